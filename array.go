@@ -14,7 +14,7 @@ const (
 	MaxRanges = 1_000     // numbers and ranges in one text
 )
 
-const arrayForm = `write numbers and ranges, such as "0-9" or "0-9,20,30-39:3"`
+const arraySyntax = `write numbers and ranges, such as "0-9" or "0-9,20,30-39:3"`
 
 // ParseArray reads "FIRST-LAST", "FIRST-LAST:STEP" and single numbers, joined by
 // commas. No number may occur twice.
@@ -32,36 +32,36 @@ func ParseArray(s string) (Array, error) {
 		}
 		a.Ranges = append(a.Ranges, r)
 	}
-	if n, twice := a.duplicate(); twice {
-		return Array{}, Errorf(Invalid, "array %s has the number %d twice: name every number once", shorten([]byte(s)), n)
+	if n, found := a.duplicate(); found {
+		return Array{}, Errorf(Invalid, "array %s has the number %d twice: name every number once", truncate([]byte(s)), n)
 	}
 	return a, nil
 }
 
 func parseRange(s string) (Range, error) {
 	if s == "" {
-		return Range{}, Errorf(Invalid, "an array with an empty part: %s", arrayForm)
+		return Range{}, Errorf(Invalid, "an array with an empty part: %s", arraySyntax)
 	}
-	span, step, stepped := strings.Cut(s, ":")
-	first, last, ranged := strings.Cut(span, "-")
+	span, step, hasStep := strings.Cut(s, ":")
+	first, last, hasRange := strings.Cut(span, "-")
 	r := Range{Step: 1}
 	var err error
 	if r.First, err = parseIndex(first); err != nil {
 		return Range{}, err
 	}
 	r.Last = r.First
-	if ranged {
+	if hasRange {
 		if r.Last, err = parseIndex(last); err != nil {
 			return Range{}, err
 		}
 	}
-	if stepped {
+	if hasStep {
 		if r.Step, err = parseIndex(step); err != nil {
 			return Range{}, err
 		}
 	}
 	switch {
-	case stepped && !ranged:
+	case hasStep && !hasRange:
 		return Range{}, Errorf(Invalid, "%q has a step but no range: write FIRST-LAST:STEP, such as 0-99:10", s)
 	case r.Step < 1:
 		return Range{}, Errorf(Invalid, "%q has a step of 0: write 1 or more", s)
@@ -78,11 +78,11 @@ func parseRange(s string) (Range, error) {
 func parseIndex(s string) (int64, error) {
 	s = strings.TrimSpace(s)
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, Errorf(Invalid, "%q is not a number of an array: %s", shorten([]byte(s)), arrayForm)
+		return 0, Errorf(Invalid, "%q is not a number of an array: %s", truncate([]byte(s)), arraySyntax)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n > MaxIndex {
-		return 0, Errorf(Invalid, "%s is too high for an array: its numbers go to %d", shorten([]byte(s)), MaxIndex)
+		return 0, Errorf(Invalid, "%s is too high for an array: its numbers go to %d", truncate([]byte(s)), MaxIndex)
 	}
 	return n, nil
 }
@@ -105,14 +105,14 @@ func (r Range) String() string {
 	}
 }
 
-// has reports whether n is one of r's numbers.
-func (r Range) has(n int64) bool {
+// contains reports whether n is one of r's numbers.
+func (r Range) contains(n int64) bool {
 	return n >= r.First && n <= r.Last && (n-r.First)%r.step() == 0
 }
 
-// meets returns the smallest number that both ranges have, by the Chinese
+// intersect returns the smallest number that both ranges have, by the Chinese
 // remainder theorem. Products of two indexes fit into 63 bits.
-func (r Range) meets(s Range) (int64, bool) {
+func (r Range) intersect(s Range) (int64, bool) {
 	gcd, inverse := bezout(r.step(), s.step())
 	lo := max(r.First, s.First)
 	n := r.First + (lo-r.First+r.step()-1)/r.step()*r.step() // r's first number from lo on
@@ -164,7 +164,7 @@ func (a Array) At(i int64) int64 {
 func (a Array) Find(n int64) (int64, bool) {
 	var before int64
 	for _, r := range a.Ranges {
-		if r.has(n) {
+		if r.contains(n) {
 			return before + (n-r.First)/r.step(), true
 		}
 		before += r.Len()
@@ -176,15 +176,15 @@ func (a Array) Find(n int64) (int64, bool) {
 func (a Array) duplicate() (int64, bool) {
 	sorted := slices.Clone(a.Ranges)
 	slices.SortFunc(sorted, func(x, y Range) int { return int(max(-1, min(1, x.First-y.First))) })
-	var open []Range // those that may reach into later ones
+	var active []Range // those that may reach into later ones
 	for _, r := range sorted {
-		open = slices.DeleteFunc(open, func(o Range) bool { return o.Last < r.First })
-		for _, o := range open {
-			if n, ok := o.meets(r); ok {
+		active = slices.DeleteFunc(active, func(o Range) bool { return o.Last < r.First })
+		for _, o := range active {
+			if n, ok := o.intersect(r); ok {
 				return n, true
 			}
 		}
-		open = append(open, r)
+		active = append(active, r)
 	}
 	return 0, false
 }
@@ -209,11 +209,11 @@ func (a *Array) UnmarshalJSON(b []byte) error {
 		if err != nil || n < 1 {
 			n = 10
 		}
-		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for the element %d alone`, shorten(b), n-1, n, n, n, n)
+		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for the element %d alone`, truncate(b), n-1, n, n, n, n)
 	}
 	var s string
 	if firstByte(b) != '"' || json.Unmarshal(b, &s) != nil {
-		return Errorf(Invalid, "%s is not an array: %s", shorten(b), arrayForm)
+		return Errorf(Invalid, "%s is not an array: %s", truncate(b), arraySyntax)
 	}
 	got, err := ParseArray(s)
 	if err != nil {

@@ -91,13 +91,13 @@ var genRange = rapid.Custom(func(t *rapid.T) Range {
 func TestRangesMeetWhereTheirNumbersAreEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, s := genRange.Draw(t, "r"), genRange.Draw(t, "s")
-		want, meet := int64(0), false
-		for n := r.First; n <= r.Last && !meet; n += r.Step {
-			want, meet = n, s.has(n)
+		want, meets := int64(0), false
+		for n := r.First; n <= r.Last && !meets; n += r.Step {
+			want, meets = n, s.contains(n)
 		}
-		got, ok := r.meets(s)
-		if ok != meet || ok && got != want {
-			t.Fatalf("%v meets %v at %d, %v; want %d, %v", r, s, got, ok, want, meet)
+		got, ok := r.intersect(s)
+		if ok != meets || ok && got != want {
+			t.Fatalf("%v meets %v at %d, %v; want %d, %v", r, s, got, ok, want, meets)
 		}
 	})
 }
@@ -109,16 +109,16 @@ func TestArrayElementsAreDistinctAndFound(t *testing.T) {
 		for i, r := range parts {
 			texts[i] = r.String()
 		}
-		seen, twice := make(map[int64]bool), false
+		seen, duplicate := make(map[int64]bool), false
 		for _, r := range parts {
 			for n := r.First; n <= r.Last; n += r.Step {
-				twice = twice || seen[n]
+				duplicate = duplicate || seen[n]
 				seen[n] = true
 			}
 		}
 		a, err := ParseArray(strings.Join(texts, ","))
-		if (err != nil) != twice {
-			t.Fatalf("ParseArray(%v) = %v, but twice is %v", texts, err, twice)
+		if (err != nil) != duplicate {
+			t.Fatalf("ParseArray(%v) = %v, but twice is %v", texts, err, duplicate)
 		}
 		if err != nil {
 			return

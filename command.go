@@ -24,10 +24,10 @@ func (c *Command) UnmarshalJSON(b []byte) error {
 	case '[':
 		err = json.Unmarshal(b, &got.Argv)
 	default:
-		return Errorf(Invalid, `%s is not a command: write a text for the shell or a list such as ["python", "train.py"]`, shorten(b))
+		return Errorf(Invalid, `%s is not a command: write a text for the shell or a list such as ["python", "train.py"]`, truncate(b))
 	}
 	if err != nil {
-		return Errorf(Invalid, `%s is not a command: a list has texts only, such as ["sleep", "5"]`, shorten(b))
+		return Errorf(Invalid, `%s is not a command: a list has texts only, such as ["sleep", "5"]`, truncate(b))
 	}
 	*c = got
 	return nil
@@ -43,11 +43,11 @@ func (s *Script) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "script: %w", err)
 		}
 	case '{':
-		if err := object("script", b, &got); err != nil {
+		if err := decodeStrict("script", b, &got); err != nil {
 			return err
 		}
 	default:
-		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", shorten(b))
+		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", truncate(b))
 	}
 	*s = Script(got)
 	return nil
@@ -58,28 +58,28 @@ func (m *Mount) UnmarshalJSON(b []byte) error {
 	type plain Mount
 	var got plain
 	if firstByte(b) == '{' {
-		if err := object("mount", b, &got); err != nil {
+		if err := decodeStrict("mount", b, &got); err != nil {
 			return err
 		}
 	} else {
 		var s string
 		err := json.Unmarshal(b, &s)
 		s, got.ReadOnly = strings.CutSuffix(s, ":ro")
-		var two bool
-		if got.Source, got.Target, two = strings.Cut(s, ":"); err != nil || !two || strings.Contains(got.Target, ":") {
-			return Errorf(Invalid, "%s is not a mount: write source:target, with :ro for reading only, such as /data:/data:ro", shorten(b))
+		var ok bool
+		if got.Source, got.Target, ok = strings.Cut(s, ":"); err != nil || !ok || strings.Contains(got.Target, ":") {
+			return Errorf(Invalid, "%s is not a mount: write source:target, with :ro for reading only, such as /data:/data:ro", truncate(b))
 		}
 	}
 	*m = Mount(got)
 	return nil
 }
 
-// object reads an object without unknown fields.
-func object(what string, b []byte, v any) error {
+// decodeStrict reads an object without unknown fields.
+func decodeStrict(name string, b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return Errorf(Invalid, "%s: %w", what, err)
+		return Errorf(Invalid, "%s: %w", name, err)
 	}
 	return nil
 }
@@ -91,11 +91,11 @@ func firstByte(b []byte) byte {
 	return 0
 }
 
-// shorten cuts a piece of a document to what fits into a message.
-func shorten(b []byte) string {
-	const most = 40
-	if r := []rune(string(b)); len(r) > most {
-		return string(r[:most]) + "…"
+// truncate cuts a piece of a document to what fits into a message.
+func truncate(b []byte) string {
+	const maxRunes = 40
+	if r := []rune(string(b)); len(r) > maxRunes {
+		return string(r[:maxRunes]) + "…"
 	}
 	return string(b)
 }
@@ -113,11 +113,11 @@ func (c *Checkpoint) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "the checkpoint's folder is empty: write one such as ckpt/, or {} for $MUSTER_CHECKPOINT alone")
 		}
 	case '{':
-		if err := object("checkpoint", b, &got); err != nil {
+		if err := decodeStrict("checkpoint", b, &got); err != nil {
 			return err
 		}
 	default:
-		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", shorten(b))
+		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", truncate(b))
 	}
 	*c = Checkpoint(got)
 	return nil
@@ -128,11 +128,11 @@ func (g *Gang) UnmarshalJSON(b []byte) error {
 	type plain Gang
 	var got plain
 	if firstByte(b) == '{' {
-		if err := object("gang", b, &got); err != nil {
+		if err := decodeStrict("gang", b, &got); err != nil {
 			return err
 		}
 	} else if err := json.Unmarshal(b, &got.Size); err != nil {
-		return Errorf(Invalid, "%s is not a gang: write how many members it has, or an object with size and on_loss", shorten(b))
+		return Errorf(Invalid, "%s is not a gang: write how many members it has, or an object with size and on_loss", truncate(b))
 	}
 	*g = Gang(got)
 	return nil

@@ -11,9 +11,9 @@ import (
 // MUSTER_INDEX stand for: that of the array if there is one, else the position,
 // which in a gang is the rank.
 
-// Many reports whether the stage is an array, a matrix or a gang: its tasks are
+// HasElements reports whether the stage is an array, a matrix or a gang: its tasks are
 // told apart by their elements, be it only one.
-func (t *TaskSpec) Many() bool { return t.Array != nil || t.Matrix != nil || t.Gang != nil }
+func (t *TaskSpec) HasElements() bool { return t.Array != nil || t.Matrix != nil || t.Gang != nil }
 
 // Size returns the number of tasks of the stage, 1 for a plain one. It takes no
 // more time for a large array than for a small one.

@@ -34,8 +34,8 @@ func TestElements(t *testing.T) {
 		{`{"gang": {"size": 1}}`, 1, 0, 0, "0", map[string]string{"index": "0"}},
 	} {
 		s := task(t, c.spec)
-		if s.Many() != (c.element != "") {
-			t.Errorf("%s is many: %t", c.spec, s.Many())
+		if s.HasElements() != (c.element != "") {
+			t.Errorf("%s is many: %t", c.spec, s.HasElements())
 		}
 		if s.Size() != c.size || s.Index(c.at) != c.index || s.Element(c.at) != c.element {
 			t.Errorf("%s: size %d, index %d, element %q", c.spec, s.Size(), s.Index(c.at), s.Element(c.at))

@@ -43,7 +43,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func Errorf(code Code, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
 	cause := errors.Unwrap(wrapped)
-	if _, several := wrapped.(interface{ Unwrap() []error }); several {
+	if _, multi := wrapped.(interface{ Unwrap() []error }); multi {
 		cause = wrapped
 	}
 	return &Error{Code: code, Message: wrapped.Error(), Err: cause}

@@ -3,16 +3,16 @@ package muster
 // Event is a committed change, as published to those who watch. Seq only grows;
 // it starts anew with each Epoch, which is one life of the server.
 type Event struct {
-	Epoch  string      `json:"epoch"`
-	Seq    uint64      `json:"seq"`
-	Type   EventType   `json:"type"`
-	At     Time        `json:"at"`
-	Job    JobID       `json:"job,omitempty"`
-	Task   *TaskID     `json:"task,omitempty"`
-	State  string      `json:"state,omitempty"` // of the subject, after the change
-	Worker WorkerID    `json:"worker,omitempty"`
-	Why    string      `json:"why,omitempty"` // of a worker: why it is given nothing new though nobody paused it
-	Detail *TaskDetail `json:"detail,omitempty"`
+	Epoch       string      `json:"epoch"`
+	Seq         uint64      `json:"seq"`
+	Type        EventType   `json:"type"`
+	At          Time        `json:"at"`
+	Job         JobID       `json:"job,omitempty"`
+	Task        *TaskID     `json:"task,omitempty"`
+	State       string      `json:"state,omitempty"` // of the subject, after the change
+	Worker      WorkerID    `json:"worker,omitempty"`
+	Constrained string      `json:"why,omitempty"` // of a worker: why it is given nothing new though nobody paused it
+	Detail      *TaskDetail `json:"detail,omitempty"`
 }
 
 // EventType names what changed.

@@ -18,7 +18,7 @@ const (
 	FeatureCommand      = "command"      // run, as a list
 	FeaturePython       = "python"       // python
 	FeatureRequirements = "requirements" // python.requirements
-	FeatureInterpreter  = "interpreter"  // a script that is not Python's: see PythonScript
+	FeatureInterpreter  = "interpreter"  // a script that is not Python's: see IsPythonScript
 	FeatureContainer    = "container"    // the task runs in a container, and nowhere else
 	FeatureCheckpoint   = "checkpoint"   // checkpoint
 	FeatureGang         = "gang"         // gang
@@ -79,7 +79,7 @@ func (t *TaskSpec) uses(feature string) bool {
 	case FeatureRequirements:
 		return t.Python != nil && t.Python.Requirements != ""
 	case FeatureInterpreter:
-		return t.Script != nil && !PythonScript(t)
+		return t.Script != nil && !IsPythonScript(t)
 	case FeatureContainer:
 		return t.Isolation == IsolationContainer || t.Kind == KindContainer
 	case FeatureCheckpoint:
@@ -95,11 +95,11 @@ func (t *TaskSpec) uses(feature string) bool {
 	}
 }
 
-// PythonScript reports whether the stage's script is a program in Python that a Python
+// IsPythonScript reports whether the stage's script is a program in Python that a Python
 // without options can run: its interpreter is Python and nothing more, or it has none and
 // begins with a #! line that names Python, or has no such line and a name that ends in .py.
 // It is false without a script.
-func PythonScript(t *TaskSpec) bool {
+func IsPythonScript(t *TaskSpec) bool {
 	s := t.Script
 	if s == nil {
 		return false

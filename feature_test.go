@@ -71,11 +71,11 @@ func TestPythonScript(t *testing.T) {
 		{muster.Script{File: "train.sh"}, false},
 		{muster.Script{URL: "https://example.org/train.PY?raw=1"}, true},
 	} {
-		if got := muster.PythonScript(&muster.TaskSpec{Script: &tt.script}); got != tt.want {
+		if got := muster.IsPythonScript(&muster.TaskSpec{Script: &tt.script}); got != tt.want {
 			t.Errorf("%+v: %t", tt.script, got)
 		}
 	}
-	if muster.PythonScript(&muster.TaskSpec{Run: &muster.Command{Shell: "python3 a.py"}}) {
+	if muster.IsPythonScript(&muster.TaskSpec{Run: &muster.Command{Shell: "python3 a.py"}}) {
 		t.Error("a command counts as a script")
 	}
 }

@@ -48,7 +48,7 @@ func ParseTaskID(s string) (TaskID, error) {
 		return TaskID{}, Errorf(Invalid, "%q is not a task id: write JOB.TASK, such as 17.3", s)
 	}
 	n, err := parseNumber(num)
-	if err != nil || n > MaxArray {
+	if err != nil || n > MaxTasks {
 		return TaskID{}, Errorf(Invalid, "%q is not a task id: write JOB.TASK, such as 17.3", s)
 	}
 	return TaskID{Job: j, Num: int(n)}, nil

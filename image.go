@@ -26,11 +26,11 @@ func ParseImage(ref string) (name, version string, ok bool) {
 	default:
 		version = ":latest"
 	}
-	return WholeName(m[1]), version, true
+	return NormalizeImageName(m[1]), version, true
 }
 
-// WholeName adds what Docker leaves out of names, and of patterns of names with *: python is docker.io/library/python.
-func WholeName(name string) string {
+// NormalizeImageName adds what Docker leaves out of names, and of patterns of names with *: python is docker.io/library/python.
+func NormalizeImageName(name string) string {
 	host, rest, slash := strings.Cut(name, "/")
 	switch {
 	case !slash:

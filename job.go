@@ -21,7 +21,7 @@ type Job struct {
 	Owner      string            `json:"owner,omitempty"`      // the key that submitted it
 	OwnerName  string            `json:"owner_name,omitempty"` // of that key, where it is still there
 	Cost       float64           `json:"cost,omitempty"`       // of its ended attempts: the workers' prices times the wall time
-	Used       JobUsage          `json:"-"`
+	Usage      JobUsage          `json:"-"`
 	Spec       *Spec             `json:"spec,omitempty"`
 	Groups     []Group           `json:"groups,omitempty"`
 }
@@ -39,12 +39,12 @@ type JobUsage struct {
 // AddUsage adds what an attempt used that was granted so many devices.
 func (j *Job) AddUsage(u *Usage, devices int) {
 	j.Cost += u.Cost
-	j.Used.EnergyWh += u.EnergyWh
-	j.Used.CPUSeconds += u.CPUSeconds
-	j.Used.GPUSeconds += u.WallSeconds * float64(devices)
-	j.Used.WallSeconds += u.WallSeconds
-	j.Used.MemoryPeak = max(j.Used.MemoryPeak, u.MemoryPeak)
-	j.Used.Attempts++
+	j.Usage.EnergyWh += u.EnergyWh
+	j.Usage.CPUSeconds += u.CPUSeconds
+	j.Usage.GPUSeconds += u.WallSeconds * float64(devices)
+	j.Usage.WallSeconds += u.WallSeconds
+	j.Usage.MemoryPeak = max(j.Usage.MemoryPeak, u.MemoryPeak)
+	j.Usage.Attempts++
 }
 
 // Group is one stage of a job and all that its tasks have in common. Tasks
@@ -52,19 +52,19 @@ func (j *Job) AddUsage(u *Usage, devices int) {
 // have no row of their own are all in state Rest: a million tasks that wait
 // take no more room than one.
 type Group struct {
-	Job      JobID     `json:"job"`
-	Index    int       `json:"index"`
-	Name     string    `json:"name"`
-	First    int       `json:"first"`
-	Size     int       `json:"size"`
-	Next     int       `json:"-"` // elements [0, Next) have rows of their own
-	Rest     TaskState `json:"-"`
-	RestAt   Time      `json:"-"` // when the rest came to be in Rest
-	Reason   Reason    `json:"-"` // why the rest is in Rest, if it is final
-	Message  string    `json:"-"`
-	Counts   Counts    `json:"counts"`
-	Resolved *TaskSpec `json:"-"` // the stage's spec with ${stage…} resolved, once it was ready
-	Kept     bool      `json:"-"` // finished tasks of it are read by other stages
+	Job                 JobID     `json:"job"`
+	Index               int       `json:"index"`
+	Name                string    `json:"name"`
+	First               int       `json:"first"`
+	Size                int       `json:"size"`
+	Materialized        int       `json:"-"` // elements [0, Next) have rows of their own
+	UnmaterializedState TaskState `json:"-"`
+	UnmaterializedSince Time      `json:"-"` // when the rest came to be in Rest
+	Reason              Reason    `json:"-"` // why the rest is in Rest, if it is final
+	Message             string    `json:"-"`
+	Counts              Counts    `json:"counts"`
+	Resolved            *TaskSpec `json:"-"` // the stage's spec with ${stage…} resolved, once it was ready
+	Retained            bool      `json:"-"` // finished tasks of it are read by other stages
 
 	StartedAt  Time `json:"started_at,omitzero"`  // of its first attempt
 	FinishedAt Time `json:"finished_at,omitzero"` // of its last task

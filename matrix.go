@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// MaxAxis is the most values of one axis.
-const MaxAxis = 10_000
+// MaxAxisValues is the most values of one axis.
+const MaxAxisValues = 10_000
 
 // Len returns the number of combinations, and math.MaxInt64 if they are more
 // than that.
@@ -28,13 +28,13 @@ func (m Matrix) Len() int64 {
 // At returns the value of each axis, in their order, at position i, from 0 to
 // Len()-1.
 func (m Matrix) At(i int64) []string {
-	at := make([]string, len(m.Axes))
+	values := make([]string, len(m.Axes))
 	for k, a := range slices.Backward(m.Axes) {
 		n := int64(len(a.Values))
-		at[k] = a.Values[i%n]
+		values[k] = a.Values[i%n]
 		i /= n
 	}
-	return at
+	return values
 }
 
 // MarshalJSON writes an object of lists that keeps the order of the axes.
@@ -65,7 +65,7 @@ func (m Matrix) MarshalJSON() ([]byte, error) {
 // ranges. Numbers keep the spelling that they have in the document.
 func (m *Matrix) UnmarshalJSON(b []byte) error {
 	if firstByte(b) != '{' {
-		return Errorf(Invalid, `%s is not a matrix: write an object of lists, such as {"lr": [0.1, 0.01], "seed": "1-3"}`, shorten(b))
+		return Errorf(Invalid, `%s is not a matrix: write an object of lists, such as {"lr": [0.1, 0.01], "seed": "1-3"}`, truncate(b))
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	if _, err := d.Token(); err != nil {
@@ -86,7 +86,7 @@ func (m *Matrix) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "matrix: %w", err)
 		}
 		if slices.ContainsFunc(got.Axes, func(a Axis) bool { return a.Name == name }) {
-			return Errorf(Invalid, "matrix: the axis %q is there twice", shorten([]byte(name)))
+			return Errorf(Invalid, "matrix: the axis %q is there twice", truncate([]byte(name)))
 		}
 		values, err := axisValues(name, raw)
 		if err != nil {
@@ -99,7 +99,7 @@ func (m *Matrix) UnmarshalJSON(b []byte) error {
 }
 
 func axisValues(name string, raw []byte) ([]string, error) {
-	name = shorten([]byte(name))
+	name = truncate([]byte(name))
 	if firstByte(raw) == '"' {
 		var text string
 		if err := json.Unmarshal(raw, &text); err != nil {
@@ -107,16 +107,16 @@ func axisValues(name string, raw []byte) ([]string, error) {
 		}
 		a, err := ParseArray(text)
 		if err != nil {
-			return nil, Errorf(Invalid, `matrix axis %s: %w; or write a list of values, such as [%q]`, name, err, shorten([]byte(text)))
+			return nil, Errorf(Invalid, `matrix axis %s: %w; or write a list of values, such as [%q]`, name, err, truncate([]byte(text)))
 		}
 		return a.values(name)
 	}
 	var items []json.RawMessage
 	if firstByte(raw) != '[' || json.Unmarshal(raw, &items) != nil {
-		return nil, Errorf(Invalid, `matrix axis %s: %s is neither a list of values, such as [0.1, 0.01], nor a text of ranges, such as "1-3"`, name, shorten(raw))
+		return nil, Errorf(Invalid, `matrix axis %s: %s is neither a list of values, such as [0.1, 0.01], nor a text of ranges, such as "1-3"`, name, truncate(raw))
 	}
-	if len(items) > MaxAxis {
-		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many: an axis has at most %d", name, len(items), MaxAxis)
+	if len(items) > MaxAxisValues {
+		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many: an axis has at most %d", name, len(items), MaxAxisValues)
 	}
 	values := make([]string, len(items))
 	for i, item := range items {
@@ -126,7 +126,7 @@ func axisValues(name string, raw []byte) ([]string, error) {
 				return nil, Errorf(Invalid, "matrix axis %s: %w", name, err)
 			}
 		case '{', '[', 'n':
-			return nil, Errorf(Invalid, "matrix axis %s: %s is not a value: write texts, numbers or true and false", name, shorten(item))
+			return nil, Errorf(Invalid, "matrix axis %s: %s is not a value: write texts, numbers or true and false", name, truncate(item))
 		default:
 			values[i] = strings.TrimSpace(string(item))
 		}
@@ -136,8 +136,8 @@ func axisValues(name string, raw []byte) ([]string, error) {
 
 // values writes a's numbers out, for the matrix axis with this name.
 func (a Array) values(axis string) ([]string, error) {
-	if a.Len() > MaxAxis {
-		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many: an axis has at most %d; use array instead", axis, a.Len(), MaxAxis)
+	if a.Len() > MaxAxisValues {
+		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many: an axis has at most %d; use array instead", axis, a.Len(), MaxAxisValues)
 	}
 	values := make([]string, 0, a.Len())
 	for _, r := range a.Ranges {

@@ -41,7 +41,7 @@ func TestMatrixRefuses(t *testing.T) {
 		`{"lr": "abc"}`:         `["abc"]`,
 		`{"lr": "0-99999"}`:     "use array instead",
 		`{"lr": [1], "lr":[2]}`: "twice",
-		`{"lr": [` + strings.Repeat("1,", MaxAxis) + `1]}`: "at most 10000",
+		`{"lr": [` + strings.Repeat("1,", MaxAxisValues) + `1]}`: "at most 10000",
 	} {
 		var m Matrix
 		if err := m.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
@@ -51,7 +51,7 @@ func TestMatrixRefuses(t *testing.T) {
 }
 
 func TestMatrixLenSaturates(t *testing.T) {
-	axis := Axis{Values: make([]string, MaxAxis)}
+	axis := Axis{Values: make([]string, MaxAxisValues)}
 	m := Matrix{Axes: []Axis{axis, axis, axis, axis, axis, axis}}
 	if m.Len() != math.MaxInt64 {
 		t.Errorf("Len() = %d", m.Len())

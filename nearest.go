@@ -4,15 +4,15 @@ import "strings"
 
 // Nearest returns the candidate that name was probably meant to be: the one the
 // fewest typing errors away, if they are few for its length, else one that begins
-// or ends with name, else "". Names over MaxName bytes are not compared.
+// or ends with name, else "". Names over MaxNameSize bytes are not compared.
 func Nearest(name string, candidates []string) string {
-	if len(name) > MaxName {
+	if len(name) > MaxNameSize {
 		return ""
 	}
-	best, least := "", len(name)/3+2
+	best, limit := "", len(name)/3+2
 	for _, c := range candidates {
-		if d := distance(strings.ToLower(name), strings.ToLower(c), least); d < least {
-			best, least = c, d
+		if d := distance(strings.ToLower(name), strings.ToLower(c), limit); d < limit {
+			best, limit = c, d
 		}
 	}
 	if best == "" && len(name) >= 3 {
@@ -28,32 +28,32 @@ func Nearest(name string, candidates []string) string {
 // distance counts the insertions, deletions, replacements and swaps of
 // neighbours that make b of a. It may return any number from most up for those
 // that are further apart.
-func distance(a, b string, most int) int {
-	if len(a)-len(b) >= most || len(b)-len(a) >= most {
-		return most
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
 	}
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
+	prevPrev, prev, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
 	}
 	for i := range len(a) {
 		row[0] = i + 1
-		least := row[0]
+		rowMin := row[0]
 		for j := range len(b) {
 			cost := 1
 			if a[i] == b[j] {
 				cost = 0
 			}
-			row[j+1] = min(last[j]+cost, last[j+1]+1, row[j]+1)
+			row[j+1] = min(prev[j]+cost, prev[j+1]+1, row[j]+1)
 			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
+				row[j+1] = min(row[j+1], prevPrev[j-1]+1)
 			}
-			least = min(least, row[j+1])
+			rowMin = min(rowMin, row[j+1])
 		}
-		if least > most { // a swap may still take one off
-			return most
+		if rowMin > limit { // a swap may still take one off
+			return limit
 		}
-		before, last, row = last, row, before
+		prevPrev, prev, row = prev, row, prevPrev
 	}
-	return last[len(b)]
+	return prev[len(b)]
 }

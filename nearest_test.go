@@ -23,14 +23,14 @@ func TestDistanceIsAMetricForSmallEdits(t *testing.T) {
 	word := rapid.StringMatching(`[a-c]{0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := word.Draw(t, "a"), word.Draw(t, "b")
-		const most = 100
-		d := distance(a, b, most)
-		if d != distance(b, a, most) {
+		const limit = 100
+		d := distance(a, b, limit)
+		if d != distance(b, a, limit) {
 			t.Fatal("not symmetric")
 		}
-		few := rapid.IntRange(0, 6).Draw(t, "few")
-		if cut := distance(a, b, few); d < few && cut != d || d >= few && cut < few {
-			t.Fatalf("distance(%q, %q) = %d, but %d if only less than %d counts", a, b, d, cut, few)
+		limited := rapid.IntRange(0, 6).Draw(t, "few")
+		if cut := distance(a, b, limited); d < limited && cut != d || d >= limited && cut < limited {
+			t.Fatalf("distance(%q, %q) = %d, but %d if only less than %d counts", a, b, d, cut, limited)
 		}
 		if (d == 0) != (a == b) {
 			t.Fatalf("distance(%q, %q) = %d", a, b, d)
@@ -38,7 +38,7 @@ func TestDistanceIsAMetricForSmallEdits(t *testing.T) {
 		if d > max(len(a), len(b)) {
 			t.Fatalf("distance(%q, %q) = %d is more than to rewrite all", a, b, d)
 		}
-		if edited := distance(a, b+"x", most); edited > d+1 {
+		if edited := distance(a, b+"x", limit); edited > d+1 {
 			t.Fatalf("one more letter costs %d", edited-d)
 		}
 	})

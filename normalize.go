@@ -24,7 +24,7 @@ func (s *Spec) Normalize() *Spec {
 		n.Project = DefaultProject
 	}
 	if n.Priority == nil {
-		n.Priority = new(UsualPriority)
+		n.Priority = new(DefaultPriority)
 	}
 	for i := range n.Tasks {
 		t := &n.Tasks[i]
@@ -51,14 +51,14 @@ func (s *Spec) Normalize() *Spec {
 
 // Kind returns the kind that all stages of a normalized spec share, or "".
 func (s *Spec) Kind() string {
-	same := ""
+	kind := ""
 	for i := range s.Tasks {
-		if i > 0 && s.Tasks[i].Kind != same {
+		if i > 0 && s.Tasks[i].Kind != kind {
 			return ""
 		}
-		same = s.Tasks[i].Kind
+		kind = s.Tasks[i].Kind
 	}
-	return same
+	return kind
 }
 
 // defaultName is that of the only stage, if it has one.

@@ -64,8 +64,8 @@ const (
 	PresetNtfy    = "ntfy"
 )
 
-// Wants reports whether the end of a job in a state is notified.
-func (n *Notify) Wants(state JobState) bool {
+// Matches reports whether the end of a job in a state is notified.
+func (n *Notify) Matches(state JobState) bool {
 	if len(n.On) == 0 {
 		return true
 	}
@@ -85,7 +85,7 @@ func (n *Notify) Wants(state JobState) bool {
 	})
 }
 
-// Waits returns how long a job waits until that is notified; false means that it is not.
-func (n *Notify) Waits() (Duration, bool) {
+// WaitThreshold returns how long a job waits until that is notified; false means that it is not.
+func (n *Notify) WaitThreshold() (Duration, bool) {
 	return n.After.Or(Duration(10 * time.Minute)), slices.Contains(n.On, OnWaitingLong)
 }

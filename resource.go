@@ -128,8 +128,8 @@ type Grant struct {
 
 // Where limits the workers that may run a task.
 type Where struct {
-	Tags     []string `json:"tags,omitempty"`      // all of them must be there
-	Not      []string `json:"not,omitempty"`       // none of them may be there
-	Workers  []string `json:"workers,omitempty"`   // only these, by name or id
-	MaxPrice float64  `json:"max_price,omitempty"` // per hour; 0 means any
+	Tags        []string `json:"tags,omitempty"`      // all of them must be there
+	ExcludeTags []string `json:"not,omitempty"`       // none of them may be there
+	Workers     []string `json:"workers,omitempty"`   // only these, by name or id
+	MaxPrice    float64  `json:"max_price,omitempty"` // per hour; 0 means any
 }

@@ -4,18 +4,18 @@ import "encoding/json"
 
 // Limits of a spec.
 const (
-	MaxArray      = 10_000_000 // tasks in a job
-	MaxGroups     = 1_000      // stages in a job
-	MaxSpec       = 1 << 20    // bytes of a spec as JSON
-	MaxResult     = 256 << 10  // bytes of a task's result
-	MaxGang       = 1_000      // members of a gang
-	MaxPriority   = 100
-	MinPriority   = 0
-	UsualPriority = 50
+	MaxTasks        = 10_000_000 // tasks in a job
+	MaxStages       = 1_000      // stages in a job
+	MaxSpecSize     = 1 << 20    // bytes of a spec as JSON
+	MaxResultSize   = 256 << 10  // bytes of a task's result
+	MaxGangSize     = 1_000      // members of a gang
+	MaxPriority     = 100
+	MinPriority     = 0
+	DefaultPriority = 50
 
-	MaxName   = 64      // bytes of a stage's, project's or axis' name, of a tag and of a label's name
-	MaxInputs = 10_000  // artifacts that are put into one task's folder
-	MaxPIDs   = 1 << 22 // processes and threads of a task: what Linux has numbers for
+	MaxNameSize = 64      // bytes of a stage's, project's or axis' name, of a tag and of a label's name
+	MaxInputs   = 10_000  // artifacts that are put into one task's folder
+	MaxPIDs     = 1 << 22 // processes and threads of a task: what Linux has numbers for
 )
 
 // Spec is what a user submits. Package valid says whether it can be accepted, and
@@ -126,8 +126,8 @@ var Signals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIG
 
 // What happens when an attempt's lease ends without a word from its worker.
 const (
-	ThenRequeue = "requeue"
-	ThenFail    = "fail"
+	DisconnectRequeue = "requeue"
+	DisconnectFail    = "fail"
 )
 
 // Disconnect says how long an attempt may go on while its worker is away.

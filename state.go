@@ -28,10 +28,10 @@ var taskStateNames = [...]string{
 	Succeeded: "succeeded", Failed: "failed", TimedOut: "timed_out", Cancelled: "cancelled", Skipped: "skipped",
 }
 
-// taskNext is the one table of legal moves. Only package sched moves tasks, by
+// taskTransitions is the one table of legal moves. Only package sched moves tasks, by
 // one function that consults it. The final states lead back to Queued or
 // Waiting for a retry that a user asks for.
-var taskNext = map[TaskState][]TaskState{
+var taskTransitions = map[TaskState][]TaskState{
 	Waiting:    {Queued, Skipped, Cancelled, TimedOut, Failed},
 	Queued:     {Assigned, Waiting, Cancelled, TimedOut, Failed, Skipped},
 	Assigned:   {Running, Queued, Cancelling, Succeeded, Failed, TimedOut, Cancelled},
@@ -45,13 +45,13 @@ var taskNext = map[TaskState][]TaskState{
 }
 
 // CanBecome reports whether a task in state s may move to state next.
-func (s TaskState) CanBecome(next TaskState) bool { return slices.Contains(taskNext[s], next) }
+func (s TaskState) CanBecome(next TaskState) bool { return slices.Contains(taskTransitions[s], next) }
 
 // Final reports whether a task in state s has ended.
 func (s TaskState) Final() bool { return s >= Succeeded }
 
-// Held reports whether a task in state s occupies resources of a worker.
-func (s TaskState) Held() bool { return s == Assigned || s == Running || s == Cancelling }
+// HoldsResources reports whether a task in state s occupies resources of a worker.
+func (s TaskState) HoldsResources() bool { return s == Assigned || s == Running || s == Cancelling }
 
 // String returns the name used in the API and in the database.
 func (s TaskState) String() string {
@@ -85,7 +85,7 @@ type Outcome string
 
 // The outcomes of attempts.
 const (
-	Open             Outcome = ""
+	AttemptOpen      Outcome = ""
 	AttemptSucceeded Outcome = "succeeded"
 	AttemptFailed    Outcome = "failed"
 	AttemptTimedOut  Outcome = "timed_out"

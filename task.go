@@ -6,39 +6,39 @@ import "encoding/json"
 // belongs to an execution (worker, times, outcome, grant) is that of the current
 // attempt, or of the last one.
 type Task struct {
-	ID         TaskID             `json:"id"`
-	Job        JobID              `json:"job"`
-	Index      int                `json:"index"` // the number in ID
-	Group      int                `json:"group"`
-	Name       string             `json:"name"`
-	Kind       string             `json:"kind"`
-	Element    string             `json:"element,omitempty"` // of an array or matrix: "7", "lr=0.1,seed=2"
-	State      TaskState          `json:"state"`
-	Reason     Reason             `json:"reason,omitempty"`
-	Message    string             `json:"message,omitempty"`
-	ExitCode   *int               `json:"exit_code,omitempty"`
-	Attempt    int                `json:"attempt,omitempty"` // number of the current or last attempt; 0 means none yet
-	Retried    int                `json:"retried,omitempty"` // retries counted against retries.max
-	Crashes    int                `json:"crashes,omitempty"` // attempts lost by the fleet's fault
-	Worker     WorkerID           `json:"worker,omitempty"`
-	WorkerName string             `json:"worker_name,omitempty"` // its present name, for those who may see workers
-	Grant      *Grant             `json:"grant,omitempty"`
-	Checkpoint string             `json:"checkpoint,omitempty"` // sha256 of the Tree that was last saved of $MUSTER_CHECKPOINT
-	Progress   *float64           `json:"progress,omitempty"`   // 0 to 1
-	Step       string             `json:"step,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
-	Result     json.RawMessage    `json:"result,omitempty"`
-	Artifacts  []Artifact         `json:"artifacts,omitempty"` // while it runs, those that it shows
-	Usage      *Usage             `json:"usage,omitempty"`
-	Image      string             `json:"image,omitempty"`    // in which it ran, by its digest; "" for a process
-	LogSize    int64              `json:"log_size,omitempty"` // bytes of the last attempt's finished log
-	CreatedAt  Time               `json:"created_at,omitzero"`
-	QueuedAt   Time               `json:"queued_at,omitzero"`
-	NotBefore  Time               `json:"not_before,omitzero"` // a retry waits until then
-	AssignedAt Time               `json:"assigned_at,omitzero"`
-	StartedAt  Time               `json:"started_at,omitzero"`
-	FinishedAt Time               `json:"finished_at,omitzero"`
-	Made       bool               `json:"-"` // made up from its group when it was read: it has no row of its own
+	ID          TaskID             `json:"id"`
+	Job         JobID              `json:"job"`
+	Index       int                `json:"index"` // the number in EventID
+	Group       int                `json:"group"`
+	Name        string             `json:"name"`
+	Kind        string             `json:"kind"`
+	Element     string             `json:"element,omitempty"` // of an array or matrix: "7", "lr=0.1,seed=2"
+	State       TaskState          `json:"state"`
+	Reason      Reason             `json:"reason,omitempty"`
+	Message     string             `json:"message,omitempty"`
+	ExitCode    *int               `json:"exit_code,omitempty"`
+	Attempt     int                `json:"attempt,omitempty"` // number of the current or last attempt; 0 means none yet
+	Retried     int                `json:"retried,omitempty"` // retries counted against retries.max
+	Crashes     int                `json:"crashes,omitempty"` // attempts lost by the fleet's fault
+	Worker      WorkerID           `json:"worker,omitempty"`
+	WorkerName  string             `json:"worker_name,omitempty"` // its present name, for those who may see workers
+	Grant       *Grant             `json:"grant,omitempty"`
+	Checkpoint  string             `json:"checkpoint,omitempty"` // sha256 of the Tree that was last saved of $MUSTER_CHECKPOINT
+	Progress    *float64           `json:"progress,omitempty"`   // 0 to 1
+	Step        string             `json:"step,omitempty"`
+	Metrics     map[string]float64 `json:"metrics,omitempty"`
+	Result      json.RawMessage    `json:"result,omitempty"`
+	Artifacts   []Artifact         `json:"artifacts,omitempty"` // while it runs, those that it shows
+	Usage       *Usage             `json:"usage,omitempty"`
+	Image       string             `json:"image,omitempty"`    // in which it ran, by its digest; "" for a process
+	LogSize     int64              `json:"log_size,omitempty"` // bytes of the last attempt's finished log
+	CreatedAt   Time               `json:"created_at,omitzero"`
+	QueuedAt    Time               `json:"queued_at,omitzero"`
+	NotBefore   Time               `json:"not_before,omitzero"` // a retry waits until then
+	AssignedAt  Time               `json:"assigned_at,omitzero"`
+	StartedAt   Time               `json:"started_at,omitzero"`
+	FinishedAt  Time               `json:"finished_at,omitzero"`
+	Synthesized bool               `json:"-"` // made up from its group when it was read: it has no row of its own
 }
 
 // Attempt is one execution of a task: the history row of those that ended
@@ -102,7 +102,7 @@ type Sample struct {
 // GPUSample is a GPULoad beside what the attempt itself holds of the device.
 type GPUSample struct {
 	GPULoad
-	Own *Size `json:"own,omitempty"` // bytes of the device's memory that the attempt's processes hold
+	OwnMemory *Size `json:"own,omitempty"` // bytes of the device's memory that the attempt's processes hold
 }
 
 // Report is how a worker says that an attempt ended.
@@ -136,13 +136,13 @@ type Progress struct {
 	Step     *string            `json:"step,omitempty"`
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
 
-	Artifacts []Artifact `json:"artifacts,omitempty"` // all that it shows while it runs: see MaxLive
+	Artifacts []Artifact `json:"artifacts,omitempty"` // all that it shows while it runs: see MaxLiveFiles
 }
 
-// What a task leaves in the folder LiveDir of $MUSTER_OUT is an artifact while it runs: at most MaxLive files of at
-// most MaxLiveSize, whose names begin with the folder's.
+// What a task leaves in the folder LiveDir of $MUSTER_OUT is an artifact while it runs: at most MaxLiveFiles files of at
+// most MaxLiveFileSize, whose names begin with the folder's.
 const (
-	LiveDir     = "live"
-	MaxLive     = 16
-	MaxLiveSize = 16 << 20
+	LiveDir         = "live"
+	MaxLiveFiles    = 16
+	MaxLiveFileSize = 16 << 20
 )

@@ -15,15 +15,15 @@ type Time int64
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// TimeOf converts, cutting below the millisecond.
-func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
+// NewTime converts, cutting below the millisecond.
+func NewTime(t time.Time) Time { return Time(t.UnixMilli()) }
 
 // Or returns d if it is set, and otherwise what it is by default.
-func (d Duration) Or(otherwise Duration) Duration {
+func (d Duration) Or(fallback Duration) Duration {
 	if d > 0 {
 		return d
 	}
-	return otherwise
+	return fallback
 }
 
 // Std converts to the standard library's type, in UTC.
@@ -56,7 +56,7 @@ func (t *Time) UnmarshalText(b []byte) error {
 	if err != nil {
 		return Errorf(Invalid, "%q is not a time: write RFC 3339, such as 2026-01-02T15:04:05.000Z", b)
 	}
-	*t = TimeOf(std)
+	*t = NewTime(std)
 	return nil
 }
 
@@ -103,21 +103,21 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 // ParseDuration reads seconds ("90", "1.5") or Go's form ("90s", "1h30m"), and
 // days ("7d"). Negative durations and those over 100 years are refused.
 func ParseDuration(s string) (Duration, error) {
-	const most = 100 * 365 * 24 * time.Hour
+	const limit = 100 * 365 * 24 * time.Hour
 	if strings.Trim(s, "0123456789.") == "" { // plain seconds, without the rounding of a float
-		if v, err := time.ParseDuration(s + "s"); err == nil && v <= most {
+		if v, err := time.ParseDuration(s + "s"); err == nil && v <= limit {
 			return Duration(v), nil
 		}
 	} else if n, err := strconv.ParseFloat(s, 64); err == nil {
-		if n >= 0 && n <= most.Seconds() {
+		if n >= 0 && n <= limit.Seconds() {
 			return Duration(math.Round(n * float64(time.Second))), nil
 		}
 	} else if v, err := time.ParseDuration(s); err == nil {
-		if v >= 0 && v <= most {
+		if v >= 0 && v <= limit {
 			return Duration(v), nil
 		}
 	} else if len(s) > 1 && s[len(s)-1] == 'd' {
-		if n, err := strconv.ParseFloat(s[:len(s)-1], 64); err == nil && n >= 0 && n <= most.Hours()/24 {
+		if n, err := strconv.ParseFloat(s[:len(s)-1], 64); err == nil && n >= 0 && n <= limit.Hours()/24 {
 			return Duration(n * 24 * float64(time.Hour)), nil
 		}
 	}

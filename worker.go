@@ -16,31 +16,31 @@ const (
 
 // Worker is one worker as stored and as the API shows it.
 type Worker struct {
-	ID          WorkerID          `json:"id"`
-	Name        string            `json:"name"`
-	State       WorkerState       `json:"state"`
-	Version     string            `json:"version,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	Kinds       []string          `json:"kinds,omitempty"`
-	OwnKinds    json.RawMessage   `json:"-"`               // definitions of kinds that its owner added: a list of kind.Kind; see package catalog
-	Price       float64           `json:"price,omitempty"` // per hour
-	Resources   Resources         `json:"resources"`
-	Free        *Resources        `json:"free,omitempty"`
-	Running     int               `json:"running"`
-	Tasks       []TaskID          `json:"tasks,omitempty"` // up to 100 of those that it holds; only where one worker is asked for
-	Load        *Load             `json:"load,omitempty"`
-	Constrained string            `json:"constrained,omitempty"` // why it takes nothing new of its own accord
-	Health      *WorkerHealth     `json:"health,omitempty"`      // nil if attempts have ended there as they should lately
-	Allow       *Allow            `json:"allow,omitempty"`       // what its owner lets tasks have; nil means all
-	Lacks       []string          `json:"lacks,omitempty"`       // of SpecFeatures and RunFeatures, what it cannot carry out
-	Projects    []string          `json:"projects,omitempty"`    // whose tasks it takes; none means all
-	Address     string            `json:"address,omitempty"`     // at which other workers reach it
-	Deadline    Time              `json:"deadline,omitzero"`     // when a drain stops what still runs, or a pause ends
-	Paused      bool              `json:"paused,omitempty"`      // by an administrator; kept while it is away, whatever its state
-	Draining    bool              `json:"draining,omitempty"`    // the same
-	JoinedAt    Time              `json:"joined_at,omitzero"`
-	LastSeenAt  Time              `json:"last_seen_at,omitzero"`
+	ID                  WorkerID          `json:"id"`
+	Name                string            `json:"name"`
+	State               WorkerState       `json:"state"`
+	Version             string            `json:"version,omitempty"`
+	Tags                []string          `json:"tags,omitempty"`
+	Labels              map[string]string `json:"labels,omitempty"`
+	Kinds               []string          `json:"kinds,omitempty"`
+	CustomKinds         json.RawMessage   `json:"-"`               // definitions of kinds that its owner added: a list of kind.Kind; see package catalog
+	Price               float64           `json:"price,omitempty"` // per hour
+	Resources           Resources         `json:"resources"`
+	Free                *Resources        `json:"free,omitempty"`
+	Running             int               `json:"running"`
+	Tasks               []TaskID          `json:"tasks,omitempty"` // up to 100 of those that it holds; only where one worker is asked for
+	Load                *Load             `json:"load,omitempty"`
+	Constrained         string            `json:"constrained,omitempty"` // why it takes nothing new of its own accord
+	Health              *WorkerHealth     `json:"health,omitempty"`      // nil if attempts have ended there as they should lately
+	Allow               *Allow            `json:"allow,omitempty"`       // what its owner lets tasks have; nil means all
+	UnsupportedFeatures []string          `json:"lacks,omitempty"`       // of SpecFeatures and RunFeatures, what it cannot carry out
+	Projects            []string          `json:"projects,omitempty"`    // whose tasks it takes; none means all
+	Address             string            `json:"address,omitempty"`     // at which other workers reach it
+	Deadline            Time              `json:"deadline,omitzero"`     // when a drain stops what still runs, or a pause ends
+	Paused              bool              `json:"paused,omitempty"`      // by an administrator; kept while it is away, whatever its state
+	Draining            bool              `json:"draining,omitempty"`    // the same
+	JoinedAt            Time              `json:"joined_at,omitzero"`
+	LastSeenAt          Time              `json:"last_seen_at,omitzero"`
 }
 
 // WorkerHealth says how attempts failed on a worker lately through no fault of their own. It
@@ -78,21 +78,21 @@ type GPULoad struct {
 	Latency     *float64 `json:"latency,omitempty"`     // seconds from when the device was asked to when the reading was known
 }
 
-// Order is what an administrator asks of a worker.
-type Order struct {
-	Do   Steering
-	In   *Duration // how long until a drain stops what still runs, or a pause ends; nil means never
-	GPUs []string  // to heal, by UUID or index; empty means all that are quarantined
+// AdminRequest is what an administrator asks of a worker.
+type AdminRequest struct {
+	Action  AdminAction
+	Timeout *Duration // how long until a drain stops what still runs, or a pause ends; nil means never
+	GPUs    []string  // to heal, by UUID or index; empty means all that are quarantined
 }
 
-// Steering is what an administrator does to a worker.
-type Steering string
+// AdminAction is what an administrator does to a worker.
+type AdminAction string
 
 // The steerings.
 const (
-	SteerPause  Steering = "pause"  // give it nothing new
-	SteerResume Steering = "resume" // take a pause or a drain back
-	SteerDrain  Steering = "drain"  // let it finish what it has, then leave
-	SteerRemove Steering = "remove" // forget it; it must be away
-	SteerHeal   Steering = "heal"   // look at its quarantined GPUs again, and release those that are well
+	ActionPause  AdminAction = "pause"  // give it nothing new
+	ActionResume AdminAction = "resume" // take a pause or a drain back
+	ActionDrain  AdminAction = "drain"  // let it finish what it has, then leave
+	ActionRemove AdminAction = "remove" // forget it; it must be away
+	ActionHeal   AdminAction = "heal"   // look at its quarantined GPUs again, and release those that are well
 )

@@ -226,7 +226,7 @@ func TestStops(t *testing.T) {
 		}, muster.AttemptCancelled, muster.CancelledByUser},
 		{"dropped", nil, func(w *world, s *show) {
 			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Drop: true}}})
-		}, muster.Open, ""},
+		}, muster.AttemptOpen, ""},
 		{"preempted by the server", nil, func(w *world, s *show) {
 			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Reason: muster.Preempted}}})
 		}, muster.AttemptFailed, muster.Preempted},
@@ -244,7 +244,7 @@ func TestStops(t *testing.T) {
 				tc.stop(w, s)
 				time.Sleep(5 * time.Second)
 				h := w.desk.heard()
-				if tc.want == muster.Open {
+				if tc.want == muster.AttemptOpen {
 					if len(h.Finished) != 0 {
 						t.Errorf("reported %+v, want nothing", h.Finished)
 					}
@@ -561,7 +561,7 @@ func TestWhatTheLinkRefusesIsNotSaid(t *testing.T) {
 // Big reports are spread over frames that the link carries.
 func TestBigReportsFitIntoFrames(t *testing.T) {
 	inWorld(t, func(w *world) {
-		result := []byte(`"` + strings.Repeat("<", muster.MaxResult-2) + `"`)
+		result := []byte(`"` + strings.Repeat("<", muster.MaxResultSize-2) + `"`)
 		w.desk.away(true)
 		w.agent.roster.mu.Lock()
 		for i := range 200 {

@@ -217,7 +217,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, "the server did not say what the task is")
 		return
 	}
-	if why := allow.Refuses(a.cfg.Allow, spec); why != "" {
+	if why := allow.Check(a.cfg.Allow, spec); why != "" {
 		a.roster.reject(as.Attempt, why)
 		return
 	}
@@ -230,7 +230,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
 		return
 	}
-	if !a.takes(muster.KindContainer) && allow.Contained(spec) {
+	if !a.takes(muster.KindContainer) && allow.RunsInContainer(spec) {
 		a.roster.reject(as.Attempt, "this worker runs no containers")
 		return
 	}

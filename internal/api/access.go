@@ -20,11 +20,11 @@ type Reach interface {
 }
 
 // holderOf returns for whom a key uploads.
-func holderOf(p auth.Principal) store.Holder {
+func holderOf(p auth.Principal) store.Grantee {
 	if p.Role == auth.Worker {
-		return store.WorkerHolder(p.Worker)
+		return store.WorkerGrantee(p.Worker)
 	}
-	return store.ProjectHolder(p.Project)
+	return store.ProjectGrantee(p.Project)
 }
 
 // mayHave reports whether the caller may have a blob, and its size as far as that is known, else -1: keys for all projects

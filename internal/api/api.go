@@ -30,11 +30,11 @@ import (
 type Config struct {
 	Engine Engine
 	Store  store.Reader
-	Keys   store.Keys
-	Logs   tasklog.Logs
+	Keys   store.KeyStore
+	Logs   tasklog.Store
 	Blobs  blob.Store
-	Grants store.Grants
-	Late   store.LateReports
+	Grants store.GrantStore
+	Late   store.LateReportReader
 	Reach  Reach
 	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
 	Events *notify.Bus
@@ -207,7 +207,7 @@ func (v *verdict) WriteHeader(int)             {}
 func (s *server) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if parent, ok := traceparent.Parse(r.Header.Get("Traceparent")); ok {
-			r = r.WithContext(traceparent.With(r.Context(), parent))
+			r = r.WithContext(traceparent.NewContext(r.Context(), parent))
 		}
 		s.Log.DebugContext(r.Context(), "request", slog.String("method", r.Method), slog.String("path", r.URL.Path))
 		defer s.recovered(w, r)

@@ -50,7 +50,7 @@ func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*body[w
 func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {
 	task, err := s.readTask(ctx, in.Task)
 	n := cmp.Or(in.Attempt, task.Attempt)
-	if current := task.State.Held() || task.State.Final(); err != nil || n == 0 || current && n == task.Attempt {
+	if current := task.State.HoldsResources() || task.State.Final(); err != nil || n == 0 || current && n == task.Attempt {
 		return task.ID, task.Artifacts, err
 	}
 	attempts, err := s.Store.Attempts(ctx, task.ID)
@@ -125,7 +125,7 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *served) er
 		return err
 	}
 	defer func() { _ = content.Close() }()
-	noted := &notedReader{content, func(err error) { s.checker.Failed(sha256, err) }}
+	noted := &notedReader{content, func(err error) { s.checker.ReadFailed(sha256, err) }}
 	kind, disposition := b.kind, "attachment"
 	if kind == "" {
 		if kind, err = sniffed(noted); err != nil {

@@ -36,7 +36,7 @@ func requestOf(ctx context.Context) *http.Request {
 // carries. Its errors are Unauthenticated or Forbidden.
 func LinkedWorker(r *http.Request) (muster.WorkerID, error) {
 	p := principalOf(r.Context())
-	return p.Worker, auth.Can(p, auth.LinkWorker, auth.Object{})
+	return p.Worker, auth.Authorize(p, auth.ConnectWorker, auth.Object{})
 }
 
 // authenticated puts the caller into the context of every request, and refuses
@@ -57,7 +57,7 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 				return
 			}
 			defer leave()
-			defer connlimit.Authenticated(r.Context())()
+			defer connlimit.MarkAuthenticated(r.Context())()
 			ctx, release := g.Bind(context.WithValue(caller.With(r.Context(), p), grantKey, g))
 			defer release()
 			r = r.WithContext(ctx)
@@ -118,7 +118,7 @@ func (s *server) mayTouch(ctx context.Context, id muster.JobID, verb auth.Verb) 
 	if err != nil {
 		return err
 	}
-	if auth.Can(p, verb, auth.Object{Project: project, Job: id}) != nil {
+	if auth.Authorize(p, verb, auth.Object{Project: project, Job: id}) != nil {
 		return noJob(id)
 	}
 	return nil

@@ -72,8 +72,8 @@ func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) e
 }
 
 // uploads is where the caller puts blobs.
-func (s *server) uploads(ctx context.Context) blob.Uploads {
-	return s.Blobs.Of(string(holderOf(principalOf(ctx))))
+func (s *server) uploads(ctx context.Context) blob.Uploader {
+	return s.Blobs.ForOwner(string(holderOf(principalOf(ctx))))
 }
 
 func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {

@@ -14,13 +14,13 @@ import (
 type Engine interface {
 	// Submit accepts a valid, normalized spec for by.Owner. With by.Key it is idempotent for that owner: the
 	// same key and digest answer the same job again, another digest is a Conflict.
-	Submit(ctx context.Context, s *muster.Spec, by store.Idempotency) (muster.JobID, error)
+	Submit(ctx context.Context, s *muster.Spec, by store.IdempotencyKey) (muster.JobID, error)
 	// Cancel stops tasks of a job; nil spans mean all of them.
 	Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error
 	// Retry queues ended tasks that did not succeed again; nil spans mean all of them.
 	Retry(ctx context.Context, job muster.JobID, spans []event.Span) error
 	// Steer pauses, resumes, drains, heals or removes a worker.
-	Steer(ctx context.Context, w muster.WorkerID, o muster.Order) error
+	Steer(ctx context.Context, w muster.WorkerID, o muster.AdminRequest) error
 	Explain(ctx context.Context, t muster.TaskID) (explain.Explanation, error)
 	// Plan says where the first task of each stage would run if it were submitted now.
 	Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error)

@@ -44,7 +44,7 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	defer leave()
 	scope := notify.Scope{}
 	if job != 0 {
-		scope = notify.OfJob(job)
+		scope = notify.JobScope(job)
 	}
 	sub := s.Events.Subscribe(in.Last, scope, want)
 	out, err := streaming.OpenEvents(w, r)
@@ -76,11 +76,11 @@ func (s *server) passEvents(ctx context.Context, out *streaming.Events, sub *not
 			return err
 		}
 		if visible {
-			if err := out.Event(string(e.Type), notify.ID(*e), e); err != nil {
+			if err := out.Event(string(e.Type), notify.EventID(*e), e); err != nil {
 				return err
 			}
 		}
-		if err := out.Keep(notify.ID(*e)); err != nil {
+		if err := out.Keep(notify.EventID(*e)); err != nil {
 			return err
 		}
 	}

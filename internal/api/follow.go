@@ -48,7 +48,7 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 		return tooManyError{err}
 	}
 	defer leave()
-	f.changes = f.Events.Subscribe("", notify.OfTask(f.place.task), nil)
+	f.changes = f.Events.Subscribe("", notify.TaskScope(f.place.task), nil)
 	if f.out, err = streaming.OpenEvents(w, r); err == nil {
 		err = f.run(ctx)
 	}
@@ -126,7 +126,7 @@ func (f *follower) look(ctx context.Context) (standing, error) {
 	}
 	for _, a := range attempts {
 		if a.ID.N == f.place.attempt {
-			st.ended, st.size = a.Outcome != muster.Open, a.LogSize
+			st.ended, st.size = a.Outcome != muster.AttemptOpen, a.LogSize
 			st.lost = a.Outcome == muster.AttemptLost || a.Outcome == muster.AttemptRejected
 		}
 	}

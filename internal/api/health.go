@@ -61,7 +61,7 @@ func (s *server) gateways(ctx context.Context) []wire.Gateway {
 		return list
 	}
 	if r := requestOf(ctx); r != nil {
-		if p, _, err := s.identify(r); err == nil && p.Project == "" && auth.Can(p, auth.ReadWorkers, auth.Object{}) == nil {
+		if p, _, err := s.identify(r); err == nil && p.Project == "" && auth.Authorize(p, auth.ReadWorkers, auth.Object{}) == nil {
 			return list
 		}
 	}
@@ -81,7 +81,7 @@ const (
 
 // storeHealth remembers whether the store answers.
 type storeHealth struct {
-	keys store.Keys
+	keys store.KeyStore
 
 	asking sync.Mutex // held by the one who asks
 	mu     sync.Mutex

@@ -22,7 +22,7 @@ import (
 
 // gatedKeys is a store that answers once its gate is open, or not at all.
 type gatedKeys struct {
-	store.Keys
+	store.KeyStore
 
 	gate    chan struct{}
 	asked   chan struct{} // holds a value for each lookup
@@ -140,7 +140,7 @@ func (e unwellEngine) Health() error { return e.why }
 
 // hashedKey is a store with one key.
 type hashedKey struct {
-	store.Keys
+	store.KeyStore
 
 	token string
 	key   store.Key

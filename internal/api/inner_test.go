@@ -171,7 +171,7 @@ func FuzzParsePlace(f *testing.F) {
 
 // countedKeys is a store that counts lookups, and fails if it is told to.
 type countedKeys struct {
-	store.Keys
+	store.KeyStore
 	lookups int
 	err     error
 }

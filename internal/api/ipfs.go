@@ -49,7 +49,7 @@ func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentI
 			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s", id)
 		}
 		q.After = found[len(found)-1]
-		slices.SortStableFunc(found, func(a, b store.Content) int { return cmp.Compare(b.Proof, a.Proof) }) // what needs no reading before
+		slices.SortStableFunc(found, func(a, b store.Content) int { return cmp.Compare(b.Verification, a.Verification) }) // what needs no reading before
 		for i := range found {
 			switch err := s.mayTouch(r.Context(), found[i].Job, auth.ReadJobs); {
 			case muster.CodeOf(err) == muster.NotFound:

@@ -53,10 +53,10 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 	if err := s.grantFolders(ctx, spec); err != nil {
 		return nil, err
 	}
-	by := store.Idempotency{Owner: principalOf(ctx).KeyID, Key: in.Key}
+	by := store.IdempotencyKey{Owner: principalOf(ctx).KeyID, Key: in.Key}
 	if in.Key != "" {
 		sum := sha256.Sum256(in.RawBody)
-		by.Digest, by.At = hex.EncodeToString(sum[:]), muster.TimeOf(time.Now())
+		by.Digest, by.At = hex.EncodeToString(sum[:]), muster.NewTime(time.Now())
 	}
 	id, err := s.Engine.Submit(ctx, spec, by)
 	if err != nil {
@@ -101,13 +101,13 @@ type listJobsInput struct {
 
 func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*body[wire.Jobs], error) {
 	q := store.JobQuery{
-		Project: in.Project, Name: in.Name, Kind: in.Kind, Owner: in.Owner, Oldest: in.Order == "oldest", Cursor: in.Cursor, Limit: in.Limit,
+		Project: in.Project, Name: in.Name, Kind: in.Kind, Owner: in.Owner, OldestFirst: in.Order == "oldest", Cursor: in.Cursor, Limit: in.Limit,
 	}
 	if !in.Since.IsZero() {
-		q.Since = muster.TimeOf(in.Since)
+		q.Since = muster.NewTime(in.Since)
 	}
 	if !in.Until.IsZero() {
-		q.Until = muster.TimeOf(in.Until)
+		q.Until = muster.NewTime(in.Until)
 	}
 	for _, st := range in.State {
 		q.States = append(q.States, muster.JobState(st))
@@ -152,7 +152,7 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job
 	switch p := principalOf(ctx); {
 	case p.Job != 0:
 		job.Spec = redact.Shared(job.Spec)
-	case auth.Can(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
+	case auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
 		job.Spec = redact.Unowned(job.Spec)
 	}
 	return answer(job), nil
@@ -166,7 +166,7 @@ func (s *server) listLate(ctx context.Context, in *JobPath) (*body[wire.Late], e
 	if _, err := s.Store.Job(ctx, id); err != nil {
 		return nil, err
 	}
-	list, err := s.Late.Late(ctx, id)
+	list, err := s.Late.LateReports(ctx, id)
 	if err != nil {
 		return nil, err
 	}

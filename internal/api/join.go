@@ -22,7 +22,7 @@ type joinInput struct{ Body link.JoinRequest }
 
 func (s *server) joinWorker(ctx context.Context, in *joinInput) (*body[link.Joined], error) {
 	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
-	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.TimeOf(time.Now())}
+	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
 	secret, err := s.makeKey(ctx, &key)
 	if err != nil {
 		return nil, err

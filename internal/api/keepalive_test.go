@@ -96,7 +96,7 @@ func TestKeepAlivesOfAQuietProject(t *testing.T) {
 			s.Events.Publish(slices.Repeat([]muster.Event{{Type: muster.EventJob, Job: job}}, n))
 		}
 		publish(1, 1)
-		stop := repeat(func(int) { publish(notify.Kept/50, 2) })
+		stop := repeat(func(int) { publish(notify.RingSize/50, 2) })
 		got := watchFor(t, 61*time.Second, func(w http.ResponseWriter, r *http.Request) error {
 			return s.watchEvents(w, r, &eventsInput{Last: "e-1"})
 		})
@@ -148,7 +148,7 @@ func (oneTask) Task(_ context.Context, id muster.TaskID) (muster.Task, error) {
 }
 
 func (oneTask) Attempts(_ context.Context, id muster.TaskID) ([]muster.Attempt, error) {
-	return []muster.Attempt{{ID: muster.AttemptID{Task: id, N: 1}, Outcome: muster.Open}}, nil
+	return []muster.Attempt{{ID: muster.AttemptID{Task: id, N: 1}, Outcome: muster.AttemptOpen}}, nil
 }
 
 // The follower of a stream that stays empty gets its keep-alives while the other stream grows, and their ids spare the server to

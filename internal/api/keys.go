@@ -34,7 +34,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*body[wire.
 	if err != nil {
 		return nil, err
 	}
-	k := store.Key{Name: in.Body.Name, Role: string(role), Project: in.Body.Project, CreatedAt: muster.TimeOf(time.Now())}
+	k := store.Key{Name: in.Body.Name, Role: string(role), Project: in.Body.Project, CreatedAt: muster.NewTime(time.Now())}
 	if in.Body.TTL > 0 {
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
@@ -118,7 +118,7 @@ func (s *server) shownPrincipal(p auth.Principal) wire.Whoami {
 	for _, v := range auth.Permissions(p) {
 		shown.Permissions = append(shown.Permissions, string(v))
 	}
-	if auth.Can(p, auth.JoinWorkers, auth.Object{}) == nil {
+	if auth.Authorize(p, auth.JoinWorkers, auth.Object{}) == nil {
 		shown.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	}
 	return shown

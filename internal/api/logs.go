@@ -168,7 +168,7 @@ func outputOf(stream string) eventOf {
 		if !wanted(stream, r) {
 			return "", nil
 		}
-		return wire.LogOutput, wire.NewLogLine(streamNames[r.Stream], muster.TimeOf(r.At), r.Data)
+		return wire.LogOutput, wire.NewLogLine(streamNames[r.Stream], muster.NewTime(r.At), r.Data)
 	}
 }
 

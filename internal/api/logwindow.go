@@ -84,7 +84,7 @@ func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*body[wire.
 	}
 	shown := wire.LogWindow{Attempt: q.Attempt.N, Size: w.Size, First: w.First, Last: w.Last, Done: w.AtEnd && complete(w.Size), Records: make([]wire.LogRecord, len(w.Records))}
 	for i, r := range w.Records {
-		shown.Records[i] = wire.LogRecord{Offset: r.Offset, LogLine: wire.NewLogLine(streamNames[r.Stream], muster.TimeOf(r.At), r.Data)}
+		shown.Records[i] = wire.LogRecord{Offset: r.Offset, LogLine: wire.NewLogLine(streamNames[r.Stream], muster.NewTime(r.At), r.Data)}
 	}
 	return answer(shown), nil
 }
@@ -92,7 +92,7 @@ func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*body[wire.
 // logComplete returns what says whether the log of an attempt that has so many bytes will not grow any more. It is asked before
 // the log is read.
 func (s *server) logComplete(ctx context.Context, task muster.Task, attempt int) (func(size int64) bool, error) {
-	if attempt == task.Attempt && task.State.Held() {
+	if attempt == task.Attempt && task.State.HoldsResources() {
 		return func(int64) bool { return false }, nil
 	}
 	attempts, err := s.Store.Attempts(ctx, task.ID)
@@ -101,7 +101,7 @@ func (s *server) logComplete(ctx context.Context, task muster.Task, attempt int)
 	}
 	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == attempt })
 	return func(size int64) bool {
-		if i < 0 || attempts[i].Outcome == muster.Open {
+		if i < 0 || attempts[i].Outcome == muster.AttemptOpen {
 			return false
 		}
 		lost := attempts[i].Outcome == muster.AttemptLost || attempts[i].Outcome == muster.AttemptRejected
@@ -132,7 +132,7 @@ func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*body[wire.
 	}
 	shown := wire.LogMatches{Attempt: q.Attempt.N, Matches: make([]wire.LogMatch, len(found.Matches)), ScannedTo: found.ScannedTo, Done: found.Done}
 	for i, m := range found.Matches {
-		shown.Matches[i] = wire.LogMatch{Offset: m.Offset, At: muster.TimeOf(m.At), Stream: streamNames[m.Stream], Text: m.Text}
+		shown.Matches[i] = wire.LogMatch{Offset: m.Offset, At: muster.NewTime(m.At), Stream: streamNames[m.Stream], Text: m.Text}
 	}
 	return answer(shown), nil
 }

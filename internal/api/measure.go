@@ -18,7 +18,7 @@ func (s *server) metricsRoutes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET "+pathMetrics, func(w http.ResponseWriter, r *http.Request) {
 		p := principalOf(r.Context())
-		err := auth.Can(p, auth.ReadWorkers, auth.Object{})
+		err := auth.Authorize(p, auth.ReadWorkers, auth.Object{})
 		if err == nil && p.Project != "" {
 			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only, and metrics are about all projects: use a key for all projects", p.Name, p.Project)
 		}

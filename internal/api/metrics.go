@@ -119,7 +119,7 @@ func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits c
 // readMetrics reads what an attempt reported from its log.
 func (s *server) readMetrics(ctx context.Context, a *muster.Attempt, limits curveLimits) (wire.AttemptMetrics, error) {
 	shown := wire.AttemptMetrics{Attempt: a.ID.N, Outcome: a.Outcome, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt, Checkpoints: []muster.Time{}}
-	curve := series.NewCurve(limits.points, limits.bytes)
+	curve := series.NewProgressSeries(limits.points, limits.bytes)
 	err := s.records(ctx, logPlace{task: a.ID.Task, attempt: a.ID.N}, func(r tasklog.Record, _ int64) error {
 		if ctx.Err() != nil {
 			return ctx.Err() // nobody waits for it
@@ -153,10 +153,10 @@ func everySecond(times []muster.Time) []muster.Time {
 
 // pointOf reads the point of a record, and says whether it is one.
 func pointOf(r tasklog.Record) (p muster.Point, ok bool) {
-	if r.Stream != tasklog.Points || len(r.Data) > maxSample || json.Unmarshal(r.Data, &p) != nil {
+	if r.Stream != tasklog.Progress || len(r.Data) > maxSample || json.Unmarshal(r.Data, &p) != nil {
 		return muster.Point{}, false
 	}
-	p.At = muster.TimeOf(r.At)
+	p.At = muster.NewTime(r.At)
 	if p.Progress != nil && (*p.Progress < 0 || *p.Progress > 1 || math.IsNaN(*p.Progress)) {
 		p.Progress = nil
 	}

@@ -19,7 +19,7 @@ func TestMetricsOfManyAttemptsAreBounded(t *testing.T) {
 	s := apitest.Start(t, nil)
 	w := s.Worker(t, "w1")
 	submit(t, s, `{"kind":"noop","retries":{"max":19,"backoff":"1ms","max_backoff":"1ms"}}`)
-	record := apitest.Log(tasklog.Points, `{"step":"`+strings.Repeat("s", 4000)+`","metrics":{"loss":1}}`)
+	record := apitest.Log(tasklog.Progress, `{"step":"`+strings.Repeat("s", 4000)+`","metrics":{"loss":1}}`)
 	for range attempts {
 		id := w.Next()
 		size, err := s.Logs.Append(t.Context(), id, 0, bytes.Repeat(record, points))

@@ -17,14 +17,14 @@ import (
 
 // readLogs counts how often logs are read.
 type readLogs struct {
-	tasklog.Logs
+	tasklog.Store
 
 	opened int
 }
 
 func (l *readLogs) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
 	l.opened++
-	return l.Logs.Open(ctx, a, offset)
+	return l.Store.Open(ctx, a, offset)
 }
 
 // TestEndedAttemptsAreReadOnce holds that the log of an attempt that has ended is read for its metrics once, unless the rest of it came meanwhile or other
@@ -34,14 +34,14 @@ func TestEndedAttemptsAreReadOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	logs := &readLogs{Logs: dir}
+	logs := &readLogs{Store: dir}
 	s := &server{Config: Config{Logs: logs}, curves: cache.NewLRU[curveKey](maxCurves)}
 	ended := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, FinishedAt: 1}
 	running := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 2}}
 	size := int64(0)
 	say := func(id muster.AttemptID) {
 		t.Helper()
-		r := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Points, At: time.UnixMilli(1), Data: []byte(`{"metrics":{"loss":1}}`)})
+		r := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Progress, At: time.UnixMilli(1), Data: []byte(`{"metrics":{"loss":1}}`)})
 		if size, err = dir.Append(t.Context(), id, size, r); err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +78,8 @@ func FuzzPointOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		at := time.UnixMilli(1_700_000_000_000)
-		p, ok := pointOf(tasklog.Record{Stream: tasklog.Points, At: at, Data: data})
-		if _, err := json.Marshal(p); err != nil || ok && p.At != muster.TimeOf(at) || p.Progress != nil && (*p.Progress < 0 || *p.Progress > 1) {
+		p, ok := pointOf(tasklog.Record{Stream: tasklog.Progress, At: at, Data: data})
+		if _, err := json.Marshal(p); err != nil || ok && p.At != muster.NewTime(at) || p.Progress != nil && (*p.Progress < 0 || *p.Progress > 1) {
 			t.Errorf("%q is %+v, %v", data, p, err)
 		}
 		if _, ok := pointOf(tasklog.Record{Stream: tasklog.Stdout, Data: data}); ok {

@@ -16,14 +16,14 @@ import (
 type Webhooks interface {
 	// Seal returns notifications with their URLs and secrets encrypted, or an Invalid error for one that another server encrypted.
 	Seal(list []muster.Notify) ([]muster.Notify, error)
-	// Open returns notifications with their URLs decrypted.
-	Open(list []muster.Notify) ([]muster.Notify, error)
+	// Unseal returns notifications with their URLs decrypted.
+	Unseal(list []muster.Notify) ([]muster.Notify, error)
 	// Secret returns what signs the requests of a project.
 	Secret(project string) (string, error)
-	// Changed says that the notifications of a project were changed.
-	Changed()
-	// Test sends a test to each, once.
-	Test(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error)
+	// NotificationsChanged says that the notifications of a project were changed.
+	NotificationsChanged()
+	// SendTest sends a test to each, once.
+	SendTest(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error)
 }
 
 // NoticeStore is where notifications of projects and the delivery log are.
@@ -56,7 +56,7 @@ type ProjectPath struct {
 
 // mayManage checks that the caller may change the notifications of a project.
 func mayManage(ctx context.Context, project string) error {
-	return auth.Can(principalOf(ctx), auth.ManageNotify, auth.Object{Project: project})
+	return auth.Authorize(principalOf(ctx), auth.ManageNotify, auth.Object{Project: project})
 }
 
 func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*body[wire.ProjectNotify], error) {
@@ -80,7 +80,7 @@ func (s *server) projectNotify(ctx context.Context, project string) ([]muster.No
 	if err != nil {
 		return nil, err
 	}
-	return s.Webhooks.Open(list)
+	return s.Webhooks.Unseal(list)
 }
 
 type putNotifyInput struct {
@@ -104,7 +104,7 @@ func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*body[wire.
 	if err := s.Notices.SetProjectNotify(ctx, in.Project, sealed); err != nil {
 		return nil, err
 	}
-	s.Webhooks.Changed()
+	s.Webhooks.NotificationsChanged()
 	return s.getNotify(ctx, &in.ProjectPath)
 }
 
@@ -115,7 +115,7 @@ func (s *server) deleteNotify(ctx context.Context, in *ProjectPath) (*struct{}, 
 	if err := s.Notices.SetProjectNotify(ctx, in.Project, nil); err != nil {
 		return nil, err
 	}
-	s.Webhooks.Changed()
+	s.Webhooks.NotificationsChanged()
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }
 
@@ -138,7 +138,7 @@ func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*body[wir
 			return nil, muster.Errorf(muster.NotFound, "project %s has no notification with this URL: %s lists them", in.Project, prefixed("/projects/"+in.Project+"/notify"))
 		}
 	}
-	sent, err := s.Webhooks.Test(ctx, in.Project, list)
+	sent, err := s.Webhooks.SendTest(ctx, in.Project, list)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func shownDeliveries(list []store.Delivery, next string) wire.Deliveries {
 		d := &list[i]
 		shown[i] = wire.Delivery{
 			ID: d.Message, Project: d.Project, Job: d.Job, Event: d.Event, Host: d.Host, Preset: d.Preset, State: d.State(), Attempts: d.Attempts,
-			Status: d.Status, Error: d.Error, Took: d.Took, CreatedAt: d.CreatedAt, TriedAt: d.TriedAt, NextAt: d.NextAt, FinishedAt: d.FinishedAt,
+			Status: d.Status, Error: d.Error, Took: d.Latency, CreatedAt: d.CreatedAt, TriedAt: d.AttemptedAt, NextAt: d.NextAt, FinishedAt: d.FinishedAt,
 		}
 	}
 	return wire.Deliveries{Deliveries: shown, Next: next}

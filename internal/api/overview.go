@@ -30,7 +30,7 @@ type Fleet interface {
 type Views struct {
 	Fleet   Fleet
 	History History
-	Jobs    store.Summaries
+	Jobs    store.SummaryReader
 	Disk    func() overview.Disk // under the server's data folder; it answers at once
 }
 
@@ -81,7 +81,7 @@ func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overvie
 		if err != nil {
 			return nil, err
 		}
-		body, err := json.Marshal(overview.Make(facts))
+		body, err := json.Marshal(overview.Build(facts))
 		if err != nil {
 			return nil, fmt.Errorf("encode: %w", err)
 		}
@@ -102,29 +102,29 @@ func (p page) write(w http.ResponseWriter, r *http.Request) {
 }
 
 // facts gathers what an overview is made of.
-func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Facts, error) {
-	f := &overview.Facts{Project: key.project, Version: s.Version, Devices: key.gpus}
+func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Input, error) {
+	f := &overview.Input{Project: key.project, Version: s.Version, WithGPUs: key.gpus}
 	var err error
 	if f.Fleet, err = s.overviews.picture.Get(ctx, pictureAge, s.Views.Fleet.Fleet); err != nil {
 		return nil, err
 	}
-	f.Work = f.Fleet.All
+	f.Workload = f.Fleet.All
 	if key.project != "" {
-		if f.Work, err = s.Views.Fleet.Work(ctx, key.project); err != nil {
+		if f.Workload, err = s.Views.Fleet.Work(ctx, key.project); err != nil {
 			return nil, err
 		}
 	}
-	if q := f.Work.Oldest; q != nil {
+	if q := f.Workload.Oldest; q != nil {
 		x, err := s.Engine.Explain(ctx, q.Task)
 		switch {
 		case err == nil:
-			f.Summary = x.Summary
+			f.OldestReason = x.Summary
 		case muster.CodeOf(err) != muster.NotFound: // it has ended meanwhile
 			return nil, err
 		}
 	}
 	if f.Failing, err = s.overviews.failing.Get(ctx, failingAge, func(ctx context.Context) ([]store.FailingName, error) {
-		return s.Views.Jobs.Failing(ctx, overview.LastRuns)
+		return s.Views.Jobs.FailingNames(ctx, overview.FailingStreak)
 	}); err != nil {
 		return nil, err
 	}
@@ -169,15 +169,15 @@ func (s *server) getHistory(ctx context.Context, in *historyInput) (*body[wire.H
 		}
 	}
 	if !in.From.IsZero() {
-		q.From = muster.TimeOf(in.From)
+		q.From = muster.NewTime(in.From)
 	}
 	if !in.To.IsZero() {
-		q.To = muster.TimeOf(in.To)
+		q.To = muster.NewTime(in.To)
 	}
 	if q.From != 0 && q.To != 0 && q.From > q.To {
 		return nil, muster.Errorf(muster.Invalid, "from is after to: exchange them")
 	}
-	h := s.Views.History.Query(muster.TimeOf(time.Now()), q)
+	h := s.Views.History.Query(muster.NewTime(time.Now()), q)
 	if principalOf(ctx).Project != "" {
 		for _, name := range []string{"waiting", "queued", "running", "finished", "failed"} {
 			if q.Worker == "" {

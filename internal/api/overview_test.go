@@ -185,7 +185,7 @@ func crowd(b *testing.B) *apitest.Server {
 		spec := &muster.Spec{Name: fmt.Sprint("job-", i), Project: "default", Tasks: []muster.TaskSpec{{
 			Name: "task", Kind: muster.KindNoop, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: 9_999, Step: 1}}}, Resources: muster.Request{Memory: 1 << 40},
 		}}}
-		if _, err := s.Engine.Submit(b.Context(), spec, store.Idempotency{}); err != nil {
+		if _, err := s.Engine.Submit(b.Context(), spec, store.IdempotencyKey{}); err != nil {
 			b.Fatal(err)
 		}
 	}

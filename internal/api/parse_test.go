@@ -23,7 +23,7 @@ func TestParseEndsWithItsClient(t *testing.T) {
 				return nil, ctx.Err()
 			},
 		})
-		spec := make([]byte, muster.MaxSpec)
+		spec := make([]byte, muster.MaxSpecSize)
 		start := time.Now()
 		type client struct {
 			leave context.CancelFunc

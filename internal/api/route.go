@@ -133,7 +133,7 @@ func (s *server) may(ctx context.Context, rt route) error {
 	if rt.verb == "" {
 		return nil
 	}
-	return auth.Can(principalOf(ctx), rt.verb, auth.Object{})
+	return auth.Authorize(principalOf(ctx), rt.verb, auth.Object{})
 }
 
 // Page is the cursor and the size of a page.

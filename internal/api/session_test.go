@@ -104,7 +104,7 @@ func TestSessionOfAnExpiringKey(t *testing.T) {
 	s := apitest.Start(t, nil)
 	put := func(id, token string, expires time.Time) muster.Time {
 		t.Helper()
-		k := store.Key{ID: id, Name: id, Role: "viewer", Hash: auth.Hash(token), ExpiresAt: muster.TimeOf(expires)}
+		k := store.Key{ID: id, Name: id, Role: "viewer", Hash: auth.Hash(token), ExpiresAt: muster.NewTime(expires)}
 		if err := s.Store.PutKey(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*body[wire.Share
 	if ttl > maxShareTTL {
 		return nil, muster.Errorf(muster.Invalid, "a link is valid for at most 30d, not for %s", ttl)
 	}
-	now := muster.TimeOf(time.Now())
+	now := muster.NewTime(time.Now())
 	if err := s.tidyShares(ctx, &job, now); err != nil {
 		return nil, err
 	}

@@ -198,7 +198,7 @@ func TestShareLife(t *testing.T) {
 	if who.Job != 1 || who.Role != string(auth.Viewer) || fmt.Sprint(who.Permissions) != "[read jobs]" || who.ExpiresAt != link.ExpiresAt {
 		t.Errorf("the link is %+v", who)
 	}
-	old := store.Key{ID: "old", Name: "link to job 1", Role: "viewer", Job: 1, Hash: auth.Hash("token-of-an-old-link"), ExpiresAt: muster.TimeOf(time.Now().Add(-time.Second))}
+	old := store.Key{ID: "old", Name: "link to job 1", Role: "viewer", Job: 1, Hash: auth.Hash("token-of-an-old-link"), ExpiresAt: muster.NewTime(time.Now().Add(-time.Second))}
 	if err := s.Store.PutKey(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestLinksEndWithTheirKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	soon := muster.TimeOf(time.Now().Add(time.Hour))
+	soon := muster.NewTime(time.Now().Add(time.Hour))
 	ann := store.Key{ID: "ann", Name: "ann", Role: string(auth.Submitter), Hash: auth.Hash("token-of-ann"), CreatedAt: 1, ExpiresAt: soon}
 	if err := s.Store.PutKey(t.Context(), ann); err != nil {
 		t.Fatal(err)
@@ -281,7 +281,7 @@ func TestLinksOfAProjectAreBounded(t *testing.T) {
 		}
 	}
 	for n := range 1_000 {
-		put(n, muster.TimeOf(time.Now().Add(time.Hour)))
+		put(n, muster.NewTime(time.Now().Add(time.Hour)))
 	}
 	q := request{method: "POST", path: "/api/v1/jobs/1/share"}
 	if body := string(status(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has 1000 valid links") {

@@ -64,7 +64,7 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 		spec.Project = p.Project
 	}
 	spec = spec.Normalize()
-	if err := auth.Can(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
+	if err := auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
 		return nil, err
 	}
 	if err := s.sealNotify(spec); err != nil {
@@ -214,7 +214,7 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 		if !ok {
 			continue
 		}
-		_, granted, err := s.Grants.BlobGrant(ctx, store.ProjectHolder(spec.Project), sum)
+		_, granted, err := s.Grants.BlobGrant(ctx, store.ProjectGrantee(spec.Project), sum)
 		if err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 			}
 		}
 		grants = slices.DeleteFunc(grants, func(b store.Blob) bool { return b.SHA256 == "" })
-		if err := s.granter.Grant(ctx, store.ProjectHolder(spec.Project), grants...); err != nil {
+		if err := s.granter.Grant(ctx, store.ProjectGrantee(spec.Project), grants...); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,7 @@ func (s *server) getStates(w http.ResponseWriter, r *http.Request, in *statesInp
 	if err != nil {
 		return err
 	}
-	answer := wire.States{Job: id, Seq: s.Events.Last(), At: muster.TimeOf(time.Now())} // before the states: what comes after is in both
+	answer := wire.States{Job: id, Seq: s.Events.LastID(), At: muster.NewTime(time.Now())} // before the states: what comes after is in both
 	for _, st := range muster.TaskStates {
 		answer.States = append(answer.States, st.String())
 	}
@@ -42,7 +42,7 @@ func (s *server) getStates(w http.ResponseWriter, r *http.Request, in *statesInp
 	if err != nil {
 		return err
 	}
-	job, groups, err := s.Views.Jobs.States(r.Context(), id, store.Span{First: in.From, Last: in.To})
+	job, groups, err := s.Views.Jobs.TaskStates(r.Context(), id, store.Span{First: in.From, Last: in.To})
 	leave() // before a slow client reads the answer
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *server) getJobUsage(ctx context.Context, in *JobPath) (*body[wire.JobUs
 	if err != nil {
 		return nil, err
 	}
-	u := &job.Used
+	u := &job.Usage
 	return answer(wire.JobUsage{
 		Job: id, Cost: job.Cost, EnergyWh: u.EnergyWh, CPUSeconds: u.CPUSeconds, GPUSeconds: u.GPUSeconds, WallSeconds: u.WallSeconds,
 		MemoryPeak: u.MemoryPeak, Attempts: u.Attempts,
@@ -107,7 +107,7 @@ func (s *server) getPrevious(ctx context.Context, in *JobPath) (*body[muster.Job
 	if err != nil {
 		return nil, err
 	}
-	previous, err := s.Views.Jobs.Previous(ctx, id)
+	previous, err := s.Views.Jobs.PreviousJob(ctx, id)
 	if err != nil {
 		return nil, err
 	}

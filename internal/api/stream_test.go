@@ -300,7 +300,7 @@ func TestLongSeries(t *testing.T) {
 		if i%1000 == 500 {
 			cpu = 4 // three peaks of one sample each
 		}
-		b, err := json.Marshal(muster.Sample{At: muster.TimeOf(begin.Add(time.Duration(i) * 5 * time.Second)), CPU: &cpu})
+		b, err := json.Marshal(muster.Sample{At: muster.NewTime(begin.Add(time.Duration(i) * 5 * time.Second)), CPU: &cpu})
 		if err != nil {
 			t.Fatal(err)
 		}

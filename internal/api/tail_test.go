@@ -18,7 +18,7 @@ import (
 
 // counted counts the bytes that are read of logs.
 type counted struct {
-	tasklog.Logs
+	tasklog.Store
 
 	read int64
 }
@@ -35,7 +35,7 @@ func (r countedReader) Read(b []byte) (int, error) {
 }
 
 func (c *counted) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
-	rc, err := c.Logs.Open(ctx, a, offset)
+	rc, err := c.Store.Open(ctx, a, offset)
 	return countedReader{rc, c}, err
 }
 
@@ -58,7 +58,7 @@ func longLog(tb testing.TB, size int) (*server, *counted, logPlace) {
 			tb.Fatal(err)
 		}
 	}
-	c := &counted{Logs: logs}
+	c := &counted{Store: logs}
 	return &server{Config: Config{Logs: c}}, c, at
 }
 

@@ -40,13 +40,13 @@ func (d *badDisk) Open(ctx context.Context, sum string) (io.ReadSeekCloser, erro
 }
 
 // allGranted are grants of everything to everybody.
-type allGranted struct{ store.Grants }
+type allGranted struct{ store.GrantStore }
 
-func (allGranted) BlobGrant(context.Context, store.Holder, string) (int64, bool, error) {
+func (allGranted) BlobGrant(context.Context, store.Grantee, string) (int64, bool, error) {
 	return 5, true, nil
 }
 
-func (allGranted) GrantBlobs(context.Context, []store.Holder, []store.Blob) error { return nil }
+func (allGranted) GrantBlobs(context.Context, []store.Grantee, []store.Blob) error { return nil }
 
 // A blob whose file cannot be read is served again once somebody uploads it: the failed download makes the server look, and say
 // to uploaders that the blob is missing.

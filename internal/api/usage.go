@@ -104,8 +104,8 @@ func (s *server) series(ctx context.Context, task muster.Task, at logPlace, poin
 		return answer, err
 	}
 	defer leave() // before a slow client reads the answer
-	thin := series.NewThin(points)
-	sums := series.Sums{Shared: task.Grant != nil && task.Grant.GPUMemory > 0}
+	thin := series.NewSampleSeries(points)
+	sums := series.Accumulator{Shared: task.Grant != nil && task.Grant.GPUMemory > 0}
 	began := attempt.StartedAt
 	before := began.Std()
 	err = s.records(ctx, at, func(r tasklog.Record, after int64) error {
@@ -117,7 +117,7 @@ func (s *server) series(ctx context.Context, task muster.Task, at logPlace, poin
 			if began == 0 { // what tells it is still under way
 				began, before = sample.At, sample.At.Std()
 			}
-			sums.Follow(before, &sample)
+			sums.AddSince(before, &sample)
 			before = sample.At.Std()
 			thin.Add(sample)
 		}

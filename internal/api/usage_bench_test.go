@@ -20,23 +20,23 @@ func BenchmarkSeries(b *testing.B) {
 				CPU: new(3.521), Memory: &bytes, Disk: &bytes, Read: new(1_234_567.0), Write: new(1_234_567.0), NetIn: new(12_345.0), NetOut: new(12_345.0), PIDs: 120,
 			}
 			for range devices {
-				sample.GPUs = append(sample.GPUs, muster.GPUSample{Own: &bytes, GPULoad: muster.GPULoad{
+				sample.GPUs = append(sample.GPUs, muster.GPUSample{OwnMemory: &bytes, GPULoad: muster.GPULoad{
 					UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", Utilization: new(0.97), Memory: &bytes, Temperature: new(81.0), Power: new(312.4), Latency: new(0.013),
 				}})
 			}
 			begin := time.Unix(1_700_000_000, 0)
-			sample.At = muster.TimeOf(begin)
+			sample.At = muster.NewTime(begin)
 			data, err := json.Marshal(sample)
 			if err != nil {
 				b.Fatal(err)
 			}
-			thin, sums := series.NewThin(1000), series.Sums{}
+			thin, sums := series.NewSampleSeries(1000), series.Accumulator{}
 			for b.Loop() {
 				s, ok := sampleOf(tasklog.Record{Stream: tasklog.Usage, Data: data})
 				if !ok {
 					b.Fatal("it is no sample")
 				}
-				sums.Follow(begin, &s)
+				sums.AddSince(begin, &s)
 				thin.Add(s)
 			}
 			b.ReportMetric(float64(len(data)), "bytes/sample")

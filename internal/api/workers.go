@@ -18,16 +18,16 @@ func (s *server) workerRoutes() {
 		summary: "List the workers", verb: auth.ReadWorkers}, s.listWorkers)
 	handle(s, route{id: "get-worker", method: http.MethodGet, path: at, tag: "workers",
 		summary: "Show a worker", verb: auth.ReadWorkers}, s.getWorker)
-	order := func(do muster.Steering, summary string) route {
+	order := func(do muster.AdminAction, summary string) route {
 		return route{id: string(do) + "-worker", method: http.MethodPost, path: at + "/" + string(do), tag: "workers",
-			summary: summary, verb: auth.SteerWorkers}
+			summary: summary, verb: auth.ManageWorkers}
 	}
-	handle(s, order(muster.SteerDrain, "Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere"), s.drainWorker)
-	handle(s, order(muster.SteerPause, "Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused"), s.pauseWorker)
-	handle(s, order(muster.SteerResume, "Take a pause or a drain back"), s.resumeWorker)
-	handle(s, order(muster.SteerHeal, "Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on"), s.healWorker)
+	handle(s, order(muster.ActionDrain, "Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere"), s.drainWorker)
+	handle(s, order(muster.ActionPause, "Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused"), s.pauseWorker)
+	handle(s, order(muster.ActionResume, "Take a pause or a drain back"), s.resumeWorker)
+	handle(s, order(muster.ActionHeal, "Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on"), s.healWorker)
 	handle(s, route{id: "remove-worker", method: http.MethodDelete, path: at, tag: "workers",
-		summary: "Forget a worker that is away, and revoke its key", verb: auth.SteerWorkers}, s.removeWorker)
+		summary: "Forget a worker that is away, and revoke its key", verb: auth.ManageWorkers}, s.removeWorker)
 }
 
 // WorkerPath names a worker in a path.
@@ -73,7 +73,7 @@ func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*body[w
 
 // basic is a worker without what weighs most in a list of many. What the worker refers to is shared.
 func basic(w muster.Worker) muster.Worker {
-	w.Kinds, w.Allow, w.Lacks, w.Projects = nil, nil, nil, nil
+	w.Kinds, w.Allow, w.UnsupportedFeatures, w.Projects = nil, nil, nil, nil
 	if w.Free != nil {
 		free := *w.Free
 		free.GPUs, w.Free = nil, &free
@@ -138,27 +138,27 @@ type (
 )
 
 func (s *server) drainWorker(ctx context.Context, in *drainInput) (*body[muster.Worker], error) {
-	o := muster.Order{Do: muster.SteerDrain}
+	o := muster.AdminRequest{Action: muster.ActionDrain}
 	if in.Body != nil {
-		o.In = in.Body.Deadline
+		o.Timeout = in.Body.Deadline
 	}
 	return s.steer(ctx, in.Worker, o)
 }
 
 func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*body[muster.Worker], error) {
-	o := muster.Order{Do: muster.SteerPause}
+	o := muster.AdminRequest{Action: muster.ActionPause}
 	if in.Body != nil {
-		o.In = in.Body.For
+		o.Timeout = in.Body.For
 	}
 	return s.steer(ctx, in.Worker, o)
 }
 
 func (s *server) resumeWorker(ctx context.Context, in *WorkerPath) (*body[muster.Worker], error) {
-	return s.steer(ctx, in.Worker, muster.Order{Do: muster.SteerResume})
+	return s.steer(ctx, in.Worker, muster.AdminRequest{Action: muster.ActionResume})
 }
 
 func (s *server) healWorker(ctx context.Context, in *healInput) (*body[muster.Worker], error) {
-	o := muster.Order{Do: muster.SteerHeal}
+	o := muster.AdminRequest{Action: muster.ActionHeal}
 	if in.Body != nil {
 		o.GPUs = in.Body.GPUs
 	}
@@ -166,7 +166,7 @@ func (s *server) healWorker(ctx context.Context, in *healInput) (*body[muster.Wo
 }
 
 // steer gives an order and answers with the worker as it is then.
-func (s *server) steer(ctx context.Context, idOrName string, o muster.Order) (*body[muster.Worker], error) {
+func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminRequest) (*body[muster.Worker], error) {
 	w, err := s.worker(ctx, idOrName)
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, e
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Engine.Steer(ctx, w.ID, muster.Order{Do: muster.SteerRemove}); err != nil {
+	if err := s.Engine.Steer(ctx, w.ID, muster.AdminRequest{Action: muster.ActionRemove}); err != nil {
 		return nil, err
 	}
 	keys, err := s.Keys.ListKeys(ctx)

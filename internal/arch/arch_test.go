@@ -22,7 +22,7 @@ const (
 	maxInterface = 8    // methods
 )
 
-var banned = []string{"util", "utils", "common", "helper", "helpers", "misc", "base", "shared", "manager"}
+var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "base", "shared", "manager"}
 
 type file struct {
 	path  string // from the root of the module, slash-separated
@@ -32,8 +32,8 @@ type file struct {
 	ast   *ast.File
 }
 
-// TestHouse checks every Go file of the module.
-func TestHouse(t *testing.T) {
+// TestConventions checks every Go file of the module.
+func TestConventions(t *testing.T) {
 	files := parse(t, filepath.Join("..", ".."))
 	if len(files) < 50 {
 		t.Fatalf("only %d Go files found: the walk is broken", len(files))
@@ -140,7 +140,7 @@ func checkNames(t *testing.T, f file) {
 	t.Helper()
 	stem := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(f.path), ".go"), "_test")
 	for part := range strings.SplitSeq(f.pkg+"/"+stem, "/") {
-		if slices.Contains(banned, part) {
+		if slices.Contains(bannedNames, part) {
 			t.Errorf("%s: %q is no name: say what it does", f.path, part)
 		}
 	}

@@ -52,7 +52,7 @@ var promiseTest = regexp.MustCompile(`\b(?:Test|check|Fuzz)[A-Z][A-Za-z0-9_]*\b`
 // TestGuaranteesAreTested holds that every test that docs/guarantees.md names is
 // there.
 func TestGuaranteesAreTested(t *testing.T) {
-	names := missing(t, filepath.Join(root, "docs", "guarantees.md"), tests(t))
+	names := reportMissing(t, filepath.Join(root, "docs", "guarantees.md"), functionNames(t))
 	if names < 10 {
 		t.Errorf("only %d tests are named: the search is broken", names)
 	}
@@ -64,31 +64,31 @@ func TestDialectsAreTested(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := tests(t)
+	declared := functionNames(t)
 	for _, page := range found {
-		names := missing(t, page, there)
+		names := reportMissing(t, page, declared)
 		if filepath.Base(page) != "README.md" && names < 10 {
 			t.Errorf("%s names only %d tests", page, names)
 		}
 	}
 }
 
-// tests returns the names of all functions of the source.
-func tests(t *testing.T) map[string]bool {
+// functionNames returns the names of all functions of the source.
+func functionNames(t *testing.T) map[string]bool {
 	t.Helper()
-	there := map[string]bool{}
+	declared := map[string]bool{}
 	for _, f := range parse(t, root) {
 		for _, d := range f.ast.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok {
-				there[fn.Name.Name] = true
+				declared[fn.Name.Name] = true
 			}
 		}
 	}
-	return there
+	return declared
 }
 
-// missing complains of the tests that a page names and that are not there, and returns how many it names.
-func missing(t *testing.T, page string, there map[string]bool) int {
+// reportMissing complains of the tests that a page names and that are not there, and returns how many it names.
+func reportMissing(t *testing.T, page string, declared map[string]bool) int {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -96,7 +96,7 @@ func missing(t *testing.T, page string, there map[string]bool) int {
 	}
 	names := promiseTest.FindAllString(string(text), -1)
 	for _, name := range names {
-		if !there[name] {
+		if !declared[name] {
 			t.Errorf("%s names %s, which is nowhere", page, name)
 		}
 	}

@@ -19,8 +19,8 @@ func checkPurity(t *testing.T, f file) {
 	if r, ok := rules[f.pkg]; !ok || r.ring > pure || f.test {
 		return
 	}
-	for _, what := range impurities(f.ast) {
-		t.Errorf("%s: package %q is pure, and must not use %s", f.path, f.pkg, what)
+	for _, use := range impurities(f.ast) {
+		t.Errorf("%s: package %q is pure, and must not use %s", f.path, f.pkg, use)
 	}
 }
 

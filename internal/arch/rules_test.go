@@ -23,33 +23,33 @@ const (
 // rule is what one package is and what it may import of this module beyond the
 // root package, and of third parties.
 type rule struct {
-	ring  ring
-	mine  []string // packages of this module, without "internal/"; a rule with ring wiring or testOnly may import all
-	third []string // prefixes of third-party import paths
+	ring     ring
+	internal []string // packages of this module, without "internal/"; a rule with ring wiring or testOnly may import all
+	external []string // prefixes of third-party import paths
 }
 
 // rules has one entry for each package, by its path without "internal/".
 var rules = map[string]rule{
 	"":       {ring: vocabulary},
-	"place":  {ring: pure, mine: []string{"allow"}},
+	"place":  {ring: pure, internal: []string{"allow"}},
 	"flow":   {ring: pure},
 	"valid":  {ring: pure},
 	"auth":   {ring: pure},
 	"allow":  {ring: pure},
 	"series": {ring: pure},
-	"cid":    {ring: pure, third: []string{"github.com/ipfs/go-cid"}},
-	"sched":  {ring: pure, mine: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "sched/gang", "sched/health", "sched/heap", "sched/judge", "sched/model", "sched/queue"}},
+	"cid":    {ring: pure, external: []string{"github.com/ipfs/go-cid"}},
+	"sched":  {ring: pure, internal: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "sched/gang", "sched/health", "sched/heap", "sched/judge", "sched/model", "sched/queue"}},
 
 	"sched/event":   {ring: pure},
 	"sched/fleet":   {ring: pure},
 	"sched/health":  {ring: pure},
 	"sched/heap":    {ring: pure},
 	"sched/judge":   {ring: pure},
-	"sched/effect":  {ring: pure, mine: []string{"sched/gang"}},
-	"sched/explain": {ring: pure, mine: []string{"place", "sched/queue"}},
-	"sched/gang":    {ring: pure, mine: []string{"place", "sched/judge"}},
-	"sched/model":   {ring: pure, mine: []string{"flow", "place", "sched/effect", "sched/event", "sched/fleet", "sched/gang", "sched/health", "sched/heap", "sched/queue"}},
-	"sched/queue":   {ring: pure, mine: []string{"place", "sched/heap"}},
+	"sched/effect":  {ring: pure, internal: []string{"sched/gang"}},
+	"sched/explain": {ring: pure, internal: []string{"place", "sched/queue"}},
+	"sched/gang":    {ring: pure, internal: []string{"place", "sched/judge"}},
+	"sched/model":   {ring: pure, internal: []string{"flow", "place", "sched/effect", "sched/event", "sched/fleet", "sched/gang", "sched/health", "sched/heap", "sched/queue"}},
+	"sched/queue":   {ring: pure, internal: []string{"place", "sched/heap"}},
 
 	"store":   {ring: contract},
 	"blob":    {ring: contract},
@@ -59,89 +59,89 @@ var rules = map[string]rule{
 
 	"traceparent": {ring: contract},
 
-	"overview":      {ring: pure, mine: []string{"api/wire", "sched/fleet", "store"}},
-	"history":       {ring: shell, mine: []string{"api/wire", "sched/fleet"}},
-	"api/wire":      {ring: contract, mine: []string{"sched/event", "sched/explain"}},
-	"api/granting":  {ring: adapter, mine: []string{"store"}},
-	"api/caller":    {ring: adapter, mine: []string{"auth"}},
+	"overview":      {ring: pure, internal: []string{"api/wire", "sched/fleet", "store"}},
+	"history":       {ring: shell, internal: []string{"api/wire", "sched/fleet"}},
+	"api/wire":      {ring: contract, internal: []string{"sched/event", "sched/explain"}},
+	"api/granting":  {ring: adapter, internal: []string{"store"}},
+	"api/caller":    {ring: adapter, internal: []string{"auth"}},
 	"api/redact":    {ring: adapter},
-	"api/keyring":   {ring: adapter, mine: []string{"auth", "store"}},
-	"api/schema":    {ring: adapter, mine: []string{"api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
+	"api/keyring":   {ring: adapter, internal: []string{"auth", "store"}},
+	"api/schema":    {ring: adapter, internal: []string{"api/wire"}, external: []string{"github.com/danielgtaylor/huma/v2"}},
 	"api/cache":     {ring: adapter},
 	"api/streaming": {ring: adapter},
-	"api/logview":   {ring: adapter, mine: []string{"tasklog"}},
-	"kind":          {ring: adapter, mine: []string{"runtimes", "spec", "flow", "valid"}, third: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"catalog":       {ring: adapter, mine: []string{"kind", "api/wire"}},
+	"api/logview":   {ring: adapter, internal: []string{"tasklog"}},
+	"kind":          {ring: adapter, internal: []string{"runtimes", "spec", "flow", "valid"}, external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"catalog":       {ring: adapter, internal: []string{"kind", "api/wire"}},
 	"runtimes":      {ring: contract},
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},
-	"contents":  {ring: adapter, mine: []string{"blob", "cid", "store"}},
-	"kubo":      {ring: adapter, mine: []string{"blob", "store"}},
+	"contents":  {ring: adapter, internal: []string{"blob", "cid", "store"}},
+	"kubo":      {ring: adapter, internal: []string{"blob", "store"}},
 
-	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
+	"agent/run": {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
-	"spec":              {ring: adapter, mine: []string{"flow", "valid"}, third: []string{"github.com/goccy/go-yaml"}},
-	"store/sqlite":      {ring: adapter, mine: []string{"store"}, third: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
-	"link/wslink":       {ring: adapter, mine: []string{"link"}, third: []string{"github.com/coder/websocket"}},
-	"link/polllink":     {ring: adapter, mine: []string{"link"}},
-	"agent/run/kinds":   {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
-	"agent/runtimes":    {ring: adapter, mine: []string{"agent/run", "agent/run/python", "agent/limit", "runtimes"}},
-	"agent/warm":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
-	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, mine: []string{"agent/live", "agent/run", "cid", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
-	"agent/run/script":  {ring: adapter, mine: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
-	"agent/live":        {ring: adapter, mine: []string{"agent/run"}},
+	"spec":              {ring: adapter, internal: []string{"flow", "valid"}, external: []string{"github.com/goccy/go-yaml"}},
+	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
+	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
+	"link/polllink":     {ring: adapter, internal: []string{"link"}},
+	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
+	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "agent/limit", "runtimes"}},
+	"agent/warm":        {ring: adapter, internal: []string{"agent/run", "agent/limit", "agent/shim/kin"}, external: []string{"golang.org/x/"}},
+	"agent/run/noop":    {ring: adapter, internal: []string{"agent/run"}},
+	"agent/run/process": {ring: adapter, internal: []string{"agent/live", "agent/run", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/script":  {ring: adapter, internal: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
+	"agent/live":        {ring: adapter, internal: []string{"agent/run"}},
 	"agent/outbound":    {ring: adapter},
-	"agent/run/python":  {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/sys"}},
-	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu", "agent/limit"}, third: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
-	"agent/gpu":         {ring: adapter, mine: []string{"agent/gpu/tool", "agent/gpu/xid"}},
-	"agent/gpu/tool":    {ring: adapter, third: []string{"golang.org/x/"}},
-	"agent/gpu/xid":     {ring: adapter, third: []string{"golang.org/x/"}},
-	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},
-	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns", "agent/limit/view"}, third: []string{"golang.org/x/"}},
+	"agent/run/python":  {ring: adapter, internal: []string{"agent/run", "agent/limit"}, external: []string{"golang.org/x/sys"}},
+	"agent/probe":       {ring: adapter, internal: []string{"agent/gpu", "agent/limit"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
+	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
+	"agent/gpu/tool":    {ring: adapter, external: []string{"golang.org/x/"}},
+	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
+	"agent/devices":     {ring: adapter, internal: []string{"agent/run", "agent/gpu"}, external: []string{"golang.org/x/"}},
+	"agent/limit":       {ring: adapter, internal: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns", "agent/limit/view"}, external: []string{"golang.org/x/"}},
 
-	"agent/limit/cgroup":   {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/limit/landlock": {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/limit/view":     {ring: adapter, mine: []string{"agent/run", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
-	"agent/limit/netns":    {ring: adapter, mine: []string{"agent/run", "agent/shim/fault"}, third: []string{"golang.org/x/"}},
+	"agent/limit/cgroup":   {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/limit/landlock": {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/limit/view":     {ring: adapter, internal: []string{"agent/run", "agent/limit/netns"}, external: []string{"golang.org/x/"}},
+	"agent/limit/netns":    {ring: adapter, internal: []string{"agent/run", "agent/shim/fault"}, external: []string{"golang.org/x/"}},
 
-	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/limit/netns", "agent/shim/fault", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "agent/shim/wire", "tasklog"}, third: []string{"golang.org/x/"}},
+	"agent/shim":        {ring: adapter, internal: []string{"agent/run", "agent/limit", "agent/limit/netns", "agent/shim/fault", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "agent/shim/wire", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/fault":  {ring: adapter},
-	"agent/shim/vessel": {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/fault", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
-	"agent/shim/gate":   {ring: adapter, mine: []string{"agent/run"}},
-	"agent/docker":      {ring: adapter, third: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
-	"agent/container":   {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/gate", "agent/gpu", "allow"}},
-	"agent/shim/kin":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/shim/output": {ring: adapter, mine: []string{"agent/run", "agent/shim/fault", "tasklog"}, third: []string{"golang.org/x/"}},
-	"agent/shim/wire":   {ring: adapter, mine: []string{"agent/run", "agent/shim/fault", "tasklog"}, third: []string{"golang.org/x/"}},
-	"agent/meter":       {ring: adapter, mine: []string{"agent/run", "agent/gpu", "series"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
-	"agent/guard":       {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
-	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/transfer":    {ring: adapter, mine: []string{"agent/run", "origin"}, third: []string{"golang.org/x/"}},
+	"agent/shim/vessel": {ring: adapter, internal: []string{"agent/run", "agent/docker", "agent/shim/fault", "agent/shim/kin"}, external: []string{"golang.org/x/"}},
+	"agent/shim/gate":   {ring: adapter, internal: []string{"agent/run"}},
+	"agent/docker":      {ring: adapter, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
+	"agent/container":   {ring: adapter, internal: []string{"agent/run", "agent/docker", "agent/shim/gate", "agent/gpu", "allow"}},
+	"agent/shim/kin":    {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/shim/output": {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
+	"agent/shim/wire":   {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
+	"agent/meter":       {ring: adapter, internal: []string{"agent/run", "agent/gpu", "series"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
+	"agent/guard":       {ring: adapter, internal: []string{"agent/run", "agent/gpu"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
+	"agent/save":        {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/transfer":    {ring: adapter, internal: []string{"agent/run", "origin"}, external: []string{"golang.org/x/"}},
 
-	"engine":  {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "flow", "store", "link", "notify", "traceparent"}, third: []string{"golang.org/x/time"}},
-	"agent":   {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":     {ring: shell, mine: []string{"docs", "api/cache", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "valid", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, third: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
-	"obs":     {ring: shell, mine: []string{"sched/effect", "sched/fleet", "traceparent"}, third: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
-	"webhook": {ring: shell, mine: []string{"agent/outbound", "notify", "store", "traceparent"}, third: []string{"golang.org/x/sync"}},
-	"client":  {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},
+	"engine":  {ring: shell, internal: []string{"sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "flow", "store", "link", "notify", "traceparent"}, external: []string{"golang.org/x/time"}},
+	"agent":   {ring: shell, internal: []string{"agent/run", "allow", "link", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"api":     {ring: shell, internal: []string{"docs", "api/cache", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "valid", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
+	"obs":     {ring: shell, internal: []string{"sched/effect", "sched/fleet", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"webhook": {ring: shell, internal: []string{"agent/outbound", "notify", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
+	"client":  {ring: shell, internal: []string{"sched/event", "sched/explain", "api/wire", "origin"}, external: []string{"golang.org/x/"}},
 
-	"dialect":        {ring: shell, mine: []string{"auth", "client", "connlimit"}},
-	"dialect/bridge": {ring: shell, mine: []string{"client"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"dialect/fleet":  {ring: shell, mine: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect":        {ring: shell, internal: []string{"auth", "client", "connlimit"}},
+	"dialect/bridge": {ring: shell, internal: []string{"client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/fleet":  {ring: shell, internal: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/qubix": {ring: shell, mine: []string{"client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, third: []string{"golang.org/x/sync"}},
+	"dialect/qubix": {ring: shell, internal: []string{"client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, external: []string{"golang.org/x/sync"}},
 
-	"dialect/trainforge":         {ring: shell, mine: []string{"agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, third: []string{"golang.org/x/sync"}},
+	"dialect/trainforge":         {ring: shell, internal: []string{"agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, external: []string{"golang.org/x/sync"}},
 	"dialect/trainforge/archive": {ring: adapter},
-	"dialect/trainforge/project": {ring: adapter, mine: []string{"agent/run", "dialect/trainforge/archive"}},
+	"dialect/trainforge/project": {ring: adapter, internal: []string{"agent/run", "dialect/trainforge/archive"}},
 
-	"dialect/mloc":            {ring: adapter, mine: []string{"spec"}, third: []string{"github.com/redis/go-redis/v9"}},
-	"dialect/mloc/mlocbridge": {ring: shell, mine: []string{"client", "dialect/bridge", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
-	"dialect/mloc/mlochost":   {ring: shell, mine: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, third: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/mloc":            {ring: adapter, internal: []string{"spec"}, external: []string{"github.com/redis/go-redis/v9"}},
+	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
+	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/dtf": {ring: shell, mine: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, third: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+	"dialect/dtf": {ring: shell, internal: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serve":       {ring: wiring},
 	"work":        {ring: wiring},
@@ -163,7 +163,7 @@ var rules = map[string]rule{
 	"cli/bench":   {ring: wiring},
 	"cli/bridge":  {ring: wiring},
 	"do":          {ring: wiring},
-	"cli/term":    {ring: adapter, third: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
+	"cli/term":    {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster":  {ring: wiring},
 
 	"gen/metrics":   {ring: wiring},
@@ -213,7 +213,7 @@ func (r rule) allowed(path string) bool {
 			return true
 		}
 		rest := strings.TrimPrefix(strings.TrimPrefix(path, module+"/"), "internal/")
-		return slices.Contains(r.mine, rest)
+		return slices.Contains(r.internal, rest)
 	case !strings.Contains(firstPart(path), "."): // the standard library
 		if r.ring > pure {
 			return true
@@ -228,7 +228,7 @@ func (r rule) allowed(path string) bool {
 		if r.ring == wiring || r.ring == testOnly {
 			return true
 		}
-		for _, p := range r.third {
+		for _, p := range r.external {
 			if strings.HasPrefix(path, p) {
 				return true
 			}

@@ -28,13 +28,13 @@ func TestCan(t *testing.T) {
 		{admin, auth.ManageKeys, auth.Object{}, ""},
 		{admin, auth.JoinWorkers, auth.Object{}, ""},
 		{admin, auth.SubmitJobs, auth.Object{Project: "any"}, ""},
-		{admin, auth.LinkWorker, auth.Object{Worker: "w1"}, "use a key with the role worker"},
+		{admin, auth.ConnectWorker, auth.Object{Worker: "w1"}, "use a key with the role worker"},
 		{vision, auth.ManageKeys, auth.Object{}, "for project \"vision\" only"},
-		{vision, auth.SteerWorkers, auth.Object{}, "for project \"vision\" only"},
+		{vision, auth.ManageWorkers, auth.Object{}, "for project \"vision\" only"},
 		{vision, auth.ChangeJobs, auth.Object{Project: "vision"}, ""},
 		{submitter, auth.SubmitJobs, auth.Object{Project: "vision"}, ""},
 		{submitter, auth.SubmitJobs, auth.Object{Project: "speech"}, "not for \"speech\""},
-		{submitter, auth.SteerWorkers, auth.Object{}, "the role admin"},
+		{submitter, auth.ManageWorkers, auth.Object{}, "the role admin"},
 		{viewer, auth.ReadJobs, auth.Object{Project: "speech"}, ""},
 		{viewer, auth.SubmitJobs, auth.Object{}, "may not submit jobs"},
 		{link, auth.ReadJobs, auth.Object{Project: "vision", Job: 7}, ""},
@@ -43,17 +43,17 @@ func TestCan(t *testing.T) {
 		{link, auth.ReadWorkers, auth.Object{}, "only reads job 7"},
 		{auth.Principal{Role: auth.Admin, Job: 7}, auth.ChangeJobs, auth.Object{Job: 7}, "only reads job 7"},
 		{viewer, auth.ReadBlobs, auth.Object{}, "may not read blobs"},
-		{worker, auth.LinkWorker, auth.Object{Worker: "w1"}, ""},
-		{worker, auth.LinkWorker, auth.Object{Worker: "w2"}, "may not connect as \"w2\""},
+		{worker, auth.ConnectWorker, auth.Object{Worker: "w1"}, ""},
+		{worker, auth.ConnectWorker, auth.Object{Worker: "w2"}, "may not connect as \"w2\""},
 		{worker, auth.WriteBlobs, auth.Object{}, ""},
 		{worker, auth.ReadJobs, auth.Object{}, "may not read jobs"},
 		{join, auth.JoinWorkers, auth.Object{}, ""},
-		{join, auth.LinkWorker, auth.Object{}, "may not connect"},
+		{join, auth.ConnectWorker, auth.Object{}, "may not connect"},
 		{auth.Principal{Name: "x", Role: "root"}, auth.ReadJobs, auth.Object{}, "may not"},
-		{auth.Principal{Name: "x", Role: auth.Worker}, auth.LinkWorker, auth.Object{}, "may not connect"},
+		{auth.Principal{Name: "x", Role: auth.Worker}, auth.ConnectWorker, auth.Object{}, "may not connect"},
 	}
 	for _, tt := range tests {
-		err := auth.Can(tt.who, tt.verb, tt.what)
+		err := auth.Authorize(tt.who, tt.verb, tt.what)
 		switch {
 		case tt.want == "" && err != nil:
 			t.Errorf("%s may not %s %+v: %v", tt.who.Name, tt.verb, tt.what, err)
@@ -64,13 +64,13 @@ func TestCan(t *testing.T) {
 }
 
 func TestEveryRoleMayDoSomething(t *testing.T) {
-	verbs := []auth.Verb{auth.ReadJobs, auth.SubmitJobs, auth.ChangeJobs, auth.ReadWorkers, auth.SteerWorkers, auth.ManageKeys,
-		auth.JoinWorkers, auth.LinkWorker, auth.ReadBlobs, auth.WriteBlobs}
+	verbs := []auth.Verb{auth.ReadJobs, auth.SubmitJobs, auth.ChangeJobs, auth.ReadWorkers, auth.ManageWorkers, auth.ManageKeys,
+		auth.JoinWorkers, auth.ConnectWorker, auth.ReadBlobs, auth.WriteBlobs}
 	used := map[auth.Verb]bool{}
 	for _, r := range auth.Roles {
 		may := 0
 		for _, v := range verbs {
-			if auth.Can(auth.Principal{Role: r, Worker: "w"}, v, auth.Object{}) == nil {
+			if auth.Authorize(auth.Principal{Role: r, Worker: "w"}, v, auth.Object{}) == nil {
 				used[v] = true
 				may++
 			}

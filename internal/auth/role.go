@@ -45,44 +45,44 @@ type Verb string
 
 // The verbs.
 const (
-	ReadJobs     Verb = "read jobs"
-	SubmitJobs   Verb = "submit jobs"
-	ChangeJobs   Verb = "cancel or retry jobs"
-	ReadWorkers  Verb = "see workers"
-	SteerWorkers Verb = "steer workers"
-	ManageKeys   Verb = "manage keys"
-	JoinWorkers  Verb = "join workers"
-	LinkWorker   Verb = "connect as this worker"
-	ReadBlobs    Verb = "read blobs"
-	WriteBlobs   Verb = "write blobs"
-	ManageNotify Verb = "manage notifications"
+	ReadJobs      Verb = "read jobs"
+	SubmitJobs    Verb = "submit jobs"
+	ChangeJobs    Verb = "cancel or retry jobs"
+	ReadWorkers   Verb = "see workers"
+	ManageWorkers Verb = "steer workers"
+	ManageKeys    Verb = "manage keys"
+	JoinWorkers   Verb = "join workers"
+	ConnectWorker Verb = "connect as this worker"
+	ReadBlobs     Verb = "read blobs"
+	WriteBlobs    Verb = "write blobs"
+	ManageNotify  Verb = "manage notifications"
 )
 
-var allowed = map[Role][]Verb{
-	Admin: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, SteerWorkers, ManageKeys, JoinWorkers, ReadBlobs,
+var roleVerbs = map[Role][]Verb{
+	Admin: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ReadBlobs,
 		WriteBlobs, ManageNotify},
 	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs},
 	Viewer:    {ReadJobs, ReadWorkers},
-	Worker:    {LinkWorker, ReadBlobs, WriteBlobs},
+	Worker:    {ConnectWorker, ReadBlobs, WriteBlobs},
 	Join:      {JoinWorkers},
 }
 
 // Verbs lists every verb.
-var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, SteerWorkers, ManageKeys, JoinWorkers, LinkWorker, ReadBlobs, WriteBlobs, ManageNotify}
+var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify}
 
 // Permissions returns the verbs that p may do to something.
 func Permissions(p Principal) []Verb {
-	var may []Verb
+	var verbs []Verb
 	for _, v := range Verbs {
-		if Can(p, v, Object{Project: p.Project, Job: p.Job}) == nil {
-			may = append(may, v)
+		if Authorize(p, v, Object{Project: p.Project, Job: p.Job}) == nil {
+			verbs = append(verbs, v)
 		}
 	}
-	return may
+	return verbs
 }
 
 // fleetWide are the verbs whose effect is not within one project.
-var fleetWide = []Verb{SteerWorkers, ManageKeys, JoinWorkers}
+var fleetWide = []Verb{ManageWorkers, ManageKeys, JoinWorkers}
 
 // Object is what a verb is applied to. Its zero value is nothing in particular.
 type Object struct {
@@ -91,33 +91,33 @@ type Object struct {
 	Worker  muster.WorkerID
 }
 
-// Can returns nil if p may do verb to what, else a Forbidden error that says who
+// Authorize returns nil if p may do verb to what, else a Forbidden error that says who
 // may.
-func Can(p Principal, verb Verb, what Object) error {
-	if !slices.Contains(allowed[p.Role], verb) {
+func Authorize(p Principal, verb Verb, obj Object) error {
+	if !slices.Contains(roleVerbs[p.Role], verb) {
 		return muster.Errorf(muster.Forbidden, "the key %q has the role %s, which may not %s: use a key with the role %s",
-			p.Name, p.Role, verb, whoMay(verb))
+			p.Name, p.Role, verb, leastRole(verb))
 	}
-	if p.Job != 0 && (verb != ReadJobs || what.Job != 0 && what.Job != p.Job) {
+	if p.Job != 0 && (verb != ReadJobs || obj.Job != 0 && obj.Job != p.Job) {
 		return muster.Errorf(muster.Forbidden, "the key %q only reads job %d and may not %s beyond it: use another key", p.Name, p.Job, verb)
 	}
 	if p.Project != "" && slices.Contains(fleetWide, verb) {
 		return muster.Errorf(muster.Forbidden, "the key %q is for project %q only and may not %s: use a key for all projects",
 			p.Name, p.Project, verb)
 	}
-	if p.Project != "" && what.Project != "" && what.Project != p.Project {
-		return muster.Errorf(muster.Forbidden, "the key %q is for project %q only, not for %q", p.Name, p.Project, what.Project)
+	if p.Project != "" && obj.Project != "" && obj.Project != p.Project {
+		return muster.Errorf(muster.Forbidden, "the key %q is for project %q only, not for %q", p.Name, p.Project, obj.Project)
 	}
-	if verb == LinkWorker && (p.Worker == "" || (what.Worker != "" && what.Worker != p.Worker)) {
-		return muster.Errorf(muster.Forbidden, "the key %q is of worker %q and may not connect as %q", p.Name, p.Worker, what.Worker)
+	if verb == ConnectWorker && (p.Worker == "" || (obj.Worker != "" && obj.Worker != p.Worker)) {
+		return muster.Errorf(muster.Forbidden, "the key %q is of worker %q and may not connect as %q", p.Name, p.Worker, obj.Worker)
 	}
 	return nil
 }
 
-// whoMay names the role that may do verb and the least else.
-func whoMay(verb Verb) Role {
+// leastRole names the role that may do verb and the least else.
+func leastRole(verb Verb) Role {
 	for _, r := range []Role{Join, Viewer, Worker, Submitter} {
-		if slices.Contains(allowed[r], verb) {
+		if slices.Contains(roleVerbs[r], verb) {
 			return r
 		}
 	}

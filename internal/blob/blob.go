@@ -22,20 +22,20 @@ type Store interface {
 	// an Invalid error. If r fails, what came is kept for a later Put at Partial.
 	// Writing a blob that is there is a success that reads nothing.
 	Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error
-	// Of returns where one owner puts blobs.
-	Of(owner string) Uploads
-	// SetAside takes a blob away whose file, which Open returned as read, turned out to hold other bytes, and keeps that
+	// ForOwner returns where one owner puts blobs.
+	ForOwner(owner string) Uploader
+	// Quarantine takes a blob away whose file, which Open returned as read, turned out to hold other bytes, and keeps that
 	// file for an administrator. It reports false and changes nothing if the blob is not there or has another file by
 	// now, such as one that was uploaded since. It closes read in any case.
-	SetAside(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
+	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 	// Delete removes a blob; one that is not there is no error.
 	Delete(ctx context.Context, sha256 string) error
 }
 
-// Uploads is a Store as one owner puts blobs into it: nobody goes on with the bytes of another's unfinished Put, or waits
+// Uploader is a Store as one owner puts blobs into it: nobody goes on with the bytes of another's unfinished Put, or waits
 // for it. A Put that returned nil proves that the owner had all bytes: it reads and verifies them also if the blob is
 // there, and then takes their file in place of the one that is there.
-type Uploads interface {
+type Uploader interface {
 	Partial(ctx context.Context, sha256 string) (int64, error)
 	Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error
 }

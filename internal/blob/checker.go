@@ -12,26 +12,26 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Verdict is what a check of a blob's file found.
-type Verdict string
+// CheckResult is what a check of a blob's file found.
+type CheckResult string
 
 // The verdicts.
 const (
-	Intact     Verdict = "intact"
-	Damaged    Verdict = "damaged"    // its file is set aside: the blob is not there any more
-	Unreadable Verdict = "unreadable" // its file could not be read to its end, and stays where it is
-	Unchecked  Verdict = "unchecked"  // too much was checked for who asks
+	Intact     CheckResult = "intact"
+	Damaged    CheckResult = "damaged"    // its file is set aside: the blob is not there any more
+	Unreadable CheckResult = "unreadable" // its file could not be read to its end, and stays where it is
+	Unchecked  CheckResult = "unchecked"  // too much was checked for who asks
 )
 
 const (
-	keepIntact  = time.Hour // that a file was intact is remembered
-	keepVerdict = 10_000    // verdicts
-	keepAskers  = 10_000    // of whom it is remembered when they may ask again
-	mostWaiting = 16        // checks that wait for their turn
-	chargeAgain = 10        // times as long as a check in vain took, its asker waits for the next one
-	chargeLeast = time.Second
-	retryFailed = time.Minute // between reads of a file that cannot be read
-	mostReads   = 3           // of a file that others replace meanwhile
+	intactTTL      = time.Hour // that a file was intact is remembered
+	maxRemembered  = 10_000    // verdicts
+	maxCallers     = 10_000    // of whom it is remembered when they may ask again
+	maxWaiting     = 16        // checks that wait for their turn
+	cooldownFactor = 10        // times as long as a check in vain took, its asker waits for the next one
+	minCooldown    = time.Second
+	retryInterval  = time.Minute // between reads of a file that cannot be read
+	maxReads       = 3           // of a file that others replace meanwhile
 )
 
 // Checker reads files of blobs that somebody got other bytes of, and sets aside what is damaged. It reads one at a time, one
@@ -42,102 +42,102 @@ const (
 // or the process was short of memory or descriptors. Such a file stays, is not read again for a minute, and is reported as
 // unreadable, until it was read or replaced.
 type Checker struct {
-	store Store
-	log   *slog.Logger
-	turn  chan struct{} // holds a value while a file is read
-	queue chan struct{} // holds a value for each that waits or reads
+	store   Store
+	log     *slog.Logger
+	reading chan struct{} // holds a value while a file is read
+	waiting chan struct{} // holds a value for each that waits or reads
 
-	mu     sync.Mutex
-	intact map[string]time.Time // when it was read
-	again  map[string]time.Time // when who asked in vain may ask again
-	failed map[string]failure   // of files whose last read failed
+	mu       sync.Mutex
+	intact   map[string]time.Time // when it was read
+	cooldown map[string]time.Time // when who asked in vain may ask again
+	failed   map[string]failure   // of files whose last read failed
 }
 
 // failure is what is remembered of a file that could not be read.
 type failure struct {
-	reads   int       // that failed one after the other
-	checked time.Time // when a check failed; zero if only other reads did
+	failures  int       // that failed one after the other
+	checkedAt time.Time // when a check failed; zero if only other reads did
 }
 
 // NewChecker makes a Checker.
 func NewChecker(s Store, log *slog.Logger) *Checker {
 	return &Checker{
-		store: s, log: log, turn: make(chan struct{}, 1), queue: make(chan struct{}, mostWaiting),
-		intact: map[string]time.Time{}, again: map[string]time.Time{}, failed: map[string]failure{},
+		store: s, log: log, reading: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting),
+		intact: map[string]time.Time{}, cooldown: map[string]time.Time{}, failed: map[string]failure{},
 	}
 }
 
 // Check reads the file of a blob for asker, "" for the server itself, unless it was intact lately. It returns NotFound if
 // the blob is not there.
-func (c *Checker) Check(ctx context.Context, sum, asker string) (Verdict, error) {
+func (c *Checker) Check(ctx context.Context, sum, caller string) (CheckResult, error) {
 	if _, err := c.store.Stat(ctx, sum); err != nil {
 		return Unchecked, err
 	}
-	if v, known := c.known(sum, asker); known {
+	if v, ok := c.cached(sum, caller); ok {
 		return v, nil
 	}
 	select {
-	case c.queue <- struct{}{}:
-		defer func() { <-c.queue }()
+	case c.waiting <- struct{}{}:
+		defer func() { <-c.waiting }()
 	default:
 		return Unchecked, nil
 	}
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case c.reading <- struct{}{}:
+		defer func() { <-c.reading }()
 	case <-ctx.Done():
 		return Unchecked, context.Cause(ctx)
 	}
-	if v, known := c.known(sum, asker); known { // by now
+	if v, ok := c.cached(sum, caller); ok { // by now
 		return v, nil
 	}
-	began := time.Now()
+	start := time.Now()
 	v, err := c.read(ctx, sum)
 	if v != Damaged {
-		c.note(sum, asker, v, time.Since(began))
+		c.record(sum, caller, v, time.Since(start))
 	}
 	return v, err
 }
 
-// known returns what needs no reading.
-func (c *Checker) known(sum, asker string) (Verdict, bool) {
+// cached returns what needs no reading.
+func (c *Checker) cached(sum, caller string) (CheckResult, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if at, ok := c.intact[sum]; ok && now.Sub(at) < keepIntact {
+	if at, ok := c.intact[sum]; ok && now.Sub(at) < intactTTL {
 		return Intact, true
 	}
-	if f, ok := c.failed[sum]; ok && now.Sub(f.checked) < retryFailed {
+	if f, ok := c.failed[sum]; ok && now.Sub(f.checkedAt) < retryInterval {
 		return Unreadable, true
 	}
-	if asker != "" && now.Before(c.again[asker]) {
+	if caller != "" && now.Before(c.cooldown[caller]) {
 		return Unchecked, true
 	}
 	return "", false
 }
 
-// Failed notes that a read of a blob's file failed, outside of a check.
-func (c *Checker) Failed(sum string, err error) { c.fail(sum, err, time.Time{}) }
+// ReadFailed notes that a read of a blob's file failed, outside of a check.
+func (c *Checker) ReadFailed(sum string, err error) { c.recordFailure(sum, err, time.Time{}) }
 
-// fail notes that a read failed; checked is zero outside of a check.
-func (c *Checker) fail(sum string, err error, checked time.Time) {
+// recordFailure notes that a read failed; checked is zero outside of a check.
+func (c *Checker) recordFailure(sum string, err error, checked time.Time) {
 	c.mu.Lock()
-	f, known := c.failed[sum]
-	if !known && len(c.failed) >= keepVerdict {
+	f, ok := c.failed[sum]
+	if !ok && len(c.failed) >= maxRemembered {
 		clear(c.failed)
 	}
-	f.reads++
+	f.failures++
 	if !checked.IsZero() {
-		f.checked = checked
+		f.checkedAt = checked
 	}
 	c.failed[sum] = f
 	delete(c.intact, sum)
 	c.mu.Unlock()
-	if f.reads > 1 && checked.IsZero() {
+	if f.failures > 1 && checked.IsZero() {
 		return // downloads may fail often
 	}
 	c.log.Error("the file of a blob cannot be read: it stays where it is and is tried again; if this goes on, check the server's disk, or upload the blob again",
-		slog.String("sha256", sum), slog.Int("failures", f.reads), slog.Any("error", err))
+		slog.String("sha256", sum), slog.Int("failures", f.failures), slog.Any("error", err))
 }
 
 // Suspect reports whether the last read of a blob's file failed.
@@ -156,54 +156,54 @@ func (c *Checker) Replaced(sum string) {
 	delete(c.intact, sum)
 }
 
-// note remembers what a check in vain found, and how long it took.
-func (c *Checker) note(sum, asker string, v Verdict, took time.Duration) {
+// record remembers what a check in vain found, and how long it took.
+func (c *Checker) record(sum, caller string, v CheckResult, duration time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v == Intact {
-		if len(c.intact) >= keepVerdict {
+		if len(c.intact) >= maxRemembered {
 			clear(c.intact)
 		}
 		c.intact[sum] = time.Now()
 		delete(c.failed, sum)
 	}
-	if asker != "" {
-		if len(c.again) >= keepAskers {
-			clear(c.again)
+	if caller != "" {
+		if len(c.cooldown) >= maxCallers {
+			clear(c.cooldown)
 		}
-		c.again[asker] = time.Now().Add(max(chargeLeast, chargeAgain*took))
+		c.cooldown[caller] = time.Now().Add(max(minCooldown, cooldownFactor*duration))
 	}
 }
 
 // read reads the file of a blob, and the next one if it was replaced meanwhile.
-func (c *Checker) read(ctx context.Context, sum string) (Verdict, error) {
-	for range mostReads {
+func (c *Checker) read(ctx context.Context, sum string) (CheckResult, error) {
+	for range maxReads {
 		f, err := c.store.Open(ctx, sum)
 		if muster.CodeOf(err) == muster.NotFound && err != nil {
 			return Unchecked, err
 		}
 		if err != nil {
-			c.fail(sum, err, time.Now())
+			c.recordFailure(sum, err, time.Now())
 			return Unreadable, nil
 		}
-		v, size, err := judge(ctx, f, sum)
+		v, size, err := verify(ctx, f, sum)
 		switch {
 		case ctx.Err() != nil:
 			_ = f.Close() // it was only read
 			return Unchecked, context.Cause(ctx)
 		case err != nil:
 			_ = f.Close() // it was only read
-			c.fail(sum, err, time.Now())
+			c.recordFailure(sum, err, time.Now())
 			return Unreadable, nil
 		case v == Intact:
 			_ = f.Close() // it was only read
 			return Intact, nil
 		}
-		aside, err := c.store.SetAside(ctx, sum, f)
+		moved, err := c.store.Quarantine(ctx, sum, f)
 		if err != nil {
 			return Unchecked, err
 		}
-		if aside {
+		if moved {
 			c.Replaced(sum)
 			c.log.Error("the file of a blob was damaged on this server's disk; it is set aside, and the blob has to be uploaded again",
 				slog.String("sha256", sum), slog.String("size", muster.Size(size).String()))
@@ -213,8 +213,8 @@ func (c *Checker) read(ctx context.Context, sum string) (Verdict, error) {
 	return Unchecked, nil
 }
 
-// judge reads a file to its end. An error says that it could not.
-func judge(ctx context.Context, f io.Reader, sum string) (Verdict, int64, error) {
+// verify reads a file to its end. An error says that it could not.
+func verify(ctx context.Context, f io.Reader, sum string) (CheckResult, int64, error) {
 	h := sha256.New()
 	size, err := io.Copy(h, &ctxReader{ctx: ctx, r: f})
 	switch {

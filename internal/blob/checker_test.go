@@ -21,17 +21,17 @@ import (
 	"github.com/muster-dev/muster/internal/blob"
 )
 
-// disk is a store in memory whose files take a while to read.
-type disk struct {
+// memStore is a store in memory whose files take a while to read.
+type memStore struct {
 	blob.Store
 
-	mu    sync.Mutex
-	files map[string]string
-	reads int
-	takes time.Duration
+	mu       sync.Mutex
+	files    map[string]string
+	reads    int
+	readTime time.Duration
 }
 
-func (d *disk) Stat(_ context.Context, sum string) (int64, error) {
+func (d *memStore) Stat(_ context.Context, sum string) (int64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text, ok := d.files[sum]
@@ -41,28 +41,28 @@ func (d *disk) Stat(_ context.Context, sum string) (int64, error) {
 	return int64(len(text)), nil
 }
 
-func (d *disk) Open(context.Context, string) (io.ReadSeekCloser, error) { panic("see open") }
+func (d *memStore) Open(context.Context, string) (io.ReadSeekCloser, error) { panic("see open") }
 
-func (d *disk) SetAside(_ context.Context, sum string, _ io.ReadSeekCloser) (bool, error) {
+func (d *memStore) Quarantine(_ context.Context, sum string, _ io.ReadSeekCloser) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.files, sum)
 	return true, nil
 }
 
-// slowDisk delivers the files.
-type slowDisk struct{ *disk }
+// slowStore delivers the files.
+type slowStore struct{ *memStore }
 
 type slowFile struct {
 	*strings.Reader
 
-	takes time.Duration
+	readTime time.Duration
 }
 
 func (f *slowFile) Read(p []byte) (int, error) {
 	n, err := f.Reader.Read(p)
 	if err == io.EOF {
-		time.Sleep(f.takes) // of the bubble
+		time.Sleep(f.readTime) // of the bubble
 	}
 	return n, err
 }
@@ -70,17 +70,17 @@ func (f *slowFile) Read(p []byte) (int, error) {
 func (f *slowFile) WriteTo(io.Writer) (int64, error) { panic("it is read") }
 func (f *slowFile) Close() error                     { return nil }
 
-func (d slowDisk) Open(_ context.Context, sum string) (io.ReadSeekCloser, error) {
+func (d slowStore) Open(_ context.Context, sum string) (io.ReadSeekCloser, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reads++
-	return &slowFile{strings.NewReader(d.files[sum]), d.takes}, nil
+	return &slowFile{strings.NewReader(d.files[sum]), d.readTime}, nil
 }
 
 // Who reports damage that is there has it found once; who reports none has the disk read for a tenth of the time at most.
 func TestChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &disk{files: map[string]string{}, takes: 5 * time.Second}
+		d := &memStore{files: map[string]string{}, readTime: 5 * time.Second}
 		name := func(text string) string {
 			sum := sha256.Sum256([]byte(text))
 			return hex.EncodeToString(sum[:])
@@ -88,9 +88,9 @@ func TestChecksAreBounded(t *testing.T) {
 		for i := range 1000 {
 			d.files[name(strconv.Itoa(i))] = strconv.Itoa(i)
 		}
-		c := blob.NewChecker(slowDisk{d}, slog.New(slog.DiscardHandler))
-		began := time.Now()
-		for time.Since(began) < 10*time.Minute { // a liar names what it can
+		c := blob.NewChecker(slowStore{d}, slog.New(slog.DiscardHandler))
+		start := time.Now()
+		for time.Since(start) < 10*time.Minute { // a liar names what it can
 			for i := range 1000 {
 				if v, err := c.Check(t.Context(), name(strconv.Itoa(i)), "liar"); v == blob.Damaged || err != nil {
 					t.Fatalf("an intact file is %s, %v", v, err)
@@ -98,8 +98,8 @@ func TestChecksAreBounded(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if busy := time.Duration(d.reads) * d.takes; busy > time.Since(began)/10+d.takes {
-			t.Errorf("in %s the disk was read for %s", time.Since(began), busy)
+		if busy := time.Duration(d.reads) * d.readTime; busy > time.Since(start)/10+d.readTime {
+			t.Errorf("in %s the disk was read for %s", time.Since(start), busy)
 		}
 		// Others are heard meanwhile.
 		damaged := name("2000")
@@ -133,8 +133,8 @@ func TestChecksAreBounded(t *testing.T) {
 	})
 }
 
-// troubled is a store whose files are read with trouble.
-type troubled struct {
+// faultyStore is a store whose files are read with trouble.
+type faultyStore struct {
 	blob.Store
 
 	opens int
@@ -142,22 +142,22 @@ type troubled struct {
 	read  func(f *os.File, b []byte) (int, error) // in place of f.Read, if not nil
 }
 
-type troubledFile struct {
+type faultyFile struct {
 	*os.File
 
 	read func(f *os.File, b []byte) (int, error)
 }
 
-func (f *troubledFile) WriteTo(io.Writer) (int64, error) { panic("it is read") }
+func (f *faultyFile) WriteTo(io.Writer) (int64, error) { panic("it is read") }
 
-func (f *troubledFile) Read(b []byte) (int, error) {
+func (f *faultyFile) Read(b []byte) (int, error) {
 	if f.read != nil {
 		return f.read(f.File, b)
 	}
 	return f.File.Read(b)
 }
 
-func (s *troubled) Open(ctx context.Context, sum string) (io.ReadSeekCloser, error) {
+func (s *faultyStore) Open(ctx context.Context, sum string) (io.ReadSeekCloser, error) {
 	s.opens++
 	if s.open != nil {
 		return nil, s.open
@@ -170,11 +170,11 @@ func (s *troubled) Open(ctx context.Context, sum string) (io.ReadSeekCloser, err
 	if !ok {
 		return nil, errors.New("it is no file")
 	}
-	return &troubledFile{file, s.read}, nil
+	return &faultyFile{file, s.read}, nil
 }
 
-// dirWith is a folder with a blob, the blob's hash, and where its file is.
-func dirWith(t *testing.T, text string) (s *troubled, sum, path string) {
+// newFaultyStore is a folder with a blob, the blob's hash, and where its file is.
+func newFaultyStore(t *testing.T, text string) (s *faultyStore, sum, path string) {
 	t.Helper()
 	root := t.TempDir()
 	dir, err := blob.OpenDir(root)
@@ -186,17 +186,17 @@ func dirWith(t *testing.T, text string) (s *troubled, sum, path string) {
 	if err := dir.Put(t.Context(), sum, 0, strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
-	return &troubled{Store: dir}, sum, filepath.Join(root, sum[:2], sum[2:4], sum)
+	return &faultyStore{Store: dir}, sum, filepath.Join(root, sum[:2], sum[2:4], sum)
 }
 
 // A read error says nothing of the bytes: the file stays, is tried again a minute later, and is suspect until it was read
 // or replaced.
 func TestReadErrorsSetNothingAside(t *testing.T) {
-	for name, trouble := range map[string]func(*troubled){
-		"EIO at open":    func(s *troubled) { s.open = syscall.EIO },
-		"EMFILE at open": func(s *troubled) { s.open = syscall.EMFILE },
-		"EIO":            func(s *troubled) { s.read = func(*os.File, []byte) (int, error) { return 0, syscall.EIO } },
-		"EIO after some bytes": func(s *troubled) {
+	for name, inject := range map[string]func(*faultyStore){
+		"EIO at open":    func(s *faultyStore) { s.open = syscall.EIO },
+		"EMFILE at open": func(s *faultyStore) { s.open = syscall.EMFILE },
+		"EIO":            func(s *faultyStore) { s.read = func(*os.File, []byte) (int, error) { return 0, syscall.EIO } },
+		"EIO after some bytes": func(s *faultyStore) {
 			s.read = func(f *os.File, b []byte) (int, error) {
 				if n, err := f.Read(b[:1]); err == nil && b[0] != 'o' {
 					return n, nil
@@ -204,14 +204,16 @@ func TestReadErrorsSetNothingAside(t *testing.T) {
 				return 0, syscall.EIO
 			}
 		},
-		"ENOMEM":  func(s *troubled) { s.read = func(*os.File, []byte) (int, error) { return 0, syscall.ENOMEM } },
-		"timeout": func(s *troubled) { s.read = func(*os.File, []byte) (int, error) { return 0, os.ErrDeadlineExceeded } },
+		"ENOMEM": func(s *faultyStore) { s.read = func(*os.File, []byte) (int, error) { return 0, syscall.ENOMEM } },
+		"timeout": func(s *faultyStore) {
+			s.read = func(*os.File, []byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, sum, path := dirWith(t, "some bytes")
+				s, sum, path := newFaultyStore(t, "some bytes")
 				c := blob.NewChecker(s, slog.New(slog.DiscardHandler))
-				trouble(s)
+				inject(s)
 				for i := range 10 {
 					v, err := c.Check(t.Context(), sum, "")
 					if v != blob.Unreadable || err != nil {
@@ -231,7 +233,7 @@ func TestReadErrorsSetNothingAside(t *testing.T) {
 					t.Errorf("once it can be read it is %s, %v, suspect: %t", v, err, c.Suspect(sum))
 				}
 				// A read outside of a check makes it suspect, too.
-				c.Failed(sum, syscall.EIO)
+				c.ReadFailed(sum, syscall.EIO)
 				if !c.Suspect(sum) {
 					t.Error("a failed read is not known")
 				}
@@ -245,7 +247,7 @@ func TestReadErrorsSetNothingAside(t *testing.T) {
 
 // A file that is uploaded while a check reads a damaged one is not set aside in its place.
 func TestAnUploadDuringACheckStays(t *testing.T) {
-	s, sum, path := dirWith(t, "some bytes")
+	s, sum, path := newFaultyStore(t, "some bytes")
 	if err := os.WriteFile(path, []byte("some byteZ"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +256,7 @@ func TestAnUploadDuringACheckStays(t *testing.T) {
 		n, err := f.Read(b)
 		if err == io.EOF && uploads == 0 {
 			uploads++
-			if err := s.Of("one").Put(t.Context(), sum, 0, strings.NewReader("some bytes")); err != nil {
+			if err := s.ForOwner("one").Put(t.Context(), sum, 0, strings.NewReader("some bytes")); err != nil {
 				t.Error(err)
 			}
 		}

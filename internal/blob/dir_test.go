@@ -35,17 +35,17 @@ func TestDir(t *testing.T) {
 	})
 }
 
-func sumOf(b []byte) string {
+func hashOf(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
 }
 
-// brokenPut leaves the first n bytes of data as a partial file.
-func brokenPut(t *testing.T, d *blob.Dir, data []byte, n int) {
+// interruptedPut leaves the first n bytes of data as a partial file.
+func interruptedPut(t *testing.T, d *blob.Dir, data []byte, n int) {
 	t.Helper()
 	errBroken := errors.New("broken")
 	r := io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(errBroken))
-	if err := d.Put(t.Context(), sumOf(data), 0, r); !errors.Is(err, errBroken) {
+	if err := d.Put(t.Context(), hashOf(data), 0, r); !errors.Is(err, errBroken) {
 		t.Fatalf("Put = %v", err)
 	}
 }
@@ -54,16 +54,16 @@ func TestPartialPutsOutliveTheProcessForAWeek(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	data := []byte("some bytes that come in two parts")
-	brokenPut(t, openDir(t, root), data, 10)
+	interruptedPut(t, openDir(t, root), data, 10)
 	d := openDir(t, root)
-	if n, err := d.Partial(t.Context(), sumOf(data)); n != 10 || err != nil {
+	if n, err := d.Partial(t.Context(), hashOf(data)); n != 10 || err != nil {
 		t.Fatalf("Partial = %d, %v, want 10", n, err)
 	}
 	old := time.Now().Add(-8 * 24 * time.Hour)
-	if err := os.Chtimes(filepath.Join(root, "partial", sumOf(data)), old, old); err != nil {
+	if err := os.Chtimes(filepath.Join(root, "partial", hashOf(data)), old, old); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := openDir(t, root).Partial(t.Context(), sumOf(data)); n != 0 || err != nil {
+	if n, err := openDir(t, root).Partial(t.Context(), hashOf(data)); n != 0 || err != nil {
 		t.Fatalf("Partial = %d, %v, want 0 after a week", n, err)
 	}
 }
@@ -74,14 +74,14 @@ func TestDamagedPartialIsDropped(t *testing.T) {
 	root := t.TempDir()
 	d := openDir(t, root)
 	data := []byte("some bytes that come in two parts")
-	brokenPut(t, d, data, 10)
-	if err := os.WriteFile(filepath.Join(root, "partial", sumOf(data)), make([]byte, 10), 0o600); err != nil {
+	interruptedPut(t, d, data, 10)
+	if err := os.WriteFile(filepath.Join(root, "partial", hashOf(data)), make([]byte, 10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Put(t.Context(), sumOf(data), 10, bytes.NewReader(data[10:])); muster.CodeOf(err) != muster.Invalid {
+	if err := d.Put(t.Context(), hashOf(data), 10, bytes.NewReader(data[10:])); muster.CodeOf(err) != muster.Invalid {
 		t.Fatalf("Put = %v, want an Invalid error", err)
 	}
-	if err := d.Put(t.Context(), sumOf(data), 0, bytes.NewReader(data)); err != nil {
+	if err := d.Put(t.Context(), hashOf(data), 0, bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
 }

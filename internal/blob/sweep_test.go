@@ -27,19 +27,19 @@ func TestUnfinishedPutsAreSweptLater(t *testing.T) {
 		if err := d.Put(t.Context(), sum, 0, r); err == nil {
 			t.Fatal("an upload that broke off succeeded")
 		}
-		if err := os.Chtimes(d.partial(sum), old, old); err != nil {
+		if err := os.Chtimes(d.partialPath(sum), old, old); err != nil {
 			t.Fatal(err)
 		}
 		return sum
 	}
 	dead, alive := broken("dead"), broken("alive")
-	leave, err := d.enter(t.Context(), alive, alive)
+	unlock, err := d.lockUpload(t.Context(), alive, alive)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.swept = old
+	d.lastSweep = old
 	late := broken("late")
-	leave()
+	unlock()
 	for sum, want := range map[string]int64{dead: 0, alive: 5, late: 4} {
 		if n, err := d.Partial(t.Context(), sum); n != want || err != nil {
 			t.Errorf("%d bytes are kept, want %d (%v)", n, want, err)

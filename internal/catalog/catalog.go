@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// core says what the kinds do that are no definitions.
-var core = map[string]string{
+// coreDescriptions says what the kinds do that are no definitions.
+var coreDescriptions = map[string]string{
 	muster.KindNoop:      "Succeed at once without a process, for tests.",
 	muster.KindProcess:   "Run a command.",
 	muster.KindScript:    "Run a program that travels with the job, in a Python environment of its own if it asks for one.",
@@ -29,18 +29,18 @@ var core = map[string]string{
 type Catalog struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	read map[string][]own // by what a worker told; without any if it cannot be used
+	mu     sync.Mutex
+	parsed map[string][]customKind // by what a worker told; without any if it cannot be used
 }
 
-// own is a definition from a worker. Two are the same if what they say is.
-type own struct {
-	kind *kind.Kind
-	says string
+// customKind is a definition from a worker. Two are the same if what they say is.
+type customKind struct {
+	kind     *kind.Kind
+	encoding string
 }
 
 // New makes a catalog that has read nothing.
-func New(log *slog.Logger) *Catalog { return &Catalog{log: log, read: map[string][]own{}} }
+func New(log *slog.Logger) *Catalog { return &Catalog{log: log, parsed: map[string][]customKind{}} }
 
 // Admit tells what is wrong with how the stages of a job use their kinds, in the order of the stages. Into a stage that is right it
 // writes what its kind says where the stage says nothing of that sort. workers is asked only where a stage needs it: for
@@ -52,7 +52,7 @@ func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error))
 		if err != nil {
 			return nil, err
 		}
-		for _, each := range c.own(fleet) {
+		for _, each := range c.customKinds(fleet) {
 			for _, o := range each {
 				others = append(others, o.kind)
 			}
@@ -70,7 +70,7 @@ func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error))
 			wrong = append(wrong, e)
 		}
 		if len(found) == 0 {
-			known.Fill(&s.Tasks[i])
+			known.ApplyDefaults(&s.Tasks[i])
 		}
 	}
 	return wrong, nil
@@ -78,99 +78,99 @@ func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error))
 
 // needsFleet reports whether it takes the workers to know a kind, or what its input may be.
 func needsFleet(name string) bool {
-	return name != "" && core[name] == "" && name != kind.Foreign && (name == kind.Custom || !kind.IsEmbedded(name))
+	return name != "" && coreDescriptions[name] == "" && name != kind.Foreign && (name == kind.Custom || !kind.IsEmbedded(name))
 }
 
-// own returns the definitions that each worker told of, those that are the same once each, by the index of the worker.
-func (c *Catalog) own(workers []muster.Worker) [][]own {
+// customKinds returns the definitions that each worker told of, those that are the same once each, by the index of the worker.
+func (c *Catalog) customKinds(workers []muster.Worker) [][]customKind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := make(map[string][]own, len(c.read))
-	all := make([][]own, len(workers))
+	seen := make(map[string][]customKind, len(c.parsed))
+	all := make([][]customKind, len(workers))
 	for i := range workers {
 		w := &workers[i]
-		if len(w.OwnKinds) == 0 {
+		if len(w.CustomKinds) == 0 {
 			continue
 		}
-		told, known := seen[string(w.OwnKinds)]
+		kinds, known := seen[string(w.CustomKinds)]
 		if !known {
-			if told, known = c.read[string(w.OwnKinds)]; !known {
-				told = c.look(w)
+			if kinds, known = c.parsed[string(w.CustomKinds)]; !known {
+				kinds = c.parse(w)
 			}
-			seen[string(w.OwnKinds)] = told
+			seen[string(w.CustomKinds)] = kinds
 		}
-		all[i] = told
+		all[i] = kinds
 	}
-	c.read = seen // what no worker says any more is forgotten
+	c.parsed = seen // what no worker says any more is forgotten
 	return all
 }
 
-// look reads what a worker told.
-func (c *Catalog) look(w *muster.Worker) []own {
+// parse reads what a worker told.
+func (c *Catalog) parse(w *muster.Worker) []customKind {
 	log := c.log.With(slog.String("worker", w.Name), slog.String("id", string(w.ID)))
-	found, err := read(w.OwnKinds)
+	found, err := safeDecode(w.CustomKinds)
 	if err != nil {
 		log.Warn("the kinds that a worker's owner added are not used", slog.Any("why", err))
 		return nil
 	}
-	var told []own
+	var kinds []customKind
 	for _, k := range found {
-		if kind.IsTaken(k.Name) {
+		if kind.IsReserved(k.Name) {
 			log.Warn("a kind that a worker's owner added is not used: one of this name, or an operation, comes with Muster", slog.String("kind", k.Name))
 			continue
 		}
-		says, err := json.Marshal(k)
+		encoding, err := json.Marshal(k)
 		if err != nil {
 			log.Warn("a kind that a worker's owner added is not used", slog.String("kind", k.Name), slog.Any("why", err))
 			continue
 		}
-		told = append(told, own{k, string(says)})
+		kinds = append(kinds, customKind{k, string(encoding)})
 	}
-	return told
+	return kinds
 }
 
-// read is kind.Read for lists that nobody looked through before. A schema that makes the library panic is a wrong one.
-func read(raw json.RawMessage) (found []*kind.Kind, err error) {
+// safeDecode is kind.Read for lists that nobody looked through before. A schema that makes the library panic is a wrong one.
+func safeDecode(raw json.RawMessage) (found []*kind.Kind, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("they cannot be read: %v", p)
 		}
 	}()
-	return kind.Read(raw)
+	return kind.DecodeList(raw)
 }
 
 // List returns all kinds by name, with how many of the workers have each.
 func (c *Catalog) List(workers []muster.Worker) []wire.Kind {
 	byName := map[string]*wire.Kind{}
-	for name, about := range core {
-		byName[name] = &wire.Kind{Name: name, About: about, Run: kind.RunMay}
+	for name, about := range coreDescriptions {
+		byName[name] = &wire.Kind{Name: name, About: about, Run: kind.RunOptional}
 	}
-	byName[muster.KindNoop].Run, byName[muster.KindProcess].Run = kind.RunNo, kind.RunMust
+	byName[muster.KindNoop].Run, byName[muster.KindProcess].Run = kind.RunNo, kind.RunRequired
 	for _, k := range kind.Known() {
-		byName[k.Name] = shown(k)
+		byName[k.Name] = toWire(k)
 	}
-	own := c.own(workers)
-	says := mostly(own)
-	for name, o := range says {
-		byName[name] = shown(o.kind)
+	custom := c.customKinds(workers)
+	chosen := majority(custom)
+	for name, o := range chosen {
+		byName[name] = toWire(o.kind)
 		byName[name].Own = true
 	}
 	for i := range workers {
 		w := &workers[i]
-		here := w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable
+		connected := w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable
 		for _, name := range w.Kinds {
 			k := byName[name]
 			switch {
 			case k == nil:
-			case here:
+			case connected:
 				k.Offered++
 				k.Workers = append(k.Workers, w.ID)
 			default:
 				k.Away++
 			}
 		}
-		for _, o := range own[i] {
-			if o.says != says[o.kind.Name].says {
+		for _, o := range custom[i] {
+			if o.encoding != chosen[o.kind.Name].encoding {
 				byName[o.kind.Name].Differ++
 			}
 		}
@@ -183,28 +183,28 @@ func (c *Catalog) List(workers []muster.Worker) []wire.Kind {
 	return list
 }
 
-// mostly returns for each name the definition that most workers have.
-func mostly(all [][]own) map[string]own {
+// majority returns for each name the definition that most workers have.
+func majority(all [][]customKind) map[string]customKind {
 	votes := map[string]int{}
 	for _, each := range all {
 		for _, o := range each {
-			votes[o.says]++
+			votes[o.encoding]++
 		}
 	}
-	most := map[string]own{}
+	chosen := map[string]customKind{}
 	for _, each := range all {
 		for _, o := range each {
-			best, has := most[o.kind.Name]
-			if n, m := votes[o.says], votes[best.says]; !has || n > m || n == m && o.says < best.says {
-				most[o.kind.Name] = o
+			best, has := chosen[o.kind.Name]
+			if n, m := votes[o.encoding], votes[best.encoding]; !has || n > m || n == m && o.encoding < best.encoding {
+				chosen[o.kind.Name] = o
 			}
 		}
 	}
-	return most
+	return chosen
 }
 
-// shown is a definition as it is shown.
-func shown(k *kind.Kind) *wire.Kind {
+// toWire is a definition as it is shown.
+func toWire(k *kind.Kind) *wire.Kind {
 	w := &wire.Kind{
 		Name: k.Name, About: k.About, Runtime: k.Runtime, Run: k.Run, Input: k.Input,
 		Checkpoint: k.Checkpoint, MergeKey: k.MergeKey, Operation: k.Operation,

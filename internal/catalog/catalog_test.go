@@ -21,10 +21,10 @@ func definition(name, field string) string {
 	return fmt.Sprintf(`{"name":%q,"about":"It is a test.","entry":["./x"],"resources":{"memory":1024},"input":{"type":"object","properties":{%q:{"type":"integer"}}}}`, name, field)
 }
 
-func worker(id string, state muster.WorkerState, kinds string, own ...string) muster.Worker {
+func worker(id string, state muster.WorkerState, kinds string, custom ...string) muster.Worker {
 	w := muster.Worker{ID: muster.WorkerID(id), Name: "name-of-" + id, State: state, Kinds: strings.Fields(kinds)}
-	if len(own) > 0 {
-		w.OwnKinds = json.RawMessage("[" + strings.Join(own, ",") + "]")
+	if len(custom) > 0 {
+		w.CustomKinds = json.RawMessage("[" + strings.Join(custom, ",") + "]")
 	}
 	return w
 }
@@ -56,11 +56,11 @@ func admit(t *testing.T, c *catalog.Catalog, fleet []muster.Worker, stages ...mu
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var problems []string
 	for _, e := range wrong {
-		told = append(told, e.String())
+		problems = append(problems, e.String())
 	}
-	return s, strings.Join(told, "\n")
+	return s, strings.Join(problems, "\n")
 }
 
 func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
@@ -89,26 +89,26 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 		{muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Input: json.RawMessage(`{"a":1}`)}, "tasks[0].input: "},
 		{muster.TaskSpec{}, ""}, // nothing to run: Validate's
 	} {
-		_, told := admit(t, c, fleet, tc.stage)
-		if tc.want == "" && told != "" || !strings.Contains(told, tc.want) {
-			t.Errorf("%s %s: %q, want %q", tc.stage.Kind, tc.stage.Input, told, tc.want)
+		_, problems := admit(t, c, fleet, tc.stage)
+		if tc.want == "" && problems != "" || !strings.Contains(problems, tc.want) {
+			t.Errorf("%s %s: %q, want %q", tc.stage.Kind, tc.stage.Input, problems, tc.want)
 		}
 	}
 	got, _ := admit(t, c, fleet, input("resize", `{}`), muster.TaskSpec{Kind: "resize", Resources: muster.Request{Memory: 5}})
 	if got.Tasks[0].Resources.Memory != 1024 || got.Tasks[1].Resources.Memory != 5 {
 		t.Errorf("the kind's resources became %+v and %+v", got.Tasks[0].Resources, got.Tasks[1].Resources)
 	}
-	if _, told := admit(t, c, nil, input("resize", `{}`)); !strings.Contains(told, "there is no kind resize") {
-		t.Errorf("with its worker removed it is still known: %q", told)
+	if _, problems := admit(t, c, nil, input("resize", `{}`)); !strings.Contains(problems, "there is no kind resize") {
+		t.Errorf("with its worker removed it is still known: %q", problems)
 	}
 }
 
 func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
 	c := catalog.New(slog.New(slog.DiscardHandler))
-	away := errors.New("away")
+	errUnavailable := errors.New("away")
 	for kind, asks := range map[string]bool{"": false, "noop": false, "process": false, "echo": false, "custom": true, "resize": true} {
-		_, err := c.Admit(&muster.Spec{Tasks: []muster.TaskSpec{{Kind: kind}}}, func() ([]muster.Worker, error) { return nil, away })
-		if errors.Is(err, away) != asks {
+		_, err := c.Admit(&muster.Spec{Tasks: []muster.TaskSpec{{Kind: kind}}}, func() ([]muster.Worker, error) { return nil, errUnavailable })
+		if errors.Is(err, errUnavailable) != asks {
 			t.Errorf("kind %q: %v", kind, err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
 // Whatever a worker tells, the others' kinds and those that come with Muster stay as they are.
 func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 	deep := strings.Repeat(`{"not":`, 5000) + "{}" + strings.Repeat("}", 5000)
-	for name, own := range map[string]string{
+	for name, custom := range map[string]string{
 		"no definition":                `7`,
 		"unknown field":                `{"name":"bad","about":"x","entry":["./x"],"evil":1}`,
 		"no entry":                     `{"name":"bad","about":"x"}`,
@@ -134,12 +134,12 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 		"a schema within itself":       `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}}`,
 		"a schema with all of itself":  `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"$ref":"#"}}}}`,
 		"a good one beside a bad one":  definition("fine", "x") + `,7`,
-		"more bytes than are allowed":  definition("big", strings.Repeat("x", kind.MaxOwn)),
+		"more bytes than are allowed":  definition("big", strings.Repeat("x", kind.MaxCustomSize)),
 		"a good one and a taken name ": definition("echo", "x"),
 	} {
 		var log bytes.Buffer
 		c := catalog.New(slog.New(slog.NewTextHandler(&log, nil)))
-		fleet := []muster.Worker{worker("w1", muster.WorkerActive, "resize", definition("resize", "width")), worker("w2", muster.WorkerActive, "bad echo fine", own)}
+		fleet := []muster.Worker{worker("w1", muster.WorkerActive, "resize", definition("resize", "width")), worker("w2", muster.WorkerActive, "bad echo fine", custom)}
 		for range 3 {
 			list := c.List(fleet)
 			for _, k := range list {
@@ -151,15 +151,15 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 				t.Errorf("%s: echo is %+v", name, k)
 			}
 		}
-		s, told := admit(t, c, fleet, muster.TaskSpec{Kind: "resize", Input: json.RawMessage(`{"width":1}`)}, muster.TaskSpec{Kind: "echo"}, muster.TaskSpec{Kind: kind.Custom, Input: json.RawMessage(`{"name":"prepare_models","parameters":{"models":["gpt2"]}}`)})
-		if told != "" || s.Tasks[2].Kind != kind.Custom {
-			t.Errorf("%s: %s, and kind custom became %s", name, told, s.Tasks[2].Kind)
+		s, problems := admit(t, c, fleet, muster.TaskSpec{Kind: "resize", Input: json.RawMessage(`{"width":1}`)}, muster.TaskSpec{Kind: "echo"}, muster.TaskSpec{Kind: kind.Custom, Input: json.RawMessage(`{"name":"prepare_models","parameters":{"models":["gpt2"]}}`)})
+		if problems != "" || s.Tasks[2].Kind != kind.Custom {
+			t.Errorf("%s: %s, and kind custom became %s", name, problems, s.Tasks[2].Kind)
 		}
 		if n := strings.Count(log.String(), "name-of-w2"); n != 1 {
 			t.Errorf("%s: the log tells of it %d times: %s", name, n, log.String())
 		}
 	}
-	if link.MaxOwnKinds < kind.MaxOwn {
+	if link.MaxOwnKinds < kind.MaxCustomSize {
 		t.Error("what a worker may write does not pass over the link")
 	}
 }
@@ -180,7 +180,7 @@ func TestListCountsWorkers(t *testing.T) {
 	if k := find(t, list, "echo"); k.Offered != 2 || k.Away != 1 || k.Own {
 		t.Errorf("echo is %+v", k)
 	}
-	if k := find(t, list, "process"); k.Run != kind.RunMust || k.Offered != 0 {
+	if k := find(t, list, "process"); k.Run != kind.RunRequired || k.Offered != 0 {
 		t.Errorf("process is %+v", k)
 	}
 }

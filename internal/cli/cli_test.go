@@ -98,7 +98,7 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 func TestRunMakesASpec(t *testing.T) {
 	t.Setenv("MUSTER_PROJECT", "")
 	a, _, _ := newApp("")
-	c := &runConfig{priority: muster.UsualPriority}
+	c := &runConfig{priority: muster.DefaultPriority}
 	var args []string
 	cmd := a.Command(frame.Command{Name: "run", StopAtFirst: true, Flags: c.flags(), Run: nil})
 	cmd.Action = func(_ context.Context, c *cli.Command) error {
@@ -132,7 +132,7 @@ func TestRunMakesASpec(t *testing.T) {
 			Python:    &muster.Python{Requirements: "r.txt", Packages: []string{"numpy>=2,<3"}},
 			Env:       map[string]string{"K": "V,W"},
 			Resources: muster.Request{CPUs: 1.5, Memory: 2 << 30, Disk: 1e9, PIDs: 64, GPUs: muster.GPURequest{Count: 2, Memory: 10 << 30, Vendor: "nvidia"}},
-			Where:     muster.Where{Tags: []string{"x", "y", "z"}, Not: []string{"slow"}, Workers: []string{"w1"}, MaxPrice: 2.5},
+			Where:     muster.Where{Tags: []string{"x", "y", "z"}, ExcludeTags: []string{"slow"}, Workers: []string{"w1"}, MaxPrice: 2.5},
 			Timeout:   muster.Duration(90e9), QueueTimeout: muster.Duration(3600e9),
 			Retries: muster.Retries{Max: 3, On: []string{"exit:75", "timeout"}}, Kill: muster.Kill{Grace: muster.Duration(5e9)},
 			Outputs: []string{"*.pt", "a,b"}, Network: "host", Launcher: "torchrun", NProcPerNode: 2, Checkpoint: &muster.Checkpoint{Path: "ckpt/"},
@@ -164,7 +164,7 @@ func TestRunInAContainer(t *testing.T) {
 		"run --network allowlist --allow-host a:1 x": {muster.TaskSpec{Kind: "process", Network: "allowlist", AllowHosts: []string{"a:1"}, Run: &muster.Command{Argv: []string{"x"}}}, yes},
 	} {
 		a, _, _ := newApp("")
-		c := &runConfig{priority: muster.UsualPriority}
+		c := &runConfig{priority: muster.DefaultPriority}
 		var args []string
 		cmd := a.Command(frame.Command{Name: "run", StopAtFirst: true, Flags: c.flags(), Run: nil})
 		cmd.Action = func(_ context.Context, c *cli.Command) error {
@@ -204,7 +204,7 @@ func TestShortName(t *testing.T) {
 
 func TestLocalParts(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a.py": "print()", "b.py": "#!/usr/bin/pypy\n", "c": "ls", "empty.sh": "", "big.sh": strings.Repeat("x", muster.MaxSpec+1)} {
+	for name, text := range map[string]string{"a.py": "print()", "b.py": "#!/usr/bin/pypy\n", "c": "ls", "empty.sh": "", "big.sh": strings.Repeat("x", muster.MaxSpecSize+1)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

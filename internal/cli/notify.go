@@ -83,7 +83,7 @@ func (a *app) showNotify(c *notifyConfig, p client.ProjectNotify) error {
 			term.Column{Title: "PRESET", Whole: true}, term.Column{Title: "SIGNED BY", Whole: true}),
 		Row: func(n muster.Notify) []string {
 			after := ""
-			if wait, ok := n.Waits(); ok {
+			if wait, ok := n.WaitThreshold(); ok {
 				after = term.Elapsed(wait.Std())
 			}
 			by := "project"

@@ -51,7 +51,7 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.Pairs(&t.Env),
 		frame.Into(frame.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
 			&c.array, parseArray, muster.Array.String),
-		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.Number(&c.gang, 1, muster.MaxGang),
+		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.Number(&c.gang, 1, muster.MaxGangSize),
 		frame.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.Choice(&t.Launcher, muster.LauncherTorchrun),
 		frame.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.Number(&t.NProcPerNode, 1, 1024),
 		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits), or one of muster kinds"}.Text(&t.Kind),
@@ -71,7 +71,7 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "gpu-model", Usage: "only GPUs with this `TEXT` in their name, such as A100", Group: needs}.Text(&t.Resources.GPUs.Model),
 
 		frame.Option{Name: "tags", Usage: "only on workers with all of these `TAGS`", Group: place}.List(&t.Where.Tags),
-		frame.Option{Name: "not", Usage: "never on workers with one of these `TAGS`", Group: place}.List(&t.Where.Not),
+		frame.Option{Name: "not", Usage: "never on workers with one of these `TAGS`", Group: place}.List(&t.Where.ExcludeTags),
 		frame.Option{Name: "worker", Usage: "only on these `WORKERS`, by name or id", Group: place}.List(&t.Where.Workers),
 		frame.Option{Name: "max-price", Usage: "only on workers up to this `PRICE` an hour", Group: place}.Decimal(&t.Where.MaxPrice, 1e9),
 
@@ -140,7 +140,7 @@ func parseEntrypoint(s string) ([]string, error) {
 }
 
 func (a *app) runCommand() *cli.Command {
-	c := &runConfig{priority: muster.UsualPriority}
+	c := &runConfig{priority: muster.DefaultPriority}
 	return a.Command(frame.Command{
 		Name: "run", Usage: "run a command on the fleet, show its output and end with its exit code", Args: "[--] [CMD [ARG…]]",
 		Category: frame.Submit, Flags: c.flags(), StopAtFirst: true,

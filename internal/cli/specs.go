@@ -98,7 +98,7 @@ func (a *app) readSpec(name string) ([]byte, error) {
 		defer func() { _ = f.Close() }()
 		in = f
 	}
-	data, err := io.ReadAll(io.LimitReader(in, muster.MaxSpec+1))
+	data, err := io.ReadAll(io.LimitReader(in, muster.MaxSpecSize+1))
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%s cannot be read: %w", name, err)
 	}
@@ -188,9 +188,9 @@ func (d document) script(s *muster.Script) (*muster.Script, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the script cannot be read: %w", err)
 	}
-	if info.Size() > muster.MaxSpec {
+	if info.Size() > muster.MaxSpecSize {
 		return nil, fmt.Errorf("%s has %s, but a script in a spec may have %s: bring it along in a folder with files, and name it in run",
-			name, muster.Size(info.Size()), muster.Size(muster.MaxSpec))
+			name, muster.Size(info.Size()), muster.Size(muster.MaxSpecSize))
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {

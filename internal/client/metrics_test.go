@@ -27,7 +27,7 @@ func TestMetrics(t *testing.T) {
 				step = "last"
 			}
 			data := `{"progress":0.5,"step":"` + step + `","metrics":{"loss":` + string(rune('1'+i)) + `}}`
-			if size, err = s.Logs.Append(t.Context(), id, size, apitest.Log(tasklog.Points, data)); err != nil {
+			if size, err = s.Logs.Append(t.Context(), id, size, apitest.Log(tasklog.Progress, data)); err != nil {
 				t.Fatal(err)
 			}
 		}

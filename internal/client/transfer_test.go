@@ -284,7 +284,7 @@ func TestUploadOverOtherBytes(t *testing.T) {
 		s, c, _ := start(t)
 		content := []byte("the file's own bytes")
 		broken := io.MultiReader(bytes.NewReader(make([]byte, kept)), iotest.ErrReader(io.ErrUnexpectedEOF))
-		if err := s.Blobs.Of("p:").Put(t.Context(), hashOf(content), 0, broken); err == nil {
+		if err := s.Blobs.ForOwner("p:").Put(t.Context(), hashOf(content), 0, broken); err == nil {
 			t.Fatal("an upload that broke off succeeded")
 		}
 		err := c.PutBlob(t.Context(), hashOf(content), bytes.NewReader(content), int64(len(content)), nil)

@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// most is the number of connections beyond which a server would rather run out of memory.
-	most = 32_768
-	// few is the least number that a server works with, whatever its limits are.
-	few = 32
+	// maxConns is the number of connections beyond which a server would rather run out of memory.
+	maxConns = 32_768
+	// minConns is the least number that a server works with, whatever its limits are.
+	minConns = 32
 )
 
-// Total returns how many connections a process may have that may open so many descriptors: the rest is for
+// ConnsFor returns how many connections a process may have that may open so many descriptors: the rest is for
 // files, of which a request may need one.
-func Total(descriptors uint64) int {
-	return int(min(most, max(few, descriptors/3*2)))
+func ConnsFor(descriptors uint64) int {
+	return int(min(maxConns, max(minConns, descriptors/3*2)))
 }
 
 // Limiter bounds the connections of one server.
 type Limiter struct {
-	// Fresh is how long a new connection may take to send a request before it counts as silent: 1s by default. It is not
+	// FirstRequestGrace is how long a new connection may take to send a request before it counts as silent: 1s by default. It is not
 	// changed once the limiter is used.
-	Fresh time.Duration
+	FirstRequestGrace time.Duration
 
-	total, each int // connections, and those of one address
+	total, perAddress int // connections, and those of one address
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
@@ -47,11 +47,11 @@ type Limiter struct {
 
 // New returns a Limiter of so many connections in all; three quarters of them may be from one address.
 func New(total int) *Limiter {
-	return &Limiter{Fresh: time.Second, total: total, each: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
+	return &Limiter{FirstRequestGrace: time.Second, total: total, perAddress: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
 }
 
-// Total returns the most connections at a time.
-func (l *Limiter) Total() int { return l.total }
+// MaxConns returns the most connections at a time.
+func (l *Limiter) MaxConns() int { return l.total }
 
 // Listen returns a listener whose connections are bounded.
 func (l *Limiter) Listen(inner net.Listener) net.Listener {
@@ -82,18 +82,18 @@ func (l *listener) Accept() (net.Conn, error) {
 type conn struct {
 	net.Conn
 
-	limiter *Limiter
-	address netip.Addr
-	gone    sync.Once
-	since   time.Time // of the latest change of what follows
-	asked   bool      // a whole request has come
-	serving int       // requests under way
-	proven  int       // of these, those with a valid key
+	limiter       *Limiter
+	address       netip.Addr
+	closeOnce     sync.Once
+	since         time.Time // of the latest change of what follows
+	sawRequest    bool      // a whole request has come
+	serving       int       // requests under way
+	authenticated int       // of these, those with a valid key
 }
 
 // Close closes the connection and gives its place up.
 func (c *conn) Close() error {
-	c.gone.Do(func() {
+	c.closeOnce.Do(func() {
 		l := c.limiter
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -107,39 +107,39 @@ func (c *conn) Close() error {
 
 // The ranks of connections, in the order in which they are closed.
 const (
-	silent  = iota // has sent no whole request for a while
-	idle           // between requests
-	fresh          // will perhaps send a request in a moment
-	serving        // has a request without a key under way
-	kept           // has one with a valid key
+	rankSilent        = iota // has sent no whole request for a while
+	rankIdle                 // between requests
+	rankNew                  // will perhaps send a request in a moment
+	rankServing              // has a request without a key under way
+	rankAuthenticated        // has one with a valid key
 )
 
 func (c *conn) rank(now time.Time) int {
 	switch {
-	case c.proven > 0:
-		return kept
+	case c.authenticated > 0:
+		return rankAuthenticated
 	case c.serving > 0:
-		return serving
-	case c.asked:
-		return idle
-	case now.Sub(c.since) < c.limiter.Fresh:
-		return fresh
+		return rankServing
+	case c.sawRequest:
+		return rankIdle
+	case now.Sub(c.since) < c.limiter.FirstRequestGrace:
+		return rankNew
 	default:
-		return silent
+		return rankSilent
 	}
 }
 
 // admit gives a connection a place, or returns nil.
 func (l *Limiter) admit(inner net.Conn) *conn {
-	c := &conn{Conn: inner, limiter: l, address: addressOf(inner), since: time.Now()}
+	c := &conn{Conn: inner, limiter: l, address: remoteAddr(inner), since: time.Now()}
 	l.mu.Lock()
 	var victims []*conn
-	if l.addresses[c.address] >= l.each {
-		victims = l.victims(&c.address)
+	if l.addresses[c.address] >= l.perAddress {
+		victims = l.evictable(&c.address)
 	} else if len(l.conns) >= l.total {
-		victims = l.victims(nil)
+		victims = l.evictable(nil)
 	}
-	full := l.addresses[c.address]-len(victims) >= l.each || len(l.conns)-len(victims) >= l.total
+	full := l.addresses[c.address]-len(victims) >= l.perAddress || len(l.conns)-len(victims) >= l.total
 	if !full {
 		l.conns[c] = struct{}{}
 		l.addresses[c.address]++
@@ -156,13 +156,13 @@ func (l *Limiter) admit(inner net.Conn) *conn {
 	return c
 }
 
-// victims returns the connections to be closed for new ones, of an address or of all: some at a time, because
+// evictable returns the connections to be closed for new ones, of an address or of all: some at a time, because
 // all have to be looked at. The caller holds mu.
-func (l *Limiter) victims(of *netip.Addr) []*conn {
+func (l *Limiter) evictable(addr *netip.Addr) []*conn {
 	now := time.Now()
 	var found []*conn
 	for c := range l.conns {
-		if c.rank(now) < kept && (of == nil || c.address == *of) {
+		if c.rank(now) < rankAuthenticated && (addr == nil || c.address == *addr) {
 			found = append(found, c)
 		}
 	}
@@ -172,12 +172,12 @@ func (l *Limiter) victims(of *netip.Addr) []*conn {
 	return found[:min(len(found), 1+l.total/100)]
 }
 
-func addressOf(c net.Conn) netip.Addr {
-	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+func remoteAddr(c net.Conn) netip.Addr {
+	addr, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return netip.Addr{}
 	}
-	return at.Addr().Unmap().WithZone("")
+	return addr.Addr().Unmap().WithZone("")
 }
 
 type contextKey struct{}
@@ -201,23 +201,23 @@ func Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		c.change(func() { c.asked, c.serving = true, c.serving+1 })
-		defer c.change(func() { c.serving-- })
+		c.update(func() { c.sawRequest, c.serving = true, c.serving+1 })
+		defer c.update(func() { c.serving-- })
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Authenticated says that the request of ctx has a valid key: its connection keeps its place until done is called.
-func Authenticated(ctx context.Context) (done func()) {
+// MarkAuthenticated says that the request of ctx has a valid key: its connection keeps its place until done is called.
+func MarkAuthenticated(ctx context.Context) (done func()) {
 	c, ok := ctx.Value(contextKey{}).(*conn)
 	if !ok {
 		return func() {}
 	}
-	c.change(func() { c.proven++ })
-	return func() { c.change(func() { c.proven-- }) }
+	c.update(func() { c.authenticated++ })
+	return func() { c.update(func() { c.authenticated-- }) }
 }
 
-func (c *conn) change(f func()) {
+func (c *conn) update(f func()) {
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
 	f()

@@ -12,28 +12,28 @@ import (
 	"github.com/muster-dev/muster/internal/connlimit"
 )
 
-// world is a server of few connections. /key?n is authenticated and /open?n is not; both wait until release.
-type world struct {
+// env is a server of few connections. /key?n is authenticated and /open?n is not; both wait until release.
+type env struct {
 	t       *testing.T
 	addr    string
 	entered chan string
 	release chan struct{}
 }
 
-// fresh is longer than a busy machine stands still.
-const fresh = 4 * time.Second
+// rankNew is longer than a busy machine stands still.
+const rankNew = 4 * time.Second
 
-func newWorld(t *testing.T, total int) *world {
+func newEnv(t *testing.T, total int) *env {
 	t.Helper()
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, addr: inner.Addr().String(), entered: make(chan string, 100), release: make(chan struct{})}
+	w := &env{t: t, addr: inner.Addr().String(), entered: make(chan string, 100), release: make(chan struct{})}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, ConnContext: connlimit.ConnContext,
 		Handler: connlimit.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/key" {
-				defer connlimit.Authenticated(r.Context())()
+				defer connlimit.MarkAuthenticated(r.Context())()
 			}
 			if r.URL.Path != "/quick" {
 				w.entered <- r.URL.RawQuery
@@ -42,7 +42,7 @@ func newWorld(t *testing.T, total int) *world {
 			_, _ = io.WriteString(rw, "ok")
 		}))}
 	limiter := connlimit.New(total)
-	limiter.Fresh = fresh
+	limiter.FirstRequestGrace = rankNew
 	done := make(chan struct{})
 	go func() {
 		_ = server.Serve(limiter.Listen(inner))
@@ -60,8 +60,8 @@ func newWorld(t *testing.T, total int) *world {
 	return w
 }
 
-// open connects, from an address of loopback, and sends a request for path if it is not "".
-func (w *world) open(from, path string) net.Conn {
+// dial connects, from an address of loopback, and sends a request for path if it is not "".
+func (w *env) dial(from, path string) net.Conn {
 	w.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	c, err := d.DialContext(w.t.Context(), "tcp", w.addr)
@@ -77,21 +77,21 @@ func (w *world) open(from, path string) net.Conn {
 	return c
 }
 
-// closed waits until the server closes a connection.
-func (w *world) closed(what string, c net.Conn) {
+// wantClosed waits until the server closes a connection.
+func (w *env) wantClosed(name string, c net.Conn) {
 	w.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, errTimeout(err)) {
-		w.t.Errorf("%s was not closed", what)
+		w.t.Errorf("%s was not closed", name)
 	}
 }
 
-// stays looks shortly whether the server closes a connection.
-func (w *world) stays(what string, c net.Conn) {
+// wantOpen looks shortly whether the server closes a connection.
+func (w *env) wantOpen(name string, c net.Conn) {
 	w.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, errTimeout(err)) {
-		w.t.Errorf("%s was closed: %v", what, err)
+		w.t.Errorf("%s was closed: %v", name, err)
 	}
 }
 
@@ -103,12 +103,12 @@ func errTimeout(err error) error {
 	return errors.New("no timeout")
 }
 
-// serves waits until a new connection is served, from an address.
-func (w *world) serves(from string) {
+// waitServed waits until a new connection is served, from an address.
+func (w *env) waitServed(from string) {
 	w.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
-		c := w.open(from, "/quick")
+		c := w.dial(from, "/quick")
 		_ = c.SetReadDeadline(deadline)
 		b := make([]byte, 15)
 		_, err := io.ReadFull(c, b)
@@ -125,70 +125,70 @@ func (w *world) serves(from string) {
 // The connections that do least go first, and those with a valid key never.
 func TestWhichConnectionsGo(t *testing.T) {
 	const total = 40
-	w := newWorld(t, total)
+	w := newEnv(t, total)
 	var busy []net.Conn
 	for i := range 20 {
-		busy = append(busy, w.open("127.0.0.2", "/key?"+strconv.Itoa(i)))
+		busy = append(busy, w.dial("127.0.0.2", "/key?"+strconv.Itoa(i)))
 		<-w.entered
 	}
-	open := w.open("127.0.0.2", "/open?0")
+	open := w.dial("127.0.0.2", "/open?0")
 	<-w.entered
-	idle := w.open("127.0.0.3", "/quick")
+	idle := w.dial("127.0.0.3", "/quick")
 	if _, err := io.ReadFull(idle, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
 	var silent []net.Conn
 	for range total - 22 {
-		silent = append(silent, w.open("127.0.0.4", ""))
+		silent = append(silent, w.dial("127.0.0.4", ""))
 	}
-	time.Sleep(fresh + 100*time.Millisecond) // from then on they count as silent
-	w.serves("127.0.0.5")
-	w.closed("the oldest silent connection", silent[0])
+	time.Sleep(rankNew + 100*time.Millisecond) // from then on they count as silent
+	w.waitServed("127.0.0.5")
+	w.wantClosed("the oldest silent connection", silent[0])
 	for range total - 22 {
-		w.open("127.0.0.6", "") // new ones, for which all silent ones go
+		w.dial("127.0.0.6", "") // new ones, for which all silent ones go
 	}
 	for _, c := range silent {
-		w.closed("a silent connection", c)
+		w.wantClosed("a silent connection", c)
 	}
-	w.stays("an idle connection", idle)
-	w.open("127.0.0.6", "")
-	w.open("127.0.0.6", "")
-	w.closed("an idle connection", idle)
-	w.serves("127.0.0.5")
-	w.stays("an open request", open)
+	w.wantOpen("an idle connection", idle)
+	w.dial("127.0.0.6", "")
+	w.dial("127.0.0.6", "")
+	w.wantClosed("an idle connection", idle)
+	w.waitServed("127.0.0.5")
+	w.wantOpen("an open request", open)
 	for _, c := range busy {
-		w.stays("an authenticated request", c)
+		w.wantOpen("an authenticated request", c)
 	}
 }
 
 // One address does not fill the server, even with requests that are not closed.
 func TestOneAddressLeavesRoom(t *testing.T) {
 	const total = 40
-	w := newWorld(t, total)
+	w := newEnv(t, total)
 	for i := range total {
-		c := w.open("127.0.0.2", "/key?"+strconv.Itoa(i))
+		c := w.dial("127.0.0.2", "/key?"+strconv.Itoa(i))
 		if i < total/4*3 {
 			<-w.entered
 			continue
 		}
-		w.closed("a connection beyond the bound of its address", c)
+		w.wantClosed("a connection beyond the bound of its address", c)
 	}
-	w.serves("127.0.0.3")
+	w.waitServed("127.0.0.3")
 	close(w.release)
-	w.serves("127.0.0.2")
+	w.waitServed("127.0.0.2")
 }
 
 // Many connections that are served and closed leave nothing behind.
 func TestPlacesAreGivenBack(t *testing.T) {
-	w := newWorld(t, 40)
+	w := newEnv(t, 40)
 	for range 400 {
-		w.serves("127.0.0.2")
+		w.waitServed("127.0.0.2")
 	}
 }
 
 func TestTotal(t *testing.T) {
 	for descriptors, want := range map[uint64]int{0: 32, 400: 266, 1024: 682, 1 << 20: 32_768, 1<<64 - 1: 32_768} {
-		if got := connlimit.Total(descriptors); got != want {
+		if got := connlimit.ConnsFor(descriptors); got != want {
 			t.Errorf("%d descriptors: %d connections, want %d", descriptors, got, want)
 		}
 	}

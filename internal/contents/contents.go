@@ -18,7 +18,7 @@ const atOnce = 2
 
 // Store is where it is kept what was found.
 type Store interface {
-	SetProof(ctx context.Context, c store.Content, p store.Proof) error
+	SetVerification(ctx context.Context, c store.Content, p store.Verification) error
 }
 
 // Prover tells whether files have the identifiers that they are said to have. Its methods may be called at the same time.
@@ -43,7 +43,7 @@ type claim struct{ cid, sha256 string }
 // look is a reading of a file.
 type look struct {
 	done  chan struct{} // closed when what follows is set
-	proof store.Proof
+	proof store.Verification
 	err   error
 }
 
@@ -66,13 +66,13 @@ func (p *Prover) Close() {
 // Prove reports whether a file has its identifier. It reads each file once, at the speed of one core (0.8 GB/s), also if several ask at once or who asks does not
 // wait for the end. It returns NotFound if the file is not there.
 func (p *Prover) Prove(ctx context.Context, c store.Content) (bool, error) {
-	if c.Proof != store.Unproven {
-		return c.Proof == store.Right, nil
+	if c.Verification != store.Unverified {
+		return c.Verification == store.Verified, nil
 	}
 	l := p.look(c)
 	select {
 	case <-l.done:
-		return l.proof == store.Right, l.err
+		return l.proof == store.Verified, l.err
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
@@ -104,27 +104,27 @@ func (p *Prover) look(c store.Content) *look {
 	return l
 }
 
-func (p *Prover) read(c store.Content) (store.Proof, error) {
+func (p *Prover) read(c store.Content) (store.Verification, error) {
 	select {
 	case p.room <- struct{}{}:
 		defer func() { <-p.room }()
 	case <-p.ctx.Done():
-		return store.Unproven, muster.Errorf(muster.Unavailable, "the server shuts down")
+		return store.Unverified, muster.Errorf(muster.Unavailable, "the server shuts down")
 	}
 	content, err := p.blobs.Open(p.ctx, c.SHA256)
 	if err != nil {
-		return store.Unproven, err
+		return store.Unverified, err
 	}
 	defer func() { _ = content.Close() }() // it was only read
 	got, err := cid.Of(until{p.ctx, content})
 	if err != nil {
-		return store.Unproven, err
+		return store.Unverified, err
 	}
-	proof := store.Right
+	proof := store.Verified
 	if got != c.CID {
-		proof = store.Wrong
+		proof = store.Mismatch
 		p.log.Error("a worker told a wrong content identifier: the file is not served by it", slog.String("job", c.Job.String()), slog.String("artifact", c.Name),
 			slog.String("cid", c.CID), slog.String("real", got), slog.String("sha256", c.SHA256))
 	}
-	return proof, p.store.SetProof(p.ctx, c, proof)
+	return proof, p.store.SetVerification(p.ctx, c, proof)
 }

@@ -23,10 +23,10 @@ const (
 // notes is where a Prover keeps what it found.
 type notes struct {
 	mu   sync.Mutex
-	said []store.Proof
+	said []store.Verification
 }
 
-func (n *notes) SetProof(_ context.Context, _ store.Content, p store.Proof) error {
+func (n *notes) SetVerification(_ context.Context, _ store.Content, p store.Verification) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.said = append(n.said, p)
@@ -88,13 +88,13 @@ func readOnce(t *testing.T) {
 	close(s.may)
 	wg.Wait()
 	for range 5 { // as the store tells it from then on
-		c.Proof = store.Right
+		c.Verification = store.Verified
 		if ok, err := p.Prove(t.Context(), c); !ok || err != nil {
 			t.Errorf("it is %v, %v", ok, err)
 		}
 	}
 	p.Close()
-	if len(s.asked) != 0 || len(n.said) != 1 || n.said[0] != store.Right {
+	if len(s.asked) != 0 || len(n.said) != 1 || n.said[0] != store.Verified {
 		t.Errorf("it was read %d times more, and noted is %v", len(s.asked), n.said)
 	}
 }
@@ -108,7 +108,7 @@ func TestOtherBytesAreWrong(t *testing.T) {
 	if _, err := p.Prove(t.Context(), store.Content{CID: hello, SHA256: strings.Repeat("a", 64)}); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if len(n.said) != 1 || n.said[0] != store.Wrong {
+	if len(n.said) != 1 || n.said[0] != store.Mismatch {
 		t.Errorf("noted is %v", n.said)
 	}
 }

@@ -130,8 +130,8 @@ func (c *Config) set(system *System, option, value string) error {
 		}
 		c.KeyRequired = true
 	case "project":
-		if len(value) > muster.MaxName {
-			return muster.Errorf(muster.Invalid, "project: the name has %d bytes: the most is %d", len(value), muster.MaxName)
+		if len(value) > muster.MaxNameSize {
+			return muster.Errorf(muster.Invalid, "project: the name has %d bytes: the most is %d", len(value), muster.MaxNameSize)
 		}
 		c.Project = value
 	case "kinds":

@@ -41,7 +41,9 @@ type Listener struct {
 
 // Connections returns how many a gateway has at most where a process may open so many descriptors. The ports of eight gateways have together
 // what connlimit.Total leaves for connections.
-func Connections(descriptors uint64) int { return min(maxConnections, connlimit.Total(descriptors)/8) }
+func Connections(descriptors uint64) int {
+	return min(maxConnections, connlimit.ConnsFor(descriptors)/8)
+}
 
 // Listen opens the port of a gateway. Its errors name the option.
 func Listen(ctx context.Context, env Env) (*Listener, error) {
@@ -155,7 +157,7 @@ func (l *Listener) identify(next http.Handler) http.Handler {
 			l.refuse(w, r, err)
 			return
 		}
-		defer connlimit.Authenticated(r.Context())()
+		defer connlimit.MarkAuthenticated(r.Context())()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: who, Token: token})))
 	})
 }
@@ -192,7 +194,7 @@ func (c Caller) MayWork() error {
 	if c.Token == "" {
 		return nil
 	}
-	return auth.Can(c.principal(), auth.JoinWorkers, auth.Object{})
+	return auth.Authorize(c.principal(), auth.JoinWorkers, auth.Object{})
 }
 
 func (c Caller) principal() auth.Principal {

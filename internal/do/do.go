@@ -157,8 +157,8 @@ func (t *task) keep(value any) error {
 	if err != nil {
 		return fmt.Errorf("the result is no JSON: %w", err)
 	}
-	if len(b) > muster.MaxResult {
-		return failf(muster.ExitCode, "the result would have %s: it may have %s", muster.Size(len(b)), muster.Size(muster.MaxResult))
+	if len(b) > muster.MaxResultSize {
+		return failf(muster.ExitCode, "the result would have %s: it may have %s", muster.Size(len(b)), muster.Size(muster.MaxResultSize))
 	}
 	return replace(filepath.Join(t.out, "result.json"), b)
 }

@@ -66,7 +66,7 @@ type ended struct {
 func (w *world) do(ctx context.Context, name, input string) ended {
 	w.t.Helper()
 	at := slices.IndexFunc(kind.Embedded(), func(k *kind.Kind) bool { return k.Name == name })
-	if wrong := kind.Embedded()[at].Problems(json.RawMessage(input), true); len(wrong) > 0 {
+	if wrong := kind.Embedded()[at].CheckInput(json.RawMessage(input), true); len(wrong) > 0 {
 		w.t.Fatalf("the schema refuses %s: %v", input, wrong)
 	}
 	path := filepath.Join(w.t.TempDir(), "input.json")

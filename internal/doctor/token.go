@@ -65,7 +65,7 @@ func (r *round) joinToken(ctx context.Context) []Finding {
 		return one("join-token", bad, fix, "the server refuses the join token: it was revoked, or is of another server")
 	case err != nil:
 		return one("join-token", Warning, "", "the server does not say whether the join token is valid: %s", err)
-	case auth.Can(auth.Principal{Name: w.Name, Role: auth.Role(w.Role), Project: w.Project}, auth.JoinWorkers, auth.Object{}) != nil:
+	case auth.Authorize(auth.Principal{Name: w.Name, Role: auth.Role(w.Role), Project: w.Project}, auth.JoinWorkers, auth.Object{}) != nil:
 		return one("join-token", bad, fix, "the key %q has the role %s, with which workers cannot join", w.Name, w.Role)
 	}
 	return one("join-token", OK, "", "the server would let a worker join")

@@ -46,8 +46,8 @@ func singled(groups []muster.Group, spans []event.Span) int {
 	for _, span := range event.Merge(spans) {
 		for i := range groups {
 			g := &groups[i]
-			next, last := g.First+g.Next, g.First+g.Size-1
-			if g.Rest.Final() || span.First <= next && span.Last >= last {
+			next, last := g.First+g.Materialized, g.First+g.Size-1
+			if g.UnmaterializedState.Final() || span.First <= next && span.Last >= last {
 				continue
 			}
 			n += max(min(span.Last, last)-max(span.First, next)+1, 0)
@@ -93,7 +93,7 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 	}
 	ev := event.Retry{Job: job, Groups: job.Groups, Rest: spans == nil}
 	// Without spans the tasks that have no rows are tried again in one step.
-	q := store.TaskQuery{Job: id, States: retryable, Stored: ev.Rest, Limit: retryPage}
+	q := store.TaskQuery{Job: id, States: retryable, StoredOnly: ev.Rest, Limit: retryPage}
 	for _, s := range spans {
 		q.Spans = append(q.Spans, store.Span(s))
 	}
@@ -102,13 +102,13 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 	}
 	for _, g := range job.Groups {
 		first, last := g.First, g.First+g.Size-1
-		if !g.Kept {
-			first += g.Next
+		if !g.Retained {
+			first += g.Materialized
 		}
 		if first > last {
 			continue
 		}
-		kept, err := e.rows(ctx, store.TaskQuery{Job: id, Stored: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxArray)
+		kept, err := e.rows(ctx, store.TaskQuery{Job: id, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxTasks)
 		if err != nil {
 			return event.Retry{}, err
 		}

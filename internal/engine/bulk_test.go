@@ -17,7 +17,7 @@ import (
 // and refuses what would hold the engine up.
 func TestHugeArrays(t *testing.T) {
 	r := start(t)
-	const n = muster.MaxArray
+	const n = muster.MaxTasks
 	id := r.submit(t, n)
 	refused := func(what string, err error) {
 		t.Helper()

@@ -64,7 +64,7 @@ func (e *Engine) tell(ctx context.Context, fresh bool, decide func(*sched.State,
 // Submit accepts a valid, normalized spec and returns the new job's number, after
 // the commit. With by.Key it is idempotent for by.Owner: the same key and digest
 // return the same job again, another digest is a Conflict.
-func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempotency) (muster.JobID, error) {
+func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey) (muster.JobID, error) {
 	asked := time.Now()
 	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
@@ -94,45 +94,45 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 
 // known looks an idempotency key up, in this batch and in the store, where those
 // that are too old stand for nothing any more.
-func (e *Engine) known(ctx context.Context, now muster.Time, by store.Idempotency, b *batch) (store.Idempotency, bool, error) {
+func (e *Engine) known(ctx context.Context, now muster.Time, by store.IdempotencyKey, b *batch) (store.IdempotencyKey, bool, error) {
 	for _, k := range b.keys {
 		if k.Owner == by.Owner && k.Key == by.Key {
 			return k, true, nil
 		}
 	}
-	k, ok, err := e.cfg.Store.Idempotent(ctx, by.Owner, by.Key)
-	return k, ok && k.At.Add(store.KeepIdempotency) > now, err
+	k, ok, err := e.cfg.Store.FindIdempotencyKey(ctx, by.Owner, by.Key)
+	return k, ok && k.At.Add(store.IdempotencyTTL) > now, err
 }
 
 // maxDeadline is how far away the deadline of a drain or a pause may be.
 const maxDeadline = muster.Duration(365 * 24 * time.Hour)
 
 // Steer pauses, resumes, drains, heals or removes a worker.
-func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.Order) error {
-	if o.In != nil && (*o.In < 0 || *o.In > maxDeadline) {
-		return muster.Errorf(muster.Invalid, "a deadline in %s makes no sense: write a duration from 0s to %s", *o.In, maxDeadline)
+func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminRequest) error {
+	if o.Timeout != nil && (*o.Timeout < 0 || *o.Timeout > maxDeadline) {
+		return muster.Errorf(muster.Invalid, "a deadline in %s makes no sense: write a duration from 0s to %s", *o.Timeout, maxDeadline)
 	}
 	return e.tell(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		var until muster.Time
-		if o.In != nil {
-			until = now.Add(*o.In)
+		if o.Timeout != nil {
+			until = now.Add(*o.Timeout)
 		}
-		switch o.Do {
-		case muster.SteerPause:
+		switch o.Action {
+		case muster.ActionPause:
 			return st.Apply(now, event.Pause{Worker: w, On: true, Until: until})
-		case muster.SteerResume:
+		case muster.ActionResume:
 			if err := st.Apply(now, event.Pause{Worker: w}); err != nil {
 				return err
 			}
 			return st.Apply(now, event.Drain{Worker: w})
-		case muster.SteerDrain:
+		case muster.ActionDrain:
 			return st.Apply(now, event.Drain{Worker: w, On: true, Until: until})
-		case muster.SteerHeal:
+		case muster.ActionHeal:
 			return st.Apply(now, event.Heal{Worker: w, GPUs: o.GPUs})
-		case muster.SteerRemove:
+		case muster.ActionRemove:
 			return st.Apply(now, event.Remove{Worker: w})
 		default:
-			return muster.Errorf(muster.Invalid, "%q is nothing that can be done to a worker: use pause, resume, drain, heal or remove", o.Do)
+			return muster.Errorf(muster.Invalid, "%q is nothing that can be done to a worker: use pause, resume, drain, heal or remove", o.Action)
 		}
 	})
 }

@@ -43,8 +43,8 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		next := st.NextJob()
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
-			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
-			Lacks: h.Lacks, Projects: h.Projects,
+			Kinds: h.Kinds, CustomKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
+			UnsupportedFeatures: h.Lacks, Projects: h.Projects,
 		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
 		if err != nil {
 			return l, err

@@ -36,7 +36,7 @@ func TestManyStages(t *testing.T) {
 	for range 50 {
 		submits.Go(func() {
 			for range jobs / 50 {
-				if _, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me"}); err != nil {
+				if _, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me"}); err != nil {
 					t.Error(err)
 				}
 			}

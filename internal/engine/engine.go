@@ -24,8 +24,8 @@ type Store interface {
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
 	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error)
-	Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error)
-	Ungranted(ctx context.Context, h store.Holder, sha256 []string) ([]string, error)
+	FindIdempotencyKey(ctx context.Context, owner, key string) (store.IdempotencyKey, bool, error)
+	Ungranted(ctx context.Context, h store.Grantee, sha256 []string) ([]string, error)
 }
 
 // Publisher is told every committed change. Publish must not block.
@@ -37,14 +37,14 @@ type Publisher interface {
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
-	SetAside(ctx context.Context, a muster.AttemptID) (bool, error)
+	Archive(ctx context.Context, a muster.AttemptID) (bool, error)
 }
 
 // Blobs is where saved checkpoints are looked up.
 type Blobs interface {
 	Stat(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
-	SetAside(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
+	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 }
 
 // Config is what an Engine is made of.
@@ -253,7 +253,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	decided, committed := time.Now(), time.Time{}
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
 		e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
-		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
+		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, IdempotencyKeys: b.keys}); err != nil {
 			for i, l := range letters {
 				if b.refused[i] != nil {
 					l.done(b.refused[i])
@@ -288,7 +288,7 @@ func (e *Engine) watch(b effect.Batch) {
 type batch struct {
 	refused   []error
 	submitted []effect.Submitted
-	keys      []store.Idempotency
+	keys      []store.IdempotencyKey
 	workers   []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
 	picture   *fleet.Picture  // the same
 }
@@ -324,4 +324,4 @@ func notDone(err error) error {
 }
 
 // now is the engine's clock: see the package comment.
-func (e *Engine) now() muster.Time { return muster.TimeOf(e.start.Add(time.Since(e.start))) }
+func (e *Engine) now() muster.Time { return muster.NewTime(e.start.Add(time.Since(e.start))) }

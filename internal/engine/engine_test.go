@@ -45,11 +45,11 @@ func (h halves) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attemp
 	return h.read.Attempts(ctx, id)
 }
 
-func (h halves) Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error) {
-	return h.read.Idempotent(ctx, owner, key)
+func (h halves) FindIdempotencyKey(ctx context.Context, owner, key string) (store.IdempotencyKey, bool, error) {
+	return h.read.FindIdempotencyKey(ctx, owner, key)
 }
 
-func (h halves) Ungranted(ctx context.Context, holder store.Holder, sha256 []string) ([]string, error) {
+func (h halves) Ungranted(ctx context.Context, holder store.Grantee, sha256 []string) ([]string, error) {
 	return h.read.Ungranted(ctx, holder, sha256)
 }
 
@@ -171,7 +171,7 @@ func assigns(f *link.ToWorker) bool { return len(f.Assign) > 0 }
 
 func (r *rig) submit(t *testing.T, n int64) muster.JobID {
 	t.Helper()
-	id, err := r.Submit(t.Context(), spec(n), store.Idempotency{Owner: "me"})
+	id, err := r.Submit(t.Context(), spec(n), store.IdempotencyKey{Owner: "me"})
 	if err != nil {
 		t.Fatalf("submit: %v", err)
 	}
@@ -226,7 +226,7 @@ func TestFailedCommit(t *testing.T) {
 	before := r.submit(t, 1)
 	p.next(t, "an offer", assigns)
 	r.fault.FailCommit(1)
-	_, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me", Key: "k", Digest: "d"})
+	_, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me", Key: "k", Digest: "d"})
 	if muster.CodeOf(err) != muster.Unavailable {
 		t.Fatalf("a submission whose commit failed was answered with %v", err)
 	}
@@ -241,7 +241,7 @@ func TestFailedCommit(t *testing.T) {
 	if again != before+1 {
 		t.Errorf("the next job is %d: the refused one left a trace", again)
 	}
-	if _, ok, err := r.store.Idempotent(t.Context(), "me", "k"); ok || err != nil {
+	if _, ok, err := r.store.FindIdempotencyKey(t.Context(), "me", "k"); ok || err != nil {
 		t.Errorf("the refused submission's key is there: %v (%v)", ok, err)
 	}
 	// The worker comes back with the attempt that it holds and goes on.
@@ -261,7 +261,7 @@ func TestUndetermined(t *testing.T) {
 		before := r.fault.Commits()
 		done := make(chan error, 1)
 		go func() {
-			_, err := r.Submit(ctx, spec(1), store.Idempotency{Owner: "me"})
+			_, err := r.Submit(ctx, spec(1), store.IdempotencyKey{Owner: "me"})
 			done <- err
 		}()
 		for r.fault.Commits() == before {
@@ -279,7 +279,7 @@ func TestUndetermined(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Submit(ctx, spec(1), store.Idempotency{Owner: "me"}); muster.CodeOf(err) != muster.Unavailable && muster.CodeOf(err) != muster.Undetermined {
+	if _, err := r.Submit(ctx, spec(1), store.IdempotencyKey{Owner: "me"}); muster.CodeOf(err) != muster.Unavailable && muster.CodeOf(err) != muster.Undetermined {
 		t.Errorf("a caller that had given up got %v", err)
 	}
 }
@@ -288,7 +288,7 @@ func TestUndetermined(t *testing.T) {
 func (r *rig) eventually(t *testing.T) muster.JobID {
 	t.Helper()
 	for {
-		id, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me"})
+		id, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me"})
 		if err == nil {
 			return id
 		}
@@ -301,15 +301,15 @@ func (r *rig) eventually(t *testing.T) muster.JobID {
 // TestDiskFull says so for as long as the disk is full, and goes on afterwards.
 func TestDiskFull(t *testing.T) {
 	r := start(t)
-	r.fault.Break(muster.Errorf(muster.StorageFull, "no space"))
+	r.fault.SetError(muster.Errorf(muster.StorageFull, "no space"))
 	for range 3 {
-		_, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me"})
+		_, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me"})
 		if muster.CodeOf(err) != muster.StorageFull {
 			t.Fatalf("a submission to a full disk was answered with %v", err)
 		}
 	}
 	r.healthy(t, false)
-	r.fault.Mend()
+	r.fault.ClearError()
 	r.eventually(t)
 	r.healthy(t, true)
 }
@@ -329,7 +329,7 @@ func (r *rig) healthy(t *testing.T, want bool) {
 // TestIdempotency submits twice under one key, also at the same time.
 func TestIdempotency(t *testing.T) {
 	r := start(t)
-	by := store.Idempotency{Owner: "me", Key: "k", Digest: "d"}
+	by := store.IdempotencyKey{Owner: "me", Key: "k", Digest: "d"}
 	var mu sync.Mutex
 	ids := map[muster.JobID]bool{}
 	var callers sync.WaitGroup
@@ -362,8 +362,8 @@ func TestIdempotency(t *testing.T) {
 func TestIdempotencyEnds(t *testing.T) {
 	r := start(t)
 	first := r.submit(t, 1)
-	by := store.Idempotency{Owner: "me", Key: "k", Digest: "d", Job: first, At: muster.TimeOf(time.Now()).Add(-store.KeepIdempotency)}
-	if err := r.store.Commit(t.Context(), &store.Batch{Keys: []store.Idempotency{by}}); err != nil {
+	by := store.IdempotencyKey{Owner: "me", Key: "k", Digest: "d", Job: first, At: muster.NewTime(time.Now()).Add(-store.IdempotencyTTL)}
+	if err := r.store.Commit(t.Context(), &store.Batch{IdempotencyKeys: []store.IdempotencyKey{by}}); err != nil {
 		t.Fatal(err)
 	}
 	by.Digest = "other"

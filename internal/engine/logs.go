@@ -26,7 +26,7 @@ func (e *Engine) clearLogs(ctx context.Context, sends []effect.Send) {
 		if !ok || as.Attempt.Task.Job >= e.first {
 			continue
 		}
-		had, err := e.cfg.Logs.SetAside(ctx, as.Attempt)
+		had, err := e.cfg.Logs.Archive(ctx, as.Attempt)
 		switch {
 		case err != nil:
 			e.cfg.Log.Error("a log that has the number of a new attempt cannot be set aside", slog.String("attempt", as.Attempt.String()),

@@ -27,7 +27,7 @@ type stuckLogs struct {
 	tried atomic.Int64
 }
 
-func (l *stuckLogs) SetAside(context.Context, muster.AttemptID) (bool, error) {
+func (l *stuckLogs) Archive(context.Context, muster.AttemptID) (bool, error) {
 	l.tried.Add(1)
 	return false, errors.New("permission denied")
 }
@@ -88,7 +88,7 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 			t.Helper()
 			s := spec(1)
 			s.Tasks[0].Files = "sha256:" + files[name]
-			if _, err := r.Submit(t.Context(), s, store.Idempotency{Owner: "me"}); err != nil {
+			if _, err := r.Submit(t.Context(), s, store.IdempotencyKey{Owner: "me"}); err != nil {
 				t.Fatal(err)
 			}
 			p.next(t, "an assignment", assigns)

@@ -27,7 +27,7 @@ func (s *session) foreign(ctx context.Context, job muster.JobID, sha256 []string
 	if len(unsure) == 0 {
 		return nil, nil
 	}
-	ungranted, err := s.engine.cfg.Store.Ungranted(ctx, store.WorkerHolder(s.worker), unsure)
+	ungranted, err := s.engine.cfg.Store.Ungranted(ctx, store.WorkerGrantee(s.worker), unsure)
 	if err != nil {
 		return nil, err
 	}

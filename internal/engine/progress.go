@@ -36,7 +36,7 @@ func (l *latest) take(reported []effect.Progress, written []muster.Task) {
 	for i := range written {
 		t := &written[i]
 		delete(l.of, t.ID)
-		if t.State.Held() {
+		if t.State.HoldsResources() {
 			l.share(t.ID, t.Progress)
 		} else {
 			l.share(t.ID, nil)

@@ -23,7 +23,7 @@ func (r *rig) put(t *testing.T, data []byte) string {
 		t.Fatal(err)
 	}
 	// As if worker w1 had uploaded it.
-	if err := r.store.GrantBlobs(t.Context(), []store.Holder{store.WorkerHolder("w1")}, []store.Blob{{SHA256: hash, Size: int64(len(data))}}); err != nil {
+	if err := r.store.GrantBlobs(t.Context(), []store.Grantee{store.WorkerGrantee("w1")}, []store.Blob{{SHA256: hash, Size: int64(len(data))}}); err != nil {
 		t.Fatal(err)
 	}
 	return hash
@@ -90,17 +90,17 @@ func TestOrdersReachTheWorker(t *testing.T) {
 	if err := p.Handle(t.Context(), offer); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Steer(t.Context(), "w1", muster.Order{Do: muster.SteerHeal}); err != nil {
+	if err := r.Steer(t.Context(), "w1", muster.AdminRequest{Action: muster.ActionHeal}); err != nil {
 		t.Fatal(err)
 	}
 	if f := p.next(t, "the word to heal", func(f *link.ToWorker) bool { return len(f.Heal) > 0 }); !slices.Equal(f.Heal, []string{"GPU-1"}) {
 		t.Errorf("heal %v", f.Heal)
 	}
 	tooLong, now := muster.Duration(1<<62), muster.Duration(0)
-	if err := r.Steer(t.Context(), "w1", muster.Order{Do: muster.SteerDrain, In: &tooLong}); muster.CodeOf(err) != muster.Invalid {
+	if err := r.Steer(t.Context(), "w1", muster.AdminRequest{Action: muster.ActionDrain, Timeout: &tooLong}); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("a deadline in a hundred years: %v", err)
 	}
-	if err := r.Steer(t.Context(), "w1", muster.Order{Do: muster.SteerDrain, In: &now}); err != nil {
+	if err := r.Steer(t.Context(), "w1", muster.AdminRequest{Action: muster.ActionDrain, Timeout: &now}); err != nil {
 		t.Fatal(err)
 	}
 	f := p.next(t, "the word to make room", func(f *link.ToWorker) bool { return len(f.Cancel) > 0 })

@@ -65,7 +65,7 @@ func (t *trees) load(ctx context.Context, sha256 string) ([]byte, error) {
 	if sum := hash.Sum256(b); hex.EncodeToString(sum[:]) == sha256 {
 		return b, nil
 	}
-	aside, err := t.blobs.SetAside(ctx, sha256, r)
+	aside, err := t.blobs.Quarantine(ctx, sha256, r)
 	if err != nil {
 		return nil, err
 	}

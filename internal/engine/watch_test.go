@@ -41,7 +41,7 @@ func TestBatchesAreWatched(t *testing.T) {
 		t.Errorf("%d sessions, %d events wait", r.Sessions(), r.Backlog())
 	}
 	r.fault.FailCommit(1)
-	if _, err := r.Submit(t.Context(), spec(1), store.Idempotency{}); err == nil {
+	if _, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{}); err == nil {
 		t.Fatal("a commit that fails is an error")
 	}
 	r.eventually(t)

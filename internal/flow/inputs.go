@@ -44,7 +44,7 @@ func Inputs(s *muster.Spec, stage int, result Result) ([]Placed, error) {
 				return nil, err
 			}
 			p := as
-			if t.Many() {
+			if t.HasElements() {
 				p = path.Join(path.Dir(as), strconv.Itoa(t.Index(i)), path.Base(as))
 			}
 			all = append(all, Placed{Path: p, SHA256: a.SHA256, Size: a.Size})

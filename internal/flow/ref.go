@@ -91,7 +91,7 @@ func toStage(s *muster.Spec) func(body string) bool {
 // position says which element of its stage r is about.
 func (r reference) position(t *muster.TaskSpec) (int, error) {
 	switch {
-	case !t.Many() && r.index <= 0:
+	case !t.HasElements() && r.index <= 0:
 		return 0, nil
 	case r.index < 0:
 		return 0, muster.Errorf(muster.Invalid, "stage %s has many tasks: name the element, as in ${%s.%d.%s…}", r.stage, r.stage, t.Index(0), r.field)

@@ -24,22 +24,22 @@ const (
 	maxIDSize = 1 << 10
 )
 
-// saver decides when the file is written: at most once a minute, and no more than 100 KB a second.
-type saver struct {
-	at     time.Time
-	failed bool // the last time
+// saveSchedule decides when the file is written: at most once a minute, and no more than 100 KB a second.
+type saveSchedule struct {
+	lastSave time.Time
+	failed   bool // the last time
 }
 
 const (
-	leastPause = time.Minute
-	writeRate  = 100_000 // bytes a second, on the average
+	minSaveInterval = time.Minute
+	maxWriteRate    = 100_000 // bytes a second, on the average
 )
 
-func (s *saver) due(now time.Time, size int) bool {
-	if s.at.IsZero() {
-		s.at = now
+func (s *saveSchedule) due(now time.Time, size int) bool {
+	if s.lastSave.IsZero() {
+		s.lastSave = now
 	}
-	return now.Sub(s.at) >= max(leastPause, time.Duration(size/writeRate)*time.Second)
+	return now.Sub(s.lastSave) >= max(minSaveInterval, time.Duration(size/maxWriteRate)*time.Second)
 }
 
 // size is about how many bytes the file has.
@@ -49,16 +49,16 @@ func (h *History) size() int {
 
 // save writes the file. A failure is logged once, until it works again.
 func (h *History) save(now time.Time) {
-	h.saver.at = now
-	err := replace(h.cfg.File, h.write)
-	if err != nil && !h.saver.failed {
+	h.schedule.lastSave = now
+	err := writeFileAtomic(h.cfg.File, h.write)
+	if err != nil && !h.schedule.failed {
 		h.cfg.Log.Warn("the history of the fleet's load cannot be kept", slog.String("file", h.cfg.File), slog.Any("error", err))
 	}
-	h.saver.failed = err != nil
+	h.schedule.failed = err != nil
 }
 
-// replace writes a file so that a crash leaves the old one or the new one. What a crash leaves of the new one is overwritten the next time.
-func replace(path string, write func(io.Writer) error) (err error) {
+// writeFileAtomic writes a file so that a crash leaves the old one or the new one. What a crash leaves of the new one is overwritten the next time.
+func writeFileAtomic(path string, write func(io.Writer) error) (err error) {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (h *History) write(to io.Writer) error {
 	w := io.MultiWriter(to, sum)
 	var b []byte
 	b = append(b, magic...)
-	for _, slot := range h.last {
+	for _, slot := range h.newest {
 		b = binary.LittleEndian.AppendUint64(b, uint64(slot))
 	}
 	for _, v := range h.fleet.data {
@@ -129,9 +129,9 @@ func (h *History) read(f io.Reader) error {
 		return errors.Join(errDamaged, err)
 	}
 	b := head[len(magic):]
-	for i := range h.last {
-		h.last[i] = int64(binary.LittleEndian.Uint64(b))
-		if h.last[i] < 0 || h.last[i] > math.MaxInt64/1000/resolutions[i].step {
+	for i := range h.newest {
+		h.newest[i] = int64(binary.LittleEndian.Uint64(b))
+		if h.newest[i] < 0 || h.newest[i] > math.MaxInt64/1000/resolutions[i].step {
 			return errDamaged
 		}
 		b = b[8:]
@@ -176,7 +176,7 @@ func (h *History) readWorker(r io.Reader) error {
 	if h.workers[id] != nil {
 		return errDamaged
 	}
-	data := h.add(id).data
+	data := h.addWorker(id).data
 	for i := range data {
 		data[i] = binary.LittleEndian.Uint16(b[n+2*i:])
 	}

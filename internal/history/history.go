@@ -42,15 +42,15 @@ type History struct {
 	cfg Config
 
 	mu      sync.RWMutex // Run's goroutine alone writes, and reads without it
-	last    [tiers]int64 // the newest slot of each tier; 0 if there is none
+	newest  [tiers]int64 // the newest slot of each tier; 0 if there is none
 	fleet   rings[float32]
 	workers map[muster.WorkerID]*rings[uint16]
-	slabs   slabs
+	slabs   slabAllocator
 
-	before fleet.Total // Run's goroutine
-	seen   time.Time   // when before was taken
-	behind time.Time   // since when the clock has been behind by more than clockSlip; zero if it is not
-	saver  saver
+	prevTotal   fleet.Total // Run's goroutine
+	prevAt      time.Time   // when before was taken
+	behindSince time.Time   // since when the clock has been behind by more than maxClockSlip; zero if it is not
+	schedule    saveSchedule
 }
 
 // Open reads what was kept, or begins with nothing if there is nothing sound.
@@ -63,35 +63,35 @@ func Open(cfg Config) *History {
 
 // reset forgets everything.
 func (h *History) reset() {
-	h.last = [tiers]int64{}
-	h.fleet = newRings(len(fleetSeries), wide.none, make([]float32, allSlots*len(fleetSeries)))
-	h.workers, h.slabs = map[muster.WorkerID]*rings[uint16]{}, slabs{}
+	h.newest = [tiers]int64{}
+	h.fleet = newRings(len(fleetSeries), float32Codec.none, make([]float32, allSlots*len(fleetSeries)))
+	h.workers, h.slabs = map[muster.WorkerID]*rings[uint16]{}, slabAllocator{}
 }
 
-// add begins the history of a worker.
-func (h *History) add(id muster.WorkerID) *rings[uint16] {
-	r := newRings(len(workerSeries), small.none, h.slabs.take())
+// addWorker begins the history of a worker.
+func (h *History) addWorker(id muster.WorkerID) *rings[uint16] {
+	r := newRings(len(workerSeries), float16Codec.none, h.slabs.alloc())
 	h.workers[id] = &r
 	return &r
 }
 
-// remove forgets a worker.
-func (h *History) remove(id muster.WorkerID) {
+// removeWorker forgets a worker.
+func (h *History) removeWorker(id muster.WorkerID) {
 	h.slabs.free = append(h.slabs.free, h.workers[id].data)
 	delete(h.workers, id)
 }
 
 const (
-	every       = 10 * time.Second
-	patience    = 5 * time.Second  // for the engine's answer
-	clockSlip   = 360              // slots of the finest tier by which the clock may have gone back
-	clockAgain  = 10 * time.Minute // by more than that until the history begins again
-	secondsPast = 7 * 24 * 3600
+	sampleInterval   = 10 * time.Second
+	fleetTimeout     = 5 * time.Second  // for the engine's answer
+	maxClockSlip     = 360              // slots of the finest tier by which the clock may have gone back
+	clockResetAfter  = 10 * time.Minute // by more than that until the history begins again
+	retentionSeconds = 7 * 24 * 3600
 )
 
 // Run takes a sample every ten seconds until ctx ends, and then keeps what there is.
 func (h *History) Run(ctx context.Context) error {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -101,7 +101,7 @@ func (h *History) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		h.sample(ctx)
-		if now := time.Now(); h.saver.due(now, h.size()) {
+		if now := time.Now(); h.schedule.due(now, h.size()) {
 			h.save(now)
 		}
 	}
@@ -109,45 +109,45 @@ func (h *History) Run(ctx context.Context) error {
 
 // sample asks for a picture and enters it. An engine that does not answer leaves a gap.
 func (h *History) sample(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
 	defer cancel()
 	p, err := h.cfg.Source.Fleet(ctx)
 	if err != nil {
-		h.before, h.seen = fleet.Total{}, time.Time{}
+		h.prevTotal, h.prevAt = fleet.Total{}, time.Time{}
 		return
 	}
-	h.enter(time.Now(), p)
+	h.record(time.Now(), p)
 }
 
-// enter records a picture that was taken now.
-func (h *History) enter(now time.Time, p *fleet.Picture) {
+// record records a picture that was taken now.
+func (h *History) record(now time.Time, p *fleet.Picture) {
 	slot := now.Unix() / resolutions[0].step
 	since := 0.0
-	if !h.seen.IsZero() {
-		since = now.Sub(h.seen).Seconds()
+	if !h.prevAt.IsZero() {
+		since = now.Sub(h.prevAt).Seconds()
 	}
-	figures := ofFleet(p, h.before, since)
-	h.before, h.seen = p.All.Total, now
+	figures := fleetFigures(p, h.prevTotal, since)
+	h.prevTotal, h.prevAt = p.All.Total, now
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.isBehind(now, h.last[0]-slot) {
+	if h.isBehind(now, h.newest[0]-slot) {
 		return
 	}
-	h.know(p)
+	h.syncWorkers(p)
 	h.advance(now.Unix())
-	wide.put(&h.fleet, slot, figures[:])
+	float32Codec.set(&h.fleet, slot, figures[:])
 	for i := range p.Workers {
 		w := &p.Workers[i]
 		if r := h.workers[w.ID]; r != nil && w.Present() {
-			f := ofWorker(w)
-			small.put(r, slot, f[:])
+			f := workerFigures(w)
+			float16Codec.set(r, slot, f[:])
 		}
 	}
 	for t := 1; t < tiers; t++ {
 		fine, coarse := &resolutions[t-1], &resolutions[t]
-		wide.condense(&h.fleet, fine, coarse, h.last[t], h.last[t-1])
+		float32Codec.downsample(&h.fleet, fine, coarse, h.newest[t], h.newest[t-1])
 		for _, r := range h.workers {
-			small.condense(r, fine, coarse, h.last[t], h.last[t-1])
+			float16Codec.downsample(r, fine, coarse, h.newest[t], h.newest[t-1])
 		}
 	}
 }
@@ -155,51 +155,51 @@ func (h *History) enter(now time.Time, p *fleet.Picture) {
 // isBehind reports whether a picture is left out because the clock is behind the newest slot by so many. A clock that is far behind is usually set soon,
 // such as by NTP after a boot. If it is not, it was far ahead before: what was recorded then is of no use and is forgotten.
 func (h *History) isBehind(now time.Time, slots int64) bool {
-	if slots <= clockSlip {
-		h.behind = time.Time{}
+	if slots <= maxClockSlip {
+		h.behindSince = time.Time{}
 		return slots > 0
 	}
-	if h.behind.IsZero() {
-		h.behind = now
+	if h.behindSince.IsZero() {
+		h.behindSince = now
 	}
-	if now.Sub(h.behind) < clockAgain {
+	if now.Sub(h.behindSince) < clockResetAfter {
 		return true
 	}
 	h.reset()
-	h.behind = time.Time{}
+	h.behindSince = time.Time{}
 	return false
 }
 
-// know makes room for new workers, and forgets those that were removed.
-func (h *History) know(p *fleet.Picture) {
-	there := make(map[muster.WorkerID]*fleet.Worker, len(p.Workers))
-	var away []*fleet.Worker
+// syncWorkers makes room for new workers, and forgets those that were removed.
+func (h *History) syncWorkers(p *fleet.Picture) {
+	present := make(map[muster.WorkerID]*fleet.Worker, len(p.Workers))
+	var disconnected []*fleet.Worker
 	for i := range p.Workers {
 		w := &p.Workers[i]
-		there[w.ID] = w
+		present[w.ID] = w
 		if !w.Present() && h.workers[w.ID] != nil {
-			away = append(away, w)
+			disconnected = append(disconnected, w)
 		}
 	}
 	for id := range h.workers {
-		if there[id] == nil {
-			h.remove(id)
+		if present[id] == nil {
+			h.removeWorker(id)
 		}
 	}
-	slices.SortFunc(away, func(a, b *fleet.Worker) int { return cmp.Compare(a.SeenAt, b.SeenAt) })
+	slices.SortFunc(disconnected, func(a, b *fleet.Worker) int { return cmp.Compare(a.SeenAt, b.SeenAt) })
 	for i := range p.Workers {
 		w := &p.Workers[i]
 		if h.workers[w.ID] != nil || !w.Present() || len(w.ID) > maxIDSize {
 			continue
 		}
 		if len(h.workers) >= MaxWorkers {
-			if len(away) == 0 {
+			if len(disconnected) == 0 {
 				return
 			}
-			h.remove(away[0].ID)
-			away = away[1:]
+			h.removeWorker(disconnected[0].ID)
+			disconnected = disconnected[1:]
 		}
-		h.add(w.ID)
+		h.addWorker(w.ID)
 	}
 }
 
@@ -208,11 +208,11 @@ func (h *History) advance(unix int64) {
 	for i := range resolutions {
 		t := &resolutions[i]
 		slot := unix / t.step
-		wide.advance(&h.fleet, t, h.last[i], slot)
+		float32Codec.advance(&h.fleet, t, h.newest[i], slot)
 		for _, r := range h.workers {
-			small.advance(r, t, h.last[i], slot)
+			float16Codec.advance(r, t, h.newest[i], slot)
 		}
-		h.last[i] = slot
+		h.newest[i] = slot
 	}
 }
 
@@ -226,9 +226,9 @@ type Query struct {
 // Query returns the means of at most so many steps, each of them a multiple of the finest resolution that is kept of From. A worker
 // that is not known has only nulls.
 func (h *History) Query(now muster.Time, q Query) wire.History {
-	to := min(or(q.To, now), now).Std().Unix()
-	from := or(q.From, muster.Time(to-3600)*1000).Std().Unix()
-	from = max(min(from, to), now.Std().Unix()-secondsPast)
+	to := min(orDefault(q.To, now), now).Std().Unix()
+	from := orDefault(q.From, muster.Time(to-3600)*1000).Std().Unix()
+	from = max(min(from, to), now.Std().Unix()-retentionSeconds)
 	to = max(from, to)
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -244,14 +244,14 @@ func (h *History) Query(now muster.Time, q Query) wire.History {
 	}
 	if q.Worker == "" {
 		for i, name := range fleetSeries {
-			answer.Series[name] = wide.read(&h.fleet, t, i, first/t.step, step/t.step, n, h.last[k])
+			answer.Series[name] = float32Codec.read(&h.fleet, t, i, first/t.step, step/t.step, n, h.newest[k])
 		}
 		return answer
 	}
 	for i, name := range workerSeries {
 		answer.Series[name] = make([]*float64, n)
 		if r := h.workers[q.Worker]; r != nil {
-			answer.Series[name] = small.read(r, t, i, first/t.step, step/t.step, n, h.last[k])
+			answer.Series[name] = float16Codec.read(r, t, i, first/t.step, step/t.step, n, h.newest[k])
 		}
 	}
 	return answer
@@ -271,9 +271,9 @@ func (h *History) resolution(from, to, points, now int64) (k int, step int64) {
 	return k, (wanted + s - 1) / s * s
 }
 
-func or(t, usual muster.Time) muster.Time {
+func orDefault(t, fallback muster.Time) muster.Time {
 	if t == 0 {
-		return usual
+		return fallback
 	}
 	return t
 }

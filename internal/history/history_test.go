@@ -27,21 +27,21 @@ import (
 
 // source gives the picture that it has.
 type source struct {
-	mu      sync.Mutex
-	picture *fleet.Picture
-	err     error
+	mu       sync.Mutex
+	snapshot *fleet.Picture
+	err      error
 }
 
 func (s *source) Fleet(context.Context) (*fleet.Picture, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.picture, s.err
+	return s.snapshot, s.err
 }
 
 func (s *source) set(p *fleet.Picture, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.picture, s.err = p, err
+	s.snapshot, s.err = p, err
 }
 
 func open(tb testing.TB, s Source, file string) (*History, *bytes.Buffer) {
@@ -50,8 +50,8 @@ func open(tb testing.TB, s Source, file string) (*History, *bytes.Buffer) {
 	return Open(Config{Source: s, File: file, Log: slog.New(slog.NewTextHandler(&log, nil))}), &log
 }
 
-// picture is one of n workers that each hold so many tasks and whose machines have a load.
-func picture(n, running int, load float64) *fleet.Picture {
+// makeSnapshot is one of n workers that each hold so many tasks and whose machines have a load.
+func makeSnapshot(n, running int, load float64) *fleet.Picture {
 	p := &fleet.Picture{}
 	offers := &muster.Resources{CPUs: 10, Memory: 64 << 30, GPUs: []muster.GPU{{UUID: "a", Memory: 80 << 30}}}
 	used, watts := muster.Size(load*80*(1<<30)), 400*load
@@ -65,8 +65,8 @@ func picture(n, running int, load float64) *fleet.Picture {
 	return p
 }
 
-// empty is a history that is not kept.
-func empty() *History {
+// newHistory is a history that is not kept.
+func newHistory() *History {
 	h := &History{}
 	h.reset()
 	return h
@@ -74,20 +74,20 @@ func empty() *History {
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func near(tb testing.TB, what string, got *float64, want float64) {
+func wantNear(tb testing.TB, name string, got *float64, want float64) {
 	tb.Helper()
 	if math.IsNaN(want) {
 		if got != nil {
-			tb.Errorf("%s is %v, want nothing", what, *got)
+			tb.Errorf("%s is %v, want nothing", name, *got)
 		}
 		return
 	}
 	if got == nil || math.Abs(*got-want) > math.Abs(want)/500 {
-		tb.Errorf("%s is %s, want %v", what, show(got), want)
+		tb.Errorf("%s is %s, want %v", name, format(got), want)
 	}
 }
 
-func show(v *float64) string {
+func format(v *float64) string {
 	if v == nil {
 		return "nothing"
 	}
@@ -99,9 +99,9 @@ func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history")
 	synctest.Test(t, func(t *testing.T) {
-		src := &source{picture: picture(2, 3, 0.5)}
+		src := &source{snapshot: makeSnapshot(2, 3, 0.5)}
 		begin := time.Now()
-		life := func(d time.Duration) *History {
+		runFor := func(d time.Duration) *History {
 			h, log := open(t, src, file)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -113,28 +113,28 @@ func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
 			}
 			return h
 		}
-		life(30 * time.Minute)
+		runFor(30 * time.Minute)
 		time.Sleep(10 * time.Minute)
-		src.set(picture(1, 1, 0.25), nil)
-		h := life(10 * time.Minute)
-		q := Query{From: muster.TimeOf(begin), Points: 50}
-		all := h.Query(muster.TimeOf(time.Now()), q)
+		src.set(makeSnapshot(1, 1, 0.25), nil)
+		h := runFor(10 * time.Minute)
+		q := Query{From: muster.NewTime(begin), Points: 50}
+		all := h.Query(muster.NewTime(time.Now()), q)
 		if len(all.Times) != 51 || all.Step != 60 {
 			t.Fatalf("%d points with a step of %d seconds", len(all.Times), all.Step)
 		}
-		near(t, "cpu_used in the first life", all.Series["cpu_used"][10], 10)
-		near(t, "cpu_used while the server was away", all.Series["cpu_used"][35], none)
-		near(t, "cpu_used in the second life", all.Series["cpu_used"][45], 2.5)
-		near(t, "running", all.Series["running"][45], 1)
-		near(t, "cost_per_hour", all.Series["cost_per_hour"][10], 4)
+		wantNear(t, "cpu_used in the first life", all.Series["cpu_used"][10], 10)
+		wantNear(t, "cpu_used while the server was away", all.Series["cpu_used"][35], noValue)
+		wantNear(t, "cpu_used in the second life", all.Series["cpu_used"][45], 2.5)
+		wantNear(t, "running", all.Series["running"][45], 1)
+		wantNear(t, "cost_per_hour", all.Series["cost_per_hour"][10], 4)
 		q.Worker = "w0"
-		one := h.Query(muster.TimeOf(time.Now()), q)
-		near(t, "a worker's cpu in the first life", one.Series["cpu"][10], 0.5)
-		near(t, "a worker's gpu memory", one.Series["gpu_memory"][45], 20<<30)
-		near(t, "a worker's power", one.Series["power"][45], 100)
+		one := h.Query(muster.NewTime(time.Now()), q)
+		wantNear(t, "a worker's cpu in the first life", one.Series["cpu"][10], 0.5)
+		wantNear(t, "a worker's gpu memory", one.Series["gpu_memory"][45], 20<<30)
+		wantNear(t, "a worker's power", one.Series["power"][45], 100)
 		q.Worker = "w1" // it was removed, and what was known of it is forgotten
-		gone := h.Query(muster.TimeOf(time.Now()), q)
-		near(t, "a removed worker's cpu", gone.Series["cpu"][10], none)
+		gone := h.Query(muster.NewTime(time.Now()), q)
+		wantNear(t, "a removed worker's cpu", gone.Series["cpu"][10], noValue)
 	})
 }
 
@@ -143,13 +143,13 @@ func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
 func TestResolutionsModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		h := empty()
+		h := newHistory()
 		samples := map[int64]float64{} // by slot of ten seconds
 		now := start.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "first")) * time.Second)
 		for range rapid.IntRange(1, 5).Draw(t, "periods") {
 			load := rapid.Float64Range(0.01, 1).Draw(t, "load")
 			for range rapid.IntRange(1, 500).Draw(t, "samples") {
-				h.enter(now, picture(1, 1, load))
+				h.record(now, makeSnapshot(1, 1, load))
 				samples[now.Unix()/10] = load
 				now = now.Add(10 * time.Second)
 			}
@@ -157,7 +157,7 @@ func TestResolutionsModel(t *testing.T) {
 				now = now.Add(time.Duration(rapid.IntRange(0, 3*24*3600).Draw(t, "away")) * time.Second)
 			}
 		}
-		at := h.last[0]*10 + 9
+		at := h.newest[0]*10 + 9
 		from := at - rapid.Int64Range(0, 8*24*3600).Draw(t, "from")
 		to := from + rapid.Int64Range(0, at-from).Draw(t, "length")
 		q := Query{Worker: "w0", From: muster.Time(from * 1000), To: muster.Time(to * 1000), Points: rapid.IntRange(10, 2000).Draw(t, "points")}
@@ -174,18 +174,18 @@ func TestResolutionsModel(t *testing.T) {
 			if first%int64(got.Step) != 0 {
 				t.Fatalf("a step begins at %s, %d seconds long", when, got.Step)
 			}
-			least, most, n := 1.0, 0.0, 0
+			lowest, highest, n := 1.0, 0.0, 0
 			for slot := first / 10; slot < (first+int64(got.Step))/10; slot++ {
 				if v, ok := samples[slot]; ok {
-					least, most, n = min(least, v), max(most, v), n+1
+					lowest, highest, n = min(lowest, v), max(highest, v), n+1
 				}
 			}
 			oldest := (at/600 - resolutions[2].slots + 2) * 600
 			switch v := got.Series["cpu"][i]; {
 			case v == nil && n > 0 && first > oldest && covered(at, first, k):
 				t.Fatalf("nothing is known of %s, where there are %d samples; the step is %d", when, n, got.Step)
-			case v != nil && (n == 0 || *v < least*0.999 || *v > most*1.001):
-				t.Fatalf("at %s it is %v, %d samples are from %v to %v; the step is %d", when, *v, n, least, most, got.Step)
+			case v != nil && (n == 0 || *v < lowest*0.999 || *v > highest*1.001):
+				t.Fatalf("at %s it is %v, %d samples are from %v to %v; the step is %d", when, *v, n, lowest, highest, got.Step)
 			}
 		}
 	})
@@ -199,11 +199,11 @@ func covered(at, first int64, k int) bool {
 // TestTheLastHourIsFine holds that the last hour, half a day and week are shown in the finest resolution that is kept of them.
 func TestTheLastHourIsFine(t *testing.T) {
 	t.Parallel()
-	h := empty()
-	h.enter(start, picture(1, 1, 0.5))
+	h := newHistory()
+	h.record(start, makeSnapshot(1, 1, 0.5))
 	for span, want := range map[time.Duration]int{time.Hour: 10, 2 * time.Hour: 60, 12 * time.Hour: 60, 24 * time.Hour: 600, 7 * 24 * time.Hour: 600} {
-		got := h.Query(muster.TimeOf(start), Query{From: muster.TimeOf(start.Add(-span)), Points: 2000})
-		near(t, fmt.Sprint("the newest point of ", span), got.Series["cpu_used"][len(got.Times)-1], 5)
+		got := h.Query(muster.NewTime(start), Query{From: muster.NewTime(start.Add(-span)), Points: 2000})
+		wantNear(t, fmt.Sprint("the newest point of ", span), got.Series["cpu_used"][len(got.Times)-1], 5)
 		if got.Step != want {
 			t.Errorf("%s are shown in steps of %d seconds, want %d", span, got.Step, want)
 		}
@@ -212,66 +212,66 @@ func TestTheLastHourIsFine(t *testing.T) {
 
 func TestRatesComeFromTotals(t *testing.T) {
 	t.Parallel()
-	h := empty()
-	p := picture(1, 1, 0.5)
+	h := newHistory()
+	p := makeSnapshot(1, 1, 0.5)
 	for i, total := range []int64{100, 150, 10, 40} { // the engine loaded its state again before the third
 		p.All.Total = fleet.Total{Finished: total, Failed: total / 10}
-		h.enter(start.Add(time.Duration(i)*10*time.Second), p)
+		h.record(start.Add(time.Duration(i)*10*time.Second), p)
 	}
-	got := h.Query(muster.TimeOf(start.Add(39*time.Second)), Query{From: muster.TimeOf(start), Points: 100})
-	for i, want := range []float64{none, 5, none, 3} {
-		near(t, fmt.Sprint("finished ", i), got.Series["finished"][i], want)
+	got := h.Query(muster.NewTime(start.Add(39*time.Second)), Query{From: muster.NewTime(start), Points: 100})
+	for i, want := range []float64{noValue, 5, noValue, 3} {
+		wantNear(t, fmt.Sprint("finished ", i), got.Series["finished"][i], want)
 	}
-	near(t, "failed", got.Series["failed"][3], 0.3)
+	wantNear(t, "failed", got.Series["failed"][3], 0.3)
 }
 
 func TestClockThatGoesBack(t *testing.T) {
 	t.Parallel()
-	h := empty()
-	h.enter(start, picture(1, 1, 0.5))
-	h.enter(start.Add(-time.Minute), picture(1, 1, 0.9)) // a moment: what is there stays
-	got := h.Query(muster.TimeOf(start), Query{From: muster.TimeOf(start.Add(-10 * time.Minute)), Points: 100})
+	h := newHistory()
+	h.record(start, makeSnapshot(1, 1, 0.5))
+	h.record(start.Add(-time.Minute), makeSnapshot(1, 1, 0.9)) // a moment: what is there stays
+	got := h.Query(muster.NewTime(start), Query{From: muster.NewTime(start.Add(-10 * time.Minute)), Points: 100})
 	last := len(got.Times) - 1
-	near(t, "the newest", got.Series["cpu_used"][last], 5)
-	near(t, "a minute before", got.Series["cpu_used"][last-6], none)
+	wantNear(t, "the newest", got.Series["cpu_used"][last], 5)
+	wantNear(t, "a minute before", got.Series["cpu_used"][last-6], noValue)
 
 	// Far behind, as at a boot before the clock is set: nothing is lost, and nothing is recorded.
 	wrong := start.Add(-48 * time.Hour)
-	for s := time.Duration(0); s < 9*time.Minute; s += every {
-		h.enter(wrong.Add(s), picture(1, 1, 0.9))
+	for s := time.Duration(0); s < 9*time.Minute; s += sampleInterval {
+		h.record(wrong.Add(s), makeSnapshot(1, 1, 0.9))
 	}
-	h.enter(start.Add(time.Minute), picture(1, 1, 0.25))
-	got = h.Query(muster.TimeOf(start.Add(time.Minute)), Query{From: muster.TimeOf(start), Points: 100})
-	near(t, "before", got.Series["cpu_used"][0], 5)
-	near(t, "once the clock is set", got.Series["cpu_used"][len(got.Times)-1], 2.5)
+	h.record(start.Add(time.Minute), makeSnapshot(1, 1, 0.25))
+	got = h.Query(muster.NewTime(start.Add(time.Minute)), Query{From: muster.NewTime(start), Points: 100})
+	wantNear(t, "before", got.Series["cpu_used"][0], 5)
+	wantNear(t, "once the clock is set", got.Series["cpu_used"][len(got.Times)-1], 2.5)
 
 	// It stays behind: it was far ahead before.
-	for s := time.Duration(0); s <= 10*time.Minute; s += every {
-		h.enter(wrong.Add(s), picture(1, 1, 0.9))
+	for s := time.Duration(0); s <= 10*time.Minute; s += sampleInterval {
+		h.record(wrong.Add(s), makeSnapshot(1, 1, 0.9))
 	}
-	now := muster.TimeOf(wrong.Add(10 * time.Minute))
+	now := muster.NewTime(wrong.Add(10 * time.Minute))
 	got = h.Query(now, Query{Points: 100})
-	near(t, "after the correction", got.Series["cpu_used"][len(got.Times)-1], 9)
-	near(t, "before it", got.Series["cpu_used"][len(got.Times)-2], none)
+	wantNear(t, "after the correction", got.Series["cpu_used"][len(got.Times)-1], 9)
+	wantNear(t, "before it", got.Series["cpu_used"][len(got.Times)-2], noValue)
 }
 
 // TestWorkersMakeRoom holds that no more than MaxWorkers are remembered, those that are connected first.
 func TestWorkersMakeRoom(t *testing.T) {
 	t.Parallel()
-	h := empty()
-	p := picture(MaxWorkers+2, 0, 0.5)
-	h.enter(start, p)
+	h := newHistory()
+	p := makeSnapshot(MaxWorkers+2, 0, 0.5)
+	h.record(start, p)
 	if len(h.workers) != MaxWorkers || h.workers["w5001"] != nil {
 		t.Fatalf("%d workers are remembered", len(h.workers))
 	}
 	for i := range p.Workers[:10] {
 		p.Workers[i].State, p.Workers[i].SeenAt = muster.WorkerGone, muster.Time(100-i)
 	}
-	h.enter(start.Add(10*time.Second), p)
+	h.record(start.Add(10*time.Second), p)
 	if len(h.workers) != MaxWorkers || h.workers["w5001"] == nil || h.workers["w5000"] == nil || h.workers["w9"] != nil || h.workers["w8"] != nil || h.workers["w7"] == nil {
 		t.Errorf("the workers that are gone for longest did not make room")
 	}
-	h.enter(start.Add(20*time.Second), picture(3, 0, 0.5))
+	h.record(start.Add(20*time.Second), makeSnapshot(3, 0, 0.5))
 	if len(h.workers) != 3 {
 		t.Errorf("%d workers are remembered after all but 3 were removed", len(h.workers))
 	}
@@ -282,13 +282,13 @@ func TestShort(t *testing.T) {
 	for v, want := range map[float64]float64{
 		0: 0, 1.600000023841858: 1.6, 2923933696.123: 2923930000, 0.12495969235897064: 0.12496, 999999.6: 1e6, 12: 12, 0.000123456789: 0.000123457,
 	} {
-		if got := short(v); math.Abs(got-want) > want*1e-12 {
+		if got := roundSix(v); math.Abs(got-want) > want*1e-12 {
 			t.Errorf("%v becomes %v, want %v", v, got, want)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.Float64Range(1e-12, 1e18).Draw(t, "v")
-		if got := short(v); math.Abs(got-v) > v*6e-6 || len(strconv.FormatFloat(got, 'e', -1, 64)) > len("1.23456e+00")+6 {
+		if got := roundSix(v); math.Abs(got-v) > v*6e-6 || len(strconv.FormatFloat(got, 'e', -1, 64)) > len("1.23456e+00")+6 {
 			t.Fatalf("%v becomes %v", v, got)
 		}
 	})
@@ -297,27 +297,27 @@ func TestShort(t *testing.T) {
 func TestSmallFloats(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := rapid.Float64Range(0, largest).Draw(t, "v")
-		got := fromSmall(toSmall(v))
+		v := rapid.Float64Range(0, maxFloat16).Draw(t, "v")
+		got := decodeFloat16(encodeFloat16(v))
 		if v >= 1.0/(1<<13) && math.Abs(got-v) > v/2048 || v < 1.0/(1<<13) && got > 1.0/(1<<12) {
 			t.Fatalf("%v becomes %v", v, got)
 		}
 		c := rapid.Uint16().Draw(t, "code")
-		if back := toSmall(fromSmall(c)); back != c && c >= 1<<10 {
+		if back := encodeFloat16(decodeFloat16(c)); back != c && c >= 1<<10 {
 			t.Fatalf("code %d becomes %d", c, back)
 		}
 	})
 	for n := range 2049 {
-		if got := fromSmall(toSmall(float64(n))); got != float64(n) {
+		if got := decodeFloat16(encodeFloat16(float64(n))); got != float64(n) {
 			t.Fatalf("%d becomes %v", n, got)
 		}
 	}
-	for v, want := range map[float64]float64{-1: 0, math.Inf(1): fromSmall(smallNone - 1)} {
-		if got := fromSmall(toSmall(v)); got != want {
+	for v, want := range map[float64]float64{-1: 0, math.Inf(1): decodeFloat16(float16None - 1)} {
+		if got := decodeFloat16(encodeFloat16(v)); got != want {
 			t.Errorf("%v becomes %v, want %v", v, got, want)
 		}
 	}
-	if !math.IsNaN(fromSmall(toSmall(none))) {
+	if !math.IsNaN(decodeFloat16(encodeFloat16(noValue))) {
 		t.Error("no number becomes one")
 	}
 }
@@ -327,14 +327,14 @@ func TestDamagedFilesAreNotUsed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history")
 	h, _ := open(t, &source{}, file)
-	h.enter(start, picture(2, 1, 0.5))
+	h.record(start, makeSnapshot(2, 1, 0.5))
 	h.save(start)
 	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again, log := open(t, &source{}, file)
-	if log.Len() > 0 || len(again.workers) != 2 || again.last != h.last {
+	if log.Len() > 0 || len(again.workers) != 2 || again.newest != h.newest {
 		t.Fatalf("a sound file: %d workers, %s", len(again.workers), log)
 	}
 	changed := func(at int) []byte {
@@ -351,11 +351,11 @@ func TestDamagedFilesAreNotUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, log := open(t, &source{}, file)
-		if !strings.Contains(log.String(), "begins again") || len(h.workers) != 0 || h.last != [tiers]int64{} {
+		if !strings.Contains(log.String(), "begins again") || len(h.workers) != 0 || h.newest != [tiers]int64{} {
 			t.Errorf("%s: %d workers, it said %q", name, len(h.workers), log)
 		}
-		h.enter(start, picture(1, 1, 0.5))
-		near(t, name+", afterwards", h.Query(muster.TimeOf(start), Query{Points: 10}).Series["workers"][10], 1)
+		h.record(start, makeSnapshot(1, 1, 0.5))
+		wantNear(t, name+", afterwards", h.Query(muster.NewTime(start), Query{Points: 10}).Series["workers"][10], 1)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestAFileThatCannotBeWritten(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := replace(path, func(io.Writer) error { return errors.New("full") }); err == nil {
+	if err := writeFileAtomic(path, func(io.Writer) error { return errors.New("full") }); err == nil {
 		t.Error("a write that failed succeeded")
 	}
 	entries, err := os.ReadDir(dir)
@@ -395,13 +395,13 @@ func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
 		return files
 	}
 	var partial []string
-	if err := replace(path, func(io.Writer) error { partial = list(); return errors.New("killed") }); err == nil || len(partial) != 1 {
+	if err := writeFileAtomic(path, func(io.Writer) error { partial = list(); return errors.New("killed") }); err == nil || len(partial) != 1 {
 		t.Fatalf("it writes to %v", partial)
 	}
 	if err := os.WriteFile(partial[0], []byte("more than is written next"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := replace(path, func(w io.Writer) error { _, err := w.Write([]byte("next")); return err }); err != nil {
+	if err := writeFileAtomic(path, func(w io.Writer) error { _, err := w.Write([]byte("next")); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "next" || len(list()) != 1 {
@@ -413,7 +413,7 @@ func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
 func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		src := &source{picture: picture(1, 1, 0.5)}
+		src := &source{snapshot: makeSnapshot(1, 1, 0.5)}
 		h, _ := open(t, src, filepath.Join(t.TempDir(), "history"))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -423,13 +423,13 @@ func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 		src.set(nil, errors.New("busy"))
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		src.set(picture(1, 1, 0.5), nil)
+		src.set(makeSnapshot(1, 1, 0.5), nil)
 		time.Sleep(20 * time.Second)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		got := h.Query(muster.TimeOf(time.Now()), Query{From: muster.TimeOf(time.Now().Add(-65 * time.Second)), Points: 100})
+		got := h.Query(muster.NewTime(time.Now()), Query{From: muster.NewTime(time.Now().Add(-65 * time.Second)), Points: 100})
 		var known []bool
 		for _, v := range got.Series["workers"] {
 			known = append(known, v != nil)
@@ -442,7 +442,7 @@ func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 
 func FuzzFile(f *testing.F) {
 	h := Open(Config{File: filepath.Join(f.TempDir(), "history"), Log: slog.New(slog.DiscardHandler)})
-	h.enter(start, picture(1, 1, 0.5))
+	h.record(start, makeSnapshot(1, 1, 0.5))
 	var b bytes.Buffer
 	if err := h.write(&b); err != nil {
 		f.Fatal(err)
@@ -450,7 +450,7 @@ func FuzzFile(f *testing.F) {
 	f.Add(b.Bytes())
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h := empty()
+		h := newHistory()
 		if h.read(bytes.NewReader(data)) != nil {
 			return
 		}
@@ -464,13 +464,13 @@ func FuzzFile(f *testing.F) {
 // BenchmarkEnter is one sample of 2,000 workers, after which memory is measured.
 func BenchmarkEnter(b *testing.B) {
 	var before, after runtime.MemStats
-	p := picture(2_000, 10, 0.5)
+	p := makeSnapshot(2_000, 10, 0.5)
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	h := empty()
+	h := newHistory()
 	now := start
 	for b.Loop() {
-		h.enter(now, p)
+		h.record(now, p)
 		now = now.Add(10 * time.Second)
 	}
 	runtime.GC()
@@ -482,11 +482,11 @@ func BenchmarkEnter(b *testing.B) {
 
 // BenchmarkQuery is a day of the fleet in 300 points.
 func BenchmarkQuery(b *testing.B) {
-	h := empty()
-	h.enter(start, picture(2_000, 10, 0.5))
+	h := newHistory()
+	h.record(start, makeSnapshot(2_000, 10, 0.5))
 	var got wire.History
 	for b.Loop() {
-		got = h.Query(muster.TimeOf(start), Query{From: muster.TimeOf(start.Add(-24 * time.Hour)), Points: 300})
+		got = h.Query(muster.NewTime(start), Query{From: muster.NewTime(start.Add(-24 * time.Hour)), Points: 300})
 	}
 	b.ReportMetric(float64(len(got.Times)), "points")
 }
@@ -494,11 +494,11 @@ func BenchmarkQuery(b *testing.B) {
 // BenchmarkSave writes the file of 2,000 workers.
 func BenchmarkSave(b *testing.B) {
 	h := Open(Config{File: filepath.Join(b.TempDir(), "history"), Log: slog.New(slog.DiscardHandler)})
-	h.enter(start, picture(2_000, 10, 0.5))
+	h.record(start, makeSnapshot(2_000, 10, 0.5))
 	for b.Loop() {
 		h.save(start)
 	}
-	if h.saver.failed {
+	if h.schedule.failed {
 		b.Fatal("it cannot be written")
 	}
 }

@@ -36,14 +36,14 @@ func newRings[T float32 | uint16](width int, none T, data []T) rings[T] {
 // workerData is how many numbers a worker's rings have.
 const workerData = allSlots * len(workerSeries)
 
-// slabs hands out the room for workers' rings in pieces of one allocation: alone each would be rounded up by an eleventh.
-type slabs struct{ free [][]uint16 }
+// slabAllocator hands out the room for workers' rings in pieces of one allocation: alone each would be rounded up by an eleventh.
+type slabAllocator struct{ free [][]uint16 }
 
-const perSlab = 32
+const ringsPerSlab = 32
 
-func (s *slabs) take() []uint16 {
+func (s *slabAllocator) alloc() []uint16 {
 	if len(s.free) == 0 {
-		slab := make([]uint16, perSlab*workerData)
+		slab := make([]uint16, ringsPerSlab*workerData)
 		for part := range slices.Chunk(slab, workerData) {
 			s.free = append(s.free, part)
 		}
@@ -54,8 +54,8 @@ func (s *slabs) take() []uint16 {
 	return part
 }
 
-// at returns the figures of a slot, which is within the tier's length of its newest one.
-func (r *rings[T]) at(t *tier, slot int64) []T {
+// slot returns the figures of a slot, which is within the tier's length of its newest one.
+func (r *rings[T]) slot(t *tier, slot int64) []T {
 	i := int(t.first+slot%t.slots) * r.width
 	return r.data[i : i+r.width]
 }
@@ -75,13 +75,13 @@ func (m *mean) add(v float64) {
 
 func (m *mean) value() float64 {
 	if m.n == 0 {
-		return none
+		return noValue
 	}
 	return m.sum / float64(m.n)
 }
 
-// short rounds to six digits: no more were measured, and they are sent as text.
-func short(v float64) float64 {
+// roundSix rounds to six digits: no more were measured, and they are sent as text.
+func roundSix(v float64) float64 {
 	if v == 0 || math.IsInf(v, 0) {
 		return v
 	}
@@ -94,43 +94,43 @@ func short(v float64) float64 {
 
 // codec turns figures into what is kept of them.
 type codec[T float32 | uint16] struct {
-	none T
-	to   func(float64) T
-	from func(T) float64
+	none   T
+	encode func(float64) T
+	decode func(T) float64
 }
 
 var (
-	wide  = codec[float32]{float32(none), func(v float64) float32 { return float32(v) }, func(v float32) float64 { return float64(v) }}
-	small = codec[uint16]{smallNone, toSmall, fromSmall}
+	float32Codec = codec[float32]{float32(noValue), func(v float64) float32 { return float32(v) }, func(v float32) float64 { return float64(v) }}
+	float16Codec = codec[uint16]{float16None, encodeFloat16, decodeFloat16}
 )
 
 // advance forgets what the slots after last up to slot held a whole ring ago.
 func (c *codec[T]) advance(r *rings[T], t *tier, last, slot int64) {
 	for s := max(last+1, slot-t.slots+1); s <= slot; s++ {
-		for i := range r.at(t, s) {
-			r.at(t, s)[i] = c.none
+		for i := range r.slot(t, s) {
+			r.slot(t, s)[i] = c.none
 		}
 	}
 }
 
-// put sets a slot of the finest tier.
-func (c *codec[T]) put(r *rings[T], slot int64, figures []float64) {
-	row := r.at(&resolutions[0], slot)
+// set sets a slot of the finest tier.
+func (c *codec[T]) set(r *rings[T], slot int64, figures []float64) {
+	row := r.slot(&resolutions[0], slot)
 	for i, v := range figures {
-		row[i] = c.to(v)
+		row[i] = c.encode(v)
 	}
 }
 
-// condense sets a slot of a coarser tier to the mean of the finer tier's slots in it, of which newest is the last one.
-func (c *codec[T]) condense(r *rings[T], fine, coarse *tier, slot, newest int64) {
+// downsample sets a slot of a coarser tier to the mean of the finer tier's slots in it, of which newest is the last one.
+func (c *codec[T]) downsample(r *rings[T], fine, coarse *tier, slot, newest int64) {
 	ratio := coarse.step / fine.step
-	row := r.at(coarse, slot)
+	row := r.slot(coarse, slot)
 	for i := range row {
 		var m mean
 		for s := max(slot*ratio, newest-fine.slots+1); s <= min(slot*ratio+ratio-1, newest); s++ {
-			m.add(c.from(r.at(fine, s)[i]))
+			m.add(c.decode(r.slot(fine, s)[i]))
 		}
-		row[i] = c.to(m.value())
+		row[i] = c.encode(m.value())
 	}
 }
 
@@ -141,10 +141,10 @@ func (c *codec[T]) read(r *rings[T], t *tier, figure int, first, ratio int64, n 
 		var m mean
 		from := first + int64(i)*ratio
 		for s := max(from, newest-t.slots+1); s < min(from+ratio, newest+1); s++ {
-			m.add(c.from(r.at(t, s)[figure]))
+			m.add(c.decode(r.slot(t, s)[figure]))
 		}
 		if m.n > 0 {
-			v := short(m.value())
+			v := roundSix(m.value())
 			list[i] = &v
 		}
 	}

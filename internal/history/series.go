@@ -16,15 +16,15 @@ var (
 	workerSeries = [...]string{"cpu", "memory", "gpu", "gpu_memory", "power", "running"}
 )
 
-var none = math.NaN()
+var noValue = math.NaN()
 
-// ofFleet returns the figures of a picture. since is how many seconds ago before was taken.
-func ofFleet(p *fleet.Picture, before fleet.Total, since float64) [len(fleetSeries)]float64 {
+// fleetFigures returns the figures of a picture. since is how many seconds ago before was taken.
+func fleetFigures(p *fleet.Picture, prev fleet.Total, since float64) [len(fleetSeries)]float64 {
 	s, c := p.Sums(), &p.All.Counts
-	finished, failed := none, none
-	if since > 0 && p.All.Total.Finished >= before.Finished && p.All.Total.Failed >= before.Failed {
-		finished = float64(p.All.Total.Finished-before.Finished) / since
-		failed = float64(p.All.Total.Failed-before.Failed) / since
+	finished, failed := noValue, noValue
+	if since > 0 && p.All.Total.Finished >= prev.Finished && p.All.Total.Failed >= prev.Failed {
+		finished = float64(p.All.Total.Finished-prev.Finished) / since
+		failed = float64(p.All.Total.Failed-prev.Failed) / since
 	}
 	return [...]float64{
 		s.Used.CPUs, s.Reserved.CPUs, s.Capacity.CPUs, float64(s.Used.Memory), float64(s.Reserved.Memory), float64(s.Capacity.Memory),
@@ -34,9 +34,9 @@ func ofFleet(p *fleet.Picture, before fleet.Total, since float64) [len(fleetSeri
 	}
 }
 
-// ofWorker returns the figures of a connected worker. What its machine does not tell is not known.
-func ofWorker(w *fleet.Worker) [len(workerSeries)]float64 {
-	f := [...]float64{none, none, none, none, none, float64(w.Running)}
+// workerFigures returns the figures of a connected worker. What its machine does not tell is not known.
+func workerFigures(w *fleet.Worker) [len(workerSeries)]float64 {
+	f := [...]float64{noValue, noValue, noValue, noValue, noValue, float64(w.Running)}
 	if w.Load == nil {
 		return f
 	}
@@ -51,33 +51,33 @@ func ofWorker(w *fleet.Worker) [len(workerSeries)]float64 {
 // A small float is 16 bits: 6 of a power of two and 10 of a fraction, so that its error is at most one part in 2,048. It takes numbers
 // from 2^-13 to largest, and 0 for less. All bits set mean that there is no number.
 const (
-	smallNone = math.MaxUint16
-	smallBias = 14
-	largest   = (1 + 1022.0/1024) * (1 << (63 - smallBias))
+	float16None = math.MaxUint16
+	float16Bias = 14
+	maxFloat16  = (1 + 1022.0/1024) * (1 << (63 - float16Bias))
 )
 
-func toSmall(v float64) uint16 {
+func encodeFloat16(v float64) uint16 {
 	switch {
 	case math.IsNaN(v):
-		return smallNone
-	case v >= largest:
-		return smallNone - 1
+		return float16None
+	case v >= maxFloat16:
+		return float16None - 1
 	}
 	fraction, exp := math.Frexp(v) // in [0.5, 1)
-	code := int(math.Round((2*fraction-1)*1024)) + (exp-1+smallBias)<<10
+	code := int(math.Round((2*fraction-1)*1024)) + (exp-1+float16Bias)<<10
 	if v <= 0 || code < 1<<10 {
 		return 0
 	}
 	return uint16(code)
 }
 
-func fromSmall(c uint16) float64 {
+func decodeFloat16(c uint16) float64 {
 	switch c {
 	case 0:
 		return 0
-	case smallNone:
-		return none
+	case float16None:
+		return noValue
 	default:
-		return math.Ldexp(1+float64(c&1023)/1024, int(c>>10)-smallBias)
+		return math.Ldexp(1+float64(c&1023)/1024, int(c>>10)-float16Bias)
 	}
 }

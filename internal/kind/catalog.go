@@ -16,7 +16,7 @@ import (
 // embedded are the definitions that come with Muster.
 var embedded = sync.OnceValue(func() []*Kind {
 	files := runtimes.Files()
-	found, err := fs.Glob(files, "kinds/*/"+File)
+	found, err := fs.Glob(files, "kinds/*/"+FileName)
 	if err != nil {
 		panic("kind: " + err.Error()) // the pattern is a constant
 	}
@@ -30,7 +30,7 @@ var embedded = sync.OnceValue(func() []*Kind {
 		if err != nil {
 			panic("kind: " + err.Error()) // a test holds that each is valid
 		}
-		k.parts = 0
+		k.schemaParts = 0
 		all = append(all, k)
 	}
 	return all
@@ -56,7 +56,7 @@ func NewCatalog(others ...*Kind) *Catalog {
 		c.all = append(c.all, k)
 	}
 	for _, k := range others {
-		if IsTaken(k.Name) {
+		if IsReserved(k.Name) {
 			continue
 		}
 		c.byName[k.Name] = append(c.byName[k.Name], k)
@@ -71,9 +71,9 @@ func IsEmbedded(name string) bool {
 	return slices.ContainsFunc(embedded(), func(k *Kind) bool { return k.Name == name })
 }
 
-// IsTaken reports whether no owner may define a kind of this name: one comes with Muster, or it is an operation of kind custom that does, which
+// IsReserved reports whether no owner may define a kind of this name: one comes with Muster, or it is an operation of kind custom that does, which
 // would mean something else in others' jobs.
-func IsTaken(name string) bool {
+func IsReserved(name string) bool {
 	return IsEmbedded(name) || name == Foreign || slices.Contains(operations(), name)
 }
 
@@ -126,16 +126,16 @@ func (c *Catalog) Check(t *muster.TaskSpec) []muster.FieldError {
 	}
 	if op, input, ok := c.operation(t); ok {
 		found, t = op, &muster.TaskSpec{Kind: t.Kind, Run: t.Run, Script: t.Script, Python: t.Python, Input: input}
-		return within(least(found, t), "input.parameters")
+		return prefixPaths(fewestProblems(found, t), "input.parameters")
 	}
-	return least(found, t)
+	return fewestProblems(found, t)
 }
 
-// least returns the problems with the definition that fits best.
-func least(found []*Kind, t *muster.TaskSpec) []muster.FieldError {
+// fewestProblems returns the problems with the definition that fits best.
+func fewestProblems(found []*Kind, t *muster.TaskSpec) []muster.FieldError {
 	var best []muster.FieldError
 	for i, k := range found {
-		wrong := k.problems(t)
+		wrong := k.checkStage(t)
 		if len(wrong) == 0 {
 			return nil
 		}
@@ -146,8 +146,8 @@ func least(found []*Kind, t *muster.TaskSpec) []muster.FieldError {
 	return best
 }
 
-// within says that an input stands deeper.
-func within(wrong []muster.FieldError, at string) []muster.FieldError {
+// prefixPaths says that an input stands deeper.
+func prefixPaths(wrong []muster.FieldError, at string) []muster.FieldError {
 	for i, e := range wrong {
 		if rest, ok := strings.CutPrefix(e.Path, "input"); ok {
 			wrong[i].Path = at + rest
@@ -156,30 +156,30 @@ func within(wrong []muster.FieldError, at string) []muster.FieldError {
 	return wrong
 }
 
-// problems tells what is wrong with a stage of the kind.
-func (k *Kind) problems(t *muster.TaskSpec) []muster.FieldError {
+// checkStage tells what is wrong with a stage of the kind.
+func (k *Kind) checkStage(t *muster.TaskSpec) []muster.FieldError {
 	var wrong []muster.FieldError
 	add := func(at, hint, format string, args ...any) {
 		wrong = append(wrong, muster.FieldError{Path: at, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	switch {
-	case t.Run != nil && k.Run != RunMay && k.Run != RunMust:
+	case t.Run != nil && k.Run != RunOptional && k.Run != RunRequired:
 		add("run", "say what is wanted with input", "the kind %s brings its own program: leave run out", k.Name)
-	case t.Run == nil && k.Run == RunMust:
+	case t.Run == nil && k.Run == RunRequired:
 		add("run", "write run: a command; with muster run, -- CMD ARG… behind the options", "it is missing: a task of kind %s runs a command", k.Name)
 	}
 	if t.Script != nil {
 		add("script", "use kind script", "the kind %s brings its own program: leave script out", k.Name)
 	}
-	if t.Python != nil && k.Run != RunMay && k.Run != RunMust { // which would run in it
+	if t.Python != nil && k.Run != RunOptional && k.Run != RunRequired { // which would run in it
 		add("python", "use kind script for an environment of your own", "the kind %s has a Python environment of its own: leave python out", k.Name)
 	}
-	return append(wrong, k.Problems(t.Input, false)...)
+	return append(wrong, k.CheckInput(t.Input, false)...)
 }
 
 func (c *Catalog) unknown(name string) muster.FieldError {
 	known := slices.Concat(Core(), c.Names())
-	e := muster.FieldError{Path: "kind", Message: fmt.Sprintf("there is no kind %s", cut(name)), Hint: didYouMean(name, known)}
+	e := muster.FieldError{Path: "kind", Message: fmt.Sprintf("there is no kind %s", truncate(name)), Hint: didYouMean(name, known)}
 	if e.Hint == "" {
 		e.Hint = "there are " + strings.Join(known, ", ")
 	}
@@ -202,21 +202,21 @@ func (c *Catalog) operation(t *muster.TaskSpec) ([]*Kind, json.RawMessage, bool)
 	return found, input.Parameters, len(found) > 0
 }
 
-// Fill writes into a stage what its kind says where the stage says nothing of that sort. An operation that a
+// ApplyDefaults writes into a stage what its kind says where the stage says nothing of that sort. An operation that a
 // stage of kind custom names becomes the stage's kind, so that it is given to a worker that has it.
-func (c *Catalog) Fill(t *muster.TaskSpec) {
+func (c *Catalog) ApplyDefaults(t *muster.TaskSpec) {
 	if op, input, ok := c.operation(t); ok {
 		t.Kind, t.Input = op[0].Name, input
 	}
 	for _, k := range c.byName[t.Kind] {
-		if len(c.byName[t.Kind]) == 1 || len(k.problems(t)) == 0 {
-			k.fill(t)
+		if len(c.byName[t.Kind]) == 1 || len(k.checkStage(t)) == 0 {
+			k.applyDefaults(t)
 			return
 		}
 	}
 }
 
-func (k *Kind) fill(t *muster.TaskSpec) {
+func (k *Kind) applyDefaults(t *muster.TaskSpec) {
 	r, d := &t.Resources, &k.Resources
 	if r.CPUs == 0 {
 		r.CPUs = d.CPUs

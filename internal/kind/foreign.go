@@ -23,6 +23,6 @@ input:
 	if err != nil {
 		panic("kind: " + err.Error()) // the text is a constant
 	}
-	k.parts = 0
+	k.schemaParts = 0
 	return k
 })

@@ -25,7 +25,7 @@ func TestEveryEmbeddedKindIsValid(t *testing.T) {
 		if len(k.Input) == 0 {
 			continue
 		}
-		if wrong := k.Problems(json.RawMessage(`{"no_such_field_at_all": 1}`), true); len(wrong) == 0 && k.Name != "echo" {
+		if wrong := k.CheckInput(json.RawMessage(`{"no_such_field_at_all": 1}`), true); len(wrong) == 0 && k.Name != "echo" {
 			t.Errorf("%s takes any field: write additionalProperties: false, or list the fields under properties", k.Name)
 		}
 		var input any
@@ -101,7 +101,7 @@ input:
   dependentRequired: {quality: [model]}
 `
 
-func parse(t *testing.T, text string) *kind.Kind {
+func mustParse(t *testing.T, text string) *kind.Kind {
 	t.Helper()
 	k, err := kind.ParseFile([]byte(text), "kind.yaml")
 	if err != nil {
@@ -110,7 +110,7 @@ func parse(t *testing.T, text string) *kind.Kind {
 	return k
 }
 
-func told(wrong []muster.FieldError) string {
+func message(wrong []muster.FieldError) string {
 	var lines []string
 	for _, e := range wrong {
 		lines = append(lines, e.String())
@@ -120,7 +120,7 @@ func told(wrong []muster.FieldError) string {
 
 // TestProblems holds the sentences that users read.
 func TestProblems(t *testing.T) {
-	k := parse(t, resize)
+	k := mustParse(t, resize)
 	for _, c := range []struct{ input, want string }{
 		{`{"width": 2, "files": ["a"]}`, ""},
 		{`{"width": 2.0, "files": ["a"], "also": null}`, ""},
@@ -152,7 +152,7 @@ func TestProblems(t *testing.T) {
 		{`{"width": 2, "files": ["a"], "widht": 3}`, "input.widht: there is no such field (did you mean width?)"},
 		{`{"widht": 2, "files": ["a"], "quality": 2, "model": "m"}`, "input.quality: 2 is too large: write less than 1\ninput.widht: there is no such field (did you mean width?)\ninput.width: it is missing"},
 	} {
-		if got := told(k.Problems(json.RawMessage(c.input), true)); got != c.want {
+		if got := message(k.CheckInput(json.RawMessage(c.input), true)); got != c.want {
 			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
 		}
 	}
@@ -166,9 +166,9 @@ func TestPatternsAreToldInWords(t *testing.T) {
 		{"api", `{"url": "ftp://x"}`, `input.url: "ftp://x" cannot stand here: write a text such as https://example.org/api`},
 		{"told", `{"a": "A"}`, `input.a: "A" cannot stand here: it is described as "small letters"`},
 	} {
-		own := parse(t, "name: told\nabout: Tell.\nentry: [true]\ninput: {type: object, properties: {a: {type: string, pattern: '^[a-z]*$', description: small letters}}}")
-		k := kind.NewCatalog(own).Find(c.kind)[0]
-		if got := told(k.Problems(json.RawMessage(c.input), true)); got != c.want {
+		custom := mustParse(t, "name: told\nabout: Tell.\nentry: [true]\ninput: {type: object, properties: {a: {type: string, pattern: '^[a-z]*$', description: small letters}}}")
+		k := kind.NewCatalog(custom).Find(c.kind)[0]
+		if got := message(k.CheckInput(json.RawMessage(c.input), true)); got != c.want {
 			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
 		}
 	}
@@ -176,14 +176,14 @@ func TestPatternsAreToldInWords(t *testing.T) {
 
 // TestReferencesAreNotJudged holds that a value with a reference is left to the worker, and all else is not.
 func TestReferencesAreNotJudged(t *testing.T) {
-	k := parse(t, resize)
+	k := mustParse(t, resize)
 	for input, want := range map[string]string{
 		`{"width": "${a.result.width}", "files": ["${index}.png"], "engine": "${matrix.engine}"}`: "",
 		`{"width": "${a.result.width}", "files": ["a", "a"]}`:                                     "input.files: the entries 0 and 1 are the same: keep one of them",
 		`{"width": "${a.result.width}", "fils": ["a"]}`:                                           "input.fils: there is no such field (did you mean files?)",
 		`{"width": "$width", "files": ["a"]}`:                                                     `input.width: "$width" cannot stand here: write a whole number`,
 	} {
-		if got := told(k.Problems(json.RawMessage(input), false)); got != want {
+		if got := message(k.CheckInput(json.RawMessage(input), false)); got != want {
 			t.Errorf("of %s it tells %q", input, got)
 		}
 	}
@@ -222,7 +222,7 @@ func TestParseTells(t *testing.T) {
 		dir := fstest.MapFS{"kind.yaml": {Data: []byte(c.text)}, "plain": {Mode: 0o644}}
 		_, err := kind.Parse(dir, "mine")
 		e, ok := errors.AsType[*muster.Error](err)
-		if !ok || e.Code != muster.InvalidSpec || !strings.Contains(e.Message+"\n"+told(e.Fields), c.want) {
+		if !ok || e.Code != muster.InvalidSpec || !strings.Contains(e.Message+"\n"+message(e.Fields), c.want) {
 			t.Errorf("of %q it tells %v, and not %s", c.text, err, c.want)
 		}
 	}
@@ -243,16 +243,16 @@ func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	if want := []string{"about", "name", "entri", "input", "foo", "models"}; !slices.Equal(paths, want) {
-		t.Errorf("it tells of %s, and not of %s:\n%s", paths, want, told(e.Fields))
+		t.Errorf("it tells of %s, and not of %s:\n%s", paths, want, message(e.Fields))
 	}
 }
 
 func TestKeyAndRuntime(t *testing.T) {
-	k := parse(t, resize)
-	if a, b := k.Key([]byte(`{"model": "m", "width": 2, "files": ["a"]}`)), k.Key([]byte(`{"width": 2, "model": "m", "source": "x"}`)); a != b || a == "" {
+	k := mustParse(t, resize)
+	if a, b := k.ModelKey([]byte(`{"model": "m", "width": 2, "files": ["a"]}`)), k.ModelKey([]byte(`{"width": 2, "model": "m", "source": "x"}`)); a != b || a == "" {
 		t.Errorf("%s is not %s", a, b)
 	}
-	if a, b := k.Key([]byte(`{"model": "m", "width": 2}`)), k.Key([]byte(`{"model": "m", "width": 4}`)); a == b {
+	if a, b := k.ModelKey([]byte(`{"model": "m", "width": 2}`)), k.ModelKey([]byte(`{"model": "m", "width": 4}`)); a == b {
 		t.Errorf("both are %s", a)
 	}
 	for input, want := range map[string]string{`{"engine": "fast"}`: "torch", `{"engine": "plain"}`: "core", ``: "core"} {
@@ -263,9 +263,9 @@ func TestKeyAndRuntime(t *testing.T) {
 }
 
 func TestCatalog(t *testing.T) {
-	wide := parse(t, resize)
-	narrow := parse(t, strings.NewReplacer("4096", "8", "2GiB", "1GiB").Replace(resize))
-	fake := parse(t, "name: echo\nabout: Take the name of another.\nentry: [./evil]\n")
+	wide := mustParse(t, resize)
+	narrow := mustParse(t, strings.NewReplacer("4096", "8", "2GiB", "1GiB").Replace(resize))
+	fake := mustParse(t, "name: echo\nabout: Take the name of another.\nentry: [./evil]\n")
 	c := kind.NewCatalog(narrow, wide, fake)
 	if found := c.Find("echo"); len(found) != 1 || found[0] == fake {
 		t.Error("the place of an embedded kind is taken")
@@ -276,19 +276,19 @@ func TestCatalog(t *testing.T) {
 	for width, memory := range map[string]muster.Size{"6": 1 << 30, "100": 2 << 30} {
 		s := stage(width)
 		if wrong := c.Check(s); len(wrong) > 0 {
-			t.Errorf("width %s: %s", width, told(wrong))
+			t.Errorf("width %s: %s", width, message(wrong))
 		}
-		c.Fill(s)
+		c.ApplyDefaults(s)
 		if s.Resources.Memory != memory || s.Resources.GPUs.Count != 1 || s.Checkpoint == nil {
 			t.Errorf("width %s is filled to %+v", width, s)
 		}
 	}
-	if got := told(c.Check(stage("5000"))); !strings.HasPrefix(got, "input.width: 5000 is too large") {
+	if got := message(c.Check(stage("5000"))); !strings.HasPrefix(got, "input.width: 5000 is too large") {
 		t.Errorf("it tells %s", got)
 	}
 	asked := stage("6")
 	asked.Resources = muster.Request{Memory: 5 << 30, GPUs: muster.GPURequest{Count: 2}}
-	if c.Fill(asked); asked.Resources.Memory != 5<<30 || asked.Resources.GPUs.Count != 2 {
+	if c.ApplyDefaults(asked); asked.Resources.Memory != 5<<30 || asked.Resources.GPUs.Count != 2 {
 		t.Errorf("what the stage asks for is replaced: %+v", asked.Resources)
 	}
 	for _, s := range []struct {
@@ -301,7 +301,7 @@ func TestCatalog(t *testing.T) {
 		{muster.TaskSpec{Kind: "echo", Script: &muster.Script{Text: "x"}}, "script: the kind echo brings its own program: leave script out (use kind script)"},
 		{muster.TaskSpec{Kind: "echo", Python: &muster.Python{}}, "python: the kind echo has a Python environment of its own: leave python out (use kind script for an environment of your own)"},
 	} {
-		if got := told(c.Check(&s.stage)); got != s.want {
+		if got := message(c.Check(&s.stage)); got != s.want {
 			t.Errorf("of %+v it tells %s", s.stage, got)
 		}
 	}
@@ -309,24 +309,24 @@ func TestCatalog(t *testing.T) {
 
 // TestWriteAndRead holds that a server reads what a worker tells, but for what is the worker's only.
 func TestWriteAndRead(t *testing.T) {
-	k := parse(t, resize)
-	raw, err := kind.Write([]*kind.Kind{k})
+	k := mustParse(t, resize)
+	raw, err := kind.EncodeList([]*kind.Kind{k})
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := kind.Read(raw)
+	back, err := kind.DecodeList(raw)
 	if err != nil || len(back) != 1 {
 		t.Fatalf("%v, %v", back, err)
 	}
-	again, err := kind.Write(back)
+	again, err := kind.EncodeList(back)
 	if diff := cmp.Diff(string(raw), string(again)); err != nil || diff != "" || back[0].Env != nil {
 		t.Error(diff, err)
 	}
-	if wrong := back[0].Problems([]byte(`{"width": 0, "files": ["a"]}`), true); len(wrong) != 1 {
-		t.Errorf("it tells %s", told(wrong))
+	if wrong := back[0].CheckInput([]byte(`{"width": 0, "files": ["a"]}`), true); len(wrong) != 1 {
+		t.Errorf("it tells %s", message(wrong))
 	}
-	for _, bad := range []string{`{}`, `[{"name": "x"}]`, `[` + strings.Repeat(" ", kind.MaxOwn) + `]`} {
-		if got, err := kind.Read(json.RawMessage(bad)); err == nil || got != nil {
+	for _, bad := range []string{`{}`, `[{"name": "x"}]`, `[` + strings.Repeat(" ", kind.MaxCustomSize) + `]`} {
+		if got, err := kind.DecodeList(json.RawMessage(bad)); err == nil || got != nil {
 			t.Errorf("%.20s is read as %v", bad, got)
 		}
 	}
@@ -347,20 +347,20 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		raw, err := kind.Write([]*kind.Kind{k})
+		raw, err := kind.EncodeList([]*kind.Kind{k})
 		if err != nil {
 			return // too much for one worker
 		}
-		if _, err := kind.Read(raw); err != nil {
+		if _, err := kind.DecodeList(raw); err != nil {
 			t.Fatalf("the server cannot read %s: %v", raw, err)
 		}
-		open, closed := k.Problems([]byte(input), false), k.Problems([]byte(input), true)
+		open, closed := k.CheckInput([]byte(input), false), k.CheckInput([]byte(input), true)
 		if len(open) > len(closed) {
-			t.Errorf("of %s more is told before its references are resolved: %s, and then %s", input, told(open), told(closed))
+			t.Errorf("of %s more is told before its references are resolved: %s, and then %s", input, message(open), message(closed))
 		}
 		if !slices.ContainsFunc(closed, func(e muster.FieldError) bool { return !strings.HasPrefix(e.Path, "input") }) {
 			return
 		}
-		t.Errorf("a problem is not with the input: %s", told(closed))
+		t.Errorf("a problem is not with the input: %s", message(closed))
 	})
 }

@@ -20,8 +20,8 @@ import (
 
 // Limits of definitions.
 const (
-	MaxFile = 256 << 10 // bytes of a kind.yaml
-	MaxOwn  = 1 << 20   // bytes of all definitions that a worker tells of, see Write
+	MaxFileSize   = 256 << 10 // bytes of a kind.yaml
+	MaxCustomSize = 1 << 20   // bytes of all definitions that a worker tells of, see Write
 )
 
 const maxAbout = 300
@@ -39,71 +39,71 @@ var namePattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 // Parse reads the definition in a folder and looks whether the files that it names are there. name stands for the
 // folder in messages. Errors are those of ParseFile.
 func Parse(dir fs.FS, name string) (*Kind, error) {
-	file := path.Join(name, File)
-	data, err := fs.ReadFile(dir, File)
+	file := path.Join(name, FileName)
+	data, err := fs.ReadFile(dir, FileName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, muster.Errorf(muster.Invalid, "%s: there is no %s in this folder", name, File)
+		return nil, muster.Errorf(muster.Invalid, "%s: there is no %s in this folder", name, FileName)
 	}
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%s cannot be read: %w", file, err)
 	}
-	return parse(data, file, dir)
+	return mustParse(data, file, dir)
 }
 
 // ParseFile reads a kind.yaml; name stands for it in messages. If anything is wrong, the error is an InvalidSpec one with all that is
 // wrong in Fields, with line and column, or a TooLarge one.
-func ParseFile(data []byte, name string) (*Kind, error) { return parse(data, name, nil) }
+func ParseFile(data []byte, name string) (*Kind, error) { return mustParse(data, name, nil) }
 
-func parse(data []byte, name string, dir fs.FS) (*Kind, error) {
-	if len(data) > MaxFile {
-		return nil, muster.Errorf(muster.TooLarge, "%s is %s: a definition is at most %s", name, muster.Size(len(data)), muster.Size(MaxFile))
+func mustParse(data []byte, name string, dir fs.FS) (*Kind, error) {
+	if len(data) > MaxFileSize {
+		return nil, muster.Errorf(muster.TooLarge, "%s is %s: a definition is at most %s", name, muster.Size(len(data)), muster.Size(MaxFileSize))
 	}
 	k := new(Kind)
-	if err := spec.Object(data, name, k, func() []muster.FieldError { return k.check(dir) }); err != nil {
+	if err := spec.DecodeObject(data, name, k, func() []muster.FieldError { return k.check(dir) }); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-// Write returns definitions as a worker tells the server of them. What only the worker needs is left out.
-func Write(own []*Kind) (json.RawMessage, error) {
-	told := make([]Kind, 0, len(own))
-	for _, k := range own {
+// EncodeList returns definitions as a worker tells the server of them. What only the worker needs is left out.
+func EncodeList(kinds []*Kind) (json.RawMessage, error) {
+	list := make([]Kind, 0, len(kinds))
+	for _, k := range kinds {
 		t := *k
 		t.Env = nil
-		told = append(told, t)
+		list = append(list, t)
 	}
-	b, err := json.Marshal(told)
+	b, err := json.Marshal(list)
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "kinds cannot be written: %w", err)
 	}
-	if len(b) > MaxOwn {
-		return nil, muster.Errorf(muster.TooLarge, "the kinds of a worker have %s: all together may have %s", muster.Size(len(b)), muster.Size(MaxOwn))
+	if len(b) > MaxCustomSize {
+		return nil, muster.Errorf(muster.TooLarge, "the kinds of a worker have %s: all together may have %s", muster.Size(len(b)), muster.Size(MaxCustomSize))
 	}
 	return b, nil
 }
 
-// Read returns what Write was given. Nothing of one list is used if anything is wrong with it.
-func Read(raw json.RawMessage) ([]*Kind, error) {
+// DecodeList returns what Write was given. Nothing of one list is used if anything is wrong with it.
+func DecodeList(raw json.RawMessage) ([]*Kind, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
-	if len(raw) > MaxOwn {
-		return nil, muster.Errorf(muster.TooLarge, "the kinds of a worker have %s: all together may have %s", muster.Size(len(raw)), muster.Size(MaxOwn))
+	if len(raw) > MaxCustomSize {
+		return nil, muster.Errorf(muster.TooLarge, "the kinds of a worker have %s: all together may have %s", muster.Size(len(raw)), muster.Size(MaxCustomSize))
 	}
 	var each []json.RawMessage
 	if err := json.Unmarshal(raw, &each); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the kinds of a worker are no list of definitions: %w", err)
 	}
-	var own []*Kind
-	for _, one := range each {
-		k, err := ParseFile(one, "a kind of a worker")
+	var kinds []*Kind
+	for _, item := range each {
+		k, err := ParseFile(item, "a kind of a worker")
 		if err != nil {
 			return nil, err
 		}
-		own = append(own, k)
+		kinds = append(kinds, k)
 	}
-	return own, nil
+	return kinds, nil
 }
 
 // checker collects what is wrong with a definition.
@@ -122,13 +122,13 @@ func (k *Kind) check(dir fs.FS) []muster.FieldError {
 		c.add("about", "", "write one sentence of at most %d bytes, in one line", maxAbout)
 	}
 	c.entry("entry", k.Entry, true)
-	c.entry("warm", k.Warm, false)
+	c.entry("warm", k.ModelHost, false)
 	c.runtimes()
-	c.as()
-	if !slices.Contains([]string{"", RunNo, RunMay, RunMust}, k.Run) {
-		c.add("run", didYouMean(k.Run, []string{RunNo, RunMay, RunMust}), "%q cannot stand here: write no, may or must", k.Run)
+	c.stageFields()
+	if !slices.Contains([]string{"", RunNo, RunOptional, RunRequired}, k.Run) {
+		c.add("run", didYouMean(k.Run, []string{RunNo, RunOptional, RunRequired}), "%q cannot stand here: write no, may or must", k.Run)
 	}
-	if len(k.Warm) > 0 && len(k.MergeKey) == 0 {
+	if len(k.ModelHost) > 0 && len(k.MergeKey) == 0 {
 		c.add("warm", "write merge_key: [model]", "it does not say which tasks can be served by one loaded model")
 	}
 	c.input()
@@ -143,34 +143,34 @@ func (c *checker) name() {
 	switch n := c.k.Name; {
 	case n == "":
 		c.add("name", "", "it is missing: write how jobs name this kind")
-	case !namePattern.MatchString(n) || len(n) > muster.MaxName:
-		c.add("name", "", "%q is not a name: write lower-case words, such as resize or resize_images", cut(n))
+	case !namePattern.MatchString(n) || len(n) > muster.MaxNameSize:
+		c.add("name", "", "%q is not a name: write lower-case words, such as resize or resize_images", truncate(n))
 	case slices.Contains(Core(), n):
 		c.add("name", "", "%s is a kind that every worker has: choose another name", n)
 	}
 }
 
 // entry checks a command: its first word says what is executed.
-func (c *checker) entry(at string, argv []string, need bool) {
+func (c *checker) entry(at string, argv []string, required bool) {
 	if len(argv) == 0 {
-		if need {
+		if required {
 			c.add(at, "such as [./resize] for a program in this folder, or [python, -m, resize]", "it is missing: write what is executed, as a list")
 		}
 		return
 	}
 	first := argv[0]
-	name, ours := strings.CutPrefix(first, "./")
+	name, inFolder := strings.CutPrefix(first, "./")
 	switch {
 	case first == "":
 		c.add(at+"[0]", "", "the list begins with the program")
 	case first == EntryPython && c.k.Runtime == "" && c.k.Python == nil:
 		c.add(at, "write runtime: core, or python: {packages: […]}", "it does not say of which Python environment the interpreter is")
-	case ours && (!fs.ValidPath(name) || name == "."):
-		c.add(at+"[0]", "", "%q is not a file of the kind's folder", cut(first))
-	case ours && c.dir != nil:
+	case inFolder && (!fs.ValidPath(name) || name == "."):
+		c.add(at+"[0]", "", "%q is not a file of the kind's folder", truncate(first))
+	case inFolder && c.dir != nil:
 		c.program(at+"[0]", name)
-	case !ours && strings.HasPrefix(first, "."):
-		c.add(at+"[0]", "", "%q is not a file of the kind's folder: write ./ and its path in the folder", cut(first))
+	case !inFolder && strings.HasPrefix(first, "."):
+		c.add(at+"[0]", "", "%q is not a file of the kind's folder: write ./ and its path in the folder", truncate(first))
 	}
 }
 
@@ -221,7 +221,7 @@ func (c *checker) runtimes() {
 func (c *checker) runtime(at, name string) {
 	known := Runtimes()
 	if name != "" && !slices.Contains(known, name) {
-		c.add(at, didYouMean(name, known), "there is no runtime %s: there are %s", cut(name), strings.Join(known, ", "))
+		c.add(at, didYouMean(name, known), "there is no runtime %s: there are %s", truncate(name), strings.Join(known, ", "))
 	}
 }
 
@@ -230,13 +230,13 @@ func (c *checker) fields(at string, names []string) {
 	known := c.k.Fields()
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			c.add(at, didYouMean(name, known), "the input has no field %s", cut(name))
+			c.add(at, didYouMean(name, known), "the input has no field %s", truncate(name))
 		}
 	}
 }
 
-// as checks what a kind has in common with a stage as that of a stage.
-func (c *checker) as() {
+// stageFields checks what a kind has in common with a stage as that of a stage.
+func (c *checker) stageFields() {
 	s := muster.Spec{Tasks: []muster.TaskSpec{{Name: "it", Kind: "it", Python: c.k.Python, Env: c.k.Env, Resources: c.k.Resources}}}
 	for _, e := range valid.Spec(&s) {
 		if e.Path = strings.TrimPrefix(e.Path, "tasks[0]."); e.Path != "kind" {
@@ -250,7 +250,7 @@ func (c *checker) input() {
 		return
 	}
 	var err error
-	if c.k.schema, c.k.parts, err = compile(c.k.Input); err != nil {
+	if c.k.schema, c.k.schemaParts, err = compile(c.k.Input); err != nil {
 		c.add("input", "", "it is not a JSON Schema: %s", err)
 	}
 }
@@ -278,11 +278,11 @@ func didYouMean(name string, known []string) string {
 	return ""
 }
 
-// cut shortens what a user wrote to what fits into a message.
-func cut(s string) string {
-	const most = 60
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
+// truncate shortens what a user wrote to what fits into a message.
+func truncate(s string) string {
+	const limit = 60
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit]) + "…"
 	}
 	return s
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// place is what a schema has in place of an address.
-const place = "muster:input"
+// schemaURL is what a schema has in place of an address.
+const schemaURL = "muster:input"
 
 // noRemote refuses the schemas that a schema refers to and does not hold.
 type noRemote struct{}
 
 // Load implements jsonschema.URLLoader.
 func (noRemote) Load(url string) (any, error) {
-	return nil, fmt.Errorf("$ref %s leads out of the definition: refer to what stands in it, as #/$defs/…", cut(url))
+	return nil, fmt.Errorf("$ref %s leads out of the definition: refer to what stands in it, as #/$defs/…", truncate(url))
 }
 
 // compile reads a schema of an input and counts its parts. Fields that it does not name are refused, unless it says additionalProperties.
@@ -36,10 +36,10 @@ func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err err
 	if !ok || top["type"] != "object" {
 		return nil, 0, errors.New("write type: object, and the fields under properties")
 	}
-	if err := plain(v, ""); err != nil {
+	if err := checkNumbers(v, ""); err != nil {
 		return nil, 0, err
 	}
-	if parts, err = bounded(top); err != nil {
+	if parts, err = schemaSize(top); err != nil {
 		return nil, 0, err
 	}
 	_, lists := top["properties"]
@@ -52,34 +52,34 @@ func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err err
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat()
 	c.UseLoader(noRemote{})
-	if err := c.AddResource(place, top); err != nil {
+	if err := c.AddResource(schemaURL, top); err != nil {
 		return nil, 0, err
 	}
-	if schema, err = c.Compile(place); err != nil {
-		return nil, 0, errors.New(lessOf(err))
+	if schema, err = c.Compile(schemaURL); err != nil {
+		return nil, 0, errors.New(compileMessage(err))
 	}
 	return schema, parts, nil
 }
 
-// lessOf is an error of the schema library in one line.
-func lessOf(err error) string {
+// compileMessage is an error of the schema library in one line.
+func compileMessage(err error) string {
 	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		if inner, ok := errors.AsType[*jsonschema.ValidationError](bad.Err); ok {
 			for len(inner.Causes) > 0 {
 				inner = inner.Causes[0]
 			}
-			return fmt.Sprintf("at %q: %s", "/"+strings.Join(inner.InstanceLocation, "/"), told(inner))
+			return fmt.Sprintf("at %q: %s", "/"+strings.Join(inner.InstanceLocation, "/"), message(inner))
 		}
 	}
 	if bad, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
 		return bad.Err.Error()
 	}
-	return strings.ReplaceAll(err.Error(), place, "")
+	return strings.ReplaceAll(err.Error(), schemaURL, "")
 }
 
-// plain refuses numbers that are out of the range of all numbers: their exact value, with which schemas reckon, may take the
+// checkNumbers refuses numbers that are out of the range of all numbers: their exact value, with which schemas reckon, may take the
 // memory of the machine.
-func plain(v any, at string) error {
+func checkNumbers(v any, at string) error {
 	switch v := v.(type) {
 	case json.Number:
 		if f, err := v.Float64(); err != nil || f == 0 && strings.ContainsAny(string(v), "eE") && strings.ContainsAny(string(v), "123456789") {
@@ -87,13 +87,13 @@ func plain(v any, at string) error {
 		}
 	case []any:
 		for i := range v {
-			if err := plain(v[i], fmt.Sprintf("%s[%d]", at, i)); err != nil {
+			if err := checkNumbers(v[i], fmt.Sprintf("%s[%d]", at, i)); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if err := plain(v[name], at+"."+name); err != nil {
+			if err := checkNumbers(v[name], at+"."+name); err != nil {
 				return err
 			}
 		}
@@ -105,7 +105,7 @@ type rangeError struct{ at, number string }
 
 // Error tells where it stands.
 func (e *rangeError) Error() string {
-	return fmt.Sprintf("%s: the number %s is out of range", strings.TrimPrefix(e.at, "."), cut(e.number))
+	return fmt.Sprintf("%s: the number %s is out of range", strings.TrimPrefix(e.at, "."), truncate(e.number))
 }
 
 // Fields lists the fields of the input by name.
@@ -119,20 +119,20 @@ func (k *Kind) Fields() []string {
 	return slices.Sorted(maps.Keys(s.Properties))
 }
 
-// Problems tells what is wrong with an input, with the paths of its fields, such as input.epochs. Until references are
+// CheckInput tells what is wrong with an input, with the paths of its fields, such as input.epochs. Until references are
 // resolved, nothing is told of a value with a text that has one, ${…}.
-func (k *Kind) Problems(input json.RawMessage, resolved bool) []muster.FieldError {
+func (k *Kind) CheckInput(input json.RawMessage, resolved bool) []muster.FieldError {
 	if k.schema == nil {
 		if len(input) == 0 || isEmpty(input) {
 			return nil
 		}
 		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("the kind %s takes none: leave input out", k.Name)}}
 	}
-	v, wrong := object(input)
+	v, wrong := decodeInput(input)
 	if wrong != nil {
 		return []muster.FieldError{*wrong}
 	}
-	if k.parts > 0 && k.parts*values(v) > maxWork {
+	if k.schemaParts > 0 && k.schemaParts*countValues(v) > maxWork {
 		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("it has more values than can be held to the schema of kind %s: bring them along as a file", k.Name)}}
 	}
 	err := k.schema.Validate(v)
@@ -140,13 +140,13 @@ func (k *Kind) Problems(input json.RawMessage, resolved bool) []muster.FieldErro
 	if !ok {
 		return nil
 	}
-	t := teller{kind: k, input: v, resolved: resolved}
-	t.tell(bad)
-	return t.told()
+	t := errorTranslator{kind: k, input: v, resolved: resolved}
+	t.translate(bad)
+	return t.problems()
 }
 
-// object reads an input; none is as good as an empty one.
-func object(input json.RawMessage) (map[string]any, *muster.FieldError) {
+// decodeInput reads an input; none is as good as an empty one.
+func decodeInput(input json.RawMessage) (map[string]any, *muster.FieldError) {
 	if len(input) == 0 {
 		return map[string]any{}, nil
 	}
@@ -158,8 +158,8 @@ func object(input json.RawMessage) (map[string]any, *muster.FieldError) {
 	if !ok {
 		return nil, &muster.FieldError{Path: "input", Message: describe(v) + " cannot stand here: write an object of fields and values"}
 	}
-	if bad, ok := errors.AsType[*rangeError](plain(v, "input")); ok {
-		return nil, &muster.FieldError{Path: bad.at, Message: fmt.Sprintf("the number %s is out of range", cut(bad.number))}
+	if bad, ok := errors.AsType[*rangeError](checkNumbers(v, "input")); ok {
+		return nil, &muster.FieldError{Path: bad.at, Message: fmt.Sprintf("the number %s is out of range", truncate(bad.number))}
 	}
 	return o, nil
 }
@@ -170,12 +170,12 @@ func isEmpty(input json.RawMessage) bool {
 	return err == nil && (v == nil || ok && len(o) == 0)
 }
 
-// Key says which tasks of the kind can be served by one loaded model: those with the same key. It is "" if the kind names no fields.
-func (k *Kind) Key(input json.RawMessage) string {
+// ModelKey says which tasks of the kind can be served by one loaded model: those with the same key. It is "" if the kind names no fields.
+func (k *Kind) ModelKey(input json.RawMessage) string {
 	if len(k.MergeKey) == 0 {
 		return ""
 	}
-	v, _ := object(input)
+	v, _ := decodeInput(input)
 	parts := make([]any, 0, len(k.MergeKey))
 	for _, name := range k.MergeKey {
 		parts = append(parts, v[name])
@@ -189,7 +189,7 @@ func (k *Kind) Key(input json.RawMessage) string {
 
 // RuntimeFor is the runtime for an input, "" for none.
 func (k *Kind) RuntimeFor(input json.RawMessage) string {
-	v, _ := object(input)
+	v, _ := decodeInput(input)
 	for _, variant := range k.Variants {
 		when, err := decode(variant.When)
 		fields, ok := when.(map[string]any)
@@ -198,7 +198,7 @@ func (k *Kind) RuntimeFor(input json.RawMessage) string {
 		}
 		fits := true
 		for name, want := range fields {
-			fits = fits && same(v[name], want)
+			fits = fits && equalJSON(v[name], want)
 		}
 		if fits {
 			return variant.Runtime
@@ -207,8 +207,8 @@ func (k *Kind) RuntimeFor(input json.RawMessage) string {
 	return k.Runtime
 }
 
-// same compares values of JSON.
-func same(a, b any) bool {
+// equalJSON compares values of JSON.
+func equalJSON(a, b any) bool {
 	x, xok := a.(json.Number)
 	y, yok := b.(json.Number)
 	if xok && yok {
@@ -224,7 +224,7 @@ func same(a, b any) bool {
 func describe(v any) string {
 	switch v := v.(type) {
 	case string:
-		return strconv.Quote(cut(v))
+		return strconv.Quote(truncate(v))
 	case []any:
 		return "a list"
 	case map[string]any:

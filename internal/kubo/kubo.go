@@ -23,7 +23,7 @@ const (
 // Config says what is given to which node. All of it is needed.
 type Config struct {
 	Node  string // URL of its RPC interface; a user and password in it are sent
-	Pins  store.Pins
+	Pins  store.PinStore
 	Prove func(context.Context, store.Content) (bool, error) // whether a file has its identifier; NotFound if it is not there
 	Blobs blob.Store
 	Log   *slog.Logger

@@ -88,7 +88,7 @@ func (n *rpc) heard() string {
 type pins struct {
 	mu   sync.Mutex
 	list []store.Content
-	set  map[string]store.Pin
+	set  map[string]store.PinState
 	done chan struct{} // holds a token after each SetPin
 }
 
@@ -103,7 +103,7 @@ func (p *pins) Unpinned(_ context.Context, after store.Content, _ int) (out []st
 	return out, nil
 }
 
-func (p *pins) SetPin(_ context.Context, c store.Content, to store.Pin) error {
+func (p *pins) SetPin(_ context.Context, c store.Content, to store.PinState) error {
 	p.mu.Lock()
 	p.set[c.CID] = to
 	p.mu.Unlock()
@@ -130,7 +130,7 @@ func begin(t *testing.T, n *rpc, missing, wrong bool) *pins {
 			t.Fatal(err)
 		}
 	}
-	p := &pins{set: map[string]store.Pin{}, done: make(chan struct{}, 10), list: []store.Content{{CID: hello, Job: 1, Name: "out/model.pt", SHA256: helloSum, Size: 6}}}
+	p := &pins{set: map[string]store.PinState{}, done: make(chan struct{}, 10), list: []store.Content{{CID: hello, Job: 1, Name: "out/model.pt", SHA256: helloSum, Size: 6}}}
 	g, err := New(Config{Node: web.URL + "/", Pins: p, Prove: func(context.Context, store.Content) (bool, error) { return !wrong, nil }, Blobs: blobs, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestGives(t *testing.T) {
 		node    *rpc
 		missing bool
 		wrong   bool
-		pin     store.Pin
+		pin     store.PinState
 		heard   string
 	}{
 		{"a file", &rpc{}, false, false, store.Pinned, "add model.pt"},

@@ -152,7 +152,7 @@ func boundMachine(m *machine, labels map[string]string, r *muster.Resources, all
 	if err := within("lacks", checkLacks(m.lacks)); err != nil {
 		return err
 	}
-	if err := texts("projects", m.projects, muster.MaxName); err != nil {
+	if err := texts("projects", m.projects, muster.MaxNameSize); err != nil {
 		return err
 	}
 	if err := boundGPUs(r.GPUs); err != nil {

@@ -35,7 +35,7 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 		"hello.lacks are":             func(h *Hello) { h.Lacks = make([]string, 100) },
 		"hello.lacks[1] is":           func(h *Hello) { h.Lacks = []string{muster.FeatureFiles, "file"} },
 		"hello.projects are":          func(h *Hello) { h.Projects = many(100_000) },
-		"hello.projects[0] has":       func(h *Hello) { h.Projects = []string{strings.Repeat("a", muster.MaxName+1)} },
+		"hello.projects[0] has":       func(h *Hello) { h.Projects = []string{strings.Repeat("a", muster.MaxNameSize+1)} },
 		"hello.resources.max_tasks":   func(h *Hello) { h.Resources.MaxTasks = math.MaxInt },
 		"hello.resources.max_tasks i": func(h *Hello) { h.Resources.MaxTasks = -1 },
 		"hello.price":                 func(h *Hello) { h.Price = 1e308 },
@@ -164,10 +164,10 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 	}
 	refused(t, "finished[0].artifacts are", finished(artifacts(many(maxArtifacts+1)...)))
 	refused(t, "finished[0].result has", finished(func(r *muster.Report) {
-		r.Result = json.RawMessage(`"` + strings.Repeat("a", muster.MaxResult) + `"`)
+		r.Result = json.RawMessage(`"` + strings.Repeat("a", muster.MaxResultSize) + `"`)
 	}))
 	for _, a := range []muster.AttemptID{
-		{Task: muster.TaskID{Job: 0}, N: 1}, {Task: muster.TaskID{Job: 1, Num: -1}, N: 1}, {Task: muster.TaskID{Job: 1, Num: muster.MaxArray + 1}, N: 1},
+		{Task: muster.TaskID{Job: 0}, N: 1}, {Task: muster.TaskID{Job: 1, Num: -1}, N: 1}, {Task: muster.TaskID{Job: 1, Num: muster.MaxTasks + 1}, N: 1},
 		{Task: muster.TaskID{Job: 1}, N: 0}, {Task: muster.TaskID{Job: 1}, N: math.MaxInt32 + 1},
 	} {
 		refused(t, "accepted[0]", &ToServer{Seq: 2, Accepted: []muster.AttemptID{a}})

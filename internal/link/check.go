@@ -145,7 +145,7 @@ func amount(v float64) error {
 }
 
 func checkAttempt(a *muster.AttemptID) error {
-	if a.Task.Job < 1 || a.Task.Num < 0 || a.Task.Num > muster.MaxArray || a.N < 1 || a.N > math.MaxInt32 {
+	if a.Task.Job < 1 || a.Task.Num < 0 || a.Task.Num > muster.MaxTasks || a.N < 1 || a.N > math.MaxInt32 {
 		return wrong("is missing or no attempt id")
 	}
 	return nil
@@ -328,8 +328,8 @@ func checkProgress(p *muster.Progress) error {
 
 // checkLive checks what a task shows while it runs.
 func checkLive(list []muster.Artifact) error {
-	if len(list) > muster.MaxLive {
-		return wrong("are %d: the most is %d", len(list), muster.MaxLive)
+	if len(list) > muster.MaxLiveFiles {
+		return wrong("are %d: the most is %d", len(list), muster.MaxLiveFiles)
 	}
 	seen := make(map[string]bool, len(list))
 	return each(list, func(a *muster.Artifact) error {
@@ -339,8 +339,8 @@ func checkLive(list []muster.Artifact) error {
 			return within("name", wrong("is %q: it must be of a file in %s/", a.Name, muster.LiveDir))
 		case seen[a.Name]:
 			return within("name", wrong("is %q, as of one before", a.Name))
-		case a.Size > muster.MaxLiveSize:
-			return within("size", wrong("is %d: the most is %d", a.Size, muster.MaxLiveSize))
+		case a.Size > muster.MaxLiveFileSize:
+			return within("size", wrong("is %d: the most is %d", a.Size, muster.MaxLiveFileSize))
 		}
 		seen[a.Name] = true
 		return checkArtifact(a)
@@ -397,8 +397,8 @@ func checkReport(r *muster.Report) error {
 	if err := within("reason", checkReason(r.Reason)); err != nil {
 		return err
 	}
-	if len(r.Result) > muster.MaxResult {
-		return within("result", wrong("has %d bytes: the most is %d", len(r.Result), muster.MaxResult))
+	if len(r.Result) > muster.MaxResultSize {
+		return within("result", wrong("has %d bytes: the most is %d", len(r.Result), muster.MaxResultSize))
 	}
 	if err := within("log_size", atLeast(r.LogSize, 0)); err != nil {
 		return err
@@ -525,8 +525,8 @@ func checkAssign(a *Assign) error {
 
 func checkGang(g *Gang) error {
 	switch {
-	case g.Size < 1 || g.Size > muster.MaxArray:
-		return within("size", wrong("is %d: it must be from 1 to %d", g.Size, muster.MaxArray))
+	case g.Size < 1 || g.Size > muster.MaxTasks:
+		return within("size", wrong("is %d: it must be from 1 to %d", g.Size, muster.MaxTasks))
 	case g.Rank < 0 || g.Rank >= g.Size:
 		return within("rank", wrong("is %d: it must be from 0 to %d", g.Rank, g.Size-1))
 	case g.Port < 1 || g.Port > math.MaxUint16:

@@ -200,14 +200,14 @@ func TestNothingBadLeaves(t *testing.T) {
 	}
 	sum := strings.Repeat("0a", 32)
 	for want, live := range map[string][]muster.Artifact{
-		"artifacts are 17":          slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, muster.MaxLive+1),
+		"artifacts are 17":          slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, muster.MaxLiveFiles+1),
 		"artifacts[1].name":         slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, 2),
 		`name is "model.pt"`:        {{Name: "model.pt", SHA256: sum}},
 		`name is "live/../model"`:   {{Name: "live/../model", SHA256: sum}},
 		`name is "live/"`:           {{Name: "live/", SHA256: sum}},
 		`name is "live/.."`:         {{Name: "live/..", SHA256: sum}},
 		"artifacts[0].sha256 is":    {{Name: "live/a", SHA256: "0a"}},
-		"size is 16777217: the mos": {{Name: "live/a", SHA256: sum, Size: muster.MaxLiveSize + 1}},
+		"size is 16777217: the mos": {{Name: "live/a", SHA256: sum, Size: muster.MaxLiveFileSize + 1}},
 	} {
 		if err := CheckProgress(&muster.Progress{Attempt: attempt(1), Artifacts: live}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

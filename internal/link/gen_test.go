@@ -49,7 +49,7 @@ func genAttempt(t *rapid.T) muster.AttemptID {
 	return muster.AttemptID{
 		Task: muster.TaskID{
 			Job: muster.JobID(rapid.Int64Range(1, 1<<50).Draw(t, "job")),
-			Num: rapid.IntRange(0, muster.MaxArray).Draw(t, "num"),
+			Num: rapid.IntRange(0, muster.MaxTasks).Draw(t, "num"),
 		},
 		N: rapid.IntRange(1, 1<<31-1).Draw(t, "n"),
 	}

@@ -110,7 +110,7 @@ func TestOutboxFailsWhenNobodyTakes(t *testing.T) {
 }
 
 func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
-	result := json.RawMessage(`"` + strings.Repeat("r", muster.MaxResult-2) + `"`)
+	result := json.RawMessage(`"` + strings.Repeat("r", muster.MaxResultSize-2) + `"`)
 	posted := ToServer{Renew: &Renew{}, Goodbye: &Goodbye{Message: "bye"}}
 	for i := range 100 {
 		r := finisheds(1).Finished[0]

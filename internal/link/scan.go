@@ -294,7 +294,7 @@ func (s *scanner) attempt(to *muster.AttemptID) error {
 			job, err1 := parseCount(plain[:dot])
 			num, err2 := parseCount(plain[dot+1 : hash])
 			n, err3 := parseCount(plain[hash+1:])
-			if err1 == nil && err2 == nil && err3 == nil && job > 0 && num <= muster.MaxArray && n > 0 && n <= 1<<31-1 {
+			if err1 == nil && err2 == nil && err3 == nil && job > 0 && num <= muster.MaxTasks && n > 0 && n <= 1<<31-1 {
 				*to = muster.AttemptID{Task: muster.TaskID{Job: muster.JobID(job), Num: int(num)}, N: int(n)}
 				return nil
 			}

@@ -11,9 +11,9 @@ type Bridge struct {
 }
 
 // NewBridge registers the metrics of bridges.
-func NewBridge(r *Registry) *Bridge { return newBridge(&set{reg: r.reg}) }
+func NewBridge(r *Registry) *Bridge { return newBridge(&registrar{reg: r.reg}) }
 
-func newBridge(s *set) *Bridge {
+func newBridge(s *registrar) *Bridge {
 	b := &Bridge{}
 	b.accepted = s.counter("muster_bridge_jobs_accepted_total", "Jobs that were accepted from the foreign server.")
 	b.pending = s.gauge("muster_bridge_jobs_pending", "Jobs whose final report the foreign server does not have yet.")
@@ -43,7 +43,7 @@ func (b *Bridge) Pending(more int) {
 // Reported counts a final report that the foreign server accepted, or refused for good.
 func (b *Bridge) Reported(accepted bool) {
 	if b != nil {
-		b.reports[bit(accepted)].Inc()
+		b.reports[boolIndex(accepted)].Inc()
 	}
 }
 

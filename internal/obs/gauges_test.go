@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/fleet"
 )
 
-// gauges scrapes a registry.
-func gauges(t *testing.T, r *obs.Registry) samples {
+// scrapeRegistry scrapes a registry.
+func scrapeRegistry(t *testing.T, r *obs.Registry) samples {
 	t.Helper()
 	server := httptest.NewServer(r.Handler(slog.New(slog.DiscardHandler)))
 	defer server.Close()
@@ -29,12 +29,12 @@ func gauges(t *testing.T, r *obs.Registry) samples {
 func TestWaitsAreObservedInTime(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	metrics := obs.NewServer(registry, obs.ServerSources{})
-	b := aBatch()
+	b := testBatch()
 	b.Effects.Ended = nil
-	metrics.Batch(&b)
+	metrics.ObserveBatch(&b)
 	b.Effects.Sends, b.Effects.Started = nil, nil
-	metrics.Batch(&b)
-	if err := gauges(t, registry).has(map[string]float64{
+	metrics.ObserveBatch(&b)
+	if err := scrapeRegistry(t, registry).check(map[string]float64{
 		`muster_attempt_queue_duration_seconds_count`: 1,
 		`muster_attempt_queue_duration_seconds_sum`:   2,
 		`muster_attempt_start_duration_seconds_count`: 1,
@@ -67,12 +67,12 @@ func TestGaugesOfTheFleet(t *testing.T) {
 	p.All.Counts[muster.Running] = 5
 	registry := obs.NewRegistry(obs.Build{Version: "v1", Revision: "abc"})
 	obs.NewServer(registry, obs.ServerSources{
-		Picture: func(context.Context) (fleet.Picture, error) { return p, nil }, Health: func() error { return nil }, Inbox: func() int { return 4 },
+		Fleet: func(context.Context) (fleet.Picture, error) { return p, nil }, Health: func() error { return nil }, Inbox: func() int { return 4 },
 		Sessions: func() int { return 3 }, StoreSize: func() (int64, error) { return 0, errors.New("no") },
 		Disk: func(context.Context) (int64, int64, error) { return 1, 2, nil },
 	})
-	got := gauges(t, registry)
-	if err := got.has(map[string]float64{
+	got := scrapeRegistry(t, registry)
+	if err := got.check(map[string]float64{
 		`muster_tasks{state="running"}`: 5, `muster_queue_oldest_task_age_seconds`: 45, `muster_jobs_failing`: 2,
 		`muster_workers{state="active"}`: 3, `muster_workers{state="draining"}`: 1, `muster_workers{state="unreachable"}`: 1, `muster_workers{state="gone"}`: 1, `muster_workers{state="paused"}`: 0,
 		`muster_workers_constrained`: 1, `muster_workers_avoided`: 1,
@@ -91,9 +91,9 @@ func TestGaugesOfTheFleet(t *testing.T) {
 // TestAnEngineThatDoesNotAnswer holds that nothing is shown that is not known.
 func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Picture: func(context.Context) (fleet.Picture, error) { return fleet.Picture{}, errors.New("it is busy") }})
-	got := gauges(t, registry)
-	if err := got.has(map[string]float64{`muster_engine_ready`: 0}); err != nil {
+	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (fleet.Picture, error) { return fleet.Picture{}, errors.New("it is busy") }})
+	got := scrapeRegistry(t, registry)
+	if err := got.check(map[string]float64{`muster_engine_ready`: 0}); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{`muster_tasks{state="running"}`, `muster_workers{state="active"}`, `muster_queue_oldest_task_age_seconds`} {
@@ -114,10 +114,10 @@ func TestGaugesOfDevices(t *testing.T) {
 			{GPU: muster.GPU{UUID: "GPU-b", Index: 1, Vendor: "amd", Name: "MI300X", Memory: 192 << 30, Quarantined: "a process holds its memory"}},
 		}
 	}})
-	m.Ended("process", &muster.Report{Outcome: muster.AttemptSucceeded, Usage: &muster.Usage{EnergyWh: 2, CPUSeconds: 3}}, 0)
-	m.Cached(true)
-	got := gauges(t, registry)
-	if err := got.has(map[string]float64{
+	m.AttemptEnded("process", &muster.Report{Outcome: muster.AttemptSucceeded, Usage: &muster.Usage{EnergyWh: 2, CPUSeconds: 3}}, 0)
+	m.CacheLookup(true)
+	got := scrapeRegistry(t, registry)
+	if err := got.check(map[string]float64{
 		`muster_gpu_info{gpu="0",name="H100 \"PCIe\"",uuid="GPU-a",vendor="nvidia"}`: 1,
 		`muster_gpu_info{gpu="1",name="MI300X",uuid="GPU-b",vendor="amd"}`:           1,
 		`muster_gpu_utilization_ratio{gpu="0",uuid="GPU-a"}`:                         0.5,

@@ -13,17 +13,17 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// Attempts knows the traces of the attempts that a worker executes, for its log.
-type Attempts struct {
+// AttemptTraces knows the traces of the attempts that a worker executes, for its log.
+type AttemptTraces struct {
 	mu     sync.RWMutex
 	traces map[string]string // by attempt
 }
 
-// NewAttempts makes an empty one.
-func NewAttempts() *Attempts { return &Attempts{traces: map[string]string{}} }
+// NewAttemptTraces makes an empty one.
+func NewAttemptTraces() *AttemptTraces { return &AttemptTraces{traces: map[string]string{}} }
 
-// Begin notes the trace of an attempt, until the returned func is called.
-func (a *Attempts) Begin(id muster.AttemptID, uid string) (end func()) {
+// Add notes the trace of an attempt, until the returned func is called.
+func (a *AttemptTraces) Add(id muster.AttemptID, uid string) (remove func()) {
 	if a == nil || uid == "" {
 		return func() {}
 	}
@@ -38,7 +38,7 @@ func (a *Attempts) Begin(id muster.AttemptID, uid string) (end func()) {
 	}
 }
 
-func (a *Attempts) trace(key string) string {
+func (a *AttemptTraces) lookup(key string) string {
 	if a == nil || key == "" {
 		return ""
 	}
@@ -49,7 +49,7 @@ func (a *Attempts) trace(key string) string {
 
 // Logger returns a logger whose lines about an attempt also have its job, its task and, if attempts (which may be nil) knows it, its
 // trace_id. Lines in the context of a request that came with a traceparent have its trace_id.
-func Logger(log *slog.Logger, attempts *Attempts) *slog.Logger {
+func Logger(log *slog.Logger, attempts *AttemptTraces) *slog.Logger {
 	return slog.New(logHandler{Handler: log.Handler(), attempts: attempts})
 }
 
@@ -58,7 +58,7 @@ const attemptKey = "attempt"
 type logHandler struct {
 	slog.Handler
 
-	attempts *Attempts
+	attempts *AttemptTraces
 	attempt  string // that all lines are about, or ""
 }
 
@@ -76,7 +76,7 @@ func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
 		return true
 	})
 	if attempt != h.attempt {
-		r.AddAttrs(parents(attempt)...)
+		r.AddAttrs(parentAttrs(attempt)...)
 	}
 	if id := h.traceID(ctx, attempt); id != "" && !traced {
 		r.AddAttrs(slog.String("trace_id", id))
@@ -85,10 +85,10 @@ func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h logHandler) traceID(ctx context.Context, attempt string) string {
-	if id := h.attempts.trace(attempt); id != "" {
+	if id := h.attempts.lookup(attempt); id != "" {
 		return id
 	}
-	if p, ok := traceparent.From(ctx); ok {
+	if p, ok := traceparent.FromContext(ctx); ok {
 		return trace.TraceID(p.Trace).String()
 	}
 	return ""
@@ -98,7 +98,7 @@ func (h logHandler) traceID(ctx context.Context, attempt string) string {
 func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if i := slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == attemptKey }); i >= 0 {
 		h.attempt = attrs[i].Value.String()
-		attrs = append(slices.Clone(attrs), parents(h.attempt)...)
+		attrs = append(slices.Clone(attrs), parentAttrs(h.attempt)...)
 	}
 	h.Handler = h.Handler.WithAttrs(attrs)
 	return h
@@ -110,8 +110,8 @@ func (h logHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// parents are the task and the job of an attempt, such as 17.3#2.
-func parents(attempt string) []slog.Attr {
+// parentAttrs are the task and the job of an attempt, such as 17.3#2.
+func parentAttrs(attempt string) []slog.Attr {
 	task, _, ok := strings.Cut(attempt, "#")
 	job, _, inJob := strings.Cut(task, ".")
 	if !ok || !inJob {

@@ -26,14 +26,14 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// spanOf is a span as the collector got it.
-type spanOf struct {
+// collectedSpan is a span as the collector got it.
+type collectedSpan struct {
 	*otlp.Span
 
 	service string
 }
 
-func (s spanOf) attribute(key string) string {
+func (s collectedSpan) attribute(key string) string {
 	for _, a := range s.Attributes {
 		if a.Key == key {
 			if v, ok := a.Value.Value.(interface{ GetStringValue() string }); ok {
@@ -45,18 +45,18 @@ func (s spanOf) attribute(key string) string {
 	return ""
 }
 
-// receiver is a collector of traces.
-type receiver struct {
-	url  string
-	hold chan struct{} // if not nil, it answers when this is closed
+// traceCollector is a collector of traces.
+type traceCollector struct {
+	url     string
+	release chan struct{} // if not nil, it answers when this is closed
 
 	mu    sync.Mutex
-	spans []spanOf
+	spans []collectedSpan
 }
 
-func newReceiver(t *testing.T) *receiver {
+func newTraceCollector(t *testing.T) *traceCollector {
 	t.Helper()
-	r := &receiver{}
+	r := &traceCollector{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		var got collector.ExportTraceServiceRequest
@@ -68,10 +68,10 @@ func newReceiver(t *testing.T) *receiver {
 			http.Error(w, "no", http.StatusBadRequest)
 			return
 		}
-		if r.hold != nil {
-			<-r.hold
+		if r.release != nil {
+			<-r.release
 		}
-		r.take(&got)
+		r.add(&got)
 		w.Header().Set("Content-Type", "application/x-protobuf")
 		answer, _ := proto.Marshal(&collector.ExportTraceServiceResponse{})
 		_, _ = w.Write(answer)
@@ -81,7 +81,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-func (r *receiver) take(got *collector.ExportTraceServiceRequest) {
+func (r *traceCollector) add(got *collector.ExportTraceServiceRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, res := range got.ResourceSpans {
@@ -93,21 +93,21 @@ func (r *receiver) take(got *collector.ExportTraceServiceRequest) {
 		}
 		for _, scope := range res.ScopeSpans {
 			for _, s := range scope.Spans {
-				r.spans = append(r.spans, spanOf{s, service})
+				r.spans = append(r.spans, collectedSpan{s, service})
 			}
 		}
 	}
 }
 
-// of returns the spans of a trace.
-func (r *receiver) of(trace string) []spanOf {
+// spansOf returns the spans of a trace.
+func (r *traceCollector) spansOf(trace string) []collectedSpan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.spans), func(s spanOf) bool { return hex.EncodeToString(s.TraceId) != trace })
+	return slices.DeleteFunc(slices.Clone(r.spans), func(s collectedSpan) bool { return hex.EncodeToString(s.TraceId) != trace })
 }
 
 // jobs returns the trace of the root span of a job, or "".
-func (r *receiver) traceOf(job muster.JobID) string {
+func (r *traceCollector) traceOf(job muster.JobID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.spans {
@@ -119,17 +119,17 @@ func (r *receiver) traceOf(job muster.JobID) string {
 }
 
 // count returns how many spans there are.
-func (r *receiver) count() int {
+func (r *traceCollector) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.spans)
 }
 
 // tree writes a trace as lines "service name", with two blanks for each level, children in the order of their begin.
-func tree(spans []spanOf, parent []byte, depth int) string {
+func tree(spans []collectedSpan, parent []byte, depth int) string {
 	var b strings.Builder
-	children := slices.DeleteFunc(slices.Clone(spans), func(s spanOf) bool { return !bytes.Equal(s.ParentSpanId, parent) })
-	slices.SortStableFunc(children, func(a, b spanOf) int {
+	children := slices.DeleteFunc(slices.Clone(spans), func(s collectedSpan) bool { return !bytes.Equal(s.ParentSpanId, parent) })
+	slices.SortStableFunc(children, func(a, b collectedSpan) int {
 		return int(int64(a.StartTimeUnixNano)/1e6 - int64(b.StartTimeUnixNano)/1e6)
 	})
 	for _, s := range children {
@@ -143,27 +143,27 @@ func tree(spans []spanOf, parent []byte, depth int) string {
 	return b.String()
 }
 
-// unordered sorts the lines of a tree: spans of one parent that begin in the same millisecond have no order.
-func unordered(tree string) string {
+// sortLines sorts the lines of a tree: spans of one parent that begin in the same millisecond have no order.
+func sortLines(tree string) string {
 	lines := strings.Split(strings.TrimSpace(tree), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
 // awaitTree waits until a trace has this tree.
-func (r *receiver) awaitTree(t *testing.T, c *mustertest.Cluster, trace string, root []byte, want string) []spanOf {
+func (r *traceCollector) awaitTree(t *testing.T, c *mustertest.Cluster, trace string, root []byte, want string) []collectedSpan {
 	t.Helper()
 	c.Await("the spans of trace "+trace, 30*time.Second, func() error {
-		if got := tree(r.of(trace), root, 0); unordered(got) != unordered(want) {
+		if got := tree(r.spansOf(trace), root, 0); sortLines(got) != sortLines(want) {
 			return fmt.Errorf("they are\n%s", got)
 		}
 		return nil
 	})
-	return r.of(trace)
+	return r.spansOf(trace)
 }
 
-// submitIn posts a job within a trace.
-func submitIn(t *testing.T, c *mustertest.Cluster, spec *muster.Spec, parent string) muster.JobID {
+// submitTraced posts a job within a trace.
+func submitTraced(t *testing.T, c *mustertest.Cluster, spec *muster.Spec, parent string) muster.JobID {
 	t.Helper()
 	body, err := json.Marshal(spec)
 	if err != nil {
@@ -188,7 +188,7 @@ func submitIn(t *testing.T, c *mustertest.Cluster, spec *muster.Spec, parent str
 	return job.ID
 }
 
-const wholeTree = `
+const fullTree = `
 server: job 1
   server: submit
     server: decide
@@ -205,17 +205,17 @@ server: job 1
 // TestTraces runs jobs with a server and a worker that both send traces to a real receiver.
 func TestTraces(t *testing.T) {
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "100") // ms
-	r := newReceiver(t)
+	r := newTraceCollector(t)
 	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--otlp", r.url, "--log-level", "debug"}})
 	c.StartWorker("w", t.TempDir(), "--otlp", r.url+"/", "--log-level", "debug")
 
 	parent := traceparent.Parent{Trace: [16]byte{1, 2, 3}, Span: [8]byte{4, 5, 6}, Flags: 1}
-	job := submitIn(t, c, mustertest.Shell("one", `echo "$TRACEPARENT"`), parent.String())
+	job := submitTraced(t, c, mustertest.Shell("one", `echo "$TRACEPARENT"`), parent.String())
 	c.Wait(job, time.Minute)
 	trace := hex.EncodeToString(parent.Trace[:])
-	spans := r.awaitTree(t, c, trace, parent.Span[:], wholeTree)
+	spans := r.awaitTree(t, c, trace, parent.Span[:], fullTree)
 	checkTimes(t, spans)
-	run := spans[slices.IndexFunc(spans, func(s spanOf) bool { return s.Name == "run" })]
+	run := spans[slices.IndexFunc(spans, func(s collectedSpan) bool { return s.Name == "run" })]
 	if got, want := strings.TrimSpace(c.Output(muster.TaskID{Job: job})), "00-"+trace+"-"+hex.EncodeToString(run.SpanId)+"-01"; got != want {
 		t.Errorf("the task found TRACEPARENT=%s, want %s", got, want)
 	}
@@ -228,14 +228,14 @@ func TestTraces(t *testing.T) {
 
 	t.Run("an unsampled trace", func(t *testing.T) {
 		parent := traceparent.Parent{Trace: [16]byte{7}, Span: [8]byte{8}}
-		job := submitIn(t, c, mustertest.Shell("unsampled", `echo "$TRACEPARENT"`), parent.String())
+		job := submitTraced(t, c, mustertest.Shell("unsampled", `echo "$TRACEPARENT"`), parent.String())
 		c.Wait(job, time.Minute)
 		if got := strings.TrimSpace(c.Output(muster.TaskID{Job: job})); !strings.HasPrefix(got, "00-07000000") || !strings.HasSuffix(got, "-00") {
 			t.Errorf("the task found TRACEPARENT=%s", got)
 		}
 		failing := mustertest.Shell("failing", "exit 3")
 		failing.Tasks[0].Retries.Max = 1
-		failing.Tasks[0].Env = map[string]string{traceparent.Variable: "mine"}
+		failing.Tasks[0].Env = map[string]string{traceparent.EnvVar: "mine"}
 		next := c.Submit(failing)
 		c.Wait(next.ID, time.Minute)
 		c.Await("the trace of the next job", 30*time.Second, func() error {
@@ -264,7 +264,7 @@ server: job 3 failed: failed
     worker: run failed: exit_code
     worker: report
 `)
-		if spans := r.of("07" + strings.Repeat("0", 30)); len(spans) > 0 {
+		if spans := r.spansOf("07" + strings.Repeat("0", 30)); len(spans) > 0 {
 			t.Errorf("%d spans of a trace that is not sampled were sent", len(spans))
 		}
 	})
@@ -272,10 +272,10 @@ server: job 3 failed: failed
 	t.Run("a server that is killed", func(t *testing.T) {
 		parent := traceparent.Parent{Trace: [16]byte{9}, Span: [8]byte{9}, Flags: 1}
 		trace := hex.EncodeToString(parent.Trace[:])
-		job := submitIn(t, c, mustertest.Shell("killed", "sleep 4"), parent.String())
+		job := submitTraced(t, c, mustertest.Shell("killed", "sleep 4"), parent.String())
 		c.Running(job, 1)
 		c.Await("what the server did is sent", 30*time.Second, func() error {
-			if n := len(r.of(trace)); n < 5 {
+			if n := len(r.spansOf(trace)); n < 5 {
 				return fmt.Errorf("%d spans are", n)
 			}
 			return nil
@@ -283,15 +283,15 @@ server: job 3 failed: failed
 		c.Server.Kill()
 		c.StartServer()
 		c.Wait(job, time.Minute)
-		r.awaitTree(t, c, trace, parent.Span[:], strings.ReplaceAll(strings.ReplaceAll(wholeTree, " 1.0", " 4.0"), "job 1", "job 4"))
+		r.awaitTree(t, c, trace, parent.Span[:], strings.ReplaceAll(strings.ReplaceAll(fullTree, " 1.0", " 4.0"), "job 1", "job 4"))
 	})
 }
 
 // checkTimes holds that what follows another begins when it has ended.
-func checkTimes(t *testing.T, spans []spanOf) {
+func checkTimes(t *testing.T, spans []collectedSpan) {
 	t.Helper()
 	const clock = int64(2 * time.Millisecond) // rows have milliseconds
-	at := map[string]spanOf{}
+	at := map[string]collectedSpan{}
 	for _, s := range spans {
 		at[s.Name] = s // of decide and commit those of the attempt or the submit: either will do
 	}
@@ -302,9 +302,9 @@ func checkTimes(t *testing.T, spans []spanOf) {
 		}
 	}
 	for _, s := range spans {
-		took := time.Duration(s.EndTimeUnixNano - s.StartTimeUnixNano)
-		if s.EndTimeUnixNano < s.StartTimeUnixNano || took > time.Minute {
-			t.Errorf("%s took %s", s.Name, took)
+		duration := time.Duration(s.EndTimeUnixNano - s.StartTimeUnixNano)
+		if s.EndTimeUnixNano < s.StartTimeUnixNano || duration > time.Minute {
+			t.Errorf("%s took %s", s.Name, duration)
 		}
 	}
 }

@@ -54,8 +54,8 @@ func scrape(t *testing.T, url, token string) (samples, int) {
 	return got, resp.StatusCode
 }
 
-// has complains of series that are missing or have other values.
-func (s samples) has(want map[string]float64) error {
+// check complains of series that are missing or have other values.
+func (s samples) check(want map[string]float64) error {
 	var errs []error
 	for series, v := range want {
 		if got, ok := s[series]; !ok || got != v {

@@ -45,7 +45,7 @@ func TestScrape(t *testing.T) {
 	c.Await("the metrics say what happened", 30*time.Second, func() error {
 		server, _ = scrape(t, "http://"+serverAddr+"/metrics", "")
 		worker, _ = scrape(t, "http://"+workerAddr+"/metrics", "")
-		return errors.Join(server.has(map[string]float64{
+		return errors.Join(server.check(map[string]float64{
 			`muster_jobs_submitted_total`:                                                3,
 			`muster_tasks{state="succeeded"}`:                                            1,
 			`muster_tasks{state="failed"}`:                                               1,
@@ -69,7 +69,7 @@ func TestScrape(t *testing.T) {
 			`muster_http_requests_total{code="201",method="POST",route="/api/v1/jobs"}`:  3,
 			`muster_http_requests_total{code="200",method="POST",route="/link/v1/join"}`: 1,
 			`muster_http_request_duration_seconds_count{route="/api/v1/jobs"}`:           3,
-		}), worker.has(map[string]float64{
+		}), worker.check(map[string]float64{
 			`muster_worker_connected`:                                                          1,
 			`muster_worker_link_sessions_opened_total`:                                         1,
 			`muster_worker_lease_expirations_total`:                                            0,
@@ -85,7 +85,7 @@ func TestScrape(t *testing.T) {
 			`muster_worker_transfer_bytes_total{direction="out"}`:                              1000,
 		}))
 	})
-	for series, least := range map[string]float64{
+	for series, minimum := range map[string]float64{
 		`muster_lease_renewals_total`:                 1,
 		`muster_log_received_bytes_total`:             6,
 		`muster_engine_events_total`:                  5,
@@ -102,20 +102,20 @@ func TestScrape(t *testing.T) {
 		`go_goroutines`:                               1,
 		`process_start_time_seconds`:                  1,
 	} {
-		if server[series] < least {
-			t.Errorf("server: %s is %v, want %v at least", series, server[series], least)
+		if server[series] < minimum {
+			t.Errorf("server: %s is %v, want %v at least", series, server[series], minimum)
 		}
 	}
-	for series, least := range map[string]float64{
+	for series, minimum := range map[string]float64{
 		`muster_worker_memory_used_bytes`: 1 << 20, `muster_worker_cpus`: 1, `muster_worker_disk_free_bytes`: 1, `muster_worker_cache_budget_bytes`: 1 << 20,
 		`go_goroutines`: 1, `muster_worker_log_sent_bytes_total`: 6,
 	} {
-		if worker[series] < least {
-			t.Errorf("worker: %s is %v, want %v at least", series, worker[series], least)
+		if worker[series] < minimum {
+			t.Errorf("worker: %s is %v, want %v at least", series, worker[series], minimum)
 		}
 	}
 	checkFamilies(t, server, worker)
-	checkKeys(t, "http://"+c.Addr+"/metrics", server)
+	checkAccess(t, "http://"+c.Addr+"/metrics", server)
 }
 
 // checkFamilies holds that what is scraped is documented, and that what is documented can be scraped, but for GPUs and bridges.
@@ -125,8 +125,8 @@ func checkFamilies(t *testing.T, server, worker samples) {
 	for _, f := range obs.Families() {
 		known[f.Name] = true
 	}
-	for _, of := range []samples{server, worker} {
-		for series := range of {
+	for _, scraped := range []samples{server, worker} {
+		for series := range scraped {
 			if name := family(series, known); strings.HasPrefix(name, "muster_") {
 				seen[name] = true
 				if !known[name] {
@@ -147,8 +147,8 @@ func checkFamilies(t *testing.T, server, worker samples) {
 	}
 }
 
-// checkKeys holds who may read the metrics on the port of the API.
-func checkKeys(t *testing.T, url string, want samples) {
+// checkAccess holds who may read the metrics on the port of the API.
+func checkAccess(t *testing.T, url string, want samples) {
 	t.Helper()
 	if _, status := scrape(t, url, ""); status != http.StatusUnauthorized {
 		t.Errorf("without a key: %d, want 401", status)
@@ -196,7 +196,7 @@ func TestScrapeBridges(t *testing.T) {
 	run("desk")
 	outer.Await("the worker's metrics say so", 30*time.Second, func() error {
 		got, _ := scrape(t, "http://"+workerAddr+"/metrics", "")
-		return errors.Join(got.has(counted), got.has(map[string]float64{`muster_tasks{state="succeeded"}`: 1, `muster_worker_connected`: 1}))
+		return errors.Join(got.check(counted), got.check(map[string]float64{`muster_tasks{state="succeeded"}`: 1, `muster_worker_connected`: 1}))
 	})
 	dropIn.Signal(os.Interrupt)
 	if code := dropIn.Exit(time.Minute); code != 0 || spans.Load() == 0 {
@@ -209,6 +209,6 @@ func TestScrapeBridges(t *testing.T) {
 	run("fleet")
 	outer.Await("the bridge's metrics say so", 30*time.Second, func() error {
 		got, _ := scrape(t, "http://"+bridgeAddr+"/metrics", "")
-		return got.has(counted)
+		return got.check(counted)
 	})
 }

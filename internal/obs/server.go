@@ -16,8 +16,8 @@ import (
 // ServerSources are what a server's gauges are read from when it is scraped. All may be called at the same time and return soon; nil
 // ones are not read.
 type ServerSources struct {
-	// Picture is the state of the fleet, within the time that ctx allows.
-	Picture func(ctx context.Context) (fleet.Picture, error)
+	// Fleet is the state of the fleet, within the time that ctx allows.
+	Fleet func(ctx context.Context) (fleet.Picture, error)
 	// Health says why the engine does not work, or nil.
 	Health func() error
 	// Inbox is how many events wait for the engine.
@@ -35,43 +35,45 @@ const sourceTimeout = 3 * time.Second
 
 // Server has the metrics of a server. A nil Server measures nothing.
 type Server struct {
-	transitions [len(muster.Counts{})]prometheus.Counter // by state
-	submitted   prometheus.Counter
-	ended       *prometheus.CounterVec
-	waited      prometheus.Histogram
-	delayed     prometheus.Histogram
-	ran         prometheus.Histogram
-	renewals    prometheus.Counter
-	expirations prometheus.Counter
-	energy      prometheus.Counter
-	cpu         prometheus.Counter
+	transitions   [len(muster.Counts{})]prometheus.Counter // by state
+	submitted     prometheus.Counter
+	ended         *prometheus.CounterVec
+	queueDuration prometheus.Histogram
+	startDuration prometheus.Histogram
+	runDuration   prometheus.Histogram
+	renewals      prometheus.Counter
+	expirations   prometheus.Counter
+	energy        prometheus.Counter
+	cpu           prometheus.Counter
 
-	events    prometheus.Counter
-	batches   prometheus.Histogram
-	decided   prometheus.Histogram
-	committed prometheus.Histogram
-	failures  prometheus.Counter
-	published map[muster.EventType]prometheus.Counter
-	byEnd     map[end]prometheus.Counter // of ended; the engine's goroutine
+	events         prometheus.Counter
+	batchSize      prometheus.Histogram
+	decideDuration prometheus.Histogram
+	commitDuration prometheus.Histogram
+	commitFailures prometheus.Counter
+	published      map[muster.EventType]prometheus.Counter
+	endCounters    map[endKey]prometheus.Counter // of ended; the engine's goroutine
 
-	opened    prometheus.Counter
-	framesIn  prometheus.Counter
-	framesOut prometheus.Counter
-	logs      prometheus.Counter
-	blobsIn   prometheus.Counter
-	blobsOut  prometheus.Counter
-	requests  *prometheus.CounterVec
-	durations *prometheus.HistogramVec
-	inFlight  prometheus.Gauge
-	dropped   prometheus.Counter
-	sources   ServerSources
+	sessionsOpened prometheus.Counter
+	framesIn       prometheus.Counter
+	framesOut      prometheus.Counter
+	logBytes       prometheus.Counter
+	blobsIn        prometheus.Counter
+	blobsOut       prometheus.Counter
+	httpRequests   *prometheus.CounterVec
+	httpDurations  *prometheus.HistogramVec
+	httpInFlight   prometheus.Gauge
+	batchesDropped prometheus.Counter
+	sources        ServerSources
 }
 
 // NewServer registers the metrics of a server.
-func NewServer(r *Registry, from ServerSources) *Server { return newServer(&set{reg: r.reg}, from) }
+func NewServer(r *Registry, from ServerSources) *Server {
+	return newServer(&registrar{reg: r.reg}, from)
+}
 
-func newServer(s *set, from ServerSources) *Server {
-	m := &Server{sources: from, published: map[muster.EventType]prometheus.Counter{}, byEnd: map[end]prometheus.Counter{}}
+func newServer(s *registrar, from ServerSources) *Server {
+	m := &Server{sources: from, published: map[muster.EventType]prometheus.Counter{}, endCounters: map[endKey]prometheus.Counter{}}
 
 	transitions := s.counterVec("muster_task_transitions_total", "Tasks that came into a state, also when they were submitted or tried again.", "state")
 	for _, state := range muster.TaskStates {
@@ -79,58 +81,58 @@ func newServer(s *set, from ServerSources) *Server {
 	}
 	m.submitted = s.counter("muster_jobs_submitted_total", "Jobs that were accepted.")
 	m.ended = s.counterVec("muster_attempts_ended_total", "Attempts that ended, by outcome and reason; the reason of those without one is none.", "outcome", "reason")
-	m.waited = s.histogram("muster_attempt_queue_duration_seconds", "Time from when a task was queued to when its attempt was assigned, observed then.", waits())
-	m.delayed = s.histogram("muster_attempt_start_duration_seconds", "Time from when an attempt was assigned to when its task started, observed then.", waits())
-	m.ran = s.histogram("muster_attempt_run_duration_seconds", "Time from when a task started to when its attempt ended.", waits())
+	m.queueDuration = s.histogram("muster_attempt_queue_duration_seconds", "Time from when a task was queued to when its attempt was assigned, observed then.", durationBuckets())
+	m.startDuration = s.histogram("muster_attempt_start_duration_seconds", "Time from when an attempt was assigned to when its task started, observed then.", durationBuckets())
+	m.runDuration = s.histogram("muster_attempt_run_duration_seconds", "Time from when a task started to when its attempt ended.", durationBuckets())
 	m.renewals = s.counter("muster_lease_renewals_total", "Leases of attempts that heartbeats renewed.")
 	m.expirations = s.counter("muster_lease_expirations_total", "Attempts that were lost because their worker was not heard for the time of their lease.")
 	m.energy = s.counter("muster_attempt_gpu_energy_joules_total", "Energy that the GPUs of attempts took, as workers reported it when the attempts ended.")
 	m.cpu = s.counter("muster_attempt_cpu_seconds_total", "CPU time of attempts, as workers reported it when the attempts ended.")
 
 	m.events = s.counter("muster_engine_events_total", "Events and calls that the engine decided on.")
-	m.batches = s.histogram("muster_engine_batch_size", "Events that were decided on and committed together.", []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000})
-	m.decided = s.histogram("muster_engine_decide_duration_seconds", "Time that it took to decide on a batch of events and to place tasks.", prometheus.ExponentialBuckets(10e-6, 4, 10))
-	m.committed = s.histogram("muster_engine_commit_duration_seconds", "Time that it took to commit a batch.", prometheus.ExponentialBuckets(250e-6, 2, 14))
-	m.failures = s.counter("muster_engine_commit_failures_total", "Commits that failed. After each, the engine reloads its state.")
+	m.batchSize = s.histogram("muster_engine_batch_size", "Events that were decided on and committed together.", []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000})
+	m.decideDuration = s.histogram("muster_engine_decide_duration_seconds", "Time that it took to decide on a batch of events and to place tasks.", prometheus.ExponentialBuckets(10e-6, 4, 10))
+	m.commitDuration = s.histogram("muster_engine_commit_duration_seconds", "Time that it took to commit a batch.", prometheus.ExponentialBuckets(250e-6, 2, 14))
+	m.commitFailures = s.counter("muster_engine_commit_failures_total", "Commits that failed. After each, the engine reloads its state.")
 	published := s.counterVec("muster_events_published_total", "Changes that were published to those who watch, by type.", "type")
 	for _, t := range []muster.EventType{muster.EventJob, muster.EventTask, muster.EventWorker} {
 		m.published[t] = published.WithLabelValues(string(t))
 	}
 
-	m.opened = s.counter("muster_link_sessions_opened_total", "Sessions that workers opened.")
+	m.sessionsOpened = s.counter("muster_link_sessions_opened_total", "Sessions that workers opened.")
 	frames := s.counterVec("muster_link_frames_total", "Frames of the link protocol, as the server sees it: in or out.", "direction")
 	m.framesIn, m.framesOut = frames.WithLabelValues("in"), frames.WithLabelValues("out")
-	m.logs = s.counter("muster_log_received_bytes_total", "Bytes of task logs that workers sent and the server stored.")
+	m.logBytes = s.counter("muster_log_received_bytes_total", "Bytes of task logs that workers sent and the server stored.")
 	blobs := s.counterVec("muster_blob_bytes_total", "Bytes of blobs that the server took in or gave out.", "direction")
 	m.blobsIn, m.blobsOut = blobs.WithLabelValues("in"), blobs.WithLabelValues("out")
 
-	m.requests = s.counterVec("muster_http_requests_total", "HTTP requests that were answered, by route pattern and status. Streams count when they end.", "method", "route", "code")
-	m.durations = s.histogramVec("muster_http_request_duration_seconds", "Time until a request was answered, by route pattern. Connections of workers are left out.",
+	m.httpRequests = s.counterVec("muster_http_requests_total", "HTTP requests that were answered, by route pattern and status. Streams count when they end.", "method", "route", "code")
+	m.httpDurations = s.histogramVec("muster_http_request_duration_seconds", "Time until a request was answered, by route pattern. Connections of workers are left out.",
 		[]float64{.001, .005, .025, .1, .5, 2.5, 10}, "route")
-	m.inFlight = s.gauge("muster_http_requests_in_flight", "HTTP requests that are being answered, streams and connections of workers included.")
-	m.dropped = s.counter("muster_trace_batches_dropped_total", "Batches of the engine whose spans were dropped, because tracing could not keep up.")
+	m.httpInFlight = s.gauge("muster_http_requests_in_flight", "HTTP requests that are being answered, streams and connections of workers included.")
+	m.batchesDropped = s.counter("muster_trace_batches_dropped_total", "Batches of the engine whose spans were dropped, because tracing could not keep up.")
 	s.reg.MustRegister(newServerGauges(s, m))
 	return m
 }
 
-// waits are buckets from 10 ms to some 3 days.
-func waits() []float64 {
+// durationBuckets are buckets from 10 ms to some 3 days.
+func durationBuckets() []float64 {
 	return []float64{.01, .1, .5, 1, 5, 15, 60, 300, 1_800, 7_200, 28_800, 86_400, 259_200}
 }
 
-// Batch counts what the engine did in a batch. It is called on the engine's goroutine.
-func (m *Server) Batch(b *effect.Batch) {
+// ObserveBatch counts what the engine did in a batch. It is called on the engine's goroutine.
+func (m *Server) ObserveBatch(b *effect.Batch) {
 	m.events.Add(float64(b.Events))
-	m.decided.Observe(b.Decided.Sub(b.Began).Seconds())
+	m.decideDuration.Observe(b.Decided.Sub(b.Began).Seconds())
 	if b.Failed {
-		m.failures.Inc()
+		m.commitFailures.Inc()
 		return
 	}
 	if b.Committed.IsZero() {
 		return
 	}
-	m.batches.Observe(float64(b.Events))
-	m.committed.Observe(b.Committed.Sub(b.Decided).Seconds())
+	m.batchSize.Observe(float64(b.Events))
+	m.commitDuration.Observe(b.Committed.Sub(b.Decided).Seconds())
 	m.submitted.Add(float64(len(b.Submitted)))
 	for state, n := range b.Effects.Entered {
 		if n > 0 {
@@ -139,14 +141,14 @@ func (m *Server) Batch(b *effect.Batch) {
 	}
 	for _, send := range b.Effects.Sends {
 		if a, ok := send.(effect.Assign); ok && a.QueuedAt != 0 {
-			m.waited.Observe(a.At.Sub(a.QueuedAt).Std().Seconds())
+			m.queueDuration.Observe(a.At.Sub(a.QueuedAt).Std().Seconds())
 		}
 	}
 	for _, s := range b.Effects.Started {
-		m.delayed.Observe(s.At.Sub(s.AssignedAt).Std().Seconds())
+		m.startDuration.Observe(s.At.Sub(s.AssignedAt).Std().Seconds())
 	}
 	for i := range b.Effects.Ended {
-		m.end(&b.Effects.Ended[i])
+		m.attemptEnded(&b.Effects.Ended[i])
 	}
 }
 
@@ -164,29 +166,29 @@ func (m *Server) Published(events []muster.Event) {
 	}
 }
 
-// end is how an attempt ended.
-type end struct {
+// endKey is how an attempt ended.
+type endKey struct {
 	outcome muster.Outcome
 	reason  muster.Reason
 }
 
-func (m *Server) end(e *effect.Ended) {
-	how := end{e.Outcome, e.Reason}
-	ended := m.byEnd[how]
+func (m *Server) attemptEnded(e *effect.Ended) {
+	key := endKey{e.Outcome, e.Reason}
+	ended := m.endCounters[key]
 	if ended == nil {
 		reason := string(e.Reason)
 		if reason == "" {
 			reason = "none"
 		}
 		ended = m.ended.WithLabelValues(string(e.Outcome), reason)
-		m.byEnd[how] = ended
+		m.endCounters[key] = ended
 	}
 	ended.Inc()
 	if e.Outcome == muster.AttemptLost && e.Reason == muster.WorkerLost {
 		m.expirations.Inc()
 	}
 	if e.StartedAt != 0 {
-		m.ran.Observe(e.At.Sub(e.StartedAt).Std().Seconds())
+		m.runDuration.Observe(e.At.Sub(e.StartedAt).Std().Seconds())
 	}
 	if u := e.Usage; u != nil {
 		m.energy.Add(max(u.EnergyWh, 0) * 3600)
@@ -194,8 +196,8 @@ func (m *Server) end(e *effect.Ended) {
 	}
 }
 
-// Session counts a session that a worker opened.
-func (m *Server) Session() { m.opened.Inc() }
+// SessionOpened counts a session that a worker opened.
+func (m *Server) SessionOpened() { m.sessionsOpened.Inc() }
 
 // FrameIn counts a frame from a worker, and the leases that it renews.
 func (m *Server) FrameIn(renewed int) {
@@ -206,33 +208,33 @@ func (m *Server) FrameIn(renewed int) {
 // FrameOut counts a frame to a worker.
 func (m *Server) FrameOut() { m.framesOut.Inc() }
 
-// Logs counts bytes of logs that were stored.
-func (m *Server) Logs(n int) { m.logs.Add(float64(n)) }
+// LogBytes counts bytes of logs that were stored.
+func (m *Server) LogBytes(n int) { m.logBytes.Add(float64(n)) }
 
-// BlobIn and BlobOut count bytes of blobs.
-func (m *Server) BlobIn(n int) { m.blobsIn.Add(float64(n)) }
+// BlobBytesIn and BlobBytesOut count bytes of blobs.
+func (m *Server) BlobBytesIn(n int) { m.blobsIn.Add(float64(n)) }
 
-// BlobOut counts bytes that were read of blobs.
-func (m *Server) BlobOut(n int) { m.blobsOut.Add(float64(n)) }
+// BlobBytesOut counts bytes that were read of blobs.
+func (m *Server) BlobBytesOut(n int) { m.blobsOut.Add(float64(n)) }
 
 // SpansDropped counts a batch that was not traced.
-func (m *Server) SpansDropped() { m.dropped.Inc() }
+func (m *Server) SpansDropped() { m.batchesDropped.Inc() }
 
-// Begin counts a request that began. done is called when it has been answered.
-func (m *Server) Begin(method, route string) (done func(status int, stream bool)) {
-	began := time.Now()
-	m.inFlight.Inc()
+// RequestStarted counts a request that began. done is called when it has been answered.
+func (m *Server) RequestStarted(method, route string) (done func(status int, stream bool)) {
+	start := time.Now()
+	m.httpInFlight.Inc()
 	return func(status int, stream bool) {
-		m.inFlight.Dec()
-		m.requests.WithLabelValues(methodOf(method), route, strconv.Itoa(status)).Inc()
+		m.httpInFlight.Dec()
+		m.httpRequests.WithLabelValues(methodLabel(method), route, strconv.Itoa(status)).Inc()
 		if !stream {
-			m.durations.WithLabelValues(route).Observe(time.Since(began).Seconds())
+			m.httpDurations.WithLabelValues(route).Observe(time.Since(start).Seconds())
 		}
 	}
 }
 
-// methodOf bounds what clients can make a label.
-func methodOf(method string) string {
+// methodLabel bounds what clients can make a label.
+func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
 		return method

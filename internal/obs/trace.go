@@ -37,11 +37,11 @@ type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	sampler  sdktrace.Sampler
-	batches  chan batch
-	queue    *queue
+	batches  chan queuedBatch
+	queue    *spanQueue
 
-	mu      sync.Mutex
-	reports map[muster.AttemptID]unsettled // of a worker: ended, and not acknowledged
+	mu             sync.Mutex
+	pendingReports map[muster.AttemptID]pendingReport // of a worker: ended, and not acknowledged
 }
 
 // NewTracer returns the tracer of a server or a worker, and nil if nothing says where traces go. Spans are counted in r. The rest of its
@@ -67,15 +67,15 @@ func NewTracer(ctx context.Context, cfg TraceConfig, r *Registry, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	q := newQueue(r.spans.WithLabelValues("dropped"))
+	q := newSpanQueue(r.spans.WithLabelValues("dropped"))
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(&counting{exporter: exporter, queue: q, sent: r.spans.WithLabelValues("sent"), failed: r.spans.WithLabelValues("failed"), log: log},
+		sdktrace.WithBatcher(&countingExporter{exporter: exporter, queue: q, sent: r.spans.WithLabelValues("sent"), failed: r.spans.WithLabelValues("failed"), log: log},
 			sdktrace.WithMaxQueueSize(q.size)),
-		sdktrace.WithResource(res), sdktrace.WithIDGenerator(identifiers{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), // see sampled
+		sdktrace.WithResource(res), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), // see sampled
 	)
 	return &Tracer{
 		provider: provider, tracer: provider.Tracer("github.com/muster-dev/muster", trace.WithInstrumentationVersion(cfg.Version)), sampler: sampler,
-		batches: make(chan batch, maxBatches), queue: q, reports: map[muster.AttemptID]unsettled{},
+		batches: make(chan queuedBatch, maxBatches), queue: q, pendingReports: map[muster.AttemptID]pendingReport{},
 	}, nil
 }
 
@@ -143,21 +143,21 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// job is the trace of a job.
-type job struct {
+// jobTrace is the trace of a job.
+type jobTrace struct {
 	uid    string
 	trace  trace.TraceID
 	parent trace.SpanContext // in which the job was submitted; not valid for none
 }
 
-// jobOf returns the trace of a job, and whether it is recorded.
-func (t *Tracer) jobOf(uid string) (job, bool) {
+// traceOf returns the trace of a job, and whether it is recorded.
+func (t *Tracer) traceOf(uid string) (jobTrace, bool) {
 	if uid == "" { // of a server before it had them
-		return job{}, false
+		return jobTrace{}, false
 	}
-	j := job{uid: uid, trace: traceparent.TraceID(uid)}
+	j := jobTrace{uid: uid, trace: traceparent.TraceID(uid)}
 	ctx := context.Background()
-	if p, ok := traceparent.Of(uid); ok {
+	if p, ok := traceparent.ParentOf(uid); ok {
 		j.parent = trace.NewSpanContext(trace.SpanContextConfig{TraceID: p.Trace, SpanID: p.Span, TraceFlags: trace.TraceFlags(p.Flags), Remote: true})
 		ctx = trace.ContextWithRemoteSpanContext(ctx, j.parent)
 	}
@@ -165,32 +165,32 @@ func (t *Tracer) jobOf(uid string) (job, bool) {
 	return j, d == sdktrace.RecordAndSample
 }
 
-// at is the context of one of the job's spans, by what it is of.
-func (j *job) at(of string) trace.SpanContext {
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: j.trace, SpanID: traceparent.SpanID(j.uid, of), TraceFlags: trace.FlagsSampled, Remote: true})
+// spanContext is the context of one of the job's spans, by what it is of.
+func (j *jobTrace) spanContext(key string) trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: j.trace, SpanID: traceparent.SpanID(j.uid, key), TraceFlags: trace.FlagsSampled, Remote: true})
 }
 
 // span is a span that is over.
 type span struct {
 	name       string
-	of         string            // that its identifier is derived from, for those that are the parent of others; "" for any identifier
+	key        string            // that its identifier is derived from, for those that are the parent of others; "" for any identifier
 	parent     trace.SpanContext // not valid for none
 	kind       trace.SpanKind
 	start, end time.Time
 	attributes []attribute.KeyValue
-	failed     string // why what it stands for failed; "" if it did not
+	failure    string // why what it stands for failed; "" if it did not
 	event      string // that happened in it, or ""
 	eventAt    time.Time
 }
 
 // emit records a span. It drops and counts it if the queue is full.
-func (t *Tracer) emit(j *job, s *span) {
-	if !t.queue.enter() {
+func (t *Tracer) emit(j *jobTrace, s *span) {
+	if !t.queue.tryAdd() {
 		return
 	}
 	ctx := context.Background()
-	if s.of != "" {
-		ctx = context.WithValue(ctx, wantedKey{}, j.at(s.of))
+	if s.key != "" {
+		ctx = context.WithValue(ctx, spanContextKey{}, j.spanContext(s.key))
 	}
 	if s.parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, s.parent)
@@ -199,69 +199,69 @@ func (t *Tracer) emit(j *job, s *span) {
 	if s.event != "" {
 		recorded.AddEvent(s.event, trace.WithTimestamp(s.eventAt))
 	}
-	if s.failed != "" {
-		recorded.SetStatus(codes.Error, s.failed)
+	if s.failure != "" {
+		recorded.SetStatus(codes.Error, s.failure)
 	}
-	recorded.End(trace.WithTimestamp(later(s.end, s.start)))
+	recorded.End(trace.WithTimestamp(latest(s.end, s.start)))
 }
 
-// later returns the later one of two times: clocks of two machines may differ.
-func later(a, b time.Time) time.Time {
+// latest returns the later one of two times: clocks of two machines may differ.
+func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}
 	return a
 }
 
-type wantedKey struct{}
+type spanContextKey struct{}
 
-// identifiers gives spans the identifiers that emit wants, and others any.
-type identifiers struct{}
+// idGenerator gives spans the identifiers that emit wants, and others any.
+type idGenerator struct{}
 
 // NewIDs implements sdktrace.IDGenerator.
-func (identifiers) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	if c, ok := ctx.Value(wantedKey{}).(trace.SpanContext); ok {
+func (idGenerator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if c, ok := ctx.Value(spanContextKey{}).(trace.SpanContext); ok {
 		return c.TraceID(), c.SpanID()
 	}
 	var id trace.TraceID
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())   //nolint:gosec // no secret
 	binary.NativeEndian.PutUint64(id[8:], rand.Uint64()|1) //nolint:gosec // no secret
-	return id, anySpan()
+	return id, randomSpanID()
 }
 
 // NewSpanID implements sdktrace.IDGenerator.
-func (identifiers) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	if c, ok := ctx.Value(wantedKey{}).(trace.SpanContext); ok {
+func (idGenerator) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	if c, ok := ctx.Value(spanContextKey{}).(trace.SpanContext); ok {
 		return c.SpanID()
 	}
-	return anySpan()
+	return randomSpanID()
 }
 
-func anySpan() (id trace.SpanID) {
+func randomSpanID() (id trace.SpanID) {
 	binary.NativeEndian.PutUint64(id[:], rand.Uint64()|1) //nolint:gosec // no secret
 	return id
 }
 
-// queue counts the spans that are recorded and not exported yet. The SDK's processor drops spans silently when its own queue is full, which
+// spanQueue counts the spans that are recorded and not exported yet. The SDK's processor drops spans silently when its own queue is full, which
 // never has more than these.
-type queue struct {
+type spanQueue struct {
 	size    int
 	waiting atomic.Int64
-	left    chan struct{} // some were exported
+	freed   chan struct{} // some were exported
 	dropped prometheus.Counter
 }
 
-// newQueue makes a queue of the size that OTEL_BSP_MAX_QUEUE_SIZE says.
-func newQueue(dropped prometheus.Counter) *queue {
+// newSpanQueue makes a queue of the size that OTEL_BSP_MAX_QUEUE_SIZE says.
+func newSpanQueue(dropped prometheus.Counter) *spanQueue {
 	size, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
 	if err != nil || size < 1 {
 		size = sdktrace.DefaultMaxQueueSize
 	}
-	return &queue{size: max(size, spansAtOnce), left: make(chan struct{}, 1), dropped: dropped}
+	return &spanQueue{size: max(size, maxSpansPerItem), freed: make(chan struct{}, 1), dropped: dropped}
 }
 
-// enter counts a span, or drops it.
-func (q *queue) enter() bool {
+// tryAdd counts a span, or drops it.
+func (q *spanQueue) tryAdd() bool {
 	if q.waiting.Add(1) > int64(q.size) {
 		q.waiting.Add(-1)
 		q.dropped.Inc()
@@ -270,44 +270,44 @@ func (q *queue) enter() bool {
 	return true
 }
 
-// leave counts spans that were exported.
-func (q *queue) leave(n int) {
+// exported counts spans that were exported.
+func (q *spanQueue) exported(n int) {
 	q.waiting.Add(int64(-n))
 	select {
-	case q.left <- struct{}{}:
+	case q.freed <- struct{}{}:
 	default:
 	}
 }
 
-// room waits until there is room for spansAtOnce, or ctx ends. One goroutine at a time may wait.
-func (q *queue) room(ctx context.Context) {
-	for q.waiting.Load()+spansAtOnce > int64(q.size) {
+// waitForSpace waits until there is room for maxSpansPerItem, or ctx ends. One goroutine at a time may wait.
+func (q *spanQueue) waitForSpace(ctx context.Context) {
+	for q.waiting.Load()+maxSpansPerItem > int64(q.size) {
 		select {
-		case <-q.left:
+		case <-q.freed:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// counting is an exporter that counts spans, and logs in place of the SDK's global logger.
-type counting struct {
+// countingExporter is an exporter that counts spans, and logs in place of the SDK's global logger.
+type countingExporter struct {
 	exporter     sdktrace.SpanExporter
-	queue        *queue
+	queue        *spanQueue
 	sent, failed prometheus.Counter
 	log          *slog.Logger
 
-	mu     sync.Mutex
-	logged time.Time
+	mu         sync.Mutex
+	lastLogged time.Time
 }
 
-// logEvery is the time between two lines about exports that fail.
-const logEvery = time.Minute
+// logInterval is the time between two lines about exports that fail.
+const logInterval = time.Minute
 
 // ExportSpans implements sdktrace.SpanExporter. It returns no error: nobody could do more about it.
-func (c *counting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.exporter.ExportSpans(ctx, spans)
-	c.queue.leave(len(spans))
+	c.queue.exported(len(spans))
 	if err == nil {
 		c.sent.Add(float64(len(spans)))
 		return nil
@@ -315,12 +315,12 @@ func (c *counting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	c.failed.Add(float64(len(spans)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.logged) >= logEvery {
-		c.logged = time.Now()
+	if time.Since(c.lastLogged) >= logInterval {
+		c.lastLogged = time.Now()
 		c.log.Warn("traces cannot be sent to the collector", slog.Any("error", err), slog.Int("spans", len(spans)))
 	}
 	return nil
 }
 
 // Shutdown implements sdktrace.SpanExporter.
-func (c *counting) Shutdown(ctx context.Context) error { return c.exporter.Shutdown(ctx) }
+func (c *countingExporter) Shutdown(ctx context.Context) error { return c.exporter.Shutdown(ctx) }

@@ -23,7 +23,7 @@ func attempt(job, task, n int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: muster.JobID(job), Num: task}, N: n}
 }
 
-func aBatch() effect.Batch {
+func testBatch() effect.Batch {
 	now := time.Now()
 	b := effect.Batch{Began: now, Decided: now.Add(time.Microsecond), Committed: now.Add(time.Millisecond), Events: 3}
 	b.Effects.Entered[muster.Running] = 2
@@ -47,15 +47,15 @@ func TestWhatIsOffIsFree(t *testing.T) {
 		t.Fatalf("a tracer without an endpoint: %v, %v", tracer, err)
 	}
 	metrics := obs.NewServer(registry, obs.ServerSources{})
-	b, a := aBatch(), attempt(1, 0, 1)
-	metrics.Batch(&b) // makes the series
-	for what, f := range map[string]func(){
-		"a batch that is not traced":    func() { tracer.Batch(&b) },
-		"an attempt that is not traced": func() { tracer.Traceparent("j0123", a); tracer.Settled(a, true) },
-		"the metrics of a batch":        func() { metrics.Batch(&b) },
+	b, a := testBatch(), attempt(1, 0, 1)
+	metrics.ObserveBatch(&b) // makes the series
+	for name, f := range map[string]func(){
+		"a batch that is not traced":    func() { tracer.QueueBatch(&b) },
+		"an attempt that is not traced": func() { tracer.Traceparent("j0123", a); tracer.ReportAcked(a, true) },
+		"the metrics of a batch":        func() { metrics.ObserveBatch(&b) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
-			t.Errorf("%s allocates %v times", what, n)
+			t.Errorf("%s allocates %v times", name, n)
 		}
 	}
 }
@@ -63,11 +63,11 @@ func TestWhatIsOffIsFree(t *testing.T) {
 func BenchmarkBatch(b *testing.B) {
 	metrics := obs.NewServer(obs.NewRegistry(obs.Build{}), obs.ServerSources{})
 	var tracer *obs.Tracer
-	batch := aBatch()
+	batch := testBatch()
 	b.ReportAllocs()
 	for b.Loop() {
-		metrics.Batch(&batch)
-		tracer.Batch(&batch)
+		metrics.ObserveBatch(&batch)
+		tracer.QueueBatch(&batch)
 	}
 }
 
@@ -76,17 +76,17 @@ func TestTraceSettings(t *testing.T) {
 		env      map[string]string
 		endpoint string
 		on       bool
-		wrong    string // in the error
+		wantErr  string // in the error
 	}{
 		{endpoint: "http://127.0.0.1:4318", on: true},
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, on: true},
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, on: true},
 		{env: map[string]string{"OTEL_SDK_DISABLED": "true"}, endpoint: "http://127.0.0.1:4318"},
 		{env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, endpoint: "http://127.0.0.1:4318"},
-		{endpoint: "127.0.0.1:4317", wrong: "write --otlp such as"},
-		{endpoint: "http://127.0.0.1:4317", env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, wrong: "http/protobuf"},
-		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "sometimes"}, wrong: "OTEL_TRACES_SAMPLER"},
-		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"}, wrong: "from 0 to 1"},
+		{endpoint: "127.0.0.1:4317", wantErr: "write --otlp such as"},
+		{endpoint: "http://127.0.0.1:4317", env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, wantErr: "http/protobuf"},
+		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "sometimes"}, wantErr: "OTEL_TRACES_SAMPLER"},
+		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"}, wantErr: "from 0 to 1"},
 	} {
 		t.Run("", func(t *testing.T) {
 			for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_SAMPLER"} {
@@ -94,7 +94,7 @@ func TestTraceSettings(t *testing.T) {
 			}
 			t.Setenv("OTEL_TRACES_SAMPLER_ARG", tc.env["OTEL_TRACES_SAMPLER_ARG"])
 			tracer, err := obs.NewTracer(t.Context(), obs.TraceConfig{Service: "s", Endpoint: tc.endpoint}, obs.NewRegistry(obs.Build{}), slog.New(slog.DiscardHandler))
-			if (tracer != nil) != tc.on || (err != nil) != (tc.wrong != "") || err != nil && !strings.Contains(err.Error(), tc.wrong) {
+			if (tracer != nil) != tc.on || (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("%+v: on %t, %v", tc, tracer != nil, err)
 			}
 			if err := tracer.Close(t.Context()); err != nil {
@@ -130,7 +130,7 @@ func TestSampling(t *testing.T) {
 	if sampled < 400 || sampled > 600 {
 		t.Errorf("%d of 2000 jobs are traced, want about 500", sampled)
 	}
-	inTrace := traceparent.NewUID(traceparent.With(t.Context(), traceparent.Parent{Trace: [16]byte{15: 1}, Span: [8]byte{1}, Flags: 1}))
+	inTrace := traceparent.NewUID(traceparent.NewContext(t.Context(), traceparent.Parent{Trace: [16]byte{15: 1}, Span: [8]byte{1}, Flags: 1}))
 	if got := tracers[0].Traceparent(inTrace, attempt(1, 0, 1)); !strings.HasPrefix(got, "00-00000000000000000000000000000001-") || !strings.HasSuffix(got, "-01") {
 		t.Errorf("a job of a sampled trace is %s", got)
 	}
@@ -140,8 +140,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// traced returns a tracer that sends to a collector, and what reads a counter of its spans.
-func traced(t *testing.T, r *receiver) (tracer *obs.Tracer, spans func(result string) float64) {
+// newTracer returns a tracer that sends to a collector, and what reads a counter of its spans.
+func newTracer(t *testing.T, r *traceCollector) (tracer *obs.Tracer, spans func(result string) float64) {
 	t.Helper()
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_BSP_EXPORT_TIMEOUT"} {
 		t.Setenv(name, "60000") // ms
@@ -153,17 +153,17 @@ func traced(t *testing.T, r *receiver) (tracer *obs.Tracer, spans func(result st
 	}
 	return tracer, func(result string) float64 {
 		t.Helper()
-		return gauges(t, registry)[`muster_trace_spans_total{result="`+result+`"}`]
+		return scrapeRegistry(t, registry)[`muster_trace_spans_total{result="`+result+`"}`]
 	}
 }
 
 // TestManySpansWait holds that a batch of the engine that becomes more spans than the queue takes is sent whole.
 func TestManySpansWait(t *testing.T) {
-	r := newReceiver(t)
-	tracer, spans := traced(t, r)
-	b := aBatch()
+	r := newTraceCollector(t)
+	tracer, spans := newTracer(t, r)
+	b := testBatch()
 	b.Effects.Sends, b.Effects.Ended = nil, slices.Repeat(b.Effects.Ended, 5_000)
-	if !tracer.Batch(&b) {
+	if !tracer.QueueBatch(&b) {
 		t.Fatal("the batch was dropped")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -184,14 +184,14 @@ func TestManySpansWait(t *testing.T) {
 
 // TestSlowCollectors holds that neither the engine nor a worker waits when spans cannot be sent, and that what is dropped is counted.
 func TestSlowCollectors(t *testing.T) {
-	r := newReceiver(t)
-	r.hold = make(chan struct{})
-	tracer, spans := traced(t, r)
-	release := sync.OnceFunc(func() { close(r.hold) })
+	r := newTraceCollector(t)
+	r.release = make(chan struct{})
+	tracer, spans := newTracer(t, r)
+	release := sync.OnceFunc(func() { close(r.release) })
 	t.Cleanup(release) // before the receiver is closed
-	b, dropped := aBatch(), 0
+	b, dropped := testBatch(), 0
 	for range 1000 { // nothing runs the tracer
-		if !tracer.Batch(&b) {
+		if !tracer.QueueBatch(&b) {
 			dropped++
 		}
 	}
@@ -199,7 +199,7 @@ func TestSlowCollectors(t *testing.T) {
 		t.Errorf("%d of 1000 batches were dropped", dropped)
 	}
 	for n := range 3_000 {
-		tracer.Ran("j0123", &muster.Report{Outcome: muster.AttemptSucceeded}, attempt(1, n, 1), "w", time.Now(), time.Now(), time.Now())
+		tracer.AttemptRun("j0123", &muster.Report{Outcome: muster.AttemptSucceeded}, attempt(1, n, 1), "w", time.Now(), time.Now(), time.Now())
 	}
 	if got := spans("dropped"); got != 952 {
 		t.Errorf("%v of 3000 spans were dropped, want all but 2048", got)
@@ -225,14 +225,14 @@ func TestSlowCollectors(t *testing.T) {
 
 func TestLogLines(t *testing.T) {
 	var out bytes.Buffer
-	attempts := obs.NewAttempts()
+	attempts := obs.NewAttemptTraces()
 	log := obs.Logger(slog.New(slog.NewTextHandler(&out, nil)), attempts)
 	uid := traceparent.NewUID(t.Context())
-	end := attempts.Begin(attempt(17, 3, 2), uid)
-	inTrace := traceparent.With(t.Context(), traceparent.Parent{Trace: [16]byte{1}, Span: [8]byte{1}})
+	end := attempts.Add(attempt(17, 3, 2), uid)
+	inTrace := traceparent.NewContext(t.Context(), traceparent.Parent{Trace: [16]byte{1}, Span: [8]byte{1}})
 	for _, tc := range []struct {
-		say        func()
-		want, lack string
+		write          func()
+		want, unwanted string
 	}{
 		{func() { log.Info("a", slog.String("attempt", "17.3#2")) }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + traceparent.TraceText(uid), ""},
 		{func() { log.With(slog.String("attempt", "17.3#2")).Info("b") }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + traceparent.TraceText(uid), ""},
@@ -244,9 +244,9 @@ func TestLogLines(t *testing.T) {
 		{func() { end(); log.Info("h", slog.String("attempt", "17.3#2")) }, "job=17\n", "trace_id"},
 	} {
 		out.Reset()
-		tc.say()
-		if got := out.String(); !strings.Contains(got, tc.want) || tc.lack != "" && strings.Contains(got, tc.lack) {
-			t.Errorf("%q: want %q and not %q", got, tc.want, tc.lack)
+		tc.write()
+		if got := out.String(); !strings.Contains(got, tc.want) || tc.unwanted != "" && strings.Contains(got, tc.unwanted) {
+			t.Errorf("%q: want %q and not %q", got, tc.want, tc.unwanted)
 		}
 	}
 }
@@ -263,7 +263,7 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Picture: func(context.Context) (fleet.Picture, error) { return picture, nil }})
+	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (fleet.Picture, error) { return picture, nil }})
 	handler := registry.Handler(slog.New(slog.DiscardHandler))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -15,17 +15,17 @@ import (
 // maxBatches is how many batches of the engine wait to be made spans. More are dropped: the engine does not wait.
 const maxBatches = 256
 
-// batch is what spans are made of.
-type batch struct {
-	began, decided, committed time.Time
+// queuedBatch is what spans are made of.
+type queuedBatch struct {
+	start, decided, committed time.Time
 	submitted                 []effect.Submitted
-	sends                     []effect.Send
+	commands                  []effect.Send
 	ended                     []effect.Ended
-	done                      []effect.Done
+	jobsEnded                 []effect.Done
 }
 
-// Batch takes a batch of the engine, and reports false if it had to drop it. It does not block. It is called on the engine's goroutine.
-func (t *Tracer) Batch(b *effect.Batch) bool {
+// QueueBatch takes a batch of the engine, and reports false if it had to drop it. It does not block. It is called on the engine's goroutine.
+func (t *Tracer) QueueBatch(b *effect.Batch) bool {
 	if t == nil || b.Failed || b.Committed.IsZero() {
 		return true
 	}
@@ -34,34 +34,34 @@ func (t *Tracer) Batch(b *effect.Batch) bool {
 		return true
 	}
 	select {
-	case t.batches <- batch{b.Began, b.Decided, b.Committed, b.Submitted, fx.Sends, fx.Ended, fx.Done}:
+	case t.batches <- queuedBatch{b.Began, b.Decided, b.Committed, b.Submitted, fx.Sends, fx.Ended, fx.Done}:
 		return true
 	default:
 		return false
 	}
 }
 
-// lastBatches is how long Run may wait for the collector after its context has ended.
-const lastBatches = time.Second
+// drainTimeout is how long Run may wait for the collector after its context has ended.
+const drainTimeout = time.Second
 
 // Run makes spans of batches until ctx ends, and then of those that wait. It waits while the queue of spans is full.
 func (t *Tracer) Run(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	patient, stop := context.WithCancel(context.WithoutCancel(ctx))
+	drainCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastBatches, stop) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTimeout, stop) })()
 	for {
 		select {
 		case b := <-t.batches:
-			t.spans(patient, &b)
+			t.emitBatch(drainCtx, &b)
 			continue
 		default:
 		}
 		select {
 		case b := <-t.batches:
-			t.spans(patient, &b)
+			t.emitBatch(drainCtx, &b)
 		case <-ctx.Done():
 			if len(t.batches) == 0 {
 				return nil
@@ -70,35 +70,35 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 }
 
-// spansAtOnce is how many spans are made of one thing in a batch at most.
-const spansAtOnce = 3
+// maxSpansPerItem is how many spans are made of one thing in a batch at most.
+const maxSpansPerItem = 3
 
-func (t *Tracer) spans(ctx context.Context, b *batch) {
+func (t *Tracer) emitBatch(ctx context.Context, b *queuedBatch) {
 	for i := range b.submitted {
-		t.queue.room(ctx)
-		t.submitted(b, &b.submitted[i])
+		t.queue.waitForSpace(ctx)
+		t.emitSubmitted(b, &b.submitted[i])
 	}
-	for _, send := range b.sends {
+	for _, send := range b.commands {
 		if a, ok := send.(effect.Assign); ok {
-			t.queue.room(ctx)
-			t.assigned(b, &a)
+			t.queue.waitForSpace(ctx)
+			t.emitAssigned(b, &a)
 		}
 	}
 	for i := range b.ended {
-		t.queue.room(ctx)
-		t.ended(&b.ended[i])
+		t.queue.waitForSpace(ctx)
+		t.emitEnded(&b.ended[i])
 	}
-	for i := range b.done {
-		t.queue.room(ctx)
-		t.done(&b.done[i])
+	for i := range b.jobsEnded {
+		t.queue.waitForSpace(ctx)
+		t.emitJob(&b.jobsEnded[i])
 	}
 }
 
 // What spans are of; their identifiers are derived from it.
-const ofJob = "job"
+const jobSpanKey = "job"
 
-func ofAttempt(a muster.AttemptID) string { return "attempt " + a.String() }
-func ofRun(a muster.AttemptID) string     { return "run " + a.String() }
+func attemptSpanKey(a muster.AttemptID) string { return "attempt " + a.String() }
+func runSpanKey(a muster.AttemptID) string     { return "run " + a.String() }
 
 func jobAttribute(id muster.JobID) attribute.KeyValue {
 	return attribute.String("muster.job", id.String())
@@ -110,60 +110,60 @@ func attemptAttributes(a muster.AttemptID) []attribute.KeyValue {
 	}
 }
 
-// submitted makes the spans of a job that was accepted.
-func (t *Tracer) submitted(b *batch, s *effect.Submitted) {
-	j, ok := t.jobOf(s.UID)
+// emitSubmitted makes the spans of a job that was accepted.
+func (t *Tracer) emitSubmitted(b *queuedBatch, s *effect.Submitted) {
+	j, ok := t.traceOf(s.UID)
 	if !ok {
 		return
 	}
 	attrs := []attribute.KeyValue{jobAttribute(s.Job)}
-	t.emit(&j, &span{name: "submit", of: "submit", parent: j.at(ofJob), kind: trace.SpanKindServer, start: s.At, end: b.committed, attributes: attrs})
-	t.decided(&j, b, j.at("submit"), later(b.began, s.At), attrs)
+	t.emit(&j, &span{name: "submit", key: "submit", parent: j.spanContext(jobSpanKey), kind: trace.SpanKindServer, start: s.At, end: b.committed, attributes: attrs})
+	t.emitDecision(&j, b, j.spanContext("submit"), latest(b.start, s.At), attrs)
 }
 
-// decided makes the spans of a decision and its commit.
-func (t *Tracer) decided(j *job, b *batch, parent trace.SpanContext, began time.Time, attrs []attribute.KeyValue) {
-	t.emit(j, &span{name: "decide", parent: parent, kind: trace.SpanKindInternal, start: began, end: b.decided, attributes: attrs})
+// emitDecision makes the spans of a decision and its commit.
+func (t *Tracer) emitDecision(j *jobTrace, b *queuedBatch, parent trace.SpanContext, start time.Time, attrs []attribute.KeyValue) {
+	t.emit(j, &span{name: "decide", parent: parent, kind: trace.SpanKindInternal, start: start, end: b.decided, attributes: attrs})
 	t.emit(j, &span{name: "commit", parent: parent, kind: trace.SpanKindInternal, start: b.decided, end: b.committed, attributes: attrs})
 }
 
-// assigned makes the spans of how an attempt was placed.
-func (t *Tracer) assigned(b *batch, a *effect.Assign) {
-	if j, ok := t.jobOf(a.UID); ok {
-		t.decided(&j, b, j.at(ofAttempt(a.Attempt)), b.began, attemptAttributes(a.Attempt))
+// emitAssigned makes the spans of how an attempt was placed.
+func (t *Tracer) emitAssigned(b *queuedBatch, a *effect.Assign) {
+	if j, ok := t.traceOf(a.UID); ok {
+		t.emitDecision(&j, b, j.spanContext(attemptSpanKey(a.Attempt)), b.start, attemptAttributes(a.Attempt))
 	}
 }
 
-// ended makes the spans of an attempt that ended.
-func (t *Tracer) ended(e *effect.Ended) {
-	j, ok := t.jobOf(e.UID)
+// emitEnded makes the spans of an attempt that ended.
+func (t *Tracer) emitEnded(e *effect.Ended) {
+	j, ok := t.traceOf(e.UID)
 	if !ok {
 		return
 	}
 	attrs := attemptAttributes(e.Attempt)
 	assigned, end := e.AssignedAt.Std(), e.At.Std()
 	if e.QueuedAt != 0 {
-		t.emit(&j, &span{name: "queue " + e.Attempt.Task.String(), parent: j.at(ofJob), kind: trace.SpanKindInternal, start: e.QueuedAt.Std(), end: assigned, attributes: attrs})
+		t.emit(&j, &span{name: "queue " + e.Attempt.Task.String(), parent: j.spanContext(jobSpanKey), kind: trace.SpanKindInternal, start: e.QueuedAt.Std(), end: assigned, attributes: attrs})
 	}
 	attempt := &span{
-		name: "attempt " + e.Attempt.String(), of: ofAttempt(e.Attempt), parent: j.at(ofJob), kind: trace.SpanKindInternal, start: assigned, end: end,
+		name: "attempt " + e.Attempt.String(), key: attemptSpanKey(e.Attempt), parent: j.spanContext(jobSpanKey), kind: trace.SpanKindInternal, start: assigned, end: end,
 		attributes: append(slices.Clip(attrs), attribute.String("muster.stage", e.Spec.Name), attribute.String("muster.kind", e.Spec.Kind),
 			attribute.String("muster.worker", string(e.Worker)), attribute.String("muster.outcome", string(e.Outcome))),
 	}
 	if e.Reason != muster.NoReason {
 		attempt.attributes = append(attempt.attributes, attribute.String("muster.reason", string(e.Reason)))
 	}
-	attempt.failed = failure(e.Outcome, e.Reason)
+	attempt.failure = failureText(e.Outcome, e.Reason)
 	t.emit(&j, attempt)
 	started := end
 	if e.StartedAt != 0 {
 		started = e.StartedAt.Std()
 	}
-	t.emit(&j, &span{name: "assign", parent: j.at(ofAttempt(e.Attempt)), kind: trace.SpanKindProducer, start: assigned, end: started, attributes: attrs})
+	t.emit(&j, &span{name: "assign", parent: j.spanContext(attemptSpanKey(e.Attempt)), kind: trace.SpanKindProducer, start: assigned, end: started, attributes: attrs})
 }
 
-// failure says why an attempt failed, "" if it did not.
-func failure(o muster.Outcome, r muster.Reason) string {
+// failureText says why an attempt failed, "" if it did not.
+func failureText(o muster.Outcome, r muster.Reason) string {
 	switch {
 	case o == muster.AttemptSucceeded:
 		return ""
@@ -174,18 +174,18 @@ func failure(o muster.Outcome, r muster.Reason) string {
 	}
 }
 
-// done makes the span of a job that ended. One that is tried again ends again: then the same span is sent with another end.
-func (t *Tracer) done(d *effect.Done) {
-	j, ok := t.jobOf(d.UID)
+// emitJob makes the span of a job that ended. One that is tried again ends again: then the same span is sent with another end.
+func (t *Tracer) emitJob(d *effect.Done) {
+	j, ok := t.traceOf(d.UID)
 	if !ok {
 		return
 	}
 	s := &span{
-		name: "job " + d.Job.String(), of: ofJob, parent: j.parent, kind: trace.SpanKindInternal, start: d.CreatedAt.Std(), end: d.At.Std(),
+		name: "job " + d.Job.String(), key: jobSpanKey, parent: j.parent, kind: trace.SpanKindInternal, start: d.CreatedAt.Std(), end: d.At.Std(),
 		attributes: []attribute.KeyValue{jobAttribute(d.Job), attribute.String("muster.job_name", d.Name), attribute.String("muster.state", string(d.State))},
 	}
 	if d.State != muster.JobSucceeded {
-		s.failed = string(d.State)
+		s.failure = string(d.State)
 	}
 	t.emit(&j, s)
 }

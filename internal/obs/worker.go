@@ -49,67 +49,69 @@ type Device struct {
 type Worker struct {
 	sources WorkerSources
 
-	ended   *prometheus.CounterVec
-	ran     *prometheus.HistogramVec
-	running *prometheus.GaugeVec
-	acked   [2]prometheus.Counter
-	energy  prometheus.Counter
-	cpu     prometheus.Counter
-	moved   [2]prometheus.Counter
-	cache   [2]prometheus.Counter
+	ended           *prometheus.CounterVec
+	attemptDuration *prometheus.HistogramVec
+	running         *prometheus.GaugeVec
+	reportsAcked    [2]prometheus.Counter
+	energy          prometheus.Counter
+	cpu             prometheus.Counter
+	transferBytes   [2]prometheus.Counter
+	cacheRequests   [2]prometheus.Counter
 
-	connected, constrained, executing, held     reading
-	sessions, expired, logSent, logPending      reading
-	cpuUsed, memoryUsed, diskFree, diskSize     reading
-	cpus, memory, slots, cacheUsed, cacheBudget reading
+	connected, constrained, executing, held     sampledMetric
+	sessions, expired, logSent, logPending      sampledMetric
+	cpuUsed, memoryUsed, diskFree, diskSize     sampledMetric
+	cpus, memory, slots, cacheUsed, cacheBudget sampledMetric
 
-	gpuInfo, gpuUtilization, gpuMemoryUsed, gpuMemory, gpuTemperature, gpuPower, gpuQuarantined reading
+	gpuInfo, gpuUtilization, gpuMemoryUsed, gpuMemory, gpuTemperature, gpuPower, gpuQuarantined sampledMetric
 }
 
 // NewWorker registers the metrics of a worker.
-func NewWorker(r *Registry, from WorkerSources) *Worker { return newWorker(&set{reg: r.reg}, from) }
+func NewWorker(r *Registry, from WorkerSources) *Worker {
+	return newWorker(&registrar{reg: r.reg}, from)
+}
 
-func newWorker(s *set, from WorkerSources) *Worker {
+func newWorker(s *registrar, from WorkerSources) *Worker {
 	m := &Worker{sources: from}
 	m.ended = s.counterVec("muster_worker_attempts_total", "Attempts that ended on this worker, by kind, outcome and reason; the reason of those without one is none.", "kind", "outcome", "reason")
-	m.ran = s.histogramVec("muster_worker_attempt_duration_seconds", "Time that attempts took on this worker, fetching inputs and saving outputs included.", waits(), "kind")
+	m.attemptDuration = s.histogramVec("muster_worker_attempt_duration_seconds", "Time that attempts took on this worker, fetching inputs and saving outputs included.", durationBuckets(), "kind")
 	m.running = s.gaugeVec("muster_worker_running_attempts", "Attempts that run on this worker, by kind.", "kind")
 	acked := s.counterVec("muster_worker_reports_total", "Reports of ended attempts that the server recorded, or did not want any more.", "result")
-	m.acked[0], m.acked[1] = acked.WithLabelValues("unwanted"), acked.WithLabelValues("recorded")
+	m.reportsAcked[0], m.reportsAcked[1] = acked.WithLabelValues("unwanted"), acked.WithLabelValues("recorded")
 	m.energy = s.counter("muster_worker_gpu_energy_joules_total", "Energy that the GPUs of ended attempts took.")
 	m.cpu = s.counter("muster_worker_cpu_seconds_total", "CPU time of ended attempts.")
 	moved := s.counterVec("muster_worker_transfer_bytes_total", "Bytes of inputs, outputs and checkpoints that were fetched (in) or uploaded (out).", "direction")
-	m.moved[0], m.moved[1] = moved.WithLabelValues("out"), moved.WithLabelValues("in")
+	m.transferBytes[0], m.transferBytes[1] = moved.WithLabelValues("out"), moved.WithLabelValues("in")
 	cache := s.counterVec("muster_worker_cache_requests_total", "Blobs that tasks needed, and that the cache had (hit) or not (miss).", "result")
-	m.cache[0], m.cache[1] = cache.WithLabelValues("miss"), cache.WithLabelValues("hit")
+	m.cacheRequests[0], m.cacheRequests[1] = cache.WithLabelValues("miss"), cache.WithLabelValues("hit")
 
-	m.connected = s.reading("muster_worker_connected", "Whether the worker is connected to its server: 1 or 0.")
-	m.constrained = s.reading("muster_worker_constrained", "Whether the worker takes nothing new, such as for lack of disk or while its owner uses the machine: 1 or 0.")
-	m.executing = s.reading("muster_worker_attempts_executing", "Attempts that are executed, those that only fetch or save files included.")
-	m.held = s.reading("muster_worker_attempts_held", "Attempts that are executed, or whose report or log the server does not have yet.")
-	m.sessions = s.total("muster_worker_link_sessions_opened_total", "Sessions with the server that were opened. More than one means that the connection was lost.")
-	m.expired = s.total("muster_worker_lease_expirations_total", "Attempts that were killed, or whose result was dropped, because the server was not heard for the time of their lease.")
-	m.logSent = s.total("muster_worker_log_sent_bytes_total", "Bytes of task logs that were sent to the server, those that were sent again included.")
-	m.logPending = s.reading("muster_worker_log_pending_bytes", "Bytes of task logs that the server has not acknowledged.")
-	m.cpuUsed = s.reading("muster_worker_cpu_utilization_ratio", "Share of all CPU cores of the host in use, 0 to 1, at the last heartbeat.")
-	m.memoryUsed = s.reading("muster_worker_memory_used_bytes", "Memory of the host in use, at the last heartbeat.")
-	m.diskFree = s.reading("muster_worker_disk_free_bytes", "Free bytes of the file system with the worker's data folder.")
-	m.diskSize = s.reading("muster_worker_disk_size_bytes", "Size of the file system with the worker's data folder.")
-	m.cpus = s.reading("muster_worker_cpus", "CPU cores that the worker offers.")
-	m.memory = s.reading("muster_worker_memory_bytes", "Memory that the worker offers.")
-	m.slots = s.reading("muster_worker_slots", "Slots that the worker offers, for tasks that name no CPUs.")
-	m.cacheUsed = s.reading("muster_worker_cache_bytes", "Bytes in the cache of blobs.")
-	m.cacheBudget = s.reading("muster_worker_cache_budget_bytes", "Bytes that the cache of blobs may have.")
+	m.connected = s.gaugeFunc("muster_worker_connected", "Whether the worker is connected to its server: 1 or 0.")
+	m.constrained = s.gaugeFunc("muster_worker_constrained", "Whether the worker takes nothing new, such as for lack of disk or while its owner uses the machine: 1 or 0.")
+	m.executing = s.gaugeFunc("muster_worker_attempts_executing", "Attempts that are executed, those that only fetch or save files included.")
+	m.held = s.gaugeFunc("muster_worker_attempts_held", "Attempts that are executed, or whose report or log the server does not have yet.")
+	m.sessions = s.counterFunc("muster_worker_link_sessions_opened_total", "Sessions with the server that were opened. More than one means that the connection was lost.")
+	m.expired = s.counterFunc("muster_worker_lease_expirations_total", "Attempts that were killed, or whose result was dropped, because the server was not heard for the time of their lease.")
+	m.logSent = s.counterFunc("muster_worker_log_sent_bytes_total", "Bytes of task logs that were sent to the server, those that were sent again included.")
+	m.logPending = s.gaugeFunc("muster_worker_log_pending_bytes", "Bytes of task logs that the server has not acknowledged.")
+	m.cpuUsed = s.gaugeFunc("muster_worker_cpu_utilization_ratio", "Share of all CPU cores of the host in use, 0 to 1, at the last heartbeat.")
+	m.memoryUsed = s.gaugeFunc("muster_worker_memory_used_bytes", "Memory of the host in use, at the last heartbeat.")
+	m.diskFree = s.gaugeFunc("muster_worker_disk_free_bytes", "Free bytes of the file system with the worker's data folder.")
+	m.diskSize = s.gaugeFunc("muster_worker_disk_size_bytes", "Size of the file system with the worker's data folder.")
+	m.cpus = s.gaugeFunc("muster_worker_cpus", "CPU cores that the worker offers.")
+	m.memory = s.gaugeFunc("muster_worker_memory_bytes", "Memory that the worker offers.")
+	m.slots = s.gaugeFunc("muster_worker_slots", "Slots that the worker offers, for tasks that name no CPUs.")
+	m.cacheUsed = s.gaugeFunc("muster_worker_cache_bytes", "Bytes in the cache of blobs.")
+	m.cacheBudget = s.gaugeFunc("muster_worker_cache_budget_bytes", "Bytes that the cache of blobs may have.")
 
 	device := []string{"gpu", "uuid"}
-	m.gpuInfo = s.reading("muster_gpu_info", "The GPUs of this worker, as labels. The value is always 1.", append(device, "vendor", "name")...)
-	m.gpuUtilization = s.reading("muster_gpu_utilization_ratio", "Share of the time in which the GPU computed, 0 to 1.", device...)
-	m.gpuMemoryUsed = s.reading("muster_gpu_memory_used_bytes", "Memory of the GPU in use.", device...)
-	m.gpuMemory = s.reading("muster_gpu_memory_bytes", "Memory of the GPU.", device...)
-	m.gpuTemperature = s.reading("muster_gpu_temperature_celsius", "Temperature of the GPU.", device...)
-	m.gpuPower = s.reading("muster_gpu_power_watts", "Power that the GPU takes.", device...)
-	m.gpuQuarantined = s.reading("muster_gpu_quarantined", "Whether the GPU is given to no task until it is healed or found clean: 1 or 0.", device...)
-	s.reg.MustRegister(collector(m.collect))
+	m.gpuInfo = s.gaugeFunc("muster_gpu_info", "The GPUs of this worker, as labels. The value is always 1.", append(device, "vendor", "name")...)
+	m.gpuUtilization = s.gaugeFunc("muster_gpu_utilization_ratio", "Share of the time in which the GPU computed, 0 to 1.", device...)
+	m.gpuMemoryUsed = s.gaugeFunc("muster_gpu_memory_used_bytes", "Memory of the GPU in use.", device...)
+	m.gpuMemory = s.gaugeFunc("muster_gpu_memory_bytes", "Memory of the GPU.", device...)
+	m.gpuTemperature = s.gaugeFunc("muster_gpu_temperature_celsius", "Temperature of the GPU.", device...)
+	m.gpuPower = s.gaugeFunc("muster_gpu_power_watts", "Power that the GPU takes.", device...)
+	m.gpuQuarantined = s.gaugeFunc("muster_gpu_quarantined", "Whether the GPU is given to no task until it is healed or found clean: 1 or 0.", device...)
+	s.reg.MustRegister(collectorFunc(m.collect))
 	return m
 }
 
@@ -118,45 +120,45 @@ func (m *Worker) collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	from := &m.sources
 	if from.Connected != nil {
-		m.connected.to(ch, flag(from.Connected()))
+		m.connected.send(ch, boolValue(from.Connected()))
 	}
 	if from.Constrained != nil {
-		m.constrained.to(ch, flag(from.Constrained() != ""))
+		m.constrained.send(ch, boolValue(from.Constrained() != ""))
 	}
 	if from.Attempts != nil {
 		executing, held := from.Attempts()
-		m.executing.to(ch, float64(executing))
-		m.held.to(ch, float64(held))
+		m.executing.send(ch, float64(executing))
+		m.held.send(ch, float64(held))
 	}
 	if from.Traffic != nil {
 		t := from.Traffic()
-		m.sessions.to(ch, float64(t.Sessions))
-		m.expired.to(ch, float64(t.Expired))
-		m.logSent.to(ch, float64(t.LogSent))
-		m.logPending.to(ch, float64(t.LogPending))
+		m.sessions.send(ch, float64(t.Sessions))
+		m.expired.send(ch, float64(t.Expired))
+		m.logSent.send(ch, float64(t.LogSent))
+		m.logPending.send(ch, float64(t.LogPending))
 	}
 	if from.Load != nil {
 		if l := from.Load(); l != nil {
-			m.cpuUsed.to(ch, l.CPU)
-			m.memoryUsed.to(ch, float64(l.Memory))
+			m.cpuUsed.send(ch, l.CPU)
+			m.memoryUsed.send(ch, float64(l.Memory))
 		}
 	}
 	if from.Resources != nil {
 		r := from.Resources()
-		m.cpus.to(ch, r.CPUs)
-		m.memory.to(ch, float64(r.Memory))
-		m.slots.to(ch, float64(r.Slots))
+		m.cpus.send(ch, r.CPUs)
+		m.memory.send(ch, float64(r.Memory))
+		m.slots.send(ch, float64(r.Slots))
 	}
 	if from.Disk != nil {
 		if free, size, err := from.Disk(ctx); err == nil {
-			m.diskFree.to(ch, float64(free))
-			m.diskSize.to(ch, float64(size))
+			m.diskFree.send(ch, float64(free))
+			m.diskSize.send(ch, float64(size))
 		}
 	}
 	if from.Cache != nil {
 		used, budget := from.Cache()
-		m.cacheUsed.to(ch, float64(used))
-		m.cacheBudget.to(ch, float64(budget))
+		m.cacheUsed.send(ch, float64(used))
+		m.cacheBudget.send(ch, float64(budget))
 	}
 	if from.GPUs != nil {
 		for _, d := range from.GPUs() {
@@ -167,50 +169,50 @@ func (m *Worker) collect(ch chan<- prometheus.Metric) {
 
 func (m *Worker) device(ch chan<- prometheus.Metric, d *Device) {
 	index := strconv.Itoa(d.Index)
-	m.gpuInfo.to(ch, 1, index, d.UUID, d.Vendor, d.Name)
-	m.gpuMemory.to(ch, float64(d.Memory), index, d.UUID)
-	m.gpuQuarantined.to(ch, flag(d.Quarantined != ""), index, d.UUID)
+	m.gpuInfo.send(ch, 1, index, d.UUID, d.Vendor, d.Name)
+	m.gpuMemory.send(ch, float64(d.Memory), index, d.UUID)
+	m.gpuQuarantined.send(ch, boolValue(d.Quarantined != ""), index, d.UUID)
 	if d.Load.Memory != nil {
-		m.gpuMemoryUsed.to(ch, float64(*d.Load.Memory), index, d.UUID)
+		m.gpuMemoryUsed.send(ch, float64(*d.Load.Memory), index, d.UUID)
 	}
-	for r, v := range map[*reading]*float64{&m.gpuUtilization: d.Load.Utilization, &m.gpuTemperature: d.Load.Temperature, &m.gpuPower: d.Load.Power} {
+	for r, v := range map[*sampledMetric]*float64{&m.gpuUtilization: d.Load.Utilization, &m.gpuTemperature: d.Load.Temperature, &m.gpuPower: d.Load.Power} {
 		if v != nil {
-			r.to(ch, *v, index, d.UUID)
+			r.send(ch, *v, index, d.UUID)
 		}
 	}
 }
 
-// Began counts an attempt that is executed now.
-func (m *Worker) Began(kind string) { m.running.WithLabelValues(kind).Inc() }
+// AttemptStarted counts an attempt that is executed now.
+func (m *Worker) AttemptStarted(kind string) { m.running.WithLabelValues(kind).Inc() }
 
-// Left counts one back that another life of the worker goes on with.
-func (m *Worker) Left(kind string) { m.running.WithLabelValues(kind).Dec() }
+// AttemptDetached counts one back that another life of the worker goes on with.
+func (m *Worker) AttemptDetached(kind string) { m.running.WithLabelValues(kind).Dec() }
 
-// Ended counts an attempt that ended here after it took so long.
-func (m *Worker) Ended(kind string, r *muster.Report, took time.Duration) {
+// AttemptEnded counts an attempt that ended here after it took so long.
+func (m *Worker) AttemptEnded(kind string, r *muster.Report, duration time.Duration) {
 	m.running.WithLabelValues(kind).Dec()
 	reason := string(r.Reason)
 	if reason == "" {
 		reason = "none"
 	}
 	m.ended.WithLabelValues(kind, string(r.Outcome), reason).Inc()
-	m.ran.WithLabelValues(kind).Observe(took.Seconds())
+	m.attemptDuration.WithLabelValues(kind).Observe(duration.Seconds())
 	if u := r.Usage; u != nil {
 		m.energy.Add(max(u.EnergyWh, 0) * 3600)
 		m.cpu.Add(max(u.CPUSeconds, 0))
 	}
 }
 
-// Settled counts a report that the server recorded, or did not want.
-func (m *Worker) Settled(recorded bool) { m.acked[bit(recorded)].Inc() }
+// ReportAcked counts a report that the server recorded, or did not want.
+func (m *Worker) ReportAcked(recorded bool) { m.reportsAcked[boolIndex(recorded)].Inc() }
 
-// Moved counts bytes of blobs that came in or went out.
-func (m *Worker) Moved(in bool, n int) { m.moved[bit(in)].Add(float64(n)) }
+// BlobBytes counts bytes of blobs that came in or went out.
+func (m *Worker) BlobBytes(in bool, n int) { m.transferBytes[boolIndex(in)].Add(float64(n)) }
 
-// Cached counts a blob that a task needs, and that the cache has or not.
-func (m *Worker) Cached(hit bool) { m.cache[bit(hit)].Inc() }
+// CacheLookup counts a blob that a task needs, and that the cache has or not.
+func (m *Worker) CacheLookup(hit bool) { m.cacheRequests[boolIndex(hit)].Inc() }
 
-func bit(b bool) int {
+func boolIndex(b bool) int {
 	if b {
 		return 1
 	}

@@ -7,8 +7,8 @@ import (
 	"net/url"
 )
 
-// most is how many redirects are followed in a row.
-const most = 5
+// maxRedirects is how many redirects are followed in a row.
+const maxRedirects = 5
 
 // RedirectError says that a server redirects to another one.
 type RedirectError struct{ From, To string }
@@ -18,21 +18,21 @@ func (e *RedirectError) Error() string {
 	return fmt.Sprintf("%s redirects to %s, which is another server: it is not followed; if that is the right one, use its address", e.From, e.To)
 }
 
-// Same is a CheckRedirect of an http.Client. It follows redirects to the same scheme, host and port only: others
+// CheckRedirect is a CheckRedirect of an http.Client. It follows redirects to the same scheme, host and port only: others
 // would lead a client on a private network to any address there, with its key.
-func Same(req *http.Request, via []*http.Request) error {
-	from, to := of(via[0].URL), of(req.URL)
+func CheckRedirect(req *http.Request, via []*http.Request) error {
+	from, to := originOf(via[0].URL), originOf(req.URL)
 	if from != to {
 		return &RedirectError{From: from, To: to}
 	}
-	if len(via) > most {
-		return fmt.Errorf("%s redirects more than %d times", from, most)
+	if len(via) > maxRedirects {
+		return fmt.Errorf("%s redirects more than %d times", from, maxRedirects)
 	}
 	return nil
 }
 
-// of returns the scheme, host and port of a URL.
-func of(u *url.URL) string {
+// originOf returns the scheme, host and port of a URL.
+func originOf(u *url.URL) string {
 	host := u.Host
 	if u.Port() == "" {
 		host += map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
@@ -45,7 +45,7 @@ func Client(c *http.Client) *http.Client {
 	if c == nil {
 		c = http.DefaultClient
 	}
-	bound := *c
-	bound.CheckRedirect = Same
-	return &bound
+	copied := *c
+	copied.CheckRedirect = CheckRedirect
+	return &copied
 }

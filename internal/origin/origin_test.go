@@ -24,7 +24,7 @@ func TestSame(t *testing.T) {
 		{"http://a/x", "http://a.b/x", false},
 	} {
 		via := httptest.NewRequest(http.MethodGet, c.from, nil)
-		err := origin.Same(httptest.NewRequest(http.MethodGet, c.to, nil), []*http.Request{via})
+		err := origin.CheckRedirect(httptest.NewRequest(http.MethodGet, c.to, nil), []*http.Request{via})
 		if _, refused := errors.AsType[*origin.RedirectError](err); refused == c.follow {
 			t.Errorf("%s to %s: %v", c.from, c.to, err)
 		}

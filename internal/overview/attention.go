@@ -13,14 +13,14 @@ import (
 
 // When a disk is filling up, and when it is nearly full.
 const (
-	fewBytes, fewShare = muster.Size(5 << 30), 0.10
-	noBytes, noShare   = muster.Size(1 << 30), 0.02
-	lostFor            = muster.Duration(7 * 24 * 3600 * 1e9) // a lost worker is shown for so long
+	lowFreeBytes, lowFreeShare           = muster.Size(5 << 30), 0.10
+	criticalFreeBytes, criticalFreeShare = muster.Size(1 << 30), 0.02
+	recentLoss                           = muster.Duration(7 * 24 * 3600 * 1e9) // a lost worker is shown for so long
 )
 
 // attention lists what needs a person, and says how many things that are. The most severe rows come first, and of those that are as severe the kinds
 // take turns. A key that is bound to a project sees the project's jobs only.
-func attention(f *Facts) ([]wire.Attention, int) {
+func attention(f *Input) ([]wire.Attention, int) {
 	all := jobs(f)
 	if f.Project == "" {
 		all = append(all, server(f)...)
@@ -29,14 +29,14 @@ func attention(f *Facts) ([]wire.Attention, int) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b wire.Attention) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
-	return mixed(all), len(all)
+	return interleave(all), len(all)
 }
 
-// mixed keeps at most MaxOfKind rows of each kind, the last of which stands for the rest, and has the kinds take turns. list is in order of severity.
-func mixed(list []wire.Attention) []wire.Attention {
-	rest := map[wire.AttentionKind]int{}
+// interleave keeps at most MaxRowsPerKind rows of each kind, the last of which stands for the rest, and has the kinds take turns. list is in order of severity.
+func interleave(list []wire.Attention) []wire.Attention {
+	remaining := map[wire.AttentionKind]int{}
 	for i := range list {
-		rest[list[i].Kind]++
+		remaining[list[i].Kind]++
 	}
 	type row struct {
 		wire.Attention
@@ -46,27 +46,27 @@ func mixed(list []wire.Attention) []wire.Attention {
 	turns := map[wire.AttentionKind]int{}
 	for _, a := range list {
 		turn := turns[a.Kind]
-		switch left := rest[a.Kind]; {
-		case turn < MaxOfKind-1 || turn == MaxOfKind-1 && left == 1:
+		switch count := remaining[a.Kind]; {
+		case turn < MaxRowsPerKind-1 || turn == MaxRowsPerKind-1 && count == 1:
 			rows = append(rows, row{a, turn})
-		case turn == MaxOfKind-1:
-			rows = append(rows, row{more(a.Severity, a.Kind, left), turn})
+		case turn == MaxRowsPerKind-1:
+			rows = append(rows, row{overflowRow(a.Severity, a.Kind, count), turn})
 		}
 		turns[a.Kind]++
-		rest[a.Kind]--
+		remaining[a.Kind]--
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(a.turn, b.turn))
 	})
-	kept := make([]wire.Attention, len(rows))
+	rowsOut := make([]wire.Attention, len(rows))
 	for i := range rows {
-		kept[i] = rows[i].Attention
+		rowsOut[i] = rows[i].Attention
 	}
-	return kept
+	return rowsOut
 }
 
-// more makes the row that stands for n others of a kind.
-func more(s wire.Severity, kind wire.AttentionKind, n int) wire.Attention {
+// overflowRow makes the row that stands for n others of a kind.
+func overflowRow(s wire.Severity, kind wire.AttentionKind, n int) wire.Attention {
 	a := wire.Attention{Severity: s, Kind: kind, More: n, Action: wire.ActListWorkers}
 	var text string
 	switch kind {
@@ -100,7 +100,7 @@ func rank(s wire.Severity) int {
 }
 
 // jobs lists live jobs whose attempts fail, and names of which the last jobs failed.
-func jobs(f *Facts) []wire.Attention {
+func jobs(f *Input) []wire.Attention {
 	var list []wire.Attention
 	for _, j := range f.Fleet.Failing {
 		if f.Project != "" && j.Project != f.Project {
@@ -112,19 +112,19 @@ func jobs(f *Facts) []wire.Attention {
 		})
 	}
 	for _, n := range f.Failing {
-		if f.Project != "" && n.Project != f.Project || f.Fleet.At.Sub(n.FinishedAt) > lostFor {
+		if f.Project != "" && n.Project != f.Project || f.Fleet.At.Sub(n.FinishedAt) > recentLoss {
 			continue
 		}
 		list = append(list, wire.Attention{
 			Severity: wire.Warning, Kind: wire.JobFailing, Job: n.Job, JobName: n.Name, Action: wire.ActOpenJob,
-			Message: fmt.Sprintf("The last %d jobs named %q in project %q have failed.", LastRuns, n.Name, n.Project),
+			Message: fmt.Sprintf("The last %d jobs named %q in project %q have failed.", FailingStreak, n.Name, n.Project),
 		})
 	}
 	return list
 }
 
 // server lists what is wrong with the server itself.
-func server(f *Facts) []wire.Attention {
+func server(f *Input) []wire.Attention {
 	var list []wire.Attention
 	for _, g := range f.Gateways {
 		if g.Status != "ok" {
@@ -134,12 +134,12 @@ func server(f *Facts) []wire.Attention {
 			})
 		}
 	}
-	if d := f.Disk; d.Size > 0 && (d.Free < fewBytes || float64(d.Free) < fewShare*float64(d.Size)) {
+	if d := f.Disk; d.Size > 0 && (d.Free < lowFreeBytes || float64(d.Free) < lowFreeShare*float64(d.Size)) {
 		a := wire.Attention{
 			Severity: wire.Warning, Kind: wire.DiskFilling, Action: wire.ActFreeDisk,
 			Message: fmt.Sprintf("The disk of the server's data folder has %s of %s free.", d.Free, d.Size),
 		}
-		if d.Free < noBytes || float64(d.Free) < noShare*float64(d.Size) {
+		if d.Free < criticalFreeBytes || float64(d.Free) < criticalFreeShare*float64(d.Size) {
 			a.Severity = wire.Critical
 		}
 		list = append(list, a)
@@ -148,42 +148,42 @@ func server(f *Facts) []wire.Attention {
 }
 
 // worker lists what is wrong with a worker.
-func worker(f *Facts, w *fleet.Worker) []wire.Attention {
+func worker(f *Input, w *fleet.Worker) []wire.Attention {
 	var list []wire.Attention
-	say := func(s wire.Severity, k wire.AttentionKind, do wire.AttentionAction, format string, args ...any) {
-		list = append(list, wire.Attention{Severity: s, Kind: k, Worker: w.ID, WorkerName: w.Name, Action: do, Message: fmt.Sprintf(format, args...)})
+	add := func(s wire.Severity, k wire.AttentionKind, action wire.AttentionAction, format string, args ...any) {
+		list = append(list, wire.Attention{Severity: s, Kind: k, Worker: w.ID, WorkerName: w.Name, Action: action, Message: fmt.Sprintf(format, args...)})
 	}
 	switch {
 	case w.State == muster.WorkerUnreachable && w.Running > 0:
-		say(wire.Critical, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable and holds %d tasks.", w.Name, w.Running)
+		add(wire.Critical, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable and holds %d tasks.", w.Name, w.Running)
 	case w.State == muster.WorkerUnreachable:
-		say(wire.Warning, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable.", w.Name)
-	case w.State == muster.WorkerGone && !w.Left && f.Fleet.At.Sub(w.SeenAt) < lostFor:
-		say(wire.Warning, wire.WorkerLost, wire.ActRemove, "Worker %s was lost and has not come back.", w.Name)
+		add(wire.Warning, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable.", w.Name)
+	case w.State == muster.WorkerGone && !w.Left && f.Fleet.At.Sub(w.SeenAt) < recentLoss:
+		add(wire.Warning, wire.WorkerLost, wire.ActRemove, "Worker %s was lost and has not come back.", w.Name)
 	}
 	if !w.Present() {
 		return list
 	}
 	for i := range w.Offers.GPUs {
 		if d := &w.Offers.GPUs[i]; d.Quarantined != "" {
-			say(wire.Warning, wire.GPUQuarantined, wire.ActHeal, "GPU %d of worker %s is quarantined: %s.", d.Index, w.Name, strings.TrimSuffix(d.Quarantined, "."))
+			add(wire.Warning, wire.GPUQuarantined, wire.ActHeal, "GPU %d of worker %s is quarantined: %s.", d.Index, w.Name, strings.TrimSuffix(d.Quarantined, "."))
 			list[len(list)-1].GPU = d.UUID
 		}
 	}
 	if w.Constrained != "" {
-		say(wire.Warning, wire.WorkerConstrained, wire.ActOpenWorker, "Worker %s takes no tasks now: %s.", w.Name, strings.TrimSuffix(w.Constrained, "."))
+		add(wire.Warning, wire.WorkerConstrained, wire.ActOpenWorker, "Worker %s takes no tasks now: %s.", w.Name, strings.TrimSuffix(w.Constrained, "."))
 	}
 	if w.Load != nil && w.Load.Disk != nil && w.Load.Disk.Low {
-		say(wire.Warning, wire.DiskFilling, wire.ActFreeDisk, "The disk of worker %s has %s of %s free.", w.Name, w.Load.Disk.Free, w.Load.Disk.Total)
+		add(wire.Warning, wire.DiskFilling, wire.ActFreeDisk, "The disk of worker %s has %s of %s free.", w.Name, w.Load.Disk.Free, w.Load.Disk.Total)
 	}
 	if w.Avoided != "" {
-		say(wire.Warning, wire.WorkerAvoided, wire.ActResume, "Worker %s %s.", w.Name, strings.TrimSuffix(w.Avoided, "."))
+		add(wire.Warning, wire.WorkerAvoided, wire.ActResume, "Worker %s %s.", w.Name, strings.TrimSuffix(w.Avoided, "."))
 	}
 	if w.State == muster.WorkerPaused && w.Deadline == 0 {
-		say(wire.Notice, wire.WorkerPaused, wire.ActResume, "Worker %s is paused: it takes no new tasks until it is resumed.", w.Name)
+		add(wire.Notice, wire.WorkerPaused, wire.ActResume, "Worker %s is paused: it takes no new tasks until it is resumed.", w.Name)
 	}
 	if w.Version != "" && f.Version != "" && w.Version != f.Version {
-		say(wire.Notice, wire.WorkerOutdated, wire.ActUpgrade, "Worker %s runs version %s, the server runs %s.", w.Name, w.Version, f.Version)
+		add(wire.Notice, wire.WorkerOutdated, wire.ActUpgrade, "Worker %s runs version %s, the server runs %s.", w.Name, w.Version, f.Version)
 	}
 	return list
 }

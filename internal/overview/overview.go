@@ -12,47 +12,47 @@ import (
 
 // Limits of an overview's lists.
 const (
-	MaxGPUs   = 20_000
-	MaxOfKind = 20 // rows of one kind of what needs attention
+	MaxGPUs        = 20_000
+	MaxRowsPerKind = 20 // rows of one kind of what needs attention
 )
 
-// Facts are what an overview is made of.
-type Facts struct {
-	Fleet    *fleet.Picture
-	Work     fleet.Work          // of all projects, or of the only one that the reader may see
-	Project  string              // that the reader is bound to, or ""
-	Summary  string              // why Work.Oldest waits
-	Failing  []store.FailingName // names of which the last LastRuns jobs failed
-	Version  string              // of the server
-	Disk     Disk                // under the server's data folder
-	Gateways []wire.Gateway
-	Devices  bool // the list of GPUs is asked for
+// Input are what an overview is made of.
+type Input struct {
+	Fleet        *fleet.Picture
+	Workload     fleet.Work          // of all projects, or of the only one that the reader may see
+	Project      string              // that the reader is bound to, or ""
+	OldestReason string              // why Work.Oldest waits
+	Failing      []store.FailingName // names of which the last FailingStreak jobs failed
+	Version      string              // of the server
+	Disk         Disk                // under the server's data folder
+	Gateways     []wire.Gateway
+	WithGPUs     bool // the list of GPUs is asked for
 }
 
 // Disk is the room on a disk, 0 of 0 if it is not known.
 type Disk struct{ Free, Size muster.Size }
 
-// LastRuns is how many jobs of a name must have failed one after the other to need attention.
-const LastRuns = 3
+// FailingStreak is how many jobs of a name must have failed one after the other to need attention.
+const FailingStreak = 3
 
-// Make sums up.
-func Make(f *Facts) wire.Overview {
-	o := wire.Overview{At: f.Fleet.At, Tasks: f.Work.Counts, Rate: wire.Rate(f.Work.Rate), GPUs: []wire.OverviewGPU{}}
+// Build sums up.
+func Build(f *Input) wire.Overview {
+	o := wire.Overview{At: f.Fleet.At, Tasks: f.Workload.Counts, Rate: wire.Rate(f.Workload.Rate), GPUs: []wire.OverviewGPU{}}
 	for i := range f.Fleet.Workers {
 		w := &f.Fleet.Workers[i]
 		count(&o.Workers, w)
 		if !w.Present() {
 			continue
 		}
-		if f.Devices {
+		if f.WithGPUs {
 			o.GPUs = append(o.GPUs, gpus(w)[:min(len(w.Offers.GPUs), MaxGPUs-len(o.GPUs))]...)
 		}
 	}
 	sums := f.Fleet.Sums()
 	o.Capacity, o.Reserved, o.Used = wire.Amounts(sums.Capacity), wire.Amounts(sums.Reserved), wire.Used(sums.Used)
 	o.CostPerHour, o.PricePerHour = sums.Cost, sums.Price
-	if q := f.Work.Oldest; q != nil {
-		o.OldestWaiting = &wire.Oldest{Task: q.Task, Job: q.Task.Job, Name: q.Name, QueuedAt: q.QueuedAt, Summary: f.Summary}
+	if q := f.Workload.Oldest; q != nil {
+		o.OldestWaiting = &wire.Oldest{Task: q.Task, Job: q.Task.Job, Name: q.Name, QueuedAt: q.QueuedAt, Summary: f.OldestReason}
 	}
 	o.Attention, o.AttentionTotal = attention(f)
 	return o
@@ -86,16 +86,16 @@ func gpus(w *fleet.Worker) []wire.OverviewGPU {
 			Worker: w.ID, WorkerName: w.Name, Index: d.Index, UUID: d.UUID, Name: d.Name, Memory: d.Memory, Quarantined: d.Quarantined, Tasks: w.GPUTasks[i],
 		}
 		if l := w.GPULoad(i); l != nil {
-			x.Utilization, x.MemoryUsed, x.Temperature, x.Power = rounded(l.Utilization, 1000), l.Memory, rounded(l.Temperature, 10), rounded(l.Power, 10)
+			x.Utilization, x.MemoryUsed, x.Temperature, x.Power = roundReading(l.Utilization, 1000), l.Memory, roundReading(l.Temperature, 10), roundReading(l.Power, 10)
 		}
 	}
 	return list
 }
 
-// rounded keeps as much of a reading as is shown: of many devices, digits are what costs most to send and to read.
-func rounded(v *float64, parts float64) *float64 {
+// roundReading keeps as much of a reading as is shown: of many devices, digits are what costs most to send and to read.
+func roundReading(v *float64, scale float64) *float64 {
 	if v == nil {
 		return nil
 	}
-	return new(math.Round(*v*parts) / parts)
+	return new(math.Round(*v*scale) / scale)
 }

@@ -18,8 +18,8 @@ import (
 
 const day = muster.Time(24 * 3600 * 1000)
 
-// troubled is a fleet in which each sort of trouble is there once.
-func troubled() *overview.Facts {
+// unhealthyFleet is a fleet in which each sort of trouble is there once.
+func unhealthyFleet() *overview.Input {
 	none := &muster.Resources{CPUs: 4}
 	worker := func(name string, state muster.WorkerState, change func(*fleet.Worker)) fleet.Worker {
 		w := fleet.Worker{ID: muster.WorkerID("id-" + name), Name: name, State: state, Version: "v2", Offers: none, SeenAt: 100 * day}
@@ -28,9 +28,9 @@ func troubled() *overview.Facts {
 		}
 		return w
 	}
-	return &overview.Facts{
-		Version: "v2", Summary: "no worker fits", Disk: overview.Disk{Free: 20 << 30, Size: 100 << 30},
-		Work:     fleet.Work{Oldest: &fleet.Oldest{Task: muster.TaskID{Job: 3, Num: 4}, Name: "big", QueuedAt: 5}},
+	return &overview.Input{
+		Version: "v2", OldestReason: "no worker fits", Disk: overview.Disk{Free: 20 << 30, Size: 100 << 30},
+		Workload: fleet.Work{Oldest: &fleet.Oldest{Task: muster.TaskID{Job: 3, Num: 4}, Name: "big", QueuedAt: 5}},
 		Gateways: []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis does not answer"}},
 		Failing:  []store.FailingName{{Project: "red", Name: "nightly", Job: 8, FinishedAt: 100 * day}, {Project: "blue", Name: "old", Job: 2, FinishedAt: 50 * day}},
 		Fleet: &fleet.Picture{
@@ -62,9 +62,9 @@ func troubled() *overview.Facts {
 // TestAttention holds what is listed of a troubled fleet, in which order and with which action.
 func TestAttention(t *testing.T) {
 	t.Parallel()
-	list := func(f *overview.Facts) []string {
+	list := func(f *overview.Input) []string {
 		var got []string
-		for _, a := range overview.Make(f).Attention {
+		for _, a := range overview.Build(f).Attention {
 			got = append(got, fmt.Sprintf("%s %s %s: %s", a.Severity, a.Kind, a.Action, a.Message))
 		}
 		return got
@@ -83,10 +83,10 @@ func TestAttention(t *testing.T) {
 		"info worker_paused resume: Worker held is paused: it takes no new tasks until it is resumed.",
 		"info worker_outdated upgrade: Worker old runs version v1, the server runs v2.",
 	}
-	if got := list(troubled()); !slices.Equal(got, want) {
+	if got := list(unhealthyFleet()); !slices.Equal(got, want) {
 		t.Errorf("attention:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	bound := troubled()
+	bound := unhealthyFleet()
 	bound.Project = "red"
 	if got := list(bound); !slices.Equal(got, want[8:9]) {
 		t.Errorf("a key of one project sees:\n%s", strings.Join(got, "\n"))
@@ -96,12 +96,12 @@ func TestAttention(t *testing.T) {
 // TestManyOfAKind holds that many rows of one kind hide neither other kinds nor how many there are.
 func TestManyOfAKind(t *testing.T) {
 	t.Parallel()
-	f := troubled()
+	f := unhealthyFleet()
 	f.Fleet.Failing = nil
 	for i := range 1000 {
 		f.Fleet.Failing = append(f.Fleet.Failing, fleet.Job{ID: muster.JobID(i + 1), Name: "train", Failures: 3})
 	}
-	o := overview.Make(f)
+	o := overview.Build(f)
 	var order []wire.AttentionKind
 	failing := 0
 	for _, a := range o.Attention {
@@ -119,7 +119,7 @@ func TestManyOfAKind(t *testing.T) {
 	if !slices.Equal(order, want) {
 		t.Errorf("the first warnings are %v, want %v", order, want)
 	}
-	if failing != overview.MaxOfKind || o.AttentionTotal != 1011 || len(o.Attention) != overview.MaxOfKind+10 {
+	if failing != overview.MaxRowsPerKind || o.AttentionTotal != 1011 || len(o.Attention) != overview.MaxRowsPerKind+10 {
 		t.Errorf("%d rows, %d of them of failing jobs, for %d things", len(o.Attention), failing, o.AttentionTotal)
 	}
 }
@@ -133,7 +133,7 @@ func TestDisk(t *testing.T) {
 		{50 << 30, 100 << 30, ""}, {11 << 30, 100 << 30, ""}, {9 << 30, 100 << 30, wire.Warning}, {90 << 30, 1000 << 30, wire.Warning},
 		{4 << 30, 20 << 30, wire.Warning}, {1<<30 - 1, 20 << 30, wire.Critical}, {10 << 30, 1000 << 30, wire.Critical}, {0, 100 << 30, wire.Critical}, {0, 0, ""},
 	} {
-		o := overview.Make(&overview.Facts{Fleet: &fleet.Picture{}, Disk: overview.Disk{Free: c.free, Size: c.size}})
+		o := overview.Build(&overview.Input{Fleet: &fleet.Picture{}, Disk: overview.Disk{Free: c.free, Size: c.size}})
 		var got wire.Severity
 		for _, a := range o.Attention {
 			if a.Kind == wire.DiskFilling && a.Action == wire.ActFreeDisk {
@@ -151,7 +151,7 @@ func TestMake(t *testing.T) {
 	t.Parallel()
 	states := []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
 	rapid.Check(t, func(t *rapid.T) {
-		f := &overview.Facts{Fleet: &fleet.Picture{}, Version: "v1", Devices: true}
+		f := &overview.Input{Fleet: &fleet.Picture{}, Version: "v1", WithGPUs: true}
 		gpus := 0
 		for i := range rapid.IntRange(0, 150).Draw(t, "workers") {
 			w := fleet.Worker{
@@ -164,7 +164,7 @@ func TestMake(t *testing.T) {
 			}
 			f.Fleet.Workers = append(f.Fleet.Workers, w)
 		}
-		o := overview.Make(f)
+		o := overview.Build(f)
 		c := o.Workers
 		if c.Total != len(f.Fleet.Workers) || c.Active+c.Paused+c.Draining+c.Unreachable+c.Gone != c.Total {
 			t.Fatalf("%d workers are counted as %+v", len(f.Fleet.Workers), c)
@@ -175,7 +175,7 @@ func TestMake(t *testing.T) {
 		kinds, things := map[wire.AttentionKind]int{}, 0
 		for _, a := range o.Attention {
 			kinds[a.Kind]++
-			if things += max(1, a.More); kinds[a.Kind] > overview.MaxOfKind || a.More == 1 {
+			if things += max(1, a.More); kinds[a.Kind] > overview.MaxRowsPerKind || a.More == 1 {
 				t.Fatalf("%d rows of kind %s, the last of which stands for %d", kinds[a.Kind], a.Kind, a.More)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 // there is; nothing of that is given out until it is free again. A Book is not
 // safe for use by several goroutines.
 type Book struct {
-	Worker *muster.Worker // ID, Name, Tags, Labels, Kinds, Price, Lacks, Projects and Resources are read
+	Worker *muster.Worker // EventID, Name, Tags, Labels, Kinds, Price, Lacks, Projects and Resources are read
 	Closed string         // why the worker takes no tasks now; "" if it does
 	Opens  bool           // it takes some again of its own accord
 
@@ -51,7 +51,7 @@ func (d *device) free() muster.Size {
 func NewBook(w *muster.Worker) *Book {
 	r := w.Resources
 	b := &Book{
-		Worker: w, lacks: featuresOf(w.Lacks), mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots, gpus: make([]device, len(r.GPUs)),
+		Worker: w, lacks: featuresOf(w.UnsupportedFeatures), mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots, gpus: make([]device, len(r.GPUs)),
 	}
 	for i, g := range r.GPUs {
 		g.Vendor, g.Name = strings.ToLower(g.Vendor), strings.ToLower(g.Name)

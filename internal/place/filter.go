@@ -90,7 +90,7 @@ func (b *Book) suits(n *Need) Filter {
 			return Tags
 		}
 	}
-	for _, t := range n.Where.Not {
+	for _, t := range n.Where.ExcludeTags {
 		if slices.Contains(w.Tags, t) {
 			return Not
 		}
@@ -127,14 +127,14 @@ const maxRefused = 256
 // remembered: it stays, and the question comes again whenever the worker's load changes.
 func (b *Book) refused(asked *muster.TaskSpec) bool {
 	if b.Worker.Allow == nil {
-		return allow.Refuses(nil, asked) != ""
+		return allow.Check(nil, asked) != ""
 	}
 	no, known := b.owner[asked]
 	if !known {
 		if b.owner == nil || len(b.owner) == maxRefused {
 			b.owner = map[*muster.TaskSpec]bool{}
 		}
-		no = allow.Refuses(b.Worker.Allow, asked) != ""
+		no = allow.Check(b.Worker.Allow, asked) != ""
 		b.owner[asked] = no
 	}
 	return no

@@ -42,7 +42,7 @@ type Limits struct {
 // Count enters a worker (sign 1), or strikes out one that was entered before (sign -1). It
 // reports whether Needs that were made before may have become too coarse: ask Current.
 func (l *Limits) Count(w *muster.Worker, sign int) (finer bool) {
-	for i, set := 0, featuresOf(w.Lacks); set != 0; i, set = i+1, set>>1 {
+	for i, set := 0, featuresOf(w.UnsupportedFeatures); set != 0; i, set = i+1, set>>1 {
 		if set&1 == 0 {
 			continue
 		}

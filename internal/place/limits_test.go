@@ -14,7 +14,7 @@ import (
 func foreign() *muster.Worker {
 	return &muster.Worker{
 		ID: "id-far", Name: "far", Kinds: []string{"noop"}, Labels: map[string]string{place.LabelDialect: "other"},
-		Lacks: []string{muster.FeatureFiles, muster.FeatureEnv, muster.FeatureCancel}, Projects: []string{"red"},
+		UnsupportedFeatures: []string{muster.FeatureFiles, muster.FeatureEnv, muster.FeatureCancel}, Projects: []string{"red"},
 		Resources: muster.Resources{CPUs: 64, Slots: 64, MaxTasks: 2},
 	}
 }
@@ -133,10 +133,10 @@ func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 			} else {
 				w := &muster.Worker{
 					Kinds: []string{"noop"}, Resources: muster.Resources{Slots: 1},
-					Lacks:    rapid.SliceOfN(rapid.SampledFrom([]string{muster.FeatureFiles, muster.FeatureOutputs, muster.FeatureLogs}), 0, 2).Draw(t, "lacks"),
-					Projects: rapid.SliceOfN(rapid.SampledFrom(projects), 0, 3).Draw(t, "projects"),
+					UnsupportedFeatures: rapid.SliceOfN(rapid.SampledFrom([]string{muster.FeatureFiles, muster.FeatureOutputs, muster.FeatureLogs}), 0, 2).Draw(t, "lacks"),
+					Projects:            rapid.SliceOfN(rapid.SampledFrom(projects), 0, 3).Draw(t, "projects"),
 				}
-				w.Lacks = slices.Compact(w.Lacks)
+				w.UnsupportedFeatures = slices.Compact(w.UnsupportedFeatures)
 				finer = l.Count(w, 1)
 				fleet = append(fleet, w)
 			}
@@ -148,7 +148,7 @@ func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 				for _, w := range fleet {
 					want := place.Fits
 					switch {
-					case slices.ContainsFunc(muster.Features(spec), func(f string) bool { return slices.Contains(w.Lacks, f) }):
+					case slices.ContainsFunc(muster.Features(spec), func(f string) bool { return slices.Contains(w.UnsupportedFeatures, f) }):
 						want = place.Lacks
 					case len(w.Projects) > 0 && !slices.Contains(w.Projects, project):
 						want = place.Project

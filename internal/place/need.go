@@ -28,7 +28,7 @@ type Need struct {
 
 func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, mcpu: Milli(t.Resources.CPUs), features: uses, project: project}
-	n.Where.Tags, n.Where.Not, n.Where.Workers = sorted(t.Where.Tags), sorted(t.Where.Not), sorted(t.Where.Workers)
+	n.Where.Tags, n.Where.ExcludeTags, n.Where.Workers = sorted(t.Where.Tags), sorted(t.Where.ExcludeTags), sorted(t.Where.Workers)
 	r, w := &n.Request, &n.Where
 	r.GPUs.Vendor, r.GPUs.Model = strings.ToLower(r.GPUs.Vendor), strings.ToLower(r.GPUs.Model)
 
@@ -42,7 +42,7 @@ func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 		b = strconv.AppendQuote(append(b, ' '), r.GPUs.Vendor)
 		b = strconv.AppendQuote(append(b, ' '), r.GPUs.Model)
 	}
-	for _, list := range [][]string{w.Tags, w.Not, w.Workers} {
+	for _, list := range [][]string{w.Tags, w.ExcludeTags, w.Workers} {
 		b = append(b, ';')
 		for _, s := range list {
 			b = strconv.AppendQuote(b, s)

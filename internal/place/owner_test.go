@@ -60,14 +60,14 @@ func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 		b := place.NewBook(w)
 		one, other := drawRefusable(t), drawRefusable(t)
 		n, m := new(place.Limits).Need("", one), new(place.Limits).Need("", other)
-		want := allow.Refuses(w.Allow, one)
+		want := allow.Check(w.Allow, one)
 		switch f := b.Fits(n); {
 		case (f == place.Owner) != (want != ""):
 			t.Fatalf("filter %q, want to hear that %q", f, want)
 		case f == place.Owner && b.Why(n, f) != want:
 			t.Fatalf("%q, want %q", b.Why(n, f), want)
 		}
-		if n.Key() == m.Key() && want != allow.Refuses(w.Allow, other) {
+		if n.Key() == m.Key() && want != allow.Check(w.Allow, other) {
 			t.Fatalf("%+v and %+v have one key, and are not refused alike", one, other)
 		}
 	})

@@ -30,8 +30,8 @@ func (b *Book) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
 		c.Where.Tags = slices.DeleteFunc(c.Where.Tags, func(t string) bool { return t == tag })
 		return &c, fmt.Sprintf("do without the tag %s, or give it to worker %s", tag, name), true
 	case Not:
-		tag := common(n.Where.Not, b.Worker.Tags)
-		c.Where.Not = slices.DeleteFunc(slices.Clone(n.Where.Not), func(t string) bool { return t == tag })
+		tag := common(n.Where.ExcludeTags, b.Worker.Tags)
+		c.Where.ExcludeTags = slices.DeleteFunc(slices.Clone(n.Where.ExcludeTags), func(t string) bool { return t == tag })
 		return &c, fmt.Sprintf("do not exclude the tag %s, which worker %s has", tag, name), true
 	case Workers:
 		c.Where.Workers = nil

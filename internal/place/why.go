@@ -34,13 +34,13 @@ func (b *Book) Why(n *Need, f Filter) string {
 	case Tags:
 		return "lacks the tag " + lacking(n.Where.Tags, w.Tags)
 	case Not:
-		return "has the excluded tag " + common(n.Where.Not, w.Tags)
+		return "has the excluded tag " + common(n.Where.ExcludeTags, w.Tags)
 	case Workers:
 		return "is not among the workers asked for: " + strings.Join(n.Where.Workers, ", ")
 	case Price:
 		return fmt.Sprintf("costs %g per hour, at most %g is allowed", w.Price, n.Where.MaxPrice)
 	case Owner:
-		return allow.Refuses(w.Allow, n.owner)
+		return allow.Check(w.Allow, n.owner)
 	case Vendor:
 		return fmt.Sprintf("needs a GPU of vendor %s, has %s", r.GPUs.Vendor, b.inventory())
 	case Model:

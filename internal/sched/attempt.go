@@ -124,7 +124,7 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 	judge.Fill(&t.Row, r)
 	reason := judge.Reason(r)
 	s.end(now, t, judge.Ending{
-		Outcome: r.Outcome, Reason: reason, Message: judge.Clip(r.Message), Final: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.ThenFail,
+		Outcome: r.Outcome, Reason: reason, Message: judge.Clip(r.Message), Final: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.DisconnectFail,
 		At: judge.Within(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
 	})
 	return nil
@@ -133,7 +133,7 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 // plausible reports whether the attempt may have been. Whether it was is known to the store, which keeps its report only
 // then: of ended jobs nothing is here.
 func (s *State) plausible(a muster.AttemptID) bool {
-	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.Task.Num >= muster.MaxArray || a.N < 1 {
+	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.Task.Num >= muster.MaxTasks || a.N < 1 {
 		return false
 	}
 	j := s.jobs[a.Task.Job]
@@ -146,7 +146,7 @@ func (s *State) plausible(a muster.AttemptID) bool {
 	}
 	t := g.Tasks[a.Task.Num-g.Row.First]
 	if t == nil {
-		return a.Task.Num < g.Row.First+g.Row.Next
+		return a.Task.Num < g.Row.First+g.Row.Materialized
 	}
 	return a.N <= t.Row.Attempt
 }

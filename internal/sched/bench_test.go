@@ -120,7 +120,7 @@ func BenchmarkRebuild(b *testing.B) {
 			snap := s.Snapshot()
 			if c.rows {
 				g := &snap.Groups[0]
-				g.Next = n
+				g.Materialized = n
 				for i := range n {
 					snap.Tasks = append(snap.Tasks, muster.Task{ID: muster.TaskID{Job: 1, Num: i}, Job: 1, Index: i, State: muster.Queued, QueuedAt: 1})
 				}

@@ -130,7 +130,7 @@ func (s *State) checkQueue() error {
 			}
 		case *model.Group:
 			g = owner
-			if it.Num != g.Row.First+g.Row.Next && !g.Gang() {
+			if it.Num != g.Row.First+g.Row.Materialized && !g.Gang() {
 				err = broken("the rest of stage %q of job %s is queued under number %d", g.Row.Name, g.Row.Job, it.Num)
 			}
 		}

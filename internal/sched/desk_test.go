@@ -91,7 +91,7 @@ func offer(name string, change ...func(*muster.Worker)) muster.Worker {
 // submit submits stages; a name such as "a*3" makes an array, "b<a" needs a.
 func (d *desk) submit(stages ...muster.TaskSpec) muster.JobID {
 	d.t.Helper()
-	return d.submitAs("default", muster.UsualPriority, stages...)
+	return d.submitAs("default", muster.DefaultPriority, stages...)
 }
 
 func (d *desk) submitAs(project string, priority int, stages ...muster.TaskSpec) muster.JobID {

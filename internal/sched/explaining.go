@@ -19,12 +19,12 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation,
 	if g == nil {
 		return explain.Explanation{}, ended
 	}
-	x := explain.Explanation{Task: id, State: g.Row.Rest}
+	x := explain.Explanation{Task: id, State: g.Row.UnmaterializedState}
 	t := g.Tasks[id.Num-g.Row.First]
 	if t != nil {
 		x.State = t.Row.State
 	}
-	if x.State.Final() || t == nil && id.Num < g.Row.First+g.Row.Next {
+	if x.State.Final() || t == nil && id.Num < g.Row.First+g.Row.Materialized {
 		return explain.Explanation{}, ended
 	}
 	switch x.State {
@@ -57,7 +57,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation,
 			x.Summary = explain.Done(n.Held)
 			return x, nil
 		}
-		h := explain.Holding{Worker: t.Worker.Row.Name, Room: t.Room, StopBy: t.StopBy, Lease: t.Lease(), Lacks: t.Worker.Row.Lacks}
+		h := explain.Holding{Worker: t.Worker.Row.Name, Room: t.Room, StopBy: t.StopBy, Lease: t.Lease(), Lacks: t.Worker.Row.UnsupportedFeatures}
 		x.Summary = h.Held(&t.Row)
 	}
 	return x, nil

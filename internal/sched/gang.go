@@ -48,7 +48,7 @@ func (s *State) tryGang(now muster.Time, g *model.Group) queue.Outcome {
 	}
 	s.queue.Remove(&g.Item)
 	for g.Rest() > 0 {
-		s.single(g, g.Row.Next)
+		s.single(g, g.Row.Materialized)
 	}
 	first := g.Tasks[0].Attempt()
 	first.N++

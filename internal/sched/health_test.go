@@ -83,7 +83,7 @@ func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 		d.failBy(job, num, muster.WorkerInternal)
 		for _, ev := range d.last.Events {
 			if ev.Type == muster.EventWorker {
-				told = append(told, ev.Why)
+				told = append(told, ev.Constrained)
 			}
 		}
 	}

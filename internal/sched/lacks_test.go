@@ -27,7 +27,7 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	rich := d.submit(stage("a*3", withEnv))
 	retried := d.submit(stage("a", withEnv, func(t *muster.TaskSpec) { t.Retries.Max = 1 }))
 	foreign := d.join("foreign", func(w *muster.Worker) {
-		w.Lacks, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"}
+		w.UnsupportedFeatures, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"}
 	})
 	d.on(foreign, plain, 0)
 	for range 2 {
@@ -39,7 +39,7 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 		}
 		d.again()
 		d.do(event.Joined{Worker: offer("foreign", func(w *muster.Worker) {
-			w.Lacks, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"}
+			w.UnsupportedFeatures, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"}
 		}), Held: []muster.AttemptID{d.attempt(plain, 0)}})
 	}
 	own := d.join("own")
@@ -91,7 +91,7 @@ func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
 	d := newDesk(t)
 	job := d.submit(stage("a"))
 	w := d.join("w", func(w *muster.Worker) {
-		w.Lacks = []string{muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts}
+		w.UnsupportedFeatures = []string{muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts}
 	})
 	at := d.attempt(job, 0)
 	d.do(event.Started{Worker: w, Attempt: at, At: d.now})

@@ -200,8 +200,8 @@ func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
 		{muster.WorkerLost, "", muster.Queued, muster.WorkerLost, 1},
 		{muster.NoReason, "", muster.Queued, muster.WorkerLost, 1},
 		{muster.ExitCode, "", muster.Queued, muster.WorkerLost, 1},
-		{muster.WorkerShutdown, muster.ThenFail, muster.Assigned, muster.NoReason, 0},
-		{muster.WorkerLost, muster.ThenFail, muster.Failed, muster.WorkerLost, 0},
+		{muster.WorkerShutdown, muster.DisconnectFail, muster.Assigned, muster.NoReason, 0},
+		{muster.WorkerLost, muster.DisconnectFail, muster.Failed, muster.WorkerLost, 0},
 	} {
 		d := newDesk(t)
 		w := d.join("w", slots(1))
@@ -322,7 +322,7 @@ func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
 		then   string
 		state  muster.TaskState
 		reason muster.Reason
-	}{{"", muster.Queued, muster.WorkerLost}, {muster.ThenFail, muster.Failed, muster.WorkerLost}} {
+	}{{"", muster.Queued, muster.WorkerLost}, {muster.DisconnectFail, muster.Failed, muster.WorkerLost}} {
 		t.Run("then "+c.then, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
@@ -412,7 +412,7 @@ func TestQueueTimeoutEndsTheRestInOneStep(t *testing.T) {
 	if d.rows.groups[job][0].Counts[muster.TimedOut] != 999_998 || len(d.rows.tasks) != 2 {
 		t.Fatalf("counts %v, %d rows", d.rows.groups[job][0].Counts, len(d.rows.tasks))
 	}
-	if g := d.rows.groups[job][0]; g.Reason != muster.QueueTimeout || g.Rest != muster.TimedOut {
+	if g := d.rows.groups[job][0]; g.Reason != muster.QueueTimeout || g.UnmaterializedState != muster.TimedOut {
 		t.Fatalf("the rest: %+v", g)
 	}
 }

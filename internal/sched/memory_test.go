@@ -36,7 +36,7 @@ func (m *memory) commit(r muster.Rows) error {
 		}
 	}
 	for _, g := range r.Groups {
-		if g.Counts.Total() != int64(g.Size) || slices.Min(g.Counts[:]) < 0 || g.Rest.Held() || g.Next < 0 || g.Next > g.Size {
+		if g.Counts.Total() != int64(g.Size) || slices.Min(g.Counts[:]) < 0 || g.UnmaterializedState.HoldsResources() || g.Materialized < 0 || g.Materialized > g.Size {
 			return fmt.Errorf("group %d of job %s does not add up: %+v", g.Index, g.Job, g)
 		}
 	}
@@ -46,7 +46,7 @@ func (m *memory) commit(r muster.Rows) error {
 	for _, t := range r.Tasks {
 		old, known := m.tasks[t.ID]
 		switch {
-		case t.State.Final() != (t.FinishedAt != 0), t.State.Held() && (t.Worker == "" || t.Attempt < 1 || t.Grant == nil && t.State != muster.Running):
+		case t.State.Final() != (t.FinishedAt != 0), t.State.HoldsResources() && (t.Worker == "" || t.Attempt < 1 || t.Grant == nil && t.State != muster.Running):
 			return fmt.Errorf("task %s is %s: %+v", t.ID, t.State, t)
 		case known && (t.Attempt < old.Attempt || t.Attempt > old.Attempt+1 && m.tries[muster.AttemptID{Task: t.ID, N: t.Attempt - 1}].FinishedAt == 0):
 			return fmt.Errorf("task %s went from attempt %d to %d", t.ID, old.Attempt, t.Attempt)
@@ -69,11 +69,11 @@ func (m *memory) commit(r muster.Rows) error {
 	for _, t := range r.Tasks {
 		m.tasks[t.ID] = t
 	}
-	m.late = append(m.late, r.Late...)
+	m.late = append(m.late, r.LateReports...)
 	for _, w := range r.Workers {
 		m.workers[w.ID] = w
 	}
-	for _, id := range r.Gone {
+	for _, id := range r.RemovedWorkers {
 		delete(m.workers, id)
 	}
 	return nil
@@ -90,7 +90,7 @@ func (m *memory) groupsOf(id muster.JobID) []muster.Group {
 // needed reports whether a row belongs into a snapshot of its live job.
 func (m *memory) needed(t *muster.Task) bool {
 	g := m.groups[t.Job][t.Group]
-	return !t.State.Final() || g.Kept || t.ID.Num >= g.First+g.Next
+	return !t.State.Final() || g.Retained || t.ID.Num >= g.First+g.Materialized
 }
 
 func (m *memory) snapshot() muster.Snapshot {
@@ -134,8 +134,8 @@ func (m *memory) all(id muster.JobID) []muster.Task {
 			t, ok := m.tasks[muster.TaskID{Job: id, Num: num}]
 			if !ok {
 				t = muster.Task{
-					ID: muster.TaskID{Job: id, Num: num}, Job: id, Index: num, Group: g.Index, Name: g.Name, State: g.Rest,
-					Reason: g.Reason, Message: g.Message, Made: true,
+					ID: muster.TaskID{Job: id, Num: num}, Job: id, Index: num, Group: g.Index, Name: g.Name, State: g.UnmaterializedState,
+					Reason: g.Reason, Message: g.Message, Synthesized: true,
 				}
 			}
 			list = append(list, t)
@@ -149,14 +149,14 @@ func (m *memory) retry(id muster.JobID, spans []event.Span) event.Retry {
 	j := m.jobs[id]
 	ev := event.Retry{Job: j, Groups: m.groupsOf(id), Rest: spans == nil}
 	for _, t := range m.all(id) {
-		asked := spans == nil && !t.Made
+		asked := spans == nil && !t.Synthesized
 		for _, s := range spans {
 			asked = asked || s.First <= t.ID.Num && t.ID.Num <= s.Last
 		}
 		switch {
 		case asked && t.State.Final() && t.State != muster.Succeeded:
 			ev.Ended = append(ev.Ended, t)
-		case !t.Made && m.needed(&t):
+		case !t.Synthesized && m.needed(&t):
 			ev.Kept = append(ev.Kept, t)
 		}
 	}

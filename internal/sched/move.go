@@ -54,7 +54,7 @@ func (s *State) set(now muster.Time, t *model.Task, to muster.TaskState) {
 	t.Row.State = to
 	s.changedTask(t)
 	s.publishTask(now, t)
-	if g := t.Group; to.Final() && !g.Row.Kept && t.Element() < g.Row.Next {
+	if g := t.Group; to.Final() && !g.Row.Retained && t.Element() < g.Row.Materialized {
 		delete(g.Tasks, t.Element())
 	}
 	s.armTask(t)
@@ -66,8 +66,8 @@ func (s *State) moveRest(now muster.Time, g *model.Group, to muster.TaskState, w
 	if n == 0 {
 		return
 	}
-	s.move(now, g, g.Row.Rest, to, n)
-	g.Row.Rest, g.Row.RestAt, g.Row.Reason, g.Row.Message = to, now, why, message
+	s.move(now, g, g.Row.UnmaterializedState, to, n)
+	g.Row.UnmaterializedState, g.Row.UnmaterializedSince, g.Row.Reason, g.Row.Message = to, now, why, message
 	if to == muster.Queued {
 		s.enqueueRest(g)
 	} else if g.Item.Queued() {
@@ -159,7 +159,7 @@ func (s *State) advance(now muster.Time, g *model.Group) {
 
 // moveWaiting moves all waiting tasks of a stage.
 func (s *State) moveWaiting(now muster.Time, g *model.Group, to muster.TaskState, why muster.Reason, message string) {
-	if int64(g.Rest()) < g.Row.Counts[muster.Waiting] || g.Row.Rest != muster.Waiting {
+	if int64(g.Rest()) < g.Row.Counts[muster.Waiting] || g.Row.UnmaterializedState != muster.Waiting {
 		for _, t := range g.Elements() {
 			if t.Row.State != muster.Waiting {
 				continue
@@ -176,7 +176,7 @@ func (s *State) moveWaiting(now muster.Time, g *model.Group, to muster.TaskState
 			}
 		}
 	}
-	if g.Row.Rest == muster.Waiting {
+	if g.Row.UnmaterializedState == muster.Waiting {
 		s.moveRest(now, g, to, why, message)
 	}
 	if g.Gang() {

@@ -66,7 +66,7 @@ func (s *State) conclude(now muster.Time, t *model.Task, e judge.Ending, v judge
 func (s *State) expire(now muster.Time, t *model.Task) {
 	d := t.Group.Spec().Disconnect
 	s.end(now, t, judge.Ending{
-		Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Final: d.Then == muster.ThenFail,
+		Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Final: d.Then == muster.DisconnectFail,
 		Message: fmt.Sprintf("worker %s was not heard for %s", t.Worker.Row.Name, d.Grace.Or(model.DefaultLease)),
 	})
 }

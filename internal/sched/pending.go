@@ -35,7 +35,7 @@ func (s *State) Take() effect.Effects {
 	p := &s.out
 	fx := effect.Effects{Sends: p.sends, Events: p.events, Progress: p.progress, Entered: p.entered, Started: p.started, Ended: p.ended, Done: p.done}
 	r := &fx.Rows
-	r.Attempts, r.Late, r.Gone, r.NextJob = p.attempts, p.late, p.gone, p.next
+	r.Attempts, r.LateReports, r.RemovedWorkers, r.NextJob = p.attempts, p.late, p.gone, p.next
 	r.Jobs = take(p.jobs, func(j *model.Job) muster.Job {
 		row := j.Shown()
 		if !j.Fresh {

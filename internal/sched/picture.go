@@ -69,7 +69,7 @@ func queuedAt(it *queue.Item) muster.Time {
 	case *model.Task:
 		return owner.Row.QueuedAt
 	case *model.Group:
-		at := owner.Row.RestAt
+		at := owner.Row.UnmaterializedSince
 		if owner.Gang() {
 			for _, t := range owner.Tasks {
 				at = max(at, t.Row.QueuedAt)

@@ -185,8 +185,8 @@ func TestUsageOfJobsIsSummed(t *testing.T) {
 		job = rows[len(rows)-1]
 	}
 	want := muster.JobUsage{EnergyWh: 4, CPUSeconds: 10, GPUSeconds: 40, WallSeconds: 20, MemoryPeak: 200, Attempts: 2}
-	if job.State != muster.JobSucceeded || job.Cost != 1 || job.Used != want {
-		t.Errorf("the job is %s, cost %v and used %+v; want %+v", job.State, job.Cost, job.Used, want)
+	if job.State != muster.JobSucceeded || job.Cost != 1 || job.Usage != want {
+		t.Errorf("the job is %s, cost %v and used %+v; want %+v", job.State, job.Cost, job.Usage, want)
 	}
 }
 

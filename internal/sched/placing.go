@@ -34,7 +34,7 @@ func (s *State) enqueue(t *model.Task) {
 
 // enqueueRest puts the group's rest into the queue.
 func (s *State) enqueueRest(g *model.Group) {
-	g.Item.Num = g.Row.First + g.Row.Next
+	g.Item.Num = g.Row.First + g.Row.Materialized
 	s.queue.Add(&g.Item, g.Job.Row.Priority, g.Job.Project, s.shapeOf(g))
 }
 
@@ -42,7 +42,7 @@ func (s *State) enqueueRest(g *model.Group) {
 // elements without rows changed.
 func (s *State) requeueRest(g *model.Group) {
 	if g.Rest() > 0 {
-		s.queue.Renumber(&g.Item, g.Row.First+g.Row.Next)
+		s.queue.Renumber(&g.Item, g.Row.First+g.Row.Materialized)
 		return
 	}
 	s.queue.Remove(&g.Item)
@@ -106,7 +106,7 @@ func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
 		s.queue.Remove(it)
 		s.assign(now, owner, w, need, nil)
 	case *model.Group:
-		s.assign(now, s.single(owner, owner.Row.Next), w, need, nil)
+		s.assign(now, s.single(owner, owner.Row.Materialized), w, need, nil)
 	}
 	return queue.Placed
 }

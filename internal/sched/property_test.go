@@ -82,7 +82,7 @@ func (w *world) check() {
 		w.idle(x)
 	}
 	for _, g := range snap.Groups {
-		if x, err := w.state.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Next}); err == nil && g.Next < g.Size {
+		if x, err := w.state.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Materialized}); err == nil && g.Materialized < g.Size {
 			w.idle(x)
 		}
 	}
@@ -122,7 +122,7 @@ func drawSpec(t *rapid.T) *muster.Spec {
 		}
 		if len(ts.Needs) > 0 && rapid.Bool().Draw(t, "reads") {
 			ts.Env = map[string]string{"CODE": "${" + ts.Needs[0] + ".0.exit_code}"}
-			if n := s.Tasks[slices.IndexFunc(s.Tasks, func(x muster.TaskSpec) bool { return x.Name == ts.Needs[0] })]; !n.Many() {
+			if n := s.Tasks[slices.IndexFunc(s.Tasks, func(x muster.TaskSpec) bool { return x.Name == ts.Needs[0] })]; !n.HasElements() {
 				ts.Env["CODE"] = "${" + ts.Needs[0] + ".exit_code}"
 			}
 		}

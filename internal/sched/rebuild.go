@@ -86,7 +86,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	t := &model.Task{Row: *row}
 	g.Adopt(t)
 	s.failed(j, row.Retried)
-	if !t.Row.State.Held() || t.Done() {
+	if !t.Row.State.HoldsResources() || t.Done() {
 		return nil
 	}
 	w, err := s.worker(t.Row.Worker)
@@ -114,7 +114,7 @@ func (s *State) resume(now muster.Time, j *model.Job) {
 			s.resumeGang(now, g)
 			continue
 		}
-		if g.Row.Rest == muster.Queued && g.Rest() > 0 {
+		if g.Row.UnmaterializedState == muster.Queued && g.Rest() > 0 {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
@@ -135,7 +135,7 @@ func (s *State) failQueued(now muster.Time, g *model.Group, why muster.Reason, m
 			s.set(now, t, muster.Failed)
 		}
 	}
-	if g.Row.Rest == muster.Queued {
+	if g.Row.UnmaterializedState == muster.Queued {
 		s.moveRest(now, g, muster.Failed, why, message)
 	}
 }

@@ -56,10 +56,10 @@ func (s *State) revived(ev event.Retry) (*model.Job, error) {
 		for i := range rows {
 			row := &rows[i]
 			g := j.Group(row.ID.Num)
-			if g == nil || row.Made {
+			if g == nil || row.Synthesized {
 				continue
 			}
-			if e := row.ID.Num - g.Row.First; g.Tasks[e] == nil && (g.Row.Kept || e >= g.Row.Next) {
+			if e := row.ID.Num - g.Row.First; g.Tasks[e] == nil && (g.Row.Retained || e >= g.Row.Materialized) {
 				g.Adopt(&model.Task{Row: *row})
 			}
 		}
@@ -80,7 +80,7 @@ func (s *State) retryGroup(now muster.Time, g *model.Group, p *model.RetryPlan) 
 		t := g.Tasks[e]
 		switch {
 		case t != nil:
-		case e >= g.Row.Next:
+		case e >= g.Row.Materialized:
 			t = s.single(g, e)
 			g.Tasks[e] = t // in case it was passed by Next at once
 		default:

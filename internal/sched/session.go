@@ -135,8 +135,8 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 		return err
 	}
 	row := w.Row
-	row.Tags, row.Kinds, row.OwnKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
-	row.Lacks, row.Projects = ev.Lacks, ev.Projects
+	row.Tags, row.Kinds, row.CustomKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
+	row.UnsupportedFeatures, row.Projects = ev.Lacks, ev.Projects
 	if err := place.Valid(&row); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func crowded(t *testing.T, workers ...string) (d *desk, big muster.JobID) {
 	for _, w := range workers {
 		d.join(w)
 	}
-	d.submit(stage("small*1000", cpus(2), func(t *muster.TaskSpec) { t.Where.Not = []string{"dear"} }))
+	d.submit(stage("small*1000", cpus(2), func(t *muster.TaskSpec) { t.Where.ExcludeTags = []string{"dear"} }))
 	big = d.submit(stage("big", cpus(4)))
 	d.beat(30 * second)
 	d.finish(1, 0, muster.AttemptSucceeded)
@@ -54,7 +54,7 @@ func (d *desk) beat(by muster.Duration) {
 		for _, w := range d.s.Workers(d.now) {
 			var held []muster.AttemptID
 			for _, t := range d.rows.snapshot().Tasks {
-				if t.State.Held() && t.Grant != nil && t.Worker == w.ID {
+				if t.State.HoldsResources() && t.Grant != nil && t.Worker == w.ID {
 					held = append(held, muster.AttemptID{Task: t.ID, N: t.Attempt})
 				}
 			}
@@ -150,11 +150,11 @@ func TestFewWorkersAreKeptFree(t *testing.T) {
 	d, _ := crowded(t, "a", "b", "c", "d")
 	huge := d.submit(stage("huge", cpus(100)))
 	d.submit(stage("other", cpus(3)))
-	d.submitAs("rich", muster.UsualPriority, stage("big", cpus(4)))
+	d.submitAs("rich", muster.DefaultPriority, stage("big", cpus(4)))
 	d.beat(3 * minute)
 	var kept []string
 	for _, g := range d.rows.snapshot().Groups {
-		id := muster.TaskID{Job: g.Job, Num: g.First + g.Next}
+		id := muster.TaskID{Job: g.Job, Num: g.First + g.Materialized}
 		if x, err := d.s.Explain(d.now, id); err != nil {
 			t.Fatal(err)
 		} else if strings.Contains(x.Summary, "is kept free for it") {
@@ -195,7 +195,7 @@ func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 	d.isKept("a", big, 0, true)
 	for range 20 { // on b everything ends after a while, on a nothing does
 		for _, r := range d.rows.snapshot().Tasks {
-			if r.State.Held() && r.Worker == "b" {
+			if r.State.HoldsResources() && r.Worker == "b" {
 				d.finish(r.ID.Job, r.ID.Num, muster.AttemptSucceeded)
 				break
 			}
@@ -221,7 +221,7 @@ func TestTurnInVainEnds(t *testing.T) {
 	half := d.submit(stage("half", cpus(3)))
 	for range 300 {
 		for _, r := range d.rows.snapshot().Tasks {
-			if r.State.Held() && r.ID.Job != forever {
+			if r.State.HoldsResources() && r.ID.Job != forever {
 				d.finish(r.ID.Job, r.ID.Num, muster.AttemptSucceeded)
 				break
 			}

@@ -220,15 +220,15 @@ func (s *State) cancelPart(now muster.Time, g *model.Group, first, last int) int
 		}
 	}
 	rest := g.Rest()
-	if g.Row.Rest.Final() || rest == 0 || last < g.Row.Next {
+	if g.Row.UnmaterializedState.Final() || rest == 0 || last < g.Row.Materialized {
 		return n
 	}
-	if first <= g.Row.Next && last == g.Row.Size-1 {
+	if first <= g.Row.Materialized && last == g.Row.Size-1 {
 		s.moveRest(now, g, muster.Cancelled, muster.CancelledByUser, "")
 		return n + rest
 	}
-	for e := max(first, g.Row.Next); e <= last; e++ {
-		if g.Tasks[e] == nil && e >= g.Row.Next {
+	for e := max(first, g.Row.Materialized); e <= last; e++ {
+		if g.Tasks[e] == nil && e >= g.Row.Materialized {
 			s.cancelTask(now, s.single(g, e))
 			n++
 		}

@@ -345,7 +345,7 @@ func TestAWorkerShowsWhyItTakesNothing(t *testing.T) {
 	if got := d.worker(w); got.Constrained != "on battery" || got.State != muster.WorkerActive || got.Address != "10.0.0.7" {
 		t.Fatalf("%+v", got)
 	}
-	if n := len(d.last.Events); n != 1 || d.last.Events[0].Why != "on battery" {
+	if n := len(d.last.Events); n != 1 || d.last.Events[0].Constrained != "on battery" {
 		t.Fatalf("events: %+v", d.last.Events)
 	}
 	d.do(event.Ready{Worker: w, Constrained: "on battery"})

@@ -24,18 +24,18 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 		t := &spec.Tasks[i]
 		g := &groups[i]
 		*g = muster.Group{
-			Job: ev.ID, Index: i, Name: t.Name, First: first, Size: t.Size(), Rest: muster.Waiting, RestAt: now,
-			Kept: reads[i] || t.Gang != nil,
+			Job: ev.ID, Index: i, Name: t.Name, First: first, Size: t.Size(), UnmaterializedState: muster.Waiting, UnmaterializedSince: now,
+			Retained: reads[i] || t.Gang != nil,
 		}
-		if g.Size < 1 || g.Size > muster.MaxArray-first {
-			return muster.Errorf(muster.InvalidSpec, "stage %q has %d tasks: a job has from 1 to %d", t.Name, g.Size, muster.MaxArray)
+		if g.Size < 1 || g.Size > muster.MaxTasks-first {
+			return muster.Errorf(muster.InvalidSpec, "stage %q has %d tasks: a job has from 1 to %d", t.Name, g.Size, muster.MaxTasks)
 		}
 		first += g.Size
 		if len(t.Needs) == 0 {
-			g.Rest = muster.Queued
+			g.UnmaterializedState = muster.Queued
 		}
-		g.Counts[g.Rest] = int64(g.Size)
-		row.Counts[g.Rest] += int64(g.Size)
+		g.Counts[g.UnmaterializedState] = int64(g.Size)
+		row.Counts[g.UnmaterializedState] += int64(g.Size)
 	}
 	j, err := model.NewJob(row, groups)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 	s.touchJob(j)
 	for _, g := range j.Groups {
 		s.changedGroup(g)
-		if g.Row.Rest == muster.Queued {
+		if g.Row.UnmaterializedState == muster.Queued {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
@@ -60,7 +60,7 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 
 func priority(spec *muster.Spec) int {
 	if spec.Priority == nil {
-		return muster.UsualPriority
+		return muster.DefaultPriority
 	}
 	return *spec.Priority
 }

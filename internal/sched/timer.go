@@ -77,7 +77,7 @@ func (s *State) groupDue(now muster.Time, g *model.Group) {
 		s.gangDue(now, g)
 		return
 	}
-	if q := g.Spec().QueueTimeout; g.Row.Rest == muster.Queued && g.Row.RestAt.Add(q) <= now {
+	if q := g.Spec().QueueTimeout; g.Row.UnmaterializedState == muster.Queued && g.Row.UnmaterializedSince.Add(q) <= now {
 		s.moveRest(now, g, muster.TimedOut, muster.QueueTimeout, queuedTooLong(g))
 	}
 	s.armGroup(g)

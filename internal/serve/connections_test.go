@@ -16,7 +16,7 @@ func TestConnections(t *testing.T) {
 		if all := own + systems*dialect.Connections(descriptors); uint64(all) > descriptors/3*2 || own < 32 {
 			t.Errorf("%d descriptors: %d connections, of which the server has %d", descriptors, all, own)
 		}
-		if got, want := connections(descriptors, 0), connlimit.Total(descriptors); got != want {
+		if got, want := connections(descriptors, 0), connlimit.ConnsFor(descriptors); got != want {
 			t.Errorf("%d descriptors without gateways: %d connections, want %d", descriptors, got, want)
 		}
 	}

@@ -131,7 +131,7 @@ func (s *Server) runGateways(ctx context.Context) error {
 // connections returns how many the server's own port has at most where a process may open so many descriptors: what the gateways' ports leave.
 func connections(descriptors uint64, gateways int) int {
 	theirs := uint64(gateways * dialect.Connections(descriptors))
-	return connlimit.Total(descriptors - min(descriptors, theirs*3/2))
+	return connlimit.ConnsFor(descriptors - min(descriptors, theirs*3/2))
 }
 
 // ready says how the gateways are.
@@ -242,7 +242,7 @@ func (s *Server) connect(ctx context.Context, dir, name, project string) (dialec
 }
 
 // localKey returns token if it is that of a key with this role and project, else a new one; the old one is deleted.
-func localKey(ctx context.Context, keys store.Keys, token string, role auth.Role, name, project string) (string, error) {
+func localKey(ctx context.Context, keys store.KeyStore, token string, role auth.Role, name, project string) (string, error) {
 	if token != "" {
 		k, err := keys.KeyByHash(ctx, auth.Hash(token))
 		switch {

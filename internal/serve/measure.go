@@ -25,7 +25,7 @@ func (s *Server) measure() {
 		s.cfg.Metrics = obs.NewRegistry(obs.Build{Version: s.cfg.Version})
 	}
 	s.metrics = obs.NewServer(s.cfg.Metrics, obs.ServerSources{
-		Picture: func(ctx context.Context) (fleet.Picture, error) {
+		Fleet: func(ctx context.Context) (fleet.Picture, error) {
 			if err := s.engine.Health(); err != nil {
 				return fleet.Picture{}, err
 			}
@@ -66,8 +66,8 @@ var errUnknownDisk = errors.New("the disk of the data folder cannot be asked")
 
 // batch is told of each batch of the engine.
 func (s *Server) batch(b effect.Batch) {
-	s.metrics.Batch(&b)
-	if !s.cfg.Tracer.Batch(&b) {
+	s.metrics.ObserveBatch(&b)
+	if !s.cfg.Tracer.QueueBatch(&b) {
 		s.metrics.SpansDropped()
 	}
 	if s.log.Enabled(context.Background(), slog.LevelDebug) {
@@ -119,7 +119,7 @@ type countedLogs struct {
 func (c countedLogs) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
 	size, err := c.Dir.Append(ctx, a, offset, data)
 	if err == nil {
-		c.metrics.Logs(len(data))
+		c.metrics.LogBytes(len(data))
 	}
 	return size, err
 }
@@ -170,12 +170,12 @@ func (c countedBlobs) Open(ctx context.Context, sha256 string) (io.ReadSeekClose
 	return &countedRead{r, c.metrics}, nil
 }
 
-// SetAside implements blob.Store.
-func (c countedBlobs) SetAside(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error) {
+// Quarantine implements blob.Store.
+func (c countedBlobs) Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error) {
 	if counted, ok := read.(*countedRead); ok {
 		read = counted.ReadSeekCloser
 	}
-	return c.Store.SetAside(ctx, sha256, read)
+	return c.Store.Quarantine(ctx, sha256, read)
 }
 
 // Put implements blob.Store.
@@ -183,20 +183,20 @@ func (c countedBlobs) Put(ctx context.Context, sha256 string, offset int64, r io
 	return c.Store.Put(ctx, sha256, offset, countedBody{r, c.metrics})
 }
 
-// Of implements blob.Store.
-func (c countedBlobs) Of(owner string) blob.Uploads {
-	return countedUploads{c.Store.Of(owner), c.metrics}
+// ForOwner implements blob.Store.
+func (c countedBlobs) ForOwner(owner string) blob.Uploader {
+	return countedUploads{c.Store.ForOwner(owner), c.metrics}
 }
 
 type countedUploads struct {
-	blob.Uploads
+	blob.Uploader
 
 	metrics *obs.Server
 }
 
 // Put implements blob.Uploads.
 func (c countedUploads) Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error {
-	return c.Uploads.Put(ctx, sha256, offset, countedBody{r, c.metrics})
+	return c.Uploader.Put(ctx, sha256, offset, countedBody{r, c.metrics})
 }
 
 type countedRead struct {
@@ -207,7 +207,7 @@ type countedRead struct {
 
 func (c *countedRead) Read(b []byte) (int, error) {
 	n, err := c.ReadSeekCloser.Read(b)
-	c.metrics.BlobOut(n)
+	c.metrics.BlobBytesOut(n)
 	return n, err
 }
 
@@ -219,6 +219,6 @@ type countedBody struct {
 
 func (c countedBody) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
-	c.metrics.BlobIn(n)
+	c.metrics.BlobBytesIn(n)
 	return n, err
 }

@@ -93,7 +93,7 @@ func (r reader) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attemp
 // nameWorkers sets the names of workers, for those who may see workers; at says which worker the i-th of n rows has, and
 // where its name belongs.
 func (r reader) nameWorkers(ctx context.Context, n int, at func(i int) (muster.WorkerID, *string)) error {
-	if refused := auth.Can(caller.Of(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
+	if refused := auth.Authorize(caller.Of(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
 		return nil //nolint:nilerr // their rows have no names
 	}
 	names := map[string]string{}

@@ -34,7 +34,7 @@ func TestNames(t *testing.T) {
 		id, size := muster.JobID(i+1), 2
 		counts := muster.Counts{muster.Running: 2}
 		rows.Jobs = append(rows.Jobs, muster.Job{ID: id, Name: "j", Project: "p", State: muster.JobRunning, Priority: 50, Owner: owner, Counts: counts, CreatedAt: 1, Spec: &muster.Spec{}})
-		rows.Groups = append(rows.Groups, muster.Group{Job: id, Name: "g", Size: size, Next: size, Rest: muster.Queued, Counts: counts})
+		rows.Groups = append(rows.Groups, muster.Group{Job: id, Name: "g", Size: size, Materialized: size, UnmaterializedState: muster.Queued, Counts: counts})
 		for n, worker := range []muster.WorkerID{"w1", "w2"} {
 			rows.Tasks = append(rows.Tasks, muster.Task{
 				ID: muster.TaskID{Job: id, Num: n}, Job: id, Index: n, State: muster.Running, Attempt: 1, Worker: worker, Name: "g", Kind: "noop",

@@ -80,7 +80,7 @@ type Server struct {
 	http     *http.Server
 	prover   *contents.Prover
 	history  *history.History
-	hooks    *webhook.Webhooks
+	hooks    *webhook.Sender
 	giver    *kubo.Giver   // nil for none
 	listener net.Listener  // nil for a private server
 	pipe     *dialect.Pipe // by which gateways, and who calls Local, reach the server
@@ -167,14 +167,14 @@ func (s *Server) build(ctx context.Context) error {
 		Addresses: s.cfg.Addresses, Watch: s.batch,
 	})
 	if s.hooks, err = webhook.New(webhook.Config{
-		Store: s.store, Events: events, Why: s.why, KeyFile: filepath.Join(s.cfg.Data, "webhook.key"), Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
+		Store: s.store, Events: events, Explain: s.why, KeyFile: filepath.Join(s.cfg.Data, "webhook.key"), Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
 	}); err != nil {
 		return err
 	}
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.WhileKeyIsValid(ctx)
 		defer release()
-		s.metrics.Session()
+		s.metrics.SessionOpened()
 		if err := link.Serve(ctx, countedConn{conn, s.metrics}, s.engine, worker, s.log); err != nil {
 			s.log.Info("a worker's session ended", slog.String("worker", string(worker)), slog.Any("why", err))
 		}
@@ -186,7 +186,7 @@ func (s *Server) build(ctx context.Context) error {
 		Handler: connlimit.Handler(api.New(api.Config{
 			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: countedBlobs{blobs, s.metrics}, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
-			Metrics: s.cfg.Metrics.Handler(s.log), Measure: s.metrics.Begin, Connections: limiter.Total(), Gateways: s.ready, Dashboard: pages,
+			Metrics: s.cfg.Metrics.Handler(s.log), Measure: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.ready, Dashboard: pages,
 			Views:    s.views(),
 			Webhooks: s.hooks, Notices: s.store,
 		})),

@@ -16,7 +16,7 @@ import (
 type tokens struct{ admin, join string }
 
 // ensureTokens makes the first admin and join keys, and keys for preset tokens.
-func ensureTokens(ctx context.Context, keys store.Keys, cfg Config) (tokens, error) {
+func ensureTokens(ctx context.Context, keys store.KeyStore, cfg Config) (tokens, error) {
 	have, err := keys.ListKeys(ctx)
 	if err != nil {
 		return tokens{}, err
@@ -33,7 +33,7 @@ func ensureTokens(ctx context.Context, keys store.Keys, cfg Config) (tokens, err
 const gatewayKeys = "gateway "
 
 // ensureToken returns the preset token, or a new one if no key has the role yet.
-func ensureToken(ctx context.Context, keys store.Keys, have []store.Key, role auth.Role, preset string) (string, error) {
+func ensureToken(ctx context.Context, keys store.KeyStore, have []store.Key, role auth.Role, preset string) (string, error) {
 	token := preset
 	if token == "" {
 		for _, k := range have {
@@ -55,14 +55,14 @@ func newToken(role auth.Role) string {
 }
 
 // putKey enters a key for a token, unless have has one for it with the same project.
-func putKey(ctx context.Context, keys store.Keys, have []store.Key, token string, k store.Key) error {
+func putKey(ctx context.Context, keys store.KeyStore, have []store.Key, token string, k store.Key) error {
 	k.Hash = auth.Hash(token)
 	for _, old := range have {
 		if old.Hash == k.Hash && old.Project == k.Project {
 			return nil
 		}
 	}
-	k.ID, k.CreatedAt = "k-"+k.Hash[:12], muster.TimeOf(time.Now())
+	k.ID, k.CreatedAt = "k-"+k.Hash[:12], muster.NewTime(time.Now())
 	return keys.PutKey(ctx, k)
 }
 

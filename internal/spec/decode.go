@@ -14,25 +14,25 @@ import (
 
 // decoder lays a tree over Go values and notes where everything stands.
 type decoder struct {
-	also func(*muster.Spec) []muster.FieldError // one more check; nil for none
+	extraCheck func(*muster.Spec) []muster.FieldError // one more check; nil for none
 	builder
 	places map[string]place // by path
 	raw    map[string]*node // values that are taken as they are, by path: what is in them is looked for when it is asked for
 	flat   bool             // paths of the only task are shown without "tasks[0]."
 }
 
-// wrongAt notes a problem at a path.
-func (d *decoder) wrongAt(path string, at place, hint, format string, args ...any) {
-	if d.enough() {
+// report notes a problem at a path.
+func (d *decoder) report(path string, at place, hint, format string, args ...any) {
+	if d.tooManyProblems() {
 		return
 	}
 	d.wrong = append(d.wrong, muster.FieldError{
-		Path: d.shown(path), Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...), Hint: hint,
+		Path: d.displayPath(path), Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...), Hint: hint,
 	})
 }
 
-// shown returns a path as the document has it.
-func (d *decoder) shown(path string) string {
+// displayPath returns a path as the document has it.
+func (d *decoder) displayPath(path string) string {
 	if d.flat {
 		return strings.TrimPrefix(path, "tasks[0].")
 	}
@@ -43,7 +43,7 @@ func (d *decoder) shown(path string) string {
 // document may be long, and every value below them would have a path with all of them.
 const maxPath = 250
 
-func below(path, name string) string {
+func joinPath(path, name string) string {
 	switch {
 	case len(path)+len(name) > maxPath:
 		return path
@@ -54,24 +54,24 @@ func below(path, name string) string {
 	}
 }
 
-func element(path string, i int) string {
+func indexPath(path string, i int) string {
 	if len(path) > maxPath {
 		return path
 	}
 	return path + "[" + strconv.Itoa(i) + "]"
 }
 
-// mark remembers where the thing at a path stands. The first one counts: others with this path are within it.
-func (d *decoder) mark(path string, at place) {
+// recordPlace remembers where the thing at a path stands. The first one counts: others with this path are within it.
+func (d *decoder) recordPlace(path string, at place) {
 	if _, known := d.places[path]; !known {
 		d.places[path] = at
 	}
 }
 
-// into sets v, which is settable, to what n says.
-func (d *decoder) into(n *node, v reflect.Value, path string) {
-	d.mark(path, n.at)
-	if n.kind == broken {
+// decode sets v, which is settable, to what n says.
+func (d *decoder) decode(n *node, v reflect.Value, path string) {
+	d.recordPlace(path, n.at)
+	if n.kind == reported {
 		return
 	}
 	if v.Type() == reflect.TypeFor[json.RawMessage]() {
@@ -80,47 +80,47 @@ func (d *decoder) into(n *node, v reflect.Value, path string) {
 		return
 	}
 	if n.kind == null {
-		d.wrongAt(path, n.at, "write a value, or take the field out", "there is no value")
+		d.report(path, n.at, "write a value, or take the field out", "there is no value")
 		return
 	}
 	if v.Kind() == reflect.Pointer {
 		p := reflect.New(v.Type().Elem())
-		d.into(n, p.Elem(), path)
+		d.decode(n, p.Elem(), path)
 		v.Set(p)
 		return
 	}
-	if d.odd(n, v, path) {
+	if d.decodeSpecial(n, v, path) {
 		return
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		if n.kind != object {
-			d.wrongAt(path, n.at, "", "%s cannot stand here: write an object with %s", n.describe(), strings.Join(names(v.Type()), ", "))
+			d.report(path, n.at, "", "%s cannot stand here: write an object with %s", n.describe(), strings.Join(fieldNames(v.Type()), ", "))
 			return
 		}
 		for _, f := range n.fields {
-			d.member(f, path, v)
+			d.decodeField(f, path, v)
 		}
 	case reflect.Map:
-		d.texts(n, v, path)
+		d.decodeMap(n, v, path)
 	case reflect.Slice:
-		d.list(n, v, path)
+		d.decodeList(n, v, path)
 	case reflect.String:
-		if s, ok := d.text(n, path); ok {
+		if s, ok := d.decodeText(n, path); ok {
 			v.SetString(s)
 		}
 	case reflect.Bool:
 		if n.kind != boolean {
-			d.wrongAt(path, n.at, "", "%s cannot stand here: write true or false", n.describe())
+			d.report(path, n.at, "", "%s cannot stand here: write true or false", n.describe())
 			return
 		}
 		v.SetBool(strings.EqualFold(n.text, "true"))
 	case reflect.Int:
-		d.integer(n, v, path)
+		d.decodeInt(n, v, path)
 	case reflect.Float64:
 		f, err := strconv.ParseFloat(n.number, 64)
 		if n.kind != number || err != nil || math.IsInf(f, 0) {
-			d.wrongAt(path, n.at, "", "%s cannot stand here: write a number", n.describe())
+			d.report(path, n.at, "", "%s cannot stand here: write a number", n.describe())
 			return
 		}
 		v.SetFloat(f)
@@ -129,14 +129,14 @@ func (d *decoder) into(n *node, v reflect.Value, path string) {
 	}
 }
 
-// member sets the field of one of the structs that f names.
-func (d *decoder) member(f field, path string, structs ...reflect.Value) {
-	if d.enough() { // a field costs little, what is said about it much more
+// decodeField sets the field of one of the structs that f names.
+func (d *decoder) decodeField(f field, path string, structs ...reflect.Value) {
+	if d.tooManyProblems() { // a field costs little, what is said about it much more
 		return
 	}
 	for _, v := range structs {
 		if i, ok := fieldIndex(v.Type(), f.name); ok {
-			d.into(f.value, v.Field(i), below(path, f.name))
+			d.decode(f.value, v.Field(i), joinPath(path, f.name))
 			if v.Field(i).Kind() == reflect.Slice && f.value.kind == list && len(f.value.items) == 0 && keepsEmpty(v.Type().Field(i)) {
 				v.Field(i).Set(reflect.MakeSlice(v.Field(i).Type(), 0, 0))
 			}
@@ -147,13 +147,13 @@ func (d *decoder) member(f field, path string, structs ...reflect.Value) {
 	for i, v := range structs {
 		types[i] = v.Type()
 	}
-	d.wrongAt(below(path, cut(f.name)), f.at, suggest(f.name, types), "there is no such field")
+	d.report(joinPath(path, truncate(f.name)), f.at, suggest(f.name, types), "there is no such field")
 }
 
-// texts fills a map of texts.
-func (d *decoder) texts(n *node, v reflect.Value, path string) {
+// decodeMap fills a map of texts.
+func (d *decoder) decodeMap(n *node, v reflect.Value, path string) {
 	if n.kind != object {
-		d.wrongAt(path, n.at, "", "%s cannot stand here: write an object, such as {NAME: value}", n.describe())
+		d.report(path, n.at, "", "%s cannot stand here: write an object, such as {NAME: value}", n.describe())
 		return
 	}
 	if len(n.fields) == 0 {
@@ -161,30 +161,30 @@ func (d *decoder) texts(n *node, v reflect.Value, path string) {
 	}
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.fields)))
 	for _, f := range n.fields {
-		at := below(path, f.name)
-		d.mark(at, f.value.at)
-		if s, ok := d.text(f.value, at); ok {
+		at := joinPath(path, f.name)
+		d.recordPlace(at, f.value.at)
+		if s, ok := d.decodeText(f.value, at); ok {
 			v.SetMapIndex(reflect.ValueOf(f.name), reflect.ValueOf(s))
 		}
 	}
 }
 
-func (d *decoder) list(n *node, v reflect.Value, path string) {
+func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
 	if n.kind != list {
 		hint := ""
 		if n.scalar() {
 			hint = "such as [" + n.describe() + "]"
 		}
-		d.wrongAt(path, n.at, hint, "%s cannot stand here: write a list", n.describe())
+		d.report(path, n.at, hint, "%s cannot stand here: write a list", n.describe())
 		return
 	}
-	if len(n.items) > muster.MaxGroups && v.Type().Elem().Kind() == reflect.Struct {
+	if len(n.items) > muster.MaxStages && v.Type().Elem().Kind() == reflect.Struct {
 		// No list of objects may be as long, and each object takes much more memory than its text.
 		if v.Type().Elem() == reflect.TypeFor[muster.TaskSpec]() {
-			d.wrongAt(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(n.items), muster.MaxGroups)
+			d.report(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(n.items), muster.MaxStages)
 			return
 		}
-		d.wrongAt(path, n.at, "", "%d entries are too many: at most %d are allowed", len(n.items), muster.MaxGroups)
+		d.report(path, n.at, "", "%d entries are too many: at most %d are allowed", len(n.items), muster.MaxStages)
 		return
 	}
 	if len(n.items) == 0 {
@@ -192,30 +192,30 @@ func (d *decoder) list(n *node, v reflect.Value, path string) {
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
 	for i, item := range n.items {
-		d.into(item, v.Index(i), element(path, i))
+		d.decode(item, v.Index(i), indexPath(path, i))
 	}
 }
 
-// text reads a text, or another scalar as it is spelled.
-func (d *decoder) text(n *node, path string) (string, bool) {
+// decodeText reads a text, or another scalar as it is spelled.
+func (d *decoder) decodeText(n *node, path string) (string, bool) {
 	switch {
 	case n.scalar():
 		return n.text, true
-	case n.kind == broken:
+	case n.kind == reported:
 	case n.kind == null:
-		d.wrongAt(path, n.at, `write "" for an empty text`, "there is no value")
+		d.report(path, n.at, `write "" for an empty text`, "there is no value")
 	case n.kind == object:
-		d.wrongAt(path, n.at, `a text with ": " in it needs quotes`, "an object cannot stand here: write a text")
+		d.report(path, n.at, `a text with ": " in it needs quotes`, "an object cannot stand here: write a text")
 	default:
-		d.wrongAt(path, n.at, "", "%s cannot stand here: write a text", n.describe())
+		d.report(path, n.at, "", "%s cannot stand here: write a text", n.describe())
 	}
 	return "", false
 }
 
-func (d *decoder) integer(n *node, v reflect.Value, path string) {
+func (d *decoder) decodeInt(n *node, v reflect.Value, path string) {
 	i, err := strconv.ParseInt(n.number, 10, 64)
 	if n.kind != number || err != nil || v.OverflowInt(i) {
-		d.wrongAt(path, n.at, "", "%s cannot stand here: write a whole number", n.describe())
+		d.report(path, n.at, "", "%s cannot stand here: write a whole number", n.describe())
 		return
 	}
 	v.SetInt(i)
@@ -241,8 +241,8 @@ func keepsEmpty(f reflect.StructField) bool {
 	return strings.HasSuffix(f.Tag.Get("json"), ",omitzero")
 }
 
-// names lists the fields of t.
-func names(t reflect.Type) []string {
+// fieldNames lists the fields of t.
+func fieldNames(t reflect.Type) []string {
 	var all []string
 	for f := range t.Fields() {
 		if f.IsExported() {
@@ -259,7 +259,7 @@ func didYouMean(name string) string { return "did you mean " + name + "?" }
 func suggest(name string, structs []reflect.Type) string {
 	var known []string
 	for _, t := range structs {
-		known = append(known, names(t)...)
+		known = append(known, fieldNames(t)...)
 	}
 	for _, t := range structs {
 		for i := range t.NumField() {
@@ -267,7 +267,7 @@ func suggest(name string, structs []reflect.Type) string {
 			if inner.Kind() == reflect.Pointer {
 				inner = inner.Elem()
 			}
-			if inner.Kind() == reflect.Struct && inner.NumField() > 0 && slices.Contains(names(inner), name) {
+			if inner.Kind() == reflect.Struct && inner.NumField() > 0 && slices.Contains(fieldNames(inner), name) {
 				return didYouMean(jsonName(t.Field(i)) + "." + name)
 			}
 		}
@@ -277,9 +277,9 @@ func suggest(name string, structs []reflect.Type) string {
 	}
 	task, job := reflect.TypeFor[muster.TaskSpec](), reflect.TypeFor[muster.Spec]()
 	switch {
-	case slices.Contains(structs, job) && slices.Contains(names(task), name):
+	case slices.Contains(structs, job) && slices.Contains(fieldNames(task), name):
 		return "it belongs to an entry of tasks"
-	case slices.Contains(structs, task) && slices.Contains(names(job), name):
+	case slices.Contains(structs, task) && slices.Contains(fieldNames(job), name):
 		return "it belongs to the job, outside tasks"
 	case len(known) <= 10:
 		return "there are " + strings.Join(known, ", ")

@@ -16,7 +16,7 @@ import (
 
 // The page that tells users about the fields cannot go stale.
 
-func page(t *testing.T) string {
+func specPage(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "job-spec.md"))
 	if err != nil {
@@ -55,7 +55,7 @@ func fields(t reflect.Type, prefix string) []string {
 func TestThePageHasEveryField(t *testing.T) {
 	want := fields(reflect.TypeFor[muster.Spec](), "")
 	var got []string
-	_, body, _ := strings.Cut(page(t), "## The job")
+	_, body, _ := strings.Cut(specPage(t), "## The job")
 	body, _, _ = strings.Cut(body, "## Arrays")
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\|").FindAllStringSubmatch(body, -1) {
 		got = append(got, m[1])
@@ -77,12 +77,12 @@ func TestThePageHasEveryField(t *testing.T) {
 func TestThePageHasEveryWord(t *testing.T) {
 	words := slices.Concat(muster.Signals, muster.Vendors, muster.NotifyOn, muster.NotifyPresets, muster.Capabilities, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.KindContainer,
 		muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto, muster.PullMissing, muster.PullAlways, muster.PullNever, muster.NetworkBridge, muster.NetworkAllowlist,
-		muster.ThenFail, muster.ThenRequeue,
+		muster.DisconnectFail, muster.DisconnectRequeue,
 		muster.GangRestart, muster.GangEnd, muster.NetworkHost, muster.NetworkNone, muster.LauncherTorchrun})
 	for _, r := range muster.Reasons {
 		words = append(words, string(r))
 	}
-	text := page(t)
+	text := specPage(t)
 	for _, w := range words {
 		if !strings.Contains(text, "`"+w+"`") {
 			t.Errorf("docs/job-spec.md does not tell of %s", w)
@@ -91,7 +91,7 @@ func TestThePageHasEveryWord(t *testing.T) {
 }
 
 func TestTheExamplesOfThePageAreValid(t *testing.T) {
-	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t), -1)
+	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(specPage(t), -1)
 	if len(found) < 4 {
 		t.Errorf("only %d examples", len(found))
 	}

@@ -44,14 +44,14 @@ func Format(err error, source string) string {
 // excerpt writes a line and its caret. Of a long line only the surroundings are
 // shown, and tabs before the caret stay tabs so that it stands right.
 func excerpt(b *strings.Builder, f muster.FieldError, line string) {
-	const before, most = 60, 100
+	const before, width = 60, 100
 	runes := []rune(line)
 	column := max(0, min(f.Column-1, len(runes)))
 	start := 0
-	if len(runes) > most {
+	if len(runes) > width {
 		start = max(0, column-before)
 	}
-	end := min(len(runes), start+most)
+	end := min(len(runes), start+width)
 	lead, tail := "", ""
 	if start > 0 {
 		lead = "…"

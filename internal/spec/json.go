@@ -91,7 +91,7 @@ func (r *jsonReader) place() place {
 func (r *jsonReader) value(depth int) *node {
 	c := r.skip()
 	n := &node{at: r.place()}
-	if r.full(n.at, depth) {
+	if r.countNode(n.at, depth) {
 		return n
 	}
 	switch c {
@@ -139,8 +139,8 @@ func (r *jsonReader) text() string {
 func (r *jsonReader) list(n *node, depth int) {
 	n.kind = list
 	r.next++
-	if most := r.length(); most > 0 {
-		n.items = make([]*node, 0, most)
+	if capacity := r.length(); capacity > 0 {
+		n.items = make([]*node, 0, capacity)
 	}
 	for r.skip() != ']' && r.nodes < maxNodes {
 		n.items = append(n.items, r.value(depth+1))
@@ -151,15 +151,15 @@ func (r *jsonReader) list(n *node, depth int) {
 func (r *jsonReader) object(n *node, depth int) {
 	n.kind = object
 	r.next++
-	most := r.length()
-	if most > 0 {
-		n.fields = make([]field, 0, most)
+	capacity := r.length()
+	if capacity > 0 {
+		n.fields = make([]field, 0, capacity)
 	}
-	seen := make(map[string]bool, most)
+	seen := make(map[string]bool, capacity)
 	for r.skip() != '}' && r.nodes < maxNodes {
 		at := r.place()
 		name := r.text()
-		r.put(n, seen, field{name: name, at: at, value: r.value(depth + 1)})
+		r.addField(n, seen, field{name: name, at: at, value: r.value(depth + 1)})
 	}
 	r.next++
 }

@@ -15,7 +15,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, bad := firstNotUTF8(data); bad || !json.Valid(data) {
+		if _, bad := findInvalidUTF8(data); bad || !json.Valid(data) {
 			return
 		}
 		var b builder

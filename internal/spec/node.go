@@ -28,7 +28,7 @@ const (
 	text
 	list
 	object
-	broken // told already: to be passed over in silence
+	reported // told already: to be passed over in silence
 )
 
 // String names a kind in messages.
@@ -106,7 +106,7 @@ func (n *node) json() json.RawMessage {
 
 func (n *node) write(b *bytes.Buffer) {
 	switch n.kind {
-	case null, broken:
+	case null, reported:
 		b.WriteString("null")
 	case boolean:
 		b.WriteString(strings.ToLower(n.text))
@@ -193,19 +193,19 @@ func jsonSize(s string) int {
 func (n *node) describe() string {
 	switch {
 	case n.kind == text:
-		return strconv.Quote(cut(n.text))
+		return strconv.Quote(truncate(n.text))
 	case n.scalar():
-		return cut(n.text)
+		return truncate(n.text)
 	default:
 		return n.kind.String()
 	}
 }
 
-// cut shortens what a document says to what fits into a message.
-func cut(s string) string {
-	const most = 40
-	if utf8.RuneCountInString(s) > most {
-		return string([]rune(s)[:most]) + "…"
+// truncate shortens what a document says to what fits into a message.
+func truncate(s string) string {
+	const limit = 40
+	if utf8.RuneCountInString(s) > limit {
+		return string([]rune(s)[:limit]) + "…"
 	}
 	return s
 }
@@ -217,38 +217,38 @@ type builder struct {
 	wrong []muster.FieldError
 }
 
-func (b *builder) add(at place, hint, message string) {
-	if b.enough() {
+func (b *builder) addProblem(at place, hint, message string) {
+	if b.tooManyProblems() {
 		return
 	}
 	b.wrong = append(b.wrong, muster.FieldError{Line: at.line, Column: at.column, Message: message, Hint: hint})
 }
 
-// enough reports whether more problems were found than are reported at once: those after them are not
+// tooManyProblems reports whether more problems were found than are reported at once: those after them are not
 // even put into words.
-func (b *builder) enough() bool { return len(b.wrong) > maxWrong }
+func (b *builder) tooManyProblems() bool { return len(b.wrong) > maxWrong }
 
-// full counts a node and reports whether the document is beyond its limits. The
+// countNode counts a node and reports whether the document is beyond its limits. The
 // first time it says so in the list of problems; from then on it is full for good.
-func (b *builder) full(at place, depth int) bool {
+func (b *builder) countNode(at place, depth int) bool {
 	if b.nodes >= maxNodes {
 		return true
 	}
 	b.nodes++
 	switch {
 	case depth >= maxDepth:
-		b.add(at, "", fmt.Sprintf(nestingLimit, maxDepth))
+		b.addProblem(at, "", fmt.Sprintf(nestingLimit, maxDepth))
 		b.nodes = maxNodes
 	case b.nodes == maxNodes:
-		b.add(at, "aliases count each time they are used", fmt.Sprintf("the document has more than %d values", maxNodes))
+		b.addProblem(at, "aliases count each time they are used", fmt.Sprintf("the document has more than %d values", maxNodes))
 	}
 	return b.nodes >= maxNodes
 }
 
-// put adds a member to an object, unless it is there already.
-func (b *builder) put(n *node, seen map[string]bool, f field) {
+// addField adds a member to an object, unless it is there already.
+func (b *builder) addField(n *node, seen map[string]bool, f field) {
 	if seen[f.name] {
-		b.add(f.at, "keep one of them", "the field "+strconv.Quote(cut(f.name))+" is there twice")
+		b.addProblem(f.at, "keep one of them", "the field "+strconv.Quote(truncate(f.name))+" is there twice")
 		return
 	}
 	seen[f.name] = true

@@ -12,20 +12,20 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Object reads one object of a YAML or JSON file into what v points to, a struct with the types that
+// DecodeObject reads one object of a YAML or JSON file into what v points to, a struct with the types that
 // specs are made of. What check finds afterwards, by the paths of the fields, gets its place in the file; it is told together with
 // the fields that cannot be read, but for what these explain. Errors are those of Parse.
-func Object(data []byte, name string, v any, check func() []muster.FieldError) error {
+func DecodeObject(data []byte, name string, v any, check func() []muster.FieldError) error {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	if at, bad := firstNotUTF8(data); bad {
+	if at, problem := findInvalidUTF8(data); problem {
 		return invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
 	}
 	d := newDecoder(nil)
-	n, bad := d.only(data)
-	if bad != nil {
-		return invalid(name, []muster.FieldError{*bad})
+	n, problem := d.singleDocument(data)
+	if problem != nil {
+		return invalid(name, []muster.FieldError{*problem})
 	}
-	d.into(n, reflect.ValueOf(v).Elem(), "")
+	d.decode(n, reflect.ValueOf(v).Elem(), "")
 	if d.nodes < maxNodes && n.kind == object {
 		misread := slices.Clone(d.wrong)
 		for _, e := range check() {
@@ -48,18 +48,18 @@ func Object(data []byte, name string, v any, check func() []muster.FieldError) e
 	return invalid(name, d.wrong)
 }
 
-// only returns the one document of a file.
-func (d *decoder) only(data []byte) (*node, *muster.FieldError) {
+// singleDocument returns the one document of a file.
+func (d *decoder) singleDocument(data []byte) (*node, *muster.FieldError) {
 	if json.Valid(data) {
 		return d.fromJSON(data), nil
 	}
-	docs, left, bad := yamlDocuments(context.Background(), string(data))
+	docs, budget, bad := yamlDocuments(context.Background(), string(data))
 	if bad != nil {
 		return nil, bad
 	}
-	docs = slices.DeleteFunc(docs, empty)
+	docs = slices.DeleteFunc(docs, isEmptyDocument)
 	if len(docs) != 1 {
 		return nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file has to hold one document, and it holds " + [...]string{"none", "several"}[min(len(docs), 1)]}
 	}
-	return d.fromYAML(docs[0].Body, &left), nil
+	return d.fromYAML(docs[0].Body, &budget), nil
 }

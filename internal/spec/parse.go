@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/valid"
 )
 
-// MaxFile is the most bytes of a file of specs.
-const MaxFile = muster.MaxSpec
+// MaxFileSize is the most bytes of a file of specs.
+const MaxFile = muster.MaxSpecSize
 
 const maxWrong = 100 // problems reported at once
 
@@ -42,10 +42,10 @@ func ParseContext(ctx context.Context, data []byte, name string, check func(*mus
 			name, muster.Size(len(data)), muster.Size(MaxFile))
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	if at, bad := firstNotUTF8(data); bad {
+	if at, bad := findInvalidUTF8(data); bad {
 		return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
 	}
-	specs, wrong := documents(ctx, data, check)
+	specs, wrong := parseDocuments(ctx, data, check)
 	if err := ctx.Err(); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "%s was not read to its end: %w", name, err)
 	}
@@ -55,14 +55,14 @@ func ParseContext(ctx context.Context, data []byte, name string, check func(*mus
 	return specs, nil
 }
 
-// documents reads each document of a file, until ctx is done.
-func documents(ctx context.Context, data []byte, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
+// parseDocuments reads each document of a file, until ctx is done.
+func parseDocuments(ctx context.Context, data []byte, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
 	if json.Valid(data) {
 		d := newDecoder(check)
-		s := d.spec(d.fromJSON(data))
+		s := d.decodeJob(d.fromJSON(data))
 		return []*muster.Spec{s}, d.wrong
 	}
-	docs, left, bad := yamlDocuments(ctx, string(data))
+	docs, budget, bad := yamlDocuments(ctx, string(data))
 	if bad != nil {
 		return nil, []muster.FieldError{*bad}
 	}
@@ -72,11 +72,11 @@ func documents(ctx context.Context, data []byte, check func(*muster.Spec) []must
 		if ctx.Err() != nil {
 			return nil, nil
 		}
-		if empty(doc) {
+		if isEmptyDocument(doc) {
 			continue
 		}
 		d := newDecoder(check)
-		s := d.spec(d.fromYAML(doc.Body, &left))
+		s := d.decodeJob(d.fromYAML(doc.Body, &budget))
 		specs, wrong = append(specs, s), append(wrong, d.wrong...)
 		if len(specs) > maxDocuments || len(wrong) > maxWrong {
 			break
@@ -91,12 +91,12 @@ func documents(ctx context.Context, data []byte, check func(*muster.Spec) []must
 	return specs, wrong
 }
 
-func newDecoder(also func(*muster.Spec) []muster.FieldError) *decoder {
-	return &decoder{places: make(map[string]place), raw: make(map[string]*node), also: also}
+func newDecoder(extraCheck func(*muster.Spec) []muster.FieldError) *decoder {
+	return &decoder{places: make(map[string]place), raw: make(map[string]*node), extraCheck: extraCheck}
 }
 
-// empty reports whether a document has only comments or directives.
-func empty(doc *ast.DocumentNode) bool {
+// isEmptyDocument reports whether a document has only comments or directives.
+func isEmptyDocument(doc *ast.DocumentNode) bool {
 	switch doc.Body.(type) {
 	case nil, *ast.NullNode, *ast.CommentGroupNode, *ast.DirectiveNode:
 		return true
@@ -105,15 +105,15 @@ func empty(doc *ast.DocumentNode) bool {
 	}
 }
 
-// spec reads one job and checks it.
-func (d *decoder) spec(n *node) *muster.Spec {
+// decodeJob reads one job and checks it.
+func (d *decoder) decodeJob(n *node) *muster.Spec {
 	s := new(muster.Spec)
 	if n.kind != object {
 		hint := ""
 		if n.kind == list {
 			hint = "write the stages under tasks:, and put --- between several jobs"
 		}
-		d.wrongAt("", n.at, hint, "%s is not a job: write an object with run or tasks", n.describe())
+		d.report("", n.at, hint, "%s is not a job: write an object with run or tasks", n.describe())
 		return s
 	}
 	d.places[""] = n.at
@@ -123,18 +123,18 @@ func (d *decoder) spec(n *node) *muster.Spec {
 			size += jsonSize(f.name) + f.value.jsonSize()
 		}
 	}
-	if size > 2*muster.MaxSpec { // there is no need to make it, which takes many times its size
-		d.wrongAt("", n.at, "bring large inputs as files", "the spec is %s as JSON: at most %s are allowed", muster.Size(size), muster.Size(muster.MaxSpec))
+	if size > 2*muster.MaxSpecSize { // there is no need to make it, which takes many times its size
+		d.report("", n.at, "bring large inputs as files", "the spec is %s as JSON: at most %s are allowed", muster.Size(size), muster.Size(muster.MaxSpecSize))
 		return s
 	}
 	d.flat = n.field("tasks") == nil
 	job := reflect.ValueOf(s).Elem()
-	inside := []reflect.Value{job}
+	structs := []reflect.Value{job}
 	path := ""
 	if d.flat {
 		s.Tasks = make([]muster.TaskSpec, 1)
 		d.places["tasks[0]"] = n.at
-		inside = append(inside, reflect.ValueOf(&s.Tasks[0]).Elem())
+		structs = append(structs, reflect.ValueOf(&s.Tasks[0]).Elem())
 		path = "tasks[0]"
 	}
 	for _, f := range n.fields {
@@ -142,13 +142,13 @@ func (d *decoder) spec(n *node) *muster.Spec {
 		switch {
 		case strings.HasPrefix(f.name, "x-"): // a place to put anchors
 		case ofJob:
-			d.member(f, "", job)
+			d.decodeField(f, "", job)
 		default:
-			d.member(f, path, inside...)
+			d.decodeField(f, path, structs...)
 		}
 	}
 	if d.nodes < maxNodes {
-		d.check(s)
+		d.checkJob(s)
 	}
 	slices.SortStableFunc(d.wrong, func(a, b muster.FieldError) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -156,23 +156,23 @@ func (d *decoder) spec(n *node) *muster.Spec {
 	return s
 }
 
-// check adds what is wrong with the spec as a whole. After problems with
+// checkJob adds what is wrong with the spec as a whole. After problems with
 // single fields it keeps quiet about these, and about fields that are missing,
 // because they may be the misspelled ones.
-func (d *decoder) check(s *muster.Spec) {
+func (d *decoder) checkJob(s *muster.Spec) {
 	misread := slices.Clone(d.wrong)
 	n := s.Normalize()
 	found := append(valid.Spec(s), flow.Check(n)...)
-	if d.also != nil {
-		found = append(found, d.also(s)...)
+	if d.extraCheck != nil {
+		found = append(found, d.extraCheck(s)...)
 	}
 	for _, e := range found {
 		at, exact := d.find(e.Path)
-		e.Path, e.Line, e.Column = d.shown(e.Path), at.line, at.column
-		told := func(w muster.FieldError) bool {
+		e.Path, e.Line, e.Column = d.displayPath(e.Path), at.line, at.column
+		explained := func(w muster.FieldError) bool {
 			return strings.HasPrefix(w.Path, e.Path) || w.Line == e.Line && w.Column == e.Column
 		}
-		if len(misread) == 0 || exact && !slices.ContainsFunc(misread, told) {
+		if len(misread) == 0 || exact && !slices.ContainsFunc(misread, explained) {
 			d.wrong = append(d.wrong, e)
 		}
 	}
@@ -211,7 +211,7 @@ func invalid(name string, wrong []muster.FieldError) error {
 	return e
 }
 
-func firstNotUTF8(data []byte) (place, bool) {
+func findInvalidUTF8(data []byte) (place, bool) {
 	if utf8.Valid(data) {
 		return place{}, false
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/valid"
 )
 
-func parse(t *testing.T, text string) []*muster.Spec {
+func mustParse(t *testing.T, text string) []*muster.Spec {
 	t.Helper()
 	specs, err := spec.Parse([]byte(text), "job.yaml")
 	if err != nil {
@@ -96,7 +96,7 @@ tasks:
 			},
 		},
 	}
-	got := parse(t, text)
+	got := mustParse(t, text)
 	if d := cmp.Diff([]*muster.Spec{want}, got); d != "" {
 		t.Error(d)
 	}
@@ -104,7 +104,7 @@ tasks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(got, parse(t, string(b))); d != "" {
+	if d := cmp.Diff(got, mustParse(t, string(b))); d != "" {
 		t.Errorf("its JSON reads differently: %s", d)
 	}
 }
@@ -133,7 +133,7 @@ func TestParseForms(t *testing.T) {
 		"a script":      {"script: {url: https://x/y.py, args: [1, -2]}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Script: &muster.Script{URL: "https://x/y.py", Args: []string{"1", "-2"}}}}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(c.want, parse(t, c.text)); d != "" {
+			if d := cmp.Diff(c.want, mustParse(t, c.text)); d != "" {
 				t.Error(d)
 			}
 		})
@@ -147,7 +147,7 @@ func TestAnEmptyEntrypointIsNotNone(t *testing.T) {
 		`{"image": "a", "container": {"entrypoint": [], "pull": "never"}}`: {},
 		"image: a\ncontainer: {entrypoint: [sh, -c]}":                      {"sh", "-c"},
 	} {
-		c := parse(t, text)[0].Tasks[0].Container
+		c := mustParse(t, text)[0].Tasks[0].Container
 		if d := cmp.Diff(want, c.Entrypoint); d != "" || c.Capabilities != nil {
 			t.Errorf("%s: %v, %s", text, c, d)
 		}
@@ -290,7 +290,7 @@ func TestCheckedInputsHaveTheirPlace(t *testing.T) {
 
 // The values of an input keep their types, as YAML has them.
 func TestInputsKeepTheirTypes(t *testing.T) {
-	got := parse(t, "kind: mnist_training\ninput: {lr: 1e-3, n: 5, on: true, text: '5', none: null, list: [0.1, x], big: 12345678901234567890}\n")
+	got := mustParse(t, "kind: mnist_training\ninput: {lr: 1e-3, n: 5, on: true, text: '5', none: null, list: [0.1, x], big: 12345678901234567890}\n")
 	want := `{"lr":1e-3,"n":5,"on":true,"text":"5","none":null,"list":[0.1,"x"],"big":12345678901234567890}`
 	if string(got[0].Tasks[0].Input) != want {
 		t.Errorf("the input is %s, want %s", got[0].Tasks[0].Input, want)
@@ -313,7 +313,7 @@ func TestParseIsBounded(t *testing.T) {
 		"keys":               strings.Repeat("? ", 100_000) + "x",
 		"tags":               "run: " + strings.Repeat("!!a ", 100_000) + "x",
 		"anchors":            "run: " + strings.Repeat("&a ", 100_000) + "x",
-		"indentation":        "run: x\ninput:\n" + stairs(500),
+		"indentation":        "run: x\ninput:\n" + nestedObjects(500),
 		"documents":          strings.Repeat("run: x\n---\n", 2_000),
 		"many problems":      "run: x\n" + strings.Repeat("a: b\n", 100_000),
 	} {
@@ -329,8 +329,8 @@ func TestParseIsBounded(t *testing.T) {
 	}
 }
 
-// stairs nests n objects, each deeper than the one before.
-func stairs(n int) string {
+// nestedObjects nests n objects, each deeper than the one before.
+func nestedObjects(n int) string {
 	var b strings.Builder
 	for i := range n {
 		b.WriteString(strings.Repeat(" ", i+1) + "a:\n")
@@ -347,7 +347,7 @@ func TestParseReadsLargeFiles(t *testing.T) {
 			b.WriteString("    echo this is a line of a program that is not short\n")
 		}
 	}
-	if got := parse(t, b.String()[:b.Len()-1]); len(got[0].Tasks) != 1000 {
+	if got := mustParse(t, b.String()[:b.Len()-1]); len(got[0].Tasks) != 1000 {
 		t.Errorf("%d stages", len(got[0].Tasks))
 	}
 }

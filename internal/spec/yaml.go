@@ -22,27 +22,27 @@ import (
 // yamlDocuments parses a file. What would make the parser slow or overflow its
 // stack is refused before it runs. left is how many bytes reading may allocate
 // after that. Nothing is returned once ctx is done.
-func yamlDocuments(ctx context.Context, data string) (docs []*ast.DocumentNode, left int, wrong *muster.FieldError) {
+func yamlDocuments(ctx context.Context, data string) (docs []*ast.DocumentNode, budget int, wrong *muster.FieldError) {
 	defer func() {
 		if r := recover(); r != nil { // the parser gives up on some malformed input by a panic
-			docs, left, wrong = nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: "the file cannot be read as YAML", Hint: "simplify it, or write JSON"}
+			docs, budget, wrong = nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: "the file cannot be read as YAML", Hint: "simplify it, or write JSON"}
 		}
 	}()
 	tokens, cost, wrong := tokenize(ctx, data)
 	if wrong != nil {
 		return nil, 0, wrong
 	}
-	if wrong := tooMany(tokens); wrong != nil {
+	if wrong := checkTokenCount(tokens); wrong != nil {
 		return nil, 0, wrong
 	}
-	more, wrong := beyond(tokens, maxCost-cost)
+	more, wrong := checkLimits(tokens, maxCost-cost)
 	if wrong != nil {
 		return nil, 0, wrong
 	}
 	if ctx.Err() != nil {
 		return nil, 0, nil
 	}
-	tokens, n := withoutEmpty(tokens)
+	tokens, n := dropEmptyDocuments(tokens)
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, 0, syntaxError(err)
@@ -60,9 +60,9 @@ func tokenize(ctx context.Context, data string) (tokens token.Tokens, cost int, 
 	for _, s := range replaced {
 		cost += jsonSize(s.text) * readCost
 	}
-	cost, wrong = crowded(short, cost)
+	cost, wrong = estimateCost(short, cost)
 	if wrong != nil {
-		wrong.Line = replaced.original(wrong.Line, 1).line
+		wrong.Line = replaced.originalPlace(wrong.Line, 1).line
 		return nil, cost, wrong
 	}
 	if ctx.Err() != nil {
@@ -72,15 +72,15 @@ func tokenize(ctx context.Context, data string) (tokens token.Tokens, cost int, 
 	if len(replaced) == 0 || replaced.restore(tokens) {
 		return tokens, cost, nil
 	}
-	if cost, wrong = crowded(data, cost); wrong != nil {
+	if cost, wrong = estimateCost(data, cost); wrong != nil {
 		return nil, cost, wrong
 	}
 	return lexer.Tokenize(data), cost, nil
 }
 
-// withoutEmpty leaves out documents without content, after which the parser
+// dropEmptyDocuments leaves out documents without content, after which the parser
 // would stop, and returns how many are left.
-func withoutEmpty(tokens token.Tokens) (all token.Tokens, n int) {
+func dropEmptyDocuments(tokens token.Tokens) (all token.Tokens, n int) {
 	var doc token.Tokens
 	content := false
 	flush := func() {
@@ -124,15 +124,15 @@ type yamlReader struct {
 	*builder
 	anchors map[string]ast.Node
 	aliases int  // that are being read, one within the other
-	left    *int // bytes that reading the values of aliases may allocate
+	budget  *int // bytes that reading the values of aliases may allocate
 }
 
-func (b *builder) fromYAML(body ast.Node, left *int) *node {
-	r := &yamlReader{builder: b, anchors: make(map[string]ast.Node), left: left}
+func (b *builder) fromYAML(body ast.Node, budget *int) *node {
+	r := &yamlReader{builder: b, anchors: make(map[string]ast.Node), budget: budget}
 	return r.value(body, 0)
 }
 
-func at(n ast.Node) place {
+func placeOf(n ast.Node) place {
 	if tok := n.GetToken(); tok != nil && tok.Position != nil {
 		return place{tok.Position.Line, tok.Position.Column}
 	}
@@ -143,11 +143,11 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 	if y == nil {
 		return &node{at: place{1, 1}}
 	}
-	n := &node{at: at(y)}
-	if r.full(n.at, depth) {
+	n := &node{at: placeOf(y)}
+	if r.countNode(n.at, depth) {
 		return n
 	}
-	r.spend(n.at, valueCost)
+	r.charge(n.at, valueCost)
 	switch y := y.(type) {
 	case *ast.NullNode:
 	case *ast.BoolNode:
@@ -175,18 +175,18 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 				break
 			}
 			if whole, ok := colonText(item); ok {
-				n.items = append(n.items, &node{kind: text, at: at(whole.Key), text: whole.Key.GetToken().Value + ":" + whole.Value.GetToken().Value})
+				n.items = append(n.items, &node{kind: text, at: placeOf(whole.Key), text: whole.Key.GetToken().Value + ":" + whole.Value.GetToken().Value})
 				continue
 			}
 			n.items = append(n.items, r.value(item, depth+1))
 		}
 	case *ast.MappingNode:
 		if !y.IsFlowStyle && len(y.Values) > 0 {
-			n.at = at(y.Values[0].Key)
+			n.at = placeOf(y.Values[0].Key)
 		}
 		r.object(n, y.Values, depth)
 	case *ast.MappingValueNode:
-		n.at = at(y.Key)
+		n.at = placeOf(y.Key)
 		r.object(n, []*ast.MappingValueNode{y}, depth)
 	case *ast.AnchorNode:
 		n = r.value(y.Value, depth+1)
@@ -194,11 +194,11 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 	case *ast.AliasNode:
 		return r.alias(n, y, depth)
 	case *ast.TagNode:
-		r.add(n.at, "put texts in quotes", "the tag "+cut(y.Start.Value)+" is not supported")
-		n.kind = broken
+		r.addProblem(n.at, "put texts in quotes", "the tag "+truncate(y.Start.Value)+" is not supported")
+		n.kind = reported
 	default:
-		r.add(n.at, "", "this sort of YAML is not supported in a job spec")
-		n.kind = broken
+		r.addProblem(n.at, "", "this sort of YAML is not supported in a job spec")
+		n.kind = reported
 	}
 	return n
 }
@@ -229,8 +229,8 @@ func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
 	name := y.Value.GetToken().Value
 	target, ok := r.anchors[name]
 	if !ok {
-		r.add(n.at, "a text that begins with * needs quotes", "there is no anchor "+cut(name)+" before this line")
-		n.kind = broken
+		r.addProblem(n.at, "a text that begins with * needs quotes", "there is no anchor "+truncate(name)+" before this line")
+		n.kind = reported
 		return n
 	}
 	r.aliases++
@@ -238,13 +238,13 @@ func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
 	return r.value(target, depth+1)
 }
 
-// spend counts what the values of aliases allocate: what else is in the file was estimated before.
-func (r *yamlReader) spend(at place, bytes int) {
+// charge counts what the values of aliases allocate: what else is in the file was estimated before.
+func (r *yamlReader) charge(at place, bytes int) {
 	if r.aliases == 0 || r.nodes >= maxNodes {
 		return
 	}
-	if *r.left -= bytes; *r.left < 0 {
-		r.add(at, "aliases count each time they are used", "the aliases of the file bring in too much")
+	if *r.budget -= bytes; *r.budget < 0 {
+		r.addProblem(at, "aliases count each time they are used", "the aliases of the file bring in too much")
 		r.nodes = maxNodes
 	}
 }
@@ -252,11 +252,11 @@ func (r *yamlReader) spend(at place, bytes int) {
 // text sets a text, which must be UTF-8 although YAML has escapes for any byte.
 func (r *yamlReader) text(n *node, s string) {
 	if !utf8.ValidString(s) {
-		r.add(n.at, "", "the text is not UTF-8")
+		r.addProblem(n.at, "", "the text is not UTF-8")
 		s = strings.ToValidUTF8(s, "�")
 	}
 	n.kind, n.text = text, s
-	r.spend(n.at, jsonSize(s)*readCost)
+	r.charge(n.at, jsonSize(s)*readCost)
 }
 
 // number sets a number by its spelling and by what the parser made of it.
@@ -300,7 +300,7 @@ func (r *yamlReader) object(n *node, members []*ast.MappingValueNode, depth int)
 		if !ok {
 			continue
 		}
-		r.put(n, seen, field{name: name, at: at(m.Key), value: r.value(m.Value, depth+1)})
+		r.addField(n, seen, field{name: name, at: placeOf(m.Key), value: r.value(m.Value, depth+1)})
 	}
 	for _, o := range merged {
 		for _, f := range o.fields {
@@ -321,7 +321,7 @@ func (r *yamlReader) merge(y ast.Node, depth int) []*node {
 	}
 	for _, s := range sources {
 		if s.kind != object {
-			r.add(n.at, "", "after << comes an alias of an object, or a list of such")
+			r.addProblem(n.at, "", "after << comes an alias of an object, or a list of such")
 			return nil
 		}
 	}
@@ -329,14 +329,14 @@ func (r *yamlReader) merge(y ast.Node, depth int) []*node {
 }
 
 func (r *yamlReader) key(y ast.MapKeyNode) (string, bool) {
-	n := &node{at: at(y)}
+	n := &node{at: placeOf(y)}
 	switch y := y.(type) {
 	case *ast.StringNode:
 		r.text(n, y.Value)
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
 		r.text(n, y.GetToken().Value)
 	default:
-		r.add(n.at, "", "the name of a field is a plain text")
+		r.addProblem(n.at, "", "the name of a field is a plain text")
 		return "", false
 	}
 	return n.text, true

@@ -6,14 +6,14 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// WithCurrent answers Reader.Attempts for an adapter: history, which is sorted by
+// WithCurrentAttempt answers Reader.Attempts for an adapter: history, which is sorted by
 // number, and the attempt that only the task's row tells of, if there is one.
-func WithCurrent(history []muster.Attempt, t *muster.Task) []muster.Attempt {
-	if t.Attempt == 0 || !t.State.Held() && !t.State.Final() {
+func WithCurrentAttempt(history []muster.Attempt, t *muster.Task) []muster.Attempt {
+	if t.Attempt == 0 || !t.State.HoldsResources() && !t.State.Final() {
 		return history
 	}
-	known := slices.ContainsFunc(history, func(a muster.Attempt) bool { return a.ID.N == t.Attempt })
-	if known {
+	listed := slices.ContainsFunc(history, func(a muster.Attempt) bool { return a.ID.N == t.Attempt })
+	if listed {
 		return history
 	}
 	a := muster.Attempt{
@@ -48,8 +48,8 @@ func outcomeOf(s muster.TaskState) muster.Outcome {
 	case muster.Cancelled, muster.Skipped:
 		return muster.AttemptCancelled
 	case muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling:
-		return muster.Open
+		return muster.AttemptOpen
 	default:
-		return muster.Open
+		return muster.AttemptOpen
 	}
 }

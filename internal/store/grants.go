@@ -6,14 +6,14 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Holder is who may have a blob: a project or a worker.
-type Holder string
+// Grantee is who may have a blob: a project or a worker.
+type Grantee string
 
-// ProjectHolder stands for the clients of a project; those of keys for all projects together upload for the project "".
-func ProjectHolder(project string) Holder { return Holder("p:" + project) }
+// ProjectGrantee stands for the clients of a project; those of keys for all projects together upload for the project "".
+func ProjectGrantee(project string) Grantee { return Grantee("p:" + project) }
 
-// WorkerHolder stands for a worker.
-func WorkerHolder(w muster.WorkerID) Holder { return Holder("w:" + string(w)) }
+// WorkerGrantee stands for a worker.
+func WorkerGrantee(w muster.WorkerID) Grantee { return Grantee("w:" + string(w)) }
 
 // Blob is a blob and its size.
 type Blob struct {
@@ -21,13 +21,13 @@ type Blob struct {
 	Size   int64
 }
 
-// Grants says who may have which blobs: who uploaded all bytes of them. Commit grants the artifacts of tasks and attempts to
+// GrantStore says who may have which blobs: who uploaded all bytes of them. Commit grants the artifacts of tasks and attempts to
 // the projects of their jobs.
-type Grants interface {
+type GrantStore interface {
 	// GrantBlobs grants blobs to holders, those with one index to each other.
-	GrantBlobs(ctx context.Context, holders []Holder, blobs []Blob) error
+	GrantBlobs(ctx context.Context, holders []Grantee, blobs []Blob) error
 	// BlobGrant reports whether a holder may have a blob, and its size as far as any grant says it, else -1.
-	BlobGrant(ctx context.Context, h Holder, sha256 string) (size int64, granted bool, err error)
+	BlobGrant(ctx context.Context, h Grantee, sha256 string) (size int64, granted bool, err error)
 	// Ungranted returns those of the blobs that a holder may not have, in their order.
-	Ungranted(ctx context.Context, h Holder, sha256 []string) ([]string, error)
+	Ungranted(ctx context.Context, h Grantee, sha256 []string) ([]string, error)
 }

@@ -12,11 +12,11 @@ import (
 // and a state in states (any if empty), by number, at most limit of them.
 type RowsFunc func(ctx context.Context, span Span, states []muster.TaskState, limit int) ([]muster.Task, error)
 
-// Page answers Reader.Tasks for an adapter: it merges the tasks that have rows
+// PageTasks answers Reader.Tasks for an adapter: it merges the tasks that have rows
 // with those that it makes up from their groups. job has Spec and Groups, read at
 // the same moment as the rows. It makes up no more tasks than it returns,
 // however many there are.
-func Page(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc) ([]muster.Task, string, error) {
+func PageTasks(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc) ([]muster.Task, string, error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return nil, "", err
 	}
@@ -24,11 +24,11 @@ func Page(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc) ([]m
 	if err != nil {
 		return nil, "", err
 	}
-	p := pager{ctx: ctx, job: job, states: q.States, stored: q.Stored, rows: rows, limit: q.Limit + 1}
-	for _, span := range flatten(q.Spans) {
+	p := pager{ctx: ctx, job: job, states: q.States, storedOnly: q.StoredOnly, rows: rows, limit: q.Limit + 1}
+	for _, span := range mergeSpans(q.Spans) {
 		span.First = max(span.First, int(from))
 		for i := range job.Groups {
-			if err := p.group(&job.Groups[i], span); err != nil {
+			if err := p.addGroup(&job.Groups[i], span); err != nil {
 				return nil, "", err
 			}
 		}
@@ -42,40 +42,40 @@ func Page(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc) ([]m
 // pager collects a page, and one task more, which tells whether there is a next
 // page and where it begins.
 type pager struct {
-	ctx    context.Context //nolint:containedctx // lives for one call of Page
-	job    *muster.Job
-	states []muster.TaskState
-	stored bool
-	rows   RowsFunc
-	limit  int
-	page   []muster.Task
+	ctx        context.Context //nolint:containedctx // lives for one call of Page
+	job        *muster.Job
+	states     []muster.TaskState
+	storedOnly bool
+	rows       RowsFunc
+	limit      int
+	page       []muster.Task
 }
 
-func (p *pager) room() int { return p.limit - len(p.page) }
+func (p *pager) remaining() int { return p.limit - len(p.page) }
 
-func (p *pager) wants(s muster.TaskState) bool {
+func (p *pager) matches(s muster.TaskState) bool {
 	return len(p.states) == 0 || slices.Contains(p.states, s)
 }
 
-// group adds what is wanted of the group's tasks in span.
-func (p *pager) group(g *muster.Group, span Span) error {
+// addGroup adds what is wanted of the group's tasks in span.
+func (p *pager) addGroup(g *muster.Group, span Span) error {
 	span.First = max(span.First, g.First)
 	span.Last = min(span.Last, g.First+g.Size-1)
-	if !p.mayHave(g) {
+	if !p.mayMatch(g) {
 		return nil
 	}
-	if p.stored || !p.wants(g.Rest) {
-		return p.rowsOnly(span)
+	if p.storedOnly || !p.matches(g.UnmaterializedState) {
+		return p.addRows(span)
 	}
-	rest := g.First + g.Next
-	if err := p.rowsOnly(Span{span.First, min(span.Last, rest-1)}); err != nil {
+	unmaterialized := g.First + g.Materialized
+	if err := p.addRows(Span{span.First, min(span.Last, unmaterialized-1)}); err != nil {
 		return err
 	}
-	return p.mixed(g, Span{max(span.First, rest), span.Last})
+	return p.addMixed(g, Span{max(span.First, unmaterialized), span.Last})
 }
 
-// mayHave spares the reading of groups that count no task in a wanted state.
-func (p *pager) mayHave(g *muster.Group) bool {
+// mayMatch spares the reading of groups that count no task in a wanted state.
+func (p *pager) mayMatch(g *muster.Group) bool {
 	if len(p.states) == 0 {
 		return true
 	}
@@ -84,61 +84,61 @@ func (p *pager) mayHave(g *muster.Group) bool {
 	})
 }
 
-func (p *pager) rowsOnly(span Span) error {
-	if p.room() == 0 || span.First > span.Last {
+func (p *pager) addRows(span Span) error {
+	if p.remaining() == 0 || span.First > span.Last {
 		return nil
 	}
-	got, err := p.rows(p.ctx, span, p.states, p.room())
+	got, err := p.rows(p.ctx, span, p.states, p.remaining())
 	p.page = append(p.page, got...)
 	return err
 }
 
-// mixed adds the tasks of a span in which every number without a row is one of
+// addMixed adds the tasks of a span in which every number without a row is one of
 // the group's rest. It reads rows of all states, since each also says that its
 // number is not of the rest.
-func (p *pager) mixed(g *muster.Group, span Span) error {
-	for next := span.First; next <= span.Last && p.room() > 0; {
-		ask := p.room()
-		got, err := p.rows(p.ctx, Span{next, span.Last}, nil, ask)
+func (p *pager) addMixed(g *muster.Group, span Span) error {
+	for next := span.First; next <= span.Last && p.remaining() > 0; {
+		want := p.remaining()
+		got, err := p.rows(p.ctx, Span{next, span.Last}, nil, want)
 		if err != nil {
 			return err
 		}
 		for i := range got {
-			p.fill(g, next, got[i].ID.Num-1)
+			p.addSynthesized(g, next, got[i].ID.Num-1)
 			next = got[i].ID.Num + 1
-			if p.room() > 0 && p.wants(got[i].State) {
+			if p.remaining() > 0 && p.matches(got[i].State) {
 				p.page = append(p.page, got[i])
 			}
 		}
-		if len(got) < ask { // no rows after these
-			p.fill(g, next, span.Last)
+		if len(got) < want { // no rows after these
+			p.addSynthesized(g, next, span.Last)
 			return nil
 		}
 	}
 	return nil
 }
 
-// fill makes up the tasks first to last, as far as there is room.
-func (p *pager) fill(g *muster.Group, first, last int) {
-	for num := first; num <= last && p.room() > 0; num++ {
-		p.page = append(p.page, MakeUp(p.job, g, num))
+// addSynthesized makes up the tasks first to last, as far as there is room.
+func (p *pager) addSynthesized(g *muster.Group, first, last int) {
+	for num := first; num <= last && p.remaining() > 0; num++ {
+		p.page = append(p.page, SynthesizeTask(p.job, g, num))
 	}
 }
 
-// MakeUp returns a task of the group's rest, which has no row of its own. job
+// SynthesizeTask returns a task of the group's rest, which has no row of its own. job
 // has its Spec.
-func MakeUp(job *muster.Job, g *muster.Group, num int) muster.Task {
+func SynthesizeTask(job *muster.Job, g *muster.Group, num int) muster.Task {
 	t := muster.Task{
-		ID:        muster.TaskID{Job: job.ID, Num: num},
-		Job:       job.ID,
-		Index:     num,
-		Group:     g.Index,
-		Name:      g.Name,
-		State:     g.Rest,
-		Reason:    g.Reason,
-		Message:   g.Message,
-		CreatedAt: job.CreatedAt,
-		Made:      true,
+		ID:          muster.TaskID{Job: job.ID, Num: num},
+		Job:         job.ID,
+		Index:       num,
+		Group:       g.Index,
+		Name:        g.Name,
+		State:       g.UnmaterializedState,
+		Reason:      g.Reason,
+		Message:     g.Message,
+		CreatedAt:   job.CreatedAt,
+		Synthesized: true,
 	}
 	if job.Spec != nil && g.Index < len(job.Spec.Tasks) {
 		spec := &job.Spec.Tasks[g.Index]
@@ -146,33 +146,33 @@ func MakeUp(job *muster.Job, g *muster.Group, num int) muster.Task {
 		t.Element = spec.Element(num - g.First)
 	}
 	switch {
-	case g.Rest.Final():
-		t.FinishedAt = g.RestAt
-	case g.Rest == muster.Queued:
-		t.QueuedAt = g.RestAt
+	case g.UnmaterializedState.Final():
+		t.FinishedAt = g.UnmaterializedSince
+	case g.UnmaterializedState == muster.Queued:
+		t.QueuedAt = g.UnmaterializedSince
 	}
 	return t
 }
 
-// flatten sorts spans and joins those that touch, so that each task is listed
+// mergeSpans sorts spans and joins those that touch, so that each task is listed
 // once. No spans mean all numbers.
-func flatten(spans []Span) []Span {
+func mergeSpans(spans []Span) []Span {
 	if len(spans) == 0 {
-		return []Span{{0, muster.MaxArray}}
+		return []Span{{0, muster.MaxTasks}}
 	}
 	spans = slices.Clone(spans)
 	slices.SortFunc(spans, func(a, b Span) int { return a.First - b.First })
-	flat := spans[:0]
+	merged := spans[:0]
 	for _, s := range spans {
-		switch n := len(flat) - 1; {
+		switch n := len(merged) - 1; {
 		case s.First > s.Last:
-		case n >= 0 && s.First <= flat[n].Last:
-			flat[n].Last = max(flat[n].Last, s.Last)
+		case n >= 0 && s.First <= merged[n].Last:
+			merged[n].Last = max(merged[n].Last, s.Last)
 		default:
-			flat = append(flat, s)
+			merged = append(merged, s)
 		}
 	}
-	return flat
+	return merged
 }
 
 func checkLimit(limit int) error {

@@ -17,7 +17,7 @@ func TestPageReadsNoMoreThanAPage(t *testing.T) {
 	counts := muster.Counts{muster.Queued: size - 1000, muster.Succeeded: 1000}
 	job := &muster.Job{
 		ID: 1, Spec: &muster.Spec{Tasks: []muster.TaskSpec{spec}},
-		Groups: []muster.Group{{Job: 1, Size: size, Next: 1000, Rest: muster.Queued, Counts: counts}},
+		Groups: []muster.Group{{Job: 1, Size: size, Materialized: 1000, UnmaterializedState: muster.Queued, Counts: counts}},
 	}
 	for name, q := range map[string]store.TaskQuery{
 		"all":            {},
@@ -27,8 +27,8 @@ func TestPageReadsNoMoreThanAPage(t *testing.T) {
 		"none are there": {States: []muster.TaskState{muster.Failed, muster.Waiting}},
 	} {
 		read := 0
-		rows := func(_ context.Context, span store.Span, states []muster.TaskState, most int) (got []muster.Task, err error) {
-			for num := span.First; num <= min(span.Last, 999) && len(got) < most; num++ {
+		rows := func(_ context.Context, span store.Span, states []muster.TaskState, limit int) (got []muster.Task, err error) {
+			for num := span.First; num <= min(span.Last, 999) && len(got) < limit; num++ {
 				if len(states) > 0 && states[0] != muster.Succeeded {
 					break // all rows have succeeded
 				}
@@ -38,7 +38,7 @@ func TestPageReadsNoMoreThanAPage(t *testing.T) {
 			return got, nil
 		}
 		q.Limit = limit
-		got, _, err := store.Page(t.Context(), q, job, rows)
+		got, _, err := store.PageTasks(t.Context(), q, job, rows)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,17 +6,17 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Before checks the query and returns the number that all its jobs are below.
-func (q *JobQuery) Before() (muster.JobID, error) {
-	n, err := q.After()
+// UpperBound checks the query and returns the number that all its jobs are below.
+func (q *JobQuery) UpperBound() (muster.JobID, error) {
+	n, err := q.LowerBound()
 	if q.Cursor == "" {
 		n = math.MaxInt64
 	}
 	return n, err
 }
 
-// After checks the query and returns the number that all its jobs are above, if the oldest come first.
-func (q *JobQuery) After() (muster.JobID, error) {
+// LowerBound checks the query and returns the number that all its jobs are above, if the oldest come first.
+func (q *JobQuery) LowerBound() (muster.JobID, error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return 0, err
 	}
@@ -24,9 +24,9 @@ func (q *JobQuery) After() (muster.JobID, error) {
 	return muster.JobID(n), err
 }
 
-// Cut makes the page and its cursor of jobs, which an adapter read with one more
+// TrimPage makes the page and its cursor of jobs, which an adapter read with one more
 // than Limit, to see whether there are any.
-func (q *JobQuery) Cut(jobs []muster.Job) ([]muster.Job, string) {
+func (q *JobQuery) TrimPage(jobs []muster.Job) ([]muster.Job, string) {
 	if len(jobs) <= q.Limit {
 		return jobs, ""
 	}

@@ -18,7 +18,7 @@ type Writer interface {
 	// Load returns what the scheduler starts from.
 	Load(ctx context.Context) (muster.Snapshot, error)
 	// Commit writes all rows, and the idempotency keys of new jobs, in one transaction,
-	// and drops the keys that are older than these by KeepIdempotency or more.
+	// and drops the keys that are older than these by IdempotencyTTL or more.
 	// It returns a StorageFull error if there is no space, and a Conflict if an
 	// idempotency key is taken. A task's group, name, kind, element and creation never
 	// change, nor do a job's name, project, kind, creation, owner and UID, and a spec is never changed in place.
@@ -28,14 +28,14 @@ type Writer interface {
 // Batch is one transaction.
 type Batch struct {
 	muster.Rows
-	Keys []Idempotency
+	IdempotencyKeys []IdempotencyKey
 }
 
-// KeepIdempotency is how long a client's key stands for the job that it made.
-const KeepIdempotency = muster.Duration(7 * 24 * time.Hour)
+// IdempotencyTTL is how long a client's key stands for the job that it made.
+const IdempotencyTTL = muster.Duration(7 * 24 * time.Hour)
 
-// Idempotency remembers which job a client's key made.
-type Idempotency struct {
+// IdempotencyKey remembers which job a client's key made.
+type IdempotencyKey struct {
 	Key    string // unique together with Owner
 	Owner  string
 	Digest string // of the request: another request under the same key is a Conflict
@@ -54,22 +54,22 @@ type Reader interface {
 	Task(ctx context.Context, id muster.TaskID) (muster.Task, error)          // NotFound
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) // all, the current one too, by number
 	Workers(ctx context.Context) ([]muster.Worker, error)                     // by name; Free, Running and Load are not stored
-	Idempotent(ctx context.Context, owner, key string) (Idempotency, bool, error)
+	FindIdempotencyKey(ctx context.Context, owner, key string) (IdempotencyKey, bool, error)
 	Contents(ctx context.Context, q ContentQuery) ([]Content, error) // those that are not proven Wrong, the newest job's first; there may be none
 }
 
-// MaxLate is how many late reports of a job are kept: the first ones.
-const MaxLate = 100
+// MaxLateReports is how many late reports of a job are kept: the first ones.
+const MaxLateReports = 100
 
-// LateReports are the reports of attempts that had been given up before they came. Commit keeps those of attempts that were
+// LateReportReader are the reports of attempts that had been given up before they came. Commit keeps those of attempts that were
 // given to the worker that reports them.
-type LateReports interface {
-	Late(ctx context.Context, job muster.JobID) ([]muster.LateReport, error) // by task and attempt; none for unknown jobs
+type LateReportReader interface {
+	LateReports(ctx context.Context, job muster.JobID) ([]muster.LateReport, error) // by task and attempt; none for unknown jobs
 }
 
-// Keys is where API keys live.
-type Keys interface {
-	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash, Unauthenticated if there is no Parent
+// KeyStore is where API keys live.
+type KeyStore interface {
+	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by EventID; Conflict if another key has the Hash, Unauthenticated if there is no Parent
 	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound; Forbidden for a worker's key that was deleted
 	ListKeys(ctx context.Context) ([]Key, error)             // the oldest first
 	DeleteKey(ctx context.Context, id string) error          // and those of which it is the Parent; NotFound
@@ -91,28 +91,28 @@ type Key struct {
 
 // JobQuery selects jobs, by number: the newest first, or the oldest.
 type JobQuery struct {
-	Job     muster.JobID      // only this one; 0 means any
-	States  []muster.JobState // any if empty
-	Project string
-	Name    string // part of the name
-	Kind    string
-	Owner   string            // the key that submitted it
-	Since   muster.Time       // created then or later; 0 means any time
-	Until   muster.Time       // created then or earlier; 0 means any time
-	Labels  map[string]string // all of them
-	Oldest  bool              // first
-	Cursor  string
-	Limit   int
+	Job         muster.JobID      // only this one; 0 means any
+	States      []muster.JobState // any if empty
+	Project     string
+	Name        string // part of the name
+	Kind        string
+	Owner       string            // the key that submitted it
+	Since       muster.Time       // created then or later; 0 means any time
+	Until       muster.Time       // created then or earlier; 0 means any time
+	Labels      map[string]string // all of them
+	OldestFirst bool              // first
+	Cursor      string
+	Limit       int
 }
 
 // TaskQuery selects tasks of one job by number.
 type TaskQuery struct {
-	Job    muster.JobID
-	States []muster.TaskState // any if empty
-	Spans  []Span             // any if empty
-	Stored bool               // only those with rows of their own: none is made up
-	Cursor string
-	Limit  int
+	Job        muster.JobID
+	States     []muster.TaskState // any if empty
+	Spans      []Span             // any if empty
+	StoredOnly bool               // only those with rows of their own: none is made up
+	Cursor     string
+	Limit      int
 }
 
 // Span is the task numbers First to Last.

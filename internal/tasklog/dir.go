@@ -20,25 +20,25 @@ import (
 // Append: an attempt without output has none. Several Dirs, also of several processes, may
 // use a folder as long as each log is appended to by one of them at a time.
 type Dir struct {
-	root    string
-	indexed bool // see OpenIndexedDir
+	root      string
+	withIndex bool // see OpenIndexedDir
 
 	mu   sync.Mutex
-	logs map[muster.AttemptID]*log // those in use, and those in idle
-	idle []*log                    // not in use, with an open file; the least recently used first
+	logs map[muster.AttemptID]*logFile // those in use, and those in idle
+	idle []*logFile                    // not in use, with an open file; the least recently used first
 
-	folders sync.RWMutex // held for writing to remove folders, for reading to make files in them
+	dirsMu sync.RWMutex // held for writing to remove folders, for reading to make files in them
 }
 
-var _ Logs = (*Dir)(nil)
+var _ Store = (*Dir)(nil)
 
 // maxIdle bounds the files that are kept open for the next Append.
 const maxIdle = 64
 
-// log is one attempt's log while it is in memory.
-type log struct {
-	id    muster.AttemptID
-	users int // guarded by Dir.mu
+// logFile is one attempt's log while it is in memory.
+type logFile struct {
+	id   muster.AttemptID
+	refs int // guarded by Dir.mu
 
 	mu     sync.Mutex
 	file   *os.File // nil until it is needed
@@ -53,7 +53,7 @@ func OpenDir(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder for logs: %w", err)
 	}
-	return &Dir{root: filepath.Clean(path), logs: make(map[muster.AttemptID]*log)}, nil
+	return &Dir{root: filepath.Clean(path), logs: make(map[muster.AttemptID]*logFile)}, nil
 }
 
 // Close closes all files that are not in use.
@@ -69,16 +69,16 @@ func (d *Dir) Close() error {
 	return errors.Join(errs...)
 }
 
-// use returns the log of an attempt, which the caller gives back by release.
-func (d *Dir) use(a muster.AttemptID) *log {
+// acquire returns the log of an attempt, which the caller gives back by release.
+func (d *Dir) acquire(a muster.AttemptID) *logFile {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.logs[a]
 	if l == nil {
-		l = &log{id: a}
+		l = &logFile{id: a}
 		d.logs[a] = l
 	}
-	if l.users == 0 {
+	if l.refs == 0 {
 		for i, other := range d.idle {
 			if other == l {
 				d.idle = append(d.idle[:i], d.idle[i+1:]...)
@@ -86,15 +86,15 @@ func (d *Dir) use(a muster.AttemptID) *log {
 			}
 		}
 	}
-	l.users++
+	l.refs++
 	return l
 }
 
 // release gives a log back. Its file stays open for a while.
-func (d *Dir) release(l *log) {
+func (d *Dir) release(l *logFile) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if l.users--; l.users > 0 {
+	if l.refs--; l.refs > 0 {
 		return
 	}
 	l.mu.Lock() // free: nobody uses it
@@ -115,7 +115,7 @@ func (d *Dir) release(l *log) {
 }
 
 // close closes the file; the next use opens it again.
-func (l *log) close() error {
+func (l *logFile) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
@@ -140,15 +140,15 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 	if offset < 0 {
 		return 0, muster.Errorf(muster.Invalid, "the offset %d in the log of %s is negative", offset, a)
 	}
-	l := d.use(a)
+	l := d.acquire(a)
 	defer d.release(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := d.open(l, len(data) > 0 && offset == 0); err != nil {
 		return 0, err
 	}
-	if err := l.look(); err != nil {
-		return 0, failed("read", a, err)
+	if err := l.refreshSize(); err != nil {
+		return 0, wrapError("read", a, err)
 	}
 	if offset > l.size {
 		return l.size, muster.Errorf(muster.Conflict, "the log of %s has %d bytes: go on from there, not from %d", a, l.size, offset)
@@ -159,7 +159,7 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 	}
 	n, err := l.file.WriteAt(data[old:], l.size)
 	if n > 0 {
-		d.track(l, l.size, data[old:old+int64(n)])
+		d.updateIndex(l, l.size, data[old:old+int64(n)])
 		l.size += int64(n)
 		l.synced = false
 		if l.grown != nil {
@@ -168,14 +168,14 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 		}
 	}
 	if err != nil {
-		return l.size, failed("write", a, err)
+		return l.size, wrapError("write", a, err)
 	}
 	return l.size, nil
 }
 
 // open opens the log's file if it exists, or makes it if it shall. Without a file
 // the size is 0.
-func (d *Dir) open(l *log, create bool) error {
+func (d *Dir) open(l *logFile, create bool) error {
 	if l.file != nil {
 		return nil
 	}
@@ -189,19 +189,19 @@ func (d *Dir) open(l *log, create bool) error {
 		return nil
 	}
 	if err != nil {
-		return failed("open", l.id, err)
+		return wrapError("open", l.id, err)
 	}
 	info, err := f.Stat()
 	if err != nil {
 		_ = f.Close()
-		return failed("open", l.id, err)
+		return wrapError("open", l.id, err)
 	}
 	l.file, l.size, l.synced = f, info.Size(), false
 	return nil
 }
 
-// look takes up what another Dir has written to the open file since.
-func (l *log) look() error {
+// refreshSize takes up what another Dir has written to the open file since.
+func (l *logFile) refreshSize() error {
 	if l.file == nil {
 		return nil
 	}
@@ -218,8 +218,8 @@ func (l *log) look() error {
 // create makes a file and its folders. The Dir of another process may remove a folder that is empty
 // before the file is in it: then it is made again.
 func (d *Dir) create(path string) (f *os.File, err error) {
-	d.folders.RLock()
-	defer d.folders.RUnlock()
+	d.dirsMu.RLock()
+	defer d.dirsMu.RUnlock()
 	for range 100 { // each time another log's last file has to go just then
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
 			f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -233,17 +233,17 @@ func (d *Dir) create(path string) (f *os.File, err error) {
 
 // Size implements Logs.
 func (d *Dir) Size(_ context.Context, a muster.AttemptID) (int64, error) {
-	l := d.use(a)
+	l := d.acquire(a)
 	defer d.release(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return d.sizeOf(l)
 }
 
-func (d *Dir) sizeOf(l *log) (int64, error) {
+func (d *Dir) sizeOf(l *logFile) (int64, error) {
 	if l.file != nil {
-		if err := l.look(); err != nil {
-			return 0, failed("read", l.id, err)
+		if err := l.refreshSize(); err != nil {
+			return 0, wrapError("read", l.id, err)
 		}
 		return l.size, nil
 	}
@@ -252,14 +252,14 @@ func (d *Dir) sizeOf(l *log) (int64, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return 0, nil
 	case err != nil:
-		return 0, failed("read", l.id, err)
+		return 0, wrapError("read", l.id, err)
 	}
 	return info.Size(), nil
 }
 
 // Sync implements Logs.
 func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
-	l := d.use(a)
+	l := d.acquire(a)
 	defer d.release(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,12 +270,12 @@ func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
 		return nil
 	}
 	if err := l.file.Sync(); err != nil {
-		return failed("sync", a, err)
+		return wrapError("sync", a, err)
 	}
 	// The file's name must last too, in each folder that may be new.
 	for _, dir := range []string{filepath.Dir(d.path(a)), d.jobDir(a.Task.Job), d.root} {
 		if err := syncFolder(dir); err != nil {
-			return failed("sync", a, err)
+			return wrapError("sync", a, err)
 		}
 	}
 	l.synced = true
@@ -284,7 +284,7 @@ func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
 
 // Wait implements Logs.
 func (d *Dir) Wait(ctx context.Context, a muster.AttemptID, size int64) error {
-	l := d.use(a)
+	l := d.acquire(a)
 	defer d.release(l)
 	for {
 		l.mu.Lock()
@@ -320,11 +320,11 @@ func (d *Dir) Open(_ context.Context, a muster.AttemptID, offset int64) (io.Read
 
 // Remove implements Logs. A log that is appended to meanwhile may come back.
 func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
-	if err := d.drop(func(a muster.AttemptID) bool { return a.Task.Job == job }); err != nil {
+	if err := d.closeFiles(func(a muster.AttemptID) bool { return a.Task.Job == job }); err != nil {
 		return err
 	}
-	d.folders.Lock()
-	defer d.folders.Unlock()
+	d.dirsMu.Lock()
+	defer d.dirsMu.Unlock()
 	if err := os.RemoveAll(d.jobDir(job)); err != nil {
 		return muster.Errorf(muster.Internal, "cannot remove the logs of job %s: %w", job, err)
 	}
@@ -335,20 +335,20 @@ func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
 func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error { return d.remove(a) }
 
 func (d *Dir) remove(a muster.AttemptID) error {
-	if err := d.drop(func(b muster.AttemptID) bool { return a == b }); err != nil {
+	if err := d.closeFiles(func(b muster.AttemptID) bool { return a == b }); err != nil {
 		return err
 	}
 	path := d.path(a)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return failed("remove", a, err)
+		return wrapError("remove", a, err)
 	}
-	if d.indexed {
+	if d.withIndex {
 		if err := os.Remove(indexPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed("remove", a, err)
+			return wrapError("remove", a, err)
 		}
 	}
-	d.folders.Lock()
-	defer d.folders.Unlock()
+	d.dirsMu.Lock()
+	defer d.dirsMu.Unlock()
 	// The folders go with their last file; the error of a folder in use is expected.
 	if os.Remove(filepath.Dir(path)) == nil {
 		_ = os.Remove(d.jobDir(a.Task.Job))
@@ -362,7 +362,7 @@ func (d *Dir) Retain(wanted func(muster.AttemptID) bool) error {
 		if err != nil {
 			return muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
 		}
-		a, ok := d.attempt(path)
+		a, ok := d.parsePath(path)
 		if !ok || entry.IsDir() || wanted(a) {
 			return nil
 		}
@@ -370,8 +370,8 @@ func (d *Dir) Retain(wanted func(muster.AttemptID) bool) error {
 	})
 }
 
-// attempt returns whose log has this path.
-func (d *Dir) attempt(path string) (a muster.AttemptID, ok bool) {
+// parsePath returns whose log has this path.
+func (d *Dir) parsePath(path string) (a muster.AttemptID, ok bool) {
 	job, err := muster.ParseJobID(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	if err != nil {
 		return a, false
@@ -381,20 +381,20 @@ func (d *Dir) attempt(path string) (a muster.AttemptID, ok bool) {
 	return a, err == nil && d.path(a) == path
 }
 
-// SetAside implements Logs. The other name is that of the log, a dot and the time in nanoseconds.
-func (d *Dir) SetAside(_ context.Context, a muster.AttemptID) (bool, error) {
+// Archive implements Logs. The other name is that of the log, a dot and the time in nanoseconds.
+func (d *Dir) Archive(_ context.Context, a muster.AttemptID) (bool, error) {
 	path := d.path(a)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err := d.drop(func(b muster.AttemptID) bool { return a == b }); err != nil {
-		return false, failed("close", a, err)
+	if err := d.closeFiles(func(b muster.AttemptID) bool { return a == b }); err != nil {
+		return false, wrapError("close", a, err)
 	}
 	if err := os.Rename(path, path+"."+strconv.FormatInt(time.Now().UnixNano(), 10)); err != nil {
-		return false, failed("rename", a, err)
+		return false, wrapError("rename", a, err)
 	}
 	if err := syncFolder(filepath.Dir(path)); err != nil {
-		return false, failed("rename", a, err)
+		return false, wrapError("rename", a, err)
 	}
 	return true, nil
 }
@@ -422,18 +422,18 @@ func (d *Dir) LastJob() (last muster.JobID, err error) {
 	}
 }
 
-// Shut closes the file of one attempt's log, so that its space is free when another Dir
+// CloseAttempt closes the file of one attempt's log, so that its space is free when another Dir
 // removes it. The next use opens it again.
-func (d *Dir) Shut(a muster.AttemptID) error {
-	return d.drop(func(b muster.AttemptID) bool { return a == b })
+func (d *Dir) CloseAttempt(a muster.AttemptID) error {
+	return d.closeFiles(func(b muster.AttemptID) bool { return a == b })
 }
 
-// drop closes the files of the logs that which selects.
-func (d *Dir) drop(which func(muster.AttemptID) bool) error {
-	var logs []*log
+// closeFiles closes the files of the logs that which selects.
+func (d *Dir) closeFiles(match func(muster.AttemptID) bool) error {
+	var logs []*logFile
 	d.mu.Lock()
 	for a, l := range d.logs {
-		if which(a) {
+		if match(a) {
 			logs = append(logs, l)
 		}
 	}
@@ -445,7 +445,7 @@ func (d *Dir) drop(which func(muster.AttemptID) bool) error {
 	return errors.Join(errs...)
 }
 
-func failed(verb string, a muster.AttemptID, err error) error {
+func wrapError(verb string, a muster.AttemptID, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return muster.Errorf(muster.StorageFull, "no space left for the log of %s: free some on its disk: %w", a, err)
 	}

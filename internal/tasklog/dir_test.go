@@ -37,7 +37,7 @@ func openDir(t *testing.T, path string) *tasklog.Dir {
 	return d
 }
 
-func mustAppend(t *testing.T, d tasklog.Logs, a muster.AttemptID, offset int64, data string) {
+func mustAppend(t *testing.T, d tasklog.Store, a muster.AttemptID, offset int64, data string) {
 	t.Helper()
 	size, err := d.Append(t.Context(), a, offset, []byte(data))
 	if err != nil || size < offset+int64(len(data)) {
@@ -45,7 +45,7 @@ func mustAppend(t *testing.T, d tasklog.Logs, a muster.AttemptID, offset int64, 
 	}
 }
 
-func content(t *testing.T, d tasklog.Logs, a muster.AttemptID) string {
+func content(t *testing.T, d tasklog.Store, a muster.AttemptID) string {
 	t.Helper()
 	r, err := d.Open(t.Context(), a, 0)
 	if err != nil {
@@ -372,7 +372,7 @@ func TestTwoDirsTakeTurnsWithALog(t *testing.T) {
 	if _, err := one.Append(t.Context(), a, at+1, []byte("x")); muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("a gap is accepted: %v", err)
 	}
-	if err := other.Shut(a); err != nil {
+	if err := other.CloseAttempt(a); err != nil {
 		t.Error(err)
 	}
 	if err := one.RemoveAttempt(t.Context(), a); err != nil {

@@ -13,49 +13,49 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// indexEvery is the least distance of two offsets in a log's index, in bytes.
-const indexEvery = 64 << 10
+// indexInterval is the least distance of two offsets in a log's index, in bytes.
+const indexInterval = 64 << 10
 
 // An index is a file beside a log, of offsets at which records of the log begin: 8 bytes
-// each, big endian, growing by at least indexEvery. It is a hint that can be made again
+// each, big endian, growing by at least indexInterval. It is a hint that can be made again
 // from the log at any time, and is never ahead of it.
 
 // indexer finds the offsets for an index in a log's bytes, as they come.
 type indexer struct {
-	pos  int64 // in the log, of what comes next
-	last int64 // the last offset found; 0 for none
-	skip int64 // bytes of the current record's data that are to come
-	head [headSize]byte
-	have int  // bytes of head
-	bad  bool // the log is damaged: nothing is found any more
+	pos     int64 // in the log, of what comes next
+	last    int64 // the last offset found; 0 for none
+	skip    int64 // bytes of the current record's data that are to come
+	head    [headSize]byte
+	headLen int  // bytes of head
+	damaged bool // the log is damaged: nothing is found any more
 }
 
 // write calls found for each offset that data brings.
-func (x *indexer) write(data []byte, found func(offset int64)) {
-	for len(data) > 0 && !x.bad {
+func (x *indexer) write(data []byte, emit func(offset int64)) {
+	for len(data) > 0 && !x.damaged {
 		if n := min(x.skip, int64(len(data))); n > 0 {
 			x.skip -= n
 			x.pos += n
 			data = data[n:]
 			continue
 		}
-		n := copy(x.head[x.have:], data)
-		x.have += n
+		n := copy(x.head[x.headLen:], data)
+		x.headLen += n
 		x.pos += int64(n)
 		data = data[n:]
-		if x.have < headSize {
+		if x.headLen < headSize {
 			return
 		}
-		x.have = 0
+		x.headLen = 0
 		length, ok := recordLength(x.head[:])
 		if !ok {
-			x.bad = true
+			x.damaged = true
 			return
 		}
 		x.skip = int64(length)
-		if start := x.pos - headSize; start-x.last >= indexEvery {
+		if start := x.pos - headSize; start-x.last >= indexInterval {
 			x.last = start
-			found(start)
+			emit(start)
 		}
 	}
 }
@@ -65,17 +65,17 @@ func (x *indexer) write(data []byte, found func(offset int64)) {
 func OpenIndexedDir(path string) (*Dir, error) {
 	d, err := OpenDir(path)
 	if err == nil {
-		d.indexed = true
+		d.withIndex = true
 	}
 	return d, err
 }
 
 func indexPath(logPath string) string { return logPath + ".idx" }
 
-// track follows what is appended to a log from its first byte on. What cannot be written
+// updateIndex follows what is appended to a log from its first byte on. What cannot be written
 // to the index is found again by RecordBefore.
-func (d *Dir) track(l *log, offset int64, data []byte) {
-	if !d.indexed {
+func (d *Dir) updateIndex(l *logFile, offset int64, data []byte) {
+	if !d.withIndex {
 		return
 	}
 	if offset == 0 {
@@ -119,12 +119,12 @@ const maxOffset = int64(1)<<62 - 1
 
 // lastEntry returns the last offset of an index that is at most most, and how many
 // entries there are up to it; 0 and 0 if there is none.
-func lastEntry(f *os.File, most int64) (offset, n int64, err error) {
+func lastEntry(f *os.File, limit int64) (offset, n int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, err
 	}
-	at := func(i int64) (int64, error) {
+	entryAt := func(i int64) (int64, error) {
 		var b [8]byte
 		_, err := f.ReadAt(b[:], 8*i)
 		return int64(binary.BigEndian.Uint64(b[:]) & uint64(maxOffset)), err
@@ -132,11 +132,11 @@ func lastEntry(f *os.File, most int64) (offset, n int64, err error) {
 	low, high := int64(0), info.Size()/8 // entries before low are at most most, those from high on are not
 	for low < high {
 		mid := (low + high) / 2
-		v, err := at(mid)
+		v, err := entryAt(mid)
 		if err != nil {
 			return 0, 0, err
 		}
-		if v <= most {
+		if v <= limit {
 			low, offset = mid+1, v
 		} else {
 			high = mid
@@ -148,15 +148,15 @@ func lastEntry(f *os.File, most int64) (offset, n int64, err error) {
 // RecordBefore implements Logs. It reads no more of the log than what is not in its index
 // yet, which is usually nothing.
 func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error) {
-	if offset < indexEvery || !d.indexed {
+	if offset < indexInterval || !d.withIndex {
 		return 0, nil
 	}
 	path := d.path(a)
-	start, end, err := indexed(indexPath(path), offset)
-	if err != nil || offset-end < 2*indexEvery {
+	start, end, err := readIndex(indexPath(path), offset)
+	if err != nil || offset-end < 2*indexInterval {
 		return start, err
 	}
-	l := d.use(a)
+	l := d.acquire(a)
 	defer d.release(l)
 	l.mu.Lock()
 	tracked := l.index != nil
@@ -174,8 +174,8 @@ func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64
 	return entries[len(entries)-1], nil
 }
 
-// indexed returns the last offset of an index that is at most offset, and the last of all.
-func indexed(path string, offset int64) (start, end int64, err error) {
+// readIndex returns the last offset of an index that is at most offset, and the last of all.
+func readIndex(path string, offset int64) (start, end int64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil

@@ -13,10 +13,10 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-const indexEvery = 64 << 10
+const indexInterval = 64 << 10
 
-// logOf makes a log, and where its records begin.
-func logOf(sizes []int) (log []byte, starts map[int64]bool) {
+// makeLog makes a log, and where its records begin.
+func makeLog(sizes []int) (log []byte, starts map[int64]bool) {
 	starts = map[int64]bool{}
 	for i, n := range sizes {
 		starts[int64(len(log))] = true
@@ -38,11 +38,11 @@ func TestRecordBefore(t *testing.T) {
 		}
 		defer func() { _ = d.Close() }()
 		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(0, 300<<10)), 1, 30).Draw(rt, "sizes")
-		most := int64(0)
+		longest := int64(0)
 		for _, n := range sizes {
-			most = max(most, int64(n)+10)
+			longest = max(longest, int64(n)+10)
 		}
-		log, starts := logOf(sizes)
+		log, starts := makeLog(sizes)
 		a := attempt(1, 0, 1)
 		for at := int64(0); at < int64(len(log)); {
 			n := min(int64(rapid.OneOf(rapid.IntRange(1, 30), rapid.IntRange(1, 200<<10)).Draw(rt, "piece")), int64(len(log))-at)
@@ -69,8 +69,8 @@ func TestRecordBefore(t *testing.T) {
 					rt.Fatal(err)
 				case start > offset || start != 0 && !starts[start]:
 					rt.Fatalf("before %d is %d, which is no beginning of a record", offset, start)
-				case offset-start > 3*indexEvery+most:
-					rt.Fatalf("before %d is %d, far away though records have at most %d bytes", offset, start, most)
+				case offset-start > 3*indexInterval+longest:
+					rt.Fatalf("before %d is %d, far away though records have at most %d bytes", offset, start, longest)
 				}
 			}
 		}
@@ -92,7 +92,7 @@ func TestIndexGoesWithItsLog(t *testing.T) {
 		for i := range sizes {
 			sizes[i] = size
 		}
-		log, starts := logOf(sizes)
+		log, starts := makeLog(sizes)
 		mustAppend(t, d, a, 0, string(log))
 		return starts
 	}
@@ -109,7 +109,7 @@ func TestIndexGoesWithItsLog(t *testing.T) {
 	}
 	starts := put(777)
 	for offset := int64(0); offset < 1<<20; offset += 50_000 {
-		if start, err := d.RecordBefore(t.Context(), a, offset); err != nil || !starts[start] || offset-start > 2*indexEvery {
+		if start, err := d.RecordBefore(t.Context(), a, offset); err != nil || !starts[start] || offset-start > 2*indexInterval {
 			t.Errorf("before %d is %d (%v)", offset, start, err)
 		}
 	}

@@ -24,7 +24,7 @@ func (r *reader) open() error {
 		return nil
 	}
 	if err != nil {
-		return failed("read", r.id, err)
+		return wrapError("read", r.id, err)
 	}
 	r.file = f
 	return nil
@@ -51,7 +51,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	case err == nil || errors.Is(err, io.EOF):
 		return 0, io.EOF
 	default:
-		return 0, failed("read", r.id, err)
+		return 0, wrapError("read", r.id, err)
 	}
 }
 

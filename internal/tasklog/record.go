@@ -18,17 +18,17 @@ import (
 // be cut and continued at any byte.
 const headSize = 10
 
-// MaxData is the most data that one record holds, in bytes.
-const MaxData = 1 << 20
+// MaxRecordData is the most data that one record holds, in bytes.
+const MaxRecordData = 1 << 20
 
 const maxMillis = 1<<48 - 1
 
-// AppendRecord appends the encoding of r to dst. Data over MaxData becomes
+// AppendRecord appends the encoding of r to dst. Data over MaxRecordData becomes
 // several records. A time before 1970 is written as 1970.
 func AppendRecord(dst []byte, r Record) []byte {
 	ms := uint64(min(max(r.At.UnixMilli(), 0), maxMillis))
 	for data := r.Data; ; {
-		part := data[:min(len(data), MaxData)]
+		part := data[:min(len(data), MaxRecordData)]
 		n := len(part)
 		dst = append(dst, byte(r.Stream),
 			byte(ms>>40), byte(ms>>32), byte(ms>>24), byte(ms>>16), byte(ms>>8), byte(ms),
@@ -47,7 +47,7 @@ type Decoder struct {
 	buf        []byte
 	start, end int // what was read and not returned yet is buf[start:end]
 	off        int64
-	bad        error
+	err        error
 }
 
 // NewDecoder returns a decoder of the log that r reads from the start of a record on.
@@ -62,8 +62,8 @@ func (d *Decoder) Offset() int64 { return d.off }
 // follows it; after both Next may be called again when there may be more to
 // read. Bytes that are no record are an Invalid error, from which there is no way on.
 func (d *Decoder) Next() (Record, error) {
-	if d.bad != nil {
-		return Record{}, d.bad
+	if d.err != nil {
+		return Record{}, d.err
 	}
 	if err := d.fill(headSize); err != nil {
 		return Record{}, err
@@ -72,8 +72,8 @@ func (d *Decoder) Next() (Record, error) {
 	stream := Stream(h[0])
 	n, ok := recordLength(h)
 	if !ok {
-		d.bad = muster.Errorf(muster.Invalid, "the log is damaged: there is no record at byte %d", d.off)
-		return Record{}, d.bad
+		d.err = muster.Errorf(muster.Invalid, "the log is damaged: there is no record at byte %d", d.off)
+		return Record{}, d.err
 	}
 	ms := int64(h[1])<<40 | int64(h[2])<<32 | int64(h[3])<<24 | int64(h[4])<<16 | int64(h[5])<<8 | int64(h[6])
 	if err := d.fill(headSize + n); err != nil {
@@ -90,16 +90,16 @@ func (d *Decoder) Next() (Record, error) {
 func recordLength(h []byte) (n int, ok bool) {
 	stream := Stream(h[0])
 	n = int(h[7])<<16 | int(h[8])<<8 | int(h[9])
-	return n, (stream == Stdout || stream == Stderr || stream == System || stream == Usage || stream == Points) && n <= MaxData
+	return n, (stream == Stdout || stream == Stderr || stream == System || stream == Usage || stream == Progress) && n <= MaxRecordData
 }
 
-const block = 32 << 10
+const blockSize = 32 << 10
 
 // fill reads until n bytes are there.
 func (d *Decoder) fill(n int) error {
 	for empty := 0; d.end-d.start < n; {
 		if len(d.buf)-d.start < n {
-			d.makeRoom(n)
+			d.grow(n)
 		}
 		got, err := d.r.Read(d.buf[d.end:])
 		d.end += got
@@ -121,11 +121,11 @@ func (d *Decoder) fill(n int) error {
 	return nil
 }
 
-// makeRoom moves what is there to the start of a buffer that holds n bytes.
-func (d *Decoder) makeRoom(n int) {
+// grow moves what is there to the start of a buffer that holds n bytes.
+func (d *Decoder) grow(n int) {
 	to := d.buf
 	if len(to) < n {
-		to = make([]byte, max(block, n+n/4))
+		to = make([]byte, max(blockSize, n+n/4))
 	}
 	d.end = copy(to, d.buf[d.start:d.end])
 	d.start, d.buf = 0, to

@@ -17,14 +17,14 @@ import (
 
 var records = rapid.Custom(func(t *rapid.T) tasklog.Record {
 	return tasklog.Record{
-		Stream: rapid.SampledFrom([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr, tasklog.System, tasklog.Usage, tasklog.Points}).Draw(t, "stream"),
+		Stream: rapid.SampledFrom([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr, tasklog.System, tasklog.Usage, tasklog.Progress}).Draw(t, "stream"),
 		At:     time.UnixMilli(rapid.Int64Range(0, 1<<48-1).Draw(t, "at")).UTC(),
 		Data:   rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "data"),
 	}
 })
 
-// all decodes until the first error, which is io.EOF at a clean end.
-func all(r io.Reader) (got []tasklog.Record, offset int64, err error) {
+// decodeAll decodes until the first error, which is io.EOF at a clean end.
+func decodeAll(r io.Reader) (got []tasklog.Record, offset int64, err error) {
 	d := tasklog.NewDecoder(r)
 	for {
 		rec, err := d.Next()
@@ -50,7 +50,7 @@ func TestDecoderReturnsWhatWasAppendedHoweverItArrives(t *testing.T) {
 			"with the end": iotest.DataErrReader(bytes.NewReader(log)),
 		}
 		for name, r := range readers {
-			got, offset, err := all(r)
+			got, offset, err := decodeAll(r)
 			if !errors.Is(err, io.EOF) || offset != int64(len(log)) {
 				t.Fatalf("%s: ended at %d with %v, want %d and EOF", name, offset, err, len(log))
 			}
@@ -72,7 +72,7 @@ func TestDecoderResumesAtItsOffsetAfterACut(t *testing.T) {
 			ends[int64(len(log))] = i + 1
 		}
 		cut := rapid.IntRange(0, len(log)).Draw(t, "cut")
-		first, offset, err := all(bytes.NewReader(log[:cut]))
+		first, offset, err := decodeAll(bytes.NewReader(log[:cut]))
 		n, whole := ends[offset]
 		if !whole || n != len(first) {
 			t.Fatalf("offset %d after %d records is not the end of the last one", offset, len(first))
@@ -84,7 +84,7 @@ func TestDecoderResumesAtItsOffsetAfterACut(t *testing.T) {
 		if !errors.Is(err, wantErr) {
 			t.Fatalf("cut at %d with offset %d: %v, want %v", cut, offset, err, wantErr)
 		}
-		rest, _, err := all(bytes.NewReader(log[offset:]))
+		rest, _, err := decodeAll(bytes.NewReader(log[offset:]))
 		if !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
@@ -117,14 +117,14 @@ func TestDecoderGoesOnWhenALogGrows(t *testing.T) {
 
 func TestLongDataBecomesSeveralRecords(t *testing.T) {
 	t.Parallel()
-	data := bytes.Repeat([]byte("0123456789abcdef"), tasklog.MaxData/16*5/2)
-	got, _, err := all(bytes.NewReader(tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stderr, Data: data})))
+	data := bytes.Repeat([]byte("0123456789abcdef"), tasklog.MaxRecordData/16*5/2)
+	got, _, err := decodeAll(bytes.NewReader(tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stderr, Data: data})))
 	if !errors.Is(err, io.EOF) || len(got) != 3 {
 		t.Fatalf("%d records and %v, want 3", len(got), err)
 	}
 	var joined []byte
 	for _, r := range got {
-		if len(r.Data) > tasklog.MaxData || r.Stream != tasklog.Stderr || r.At.UnixMilli() != 0 {
+		if len(r.Data) > tasklog.MaxRecordData || r.Stream != tasklog.Stderr || r.At.UnixMilli() != 0 {
 			t.Fatalf("a record of %d bytes on %c at %v", len(r.Data), r.Stream, r.At)
 		}
 		joined = append(joined, r.Data...)
@@ -163,7 +163,7 @@ func FuzzDecoder(f *testing.F) {
 	f.Add(log[:len(log)-1])
 	f.Add(append(bytes.Clone(log), 0))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		got, offset, err := all(bytes.NewReader(in))
+		got, offset, err := decodeAll(bytes.NewReader(in))
 		var out []byte
 		for _, r := range got {
 			out = tasklog.AppendRecord(out, r)

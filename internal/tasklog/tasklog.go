@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Logs keeps logs. All methods may be called at the same time.
-type Logs interface {
+// Store keeps logs. All methods may be called at the same time.
+type Store interface {
 	// Append adds data at offset and returns the log's size afterwards. If offset is
 	// beyond the current size nothing is written and the size is returned with a
 	// Conflict error.
@@ -35,8 +35,8 @@ type Logs interface {
 	RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error)
 	// Wait returns when the log is longer than size, or when ctx ends.
 	Wait(ctx context.Context, a muster.AttemptID, size int64) error
-	// SetAside keeps the log of an attempt under another name, so that the attempt has none, and reports whether there was one.
-	SetAside(ctx context.Context, a muster.AttemptID) (bool, error)
+	// Archive keeps the log of an attempt under another name, so that the attempt has none, and reports whether there was one.
+	Archive(ctx context.Context, a muster.AttemptID) (bool, error)
 	// Remove deletes the logs of a job.
 	Remove(ctx context.Context, job muster.JobID) error
 }
@@ -46,11 +46,11 @@ type Stream byte
 
 // The streams.
 const (
-	Stdout Stream = 'o'
-	Stderr Stream = 'e'
-	System Stream = 's' // a word from Muster itself, such as "output is cut here"
-	Usage  Stream = 'u' // a muster.Sample as JSON: no line of the output
-	Points Stream = 'm' // a muster.Point as JSON: no line of the output
+	Stdout   Stream = 'o'
+	Stderr   Stream = 'e'
+	System   Stream = 's' // a word from Muster itself, such as "output is cut here"
+	Usage    Stream = 'u' // a muster.Sample as JSON: no line of the output
+	Progress Stream = 'm' // a muster.Point as JSON: no line of the output
 )
 
 // Record is a piece of output: a whole line with its end, or a part of a long

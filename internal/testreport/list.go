@@ -13,25 +13,25 @@ import (
 // module stands before the paths of packages in the output of go test, and not in the list.
 const module = "github.com/muster-dev/muster/"
 
-func short(pkg string) string { return strings.TrimPrefix(pkg, module) }
+func trimModule(pkg string) string { return strings.TrimPrefix(pkg, module) }
 
 // kinds are the kinds of runs that entries name.
 var kinds = []string{"root", "user", "vm"}
 
 // entry allows tests to be skipped.
 type entry struct {
-	line  int
-	pkg   string // without the module, or * for all
-	test  string // a pattern as in path.Match, or * for all
-	text  string // a part of what a skipped test says
-	maybe bool   // whether they are skipped depends on the machine: the entry is never out of date
+	line     int
+	pkg      string // without the module, or * for all
+	test     string // a pattern as in path.Match, or * for all
+	message  string // a part of what a skipped test says
+	optional bool   // whether they are skipped depends on the machine: the entry is never out of date
 }
 
 // skipList are the entries for one kind of run.
 type skipList []entry
 
-// line is KINDS PACKAGE TEST REASON, with spaces between them; TEST may be a text in quotes.
-var line = regexp.MustCompile(`^(\S+)\s+(\S+)\s+("[^"]+"|[^\s"]+)\s+(\S.*)$`)
+// linePattern is KINDS PACKAGE TEST REASON, with spaces between them; TEST may be a text in quotes.
+var linePattern = regexp.MustCompile(`^(\S+)\s+(\S+)\s+("[^"]+"|[^\s"]+)\s+(\S.*)$`)
 
 // parseList reads the entries for a kind of run. KINDS of a line are root, user, vm, with commas between them and each with
 // a ? if it depends on the machine whether the test is skipped.
@@ -46,24 +46,24 @@ func parseList(r io.Reader, run string) (skipList, error) {
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		m := line.FindStringSubmatch(text)
+		m := linePattern.FindStringSubmatch(text)
 		if m == nil {
 			return nil, fmt.Errorf("line %d: %q is not KINDS PACKAGE TEST REASON", n, text)
 		}
 		e := entry{line: n, pkg: m[2], test: m[3]}
-		if said, ok := strings.CutPrefix(e.test, `"`); ok {
-			e.test, e.text = "*", strings.TrimSuffix(said, `"`)
+		if message, ok := strings.CutPrefix(e.test, `"`); ok {
+			e.test, e.message = "*", strings.TrimSuffix(message, `"`)
 		}
 		if _, err := path.Match(e.test, ""); err != nil {
 			return nil, fmt.Errorf("line %d: the pattern %q: %w", n, e.test, err)
 		}
 		for kind := range strings.SplitSeq(m[1], ",") {
-			name, maybe := strings.CutSuffix(kind, "?")
+			name, optional := strings.CutSuffix(kind, "?")
 			if !slices.Contains(kinds, name) {
 				return nil, fmt.Errorf("line %d: there are no runs of kind %q", n, kind)
 			}
 			if name == run {
-				e.maybe = maybe || e.pkg == "*" // each run tests some packages only
+				e.optional = optional || e.pkg == "*" // each run tests some packages only
 				list = append(list, e)
 			}
 		}
@@ -72,7 +72,7 @@ func parseList(r io.Reader, run string) (skipList, error) {
 }
 
 func (e *entry) allows(s skip) bool {
-	if e.pkg != "*" && e.pkg != short(s.pkg) || !strings.Contains(s.why, e.text) {
+	if e.pkg != "*" && e.pkg != trimModule(s.pkg) || !strings.Contains(s.reason, e.message) {
 		return false
 	}
 	match, _ := path.Match(e.test, s.test) // the pattern was checked
@@ -80,7 +80,7 @@ func (e *entry) allows(s skip) bool {
 }
 
 // check returns the skips that no entry allows, and the entries that are out of date.
-func (l skipList) check(t *tally) (unlisted []skip, stale []entry) {
+func (l skipList) check(t *summary) (unlisted []skip, stale []entry) {
 	used := make([]bool, len(l))
 	for _, s := range t.skipped {
 		found := false
@@ -94,7 +94,7 @@ func (l skipList) check(t *tally) (unlisted []skip, stale []entry) {
 		}
 	}
 	for i, e := range l {
-		if !used[i] && !e.maybe && t.passed[module+e.pkg] {
+		if !used[i] && !e.optional && t.passed[module+e.pkg] {
 			stale = append(stale, e)
 		}
 	}

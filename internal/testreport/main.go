@@ -38,7 +38,7 @@ func report(in io.Reader, out io.Writer, list, run string, strict bool) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", list, err)
 	}
-	t := newTally(out)
+	t := newSummary(out)
 	if err := t.read(in); err != nil {
 		return err
 	}
@@ -50,14 +50,14 @@ func report(in io.Reader, out io.Writer, list, run string, strict bool) error {
 		unlisted, stale = nil, nil
 	}
 	for _, s := range unlisted {
-		fmt.Fprintf(out, "skipped, and not in %s for %s: %s %s: %s\n", list, run, short(s.pkg), s.test, s.why)
+		fmt.Fprintf(out, "skipped, and not in %s for %s: %s %s: %s\n", list, run, trimModule(s.pkg), s.test, s.reason)
 	}
 	for _, e := range stale {
 		fmt.Fprintf(out, "%s:%d: delete this entry: no test of %s is skipped for it in a run of kind %s\n", list, e.line, e.pkg, run)
 	}
 	switch {
-	case len(t.open()) > 0:
-		return fmt.Errorf("the tests of %v did not end", t.open())
+	case len(t.unfinished()) > 0:
+		return fmt.Errorf("the tests of %v did not end", t.unfinished())
 	case t.failed:
 		return errors.New("tests failed")
 	case t.tested == 0:

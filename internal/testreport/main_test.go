@@ -44,8 +44,8 @@ func (s *stream) end(pkg, action string) *stream {
 	return s.add(event{Action: "output", Package: pkg, Output: words[action] + "\t" + module + pkg + "\t1.000s\n"}, event{Action: action, Package: pkg})
 }
 
-// reported runs report with a list, and returns its output and error.
-func reported(t *testing.T, in, list, run string, strict bool) (string, error) {
+// runReport runs report with a list, and returns its output and error.
+func runReport(t *testing.T, in, list, run string, strict bool) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "skips.txt")
 	if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
@@ -92,7 +92,7 @@ func TestSkips(t *testing.T) {
 		"a broken pattern":      {in: whole, list: "root a Test[ it mounts", run: "root", want: "syntax error in pattern"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := reported(t, c.in, c.list, c.run, !c.lenient)
+			out, err := runReport(t, c.in, c.list, c.run, !c.lenient)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q; it prints\n%s", err, c.want, out)
 			}
@@ -112,7 +112,7 @@ func TestOutput(t *testing.T) {
 		add(event{Action: "build-output", Output: "x.go:1:1: syntax error\n"}).
 		test("c", "TestGood", "pass", "quiet").add(event{Action: "pass", Package: "c", Elapsed: 2}). // as test2json alone has it
 		end("d", "pass").String()
-	out, err := reported(t, "go: a warning\n"+in, "", "root", true)
+	out, err := runReport(t, "go: a warning\n"+in, "", "root", true)
 	want := "go: a warning\n    x_test.go:7: broken\n--- FAIL: TestBad (0.00s)\npanic: test timed out\nFAIL\nFAIL\t" + module + "a\t1.000s\n" +
 		"?   \t" + module + "b\t[no test files]\nx.go:1:1: syntax error\nok  \t" + module + "c\t2.000s\nok  \t" + module + "d\t1.000s\n"
 	if out != want || err == nil {
@@ -135,7 +135,7 @@ func TestGo(t *testing.T) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOPROXY=off", "CGO_ENABLED=0")
 	in, _ := cmd.Output() // a test of it fails
-	out, err := reported(t, string(in), "", "root", true)
+	out, err := runReport(t, string(in), "", "root", true)
 	for _, want := range []string{"x_test.go:4: broken", "--- FAIL: TestBad/sub", "FAIL\tgithub.com/muster-dev/muster", "TestSkipped: x_test.go:3: no moon"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it prints (%v)\n%s\nwithout %q; go test says\n%s", err, out, want, in)

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Variable is the name of the environment variable that carries a Parent.
-const Variable = "TRACEPARENT"
+// EnvVar is the name of the environment variable that carries a Parent.
+const EnvVar = "TRACEPARENT"
 
 // Parent is a span of somebody's trace.
 type Parent struct {
@@ -61,49 +61,49 @@ func (p Parent) String() string {
 
 type contextKey struct{}
 
-// With returns a context in which jobs are submitted as a part of a trace.
-func With(ctx context.Context, p Parent) context.Context {
+// NewContext returns a context in which jobs are submitted as a part of a trace.
+func NewContext(ctx context.Context, p Parent) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// From returns what With added.
-func From(ctx context.Context) (p Parent, ok bool) {
+// FromContext returns what With added.
+func FromContext(ctx context.Context) (p Parent, ok bool) {
 	p, ok = ctx.Value(contextKey{}).(Parent)
 	return p, ok
 }
 
-// unique is how many bytes of a UID are random.
-const unique = 10
+// randomSize is how many bytes of a UID are random.
+const randomSize = 10
 
-// within begins the UID of a job that belongs to a trace of others. UIDs of all others begin with another letter.
-const within = "t"
+// tracedPrefix begins the UID of a job that belongs to a trace of others. UIDs of all others begin with another letter.
+const tracedPrefix = "t"
 
 var encoding = base32.StdEncoding.WithPadding(base32.NoPadding) //nolint:gochecknoglobals // constant
 
 // NewUID makes the UID of a job that is submitted in ctx: see muster.Job. It has lower-case letters and digits, begins with a letter, and has at
 // most 64 bytes.
 func NewUID(ctx context.Context) string {
-	var b [unique]byte
+	var b [randomSize]byte
 	_, _ = rand.Read(b[:]) // never fails
-	p, ok := From(ctx)
+	p, ok := FromContext(ctx)
 	if !ok {
 		return "j" + hex.EncodeToString(b[:])
 	}
-	all := make([]byte, 0, len(p.Trace)+len(p.Span)+1+unique)
+	all := make([]byte, 0, len(p.Trace)+len(p.Span)+1+randomSize)
 	all = append(all, p.Trace[:]...)
 	all = append(all, p.Span[:]...)
 	all = append(all, p.Flags)
 	all = append(all, b[:]...)
-	return within + strings.ToLower(encoding.EncodeToString(all))
+	return tracedPrefix + strings.ToLower(encoding.EncodeToString(all))
 }
 
-// Of returns the span that a job was submitted in. It allocates nothing for other jobs.
-func Of(uid string) (p Parent, ok bool) {
-	if !strings.HasPrefix(uid, within) {
+// ParentOf returns the span that a job was submitted in. It allocates nothing for other jobs.
+func ParentOf(uid string) (p Parent, ok bool) {
+	if !strings.HasPrefix(uid, tracedPrefix) {
 		return Parent{}, false
 	}
-	all, err := encoding.DecodeString(strings.ToUpper(uid[len(within):]))
-	if err != nil || len(all) != len(p.Trace)+len(p.Span)+1+unique {
+	all, err := encoding.DecodeString(strings.ToUpper(uid[len(tracedPrefix):]))
+	if err != nil || len(all) != len(p.Trace)+len(p.Span)+1+randomSize {
 		return Parent{}, false
 	}
 	copy(p.Trace[:], all)
@@ -114,7 +114,7 @@ func Of(uid string) (p Parent, ok bool) {
 
 // TraceID returns the trace of a job.
 func TraceID(uid string) [16]byte {
-	if p, ok := Of(uid); ok {
+	if p, ok := ParentOf(uid); ok {
 		return p.Trace
 	}
 	sum := sha256.Sum256([]byte("muster trace\x00" + uid))
@@ -128,7 +128,7 @@ func TraceText(uid string) string {
 }
 
 // SpanID returns the identifier of a span of a job, by what it is of, such as "attempt 17.0#1".
-func SpanID(uid, of string) [8]byte {
-	sum := sha256.Sum256([]byte("muster span\x00" + uid + "\x00" + of))
+func SpanID(uid, subject string) [8]byte {
+	sum := sha256.Sum256([]byte("muster span\x00" + uid + "\x00" + subject))
 	return [8]byte(sum[:])
 }

@@ -52,9 +52,9 @@ func TestUIDsKeepTheirParent(t *testing.T) {
 		copy(p.Trace[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "trace"))
 		copy(p.Span[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "span"))
 		p.Flags = rapid.Byte().Draw(t, "flags")
-		ctx := traceparent.With(context.Background(), p)
+		ctx := traceparent.NewContext(context.Background(), p)
 		uid, other := traceparent.NewUID(ctx), traceparent.NewUID(ctx)
-		if got, ok := traceparent.Of(uid); !ok || got != p || uid == other || !allowed.MatchString(uid) {
+		if got, ok := traceparent.ParentOf(uid); !ok || got != p || uid == other || !allowed.MatchString(uid) {
 			t.Fatalf("%s: %v, %t, want %v; the next one is %s", uid, got, ok, p, other)
 		}
 		if traceparent.TraceID(uid) != p.Trace {
@@ -69,14 +69,14 @@ func TestUIDsWithoutParent(t *testing.T) {
 		t.Errorf("%s and %s are of traces %x and %x", a, b, traceparent.TraceID(a), traceparent.TraceID(b))
 	}
 	for _, uid := range []string{a, "", "t", "tabc", "t" + strings.Repeat("1", 56)} {
-		if p, ok := traceparent.Of(uid); ok {
+		if p, ok := traceparent.ParentOf(uid); ok {
 			t.Errorf("%q has the parent %s", uid, p)
 		}
 	}
 	if traceparent.SpanID(a, "job") == traceparent.SpanID(b, "job") || traceparent.SpanID(a, "job") == traceparent.SpanID(a, "run 1.0#1") {
 		t.Error("spans share an identifier")
 	}
-	if n := testing.AllocsPerRun(100, func() { traceparent.Of(a) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { traceparent.ParentOf(a) }); n != 0 {
 		t.Errorf("Of allocates %v times for a job without a parent", n)
 	}
 }

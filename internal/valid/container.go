@@ -48,7 +48,7 @@ func (v *validator) container(t *muster.TaskSpec) {
 	}
 	v.image(t.Image)
 	if t.Container != nil {
-		v.options(t.Container, t.Resources.Memory)
+		v.containerOptions(t.Container, t.Resources.Memory)
 	}
 }
 
@@ -67,20 +67,20 @@ func (v *validator) image(ref string) {
 			hint = "names of images have small letters: write " + lower
 		}
 	}
-	v.add("image", hint, "%q is not the name of an image", shorten([]byte(ref)))
+	v.add("image", hint, "%q is not the name of an image", truncate([]byte(ref)))
 }
 
-// options checks how a container is made. memory is what the task may have, 0 for no limit.
-func (v *validator) options(c *muster.Container, memory muster.Size) {
+// containerOptions checks how a container is made. memory is what the task may have, 0 for no limit.
+func (v *validator) containerOptions(c *muster.Container, memory muster.Size) {
 	v.arguments("container.entrypoint", c.Entrypoint)
 	if len(c.Entrypoint) > 0 && c.Entrypoint[0] == "" {
 		v.add("container.entrypoint", "", "the list begins with the program")
 	}
 	if c.Workdir != "" {
-		v.absolute("container.workdir", c.Workdir)
+		v.absolutePath("container.workdir", c.Workdir)
 	}
 	if c.User != "" && !userPattern.MatchString(c.User) {
-		v.add("container.user", "such as 1000, 1000:1000 or nobody", "%q is not a user", shorten([]byte(c.User)))
+		v.add("container.user", "such as 1000, 1000:1000 or nobody", "%q is not a user", truncate([]byte(c.User)))
 	}
 	if c.Pull != "" {
 		v.oneOf("container.pull", c.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever)
@@ -101,22 +101,22 @@ func (v *validator) options(c *muster.Container, memory muster.Size) {
 	}
 	for k, m := range c.Mounts {
 		at := fmt.Sprintf("container.mounts[%d]", k)
-		v.absolute(at+".source", m.Source)
-		v.absolute(at+".target", m.Target)
+		v.absolutePath(at+".source", m.Source)
+		v.absolutePath(at+".target", m.Target)
 		switch {
 		case m.Target == "/", slices.Contains([]string{"muster", "proc", "sys", "dev"}, strings.Split(m.Target+"/", "/")[1]):
 			v.add(at+".target", "", "%s is taken by the system or by Muster: choose another folder", m.Target)
 		case slices.ContainsFunc(c.Mounts[:k], func(o muster.Mount) bool { return o.Target == m.Target }):
-			v.add(at+".target", "", "another mount is at %s, too", shorten([]byte(m.Target)))
+			v.add(at+".target", "", "another mount is at %s, too", truncate([]byte(m.Target)))
 		}
 	}
 }
 
-// absolute checks a path on a worker or in a container.
-func (v *validator) absolute(at, p string) {
+// absolutePath checks a path on a worker or in a container.
+func (v *validator) absolutePath(at, p string) {
 	v.text(at, p, 4096)
 	if !path.IsAbs(p) || path.Clean(p) != p || strings.Contains(p, ":") {
-		v.add(at, "such as /data", "%q is not an absolute path: begin with /, without .., without : and without / at the end", shorten([]byte(p)))
+		v.add(at, "such as /data", "%q is not an absolute path: begin with /, without .., without : and without / at the end", truncate([]byte(p)))
 	}
 }
 
@@ -138,7 +138,7 @@ func (v *validator) network(t *muster.TaskSpec) {
 	}
 	for k, host := range t.AllowHosts[:min(len(t.AllowHosts), maxHosts)] {
 		if len(host) > maxLabel || !hostPattern.MatchString(host) {
-			v.add(fmt.Sprintf("allow_hosts[%d]", k), "such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8", "%q is not a host", shorten([]byte(host)))
+			v.add(fmt.Sprintf("allow_hosts[%d]", k), "such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8", "%q is not a host", truncate([]byte(host)))
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (v *validator) checkpoint(t *muster.TaskSpec) {
 	}
 	v.text("checkpoint.path", c.Path, 4096)
 	if c.Path != "" && (!fs.ValidPath(c.Path) || c.Path == ".") {
-		v.add("checkpoint.path", "such as ckpt/", "%q is not a folder below the task's: write it relative, without .. and without ./ in front", shorten([]byte(c.Path)))
+		v.add("checkpoint.path", "such as ckpt/", "%q is not a folder below the task's: write it relative, without .. and without ./ in front", truncate([]byte(c.Path)))
 	}
 	v.duration("checkpoint.every", c.Every, day)
 	if c.Every > 0 && c.Every.Std() < time.Second {
@@ -35,8 +35,8 @@ func (v *validator) checkpoint(t *muster.TaskSpec) {
 	v.duration("checkpoint.grace", c.Grace, day)
 }
 
-// together checks how processes find each other: network, launcher and gang.
-func (v *validator) together(t *muster.TaskSpec) {
+// distributed checks how processes find each other: network, launcher and gang.
+func (v *validator) distributed(t *muster.TaskSpec) {
 	v.network(t)
 	switch {
 	case t.Launcher == "" && t.NProcPerNode != 0:
@@ -57,8 +57,8 @@ func (v *validator) together(t *muster.TaskSpec) {
 	if g == nil {
 		return
 	}
-	if g.Size < 1 || g.Size > muster.MaxGang {
-		v.add("gang.size", "", "%d is not a number of members: write 1 to %d", g.Size, muster.MaxGang)
+	if g.Size < 1 || g.Size > muster.MaxGangSize {
+		v.add("gang.size", "", "%d is not a number of members: write 1 to %d", g.Size, muster.MaxGangSize)
 	}
 	if g.OnLoss != "" {
 		v.oneOf("gang.on_loss", g.OnLoss, muster.GangRestart, muster.GangEnd)

@@ -50,12 +50,12 @@ func (v *validator) notifyOne(at string, n *muster.Notify) {
 	for i, on := range n.On {
 		path := fmt.Sprintf("%son[%d]", at, i)
 		if slices.Contains(n.On[:i], on) {
-			v.add(path, "", "%s is there twice", shorten([]byte(on)))
+			v.add(path, "", "%s is there twice", truncate([]byte(on)))
 			continue
 		}
 		v.oneOf(path, on, muster.NotifyOn...)
 	}
-	switch _, waits := n.Waits(); {
+	switch _, waits := n.WaitThreshold(); {
 	case n.After != 0 && !waits:
 		v.add(at+"after", "add waiting_long to on", "after is for on: [waiting_long] only")
 	case n.After != 0 && n.After < minAfter:
@@ -68,7 +68,7 @@ func (v *validator) notifyOne(at string, n *muster.Notify) {
 var urlPattern = regexp.MustCompile(`^https?://([^/?#@]+@)?(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]%]+)(:[0-9]{1,5})?([/?][^#]*)?$`)
 
 func (v *validator) notifyURL(path, text string) {
-	_, fragment, marked := strings.Cut(text, "#")
+	_, fragment, hasFragment := strings.Cut(text, "#")
 	origin, _, sealed := muster.CutSealedURL(text)
 	switch {
 	case sealed && len(text) <= maxSealed && urlPattern.MatchString(origin): // only the server can read the rest
@@ -76,29 +76,29 @@ func (v *validator) notifyURL(path, text string) {
 		v.add(path, "such as https://ntfy.sh/my-topic", "the URL is missing")
 	case len(text) > maxURL:
 		v.add(path, "", "the URL is %d bytes long: at most %d are allowed", len(text), maxURL)
-	case marked:
-		v.add(path, "", "a URL with # cannot be requested: leave out #%s", shorten([]byte(fragment)))
-	case !urlPattern.MatchString(text) || strings.ContainsFunc(text, odd):
-		v.add(path, "", "%q is not an http or https URL", shorten([]byte(text)))
+	case hasFragment:
+		v.add(path, "", "a URL with # cannot be requested: leave out #%s", truncate([]byte(fragment)))
+	case !urlPattern.MatchString(text) || strings.ContainsFunc(text, isInvalidRune):
+		v.add(path, "", "%q is not an http or https URL", truncate([]byte(text)))
 	}
 }
 
-// odd reports whether a character cannot stand in a URL.
-func odd(r rune) bool { return r == utf8.RuneError || r == ' ' || unicode.IsControl(r) }
+// isInvalidRune reports whether a character cannot stand in a URL.
+func isInvalidRune(r rune) bool { return r == utf8.RuneError || r == ' ' || unicode.IsControl(r) }
 
 func (v *validator) notifySecret(path, text string) {
 	if text == "" {
 		return
 	}
-	encoded, whole := strings.CutPrefix(text, muster.SecretPrefix)
+	encoded, isBase64 := strings.CutPrefix(text, muster.SecretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	switch {
 	case strings.HasPrefix(text, muster.SealedPrefix) && len(text) <= 2*maxSecret: // only the server can read it
 	case len(text) < minSecret || len(text) > maxSecret:
 		v.add(path, "", "the secret has %d bytes: write %d to %d", len(text), minSecret, maxSecret)
-	case whole && (err != nil || len(key) < minSecret):
+	case isBase64 && (err != nil || len(key) < minSecret):
 		v.add(path, "", "a secret that begins with %s is base64 of at least %d bytes, and this one is not", muster.SecretPrefix, minSecret)
-	case strings.ContainsFunc(text, odd):
+	case strings.ContainsFunc(text, isInvalidRune):
 		v.add(path, "", "the secret has a space, a control character or no UTF-8")
 	}
 }

@@ -39,10 +39,10 @@ func (v *validator) stage(i int) {
 	v.policies(t)
 	v.checkpoint(t)
 	v.container(t)
-	v.together(t)
+	v.distributed(t)
 	v.count("outputs", len(t.Outputs))
 	for k, glob := range t.Outputs {
-		v.inside(fmt.Sprintf("outputs[%d]", k), glob)
+		v.relativePath(fmt.Sprintf("outputs[%d]", k), glob)
 	}
 	if len(t.Input) > 0 && !json.Valid(t.Input) {
 		v.add("input", "", "it is not JSON")
@@ -70,8 +70,8 @@ func (v *validator) kind(t *muster.TaskSpec) {
 	case muster.KindScript:
 	default:
 		// What there is of other kinds, and what they take, is not known here: see internal/kind.
-		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > muster.MaxName {
-			v.add("kind", "", "%q is not a kind: kinds are lower-case words such as script or mnist_training", shorten([]byte(t.Kind)))
+		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > muster.MaxNameSize {
+			v.add("kind", "", "%q is not a kind: kinds are lower-case words such as script or mnist_training", truncate([]byte(t.Kind)))
 		}
 	}
 	switch {
@@ -111,17 +111,17 @@ func (v *validator) command(c *muster.Command) {
 }
 
 func (v *validator) script(s *muster.Script) {
-	given := 0
+	sources := 0
 	for _, part := range []string{s.Text, s.File, s.URL} {
 		if part != "" {
-			given++
+			sources++
 		}
 	}
-	if given != 1 {
-		v.add("script", "", "a script has exactly one of text, file and url, and this one has %d", given)
+	if sources != 1 {
+		v.add("script", "", "a script has exactly one of text, file and url, and this one has %d", sources)
 	}
 	if s.URL != "" && !strings.HasPrefix(s.URL, "https://") && !strings.HasPrefix(s.URL, "http://") {
-		v.add("script.url", "", "%q is not a URL: it begins with https:// or http://", shorten([]byte(s.URL)))
+		v.add("script.url", "", "%q is not a URL: it begins with https:// or http://", truncate([]byte(s.URL)))
 	}
 	v.text("script.url", s.URL, 4096)
 	v.text("script.file", s.File, 4096)
@@ -143,18 +143,18 @@ func (v *validator) python(p *muster.Python) {
 		v.add("python", "", "it asks for nothing: write requirements, packages or version")
 	}
 	if p.Requirements != "" {
-		v.inside("python.requirements", p.Requirements)
+		v.relativePath("python.requirements", p.Requirements)
 	}
 	v.count("python.packages", len(p.Packages))
 	for k, name := range p.Packages {
 		at := fmt.Sprintf("python.packages[%d]", k)
 		v.text(at, name, 1000)
 		if first := strings.TrimSpace(name); first == "" || first[0] == '-' {
-			v.add(at, "", "%q is not a package: write a name, such as numpy or \"numpy>=2\"", shorten([]byte(name)))
+			v.add(at, "", "%q is not a package: write a name, such as numpy or \"numpy>=2\"", truncate([]byte(name)))
 		}
 	}
 	if p.Version != "" && !versionPattern.MatchString(p.Version) {
-		v.add("python.version", "", "%q is not a version: write one such as \"3.12\"", shorten([]byte(p.Version)))
+		v.add("python.version", "", "%q is not a version: write one such as \"3.12\"", truncate([]byte(p.Version)))
 	}
 }
 
@@ -166,8 +166,8 @@ func (v *validator) elements(t *muster.TaskSpec) {
 	if t.Array != nil {
 		if _, err := muster.ParseArray(t.Array.String()); err != nil {
 			v.add("array", "", "%s", err)
-		} else if n := t.Array.Len(); n > muster.MaxArray {
-			v.add("array", "", "%d tasks are too many: a job has at most %d", n, muster.MaxArray)
+		} else if n := t.Array.Len(); n > muster.MaxTasks {
+			v.add("array", "", "%d tasks are too many: a job has at most %d", n, muster.MaxTasks)
 		}
 	}
 	if t.Matrix == nil {
@@ -176,14 +176,14 @@ func (v *validator) elements(t *muster.TaskSpec) {
 	if n := len(t.Matrix.Axes); n == 0 || n > maxAxes {
 		v.add("matrix", "", "a matrix has 1 to %d axes, and this one has %d", maxAxes, n)
 	}
-	if n := t.Matrix.Len(); n > muster.MaxArray {
-		v.add("matrix", "", "%d tasks are too many: a job has at most %d", n, muster.MaxArray)
+	if n := t.Matrix.Len(); n > muster.MaxTasks {
+		v.add("matrix", "", "%d tasks are too many: a job has at most %d", n, muster.MaxTasks)
 	}
 	seen := make(map[string]bool)
 	for _, a := range t.Matrix.Axes {
-		at := "matrix." + shorten([]byte(a.Name))
-		if !envPattern.MatchString(a.Name) || len(a.Name) > muster.MaxName {
-			v.add(at, "", "the name of an axis has letters, digits and _, at most %d, and does not begin with a digit", muster.MaxName)
+		at := "matrix." + truncate([]byte(a.Name))
+		if !envPattern.MatchString(a.Name) || len(a.Name) > muster.MaxNameSize {
+			v.add(at, "", "the name of an axis has letters, digits and _, at most %d, and does not begin with a digit", muster.MaxNameSize)
 		}
 		if lower := strings.ToLower(a.Name); seen[lower] {
 			v.add(at, "", "another axis has this name")
@@ -195,15 +195,15 @@ func (v *validator) elements(t *muster.TaskSpec) {
 }
 
 func (v *validator) axis(at string, values []string) {
-	if len(values) == 0 || len(values) > muster.MaxAxis {
-		v.add(at, "", "an axis has 1 to %d values, and this one has %d", muster.MaxAxis, len(values))
+	if len(values) == 0 || len(values) > muster.MaxAxisValues {
+		v.add(at, "", "an axis has 1 to %d values, and this one has %d", muster.MaxAxisValues, len(values))
 	}
 	seen := make(map[string]bool, len(values))
 	for k, value := range values {
 		where := fmt.Sprintf("%s[%d]", at, k)
 		v.text(where, value, 1000)
 		if seen[value] {
-			v.add(where, "", "the value %s is there twice", shorten([]byte(value)))
+			v.add(where, "", "the value %s is there twice", truncate([]byte(value)))
 		}
 		seen[value] = true
 	}
@@ -212,7 +212,7 @@ func (v *validator) axis(at string, values []string) {
 func (v *validator) env(env map[string]string) {
 	v.count("env", len(env))
 	for _, name := range sortedKeys(env) {
-		at := "env." + shorten([]byte(name))
+		at := "env." + truncate([]byte(name))
 		switch {
 		case !envPattern.MatchString(name) || len(name) > maxLabel:
 			v.add(at, "", "the name of a variable has letters, digits and _, at most %d, and does not begin with a digit", maxLabel)
@@ -248,7 +248,7 @@ func (v *validator) resources(r *muster.Request) {
 	if g.Vendor != "" {
 		v.oneOf("resources.gpus.vendor", g.Vendor, muster.Vendors...)
 	}
-	v.text("resources.gpus.model", g.Model, muster.MaxName)
+	v.text("resources.gpus.model", g.Model, muster.MaxNameSize)
 }
 
 func (v *validator) size(at string, s muster.Size) {
@@ -261,7 +261,7 @@ func (v *validator) where(w *muster.Where) {
 	for _, l := range []struct {
 		at    string
 		words []string
-	}{{"where.tags", w.Tags}, {"where.not", w.Not}, {"where.workers", w.Workers}} {
+	}{{"where.tags", w.Tags}, {"where.not", w.ExcludeTags}, {"where.workers", w.Workers}} {
 		v.count(l.at, len(l.words))
 		for k, word := range l.words {
 			at := fmt.Sprintf("%s[%d]", l.at, k)
@@ -299,20 +299,20 @@ func (v *validator) policies(t *muster.TaskSpec) {
 	v.duration("kill.grace", t.Kill.Grace, day)
 	v.duration("disconnect.grace", t.Disconnect.Grace, 30*day)
 	if t.Disconnect.Then != "" {
-		v.oneOf("disconnect.then", t.Disconnect.Then, muster.ThenRequeue, muster.ThenFail)
+		v.oneOf("disconnect.then", t.Disconnect.Then, muster.DisconnectRequeue, muster.DisconnectFail)
 	}
 }
 
-func (v *validator) duration(at string, d muster.Duration, most time.Duration) {
-	if d < 0 || d.Std() > most {
-		v.add(at, "", "%s is out of range: write 0 to %gh", d, most.Hours())
+func (v *validator) duration(at string, d muster.Duration, limit time.Duration) {
+	if d < 0 || d.Std() > limit {
+		v.add(at, "", "%s is out of range: write 0 to %gh", d, limit.Hours())
 	}
 }
 
 func (v *validator) retryOn(at, on string) {
 	if code, isExit := strings.CutPrefix(on, "exit:"); isExit {
 		if n, err := strconv.Atoi(code); err != nil || n < 1 || n > 255 {
-			v.add(at, "", "%q is not an exit code: write exit:1 to exit:255", shorten([]byte(on)))
+			v.add(at, "", "%q is not an exit code: write exit:1 to exit:255", truncate([]byte(on)))
 		}
 		return
 	}
@@ -323,7 +323,7 @@ func (v *validator) retryOn(at, on string) {
 	for _, r := range muster.Reasons {
 		known = append(known, string(r))
 	}
-	v.add(at, didYouMean(on, known), "%q is not a reason to retry: write exit:N or a reason such as %s or %s", shorten([]byte(on)), muster.OutOfMemory, muster.ExitCode)
+	v.add(at, didYouMean(on, known), "%q is not a reason to retry: write exit:N or a reason such as %s or %s", truncate([]byte(on)), muster.OutOfMemory, muster.ExitCode)
 }
 
 // inputs checks what the stage takes of others. needs are the stages that each
@@ -333,8 +333,8 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 		return
 	}
 	v.count("inputs", len(t.Inputs))
-	before := reachable(needs, stage)
-	lands := make(map[string]bool)
+	ended := reachable(needs, stage)
+	destinations := make(map[string]bool)
 	total := 0
 	for k, in := range t.Inputs[:min(len(t.Inputs), maxList)] {
 		if len(v.wrong) >= maxWrong {
@@ -346,22 +346,22 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 		case in.From == "":
 			v.add(at+".from", "", "it does not say which stage the input comes from")
 		case !ok:
-			v.add(at+".from", didYouMean(in.From, sortedKeys(index)), "there is no stage %q", shorten([]byte(in.From)))
-		case !before[j]:
+			v.add(at+".from", didYouMean(in.From, sortedKeys(index)), "there is no stage %q", truncate([]byte(in.From)))
+		case !ended[j]:
 			v.add(at+".from", "add it to needs", "stage %s may not have ended by then", in.From)
 		default:
 			total = min(total, muster.MaxInputs) + min(v.spec.Tasks[j].Size(), muster.MaxInputs+1)
 		}
-		v.inside(at+".name", in.Name)
-		land := in.Name
+		v.relativePath(at+".name", in.Name)
+		destination := in.Name
 		if in.As != "" {
-			v.inside(at+".as", in.As)
-			land = in.As
+			v.relativePath(at+".as", in.As)
+			destination = in.As
 		}
-		if lands[land] {
-			v.add(at, "give it another place with as:", "another input lands at %s, too", shorten([]byte(land)))
+		if destinations[destination] {
+			v.add(at, "give it another place with as:", "another input lands at %s, too", truncate([]byte(destination)))
 		}
-		lands[land] = true
+		destinations[destination] = true
 	}
 	if total > muster.MaxInputs {
 		v.add("inputs", "let the array write one archive, or merge in steps", "they are more than %d artifacts", muster.MaxInputs)
@@ -383,14 +383,14 @@ func reachable(needs [][]int, stage int) []bool {
 	return seen
 }
 
-// inside checks a path or glob that must stay in the task's folder.
-func (v *validator) inside(at, p string) {
+// relativePath checks a path or glob that must stay in the task's folder.
+func (v *validator) relativePath(at, p string) {
 	v.text(at, p, 4096)
 	if _, err := path.Match(p, ""); err != nil {
-		v.add(at, "", "%q is not a pattern: a bracket is not closed", shorten([]byte(p)))
+		v.add(at, "", "%q is not a pattern: a bracket is not closed", truncate([]byte(p)))
 	}
 	if !fs.ValidPath(p) || p == "." {
-		v.add(at, "", "%q is not a path in the task's folder: write it relative, without .. and without ./ in front or / at the end", shorten([]byte(p)))
+		v.add(at, "", "%q is not a path in the task's folder: write it relative, without .. and without ./ in front or / at the end", truncate([]byte(p)))
 	}
 }
 

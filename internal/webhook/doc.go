@@ -10,7 +10,7 @@
 // answer came while the server was killed is sent again, with the same webhook-id. The order is not kept.
 //
 // The engine does not know this package and never waits for it: both only share the store's writer, and Run gathers what it writes into few
-// transactions. All queues are bounded: those in memory by the number of attempts at once, those on disk by project (store.MaxPending).
+// transactions. All queues are bounded: those in memory by the number of attempts at once, those on disk by project (store.MaxPendingDeliveries).
 //
 // Requests are signed as the Standard Webhooks specification 1.0.0 says, by the secret of the notification or, if it has none, by that of
 // the project, which follows from the server's key. They go to public addresses only, unless the operator allows others.

@@ -25,20 +25,20 @@ const (
 type message struct {
 	Type      string      `json:"type"` // job. and the state of the job, job.waiting_long, or test
 	Timestamp muster.Time `json:"timestamp"`
-	Data      data        `json:"data"`
+	Data      messageData `json:"data"`
 }
 
-type data struct {
-	Message      string      `json:"message"` // one sentence
-	Project      string      `json:"project"`
-	Job          *muster.Job `json:"job,omitempty"` // without spec and stages
-	URL          string      `json:"url,omitempty"` // of the job in the dashboard
-	WaitingSince muster.Time `json:"waiting_since,omitzero"`
-	Why          string      `json:"why,omitempty"`      // why it waits
-	Failures     []failure   `json:"failures,omitempty"` // of the first tasks that failed, 3 at most
+type messageData struct {
+	Message      string       `json:"message"` // one sentence
+	Project      string       `json:"project"`
+	Job          *muster.Job  `json:"job,omitempty"` // without spec and stages
+	URL          string       `json:"url,omitempty"` // of the job in the dashboard
+	WaitingSince muster.Time  `json:"waiting_since,omitzero"`
+	WaitReason   string       `json:"why,omitempty"`      // why it waits
+	Failures     []failedTask `json:"failures,omitempty"` // of the first tasks that failed, 3 at most
 }
 
-type failure struct {
+type failedTask struct {
 	Task    muster.TaskID   `json:"task"`
 	Reason  muster.Reason   `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
@@ -48,38 +48,38 @@ type failure struct {
 // maxText is the most bytes of a text of others in a message.
 const maxText = 300
 
-// short cuts a text of others to what fits into a message.
-func short(s string, most int) string {
+// truncate cuts a text of others to what fits into a message.
+func truncate(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {
 			return ' '
 		}
 		return r
 	}, s)
-	if len(s) <= most {
+	if len(s) <= limit {
 		return s
 	}
-	cut := most - len("…")
+	cut := limit - len("…")
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
 	return s[:cut] + "…"
 }
 
-// endOf makes the message of a job's end.
-func endOf(job *muster.Job, state muster.JobState, at muster.Time, failures []failure, link string) message {
+// endMessage makes the message of a job's end.
+func endMessage(job *muster.Job, state muster.JobState, at muster.Time, failures []failedTask, link string) message {
 	j := *job
 	j.State, j.FinishedAt, j.Spec, j.Groups = state, at, nil, nil
-	text := fmt.Sprintf("Job %s (%s) %s", j.ID, short(j.Name, maxText), words(state))
+	text := fmt.Sprintf("Job %s (%s) %s", j.ID, truncate(j.Name, maxText), stateText(state))
 	if failed := j.Counts[muster.Failed] + j.Counts[muster.TimedOut]; failed > 0 && j.Counts.Total() > 1 {
 		text += fmt.Sprintf(": %d of %d tasks failed", failed, j.Counts.Total())
 	} else if j.StartedAt != 0 && at > j.StartedAt {
-		text += " after " + length(at.Sub(j.StartedAt))
+		text += " after " + formatDuration(at.Sub(j.StartedAt))
 	}
-	return message{Type: "job." + string(state), Timestamp: at, Data: data{Message: text, Project: j.Project, Job: &j, URL: link, Failures: failures}}
+	return message{Type: "job." + string(state), Timestamp: at, Data: messageData{Message: text, Project: j.Project, Job: &j, URL: link, Failures: failures}}
 }
 
-func words(state muster.JobState) string {
+func stateText(state muster.JobState) string {
 	switch state {
 	case muster.JobCancelled:
 		return "was cancelled"
@@ -90,8 +90,8 @@ func words(state muster.JobState) string {
 	}
 }
 
-// length writes a duration for people.
-func length(d muster.Duration) string {
+// formatDuration writes a duration for people.
+func formatDuration(d muster.Duration) string {
 	unit := time.Second
 	if d.Std() < time.Second {
 		unit = time.Millisecond
@@ -106,23 +106,23 @@ func length(d muster.Duration) string {
 	return text
 }
 
-// waitOf makes the message of a long wait.
-func waitOf(job *muster.Job, now, since muster.Time, why, link string) message {
+// waitMessage makes the message of a long wait.
+func waitMessage(job *muster.Job, now, since muster.Time, why, link string) message {
 	j := *job
 	j.Spec, j.Groups = nil, nil
-	text := fmt.Sprintf("Job %s (%s) has waited for %s: none of its tasks runs", j.ID, short(j.Name, maxText), length(now.Sub(since)))
-	return message{Type: typeWaiting, Timestamp: now, Data: data{Message: text, Project: j.Project, Job: &j, URL: link, WaitingSince: since, Why: short(why, 2*maxText)}}
+	text := fmt.Sprintf("Job %s (%s) has waited for %s: none of its tasks runs", j.ID, truncate(j.Name, maxText), formatDuration(now.Sub(since)))
+	return message{Type: typeWaiting, Timestamp: now, Data: messageData{Message: text, Project: j.Project, Job: &j, URL: link, WaitingSince: since, WaitReason: truncate(why, 2*maxText)}}
 }
 
-// testOf makes the message of a test.
-func testOf(project string, now muster.Time, link string) message {
-	return message{Type: typeTest, Timestamp: now, Data: data{Message: "This is a test of the notifications of project " + project, Project: project, URL: link}}
+// testMessage makes the message of a test.
+func testMessage(project string, now muster.Time, link string) message {
+	return message{Type: typeTest, Timestamp: now, Data: messageData{Message: "This is a test of the notifications of project " + project, Project: project, URL: link}}
 }
 
 // delivery makes the pending request of a message to a receiver.
 func (m *message) delivery(n *muster.Notify, now muster.Time) (store.Delivery, error) {
 	d := store.Delivery{
-		Message: "msg_" + rand.Text(), Project: m.Data.Project, Event: m.Type, URL: n.URL, Host: hostOf(n.URL), Preset: n.Preset, Secret: n.Secret,
+		Message: "msg_" + rand.Text(), Project: m.Data.Project, Event: m.Type, URL: n.URL, Host: hostPort(n.URL), Preset: n.Preset, Secret: n.Secret,
 		CreatedAt: now, NextAt: now,
 	}
 	if m.Data.Job != nil {
@@ -146,8 +146,8 @@ func (m *message) delivery(n *muster.Notify, now muster.Time) (store.Delivery, e
 	return d, nil
 }
 
-// hostOf returns the host and port of a URL, by which attempts are counted.
-func hostOf(text string) string {
+// hostPort returns the host and port of a URL, by which attempts are counted.
+func hostPort(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
 		return ""

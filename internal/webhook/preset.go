@@ -7,33 +7,33 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// look is how a message is shown.
-type look struct {
+// style is how a message is shown.
+type style struct {
 	emoji    string // as Slack's and ntfy's short codes
 	color    int
 	priority string // of ntfy
 }
 
-func lookOf(kind string) look {
+func styleOf(kind string) style {
 	switch kind {
 	case "job." + string(muster.JobSucceeded):
-		return look{"white_check_mark", 0x2e9e4f, "default"}
+		return style{"white_check_mark", 0x2e9e4f, "default"}
 	case "job." + string(muster.JobFailed), "job." + string(muster.JobTimedOut):
-		return look{"x", 0xd13438, "high"}
+		return style{"x", 0xd13438, "high"}
 	case "job." + string(muster.JobCancelled):
-		return look{"no_entry_sign", 0x8a8886, "low"}
+		return style{"no_entry_sign", 0x8a8886, "low"}
 	case typeWaiting:
-		return look{"hourglass_flowing_sand", 0xf2a900, "default"}
+		return style{"hourglass_flowing_sand", 0xf2a900, "default"}
 	default:
-		return look{"bell", 0x0067c0, "default"}
+		return style{"bell", 0x0067c0, "default"}
 	}
 }
 
-// lines are what a message says beside its sentence.
-func (m *message) lines() []string {
+// details are what a message says beside its sentence.
+func (m *message) details() []string {
 	var lines []string
-	if m.Data.Why != "" {
-		lines = append(lines, m.Data.Why)
+	if m.Data.WaitReason != "" {
+		lines = append(lines, m.Data.WaitReason)
 	}
 	for _, f := range m.Data.Failures {
 		line := "Task " + f.Task.String()
@@ -53,11 +53,11 @@ func (m *message) title() string {
 	if m.Data.Job == nil {
 		return "Muster test"
 	}
-	what := words(m.Data.Job.State)
+	state := stateText(m.Data.Job.State)
 	if m.Type == typeWaiting {
-		what = "waits"
+		state = "waits"
 	}
-	return short(m.Data.Job.Name, 100) + " " + what
+	return truncate(m.Data.Job.Name, 100) + " " + state
 }
 
 // Slack: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and the reference of Block Kit.
@@ -80,29 +80,29 @@ type (
 func slackBody(m *message) slack {
 	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
 	text := escape(m.Data.Message)
-	head := ":" + lookOf(m.Type).emoji + ": *" + text + "*"
+	head := ":" + styleOf(m.Type).emoji + ": *" + text + "*"
 	if m.Data.URL != "" {
 		head += "\n<" + escape(m.Data.URL) + "|Open in Muster>"
 	}
 	body := slack{Text: text, Blocks: []slackBlock{{Type: "section", Text: &slackText{"mrkdwn", head}}}}
-	if lines := m.lines(); len(lines) > 0 {
-		body.Blocks = append(body.Blocks, slackBlock{Type: "section", Text: &slackText{"mrkdwn", "• " + escape(joined(lines, "\n• ", 590))}})
+	if lines := m.details(); len(lines) > 0 {
+		body.Blocks = append(body.Blocks, slackBlock{Type: "section", Text: &slackText{"mrkdwn", "• " + escape(joinLines(lines, "\n• ", 590))}})
 	}
 	body.Blocks = append(body.Blocks, slackBlock{Type: "context", Elements: []slackText{{"mrkdwn", "Project " + escape(m.Data.Project)}}})
 	return body
 }
 
-// joined joins lines and cuts what is longer than most bytes, at the end of a line.
-func joined(lines []string, between string, most int) string {
+// joinLines joins lines and cuts what is longer than most bytes, at the end of a line.
+func joinLines(lines []string, separator string, limit int) string {
 	text := ""
 	for i, l := range lines {
-		if i > 0 && len(text)+len(between)+len(l) > most {
+		if i > 0 && len(text)+len(separator)+len(l) > limit {
 			return text
 		}
 		if i > 0 {
-			text += between
+			text += separator
 		}
-		text += short(l, most)
+		text += truncate(l, limit)
 	}
 	return text
 }
@@ -133,7 +133,7 @@ type (
 
 func discordBody(m *message) discord {
 	body := discord{Content: m.Data.Message, Embeds: []discordEmbed{{
-		Title: m.title(), Description: joined(m.lines(), "\n", 3000), URL: m.Data.URL, Timestamp: m.Timestamp, Color: lookOf(m.Type).color,
+		Title: m.title(), Description: joinLines(m.details(), "\n", 3000), URL: m.Data.URL, Timestamp: m.Timestamp, Color: styleOf(m.Type).color,
 		Fields: []discordField{{"Project", m.Data.Project, true}},
 	}}}
 	if j := m.Data.Job; j != nil {
@@ -145,12 +145,12 @@ func discordBody(m *message) discord {
 
 // ntfyBody makes a message as ntfy takes it at the URL of a topic: https://docs.ntfy.sh/publish
 func ntfyBody(m *message) (body []byte, headers map[string]string) {
-	l := lookOf(m.Type)
+	l := styleOf(m.Type)
 	headers = map[string]string{
 		"Content-Type": "text/plain; charset=utf-8", "Title": mime.QEncoding.Encode("utf-8", m.title()), "Priority": l.priority, "Tags": l.emoji,
 	}
 	if m.Data.URL != "" {
 		headers["Click"] = m.Data.URL
 	}
-	return []byte(joined(append([]string{m.Data.Message}, m.lines()...), "\n", 3500)), headers
+	return []byte(joinLines(append([]string{m.Data.Message}, m.details()...), "\n", 3500)), headers
 }

@@ -16,19 +16,19 @@ import (
 // What the receivers document of a body: https://docs.slack.dev/reference/block-kit/blocks and
 // https://discord.com/developers/docs/resources/webhook#execute-webhook, with their limits.
 const (
-	slackShape = `{"type":"object","required":["text","blocks"],"additionalProperties":false,"properties":{"text":{"type":"string","minLength":1,"maxLength":40000},
+	slackSchema = `{"type":"object","required":["text","blocks"],"additionalProperties":false,"properties":{"text":{"type":"string","minLength":1,"maxLength":40000},
 		"blocks":{"type":"array","minItems":1,"maxItems":50,"items":{"oneOf":[
 		{"type":"object","required":["type","text"],"additionalProperties":false,"properties":{"type":{"const":"section"},"text":{"$ref":"#/$defs/text"}}},
 		{"type":"object","required":["type","elements"],"additionalProperties":false,"properties":{"type":{"const":"context"},"elements":{"type":"array","minItems":1,"maxItems":10,"items":{"$ref":"#/$defs/text"}}}}]}}},
 		"$defs":{"text":{"type":"object","required":["type","text"],"additionalProperties":false,"properties":{"type":{"enum":["mrkdwn","plain_text"]},"text":{"type":"string","minLength":1,"maxLength":3000}}}}}`
-	discordShape = `{"type":"object","required":["content"],"additionalProperties":false,"properties":{"content":{"type":"string","minLength":1,"maxLength":2000},
+	discordSchema = `{"type":"object","required":["content"],"additionalProperties":false,"properties":{"content":{"type":"string","minLength":1,"maxLength":2000},
 		"embeds":{"type":"array","maxItems":10,"items":{"type":"object","additionalProperties":false,"properties":{"title":{"type":"string","maxLength":256},
 		"description":{"type":"string","maxLength":4096},"url":{"type":"string","pattern":"^https?://"},"timestamp":{"type":"string","format":"date-time"},"color":{"type":"integer","minimum":0,"maximum":16777215},
 		"fields":{"type":"array","maxItems":25,"items":{"type":"object","required":["name","value"],"additionalProperties":false,"properties":{"name":{"type":"string","minLength":1,"maxLength":256},"value":{"type":"string","minLength":1,"maxLength":1024},"inline":{"type":"boolean"}}}}}}},
 		"allowed_mentions":{"type":"object","additionalProperties":false,"properties":{"parse":{"type":"array","maxItems":0}}}}}`
 )
 
-func check(t *testing.T, shape, body string) {
+func validateBody(t *testing.T, shape, body string) {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(shape))
 	if err != nil {
@@ -55,8 +55,8 @@ func check(t *testing.T, shape, body string) {
 // Presets have the form that their receivers document, whatever a job is called.
 func TestPresets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) })
+	w := newEnv(t)
+	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) })
 	w.run()
 	n := 0
 	send := func(preset, on string, state muster.TaskState) request {
@@ -74,12 +74,12 @@ func TestPresets(t *testing.T) {
 	}
 	for _, state := range []muster.TaskState{muster.Succeeded, muster.Failed, muster.TimedOut, muster.Cancelled} {
 		slack := send("slack", muster.OnEnded, state)
-		check(t, slackShape, slack.body)
+		validateBody(t, slackSchema, slack.body)
 		if slack.Get("Content-Type") != "application/json" || strings.Contains(slack.body, "<model>") {
 			t.Errorf("Slack: %+v", slack)
 		}
 		discord := send("discord", muster.OnEnded, state)
-		check(t, discordShape, discord.body)
+		validateBody(t, discordSchema, discord.body)
 
 		ntfy := send("ntfy", muster.OnEnded, state)
 		title, err := new(mime.WordDecoder).DecodeHeader(ntfy.Get("Title"))

@@ -22,70 +22,70 @@ import (
 )
 
 const (
-	timeout    = 10 * time.Second // of one attempt, with the answer
-	maxAnswer  = 64 << 10         // bytes that are read of an answer
-	firstPause = 5 * time.Second
-	longPause  = 2 * time.Hour
-	keepTrying = 24 * time.Hour
+	attemptTimeout = 10 * time.Second // of one attempt, with the answer
+	maxResponse    = 64 << 10         // bytes that are read of an answer
+	minBackoff     = 5 * time.Second
+	maxBackoff     = 2 * time.Hour
+	maxAge         = 24 * time.Hour
 )
 
-// refusedError says that an attempt must not be made, and that another one would not be either.
-type refusedError struct{ why string }
+// permanentError says that an attempt must not be made, and that another one would not be either.
+type permanentError struct{ reason string }
 
-func (e *refusedError) Error() string { return e.why }
+func (e *permanentError) Error() string { return e.reason }
 
 // newClient makes the client of all attempts, and says whether it is open to every address. The address is checked when it is connected to, so that no name that changes its address
 // gets around it. A proxy is used only if every address is allowed, for it could reach any.
-func newClient(allow []netip.Prefix) (client *http.Client, open bool) {
-	dialer := &net.Dialer{Timeout: timeout}
+func newClient(allow []netip.Prefix) (client *http.Client, allowAny bool) {
+	dialer := &net.Dialer{Timeout: attemptTimeout}
 	transport := &http.Transport{
-		DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout, ResponseHeaderTimeout: timeout,
-		MaxIdleConns: atOnce, MaxIdleConnsPerHost: atOnceHost, IdleConnTimeout: timeout, MaxResponseHeaderBytes: maxAnswer,
+		DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: attemptTimeout, ResponseHeaderTimeout: attemptTimeout,
+		MaxIdleConns: maxAttempts, MaxIdleConnsPerHost: maxAttemptsPerHost, IdleConnTimeout: attemptTimeout, MaxResponseHeaderBytes: maxResponse,
 	}
-	all := func(zero string) bool { return slices.Contains(allow, netip.MustParsePrefix(zero)) }
-	open = all("0.0.0.0/0") && all("::/0")
-	if open {
+	contains := func(zero string) bool { return slices.Contains(allow, netip.MustParsePrefix(zero)) }
+	allowAny = contains("0.0.0.0/0") && contains("::/0")
+	if allowAny {
 		transport.Proxy = http.ProxyFromEnvironment
 	} else {
 		dialer.Control = func(_, address string, _ syscall.RawConn) error { return checkAddress(address, allow) }
 	}
 	return &http.Client{
-		Transport: transport, Timeout: timeout,
+		Transport: transport, Timeout: attemptTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, open
+	}, allowAny
 }
 
 func checkAddress(address string, allow []netip.Prefix) error {
-	if ap, err := netip.ParseAddrPort(address); err != nil || !allowed(ap.Addr(), allow) {
+	if ap, err := netip.ParseAddrPort(address); err != nil || !addressAllowed(ap.Addr(), allow) {
 		return errNotPublic
 	}
 	return nil
 }
 
-// allowed reports whether an address may be requested.
-func allowed(ip netip.Addr, allow []netip.Prefix) bool {
+// addressAllowed reports whether an address may be requested.
+func addressAllowed(ip netip.Addr, allow []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	return outbound.Public(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // attempt sends a delivery once and returns it as it is after that.
-func (w *Webhooks) attempt(ctx context.Context, d store.Delivery) store.Delivery {
-	began := time.Now()
-	status, wait, err := w.send(ctx, &d, began)
+func (w *Sender) attempt(ctx context.Context, d store.Delivery) store.Delivery {
+	start := time.Now()
+	status, wait, err := w.send(ctx, &d, start)
 	now := time.Now()
 	d.Attempts++
-	d.TriedAt, d.Took, d.Status, d.Error = muster.TimeOf(began), muster.Duration(now.Sub(began)), status, ""
+	d.AttemptedAt, d.Latency, d.Status, d.Error = muster.NewTime(start), muster.Duration(now.Sub(start)), status, ""
 	if err == nil {
-		d.Delivered, d.NextAt, d.FinishedAt = true, 0, muster.TimeOf(now)
+		d.Delivered, d.NextAt, d.FinishedAt = true, 0, muster.NewTime(now)
 		return d
 	}
-	d.Error = short(err.Error(), 2*maxText)
-	next := muster.TimeOf(now.Add(max(backoff(d.Attempts, rand.Float64()), wait))) //nolint:gosec // jitter is no secret
-	_, refused := errors.AsType[*refusedError](err)
-	if last := d.CreatedAt.Add(muster.Duration(keepTrying)); refused || next > last {
-		d.NextAt, d.FinishedAt = 0, muster.TimeOf(now)
-		if !refused {
-			d.Error += fmt.Sprintf("; given up after %d attempts in %s", d.Attempts, length(muster.Duration(keepTrying)))
+	d.Error = truncate(err.Error(), 2*maxText)
+	next := muster.NewTime(now.Add(max(backoff(d.Attempts, rand.Float64()), wait))) //nolint:gosec // jitter is no secret
+	_, permanent := errors.AsType[*permanentError](err)
+	if last := d.CreatedAt.Add(muster.Duration(maxAge)); permanent || next > last {
+		d.NextAt, d.FinishedAt = 0, muster.NewTime(now)
+		if !permanent {
+			d.Error += fmt.Sprintf("; given up after %d attempts in %s", d.Attempts, formatDuration(muster.Duration(maxAge)))
 		}
 		return d
 	}
@@ -94,63 +94,63 @@ func (w *Webhooks) attempt(ctx context.Context, d store.Delivery) store.Delivery
 }
 
 // backoff returns the pause after so many attempts; chance is from 0 to 1.
-func backoff(attempts int, chance float64) time.Duration {
-	pause := longPause
+func backoff(attempts int, jitter float64) time.Duration {
+	delay := maxBackoff
 	if shift := attempts - 1; shift < 20 {
-		pause = min(firstPause<<shift, longPause)
+		delay = min(minBackoff<<shift, maxBackoff)
 	}
-	return time.Duration(float64(pause) * (0.75 + chance/2))
+	return time.Duration(float64(delay) * (0.75 + jitter/2))
 }
 
 // send makes one request. With an error it says how long the receiver wants to be left alone.
-func (w *Webhooks) send(ctx context.Context, d *store.Delivery, now time.Time) (status int, wait time.Duration, err error) {
-	address, secret, err := w.opened(d)
+func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (status int, retryDelay time.Duration, err error) {
+	address, secret, err := w.unsealDelivery(d)
 	if err != nil {
-		return 0, 0, &refusedError{err.Error()}
+		return 0, 0, &permanentError{err.Error()}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(d.Body))
 	if err != nil {
-		return 0, 0, &refusedError{"the request cannot be made: " + w.plain(err).Error()}
+		return 0, 0, &permanentError{"the request cannot be made: " + w.redactError(err).Error()}
 	}
-	if ip, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !w.open && !allowed(ip, w.cfg.Allow) {
-		return 0, 0, &refusedError{errNotPublic.Error()} // it will not be another address
+	if ip, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !w.allowAny && !addressAllowed(ip, w.cfg.Allow) {
+		return 0, 0, &permanentError{errNotPublic.Error()} // it will not be another address
 	}
 	for name, value := range d.Headers {
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("User-Agent", "Muster/"+w.cfg.Version)
 	if err := sign(req.Header, secret, d.Message, now, d.Body); err != nil {
-		return 0, 0, &refusedError{err.Error()}
+		return 0, 0, &permanentError{err.Error()}
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return 0, 0, w.plain(err)
+		return 0, 0, w.redactError(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
 		return code, 0, nil // the receiver has it, also if its answer broke off
 	case code == http.StatusGone:
-		return code, 0, &refusedError{"HTTP 410: the receiver wants no more of this"}
+		return code, 0, &permanentError{"HTTP 410: the receiver wants no more of this"}
 	case code >= 300 && code < 400:
 		return code, 0, fmt.Errorf("HTTP %d: redirects are not followed", code)
-	case err != nil || len(answer) == 0:
+	case err != nil || len(body) == 0:
 		return code, retryAfter(resp, now), fmt.Errorf("HTTP %d %s", code, http.StatusText(code))
 	default:
-		return code, retryAfter(resp, now), fmt.Errorf("HTTP %d: %s", code, short(string(answer), maxText))
+		return code, retryAfter(resp, now), fmt.Errorf("HTTP %d: %s", code, truncate(string(body), maxText))
 	}
 }
 
-// opened returns the URL of a delivery, and what signs it.
-func (w *Webhooks) opened(d *store.Delivery) (address, secret string, err error) {
-	if address, err = w.keys.openURL(d.URL); err != nil {
+// unsealDelivery returns the URL of a delivery, and what signs it.
+func (w *Sender) unsealDelivery(d *store.Delivery) (address, secret string, err error) {
+	if address, err = w.keys.unsealURL(d.URL); err != nil {
 		return "", "", err
 	}
 	if d.Secret == "" {
 		secret, err = w.keys.projectSecret(d.Project)
 	} else {
-		secret, err = w.keys.open(d.Secret, address)
+		secret, err = w.keys.unsealSecret(d.Secret, address)
 	}
 	return address, secret, err
 }
@@ -159,18 +159,18 @@ func (w *Webhooks) opened(d *store.Delivery) (address, secret string, err error)
 // log which names exist in the server's network.
 var errNotPublic = errors.New("the host is not known or has no public address: the operator may allow others with muster server --webhook-allow")
 
-// plain takes the URL, which may hold a secret, out of an error of the client, and the addresses of the server's network.
-func (w *Webhooks) plain(err error) error {
+// redactError takes the URL, which may hold a secret, out of an error of the client, and the addresses of the server's network.
+func (w *Sender) redactError(err error) error {
 	dns, unknown := errors.AsType[*net.DNSError](err)
 	switch {
-	case errors.Is(err, errNotPublic), unknown && !w.open:
+	case errors.Is(err, errNotPublic), unknown && !w.allowAny:
 		return errNotPublic
 	case unknown: // without the address of the server's resolver
 		return fmt.Errorf("the host %s: %s", dns.Name, dns.Err)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		if e.Timeout() {
-			return fmt.Errorf("no answer within %s", timeout)
+			return fmt.Errorf("no answer within %s", attemptTimeout)
 		}
 		return e.Err
 	}
@@ -181,10 +181,10 @@ func (w *Webhooks) plain(err error) error {
 func retryAfter(resp *http.Response, now time.Time) time.Duration {
 	text := resp.Header.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 {
-		return time.Duration(min(seconds, longPause.Seconds()) * float64(time.Second))
+		return time.Duration(min(seconds, maxBackoff.Seconds()) * float64(time.Second))
 	}
 	if at, err := http.ParseTime(text); err == nil {
-		return min(at.Sub(now), longPause)
+		return min(at.Sub(now), maxBackoff)
 	}
 	return 0
 }

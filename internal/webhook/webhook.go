@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	atOnce        = 32 // attempts
-	atOnceProject = 16 // attempts for receivers of one project
-	reserved      = 8  // of all attempts: for projects that have none in progress
-	atOnceHost    = 4  // attempts for one host and port
-	page          = 256
-	lookEach      = 10 * time.Second       // for jobs that wait long, and for what an event was missed of
-	gather        = 50 * time.Millisecond  // what comes within is written together
-	afterError    = 2 * time.Second        // of the store
-	lastWords     = 5 * time.Second        // for writing what was sent when the server stops
-	leisure       = 4                      // rounds take a fifth of the time at most
-	whyWithin     = 500 * time.Millisecond // for asking why a job waits
+	maxAttempts           = 32 // attempts
+	maxAttemptsPerProject = 16 // attempts for receivers of one project
+	reservedAttempts      = 8  // of all attempts: for projects that have none in progress
+	maxAttemptsPerHost    = 4  // attempts for one host and port
+	pageSize              = 256
+	checkInterval         = 10 * time.Second       // for jobs that wait long, and for what an event was missed of
+	batchDelay            = 50 * time.Millisecond  // what comes within is written together
+	storeRetryDelay       = 2 * time.Second        // of the store
+	shutdownTimeout       = 5 * time.Second        // for writing what was sent when the server stops
+	idleFactor            = 4                      // rounds take a fifth of the time at most
+	explainTimeout        = 500 * time.Millisecond // for asking why a job waits
 )
 
 // Store is what is needed of the store.
 type Store interface {
-	store.Notices
-	store.Deliveries
+	store.NotificationStore
+	store.DeliveryStore
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
 	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
 }
 
 // Config is what Webhooks are made of.
 type Config struct {
-	Store  Store
-	Events *notify.Bus
-	Why    func(context.Context, muster.TaskID) (string, error) // says why a task waits
+	Store   Store
+	Events  *notify.Bus
+	Explain func(context.Context, muster.TaskID) (string, error) // says why a task waits
 	// KeyFile has the key that seals, and that signs if Secret is "". It is made at the first start.
 	KeyFile string
 	Secret  string         // signs
@@ -57,44 +57,44 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Webhooks sends what there is to send while Run runs. Its other methods may be called at any time.
-type Webhooks struct {
-	cfg    Config
-	keys   keys
-	client *http.Client
-	open   bool // every address may be requested
-	wake   chan struct{}
+// Sender sends what there is to send while Run runs. Its other methods may be called at any time.
+type Sender struct {
+	cfg      Config
+	keys     keyring
+	client   *http.Client
+	allowAny bool // every address may be requested
+	wake     chan struct{}
 
-	mu    sync.Mutex
-	later map[muster.JobID]visit // jobs that wait
+	mu         sync.Mutex
+	nextChecks map[muster.JobID]nextCheck // jobs that wait
 }
 
 // New reads the server's key, or makes it at the first start.
-func New(cfg Config) (*Webhooks, error) {
+func New(cfg Config) (*Sender, error) {
 	stored, err := loadKey(cfg.KeyFile)
 	if err != nil {
 		return nil, err
 	}
 	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
-	w := &Webhooks{cfg: cfg, wake: make(chan struct{}, 1), later: map[muster.JobID]visit{}}
-	w.client, w.open = newClient(cfg.Allow)
-	w.keys, err = newKeys(stored, cfg.Secret)
+	w := &Sender{cfg: cfg, wake: make(chan struct{}, 1), nextChecks: map[muster.JobID]nextCheck{}}
+	w.client, w.allowAny = newClient(cfg.Allow)
+	w.keys, err = newKeyring(stored, cfg.Secret)
 	return w, err
 }
 
 // Secret returns the secret by which the notifications of a project are signed that have none of their own.
-func (w *Webhooks) Secret(project string) (string, error) { return w.keys.projectSecret(project) }
+func (w *Sender) Secret(project string) (string, error) { return w.keys.projectSecret(project) }
 
 // Seal returns notifications with their URLs and secrets sealed. It returns an Invalid error for one that was sealed elsewhere.
-func (w *Webhooks) Seal(list []muster.Notify) ([]muster.Notify, error) {
-	sealed, err := w.Open(list)
+func (w *Sender) Seal(list []muster.Notify) ([]muster.Notify, error) {
+	sealed, err := w.Unseal(list)
 	if err != nil {
 		return nil, err
 	}
 	for i := range sealed {
 		n := &sealed[i]
 		if n.Secret != "" {
-			secret, err := w.keys.open(n.Secret, n.URL)
+			secret, err := w.keys.unsealSecret(n.Secret, n.URL)
 			if err != nil {
 				return nil, err
 			}
@@ -105,33 +105,33 @@ func (w *Webhooks) Seal(list []muster.Notify) ([]muster.Notify, error) {
 	return sealed, nil
 }
 
-// Open returns notifications with their URLs as they were written. Their secrets stay sealed.
-func (w *Webhooks) Open(list []muster.Notify) ([]muster.Notify, error) {
+// Unseal returns notifications with their URLs as they were written. Their secrets stay sealed.
+func (w *Sender) Unseal(list []muster.Notify) ([]muster.Notify, error) {
 	open := slices.Clone(list)
 	for i := range open {
 		var err error
-		if open[i].URL, err = w.keys.openURL(open[i].URL); err != nil {
+		if open[i].URL, err = w.keys.unsealURL(open[i].URL); err != nil {
 			return nil, err
 		}
 	}
 	return open, nil
 }
 
-// Changed says that the notifications of a project were changed.
-func (w *Webhooks) Changed() {
+// NotificationsChanged says that the notifications of a project were changed.
+func (w *Sender) NotificationsChanged() {
 	w.mu.Lock()
-	clear(w.later)
+	clear(w.nextChecks)
 	w.mu.Unlock()
-	w.rouse()
+	w.wakeLoop()
 }
 
-// Test sends a test to each of some notifications, once, and logs that.
-func (w *Webhooks) Test(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error) {
+// SendTest sends a test to each of some notifications, once, and logs that.
+func (w *Sender) SendTest(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error) {
 	list, err := w.Seal(list)
 	if err != nil {
 		return nil, err
 	}
-	m := testOf(project, muster.TimeOf(time.Now()), w.cfg.URL)
+	m := testMessage(project, muster.NewTime(time.Now()), w.cfg.URL)
 	sent := make([]store.Delivery, len(list))
 	for i := range list {
 		d, err := m.delivery(&list[i], m.Timestamp)
@@ -145,16 +145,16 @@ func (w *Webhooks) Test(ctx context.Context, project string, list []muster.Notif
 		group.Go(func() {
 			d := w.attempt(ctx, sent[i])
 			if d.NextAt != 0 { // a test is not repeated
-				d.NextAt, d.FinishedAt = 0, d.TriedAt
+				d.NextAt, d.FinishedAt = 0, d.AttemptedAt
 			}
 			sent[i] = d
 		})
 	}
 	group.Wait()
-	return sent, w.cfg.Store.Attempted(ctx, sent)
+	return sent, w.cfg.Store.RecordAttempts(ctx, sent)
 }
 
-func (w *Webhooks) rouse() {
+func (w *Sender) wakeLoop() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -162,7 +162,7 @@ func (w *Webhooks) rouse() {
 }
 
 // Run sends until ctx ends.
-func (w *Webhooks) Run(ctx context.Context) error {
+func (w *Sender) Run(ctx context.Context) error {
 	defer w.client.CloseIdleConnections()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -170,7 +170,7 @@ func (w *Webhooks) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error {
-		l := &loop{Webhooks: w, done: make(chan store.Delivery, atOnce), busy: map[int64]bool{}, hosts: map[string]int{}, projects: map[string]int{}}
+		l := &loop{Sender: w, done: make(chan store.Delivery, maxAttempts), busy: map[int64]bool{}, hosts: map[string]int{}, projects: map[string]int{}}
 		l.run(ctx)
 		return nil
 	})
@@ -178,7 +178,7 @@ func (w *Webhooks) Run(ctx context.Context) error {
 }
 
 // listen wakes the loop when a job has ended.
-func (w *Webhooks) listen(ctx context.Context) {
+func (w *Sender) listen(ctx context.Context) {
 	sub := w.cfg.Events.Subscribe("", notify.Scope{}, func(e *muster.Event) bool {
 		return e.Type == muster.EventJob && muster.JobState(e.State).Final()
 	})
@@ -186,48 +186,48 @@ func (w *Webhooks) listen(ctx context.Context) {
 		if _, err := sub.Next(ctx); err != nil {
 			return
 		}
-		w.rouse()
+		w.wakeLoop()
 	}
 }
 
 // loop is what Run's own goroutine knows.
 type loop struct {
-	*Webhooks
+	*Sender
 
-	done     chan store.Delivery
-	going    sync.WaitGroup
-	busy     map[int64]bool // deliveries that are sent, or were and are not written yet
-	hosts    map[string]int // attempts in progress
-	projects map[string]int // the same
-	sent     []store.Delivery
-	next     muster.Time // when the next delivery is due; 0 for none
-	seen     time.Time   // when the jobs that wait were looked at
-	sick     bool        // the store failed, and that was logged
+	done          chan store.Delivery
+	attempts      sync.WaitGroup
+	busy          map[int64]bool // deliveries that are sent, or were and are not written yet
+	hosts         map[string]int // attempts in progress
+	projects      map[string]int // the same
+	sent          []store.Delivery
+	next          muster.Time // when the next delivery is due; 0 for none
+	lastWaitCheck time.Time   // when the jobs that wait were looked at
+	storeFailing  bool        // the store failed, and that was logged
 }
 
 func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var rest time.Time // no round begins before
+	var notBefore time.Time // no round begins before
 	for {
 		select {
 		case <-ctx.Done():
-			l.end(ctx)
+			l.drain(ctx)
 			return
 		case d := <-l.done:
-			l.take(d)
+			l.attemptDone(d)
 		case <-l.wake:
 		case <-timer.C:
 		}
-		l.gather(ctx, rest)
-		began := time.Now()
+		l.collect(ctx, notBefore)
+		start := time.Now()
 		err := l.round(ctx)
-		l.report(ctx, err)
-		rest = time.Now().Add(leisure * time.Since(began))
-		wait := lookEach
+		l.logStoreErrors(ctx, err)
+		notBefore = time.Now().Add(idleFactor * time.Since(start))
+		wait := checkInterval
 		switch {
 		case err != nil:
-			wait = afterError
+			wait = storeRetryDelay
 		case l.next != 0:
 			wait = min(wait, max(0, time.Until(l.next.Std())))
 		}
@@ -235,14 +235,14 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// gather waits a moment for more, so that much is written at once, and at least until a time.
-func (l *loop) gather(ctx context.Context, least time.Time) {
-	timer := time.NewTimer(max(gather, time.Until(least)))
+// collect waits a moment for more, so that much is written at once, and at least until a time.
+func (l *loop) collect(ctx context.Context, notBefore time.Time) {
+	timer := time.NewTimer(max(batchDelay, time.Until(notBefore)))
 	defer timer.Stop()
 	for {
 		select {
 		case d := <-l.done:
-			l.take(d)
+			l.attemptDone(d)
 		case <-l.wake:
 		case <-timer.C:
 			return
@@ -252,29 +252,29 @@ func (l *loop) gather(ctx context.Context, least time.Time) {
 	}
 }
 
-// take takes a delivery that was sent.
-func (l *loop) take(d store.Delivery) {
-	release(l.hosts, d.Host)
-	release(l.projects, d.Project)
+// attemptDone takes a delivery that was sent.
+func (l *loop) attemptDone(d store.Delivery) {
+	decrement(l.hosts, d.Host)
+	decrement(l.projects, d.Project)
 	l.sent = append(l.sent, d)
 }
 
-// release counts an attempt less.
-func release(attempts map[string]int, of string) {
-	if attempts[of]--; attempts[of] == 0 {
-		delete(attempts, of)
+// decrement counts an attempt less.
+func decrement(attempts map[string]int, key string) {
+	if attempts[key]--; attempts[key] == 0 {
+		delete(attempts, key)
 	}
 }
 
-// report logs trouble with the store once, and its end.
-func (l *loop) report(ctx context.Context, err error) {
-	switch sick := err != nil && ctx.Err() == nil; {
-	case sick && !l.sick:
+// logStoreErrors logs trouble with the store once, and its end.
+func (l *loop) logStoreErrors(ctx context.Context, err error) {
+	switch failing := err != nil && ctx.Err() == nil; {
+	case failing && !l.storeFailing:
 		l.cfg.Log.Warn("notifications wait for the store", slog.Any("error", err))
-		l.sick = true
-	case err == nil && l.sick:
+		l.storeFailing = true
+	case err == nil && l.storeFailing:
 		l.cfg.Log.Info("the store takes notifications again")
-		l.sick = false
+		l.storeFailing = false
 	}
 }
 
@@ -283,14 +283,14 @@ func (l *loop) round(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	if err := l.expand(ctx); err != nil {
+	if err := l.enqueueEnds(ctx); err != nil {
 		return err
 	}
-	if time.Since(l.seen) >= lookEach {
-		if err := l.watch(ctx); err != nil {
+	if time.Since(l.lastWaitCheck) >= checkInterval {
+		if err := l.checkWaits(ctx); err != nil {
 			return err
 		}
-		l.seen = time.Now()
+		l.lastWaitCheck = time.Now()
 	}
 	return l.start(ctx)
 }
@@ -299,7 +299,7 @@ func (l *loop) flush(ctx context.Context) error {
 	if len(l.sent) == 0 {
 		return nil
 	}
-	if err := l.cfg.Store.Attempted(ctx, l.sent); err != nil {
+	if err := l.cfg.Store.RecordAttempts(ctx, l.sent); err != nil {
 		return err
 	}
 	for i := range l.sent {
@@ -314,22 +314,22 @@ func (l *loop) flush(ctx context.Context) error {
 }
 
 // log logs something about a job, with its trace if the job can be read, also while the server shuts down.
-func (w *Webhooks) log(ctx context.Context, level slog.Level, text string, id muster.JobID, what ...slog.Attr) {
-	what = append(what, slog.String("job", id.String()))
+func (w *Sender) log(ctx context.Context, level slog.Level, text string, id muster.JobID, attrs ...slog.Attr) {
+	attrs = append(attrs, slog.String("job", id.String()))
 	if job, err := w.cfg.Store.Job(context.WithoutCancel(ctx), id); err == nil && job.UID != "" {
-		what = append(what, slog.String("trace_id", traceparent.TraceText(job.UID)))
+		attrs = append(attrs, slog.String("trace_id", traceparent.TraceText(job.UID)))
 	}
-	w.cfg.Log.LogAttrs(ctx, level, text, what...)
+	w.cfg.Log.LogAttrs(ctx, level, text, attrs...)
 }
 
 // start begins the attempts that are due, as many as may be made at once, first those of projects with few in progress. A host or a project that
 // is at its limit, or slow, delays no other.
 func (l *loop) start(ctx context.Context) error {
-	if len(l.busy) >= atOnce {
+	if len(l.busy) >= maxAttempts {
 		l.next = 0
 		return nil
 	}
-	due, next, err := l.cfg.Store.Due(ctx, muster.TimeOf(time.Now()), atOnceHost, l.busy)
+	due, next, err := l.cfg.Store.Due(ctx, muster.NewTime(time.Now()), maxAttemptsPerHost, l.busy)
 	if err != nil {
 		return err
 	}
@@ -338,26 +338,26 @@ func (l *loop) start(ctx context.Context) error {
 	slices.SortStableFunc(due, func(a, b store.Delivery) int { return cmp.Compare(l.projects[a.Project], l.projects[b.Project]) })
 	for i := range due {
 		d := due[i]
-		if len(l.busy) >= atOnce {
+		if len(l.busy) >= maxAttempts {
 			return nil
 		}
-		if l.hosts[d.Host] >= atOnceHost || l.projects[d.Project] >= atOnceProject {
+		if l.hosts[d.Host] >= maxAttemptsPerHost || l.projects[d.Project] >= maxAttemptsPerProject {
 			continue
 		}
-		if len(l.busy) >= atOnce-reserved && l.projects[d.Project] > 0 {
+		if len(l.busy) >= maxAttempts-reservedAttempts && l.projects[d.Project] > 0 {
 			continue
 		}
 		l.busy[d.ID] = true
 		l.hosts[d.Host]++
 		l.projects[d.Project]++
-		l.going.Go(func() { l.done <- l.attempt(ctx, d) }) // there is room for all
+		l.attempts.Go(func() { l.done <- l.attempt(ctx, d) }) // there is room for all
 	}
 	return nil
 }
 
-// end waits for the attempts in progress, which end with ctx, and writes those that got through.
-func (l *loop) end(ctx context.Context) {
-	l.going.Wait()
+// drain waits for the attempts in progress, which end with ctx, and writes those that got through.
+func (l *loop) drain(ctx context.Context) {
+	l.attempts.Wait()
 	close(l.done)
 	for d := range l.done {
 		if d.Delivered {
@@ -367,9 +367,9 @@ func (l *loop) end(ctx context.Context) {
 	if len(l.sent) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if err := l.cfg.Store.Attempted(ctx, l.sent); err != nil {
+	if err := l.cfg.Store.RecordAttempts(ctx, l.sent); err != nil {
 		l.cfg.Log.Warn("notifications that were sent are sent again after the next start", slog.Int("count", len(l.sent)), slog.Any("error", err))
 	}
 }

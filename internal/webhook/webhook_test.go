@@ -26,10 +26,10 @@ import (
 
 func TestEndsAreSentSigned(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	hooks, _ := w.run()
-	r := receive(t, nil)
-	own := r.on("/own", muster.OnFailed)
+	r := newReceiver(t, nil)
+	own := r.notify("/own", muster.OnFailed)
 	own.Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	sealed, err := hooks.Seal([]muster.Notify{own})
 	if err != nil {
@@ -65,14 +65,14 @@ func TestEndsAreSentSigned(t *testing.T) {
 		m.Timestamp.UnixMilli() != int64(m.Data.Job.FinishedAt) || len(m.Data.Failures) != 1 || m.Data.Failures[0].Reason != "out_of_memory" || m.Data.Job.Spec != nil {
 		t.Errorf("body %s", q.body)
 	}
-	w.until("it is logged", func() bool {
-		log := w.log(store.DeliveryQuery{Job: 1, State: store.DeliveryDelivered})
-		return len(log) == 1 && log[0].Status == http.StatusOK && log[0].Attempts == 1 && log[0].Message == q.Get("Webhook-Id") && log[0].Took > 0
+	w.waitFor("it is logged", func() bool {
+		log := w.deliveryLog(store.DeliveryQuery{Job: 1, State: store.DeliveryDelivered})
+		return len(log) == 1 && log[0].Status == http.StatusOK && log[0].Attempts == 1 && log[0].Message == q.Get("Webhook-Id") && log[0].Latency > 0
 	})
-	w.none(r)
+	w.wantNoRequest(r)
 
 	// A project's own notifications, with the secret that the server made for it.
-	if err := w.SetProjectNotify(t.Context(), "speech", []muster.Notify{r.on("/project")}); err != nil {
+	if err := w.SetProjectNotify(t.Context(), "speech", []muster.Notify{r.notify("/project")}); err != nil {
 		t.Fatal(err)
 	}
 	w.submit(2, "speech")
@@ -88,32 +88,32 @@ func TestEndsAreSentSigned(t *testing.T) {
 	if !strings.Contains(q.body, `"type":"job.cancelled"`) || !strings.Contains(q.body, `"id":2`) {
 		t.Errorf("body %s", q.body)
 	}
-	w.none(r)
+	w.wantNoRequest(r)
 }
 
 func TestFailuresAreRepeated(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	var n atomic.Int64
-	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) {
+	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) {
 		if n.Add(1) < 2 {
 			http.Error(rw, "the database is down", http.StatusInternalServerError)
 		}
 	})
 	w.run()
-	w.submit(1, "default", r.on("/"))
+	w.submit(1, "default", r.notify("/"))
 	w.end(1, "default", muster.Succeeded)
 	first := r.next(t)
-	w.until("the failure is logged", func() bool {
-		log := w.log(store.DeliveryQuery{State: store.DeliveryPending})
-		return len(log) == 1 && log[0].Status == 500 && strings.Contains(log[0].Error, "HTTP 500: the database is down") && log[0].NextAt > log[0].TriedAt+3_000
+	w.waitFor("the failure is logged", func() bool {
+		log := w.deliveryLog(store.DeliveryQuery{State: store.DeliveryPending})
+		return len(log) == 1 && log[0].Status == 500 && strings.Contains(log[0].Error, "HTTP 500: the database is down") && log[0].NextAt > log[0].AttemptedAt+3_000
 	})
 	second := r.next(t)
 	if first.Get("Webhook-Id") != second.Get("Webhook-Id") || first.body != second.body || first.Get("Webhook-Timestamp") == second.Get("Webhook-Timestamp") {
 		t.Errorf("the second attempt differs:\n%+v\n%+v", first, second)
 	}
-	w.until("it is delivered", func() bool {
-		log := w.log(store.DeliveryQuery{State: store.DeliveryDelivered})
+	w.waitFor("it is delivered", func() bool {
+		log := w.deliveryLog(store.DeliveryQuery{State: store.DeliveryDelivered})
 		return len(log) == 1 && log[0].Attempts == 2 && log[0].Error == ""
 	})
 }
@@ -121,55 +121,55 @@ func TestFailuresAreRepeated(t *testing.T) {
 // Between the commit that ends a job and its delivery the server is killed: nothing is lost.
 func TestNothingIsLostByARestart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := receive(t, nil)
-	w.submit(1, "default", r.on("/a"))
+	w := newEnv(t)
+	r := newReceiver(t, nil)
+	w.submit(1, "default", r.notify("/a"))
 	w.end(1, "default", muster.Succeeded) // nobody listens
 	w.restart()
 	_, stop := w.run()
 	if q := r.next(t); q.path != "/a" {
 		t.Errorf("%+v", q)
 	}
-	w.until("it is logged", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 1 })
+	w.waitFor("it is logged", func() bool { return len(w.deliveryLog(store.DeliveryQuery{State: store.DeliveryDelivered})) == 1 })
 
 	// And while an attempt is in progress: it is made again, with the same id.
-	began, release := make(chan string, 2), make(chan struct{})
-	slow := receive(t, func(_ http.ResponseWriter, q *http.Request) {
-		began <- q.Header.Get("Webhook-Id")
+	start, release := make(chan string, 2), make(chan struct{})
+	slow := newReceiver(t, func(_ http.ResponseWriter, q *http.Request) {
+		start <- q.Header.Get("Webhook-Id")
 		select {
 		case <-release:
 		case <-q.Context().Done():
 		}
 	})
-	w.submit(2, "default", slow.on("/b"))
+	w.submit(2, "default", slow.notify("/b"))
 	w.end(2, "default", muster.Succeeded)
-	first := <-began
+	first := <-start
 	stop()
 	w.restart()
 	close(release)
 	w.run()
-	if again := <-began; again != first {
+	if again := <-start; again != first {
 		t.Errorf("sent again as %s, and was %s", again, first)
 	}
-	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
-	w.none(r)
+	w.waitFor("it is delivered", func() bool { return len(w.deliveryLog(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
+	w.wantNoRequest(r)
 }
 
-// damaged is a store in which some jobs, or the tasks of some, cannot be read.
-type damaged struct {
+// faultyStore is a store in which some jobs, or the tasks of some, cannot be read.
+type faultyStore struct {
 	webhook.Store
 
 	job, tasks func(muster.JobID) error
 }
 
-func (d *damaged) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
+func (d *faultyStore) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
 	if err := d.job(id); err != nil {
 		return muster.Job{}, err
 	}
 	return d.Store.Job(ctx, id)
 }
 
-func (d *damaged) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+func (d *faultyStore) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
 	if err := d.tasks(q.Job); err != nil {
 		return nil, "", err
 	}
@@ -179,7 +179,7 @@ func (d *damaged) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, 
 // A job that cannot be read is logged and blocks no other job.
 func TestADamagedJobBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	broken := func(ids ...muster.JobID) func(muster.JobID) error {
 		return func(id muster.JobID) error {
 			if slices.Contains(ids, id) {
@@ -188,16 +188,16 @@ func TestADamagedJobBlocksNoOther(t *testing.T) {
 			return nil
 		}
 	}
-	w.cfg.Store = &damaged{w.Store, broken(1, 2), broken(3)}
+	w.cfg.Store = &faultyStore{w.Store, broken(1, 2), broken(3)}
 	var out bytes.Buffer
 	w.cfg.Log = slog.New(slog.NewTextHandler(&out, nil))
-	r := receive(t, nil)
-	long := r.on("/long", muster.OnWaitingLong)
+	r := newReceiver(t, nil)
+	long := r.notify("/long", muster.OnWaitingLong)
 	long.After = muster.Duration(time.Second)
-	w.submit(1, "default", r.on("/1"))
+	w.submit(1, "default", r.notify("/1"))
 	w.submit(2, "default", long)
-	w.submit(3, "default", r.on("/3"))
-	w.submit(4, "default", r.on("/4"))
+	w.submit(3, "default", r.notify("/3"))
+	w.submit(4, "default", r.notify("/4"))
 	for _, n := range []muster.JobID{1, 3, 4} {
 		w.end(n, "default", muster.Failed)
 	}
@@ -210,7 +210,7 @@ func TestADamagedJobBlocksNoOther(t *testing.T) {
 	if !strings.Contains(got["/3"], `"type":"job.failed"`) || strings.Contains(got["/3"], "failures") || !strings.Contains(got["/4"], "failures") {
 		t.Errorf("got %v", got)
 	}
-	w.settled()
+	w.waitIdle()
 	stop()
 	for _, line := range []string{`event=job.failed error="cannot read the database: decode" job=1`, `event=job.waiting_long error="cannot read the database: decode" job=2`, `event=job.failed error="cannot read the database: decode" job=3`} {
 		if strings.Count(out.String(), line) != 1 {
@@ -222,14 +222,14 @@ func TestADamagedJobBlocksNoOther(t *testing.T) {
 // A database that cannot be read loses no end.
 func TestEndsWaitForTheDatabase(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	tried := make(chan struct{}, 100)
-	w.cfg.Store = &damaged{Store: w.Store, job: func(muster.JobID) error {
+	w.cfg.Store = &faultyStore{Store: w.Store, job: func(muster.JobID) error {
 		tried <- struct{}{}
 		return muster.Errorf(muster.Unavailable, "the database is locked")
 	}}
-	r := receive(t, nil)
-	w.submit(1, "default", r.on("/1"))
+	r := newReceiver(t, nil)
+	w.submit(1, "default", r.notify("/1"))
 	w.end(1, "default", muster.Failed)
 	_, stop := w.run()
 	for range 2 { // it is tried again
@@ -244,12 +244,12 @@ func TestEndsWaitForTheDatabase(t *testing.T) {
 // A receiver that hangs holds up neither commits nor other receivers.
 func TestAHangingReceiverBlocksNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.run()
 	release := make(chan struct{})
-	var atOnce, most atomic.Int64
-	hanging := receive(t, func(_ http.ResponseWriter, q *http.Request) {
-		most.Store(max(most.Load(), atOnce.Add(1)))
+	var atOnce, limit atomic.Int64
+	hanging := newReceiver(t, func(_ http.ResponseWriter, q *http.Request) {
+		limit.Store(max(limit.Load(), atOnce.Add(1)))
 		defer atOnce.Add(-1)
 		select {
 		case <-release:
@@ -257,8 +257,8 @@ func TestAHangingReceiverBlocksNobody(t *testing.T) {
 		}
 	})
 	defer close(release)
-	good := receive(t, nil)
-	if err := w.SetProjectNotify(t.Context(), "default", []muster.Notify{hanging.on("/")}); err != nil {
+	good := newReceiver(t, nil)
+	if err := w.SetProjectNotify(t.Context(), "default", []muster.Notify{hanging.notify("/")}); err != nil {
 		t.Fatal(err)
 	}
 	jobs := 3_000
@@ -270,24 +270,24 @@ func TestAHangingReceiverBlocksNobody(t *testing.T) {
 	}
 	var slowest time.Duration
 	for n := 1; n <= jobs; n++ {
-		began := time.Now()
+		start := time.Now()
 		w.end(id(n), "default", muster.Succeeded)
-		slowest = max(slowest, time.Since(began))
+		slowest = max(slowest, time.Since(start))
 	}
 	if slowest > 5*time.Second { // the receiver hangs for 10
 		t.Errorf("a commit took %s", slowest)
 	}
 	t.Logf("the slowest of %d commits took %s", jobs, slowest)
-	w.submit(id(jobs+1), "other", good.on("/"))
+	w.submit(id(jobs+1), "other", good.notify("/"))
 	w.end(id(jobs+1), "other", muster.Succeeded)
 	if q := good.next(t); !strings.Contains(q.body, fmt.Sprintf(`"id":%d`, jobs+1)) {
 		t.Errorf("body %s", q.body)
 	}
-	w.until("all ends are taken", func() bool {
-		ends, err := w.Ends(t.Context(), 1)
+	w.waitFor("all ends are taken", func() bool {
+		ends, err := w.JobEnds(t.Context(), 1)
 		return err == nil && len(ends) == 0
 	})
-	if n := most.Load(); n < 1 || n > 4 {
+	if n := limit.Load(); n < 1 || n > 4 {
 		t.Errorf("the hanging host had %d attempts at once, want 1 to 4", n)
 	}
 }
@@ -295,42 +295,42 @@ func TestAHangingReceiverBlocksNobody(t *testing.T) {
 // A project whose receivers hang, on however many hosts, leaves half of the attempts to others.
 func TestAProjectLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
-	leaveRoom(t, 16, "hangs")
+	checkFairness(t, 16, "hangs")
 }
 
 // Several of them leave some attempts to a project that has none in progress.
 func TestTwoProjectsLeaveRoomForAThird(t *testing.T) {
 	t.Parallel()
-	leaveRoom(t, 24, "hangs", "hangs too")
+	checkFairness(t, 24, "hangs", "hangs too")
 }
 
-// leaveRoom holds that projects whose receivers hang have most attempts at once, and that another project's are made meanwhile.
-func leaveRoom(t *testing.T, most int64, projects ...string) {
+// checkFairness holds that projects whose receivers hang have most attempts at once, and that another project's are made meanwhile.
+func checkFairness(t *testing.T, limit int64, projects ...string) {
 	t.Helper()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.run()
 	release, full := make(chan struct{}), make(chan struct{})
 	isFull := sync.OnceFunc(func() { close(full) })
 	var atOnce, over atomic.Int64
 	var list []muster.Notify
 	for range 10 {
-		list = append(list, receive(t, func(_ http.ResponseWriter, q *http.Request) {
+		list = append(list, newReceiver(t, func(_ http.ResponseWriter, q *http.Request) {
 			n := atOnce.Add(1)
 			defer atOnce.Add(-1)
 			switch {
-			case n == most:
+			case n == limit:
 				isFull()
-			case n > most:
+			case n > limit:
 				over.Add(1)
 			}
 			select {
 			case <-release:
 			case <-q.Context().Done():
 			}
-		}).on("/"))
+		}).notify("/"))
 	}
 	defer close(release)
-	began := time.Now()
+	start := time.Now()
 	var n int
 	for _, project := range projects {
 		for range 4 {
@@ -341,23 +341,23 @@ func leaveRoom(t *testing.T, most int64, projects ...string) {
 	}
 	select {
 	case <-full:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("%d attempts at once", atOnce.Load())
 	}
-	good := receive(t, nil)
-	w.submit(id(n+1), "good", good.on("/"))
+	good := newReceiver(t, nil)
+	w.submit(id(n+1), "good", good.notify("/"))
 	w.end(id(n+1), "good", muster.Succeeded)
 	good.next(t)
-	if n := over.Load(); n > 0 && time.Since(began) < 10*time.Second { // later, attempts that timed out may still be counted here
-		t.Errorf("the hanging projects had more than %d attempts at once, %d times", most, n)
+	if n := over.Load(); n > 0 && time.Since(start) < 10*time.Second { // later, attempts that timed out may still be counted here
+		t.Errorf("the hanging projects had more than %d attempts at once, %d times", limit, n)
 	}
 }
 
 func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.cfg.Allow = nil
-	r := receive(t, nil)
+	r := newReceiver(t, nil)
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.URL, "http://"), ":")
 	w.run()
 	urls := []string{r.URL, "http://169.254.169.254/latest/meta-data", "http://[::1]:" + port, "http://0.0.0.0:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://10.0.0.1/"}
@@ -365,66 +365,66 @@ func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
 		w.submit(id(i+1), "default", muster.Notify{URL: u})
 		w.end(id(i+1), "default", muster.Succeeded)
 	}
-	w.until("all are given up", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryFailed})) == len(urls) })
-	for _, d := range w.log(store.DeliveryQuery{}) {
+	w.waitFor("all are given up", func() bool { return len(w.deliveryLog(store.DeliveryQuery{State: store.DeliveryFailed})) == len(urls) })
+	for _, d := range w.deliveryLog(store.DeliveryQuery{}) {
 		if d.Attempts != 1 || !strings.Contains(d.Error, "no public address") {
 			t.Errorf("%s: %d attempts, %q", d.Host, d.Attempts, d.Error)
 		}
 	}
-	w.none(r)
+	w.wantNoRequest(r)
 }
 
 // TestNamesAreNotResolvedForCallers holds that the log says the same of a name that leads inside and of one that does not exist.
 func TestNamesAreNotResolvedForCallers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.cfg.Allow = nil
-	r := receive(t, nil)
+	r := newReceiver(t, nil)
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.URL, "http://"), ":")
 	w.run()
 	for i, host := range []string{"localhost", "no-such-name.invalid"} {
 		w.submit(id(i+1), "default", muster.Notify{URL: "http://" + host + ":" + port + "/secret"})
 		w.end(id(i+1), "default", muster.Succeeded)
 	}
-	w.until("both were tried", func() bool {
-		log := w.log(store.DeliveryQuery{State: store.DeliveryPending})
+	w.waitFor("both were tried", func() bool {
+		log := w.deliveryLog(store.DeliveryQuery{State: store.DeliveryPending})
 		return len(log) == 2 && log[0].Attempts > 0 && log[1].Attempts > 0
 	})
-	log := w.log(store.DeliveryQuery{})
+	log := w.deliveryLog(store.DeliveryQuery{})
 	if log[0].Error != log[1].Error || !strings.Contains(log[0].Error, "no public address") || strings.Contains(log[0].Error, "127.0.0.1") {
 		t.Errorf("the log tells them apart: %q, %q", log[0].Error, log[1].Error)
 	}
-	w.none(r)
+	w.wantNoRequest(r)
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	target := receive(t, nil)
-	r := receive(t, func(rw http.ResponseWriter, q *http.Request) {
+	w := newEnv(t)
+	target := newReceiver(t, nil)
+	r := newReceiver(t, func(rw http.ResponseWriter, q *http.Request) {
 		http.Redirect(rw, q, target.URL, http.StatusTemporaryRedirect)
 	})
 	w.run()
-	w.submit(1, "default", r.on("/"))
+	w.submit(1, "default", r.notify("/"))
 	w.end(1, "default", muster.Succeeded)
-	w.until("it failed", func() bool {
-		log := w.log(store.DeliveryQuery{State: store.DeliveryPending})
+	w.waitFor("it failed", func() bool {
+		log := w.deliveryLog(store.DeliveryQuery{State: store.DeliveryPending})
 		return len(log) == 1 && log[0].Status == 307 && strings.Contains(log[0].Error, "redirects are not followed")
 	})
-	w.none(target)
+	w.wantNoRequest(target)
 }
 
 func TestGoneEndsIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusGone) })
+	w := newEnv(t)
+	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusGone) })
 	var out bytes.Buffer
 	w.cfg.Log = slog.New(slog.NewTextHandler(&out, nil))
 	_, stop := w.run()
-	w.submit(1, "default", r.on("/"))
+	w.submit(1, "default", r.notify("/"))
 	w.end(1, "default", muster.Succeeded)
-	w.until("it is given up", func() bool {
-		log := w.log(store.DeliveryQuery{State: store.DeliveryFailed})
+	w.waitFor("it is given up", func() bool {
+		log := w.deliveryLog(store.DeliveryQuery{State: store.DeliveryFailed})
 		return len(log) == 1 && log[0].Status == http.StatusGone && log[0].Attempts == 1
 	})
 	stop()
@@ -436,27 +436,27 @@ func TestGoneEndsIt(t *testing.T) {
 // A delivery that has failed for a day is given up, and says so.
 func TestADayIsEnough(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "no", http.StatusBadGateway) })
-	old := muster.TimeOf(time.Now().Add(-25 * time.Hour))
-	if err := w.Expand(t.Context(), store.Expansion{Deliveries: []store.Delivery{{
+	w := newEnv(t)
+	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "no", http.StatusBadGateway) })
+	old := muster.NewTime(time.Now().Add(-25 * time.Hour))
+	if err := w.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: []store.Delivery{{
 		Message: "msg_1", Project: "default", Job: 0, Event: "test", URL: r.URL, Host: strings.TrimPrefix(r.URL, "http://"), Body: []byte("{}"),
 		CreatedAt: old, NextAt: old, Attempts: 20,
 	}}}); err != nil {
 		t.Fatal(err)
 	}
 	w.run()
-	w.until("it is given up", func() bool {
-		log := w.log(store.DeliveryQuery{State: store.DeliveryFailed})
+	w.waitFor("it is given up", func() bool {
+		log := w.deliveryLog(store.DeliveryQuery{State: store.DeliveryFailed})
 		return len(log) == 1 && log[0].Error == "HTTP 502: no ; given up after 21 attempts in 24h"
 	})
 }
 
 func TestLongWaits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := receive(t, nil)
-	soon, late := r.on("/soon", muster.OnWaitingLong), r.on("/late", muster.OnWaitingLong, muster.OnSucceeded)
+	w := newEnv(t)
+	r := newReceiver(t, nil)
+	soon, late := r.notify("/soon", muster.OnWaitingLong), r.notify("/late", muster.OnWaitingLong, muster.OnSucceeded)
 	soon.After, late.After = muster.Duration(time.Second), muster.Duration(time.Hour)
 	w.submit(1, "default", soon, late)
 	_, stop := w.run()
@@ -464,10 +464,10 @@ func TestLongWaits(t *testing.T) {
 	if q.path != "/soon" || !strings.Contains(q.body, `"type":"job.waiting_long"`) || !strings.Contains(q.body, "needs a GPU") {
 		t.Errorf("%+v", q)
 	}
-	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 1 })
+	w.waitFor("it is delivered", func() bool { return len(w.deliveryLog(store.DeliveryQuery{State: store.DeliveryDelivered})) == 1 })
 	stop()
 	w.restart()
-	if list, err := w.Watched(t.Context(), 0, 10); err != nil || len(list) != 1 || list[0].Idle.Told != soon.After || list[0].Idle.Since != list[0].Job.CreatedAt {
+	if list, err := w.WatchedJobs(t.Context(), 0, 10); err != nil || len(list) != 1 || list[0].Idle.NotifiedWait != soon.After || list[0].Idle.Since != list[0].Job.CreatedAt {
 		t.Errorf("after a restart it is known %+v", list)
 	}
 	w.run()
@@ -475,18 +475,18 @@ func TestLongWaits(t *testing.T) {
 	if q := r.next(t); q.path != "/late" || !strings.Contains(q.body, "job.succeeded") {
 		t.Errorf("%+v", q)
 	}
-	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
-	w.none(r)
+	w.waitFor("it is delivered", func() bool { return len(w.deliveryLog(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
+	w.wantNoRequest(r)
 }
 
 // A job that is retried waits from the retry, and what was notified of the wait before its end is notified again.
 func TestARetryBeginsAWait(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := receive(t, nil)
-	soon, day := r.on("/soon", muster.OnWaitingLong), r.on("/day", muster.OnWaitingLong)
+	w := newEnv(t)
+	r := newReceiver(t, nil)
+	soon, day := r.notify("/soon", muster.OnWaitingLong), r.notify("/day", muster.OnWaitingLong)
 	soon.After, day.After = muster.Duration(time.Second), muster.Duration(24*time.Hour)
-	ago := func(d time.Duration) muster.Time { return muster.TimeOf(time.Now().Add(-d)) }
+	ago := func(d time.Duration) muster.Time { return muster.NewTime(time.Now().Add(-d)) }
 	spec := &muster.Spec{Name: "train", Notify: []muster.Notify{soon, day}, Tasks: []muster.TaskSpec{{Name: "stage", Kind: muster.KindNoop}}}
 	w.commit(1, "default", muster.Queued, 0, spec, func(j *muster.Job) { j.CreatedAt = ago(26 * time.Hour) })
 	w.commit(1, "default", muster.Cancelled, ago(25*time.Hour), nil)
@@ -496,40 +496,40 @@ func TestARetryBeginsAWait(t *testing.T) {
 		if q := r.next(t); q.path != "/soon" {
 			t.Errorf("wait %d: %+v", n, q)
 		}
-		w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == n })
+		w.waitFor("it is delivered", func() bool { return len(w.deliveryLog(store.DeliveryQuery{State: store.DeliveryDelivered})) == n })
 		stop()
 		w.end(1, "default", muster.Cancelled)
 	}
-	if log := w.log(store.DeliveryQuery{}); len(log) != 2 {
+	if log := w.deliveryLog(store.DeliveryQuery{}); len(log) != 2 {
 		t.Errorf("the log has %+v", log)
 	}
 }
 
 func TestTestsAreSentOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	hooks, err := webhook.New(w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := receive(t, func(rw http.ResponseWriter, q *http.Request) {
+	r := newReceiver(t, func(rw http.ResponseWriter, q *http.Request) {
 		if q.URL.Path == "/bad" {
 			http.Error(rw, "unknown topic", http.StatusNotFound)
 		}
 	})
-	sent, err := hooks.Test(t.Context(), "default", []muster.Notify{r.on("/good"), r.on("/bad")})
+	sent, err := hooks.SendTest(t.Context(), "default", []muster.Notify{r.notify("/good"), r.notify("/bad")})
 	if err != nil || len(sent) != 2 || sent[0].State() != store.DeliveryDelivered || sent[1].State() != store.DeliveryFailed || sent[1].Error != "HTTP 404: unknown topic " {
 		t.Fatalf("%+v %v", sent, err)
 	}
-	if log := w.log(store.DeliveryQuery{}); len(log) != 2 {
+	if log := w.deliveryLog(store.DeliveryQuery{}); len(log) != 2 {
 		t.Errorf("log %+v", log)
 	}
 }
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	start := func(cfg webhook.Config) *webhook.Webhooks {
+	w := newEnv(t)
+	start := func(cfg webhook.Config) *webhook.Sender {
 		t.Helper()
 		h, err := webhook.New(cfg)
 		if err != nil {
@@ -538,7 +538,7 @@ func TestKeys(t *testing.T) {
 		return h
 	}
 	a, b := start(w.cfg), start(w.cfg)
-	secret := func(h *webhook.Webhooks, project string) string {
+	secret := func(h *webhook.Sender, project string) string {
 		t.Helper()
 		text, err := h.Secret(project)
 		if err != nil {
@@ -549,9 +549,9 @@ func TestKeys(t *testing.T) {
 	if secret(a, "x") != secret(b, "x") || secret(a, "x") == secret(a, "y") || !strings.HasPrefix(secret(a, "x"), "whsec_") {
 		t.Errorf("secrets %s %s %s", secret(a, "x"), secret(b, "x"), secret(a, "y"))
 	}
-	given := w.cfg
-	given.Secret = "given by the operator"
-	c := start(given)
+	configured := w.cfg
+	configured.Secret = "given by the operator"
+	c := start(configured)
 	if secret(c, "x") == secret(a, "x") {
 		t.Error("the given secret is not used")
 	}
@@ -563,7 +563,7 @@ func TestKeys(t *testing.T) {
 	if again, err := c.Seal(sealed); err != nil || !slices.EqualFunc(again, sealed, func(x, y muster.Notify) bool { return x.Secret == y.Secret }) {
 		t.Errorf("sealed again: %+v %v", again, err)
 	}
-	other := newWorld(t)
+	other := newEnv(t)
 	if _, err := start(other.cfg).Seal(sealed); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("another server opens it: %v", err)
 	}
@@ -587,7 +587,7 @@ func TestKeys(t *testing.T) {
 // TestURLsAreSealed holds that only scheme, host and port of a URL are kept legibly, and that the rest comes back for this host only.
 func TestURLsAreSealed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	h, err := webhook.New(w.cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -613,7 +613,7 @@ func TestURLsAreSealed(t *testing.T) {
 		if twin, err := h.Seal(list); err != nil || twin[0].URL != got {
 			t.Errorf("the same URL is sealed in another way: %+v, %v", twin, err)
 		}
-		if open, err := h.Open(sealed); err != nil || open[0].URL != url || list[0].URL != url {
+		if open, err := h.Unseal(sealed); err != nil || open[0].URL != url || list[0].URL != url {
 			t.Errorf("opened: %+v, %v", open, err)
 		}
 		moved := []muster.Notify{{URL: strings.Replace(got, origin, "https://evil.example", 1)}}
@@ -626,8 +626,8 @@ func TestURLsAreSealed(t *testing.T) {
 // TestTheDatabaseHasNoSecrets holds that a copy of the database shows neither URLs of receivers nor what signs.
 func TestTheDatabaseHasNoSecrets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) })
+	w := newEnv(t)
+	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) })
 	hooks, stop := w.run()
 	sealed, err := hooks.Seal([]muster.Notify{{URL: r.URL + "/p4th-s3cr3t?q=s3cr3t", Secret: "the-s3cr3t-that-signs"}})
 	if err != nil {
@@ -637,7 +637,7 @@ func TestTheDatabaseHasNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.submit(1, "default", sealed...)
-	w.submit(2, "default", r.on("/old-s3cr3t")) // as an older server wrote it: only its own spec has it
+	w.submit(2, "default", r.notify("/old-s3cr3t")) // as an older server wrote it: only its own spec has it
 	w.end(1, "default", muster.Failed)
 	w.end(2, "default", muster.Failed)
 	for range 4 {
@@ -649,12 +649,12 @@ func TestTheDatabaseHasNoSecrets(t *testing.T) {
 			verify(t, q, "the-s3cr3t-that-signs")
 		}
 	}
-	if _, err := hooks.Test(t.Context(), "default", []muster.Notify{{URL: r.URL + "/test-s3cr3t"}}); err != nil {
+	if _, err := hooks.SendTest(t.Context(), "default", []muster.Notify{{URL: r.URL + "/test-s3cr3t"}}); err != nil {
 		t.Fatal(err)
 	}
-	w.until("all are written", func() bool { return len(w.log(store.DeliveryQuery{})) == 5 })
+	w.waitFor("all are written", func() bool { return len(w.deliveryLog(store.DeliveryQuery{})) == 5 })
 	stop()
-	due, _, err := w.Due(t.Context(), muster.TimeOf(time.Now().Add(time.Hour)), 10, nil)
+	due, _, err := w.Due(t.Context(), muster.NewTime(time.Now().Add(time.Hour)), 10, nil)
 	if err != nil || len(due) != 4 {
 		t.Fatalf("%d due, %v", len(due), err)
 	}
@@ -686,14 +686,14 @@ func TestTheDatabaseHasNoSecrets(t *testing.T) {
 // A proxy is used where every address is allowed and nowhere else, because it could reach any.
 func TestAllowAnyReachesLoopback(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.cfg.Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	hooks, err := webhook.New(w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := receive(t, nil)
-	if sent, err := hooks.Test(context.Background(), "default", []muster.Notify{r.on("/")}); err != nil || sent[0].State() != store.DeliveryDelivered {
+	r := newReceiver(t, nil)
+	if sent, err := hooks.SendTest(context.Background(), "default", []muster.Notify{r.notify("/")}); err != nil || sent[0].State() != store.DeliveryDelivered {
 		t.Errorf("%+v %v", sent, err)
 	}
 }

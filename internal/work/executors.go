@@ -71,7 +71,7 @@ func (w *Worker) defined(env *run.Env) ([]run.Executor, json.RawMessage, error) 
 	if err != nil || len(own) == 0 {
 		return list, nil, err
 	}
-	told, err := kind.Write(kinds.Kinds(own))
+	told, err := kind.EncodeList(kinds.Kinds(own))
 	return list, told, err
 }
 

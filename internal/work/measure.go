@@ -95,9 +95,9 @@ func (w *Worker) noted(load func(context.Context) *muster.Load, disk func() *mus
 // settled counts a report that the server recorded or did not want.
 func (w *Worker) settled(id muster.AttemptID, recorded bool) {
 	if w.metrics != nil {
-		w.metrics.Settled(recorded)
+		w.metrics.ReportAcked(recorded)
 	}
-	w.cfg.Tracer.Settled(id, recorded)
+	w.cfg.Tracer.ReportAcked(id, recorded)
 }
 
 // measured has executors count and trace what they run, and tell tasks of their trace.
@@ -114,7 +114,7 @@ type measuredExecutor struct {
 
 	metrics  *obs.Worker // nil if nothing is counted
 	tracer   *obs.Tracer // nil if nothing is traced
-	attempts *obs.Attempts
+	attempts *obs.AttemptTraces
 	worker   muster.WorkerID
 }
 
@@ -124,9 +124,9 @@ func (x measuredExecutor) Run(ctx context.Context, t *run.Task, sink run.Sink) (
 	if x.metrics == nil && x.tracer == nil && x.attempts == nil {
 		return x.Executor.Run(ctx, t, sink)
 	}
-	defer x.attempts.Begin(t.Attempt, t.Job)()
+	defer x.attempts.Add(t.Attempt, t.Job)()
 	if x.metrics != nil {
-		x.metrics.Began(x.Kind())
+		x.metrics.AttemptStarted(x.Kind())
 	}
 	m := &measured{Sink: sink, began: time.Now()}
 	defer func() {
@@ -148,9 +148,9 @@ func (x measuredExecutor) ended(ctx context.Context, t *run.Task, report *muster
 	switch {
 	case x.metrics == nil:
 	case left:
-		x.metrics.Left(x.Kind())
+		x.metrics.AttemptDetached(x.Kind())
 	default:
-		x.metrics.Ended(x.Kind(), report, now.Sub(m.began))
+		x.metrics.AttemptEnded(x.Kind(), report, now.Sub(m.began))
 	}
 	if left || x.tracer == nil {
 		return
@@ -166,12 +166,12 @@ func (x measuredExecutor) ended(ctx context.Context, t *run.Task, report *muster
 	if t.Held != nil && started != 0 { // an earlier life began it
 		m.began = at
 	}
-	x.tracer.Ran(t.Job, report, t.Attempt, x.worker, m.began, at, now)
+	x.tracer.AttemptRun(t.Job, report, t.Attempt, x.worker, m.began, at, now)
 }
 
 // tell sets the trace context of a task, unless the job does itself.
 func tell(t *run.Task, value string) {
-	if value == "" || t.Spec == nil || t.Spec.Env[traceparent.Variable] != "" {
+	if value == "" || t.Spec == nil || t.Spec.Env[traceparent.EnvVar] != "" {
 		return
 	}
 	spec := *t.Spec // which other attempts share
@@ -179,7 +179,7 @@ func tell(t *run.Task, value string) {
 	if spec.Env == nil {
 		spec.Env = map[string]string{}
 	}
-	spec.Env[traceparent.Variable] = value
+	spec.Env[traceparent.EnvVar] = value
 	t.Spec = &spec
 }
 
@@ -202,12 +202,12 @@ func (w *Worker) moved() func(in bool, n int) {
 	if w.metrics == nil {
 		return nil
 	}
-	return w.metrics.Moved
+	return w.metrics.BlobBytes
 }
 
 func (w *Worker) cached() func(hit bool) {
 	if w.metrics == nil {
 		return nil
 	}
-	return w.metrics.Cached
+	return w.metrics.CacheLookup
 }

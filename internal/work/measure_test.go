@@ -52,7 +52,7 @@ func BenchmarkMeasured(b *testing.B) {
 // TestTellingTheTrace holds what a task finds in TRACEPARENT.
 func TestTellingTheTrace(t *testing.T) {
 	parent := traceparent.Parent{Trace: [16]byte{1}, Span: [8]byte{2}, Flags: 1}
-	within := traceparent.NewUID(traceparent.With(t.Context(), parent))
+	within := traceparent.NewUID(traceparent.NewContext(t.Context(), parent))
 	for _, tc := range []struct {
 		name, uid string
 		env       map[string]string
@@ -61,7 +61,7 @@ func TestTellingTheTrace(t *testing.T) {
 		{"no trace", traceparent.NewUID(t.Context()), nil, ""},
 		{"of the submission", within, nil, parent.String()},
 		{"of the submission, beside others", within, map[string]string{"A": "1"}, parent.String()},
-		{"of the task itself", within, map[string]string{traceparent.Variable: "mine"}, "mine"},
+		{"of the task itself", within, map[string]string{traceparent.EnvVar: "mine"}, "mine"},
 		{"an older server", "", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -70,13 +70,13 @@ func TestTellingTheTrace(t *testing.T) {
 			shared.Env = tc.env
 			got, others := "", ""
 			new(Worker).measured([]run.Executor{instant{func(t *run.Task) muster.Report {
-				got, others = t.Spec.Env[traceparent.Variable], t.Spec.Env["A"]
+				got, others = t.Spec.Env[traceparent.EnvVar], t.Spec.Env["A"]
 				return fine(t)
 			}}}, "w-1")[0].Run(t.Context(), task, nil)
 			if got != tc.want || others != tc.env["A"] {
 				t.Errorf("the task finds %q, and A=%q", got, others)
 			}
-			if shared.Env[traceparent.Variable] != tc.env[traceparent.Variable] {
+			if shared.Env[traceparent.EnvVar] != tc.env[traceparent.EnvVar] {
 				t.Error("the stage's own spec was changed, which other attempts share")
 			}
 		})

@@ -61,11 +61,11 @@ type Config struct {
 	Kinds          []string      // that are taken; nil means all
 	Allow          muster.Allow  // what tasks may have, whatever the server says
 	Version        string
-	Metrics        *obs.Registry // where the worker's metrics are registered, once; nil measures nothing
-	Tracer         *obs.Tracer   // makes spans of attempts; nil makes none
-	Attempts       *obs.Attempts // is told which attempts are executed, for the log; may be nil
-	HTTP           *http.Client  // how the server is reached, in place of the network; nil for that
-	Shim           []string      // the command that outlives this process to stand by tasks; nil: tasks end with this process
+	Metrics        *obs.Registry      // where the worker's metrics are registered, once; nil measures nothing
+	Tracer         *obs.Tracer        // makes spans of attempts; nil makes none
+	Attempts       *obs.AttemptTraces // is told which attempts are executed, for the log; may be nil
+	HTTP           *http.Client       // how the server is reached, in place of the network; nil for that
+	Shim           []string           // the command that outlives this process to stand by tasks; nil: tasks end with this process
 }
 
 // Worker is a worker that does nothing until Run.
@@ -107,8 +107,8 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
 	for _, tag := range cfg.Tags {
-		if tag == "" || len(tag) > muster.MaxName || strings.ContainsFunc(tag, unicode.IsSpace) {
-			return nil, muster.Errorf(muster.Invalid, "--tags: %q is no tag: write 1 to %d bytes without spaces, and a comma between two", tag, muster.MaxName)
+		if tag == "" || len(tag) > muster.MaxNameSize || strings.ContainsFunc(tag, unicode.IsSpace) {
+			return nil, muster.Errorf(muster.Invalid, "--tags: %q is no tag: write 1 to %d bytes without spaces, and a comma between two", tag, muster.MaxNameSize)
 		}
 	}
 	if err := link.CheckAddress(cfg.Address); err != nil {

@@ -95,7 +95,7 @@ func (e *env) assignment(conn link.WorkerConn, job muster.JobID) muster.AttemptI
 		}
 		return false
 	})
-	e.send(conn, &link.ToServer{Started: []link.Started{{Attempt: id, At: muster.TimeOf(time.Now())}}})
+	e.send(conn, &link.ToServer{Started: []link.Started{{Attempt: id, At: muster.NewTime(time.Now())}}})
 	return id
 }
 
@@ -184,7 +184,7 @@ func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
 	if reads(other) {
 		t.Error("the worker reads a file of another job")
 	}
-	e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.TimeOf(time.Now())}}})
+	e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.NewTime(time.Now())}}})
 	e.Wait(job.ID, await)
 	e.Await("the worker reads nothing any more", await, func() error {
 		if reads(folder) || reads(file) {
@@ -219,7 +219,7 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 		e.send(conn, &link.ToServer{
 			Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{shown}}},
 			Saved:    []link.Saved{{Attempt: id, SHA256: e.upload(worker.Key, treeOf(a.SHA256))}},
-			Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{a}, FinishedAt: muster.TimeOf(time.Now())}},
+			Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{a}, FinishedAt: muster.NewTime(time.Now())}},
 		})
 		// It is the fleet's fault, so that the task is tried again.
 		next := e.assignment(conn, job.ID)
@@ -238,7 +238,7 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 			t.Errorf("%s: the task has %v and the checkpoint %q", what, task.Artifacts, task.Checkpoint)
 		}
 		good := artifact(own, int64(len("a file of the task")))
-		e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: next, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{good}, FinishedAt: muster.TimeOf(time.Now())}}})
+		e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: next, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{good}, FinishedAt: muster.NewTime(time.Now())}}})
 		if job := e.Wait(job.ID, await); job.State != muster.JobSucceeded {
 			t.Errorf("with a file of its own the job is %s", job.State)
 		}
@@ -276,7 +276,7 @@ func TestAFileOfTwoJobsIsNotSentTwice(t *testing.T) {
 		return nil
 	})
 	e.send(conn, &link.ToServer{Finished: []muster.Report{{
-		Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.TimeOf(time.Now()),
+		Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.NewTime(time.Now()),
 		Artifacts: []muster.Artifact{{Name: "out", Size: int64(len("a common file")), SHA256: common}},
 	}}})
 	if job := e.Wait(second.ID, await); job.State != muster.JobSucceeded {

@@ -36,7 +36,7 @@ func (e *env) attempt() muster.AttemptID {
 		e.t.Fatal(err)
 	}
 	id := e.receive(conn, "an assignment", func(f *link.ToWorker) bool { return len(f.Assign) > 0 }).Assign[0].Attempt
-	e.send(conn, &link.ToServer{Started: []link.Started{{Attempt: id, At: muster.TimeOf(time.Now())}}})
+	e.send(conn, &link.ToServer{Started: []link.Started{{Attempt: id, At: muster.NewTime(time.Now())}}})
 	e.Running(id.Task.Job, 1)
 	return id
 }

@@ -130,7 +130,7 @@ func (c *checker) submission(s *Submission) *FinalJob {
 // task is a task with all that is known of it.
 type task struct {
 	*FinalTask
-	id      string // JOB NAME (ID)
+	id      string // JOB NAME (EventID)
 	want    *Want
 	index   int
 	effects []Effect

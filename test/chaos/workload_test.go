@@ -114,7 +114,7 @@ func (it *item) spec(effects string) (*muster.Spec, []Want) {
 			end = ""
 		}
 		t.Run = &muster.Command{Shell: fmt.Sprintf(scriptBegin, effects, it.Name, stage, it.Lines) + body + end}
-		w.Size, w.Many, w.Gang = t.Size(), t.Many(), t.Gang != nil
+		w.Size, w.Many, w.Gang = t.Size(), t.HasElements(), t.Gang != nil
 		if w.Gang {
 			w.Size, w.Many = t.Gang.Size, true
 		}

@@ -88,7 +88,7 @@ func TestUsageOutlivesTheWorker(t *testing.T) {
 		if i > 0 && s.At <= after.Samples[i-1].At {
 			t.Errorf("sample %d is of %v, after one of %v", i, s.At, after.Samples[i-1].At)
 		}
-		if s.At > muster.TimeOf(from) && s.At < muster.TimeOf(to) {
+		if s.At > muster.NewTime(from) && s.At < muster.NewTime(to) {
 			t.Errorf("there is a sample of %v: no worker was there from %v to %v", s.At, from, to)
 		}
 	}

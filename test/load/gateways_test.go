@@ -201,7 +201,7 @@ func scripts(n int) []*muster.Spec {
 	var specs []*muster.Spec
 	for n > 0 {
 		s := &muster.Spec{Name: "scripts"}
-		for range min(n, muster.MaxGroups) {
+		for range min(n, muster.MaxStages) {
 			s.Tasks = append(s.Tasks, muster.TaskSpec{
 				Name: "s" + strconv.Itoa(n), Kind: muster.KindScript, Script: &muster.Script{Text: "print(1)\n", Interpreter: []string{"python3"}},
 			})

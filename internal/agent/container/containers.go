@@ -277,7 +277,7 @@ func Made(worker string, l *docker.Listed) bool {
 	return l.Labels[LabelWorker] == worker && strings.HasPrefix(l.Name, Prefix(worker))
 }
 
-// claim notes that a container of this name is being made, or was, with its ID.
+// claim notes that a container of this name is being made, or was, with its EventID.
 func (c *Containers) claim(name, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,7 @@ type ledger struct {
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	images map[string]*pulled // by ID
+	images map[string]*pulled // by EventID
 }
 
 // pulled is an image that a task brought here.
@@ -74,7 +74,7 @@ func (l *ledger) add(id, name string, size muster.Size, isNew bool) {
 	case slices.Contains(p.Names, name):
 		return
 	}
-	p.Names, p.Used = append(p.Names, name), muster.TimeOf(time.Now())
+	p.Names, p.Used = append(p.Names, name), muster.NewTime(time.Now())
 	l.save()
 }
 
@@ -87,7 +87,7 @@ func (l *ledger) use(id string) {
 	if p == nil {
 		return
 	}
-	p.Used = muster.TimeOf(time.Now())
+	p.Used = muster.NewTime(time.Now())
 	if p.Used.Sub(p.saved) > muster.Duration(time.Minute) {
 		p.saved = p.Used
 		l.save()

@@ -37,7 +37,7 @@ func (w *world) brought(ref string) {
 	w.ledger.mu.Lock()
 	defer w.ledger.mu.Unlock()
 	if p := w.ledger.images[img.ID]; p != nil { // uses are noted by the millisecond: these are told apart for sure
-		p.Used = muster.TimeOf(time.Now().Add(-time.Hour)) + muster.Time(numbers.Add(1)*1000)
+		p.Used = muster.NewTime(time.Now().Add(-time.Hour)) + muster.Time(numbers.Add(1)*1000)
 	}
 }
 

@@ -35,7 +35,7 @@ func (c *Containers) Make(ctx context.Context, b *run.Box, say, step func(string
 		return nil, run.Failf(muster.EngineFailed, "the worker's container engine is not ready: %w", err)
 	}
 	spec := b.Task.Spec
-	if why := allow.Container(c.cfg.Allow, spec); why != "" {
+	if why := allow.CheckContainer(c.cfg.Allow, spec); why != "" {
 		return nil, run.Failf(muster.Rejected, "the worker makes no such container: %s", why)
 	}
 	ref, ok := whole(spec.Image)

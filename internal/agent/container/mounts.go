@@ -27,7 +27,7 @@ func (c *Containers) mounts(spec *muster.TaskSpec) ([]docker.Mount, error) {
 		}
 		if source != filepath.Clean(m.Source) {
 			there := muster.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly}
-			if why := allow.Container(c.cfg.Allow, mounting(spec, there)); why != "" {
+			if why := allow.CheckContainer(c.cfg.Allow, mounting(spec, there)); why != "" {
 				return nil, run.Failf(muster.Rejected, "the worker refuses the task: %s leads to %s, and %s", m.Source, source, why)
 			}
 		}

@@ -29,7 +29,7 @@ func registry(ref string) string {
 	return host
 }
 
-// resolved is an image by its digest. One that never was in a registry has none: it is named by its ID alone,
+// resolved is an image by its digest. One that never was in a registry has none: it is named by its EventID alone,
 // which is no name that a registry knows.
 func resolved(ref string, img *docker.Image) string {
 	name, version, _ := muster.ParseImage(ref)

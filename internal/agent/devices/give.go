@@ -131,7 +131,7 @@ func (b *Board) judge(uuid string, l *look) finding {
 		silence, settle = b.waits.part, max(settle, b.waits.part/2)
 	}
 	if why := r.fault(&l.reading); why != "" {
-		if r.Healed != 0 && muster.TimeOf(l.figures) <= r.Healed && waited < silence {
+		if r.Healed != 0 && muster.NewTime(l.figures) <= r.Healed && waited < silence {
 			return finding{wait: true} // what was read before an administrator said that it is mended does not count
 		}
 		return finding{kind: fault, why: why}

@@ -17,7 +17,7 @@ func (b *Board) quarantine(uuid string, now quarantine) bool {
 	if q := r.Quarantine; q != nil && (q.Kind == fault && now.Kind != fault || q.Kind == now.Kind && q.Why == now.Why) {
 		return false
 	}
-	now.At = muster.TimeOf(time.Now())
+	now.At = muster.NewTime(time.Now())
 	r.Quarantine = &now
 	d := b.known[uuid]
 	b.cfg.Log.Warn("a GPU is in quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("why", now.Why), slog.Bool("until_healed", now.Kind == fault))
@@ -156,7 +156,7 @@ func (b *Board) healAsked(ctx context.Context) {
 	b.mu.Lock()
 	for _, uuid := range uuids {
 		r := b.of(uuid)
-		r.ECC, r.Healed, r.Forgiven = nil, muster.TimeOf(now), nil
+		r.ECC, r.Healed, r.Forgiven = nil, muster.NewTime(now), nil
 		if r.Quarantine.Kind == fault {
 			for part := range strings.SplitSeq(r.Quarantine.Why, "; ") {
 				if strings.HasPrefix(part, "XID ") {

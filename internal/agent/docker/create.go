@@ -17,7 +17,7 @@ import (
 // engine does by default.
 type Plan struct {
 	Name       string
-	Image      string // name or ID
+	Image      string // name or EventID
 	Labels     map[string]string
 	Entrypoint []string // nil for the image's own; empty for none
 	Command    []string // nil for the image's own, if the entrypoint is so, too
@@ -54,7 +54,7 @@ type Mount struct {
 	ReadOnly       bool
 }
 
-// Create makes a container, not started, and returns its ID. It is ErrMissing if the image is not there,
+// Create makes a container, not started, and returns its EventID. It is ErrMissing if the image is not there,
 // and ErrTaken if the name is taken. Names of GPUs by cdi want the API of Docker 25, or Podman.
 func (e *Engine) Create(ctx context.Context, p *Plan) (string, error) {
 	doing := "the container " + p.Name + " cannot be made"
@@ -129,7 +129,7 @@ func (p *Plan) host() *container.HostConfig {
 type Listed struct {
 	ID     string
 	Name   string
-	Image  string // its ID
+	Image  string // its EventID
 	Labels map[string]string
 	State  string // created, running, paused, exited, …
 }

@@ -28,7 +28,7 @@ type Image struct {
 	Volumes    []string // folders that want a volume, where nothing else is mounted
 }
 
-// Image returns the image that a name, or a beginning of its ID, stands for.
+// Image returns the image that a name, or a beginning of its EventID, stands for.
 func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
 	said, err := e.api.Load().ImageInspect(ctx, ref)
 	if err != nil {
@@ -60,8 +60,8 @@ func (e *Engine) Images(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// RemoveImage takes an image away, given by name or ID. It is ErrTaken if a container is made of
-// it, or if it has further names and ref is its ID.
+// RemoveImage takes an image away, given by name or EventID. It is ErrTaken if a container is made of
+// it, or if it has further names and ref is its EventID.
 func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	_, err := e.api.Load().ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true})
 	return e.failed(ctx, "the image "+ref+" cannot be removed", err)

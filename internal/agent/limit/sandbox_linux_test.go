@@ -172,7 +172,7 @@ func TestNoNewPrivileges(t *testing.T) {
 		}
 		c.TaskUser, c.Read = nobody.Username, []string{tool}
 	})
-	// Where set-user-ID has an effect at all.
+	// Where set-user-EventID has an effect at all.
 	plain, err := spawnIn(t, &run.Confine{User: w.limits.tenant.named}, "/", tool, "id", "-u")
 	if err != nil {
 		t.Fatal(err)

@@ -169,8 +169,8 @@ func (s *show) list(root *os.Root) []fs.FileInfo {
 		case err != nil || !info.Mode().IsRegular() || strings.HasPrefix(name, "."):
 		case len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 			s.once("name", fmt.Sprintf("%.60q in $MUSTER_OUT/%s is not shown: its name is not plain text", name, muster.LiveDir))
-		case info.Size() > muster.MaxLiveSize:
-			s.once("size", fmt.Sprintf("%s is not shown while the task runs: it has more than %s", liveName(name), muster.Size(muster.MaxLiveSize)))
+		case info.Size() > muster.MaxLiveFileSize:
+			s.once("size", fmt.Sprintf("%s is not shown while the task runs: it has more than %s", liveName(name), muster.Size(muster.MaxLiveFileSize)))
 		default:
 			files = append(files, info)
 		}
@@ -178,9 +178,9 @@ func (s *show) list(root *os.Root) []fs.FileInfo {
 	slices.SortFunc(files, func(a, b fs.FileInfo) int {
 		return cmp.Or(b.ModTime().Compare(a.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
-	if len(files) > muster.MaxLive {
-		s.once("many", fmt.Sprintf("$MUSTER_OUT/%s has more than %d files: those that changed last are shown while the task runs", muster.LiveDir, muster.MaxLive))
-		files = files[:muster.MaxLive]
+	if len(files) > muster.MaxLiveFiles {
+		s.once("many", fmt.Sprintf("$MUSTER_OUT/%s has more than %d files: those that changed last are shown while the task runs", muster.LiveDir, muster.MaxLiveFiles))
+		files = files[:muster.MaxLiveFiles]
 	}
 	return files
 }
@@ -244,7 +244,7 @@ func (s *show) changed(root *os.Root, files []fs.FileInfo) []opened {
 			continue
 		}
 		is, err := f.Stat()
-		if err != nil || is.Size() > muster.MaxLiveSize {
+		if err != nil || is.Size() > muster.MaxLiveFileSize {
 			_ = f.Close() // it was changed meanwhile
 			continue
 		}

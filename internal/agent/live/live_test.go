@@ -185,7 +185,7 @@ func TestWhatIsNotShown(t *testing.T) {
 		{"what is on its way to its name", func(live, _ string) error { return os.WriteFile(live+"/.x", []byte("x"), 0o600) }, ""},
 		{"a name that is no text", func(live, _ string) error { return os.WriteFile(live+"/a\nb", []byte("x"), 0o600) }, "is not plain text"},
 		{"a big file", func(live, _ string) error {
-			return errors.Join(os.WriteFile(live+"/x", nil, 0o600), os.Truncate(live+"/x", muster.MaxLiveSize+1))
+			return errors.Join(os.WriteFile(live+"/x", nil, 0o600), os.Truncate(live+"/x", muster.MaxLiveFileSize+1))
 		}, "live/x is not shown while the task runs: it has more than 16MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -209,16 +209,16 @@ func TestOfManyFilesTheLastAreShown(t *testing.T) {
 	inWorld(t, func(v *server, s *show) {
 		t := v.t
 		var last []string
-		for i := range muster.MaxLive + 2 {
+		for i := range muster.MaxLiveFiles + 2 {
 			name := fmt.Sprintf("step-%02d", i)
 			v.write(t, name, name, 100-i)
 			if i >= 2 {
 				last = append(last, name, name)
 			}
 		}
-		look(t, v, s, "two too many", muster.MaxLive, list(last...))
+		look(t, v, s, "two too many", muster.MaxLiveFiles, list(last...))
 		v.write(t, "step-99", "step-99", 0)
-		look(t, v, s, "a newer one", muster.MaxLive+1, list(append(last[2:], "step-99", "step-99")...))
+		look(t, v, s, "a newer one", muster.MaxLiveFiles+1, list(append(last[2:], "step-99", "step-99")...))
 		if len(v.words) != 1 || !strings.Contains(v.words[0], "more than 16 files") {
 			t.Errorf("it says %q", v.words)
 		}

@@ -78,10 +78,10 @@ func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
 			whole := sub.noSums()
 			before := sub.started
 			for i := range all {
-				whole.Follow(before, &all[i])
+				whole.AddSince(before, &all[i])
 				before = all[i].At.Std()
 			}
-			whole.RaiseBy(sums)
+			whole.MergePeaksOf(sums)
 			sums = &whole
 		}
 	}

@@ -234,12 +234,12 @@ func TestHistoryCounts(t *testing.T) {
 	started := time.Now().Add(-time.Hour)
 	var past []muster.Sample
 	for at := started; at.Before(time.Now()); at = at.Add(5 * time.Second) {
-		past = append(past, muster.Sample{At: muster.TimeOf(at), Memory: new(muster.Size(1 << 30)), PIDs: 7,
+		past = append(past, muster.Sample{At: muster.NewTime(at), Memory: new(muster.Size(1 << 30)), PIDs: 7,
 			GPUs: []muster.GPUSample{{GPULoad: muster.GPULoad{UUID: "GPU-1", Power: new(200.0), Utilization: new(1.0)}}}})
 	}
 	m := begin(t, meter.Config{Price: 2, History: func(muster.AttemptID) ([]muster.Sample, error) { return past, nil }})
 	s := start(t, "cat")
-	s.Task.Held = &run.Held{Started: muster.TimeOf(started)}
+	s.Task.Held = &run.Held{Started: muster.NewTime(started)}
 	s.Task.Grant = muster.Grant{GPUs: []string{"GPU-1"}}
 	u := m.Watch(s, newHeard())()
 	if u.EnergyWh < 195 || u.EnergyWh > 205 || u.PIDsPeak != 7 || u.MemoryAvg != 1<<30 || u.GPUAvg != 1 {

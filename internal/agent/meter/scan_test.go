@@ -118,7 +118,7 @@ func TestGroupsAreMeasuredAlone(t *testing.T) {
 				if s.PIDs != 3 || s.Memory == nil || *s.Memory != 1<<20 {
 					t.Errorf("%+v", s)
 				}
-				if tc.own > 0 && (len(s.GPUs) != 1 || s.GPUs[0].Own == nil || *s.GPUs[0].Own != tc.own) {
+				if tc.own > 0 && (len(s.GPUs) != 1 || s.GPUs[0].OwnMemory == nil || *s.GPUs[0].OwnMemory != tc.own) {
 					t.Errorf("%+v", s.GPUs)
 				}
 			}

@@ -28,7 +28,7 @@ type subject struct {
 	sampled  time.Time
 	cpu      clock // of the group, or of the tree
 	io       counters
-	sums     series.Sums
+	sums     series.Accumulator
 	pending  series.Peaks // since the last sample
 
 	disk     *muster.Size
@@ -91,11 +91,11 @@ func (sub *subject) read(ctx context.Context, now time.Time, w *world, cfg *Conf
 		sub.over = exceeded != nil
 	}
 	if now.Before(sub.next) && exceeded == nil {
-		sub.pending.Take(&point)
+		sub.pending.Observe(&point)
 		return nil, nil, warning
 	}
 	sub.sums.Add(&point, now.Sub(sub.sampled))
-	sub.sums.Raise(&sub.pending)
+	sub.sums.MergePeaks(&sub.pending)
 	sub.sampled, sub.pending = now, series.Peaks{}
 	sub.next = aligned(now.Add(min(seldom, max(often, now.Sub(sub.started)/spread))), often)
 	return &point, exceeded, warning
@@ -129,7 +129,7 @@ func (sub *subject) processes(ctx context.Context, w *world, cfg *Config, c *run
 // point measures what the attempt uses now. Rates are those since the last
 // measurement.
 func (sub *subject) point(now time.Time, w *world, c *run.Counted, mine []process) muster.Sample {
-	s := muster.Sample{At: muster.TimeOf(now), Memory: c.Memory, Disk: sub.disk, NetIn: w.in, NetOut: w.out}
+	s := muster.Sample{At: muster.NewTime(now), Memory: c.Memory, Disk: sub.disk, NetIn: w.in, NetOut: w.out}
 	span := now.Sub(sub.measured).Seconds()
 	s.CPU = sub.cpu.rate(c.CPU, mine, span)
 	var resident muster.Size
@@ -184,17 +184,19 @@ func device(id string, all []gpu.Reading, mine []process) muster.GPUSample {
 	if all[i].Processes == nil {
 		return g
 	}
-	g.Own = new(muster.Size)
+	g.OwnMemory = new(muster.Size)
 	for _, p := range all[i].Processes {
 		if slices.ContainsFunc(mine, func(q process) bool { return q.pid == p.PID }) {
-			*g.Own += p.Memory
+			*g.OwnMemory += p.Memory
 		}
 	}
 	return g
 }
 
 // noSums are those of a series that begins.
-func (sub *subject) noSums() series.Sums { return series.Sums{Shared: sub.Task.Grant.GPUMemory > 0} }
+func (sub *subject) noSums() series.Accumulator {
+	return series.Accumulator{Shared: sub.Task.Grant.GPUMemory > 0}
+}
 
 // vramGrace is how long an attempt may be over its share of a device's memory.
 const vramGrace = 10 * time.Second
@@ -224,18 +226,18 @@ func (sub *subject) checkVRAM(now time.Time, s *muster.Sample) (exceeded *run.St
 	}
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		if g.Own == nil || *g.Own <= budget {
+		if g.OwnMemory == nil || *g.OwnMemory <= budget {
 			continue
 		}
 		if sub.vramSince.IsZero() {
 			sub.vramSince = now
-			return nil, fmt.Sprintf("it holds %s of the memory of GPU %s and was granted %s: it is stopped in %s unless it gives some back", *g.Own, g.UUID, budget, vramGrace)
+			return nil, fmt.Sprintf("it holds %s of the memory of GPU %s and was granted %s: it is stopped in %s unless it gives some back", *g.OwnMemory, g.UUID, budget, vramGrace)
 		}
 		if now.Sub(sub.vramSince) < vramGrace {
 			return nil, ""
 		}
 		return &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.GPUMemory, Message: fmt.Sprintf(
-			"stopped because it held %s of the memory of GPU %s for %s and was granted %s: ask for more with resources.gpus.memory", *g.Own, g.UUID, vramGrace, budget)}, ""
+			"stopped because it held %s of the memory of GPU %s for %s and was granted %s: ask for more with resources.gpus.memory", *g.OwnMemory, g.UUID, vramGrace, budget)}, ""
 	}
 	sub.vramSince = time.Time{}
 	return nil, ""

@@ -51,7 +51,7 @@ func (t *tagSet) add(tags ...string) {
 // tagChars tells what may be a tag from what a strange tool says.
 func tagChars(tag string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789.:_+-"
-	return tag != "" && len(tag) <= muster.MaxName && strings.Trim(tag, allowed) == ""
+	return tag != "" && len(tag) <= muster.MaxNameSize && strings.Trim(tag, allowed) == ""
 }
 
 // version adds NAME:MAJOR and NAME:MAJOR.MINOR.

@@ -37,4 +37,4 @@ type Env struct {
 }
 
 // Now is the current time as reports carry it.
-func Now() muster.Time { return muster.TimeOf(time.Now()) }
+func Now() muster.Time { return muster.NewTime(time.Now()) }

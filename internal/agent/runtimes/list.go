@@ -91,7 +91,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	rec, used, err := readRecord(dir)
 	if err == nil {
 		e.Folder, e.Python = dir, filepath.Join(dir, "bin", "python")
-		e.Size, e.Built, e.Used = rec.Size, rec.Built, muster.TimeOf(used)
+		e.Size, e.Built, e.Used = rec.Size, rec.Built, muster.NewTime(used)
 	}
 	switch {
 	case r.busy(d.name):

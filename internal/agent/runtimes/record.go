@@ -32,7 +32,7 @@ func finish(dir string, rec record) (name string, data []byte, err error) {
 	if err := disk.add(dir); err != nil {
 		return "", nil, err
 	}
-	rec.Size, rec.Built = disk.size(dir), muster.TimeOf(time.Now())
+	rec.Size, rec.Built = disk.size(dir), muster.NewTime(time.Now())
 	data, err = json.Marshal(rec)
 	return marker, data, err
 }

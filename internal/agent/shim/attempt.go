@@ -73,7 +73,7 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 	defer close(a.begun)
 	a.events = output.NewEvents(st.Events, a)
 	a.points = run.NewPoints(func(at time.Time, data []byte) {
-		a.record(&wire.RecordFrame{Attempt: st.Attempt, Stream: tasklog.Points, Data: data}, at, nil)
+		a.record(&wire.RecordFrame{Attempt: st.Attempt, Stream: tasklog.Progress, Data: data}, at, nil)
 	})
 	s.mu.Lock()
 	switch {
@@ -108,7 +108,7 @@ func (a *attempt) startedAs(seq uint64) *wire.ToWorker {
 	if a.refused != nil {
 		return &wire.ToWorker{Seq: seq, Failed: failure(a.refused)}
 	}
-	return &wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}
+	return &wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.NewTime(a.started)}}
 }
 
 // start starts the main process and the reading of its output.
@@ -304,7 +304,7 @@ func (a *attempt) end(x kin.Ended) {
 	a.try("it explained the task's end", func() { a.explain(x.Code) })
 	exit := &run.Exit{
 		Code: x.Code, Signal: x.Signal, OOM: x.OOM, CPU: x.CPU, MaxRSS: x.MaxRSS,
-		Wall: at.Sub(a.started), At: muster.TimeOf(at), Left: left,
+		Wall: at.Sub(a.started), At: muster.NewTime(at), Left: left,
 	}
 	broken := a.log.Failure()
 	a.mu.Lock()
@@ -377,7 +377,7 @@ func (a *attempt) record(r *wire.RecordFrame, at time.Time, written func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ready := a.running || a.exit != nil && a.report == nil
-	if r != nil && r.Stream == tasklog.Points {
+	if r != nil && r.Stream == tasklog.Progress {
 		ready = ready || a.exit == nil // the task may report something before its start is known
 	}
 	if !ready {
@@ -535,7 +535,7 @@ func (a *attempt) held() *wire.HeldFrame {
 	a.unsaid = nil
 	return &wire.HeldFrame{
 		Held: run.Held{
-			Start: *a.s, Started: muster.TimeOf(a.started), PID: a.pid, Exit: a.exit, LogSize: a.size.Load(), Frozen: a.frozen, Report: a.report,
+			Start: *a.s, Started: muster.NewTime(a.started), PID: a.pid, Exit: a.exit, LogSize: a.size.Load(), Frozen: a.frozen, Report: a.report,
 		},
 		Progress: a.progress,
 	}

@@ -59,10 +59,10 @@ func TestATaskOutlivesAKilledWorker(t *testing.T) {
 	all := records(t, dir, s.Attempt)
 	var points []string
 	all = slices.DeleteFunc(all, func(r tasklog.Record) bool {
-		if r.Stream == tasklog.Points {
+		if r.Stream == tasklog.Progress {
 			points = append(points, string(r.Data))
 		}
-		return r.Stream == tasklog.Points
+		return r.Stream == tasklog.Progress
 	})
 	inOrder(t, all) // a point has the time when it was parsed, the lines around it when they were read
 	if got := strings.Join(points, " "); got != `{"progress":0.25,"step":"one","metrics":{"loss":3}} {"step":"two","metrics":{"acc":1}}` {

@@ -82,7 +82,7 @@ func (p *proc) Stop(why *run.Stopped, how muster.Kill) {
 // each task, and nobody waits for it before LogSize.
 func (p *proc) Record(stream tasklog.Stream, data []byte) {
 	f := &wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: stream, Data: data}}
-	if stream == tasklog.Usage || stream == tasklog.Points {
+	if stream == tasklog.Usage || stream == tasklog.Progress {
 		p.mu.Lock()
 		p.unsynced = true
 		p.mu.Unlock()

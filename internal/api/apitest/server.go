@@ -65,7 +65,7 @@ func (s *Server) Put(ctx context.Context, sha256, text string) error {
 		return err
 	}
 	b := store.Blob{SHA256: sha256, Size: int64(len(text))}
-	return s.Store.GrantBlobs(ctx, []store.Holder{store.WorkerHolder("w1"), store.WorkerHolder("w2")}, []store.Blob{b, b})
+	return s.Store.GrantBlobs(ctx, []store.Grantee{store.WorkerGrantee("w1"), store.WorkerGrantee("w2")}, []store.Blob{b, b})
 }
 
 // Start runs a server until the test ends. front, if not nil, stands before all
@@ -106,7 +106,7 @@ func (s *Server) Start(tb testing.TB) {
 		}
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
-	hooks, err := webhook.New(webhook.Config{KeyFile: filepath.Join(s.dir, "webhook.key"), Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Why: func(ctx context.Context, id muster.TaskID) (string, error) {
+	hooks, err := webhook.New(webhook.Config{KeyFile: filepath.Join(s.dir, "webhook.key"), Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Explain: func(ctx context.Context, id muster.TaskID) (string, error) {
 		x, err := s.Engine.Explain(ctx, id)
 		return x.Summary, err
 	}})
@@ -231,7 +231,7 @@ func (w *Worker) Next() muster.AttemptID {
 				w.words = append(w.words[:i:i], w.words[i+1:]...)
 			}
 			w.mu.Unlock()
-			w.Say(&link.ToServer{Started: []link.Started{{Attempt: id, At: muster.TimeOf(time.Now())}}})
+			w.Say(&link.ToServer{Started: []link.Started{{Attempt: id, At: muster.NewTime(time.Now())}}})
 			return id
 		}
 		w.mu.Unlock()
@@ -252,7 +252,7 @@ func Log(stream tasklog.Stream, text string) []byte {
 // its log.
 func (w *Worker) Finish(id muster.AttemptID, outcome muster.Outcome, logSize int64, artifacts ...muster.Artifact) {
 	w.tb.Helper()
-	report := muster.Report{Attempt: id, Outcome: outcome, LogSize: logSize, Artifacts: artifacts, FinishedAt: muster.TimeOf(time.Now())}
+	report := muster.Report{Attempt: id, Outcome: outcome, LogSize: logSize, Artifacts: artifacts, FinishedAt: muster.NewTime(time.Now())}
 	if outcome == muster.AttemptFailed {
 		code := 1
 		report.Reason, report.ExitCode, report.Message = muster.ExitCode, &code, "exit code 1"

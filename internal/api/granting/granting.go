@@ -16,7 +16,7 @@ const maxGrantBatch = 1_000
 // committed by one of the calls that wait for it, so that each call returns after the commit of its own batch, however
 // many others arrive.
 type Granter struct {
-	store store.Grants
+	store store.GrantStore
 
 	mu    sync.Mutex
 	busy  bool          // a call commits, or was chosen to
@@ -24,12 +24,12 @@ type Granter struct {
 }
 
 // New returns a Granter that commits to a store.
-func New(s store.Grants) *Granter { return &Granter{store: s} }
+func New(s store.GrantStore) *Granter { return &Granter{store: s} }
 
 var errNotCommitted = muster.Errorf(muster.Internal, "the server failed to record who may have the blobs: upload them again")
 
 type grantBatch struct {
-	holders []store.Holder
+	holders []store.Grantee
 	blobs   []store.Blob
 	calls   int           // that wait for it; guarded by Granter.mu
 	lead    chan struct{} // holds a token for the call that is to commit it
@@ -38,7 +38,7 @@ type grantBatch struct {
 }
 
 // Grant returns once the grants are on disk. If ctx ends before, they may or may not be committed; the grants of other calls are.
-func (g *Granter) Grant(ctx context.Context, h store.Holder, blobs ...store.Blob) error {
+func (g *Granter) Grant(ctx context.Context, h store.Grantee, blobs ...store.Blob) error {
 	if len(blobs) == 0 {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (g *Granter) Grant(ctx context.Context, h store.Holder, blobs ...store.Blob
 }
 
 // join adds grants to the youngest batch that has room, or to a new one.
-func (g *Granter) join(h store.Holder, blobs []store.Blob) *grantBatch {
+func (g *Granter) join(h store.Grantee, blobs []store.Blob) *grantBatch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var b *grantBatch
@@ -67,7 +67,7 @@ func (g *Granter) join(h store.Holder, blobs []store.Blob) *grantBatch {
 		g.queue = append(g.queue, b)
 	}
 	b.calls++
-	b.holders = append(b.holders, slices.Repeat([]store.Holder{h}, len(blobs))...)
+	b.holders = append(b.holders, slices.Repeat([]store.Grantee{h}, len(blobs))...)
 	b.blobs = append(b.blobs, blobs...)
 	if !g.busy {
 		g.choose()

@@ -15,16 +15,16 @@ import (
 
 // slowGrants keeps grants in memory; a commit takes a second.
 type slowGrants struct {
-	store.Grants
+	store.GrantStore
 
 	mu      sync.Mutex
-	granted map[store.Blob]store.Holder
+	granted map[store.Blob]store.Grantee
 	biggest int
 	commits int
 	panics  bool // the next commit
 }
 
-func (s *slowGrants) GrantBlobs(ctx context.Context, holders []store.Holder, blobs []store.Blob) error {
+func (s *slowGrants) GrantBlobs(ctx context.Context, holders []store.Grantee, blobs []store.Blob) error {
 	time.Sleep(time.Second) // of the bubble
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,13 +52,13 @@ func (g *Granter) grantOf(ctx context.Context, name string, n int) error {
 	for i := range blobs {
 		blobs[i] = store.Blob{SHA256: name, Size: int64(i)}
 	}
-	return g.Grant(ctx, store.Holder(name), blobs...)
+	return g.Grant(ctx, store.Grantee(name), blobs...)
 }
 
 // However many others arrive, each call returns after the commit of its own batch.
 func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowGrants{granted: map[store.Blob]store.Holder{}}
+		s := &slowGrants{granted: map[store.Blob]store.Grantee{}}
 		g := &Granter{store: s}
 		var calls sync.WaitGroup
 		for i := range 600 { // during a minute
@@ -83,7 +83,7 @@ func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
 // Callers that leave, at any moment, take the grants of nobody else along; and batches are bounded.
 func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowGrants{granted: map[store.Blob]store.Holder{}}
+		s := &slowGrants{granted: map[store.Blob]store.Grantee{}}
 		g := &Granter{store: s}
 		rng := rand.New(rand.NewPCG(1, 2))
 		var calls sync.WaitGroup
@@ -128,7 +128,7 @@ func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
 // A store that panics fails its batch, and not those that follow.
 func TestGrantsAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowGrants{granted: map[store.Blob]store.Holder{}, panics: true}
+		s := &slowGrants{granted: map[store.Blob]store.Grantee{}, panics: true}
 		g := &Granter{store: s}
 		func() {
 			defer func() { _ = recover() }()

@@ -19,7 +19,7 @@ const (
 
 // Ring finds keys by their tokens, and remembers those in use.
 type Ring struct {
-	keys store.Keys
+	keys store.KeyStore
 
 	mu     sync.Mutex
 	epoch  int // counts revocations: what was read before one is not remembered after it
@@ -33,7 +33,7 @@ type cachedKey struct {
 }
 
 // New returns a Ring of the keys of a store.
-func New(keys store.Keys) *Ring {
+func New(keys store.KeyStore) *Ring {
 	return &Ring{keys: keys, found: map[string]cachedKey{}, grants: map[string]*Grant{}}
 }
 
@@ -84,7 +84,7 @@ func (k *Ring) find(ctx context.Context, hash string) (store.Key, *Grant, error)
 
 // granted returns a key with its grant. The caller holds mu.
 func (k *Ring) granted(key store.Key) (store.Key, *Grant, error) {
-	if key.ExpiresAt != 0 && muster.TimeOf(time.Now()) >= key.ExpiresAt {
+	if key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt {
 		return store.Key{}, nil, errExpired(key)
 	}
 	g := k.grants[key.ID]

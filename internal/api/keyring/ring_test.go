@@ -16,7 +16,7 @@ import (
 
 // slowKeys answers the first lookup only after a revocation has passed it, and knows no key after that.
 type slowKeys struct {
-	store.Keys
+	store.KeyStore
 	asked, revoked chan struct{}
 	lookups        atomic.Int32
 }
@@ -55,7 +55,7 @@ func TestRevocationOvertakesLookup(t *testing.T) {
 
 // oneKey is a store of one key.
 type oneKey struct {
-	store.Keys
+	store.KeyStore
 	key store.Key
 }
 
@@ -72,7 +72,7 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
 			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "ended at"},
 		} {
-			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.TimeOf(time.Now()).Add(muster.Duration(time.Hour))}})
+			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}})
 			_, g, err := k.Principal(t.Context(), "token")
 			if err != nil {
 				t.Fatal(err)

@@ -126,7 +126,7 @@ func TestWindowsCoverTheLog(t *testing.T) {
 	})
 }
 
-func window(t *rapid.T, logs tasklog.Logs, q logview.Query, size int) logview.Window {
+func window(t *rapid.T, logs tasklog.Store, q logview.Query, size int) logview.Window {
 	t.Helper()
 	w, err := logview.Read(context.Background(), logs, q, size)
 	if err != nil {
@@ -299,7 +299,7 @@ func TestCostlyPatterns(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	_, _, found := costly(bytes.Repeat([]byte{'x'}, tasklog.MaxData))
+	_, _, found := costly(bytes.Repeat([]byte{'x'}, tasklog.MaxRecordData))
 	if took := time.Since(began); found || took > 10*time.Second { // 500 ms on an idle machine; without a limit it is minutes
 		t.Errorf("found %v after %s", found, took)
 	}

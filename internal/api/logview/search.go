@@ -38,7 +38,7 @@ type Found struct {
 }
 
 // Search looks through the records that q selects, from q.Offset to the end of the log or, backward, to its beginning.
-func Search(ctx context.Context, logs tasklog.Logs, q Query, match Matcher, most Bounds) (Found, error) {
+func Search(ctx context.Context, logs tasklog.Store, q Query, match Matcher, most Bounds) (Found, error) {
 	l := log{logs: logs, id: q.Attempt}
 	total, err := logs.Size(ctx, q.Attempt)
 	if err != nil {

@@ -46,7 +46,7 @@ type Window struct {
 
 // Read returns the records of a window: at most so many bytes of data, but one record if there is any. If many records are not
 // wanted it may have none: then the next window goes on at Last or, backward, at First.
-func Read(ctx context.Context, logs tasklog.Logs, q Query, size int) (Window, error) {
+func Read(ctx context.Context, logs tasklog.Store, q Query, size int) (Window, error) {
 	l := log{logs: logs, id: q.Attempt}
 	total, err := logs.Size(ctx, q.Attempt)
 	if err != nil {
@@ -151,7 +151,7 @@ func (t *tail) add(r Record) {
 
 // log is one log that is read.
 type log struct {
-	logs tasklog.Logs
+	logs tasklog.Store
 	id   muster.AttemptID
 }
 

@@ -20,7 +20,7 @@ func EventsOf(t *muster.Task, attempts []muster.Attempt) []TaskEvent {
 		}
 		add(TaskEvent{At: a.AssignedAt, Type: EventAssigned, Attempt: a.ID.N, Worker: a.Worker})
 		add(TaskEvent{At: a.StartedAt, Type: EventStarted, Attempt: a.ID.N, Worker: a.Worker})
-		if a.Outcome != muster.Open {
+		if a.Outcome != muster.AttemptOpen {
 			add(TaskEvent{At: a.FinishedAt, Type: EventEnded, Attempt: a.ID.N, Worker: a.Worker, Outcome: a.Outcome, Reason: a.Reason, Message: a.Message})
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // The events of a stream of output, or of usage. The id of an event is what
-// Last-Event-ID resumes after.
+// Last-Event-EventID resumes after.
 const (
 	LogOutput  = "output"  // data is a LogLine
 	LogSample  = "sample"  // data is a muster.Sample

@@ -16,8 +16,8 @@ import (
 func TestSpansRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spans := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Span {
-			first := rapid.IntRange(0, muster.MaxArray).Draw(t, "first")
-			return event.Span{First: first, Last: rapid.IntRange(first, muster.MaxArray).Draw(t, "last")}
+			first := rapid.IntRange(0, muster.MaxTasks).Draw(t, "first")
+			return event.Span{First: first, Last: rapid.IntRange(first, muster.MaxTasks).Draw(t, "last")}
 		}), 1, 20).Draw(t, "spans")
 		text := wire.FormatSpans(spans)
 		got, err := wire.ParseSpans(text)

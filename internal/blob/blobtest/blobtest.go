@@ -35,8 +35,8 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"Offset", "A Put that does not start where the last one stopped is a Conflict and changes nothing.", offset},
 		{"Again", "Putting a blob that is there reads nothing and succeeds.", again},
 		{"Owners", "What an owner has begun is nobody else's, and one who puts a blob that is there shows all of its bytes.", owners},
-		{"SetAside", "A blob that is set aside is not there, and may come back.", setAside},
-		{"SetAsideReplaced", "A file that took the place of the one that was read is not set aside.", setAsideReplaced},
+		{"SetAside", "A blob that is set aside is not there, and may come back.", quarantine},
+		{"SetAsideReplaced", "A file that took the place of the one that was read is not set aside.", quarantineReplaced},
 		{"Together", "Many who put the same blob at once all succeed or are told to go on elsewhere, and it is whole.", together},
 		{"Cancels", "A Put ends with its context and keeps what came.", cancels},
 		{"Deletes", "A deleted blob is gone, deleting it again is no error, and it may come back.", deletes},
@@ -50,13 +50,13 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 	}
 }
 
-func sum(b []byte) string {
+func hashOf(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
 }
 
-// bytesOf returns n bytes that differ by seed.
-func bytesOf(seed byte, n int) []byte {
+// testBytes returns n bytes that differ by seed.
+func testBytes(seed byte, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(i*7) + byte(i>>8) + seed
@@ -66,18 +66,18 @@ func bytesOf(seed byte, n int) []byte {
 
 func mustPut(t *testing.T, s blob.Store, data []byte) {
 	t.Helper()
-	if err := s.Put(t.Context(), sum(data), 0, bytes.NewReader(data)); err != nil {
+	if err := s.Put(t.Context(), hashOf(data), 0, bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func mustHold(t *testing.T, s blob.Store, data []byte) {
+func wantBlob(t *testing.T, s blob.Store, data []byte) {
 	t.Helper()
-	n, err := s.Stat(t.Context(), sum(data))
+	n, err := s.Stat(t.Context(), hashOf(data))
 	if err != nil || n != int64(len(data)) {
 		t.Fatalf("Stat = %d, %v, want %d", n, err, len(data))
 	}
-	r, err := s.Open(t.Context(), sum(data))
+	r, err := s.Open(t.Context(), hashOf(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +100,11 @@ func wantCode(t *testing.T, err error, want muster.Code) {
 func keeps(t *testing.T, s blob.Store) {
 	t.Helper()
 	for _, n := range []int{0, 1, 4096, 1 << 20} {
-		mustPut(t, s, bytesOf(1, n))
-		mustHold(t, s, bytesOf(1, n))
+		mustPut(t, s, testBytes(1, n))
+		wantBlob(t, s, testBytes(1, n))
 	}
-	data := bytesOf(1, 4096)
-	r, err := s.Open(t.Context(), sum(data))
+	data := testBytes(1, 4096)
+	r, err := s.Open(t.Context(), hashOf(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func keeps(t *testing.T, s blob.Store) {
 
 func absent(t *testing.T, s blob.Store) {
 	t.Helper()
-	name := sum([]byte("nobody"))
+	name := hashOf([]byte("nobody"))
 	_, err := s.Stat(t.Context(), name)
 	wantCode(t, err, muster.NotFound)
 	_, err = s.Open(t.Context(), name)
@@ -131,7 +131,7 @@ func absent(t *testing.T, s blob.Store) {
 
 func hashes(t *testing.T, s blob.Store) {
 	t.Helper()
-	good := sum(nil)
+	good := hashOf(nil)
 	for _, name := range []string{"", "ab", good[:63], good + "0", strings.ToUpper(good), "../" + good[3:], good[:63] + "g", good[:63] + "/"} {
 		_, err := s.Stat(t.Context(), name)
 		wantCode(t, err, muster.Invalid)
@@ -146,19 +146,19 @@ func hashes(t *testing.T, s blob.Store) {
 
 func verifies(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(2, 10_000)
+	data := testBytes(2, 10_000)
 	wrong := bytes.Clone(data)
 	wrong[9_999]++
 	for _, bad := range [][]byte{wrong, data[:9_999], append(bytes.Clone(data), 0), nil} {
-		wantCode(t, s.Put(t.Context(), sum(data), 0, bytes.NewReader(bad)), muster.Invalid)
-		_, err := s.Stat(t.Context(), sum(data))
+		wantCode(t, s.Put(t.Context(), hashOf(data), 0, bytes.NewReader(bad)), muster.Invalid)
+		_, err := s.Stat(t.Context(), hashOf(data))
 		wantCode(t, err, muster.NotFound)
-		if n, err := s.Partial(t.Context(), sum(data)); n != 0 || err != nil {
+		if n, err := s.Partial(t.Context(), hashOf(data)); n != 0 || err != nil {
 			t.Fatalf("Partial = %d, %v: the wrong bytes were kept", n, err)
 		}
 	}
 	mustPut(t, s, data)
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }
 
 var errBroken = errors.New("broken")
@@ -169,7 +169,7 @@ func resumes(t *testing.T, s blob.Store) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed++
 		data := append([]byte{seed}, rapid.SliceOfN(rapid.Byte(), 0, 5000).Draw(rt, "data")...)
-		name := sum(data)
+		name := hashOf(data)
 		if err := s.Delete(t.Context(), name); err != nil {
 			rt.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func resumes(t *testing.T, s blob.Store) {
 				rt.Fatalf("a part of a blob is there: %v", err)
 			}
 		}
-		mustHold(t, s, data)
+		wantBlob(t, s, data)
 		if n, err := s.Partial(t.Context(), name); n != 0 || err != nil {
 			rt.Fatalf("Partial of a whole blob = %d, %v", n, err)
 		}
@@ -206,8 +206,8 @@ func resumes(t *testing.T, s blob.Store) {
 
 func offset(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(3, 1000)
-	name := sum(data)
+	data := testBytes(3, 1000)
+	name := hashOf(data)
 	wantCode(t, s.Put(t.Context(), name, 10, bytes.NewReader(data[10:])), muster.Conflict)
 	broken := io.MultiReader(bytes.NewReader(data[:600]), iotest.ErrReader(errBroken))
 	if err := s.Put(t.Context(), name, 0, broken); !errors.Is(err, errBroken) {
@@ -222,47 +222,47 @@ func offset(t *testing.T, s blob.Store) {
 	if err := s.Put(t.Context(), name, 600, bytes.NewReader(data[600:])); err != nil {
 		t.Fatal(err)
 	}
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }
 
 func again(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(4, 1000)
+	data := testBytes(4, 1000)
 	mustPut(t, s, data)
-	if err := s.Put(t.Context(), sum(data), 0, iotest.ErrReader(errBroken)); err != nil {
+	if err := s.Put(t.Context(), hashOf(data), 0, iotest.ErrReader(errBroken)); err != nil {
 		t.Fatal(err)
 	}
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }
 
 func together(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(5, 300_000)
+	data := testBytes(5, 300_000)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			r := iotest.HalfReader(bytes.NewReader(data))
-			if err := s.Put(t.Context(), sum(data), 0, r); err != nil && muster.CodeOf(err) != muster.Conflict {
+			if err := s.Put(t.Context(), hashOf(data), 0, r); err != nil && muster.CodeOf(err) != muster.Conflict {
 				t.Errorf("put: %v", err)
 			}
 		})
 	}
 	wg.Wait()
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }
 
 func cancels(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(6, 1000)
+	data := testBytes(6, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := io.MultiReader(bytes.NewReader(data[:500]), readerFunc(func([]byte) (int, error) {
 		cancel()
 		return 0, nil
 	}), bytes.NewReader(data[500:]))
-	if err := s.Put(ctx, sum(data), 0, r); !errors.Is(err, context.Canceled) {
+	if err := s.Put(ctx, hashOf(data), 0, r); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Put = %v", err)
 	}
-	if n, err := s.Partial(t.Context(), sum(data)); n != 500 || err != nil {
+	if n, err := s.Partial(t.Context(), hashOf(data)); n != 500 || err != nil {
 		t.Fatalf("Partial = %d, %v, want 500", n, err)
 	}
 }
@@ -273,49 +273,49 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func deletes(t *testing.T, s blob.Store) {
 	t.Helper()
-	data, other := bytesOf(7, 1000), bytesOf(8, 1000)
+	data, other := testBytes(7, 1000), testBytes(8, 1000)
 	mustPut(t, s, data)
 	mustPut(t, s, other)
 	for range 2 {
-		if err := s.Delete(t.Context(), sum(data)); err != nil {
+		if err := s.Delete(t.Context(), hashOf(data)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.Stat(t.Context(), sum(data))
+		_, err := s.Stat(t.Context(), hashOf(data))
 		wantCode(t, err, muster.NotFound)
 	}
-	mustHold(t, s, other)
+	wantBlob(t, s, other)
 	mustPut(t, s, data)
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }
 
 func owners(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(9, 1000)
-	name := sum(data)
-	one, other := s.Of("one"), s.Of("other/../\x00")
+	data := testBytes(9, 1000)
+	name := hashOf(data)
+	one, other := s.ForOwner("one"), s.ForOwner("other/../\x00")
 	broken := io.MultiReader(bytes.NewReader(data[:600]), iotest.ErrReader(errors.New("broken")))
 	if err := one.Put(t.Context(), name, 0, broken); err == nil {
 		t.Fatal("an upload that broke off succeeded")
 	}
-	for who, u := range map[string]blob.Uploads{"another owner": other, "nobody": s} {
+	for caller, u := range map[string]blob.Uploader{"another owner": other, "nobody": s} {
 		if n, err := u.Partial(t.Context(), name); n != 0 || err != nil {
-			t.Fatalf("%s has %d bytes of it, %v", who, n, err)
+			t.Fatalf("%s has %d bytes of it, %v", caller, n, err)
 		}
 		wantCode(t, u.Put(t.Context(), name, 600, bytes.NewReader(data[600:])), muster.Conflict)
 	}
 	if err := other.Put(t.Context(), name, 0, bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 	// It is there; that is no reason to take the word of others for it.
-	third := s.Of("third")
+	third := s.ForOwner("third")
 	wantCode(t, third.Put(t.Context(), name, 0, strings.NewReader("")), muster.Invalid)
 	wantCode(t, third.Put(t.Context(), name, 0, bytes.NewReader(data[:999])), muster.Invalid)
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 	if err := errors.Join(third.Put(t.Context(), name, 0, bytes.NewReader(data)), one.Put(t.Context(), name, 600, bytes.NewReader(data[600:]))); err != nil {
 		t.Fatal(err)
 	}
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }
 
 func open(t *testing.T, s blob.Store, sum string) io.ReadSeekCloser {
@@ -327,47 +327,47 @@ func open(t *testing.T, s blob.Store, sum string) io.ReadSeekCloser {
 	return f
 }
 
-func setAside(t *testing.T, s blob.Store) {
+func quarantine(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(10, 1000)
+	data := testBytes(10, 1000)
 	for range 2 {
 		mustPut(t, s, data)
-		first, second := open(t, s, sum(data)), open(t, s, sum(data))
-		if aside, err := s.SetAside(t.Context(), sum(data), first); !aside || err != nil {
-			t.Fatalf("SetAside = %t, %v", aside, err)
+		first, second := open(t, s, hashOf(data)), open(t, s, hashOf(data))
+		if moved, err := s.Quarantine(t.Context(), hashOf(data), first); !moved || err != nil {
+			t.Fatalf("SetAside = %t, %v", moved, err)
 		}
-		if aside, err := s.SetAside(t.Context(), sum(data), second); aside || err != nil { // it is not there any more
-			t.Fatalf("once more, SetAside = %t, %v", aside, err)
+		if moved, err := s.Quarantine(t.Context(), hashOf(data), second); moved || err != nil { // it is not there any more
+			t.Fatalf("once more, SetAside = %t, %v", moved, err)
 		}
-		_, err := s.Stat(t.Context(), sum(data))
+		_, err := s.Stat(t.Context(), hashOf(data))
 		wantCode(t, err, muster.NotFound)
-		_, err = s.Open(t.Context(), sum(data))
+		_, err = s.Open(t.Context(), hashOf(data))
 		wantCode(t, err, muster.NotFound)
 	}
 	mustPut(t, s, data)
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }
 
-func setAsideReplaced(t *testing.T, s blob.Store) {
+func quarantineReplaced(t *testing.T, s blob.Store) {
 	t.Helper()
-	data := bytesOf(11, 1000)
+	data := testBytes(11, 1000)
 	mustPut(t, s, data)
-	read := open(t, s, sum(data))
-	if err := s.Of("one").Put(t.Context(), sum(data), 0, bytes.NewReader(data)); err != nil {
+	read := open(t, s, hashOf(data))
+	if err := s.ForOwner("one").Put(t.Context(), hashOf(data), 0, bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
-	if aside, err := s.SetAside(t.Context(), sum(data), read); aside || err != nil {
-		t.Fatalf("SetAside = %t, %v", aside, err)
+	if moved, err := s.Quarantine(t.Context(), hashOf(data), read); moved || err != nil {
+		t.Fatalf("SetAside = %t, %v", moved, err)
 	}
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 	// Another after it was set aside.
-	read = open(t, s, sum(data))
-	if aside, err := s.SetAside(t.Context(), sum(data), open(t, s, sum(data))); !aside || err != nil {
-		t.Fatalf("SetAside = %t, %v", aside, err)
+	read = open(t, s, hashOf(data))
+	if moved, err := s.Quarantine(t.Context(), hashOf(data), open(t, s, hashOf(data))); !moved || err != nil {
+		t.Fatalf("SetAside = %t, %v", moved, err)
 	}
 	mustPut(t, s, data)
-	if aside, err := s.SetAside(t.Context(), sum(data), read); aside || err != nil {
-		t.Fatalf("after it came back, SetAside = %t, %v", aside, err)
+	if moved, err := s.Quarantine(t.Context(), hashOf(data), read); moved || err != nil {
+		t.Fatalf("after it came back, SetAside = %t, %v", moved, err)
 	}
-	mustHold(t, s, data)
+	wantBlob(t, s, data)
 }

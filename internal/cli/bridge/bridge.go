@@ -218,7 +218,7 @@ func authorized(ctx context.Context, c *client.Client) (answered bool, err error
 	case err != nil:
 		return false, nil //nolint:nilerr // it is asked again
 	}
-	return true, auth.Can(auth.Principal{KeyID: who.Key, Name: who.Name, Role: auth.Role(who.Role), Project: who.Project}, auth.SubmitJobs, auth.Object{})
+	return true, auth.Authorize(auth.Principal{KeyID: who.Key, Name: who.Name, Role: auth.Role(who.Role), Project: who.Project}, auth.SubmitJobs, auth.Object{})
 }
 
 // awaitEvery is how often a server is asked that did not answer at the start.

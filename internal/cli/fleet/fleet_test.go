@@ -22,8 +22,8 @@ func box() muster.Worker {
 			{UUID: "MIG-b", Index: 1, Vendor: "nvidia", Name: "A100", Memory: 5 << 30, MIG: "1g.5gb"},
 		}},
 		Kinds: []string{"container", "process"}, Projects: []string{"red", "blue"},
-		Lacks: []string{muster.FeatureFiles, muster.FeatureLogs, muster.FeatureEnv, muster.FeatureCancel},
-		Allow: &muster.Allow{Images: []string{"ghcr.io/acme/*", "python:3.*"}, Users: []string{"1000", ""}, Env: []string{}, HostNetwork: true},
+		UnsupportedFeatures: []string{muster.FeatureFiles, muster.FeatureLogs, muster.FeatureEnv, muster.FeatureCancel},
+		Allow:               &muster.Allow{Images: []string{"ghcr.io/acme/*", "python:3.*"}, Users: []string{"1000", ""}, Env: []string{}, HostNetwork: true},
 		Load: &muster.Load{CPU: 0.5, Memory: 1 << 30, Disk: &muster.DiskLoad{Free: 3 << 30, Total: 100 << 30}, GPUs: []muster.GPULoad{
 			{UUID: "GPU-a", Utilization: &busy, Memory: &memory, Temperature: &hot, Power: &power}, {UUID: "MIG-b"},
 		}},
@@ -73,7 +73,7 @@ lacks        takes no tasks that use files, env
 
 func TestADrainSaysHowFarItIs(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
-	soon, past := muster.TimeOf(now.Add(90*time.Second)), muster.TimeOf(now.Add(-time.Second))
+	soon, past := muster.NewTime(now.Add(90*time.Second)), muster.NewTime(now.Add(-time.Second))
 	for _, c := range []struct {
 		state    muster.WorkerState
 		running  int
@@ -96,7 +96,7 @@ func TestADrainSaysHowFarItIs(t *testing.T) {
 
 func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
-	soon := muster.TimeOf(now.Add(90 * time.Second))
+	soon := muster.NewTime(now.Add(90 * time.Second))
 	for _, c := range []struct {
 		w    muster.Worker
 		want string
@@ -116,7 +116,7 @@ func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
 func TestTheLineOfADrain(t *testing.T) {
 	share := 0.42
 	one, two := box(), box()
-	one.State, one.Name, one.Deadline = muster.WorkerDraining, "one", muster.TimeOf(time.Now().Add(-time.Minute))
+	one.State, one.Name, one.Deadline = muster.WorkerDraining, "one", muster.NewTime(time.Now().Add(-time.Minute))
 	two.State = muster.WorkerGone
 	v := &drainView{began: time.Now(), workers: []muster.Worker{one, two}, tasks: map[muster.TaskID]muster.Task{
 		{Job: 1, Num: 2}: {State: muster.Running, Progress: &share}, {Job: 3}: {State: muster.Running},

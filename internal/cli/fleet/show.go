@@ -74,7 +74,7 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	f.Add("kinds", strings.Join(w.Kinds, " "))
 	addAllow(&f, w.Allow)
 	f.Add("projects", strings.Join(w.Projects, " "))
-	addLacks(&f, w.Lacks)
+	addLacks(&f, w.UnsupportedFeatures)
 	f.Add("joined", frame.Since(w.JoinedAt, now))
 	f.Add("seen", frame.Since(w.LastSeenAt, now))
 	return f.Draw()
@@ -141,8 +141,8 @@ func addGPU(f *frame.Facts, g *muster.GPU, load *muster.Load) {
 // addAllow adds what the worker's owner said that tasks may have.
 func addAllow(f *frame.Facts, a *muster.Allow) {
 	name := "allows"
-	for _, w := range allow.Words(a) {
-		f.Add(name, w.Of+": "+w.Allowed)
+	for _, w := range allow.Rules(a) {
+		f.Add(name, w.Subject+": "+w.Allowed)
 		name = ""
 	}
 }

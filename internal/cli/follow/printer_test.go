@@ -36,7 +36,7 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	out, errs := make(heard, 9), bytes.Buffer{}
 	end := func(text string, r muster.Report) {
 		t.Helper()
-		r.Attempt, r.FinishedAt = w.Next(), muster.TimeOf(time.Now())
+		r.Attempt, r.FinishedAt = w.Next(), muster.NewTime(time.Now())
 		if text != "" {
 			size, err := s.Logs.Append(t.Context(), r.Attempt, 0, apitest.Log(tasklog.Stdout, text))
 			if err != nil {
@@ -84,7 +84,7 @@ func TestStagesAreNamed(t *testing.T) {
 	go func() {
 		done <- NewPrinter(server, &out, &errs).Selected(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
-	r := muster.Report{Attempt: w.Next(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.TimeOf(time.Now())}
+	r := muster.Report{Attempt: w.Next(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now())}
 	if r.LogSize, err = s.Logs.Append(t.Context(), r.Attempt, 0, apitest.Log(tasklog.Stdout, "one\n")); err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func Step(t *muster.Task) string {
 }
 
 // Image names an image as briefly as people compare these: without Docker's own registry, and by the first
-// letters of its digest, or of its ID.
+// letters of its digest, or of its EventID.
 func Image(image string) string {
 	brief := digests.ReplaceAllStringFunc(image, func(digest string) string {
 		const letters = 12
@@ -130,7 +130,7 @@ func ImageOf(t *muster.Task, spec *muster.Spec) string {
 // Attempt says how an attempt ended, or that it goes on.
 func Attempt(a *muster.Attempt, now time.Time) string {
 	text := "goes on"
-	if a.Outcome != muster.Open {
+	if a.Outcome != muster.AttemptOpen {
 		text = strings.ReplaceAll(string(a.Outcome), "_", " ")
 	}
 	if a.Worker != "" {

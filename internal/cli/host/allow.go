@@ -24,10 +24,10 @@ func (c *allowing) flags(group string) []cli.Flag {
 	}
 	return []cli.Flag{
 		allowed(option("allow-kinds", "take only these `KINDS` of tasks, such as process,inference (default: all)"), &c.kinds, work.Kind),
-		allowed(option("allow-images", "let containers have only these `IMAGES`, in which * stands for any text, such as 'ghcr.io/acme/*' (default: all)"), &c.Images, allow.Image),
-		allowed(option("allow-users", "let containers run only as these `USERS`, such as 1000:1000, or default for the image's own (default: all)"), &c.Users, allow.User),
-		allowed(option("allow-mounts", "let containers have these `FOLDERS` of the machine, with :ro for reading only, such as /data:ro (default: none)"), &c.Mounts, allow.Mount),
-		allowed(option("allow-env", "let tasks set only these `VARIABLES`, in which * stands for any text, such as 'HF_*' (default: all)"), &c.Env, allow.Variable),
+		allowed(option("allow-images", "let containers have only these `IMAGES`, in which * stands for any text, such as 'ghcr.io/acme/*' (default: all)"), &c.Images, allow.ParseImage),
+		allowed(option("allow-users", "let containers run only as these `USERS`, such as 1000:1000, or default for the image's own (default: all)"), &c.Users, allow.ParseUser),
+		allowed(option("allow-mounts", "let containers have these `FOLDERS` of the machine, with :ro for reading only, such as /data:ro (default: none)"), &c.Mounts, allow.ParseMount),
+		allowed(option("allow-env", "let tasks set only these `VARIABLES`, in which * stands for any text, such as 'HF_*' (default: all)"), &c.Env, allow.ParseVariable),
 		option("allow-host-network", "let containers have the machine's own network").On(&c.HostNetwork),
 	}
 }
@@ -36,13 +36,13 @@ func (c *allowing) flags(group string) []cli.Flag {
 // alone, makes it empty.
 func allowed(o frame.Option, dst *[]string, read func(string) (string, error)) cli.Flag {
 	return frame.Into(o, dst, func(s string) ([]string, error) {
-		if s == allow.None {
+		if s == allow.NoneKeyword {
 			return []string{}, nil
 		}
 		all := *dst
 		for part := range strings.SplitSeq(s, ",") {
 			if part = strings.TrimSpace(part); part == "" {
-				return nil, errors.New("an item of the list is empty: write " + allow.None + " to allow nothing")
+				return nil, errors.New("an item of the list is empty: write " + allow.NoneKeyword + " to allow nothing")
 			}
 			item, err := read(part)
 			if err != nil {

@@ -42,7 +42,7 @@ type Watched struct {
 	Watching
 
 	Registry *obs.Registry
-	Attempts *obs.Attempts
+	Attempts *obs.AttemptTraces
 	Log      *slog.Logger // its lines have the traces of attempts
 	tracers  []*obs.Tracer
 }
@@ -53,7 +53,7 @@ const flushWithin = 5 * time.Second
 // With runs do with what measures it, and serves and sends what is measured.
 func (c *Watching) With(ctx context.Context, log *slog.Logger, do func(context.Context, *Watched) error) error {
 	build := frame.BuildVersion()
-	w := &Watched{Watching: *c, Registry: obs.NewRegistry(obs.Build{Version: build.Version, Revision: build.Commit}), Attempts: obs.NewAttempts()}
+	w := &Watched{Watching: *c, Registry: obs.NewRegistry(obs.Build{Version: build.Version, Revision: build.Commit}), Attempts: obs.NewAttemptTraces()}
 	w.Log = obs.Logger(log, w.Attempts)
 	var endpoint *obs.Endpoint
 	if c.Metrics != "" {

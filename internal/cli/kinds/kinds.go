@@ -226,7 +226,7 @@ func resources(r *muster.Request) string {
 func (a *commands) checkCommand() *cli.Command {
 	return a.Command(frame.Command{
 		Name: "check", Usage: "say whether folders are right as kinds of your own", Args: "DIR…",
-		About: "A kind is a folder with a " + kind.File + ". It is looked at on this machine; no server is asked. " +
+		About: "A kind is a folder with a " + kind.FileName + ". It is looked at on this machine; no server is asked. " +
 			"A worker offers those that lie in the folder of its --kinds-dir.",
 		Run: func(_ context.Context, args []string) error { return a.check(args) },
 	})
@@ -234,7 +234,7 @@ func (a *commands) checkCommand() *cli.Command {
 
 func (a *commands) check(dirs []string) error {
 	if len(dirs) == 0 {
-		return muster.Errorf(muster.Invalid, "no folder is named: write the one with the %s", kind.File)
+		return muster.Errorf(muster.Invalid, "no folder is named: write the one with the %s", kind.FileName)
 	}
 	var bad []string
 	for _, dir := range dirs {
@@ -242,14 +242,14 @@ func (a *commands) check(dirs []string) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return muster.Errorf(muster.NotFound, "there is no folder %s", dir)
 			}
-			return muster.Errorf(muster.Invalid, "%s is no folder that can be read: name the folder in which %s is", dir, kind.File)
+			return muster.Errorf(muster.Invalid, "%s is no folder that can be read: name the folder in which %s is", dir, kind.FileName)
 		}
 		k, err := kind.Parse(os.DirFS(dir), dir)
-		if err == nil && kind.IsTaken(k.Name) {
-			err = muster.Errorf(muster.InvalidSpec, "%s: a kind or operation %s comes with Muster: choose another name", filepath.Join(dir, kind.File), k.Name)
+		if err == nil && kind.IsReserved(k.Name) {
+			err = muster.Errorf(muster.InvalidSpec, "%s: a kind or operation %s comes with Muster: choose another name", filepath.Join(dir, kind.FileName), k.Name)
 		}
 		if err != nil {
-			source, _ := os.ReadFile(filepath.Join(dir, kind.File)) // without it the places are not shown
+			source, _ := os.ReadFile(filepath.Join(dir, kind.FileName)) // without it the places are not shown
 			a.Say("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
 			bad = append(bad, dir)
 			continue

@@ -359,10 +359,10 @@ func (d *drawing) offer(title string) error {
 	d.add(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
 	d.add(&f, "tags", strings.Join(d.f.Tags, " "))
 	if d.f.Kinds != nil {
-		d.add(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), allow.None))
+		d.add(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), allow.NoneKeyword))
 	}
-	for _, w := range allow.Words(d.f.Allow) {
-		d.add(&f, "allowed", w.Of+": "+w.Allowed)
+	for _, w := range allow.Rules(d.f.Allow) {
+		d.add(&f, "allowed", w.Subject+": "+w.Allowed)
 	}
 	for _, note := range d.f.Notes {
 		d.add(&f, "note", note)

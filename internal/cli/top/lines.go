@@ -71,7 +71,7 @@ func (r *ring) run(ctx context.Context, c *client.Client, id muster.TaskID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for stream, rest := range r.partial {
-		r.add(rest, stream, muster.TimeOf(time.Now()))
+		r.add(rest, stream, muster.NewTime(time.Now()))
 	}
 	r.ended, r.err = last == nil, last
 	r.seq++

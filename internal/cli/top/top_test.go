@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden frames again")
 
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
-func ago(d time.Duration) muster.Time { return muster.TimeOf(noon.Add(-d)) }
+func ago(d time.Duration) muster.Time { return muster.NewTime(noon.Add(-d)) }
 
 // still makes a model with a fleet that does not change and no server behind it.
 func still(t *testing.T, width, height int, color bool) *model {

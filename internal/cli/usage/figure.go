@@ -181,7 +181,7 @@ func utilization(s *muster.Sample) *float64 {
 }
 
 func own(s *muster.Sample) *float64 {
-	sum, _ := over(s, func(g *muster.GPUSample) *float64 { return number(g.Own) }, add)
+	sum, _ := over(s, func(g *muster.GPUSample) *float64 { return number(g.OwnMemory) }, add)
 	return sum
 }
 

@@ -28,11 +28,11 @@ func rig() view {
 			continue
 		}
 		busy := float64(i) / 119
-		device := muster.GPUSample{Own: new(muster.Size(2 << 30)), GPULoad: muster.GPULoad{
+		device := muster.GPUSample{OwnMemory: new(muster.Size(2 << 30)), GPULoad: muster.GPULoad{
 			UUID: "GPU-a", Utilization: new(busy), Memory: new(muster.Size(8 << 30)), Temperature: new(60 + 20*busy), Power: new(200.0),
 		}}
 		v.Samples = append(v.Samples, muster.Sample{
-			At: muster.TimeOf(begin.Add(time.Duration(i) * 5 * time.Second)), CPU: new(2.0), Memory: new(muster.Size(1 << 30)), Write: new(0.0), PIDs: 12,
+			At: muster.NewTime(begin.Add(time.Duration(i) * 5 * time.Second)), CPU: new(2.0), Memory: new(muster.Size(1 << 30)), Write: new(0.0), PIDs: 12,
 			GPUs: []muster.GPUSample{device, {GPULoad: muster.GPULoad{UUID: "GPU-b"}}},
 		})
 	}
@@ -88,7 +88,7 @@ func TestDrawWhatThereIs(t *testing.T) {
 	if got, want := drawn(t, v, 0), "task     0.0\nstate    running\nattempt  \nsamples  none yet\n"; got != strings.Replace(want, "attempt  \n", "", 1) {
 		t.Errorf("before the first sample: %s", got)
 	}
-	v.Samples, v.Taken = []muster.Sample{{At: muster.TimeOf(time.Now()), PIDs: 1}}, 1
+	v.Samples, v.Taken = []muster.Sample{{At: muster.NewTime(time.Now()), PIDs: 1}}, 1
 	if got := drawn(t, v, 0); strings.Contains(got, "cpu") || strings.Contains(got, "gpu") || !strings.Contains(got, "threads") {
 		t.Errorf("of one thread it says %s", got)
 	}

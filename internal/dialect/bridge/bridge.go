@@ -188,7 +188,7 @@ func (b *Bridge) Accept(_ context.Context, j Job) (taken bool, err error) {
 			spec.Tasks[i].Where.Workers = []string{b.cfg.Worker}
 		}
 	}
-	r, err := newRecord(&record{ID: j.ID, State: stateAccepted, At: muster.TimeOf(time.Now()), Spec: &spec, Meta: j.Meta})
+	r, err := newRecord(&record{ID: j.ID, State: stateAccepted, At: muster.NewTime(time.Now()), Spec: &spec, Meta: j.Meta})
 	if err != nil {
 		return false, err
 	}

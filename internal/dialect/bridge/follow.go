@@ -85,7 +85,7 @@ func (b *Bridge) change(at *job, do func(r *record)) error {
 	state := r.State
 	do(&r)
 	if r.State != state {
-		r.At = muster.TimeOf(time.Now())
+		r.At = muster.NewTime(time.Now())
 	}
 	if r.closed() {
 		r.Spec, r.Meta = nil, nil

@@ -23,9 +23,9 @@ func TestClosedJobsAreForgotten(t *testing.T) {
 	now := time.Now()
 	var records []*record
 	for i := range maxClosed + slackClosed {
-		records = append(records, &record{ID: strconv.Itoa(i), State: stateReported, At: muster.TimeOf(now.Add(-time.Duration(i) * time.Second))})
+		records = append(records, &record{ID: strconv.Itoa(i), State: stateReported, At: muster.NewTime(now.Add(-time.Duration(i) * time.Second))})
 	}
-	records[10].At = muster.TimeOf(now.Add(-keepClosed - time.Hour))
+	records[10].At = muster.NewTime(now.Add(-keepClosed - time.Hour))
 	if err := b.outbox.put(records...); err != nil {
 		t.Fatal(err)
 	}

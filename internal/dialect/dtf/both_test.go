@@ -75,7 +75,7 @@ func TestBridgeAtGateway(t *testing.T) {
 	}
 	// What our worker can do beyond DTF's is known: it heeds cancellations and does the work of its kinds.
 	all, err := g.client.Workers(t.Context())
-	if err != nil || len(all) != 1 || slices.Contains(all[0].Lacks, "cancel") || !slices.Contains(all[0].Kinds, "test") {
+	if err != nil || len(all) != 1 || slices.Contains(all[0].UnsupportedFeatures, "cancel") || !slices.Contains(all[0].Kinds, "test") {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -342,7 +342,7 @@ type port Bridge
 
 // Progress implements bridge.Port: heartbeats carry it.
 func (p *port) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
-	if len(tasks) == 0 || !tasks[0].State.Held() {
+	if len(tasks) == 0 || !tasks[0].State.HoldsResources() {
 		return nil
 	}
 	p.mu.Lock()

@@ -74,7 +74,7 @@ func (b *Bridge) Hurry(registered, fleet time.Duration) {
 // Pending is how many jobs are not reported.
 func (b *Bridge) Pending() int { return b.core.Pending() }
 
-// ID is the worker's.
+// EventID is the worker's.
 func (b *Bridge) ID() string { return b.workerID() }
 
 // Coordinator is the one that was connected last.

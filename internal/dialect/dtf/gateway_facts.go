@@ -65,7 +65,7 @@ func named(names ...string) string {
 	return "dtf-worker"
 }
 
-// cut is a name of at most muster.MaxName bytes without anything that cannot be shown.
+// cut is a name of at most muster.MaxNameSize bytes without anything that cannot be shown.
 func cut(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -73,7 +73,7 @@ func cut(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, ""))
-	for len(s) > muster.MaxName {
+	for len(s) > muster.MaxNameSize {
 		s = strings.ToValidUTF8(s[:len(s)-1], "")
 	}
 	return s

@@ -83,7 +83,7 @@ func (g *gateway) handler() http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			may, err := g.caller(r)
 			if err == nil {
-				defer connlimit.Authenticated(r.Context())()
+				defer connlimit.MarkAuthenticated(r.Context())()
 				if !may.may(route.roles...) {
 					err = muster.Errorf(muster.Forbidden, "this key has none of the roles %s", strings.Join(route.roles, ", "))
 				}
@@ -154,8 +154,8 @@ func (g *gateway) spec(q *request) (*muster.Spec, error) {
 	if err := checkID("task_id", q.TaskID); err != nil {
 		return nil, err
 	}
-	if len(q.TaskID) > muster.MaxName {
-		return nil, muster.Errorf(muster.Invalid, "a task_id that is chosen has at most %d bytes", muster.MaxName)
+	if len(q.TaskID) > muster.MaxNameSize {
+		return nil, muster.Errorf(muster.Invalid, "a task_id that is chosen has at most %d bytes", muster.MaxNameSize)
 	}
 	stageOf := toForeign
 	if !g.set.carry {
@@ -176,7 +176,7 @@ func (g *gateway) spec(q *request) (*muster.Spec, error) {
 		s.Labels[labelTask] = q.TaskID
 	}
 	if p := q.Priority; p != nil { // DTF's is 1 where nothing is said
-		priority := int(min(max(muster.UsualPriority+*p-1, muster.MinPriority), muster.MaxPriority))
+		priority := int(min(max(muster.DefaultPriority+*p-1, muster.MinPriority), muster.MaxPriority))
 		s.Priority = &priority
 	}
 	return s, nil
@@ -258,7 +258,7 @@ func taskIDOf(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.St
 // find returns the job that a DTF client knows by this id.
 func (g *gateway) find(ctx context.Context, c *client.Client, id string) (muster.Job, error) {
 	unknown := muster.Errorf(muster.NotFound, "Task not found: %s", cut(id))
-	if checkID("task_id", id) != nil || id == "" || len(id) > muster.MaxName {
+	if checkID("task_id", id) != nil || id == "" || len(id) > muster.MaxNameSize {
 		return muster.Job{}, unknown
 	}
 	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: map[string]string{labelDialect: "dtf", labelTask: id}, Page: 1}) {
@@ -335,7 +335,7 @@ func (g *gateway) show(ctx context.Context, c *client.Client, j *muster.Job, ids
 	}
 	out := &shown{
 		ID: taskIDOf(j), Type: j.Labels[labelType], Status: statusOf(t.State), Created: at(j.CreatedAt), Started: at(t.StartedAt), Ended: at(t.FinishedAt),
-		Priority: j.Priority - muster.UsualPriority + 1, Config: json.RawMessage("{}"), Requirements: json.RawMessage("{}"), Job: j.ID,
+		Priority: j.Priority - muster.DefaultPriority + 1, Config: json.RawMessage("{}"), Requirements: json.RawMessage("{}"), Job: j.ID,
 	}
 	if j.Spec != nil && len(j.Spec.Tasks) == 1 {
 		if _, config, err := fromMuster(&j.Spec.Tasks[0]); err == nil && len(config) > 0 {

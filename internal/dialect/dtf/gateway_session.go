@@ -42,7 +42,7 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 		}
 		s.serve(ctx)
 	}
-	defer connlimit.Authenticated(r.Context())() // it is bounded by the patience for the first message
+	defer connlimit.MarkAuthenticated(r.Context())() // it is bounded by the patience for the first message
 	err := g.gate.Do(r.Context(), serve)
 	for tries := 0; err != nil && tries < 50 && sleep(r.Context(), 20*time.Millisecond); tries++ { // the server is just starting
 		err = g.gate.Do(r.Context(), serve)
@@ -436,7 +436,7 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 		if end.Message == "" {
 			end.Message = "the DTF worker reports a failure and no reason"
 		}
-	case len(m.Result) > muster.MaxResult:
+	case len(m.Result) > muster.MaxResultSize:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.ResultInvalid, nil
 		end.Message = "the result has more than 256 KiB"
 	case made && spec.Kind == kindForeign:

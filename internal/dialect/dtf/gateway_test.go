@@ -168,7 +168,7 @@ func TestGatewaySession(t *testing.T) {
 		t.Errorf("an unknown type: %v", out)
 	}
 	all, err := g.client.Workers(t.Context())
-	if err != nil || len(all) != 1 || !slices.Contains(all[0].Tags, "dialect:dtf") || all[0].Resources.CPUs != 2 || slices.Contains(all[0].Kinds, "test") || !slices.Contains(all[0].Lacks, "cancel") {
+	if err != nil || len(all) != 1 || !slices.Contains(all[0].Tags, "dialect:dtf") || all[0].Resources.CPUs != 2 || slices.Contains(all[0].Kinds, "test") || !slices.Contains(all[0].UnsupportedFeatures, "cancel") {
 		t.Errorf("the worker: %+v, %v", all, err)
 	}
 	await(t, "more connections", func() bool { _, _, conns := w.saw(); return conns >= 3 })

@@ -40,7 +40,7 @@ type Config struct {
 // Facts is what a worker says of itself.
 type Facts struct {
 	ID        string            `json:"id"`             // in its own system, and there unique
-	Name      string            `json:"name,omitempty"` // shown to people; "" means ID
+	Name      string            `json:"name,omitempty"` // shown to people; "" means EventID
 	Version   string            `json:"version,omitempty"`
 	Tags      []string          `json:"tags,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`

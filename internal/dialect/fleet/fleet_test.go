@@ -105,7 +105,7 @@ func TestAFailure(t *testing.T) {
 	job := w.submit(nil)
 	task := w.offered(worker)
 	for _, bad := range []fleet.Ending{{}, {Outcome: "dance"}, {Outcome: muster.AttemptLost}, {Outcome: muster.AttemptSucceeded, Result: json.RawMessage("{")},
-		{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"` + strings.Repeat("x", muster.MaxResult) + `"`)}} {
+		{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"` + strings.Repeat("x", muster.MaxResultSize) + `"`)}} {
 		if err := task.Finish(t.Context(), bad); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("a report %+.60v: %v", bad, err)
 		}

@@ -86,7 +86,7 @@ func (t *Task) logPoint(at time.Time, data []byte) {
 	if err != nil || cut || t.measure(ctx) != nil {
 		return
 	}
-	record := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Points, At: at, Data: data})
+	record := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Progress, At: at, Data: data})
 	if int64(len(record)) > run.DefaultLogCap-t.log.size {
 		return
 	}

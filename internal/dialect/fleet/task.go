@@ -96,7 +96,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	return t, nil
 }
 
-// ID names the attempt to the foreign worker: a random UUID, the same after restarts.
+// EventID names the attempt to the foreign worker: a random UUID, the same after restarts.
 func (t *Task) ID() string { return t.id }
 
 // Worker is who holds it.
@@ -157,7 +157,7 @@ func (t *Task) save(change func() error, undo func()) error {
 		t.mu.Unlock()
 		return err
 	}
-	r := &taskRecord{Worker: t.worker.id, Offered: muster.TimeOf(t.offered), Began: t.began, Artifacts: t.artifacts, Cut: t.cut, Report: t.report}
+	r := &taskRecord{Worker: t.worker.id, Offered: muster.NewTime(t.offered), Began: t.began, Artifacts: t.artifacts, Cut: t.cut, Report: t.report}
 	t.mu.Unlock()
 	var err error
 	if r.Attempt, err = t.run.State(); err == nil {
@@ -325,7 +325,7 @@ func (t *Task) Finish(ctx context.Context, end Ending) error {
 func (t *Task) reportOf(end *Ending) (*muster.Report, error) {
 	switch end.Outcome {
 	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
-	case muster.Open, muster.AttemptRejected, muster.AttemptLost:
+	case muster.AttemptOpen, muster.AttemptRejected, muster.AttemptLost:
 		return nil, muster.Errorf(muster.Invalid, "a worker cannot report that a task is %q", end.Outcome)
 	default:
 		return nil, muster.Errorf(muster.Invalid, "there is no outcome %q", end.Outcome)

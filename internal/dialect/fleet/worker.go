@@ -122,7 +122,7 @@ func (w *Worker) takes() []string {
 
 func (w *Worker) folder() string { return filepath.Join(w.fleet.cfg.Dir, "workers", w.place) }
 
-// ID is the worker's id in its system.
+// EventID is the worker's id in its system.
 func (w *Worker) ID() string { return w.id }
 
 // Facts returns what it said of itself last.

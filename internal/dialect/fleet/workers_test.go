@@ -77,7 +77,7 @@ func TestChangedFacts(t *testing.T) {
 	w.register(changed)
 	w.until("the new facts are shown", func() bool {
 		got, err := w.client.Worker(t.Context(), "uno")
-		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && len(got.Lacks) == 1
+		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && len(got.UnsupportedFeatures) == 1
 	})
 	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)

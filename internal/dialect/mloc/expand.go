@@ -37,7 +37,7 @@ func Expand(data []byte) ([]Stage, error) {
 		return nil, muster.Errorf(muster.TooLarge, "the document has %d bytes: at most %d are read", len(data), MaxYAML)
 	}
 	var raw json.RawMessage
-	if err := spec.Object(data, "the document", &raw, func() []muster.FieldError { return nil }); err != nil {
+	if err := spec.DecodeObject(data, "the document", &raw, func() []muster.FieldError { return nil }); err != nil {
 		return nil, err
 	}
 	var root any
@@ -176,7 +176,7 @@ func inCycle(list []Stage) int {
 
 // checkTask says what is wrong with one task beyond its shape.
 func checkTask(d Document, at string) error {
-	if t := TaskType(d); t == "" || len(t) > muster.MaxName {
+	if t := TaskType(d); t == "" || len(t) > muster.MaxNameSize {
 		return WrongDocument("%s: spec.taskType is missing, or is no short text such as echo, inference or sft", at)
 	}
 	return nil
@@ -270,7 +270,7 @@ func Needed(s Object) muster.Request {
 	switch model := strings.TrimSpace(Text(gpu["type"])); strings.ToLower(model) {
 	case "", "any", "auto", "*":
 	default:
-		r.GPUs.Model = Cut(model, muster.MaxName)
+		r.GPUs.Model = Cut(model, muster.MaxNameSize)
 	}
 	r.GPUs.Memory = memory(gpu["memory"])
 	if r.GPUs.Count == 0 && (r.GPUs.Model != "" || r.GPUs.Memory > 0) {

@@ -41,7 +41,7 @@ func ToMusterAt(d Document, loads string) (muster.TaskSpec, error) {
 	case "sft", "lora_sft", "ppo", "dpo":
 		input, err = trainingInput(d.Spec, loads)
 	default:
-		err = Cannot("Muster has no kind that does what taskType %s means to MLOC", Cut(t.Kind, muster.MaxName))
+		err = Cannot("Muster has no kind that does what taskType %s means to MLOC", Cut(t.Kind, muster.MaxNameSize))
 	}
 	if err != nil {
 		return t, err

@@ -55,7 +55,7 @@ type BridgeConfig struct {
 	Location string  // "" means DefaultLocation
 	Address  string  // of a user of the backend, 60 letters; the TS backend wants one
 	ID       string  // of the provider; "" means the one kept in Dir, made at the first start
-	Machine  bool    // the id is that which QUBIX's worker has on this machine; heeded where ID is "" and none is kept
+	Machine  bool    // the id is that which QUBIX's worker has on this machine; heeded where EventID is "" and none is kept
 	Version  string
 	HTTP     *http.Client
 	Poll     time.Duration // between two looks for jobs; 0 means 5 s. Heartbeats and progress keep their ratio to it
@@ -131,7 +131,7 @@ func (b *Bridge) every(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(b.cfg.Poll) / float64(pollEvery))
 }
 
-// ID is the provider's id at the backend.
+// EventID is the provider's id at the backend.
 func (b *Bridge) ID() string { return b.id }
 
 // Close closes the outbox of a Bridge that was not run.

@@ -265,7 +265,7 @@ func TestBridgeAgainstGateway(t *testing.T) {
 	cfg := back.bridgeConfig(front.url, filepath.Join(dir, "bridge"))
 	stop := startBridge(t, cfg)
 	own := front.foreign("My Gaming PC")
-	if own.Labels["qubix.worker"] != "muster" || own.Price != 2.5 || own.Resources.MaxTasks != 2 || slices.Contains(own.Lacks, "cancel") {
+	if own.Labels["qubix.worker"] != "muster" || own.Price != 2.5 || own.Resources.MaxTasks != 2 || slices.Contains(own.UnsupportedFeatures, "cancel") {
 		t.Errorf("the bridge is %+v", own)
 	}
 	counts := filepath.Join(dir, "counts")

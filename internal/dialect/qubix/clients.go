@@ -208,7 +208,7 @@ func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
 		if f.task.State != muster.Running || f.task.StartedAt == 0 {
 			return answer, nil
 		}
-		seconds := muster.TimeOf(time.Now()).Sub(f.task.StartedAt).Seconds()
+		seconds := muster.NewTime(time.Now()).Sub(f.task.StartedAt).Seconds()
 		if done := f.task.Progress; done != nil && *done > 0 {
 			answer["timeRemaining"] = int(seconds * (1 - *done) / *done)
 		}

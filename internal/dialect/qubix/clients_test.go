@@ -272,7 +272,7 @@ func TestBadPeers(t *testing.T) {
 		t.Errorf("the job of an honest worker took %d attempts", task.Attempt)
 	}
 	big := w.submit(script("print(2)"))
-	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "data": strings.Repeat("x", muster.MaxResult)}, nil, nil)
+	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "data": strings.Repeat("x", muster.MaxResultSize)}, nil, nil)
 	if task := w.is(big, muster.Failed); task.Reason != muster.ResultInvalid {
 		t.Errorf("a result that is too large: %s %q", task.Reason, task.Message)
 	}

@@ -203,7 +203,7 @@ func refuse(w http.ResponseWriter, err error) {
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{
-		"status": "ok", "timestamp": muster.TimeOf(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.env.Version, "muster"),
+		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.env.Version, "muster"),
 	})
 }
 

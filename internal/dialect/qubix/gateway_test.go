@@ -58,8 +58,8 @@ func TestSimpleWorkerSession(t *testing.T) {
 	if len(own.Resources.GPUs) != 0 {
 		t.Errorf("the invented GPU is offered: %+v", own.Resources.GPUs)
 	}
-	if !slices.Contains(own.Lacks, "cancel") || !slices.Contains(own.Lacks, "files") {
-		t.Errorf("it lacks %v", own.Lacks)
+	if !slices.Contains(own.UnsupportedFeatures, "cancel") || !slices.Contains(own.UnsupportedFeatures, "files") {
+		t.Errorf("it lacks %v", own.UnsupportedFeatures)
 	}
 }
 

@@ -75,7 +75,7 @@ func (g *Gateway) giveUp(t *fleet.Task, why string) {
 	if err := t.Return(why); err != nil {
 		return // it is over
 	}
-	g.book.end(t.ID(), ended{worker: t.Worker().ID(), status: failed, at: muster.TimeOf(time.Now())})
+	g.book.end(t.ID(), ended{worker: t.Worker().ID(), status: failed, at: muster.NewTime(time.Now())})
 }
 
 // reject says that a worker cannot do what a task asks for. The task goes to another one.
@@ -254,7 +254,7 @@ func (g *Gateway) end(ctx context.Context, t *fleet.Task, held *held, c *complet
 			return ended{}, err
 		}
 	}
-	e := ended{worker: t.Worker().ID(), status: completed, at: muster.TimeOf(time.Now())}
+	e := ended{worker: t.Worker().ID(), status: completed, at: muster.NewTime(time.Now())}
 	if v.outcome != muster.AttemptSucceeded {
 		e.status = failed
 	}

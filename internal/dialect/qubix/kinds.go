@@ -259,14 +259,14 @@ func judge(kindName string, c *completion) verdict {
 	}
 	if v.result = whole(c.Result); v.result == nil && present(c.Result) {
 		v.outcome, v.reason = muster.AttemptFailed, muster.ResultInvalid
-		v.message = fmt.Sprintf("the result has %d bytes: the most is %d", len(c.Result), muster.MaxResult)
+		v.message = fmt.Sprintf("the result has %d bytes: the most is %d", len(c.Result), muster.MaxResultSize)
 	}
 	return v
 }
 
 // whole returns a result that may be kept, nil if there is none.
 func whole(raw json.RawMessage) json.RawMessage {
-	if !present(raw) || len(raw) > muster.MaxResult {
+	if !present(raw) || len(raw) > muster.MaxResultSize {
 		return nil
 	}
 	return raw

@@ -111,7 +111,7 @@ func nameOf(s string) string {
 			return '-'
 		}
 		return r
-	}, clean(s, muster.MaxName))
+	}, clean(s, muster.MaxNameSize))
 	return or(strings.TrimSpace(s), "worker")
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The most bytes of a body. Reports have a job's result, which is at most muster.MaxResult, beside lines of output.
+// The most bytes of a body. Reports have a job's result, which is at most muster.MaxResultSize, beside lines of output.
 const (
 	maxSmall  = 256 << 10 // registrations, heartbeats
 	maxReport = 4 << 20   // progress, completions, jobs that are created

@@ -33,7 +33,7 @@ func FuzzRegistration(f *testing.F) {
 		if facts.Price < 0 || facts.Price > maxPrice || facts.Resources.CPUs < 0 || facts.Resources.Memory < 0 || facts.Resources.Disk < 0 || facts.Resources.MaxTasks < 1 || facts.Resources.MaxTasks > mostSlots {
 			t.Errorf("the worker is %+v", facts)
 		}
-		if facts.Name == "" || len(facts.Name) > muster.MaxName || strings.TrimSpace(facts.Name) != facts.Name || strings.Contains(facts.Name, "/") || !presentable(facts.Name) {
+		if facts.Name == "" || len(facts.Name) > muster.MaxNameSize || strings.TrimSpace(facts.Name) != facts.Name || strings.Contains(facts.Name, "/") || !presentable(facts.Name) {
 			t.Errorf("the name is %q", facts.Name)
 		}
 		for name, value := range facts.Labels {
@@ -123,7 +123,7 @@ func FuzzCompletion(f *testing.F) {
 		switch {
 		case v.outcome != muster.AttemptSucceeded && v.outcome != muster.AttemptFailed,
 			(v.outcome == muster.AttemptFailed) != (v.reason != ""), (v.reason != "") != (v.message != ""),
-			v.result != nil && (!json.Valid(v.result) || len(v.result) > muster.MaxResult):
+			v.result != nil && (!json.Valid(v.result) || len(v.result) > muster.MaxResultSize):
 			t.Errorf("the verdict is %+v", v)
 		case simulated(c.Result, 4) && v.outcome == muster.AttemptSucceeded:
 			t.Errorf("a simulated result counts: %s", c.Result)

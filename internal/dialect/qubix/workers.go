@@ -52,7 +52,7 @@ func (g *Gateway) shown(w *fleet.Worker) shownProvider {
 	}
 	at := w.Seen()
 	if !at.IsZero() {
-		p.LastSeen = muster.TimeOf(at).String()
+		p.LastSeen = muster.NewTime(at).String()
 	}
 	for _, t := range w.Tasks() {
 		if t.Began() {

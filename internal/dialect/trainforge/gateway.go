@@ -72,9 +72,9 @@ type Gateway struct {
 	wake     chan struct{} // a token has the tasks looked at
 
 	mu      sync.Mutex
-	tracks  map[string]*track // by Task.ID
+	tracks  map[string]*track // by Task.EventID
 	tickets map[string]time.Time
-	bound   map[string]string    // ticket to Task.ID
+	bound   map[string]string    // ticket to Task.EventID
 	dropped map[string]int       // jobs in a row that a worker did not begin, by its id
 	polled  map[string]time.Time // when a worker B last asked, by its id
 	failing bool                 // projects cannot be written

@@ -61,7 +61,7 @@ func (g *Gateway) submit(q *request) error {
 	if strings.HasSuffix(q.r.URL.Path, "/distributed") {
 		members = 2
 		if s := u.fields["num_workers"]; s != "" {
-			if members, err = strconv.Atoi(s); err != nil || members < 1 || members > muster.MaxGang {
+			if members, err = strconv.Atoi(s); err != nil || members < 1 || members > muster.MaxGangSize {
 				return muster.Errorf(muster.Invalid, "num_workers is no number of workers")
 			}
 		}
@@ -156,7 +156,7 @@ func (g *Gateway) jobOf(q *request, id string) (*client.Client, *muster.Job, []m
 			return nil, nil, nil, err
 		}
 		var tasks []muster.Task
-		for t, err := range c.Tasks(q.r.Context(), j.ID, client.TaskQuery{Page: muster.MaxGang}) {
+		for t, err := range c.Tasks(q.r.Context(), j.ID, client.TaskQuery{Page: muster.MaxGangSize}) {
 			if err != nil {
 				return nil, nil, nil, err
 			}

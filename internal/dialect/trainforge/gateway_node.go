@@ -97,7 +97,7 @@ func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	j := job{
 		ID: id, Project: cut(or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
 		Resources: resources{GPU: newAmount(float64(len(r.Grant.GPUs))), CPU: newAmount(math.Max(1, math.Ceil(r.Grant.CPUs)))},
-		CreatedAt: stamp(muster.TimeOf(t.Offered())), WorkerNode: t.Worker().ID(),
+		CreatedAt: stamp(muster.NewTime(t.Offered())), WorkerNode: t.Worker().ID(),
 	}
 	if r.Grant.Memory > 0 {
 		j.Resources.Memory = memorySize(itoa(int(r.Grant.Memory>>20)) + "Mi")

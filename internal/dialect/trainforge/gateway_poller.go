@@ -82,7 +82,7 @@ func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
 		}
 	}
 	w, err := g.fleet.Register(q.r.Context(), fleet.Facts{
-		ID: id, Name: cut(id, muster.MaxName), Labels: labels(poller, "address", remote.String()), Kinds: kinds(),
+		ID: id, Name: cut(id, muster.MaxNameSize), Labels: labels(poller, "address", remote.String()), Kinds: kinds(),
 		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
 		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
 		Remote:    remote, Key: key,

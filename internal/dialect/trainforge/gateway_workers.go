@@ -181,7 +181,7 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 	}
 	most := cmp.Or(body.Capabilities.MaxJobs, 4)
 	return fleet.Facts{
-		ID: n.WorkerID, Name: cut(n.WorkerID, muster.MaxName), Labels: marks, Kinds: kinds(), Lacks: lacks,
+		ID: n.WorkerID, Name: cut(n.WorkerID, muster.MaxNameSize), Labels: marks, Kinds: kinds(), Lacks: lacks,
 		Resources: muster.Resources{CPUs: float64(max(n.CPUs, 1)), Memory: memory, Disk: disk, Slots: most, MaxTasks: most, GPUs: gpus},
 	}, nil
 }
@@ -223,7 +223,7 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	most := cmp.Or(c.MaxJobs, 1)
 	cpus := cmp.Or(c.CPUs, g.cpus*float64(most))
 	return fleet.Facts{
-		ID: body.WorkerID, Name: cut(body.WorkerID, muster.MaxName), Kinds: kinds(),
+		ID: body.WorkerID, Name: cut(body.WorkerID, muster.MaxNameSize), Kinds: kinds(),
 		Labels:    labels(external, "worker_type", cmp.Or(body.WorkerType, body.Platform), "location", body.Location),
 		Resources: muster.Resources{CPUs: cpus, Memory: memory, Slots: most, MaxTasks: most, GPUs: gpus},
 	}, nil

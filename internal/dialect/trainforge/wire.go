@@ -177,7 +177,7 @@ type dist struct {
 }
 
 func (d *dist) check() error {
-	if d.WorldSize < 1 || d.WorldSize > muster.MaxGang || d.Rank < 0 || d.Rank >= d.WorldSize ||
+	if d.WorldSize < 1 || d.WorldSize > muster.MaxGangSize || d.Rank < 0 || d.Rank >= d.WorldSize ||
 		d.MasterAddr == "" || len(d.MasterAddr) > 255 || strings.ContainsAny(d.MasterAddr, " \t\r\n\x00") || strings.HasPrefix(d.MasterAddr, "-") ||
 		d.MasterPort < 1 || d.MasterPort > 65535 {
 		return muster.Errorf(muster.Invalid, "the place in the distributed job makes no sense: rank %d of %d at port %d", d.Rank, d.WorldSize, d.MasterPort)

@@ -8,7 +8,7 @@ import (
 
 // row is what the page says of a field.
 type row struct {
-	kind, standard, meaning string
+	kind, defaultText, meaning string
 }
 
 // page is the rows of the job's fields, and of a stage's, by path.
@@ -31,7 +31,7 @@ func parsePage(text string) page {
 func rows(text string) map[string]row {
 	all := map[string]row{}
 	for _, m := range rowPattern.FindAllStringSubmatch(text, -1) {
-		all[m[1]] = row{kind: m[2], standard: m[3], meaning: m[4]}
+		all[m[1]] = row{kind: m[2], defaultText: m[3], meaning: m[4]}
 	}
 	return all
 }
@@ -42,54 +42,54 @@ func (r row) description() string {
 	if text != "" {
 		text = strings.ToUpper(text[:1]) + text[1:]
 	}
-	if r.standard != "" {
-		text = strings.TrimSpace(strings.TrimSuffix(text, ".") + ". Default: " + linkPattern.ReplaceAllString(r.standard, "$1"))
+	if r.defaultText != "" {
+		text = strings.TrimSpace(strings.TrimSuffix(text, ".") + ". Default: " + linkPattern.ReplaceAllString(r.defaultText, "$1"))
 	}
 	return strings.TrimPrefix(text, ". ")
 }
 
 var (
-	words  = regexp.MustCompile("^`[^`…]+`(, `[^`…]+`)*( or `[^`…]+`)?$")
-	word   = regexp.MustCompile("`([^`]+)`")
-	span   = regexp.MustCompile(`\b([0-9][0-9,]*) to ([0-9][0-9,]*)\b`)
-	most   = regexp.MustCompile(`\b([0-9][0-9,]*) at most`)
-	sealed = regexp.MustCompile("or a `sealed:` text of ([0-9,]+) at most")
-	length = regexp.MustCompile(`\b(?:([0-9]+) to )?([0-9][0-9,]*) bytes`)
+	enumPattern   = regexp.MustCompile("^`[^`…]+`(, `[^`…]+`)*( or `[^`…]+`)?$")
+	codePattern   = regexp.MustCompile("`([^`]+)`")
+	rangePattern  = regexp.MustCompile(`\b([0-9][0-9,]*) to ([0-9][0-9,]*)\b`)
+	maxPattern    = regexp.MustCompile(`\b([0-9][0-9,]*) at most`)
+	sealedPattern = regexp.MustCompile("or a `sealed:` text of ([0-9,]+) at most")
+	bytesPattern  = regexp.MustCompile(`\b(?:([0-9]+) to )?([0-9][0-9,]*) bytes`)
 )
 
 // enum returns the words of a closed set.
 func (r row) enum() []any {
-	if !words.MatchString(r.kind) {
+	if !enumPattern.MatchString(r.kind) {
 		return nil
 	}
 	var all []any
-	for _, m := range word.FindAllStringSubmatch(r.kind, -1) {
+	for _, m := range codePattern.FindAllStringSubmatch(r.kind, -1) {
 		all = append(all, m[1])
 	}
 	return all
 }
 
 // bounds returns the least and the most of a number, or of the entries of a list.
-func (r row) bounds() (least, greatest int, ok bool) {
-	if m := span.FindStringSubmatch(r.kind); m != nil {
+func (r row) bounds() (minimum, maximum int, ok bool) {
+	if m := rangePattern.FindStringSubmatch(r.kind); m != nil {
 		return number(m[1]), number(m[2]), true
 	}
-	if m := most.FindStringSubmatch(r.kind); m != nil {
+	if m := maxPattern.FindStringSubmatch(r.kind); m != nil {
 		return 0, number(m[1]), true
 	}
 	return 0, 0, false
 }
 
 // lengths returns the fewest and the most bytes of a text.
-func (r row) lengths() (fewest, most int, ok bool) {
-	m := length.FindStringSubmatch(r.kind)
+func (r row) lengths() (minBytes, maxBytes int, ok bool) {
+	m := bytesPattern.FindStringSubmatch(r.kind)
 	if m == nil {
 		return 0, 0, false
 	}
 	if m[1] != "" {
-		fewest = number(m[1])
+		minBytes = number(m[1])
 	}
-	return fewest, number(m[2]), true
+	return minBytes, number(m[2]), true
 }
 
 func number(s string) int {

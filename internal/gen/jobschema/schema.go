@@ -34,7 +34,7 @@ func job(p page) object {
 	flat := maps.Clone(stage)
 	maps.Copy(flat, whole)
 	delete(flat, "tasks")
-	whole["tasks"] = with(object{"type": "array", "minItems": 1, "maxItems": muster.MaxGroups, "items": object{"$ref": "#/$defs/stage"}}, p.job["tasks"])
+	whole["tasks"] = annotate(object{"type": "array", "minItems": 1, "maxItems": muster.MaxStages, "items": object{"$ref": "#/$defs/stage"}}, p.job["tasks"])
 	extra := object{"^x-": object{"description": "ignored: a place for YAML anchors"}}
 	return object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
@@ -50,15 +50,15 @@ func job(p page) object {
 			},
 			"flat": object{
 				"description": "A job with a single stage, whose fields stand beside those of the job", "type": "object", "properties": flat, "patternProperties": extra,
-				"additionalProperties": false, "anyOf": whatToDo(),
+				"additionalProperties": false, "anyOf": workFields(),
 			},
-			"stage": object{"description": "A task, or several that are alike", "type": "object", "properties": stage, "additionalProperties": false, "anyOf": whatToDo()},
+			"stage": object{"description": "A task, or several that are alike", "type": "object", "properties": stage, "additionalProperties": false, "anyOf": workFields()},
 		},
 	}
 }
 
-// whatToDo are the fields one of which says what a stage does.
-func whatToDo() []any {
+// workFields are the fields one of which says what a stage does.
+func workFields() []any {
 	var all []any
 	for _, name := range []string{"run", "script", "kind", "image", "files", "python"} {
 		all = append(all, object{"required": []any{name}})
@@ -73,7 +73,7 @@ func fields(t reflect.Type, prefix string, rows map[string]row) object {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		path := prefix + name
 		r := rows[path]
-		all[name] = with(schemaOf(f.Type, path, rows), r)
+		all[name] = annotate(schemaOf(f.Type, path, rows), r)
 	}
 	return all
 }
@@ -104,7 +104,7 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 	case reflect.TypeFor[muster.Script](), reflect.TypeFor[muster.Checkpoint](), reflect.TypeFor[muster.Mount]():
 		return object{"anyOf": []any{object{"type": "string"}, structOf(t, path, rows)}}
 	case reflect.TypeFor[muster.Gang]():
-		return object{"anyOf": []any{object{"type": "integer", "minimum": 1, "maximum": muster.MaxGang}, structOf(t, path, rows)}}
+		return object{"anyOf": []any{object{"type": "integer", "minimum": 1, "maximum": muster.MaxGangSize}, structOf(t, path, rows)}}
 	case reflect.TypeFor[muster.Array]():
 		return object{"type": "string", "pattern": arrayPattern}
 	case reflect.TypeFor[muster.Matrix]():
@@ -139,45 +139,45 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 	}
 }
 
-// with adds what the page says of a field.
-func with(s object, r row) object {
+// annotate adds what the page says of a field.
+func annotate(s object, r row) object {
 	if d := r.description(); d != "" {
 		s["description"] = d
 	}
-	least, greatest, bounded := r.bounds()
+	minimum, maximum, bounded := r.bounds()
 	kind, _ := s["type"].(string)
 	switch {
 	case kind == "integer" && bounded:
-		s["minimum"], s["maximum"] = least, greatest
+		s["minimum"], s["maximum"] = minimum, maximum
 	case kind == "array" && bounded:
-		s["minItems"], s["maxItems"] = least, greatest
+		s["minItems"], s["maxItems"] = minimum, maximum
 	case kind == "" && s["type"] != nil: // a text
-		ofText(s, r)
+		annotateText(s, r)
 	}
-	if literal := word.FindStringSubmatch(r.standard); literal != nil && literal[0] == r.standard && s["enum"] != nil {
+	if literal := codePattern.FindStringSubmatch(r.defaultText); literal != nil && literal[0] == r.defaultText && s["enum"] != nil {
 		s["default"] = literal[1]
 	}
-	if n, err := strconv.Atoi(r.standard); err == nil && kind == "integer" {
+	if n, err := strconv.Atoi(r.defaultText); err == nil && kind == "integer" {
 		s["default"] = n
 	}
 	return s
 }
 
-func ofText(s object, r row) {
+func annotateText(s object, r row) {
 	if words := r.enum(); words != nil {
 		delete(s, "type")
 		s["enum"] = words
 		return
 	}
-	if fewest, most, ok := r.lengths(); ok {
+	if minBytes, maxBytes, ok := r.lengths(); ok {
 		plain := s
-		if m := sealed.FindStringSubmatch(r.kind); m != nil {
+		if m := sealedPattern.FindStringSubmatch(r.kind); m != nil {
 			plain = object{}
 			s["anyOf"] = []any{plain, object{"pattern": "(^|/#)" + muster.SealedPrefix, "maxLength": number(m[1])}}
 		}
-		plain["maxLength"] = most
-		if fewest > 0 {
-			plain["minLength"] = fewest
+		plain["maxLength"] = maxBytes
+		if minBytes > 0 {
+			plain["minLength"] = minBytes
 		}
 	}
 	switch {

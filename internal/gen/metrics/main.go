@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	if err := os.WriteFile("docs/metrics.md", []byte(obs.Page()), 0o644); err != nil { //nolint:gosec // a public page
+	if err := os.WriteFile("docs/metrics.md", []byte(obs.Markdown()), 0o644); err != nil { //nolint:gosec // a public page
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

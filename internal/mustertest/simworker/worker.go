@@ -72,7 +72,7 @@ func (w *worker) handle(f *link.ToWorker) error {
 		for i := range f.Assign {
 			id := f.Assign[i].Attempt
 			w.held[id] = time.AfterFunc(w.cfg.Run, func() { w.finish(id, now, muster.AttemptSucceeded, muster.NoReason) })
-			next.Started = append(next.Started, link.Started{Attempt: id, At: muster.TimeOf(now)})
+			next.Started = append(next.Started, link.Started{Attempt: id, At: muster.NewTime(now)})
 		}
 	})
 	for _, c := range f.Cancel {
@@ -91,7 +91,7 @@ func (w *worker) finish(id muster.AttemptID, began time.Time, outcome muster.Out
 		timer.Stop()
 		delete(w.held, id)
 		next.Finished = append(next.Finished, muster.Report{
-			Attempt: id, Outcome: outcome, Reason: reason, StartedAt: muster.TimeOf(began), FinishedAt: muster.TimeOf(time.Now()),
+			Attempt: id, Outcome: outcome, Reason: reason, StartedAt: muster.NewTime(began), FinishedAt: muster.NewTime(time.Now()),
 		})
 	})
 }

@@ -6,7 +6,7 @@ import "github.com/muster-dev/muster"
 func TaskEvent(now muster.Time, r *muster.Task) muster.Event {
 	d := &muster.TaskDetail{Attempt: r.Attempt, Reason: r.Reason, Progress: r.Progress, Step: r.Step, Metrics: r.Metrics}
 	if !r.State.Final() {
-		d.Artifacts = r.Artifacts // few: see muster.MaxLive
+		d.Artifacts = r.Artifacts // few: see muster.MaxLiveFiles
 	}
 	return muster.Event{Type: muster.EventTask, At: now, Job: r.ID.Job, Task: &r.ID, State: r.State.String(), Worker: r.Worker, Detail: d}
 }
@@ -18,5 +18,5 @@ func JobEvent(now muster.Time, r *muster.Job) muster.Event {
 
 // WorkerEvent says how a worker stands, and why it is given no tasks though nobody paused it.
 func WorkerEvent(now muster.Time, r *muster.Worker, why string) muster.Event {
-	return muster.Event{Type: muster.EventWorker, At: now, Worker: r.ID, State: string(r.State), Why: why}
+	return muster.Event{Type: muster.EventWorker, At: now, Worker: r.ID, State: string(r.State), Constrained: why}
 }

@@ -13,7 +13,7 @@ import (
 //sumtype:decl
 type Event interface{ event() }
 
-// Submit accepts a job. Spec is valid and normalized, and ID is sched.State.NextJob.
+// Submit accepts a job. Spec is valid and normalized, and EventID is sched.State.NextJob.
 type Submit struct {
 	ID    muster.JobID
 	UID   string // unique over all jobs that ever were, here and elsewhere

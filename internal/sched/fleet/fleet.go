@@ -7,7 +7,7 @@ import "github.com/muster-dev/muster"
 type Picture struct {
 	At      muster.Time
 	Workers []Worker // by id
-	Failing []Job    // live jobs with at least MinFailures failed attempts, newest first, at most MaxFailing
+	Failing []Job    // live jobs with at least MinFailures failed attempts, newest first, at most MaxFailedScanned
 	All     Work     // of all projects
 }
 

@@ -28,7 +28,7 @@ func (s *Standing) Count(t *muster.Task) {
 		s.Ended++
 	case Done(t):
 		s.Done++
-	case t.State.Held():
+	case t.State.HoldsResources():
 		s.Held++
 	default:
 		s.Open++

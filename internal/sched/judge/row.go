@@ -34,7 +34,7 @@ func Last(r *muster.Task) (muster.Attempt, bool) {
 		muster.Succeeded: muster.AttemptSucceeded, muster.Failed: muster.AttemptFailed, muster.TimedOut: muster.AttemptTimedOut,
 		muster.Cancelled: muster.AttemptCancelled, muster.Skipped: muster.AttemptCancelled,
 	}[r.State]
-	if outcome == muster.Open || r.AssignedAt == 0 { // between two attempts it was cancelled
+	if outcome == muster.AttemptOpen || r.AssignedAt == 0 { // between two attempts it was cancelled
 		return muster.Attempt{}, false
 	}
 	return Past(r, Ending{Outcome: outcome, Reason: r.Reason, Message: r.Message, At: r.FinishedAt}), true

@@ -19,22 +19,22 @@ func (g *Group) Check() error {
 			return err
 		}
 		counts[t.Row.State]++
-		if e >= g.Row.Next {
+		if e >= g.Row.Materialized {
 			ahead++
-		} else if t.Row.State.Final() && !g.Row.Kept {
+		} else if t.Row.State.Final() && !g.Row.Retained {
 			return broken("task %s is final and still in memory", t.Row.ID)
 		}
 	}
 	if ahead != g.ahead || g.Rest() < 0 {
-		return broken("stage %q of job %s has %d tasks from element %d on, counts %d", g.Row.Name, g.Row.Job, ahead, g.Row.Next, g.ahead)
+		return broken("stage %q of job %s has %d tasks from element %d on, counts %d", g.Row.Name, g.Row.Job, ahead, g.Row.Materialized, g.ahead)
 	}
-	if g.Row.Next < g.Row.Size && g.Tasks[g.Row.Next] != nil {
-		return broken("stage %q of job %s has a row for element %d, at its cursor", g.Row.Name, g.Row.Job, g.Row.Next)
+	if g.Row.Materialized < g.Row.Size && g.Tasks[g.Row.Materialized] != nil {
+		return broken("stage %q of job %s has a row for element %d, at its cursor", g.Row.Name, g.Row.Job, g.Row.Materialized)
 	}
-	counts[g.Row.Rest] += int64(g.Rest())
+	counts[g.Row.UnmaterializedState] += int64(g.Rest())
 	for _, state := range muster.TaskStates {
 		have, want := counts[state], g.Row.Counts[state]
-		if gone := state.Final() && !g.Row.Kept; have != want && (!gone || have > want) {
+		if gone := state.Final() && !g.Row.Retained; have != want && (!gone || have > want) {
 			return broken("stage %q of job %s counts %d %s tasks, has %d", g.Row.Name, g.Row.Job, want, state, have)
 		}
 	}
@@ -45,8 +45,8 @@ func (g *Group) Check() error {
 		if err := g.checkGang(); err != nil {
 			return err
 		}
-	} else if queued := g.Row.Rest == muster.Queued && g.Rest() > 0; queued != (g.Item.Queued()) {
-		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.Row.Name, g.Row.Job, g.Rest(), g.Row.Rest, g.Item.Queued())
+	} else if queued := g.Row.UnmaterializedState == muster.Queued && g.Rest() > 0; queued != (g.Item.Queued()) {
+		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.Row.Name, g.Row.Job, g.Rest(), g.Row.UnmaterializedState, g.Item.Queued())
 	}
 	return g.checkNeeds(counts)
 }
@@ -70,7 +70,7 @@ func (g *Group) checkNeeds(counts muster.Counts) error {
 
 func (t *Task) check() error {
 	r := &t.Row
-	switch held := r.State.Held() && !t.Done(); {
+	switch held := r.State.HoldsResources() && !t.Done(); {
 	case held != (t.Worker != nil):
 		return broken("task %s is %s, and held by a worker: %t", r.ID, r.State, t.Worker != nil)
 	case held && (r.Worker != t.Worker.Row.ID || r.Grant == nil || r.Attempt < 1 || r.AssignedAt == 0):

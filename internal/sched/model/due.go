@@ -23,7 +23,7 @@ func (t *Task) Turn() heap.Turn { return heap.Turn{Sort: 1, Job: t.Row.ID.Job, N
 
 // Turn puts the groups of a job after its tasks.
 func (g *Group) Turn() heap.Turn {
-	return heap.Turn{Sort: 1, Job: g.Row.Job, Num: muster.MaxArray + g.Row.Index}
+	return heap.Turn{Sort: 1, Job: g.Row.Job, Num: muster.MaxTasks + g.Row.Index}
 }
 
 // Due returns the next time at which t changes without an event, or 0.
@@ -75,8 +75,8 @@ func (g *Group) Due() muster.Time {
 	if g.Gang() {
 		return g.gangAt()
 	}
-	if q := g.Spec().QueueTimeout; q > 0 && g.Row.Rest == muster.Queued && g.Rest() > 0 {
-		return g.Row.RestAt.Add(q)
+	if q := g.Spec().QueueTimeout; q > 0 && g.Row.UnmaterializedState == muster.Queued && g.Rest() > 0 {
+		return g.Row.UnmaterializedSince.Add(q)
 	}
 	return 0
 }

@@ -54,7 +54,7 @@ func (g *Group) GangDeadline() muster.Time {
 	}
 	since := g.NotBefore()
 	if g.Rest() > 0 {
-		since = g.Row.RestAt
+		since = g.Row.UnmaterializedSince
 	}
 	for _, t := range g.Tasks {
 		since = max(since, t.Row.QueuedAt)

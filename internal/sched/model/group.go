@@ -44,16 +44,16 @@ func (g *Group) Single(element int) *Task {
 	t := &Task{Row: muster.Task{
 		ID: muster.TaskID{Job: g.Row.Job, Num: g.Row.First + element}, Job: g.Row.Job, Index: g.Row.First + element,
 		Group: g.Row.Index, Name: g.Row.Name, Kind: g.Spec().Kind, Element: g.Spec().Element(element),
-		State: g.Row.Rest, Reason: g.Row.Reason, Message: g.Row.Message, CreatedAt: g.Job.Row.CreatedAt,
+		State: g.Row.UnmaterializedState, Reason: g.Row.Reason, Message: g.Row.Message, CreatedAt: g.Job.Row.CreatedAt,
 	}}
 	switch {
-	case g.Row.Rest == muster.Queued:
-		t.Row.QueuedAt = g.Row.RestAt
-	case g.Row.Rest.Final():
-		t.Row.FinishedAt = g.Row.RestAt
+	case g.Row.UnmaterializedState == muster.Queued:
+		t.Row.QueuedAt = g.Row.UnmaterializedSince
+	case g.Row.UnmaterializedState.Final():
+		t.Row.FinishedAt = g.Row.UnmaterializedSince
 	}
 	g.Adopt(t)
-	if element == g.Row.Next {
+	if element == g.Row.Materialized {
 		g.pass()
 	}
 	return t
@@ -68,7 +68,7 @@ func (g *Group) Adopt(t *Task) {
 		g.Tasks = map[int]*Task{}
 	}
 	g.Tasks[t.Element()] = t
-	if t.Element() >= g.Row.Next {
+	if t.Element() >= g.Row.Materialized {
 		g.ahead++
 	}
 }
@@ -76,14 +76,14 @@ func (g *Group) Adopt(t *Task) {
 // pass moves Next over the elements that have rows already.
 func (g *Group) pass() {
 	for g.ahead > 0 {
-		t := g.Tasks[g.Row.Next]
+		t := g.Tasks[g.Row.Materialized]
 		if t == nil {
 			return
 		}
-		if t.Row.State.Final() && !g.Row.Kept {
-			delete(g.Tasks, g.Row.Next)
+		if t.Row.State.Final() && !g.Row.Retained {
+			delete(g.Tasks, g.Row.Materialized)
 		}
-		g.Row.Next++
+		g.Row.Materialized++
 		g.ahead--
 	}
 }

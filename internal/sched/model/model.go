@@ -65,10 +65,10 @@ func (g *Group) Below(num int) int {
 	if g.Gang() {
 		return max(end, 0)
 	}
-	n := max(end-g.Row.Next, 0)
+	n := max(end-g.Row.Materialized, 0)
 	if g.ahead > 0 && n > 0 {
 		for e := range g.Tasks {
-			if e >= g.Row.Next && e < end {
+			if e >= g.Row.Materialized && e < end {
 				n--
 			}
 		}
@@ -77,7 +77,7 @@ func (g *Group) Below(num int) int {
 }
 
 // Rest returns how many elements have no row of their own.
-func (g *Group) Rest() int { return g.Row.Size - g.Row.Next - g.ahead }
+func (g *Group) Rest() int { return g.Row.Size - g.Row.Materialized - g.ahead }
 
 // Missed returns how many tasks ended without success.
 func (g *Group) Missed() int64 { return g.Row.Counts.Finished() - g.Row.Counts[muster.Succeeded] }

@@ -63,8 +63,8 @@ func (j *Job) PlanRetry(ev event.Retry) (plans []RetryPlan, n int, err error) {
 // a gang.
 func (p *RetryPlan) choose(g *Group, rest, freed bool) {
 	whole := g.Gang() && len(p.Rows) > 0
-	ended := g.Row.Rest.Final() && g.Row.Rest != muster.Succeeded && g.Rest() > 0
-	p.Rest = ended && (rest || whole || freed && g.Row.Rest == muster.Skipped)
+	ended := g.Row.UnmaterializedState.Final() && g.Row.UnmaterializedState != muster.Succeeded && g.Rest() > 0
+	p.Rest = ended && (rest || whole || freed && g.Row.UnmaterializedState == muster.Skipped)
 	kept := p.Rows[:0]
 	for _, row := range p.Rows {
 		e := row.ID.Num - g.Row.First
@@ -72,11 +72,11 @@ func (p *RetryPlan) choose(g *Group, rest, freed bool) {
 		switch {
 		case known != nil:
 			row = known.Row
-		case e >= g.Row.Next: // of the rest
+		case e >= g.Row.Materialized: // of the rest
 			if p.Rest || !ended {
 				continue
 			}
-			row.State = g.Row.Rest
+			row.State = g.Row.UnmaterializedState
 		}
 		if row.State.Final() && row.State != muster.Succeeded {
 			kept = append(kept, row)

@@ -23,7 +23,7 @@ func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 		reason := []muster.Reason{muster.DiskFull, muster.WorkerInternal, muster.FetchFailed, muster.UploadFailed}[s%4]
 		for i, wk := range w.workers {
 			wk.offer.Kinds, wk.offer.Resources = []string{"process"}, muster.Resources{CPUs: 64, Slots: 1 + 15*min(i, 1)}
-			wk.offer.Lacks, wk.offer.Projects = nil, nil
+			wk.offer.UnsupportedFeatures, wk.offer.Projects = nil, nil
 			if wk.patient = true; i > 0 {
 				wk.broken = reason
 			}

@@ -24,7 +24,7 @@ func (w *world) checkRows(rows muster.Rows) error {
 	for _, t := range rows.Tasks {
 		old, known := w.disk.tasks[t.ID]
 		switch {
-		case t.State.Held() && (t.Worker == "" || t.Grant == nil && (t.State != muster.Running || w.gangOf(t.ID) == nil)):
+		case t.State.HoldsResources() && (t.Worker == "" || t.Grant == nil && (t.State != muster.Running || w.gangOf(t.ID) == nil)):
 			return fmt.Errorf("task %s is %s without a worker and a grant", t.ID, t.State)
 		case t.State.Final() && t.FinishedAt == 0:
 			return fmt.Errorf("task %s is %s without a time", t.ID, t.State)
@@ -51,7 +51,7 @@ func (w *world) checkRows(rows muster.Rows) error {
 		if old, known := w.disk.attempts[a.ID]; known {
 			return fmt.Errorf("attempt %s ended as %s and again as %s", a.ID, old.Outcome, a.Outcome)
 		}
-		if a.Outcome == muster.Open {
+		if a.Outcome == muster.AttemptOpen {
 			return fmt.Errorf("attempt %s has a history row but no outcome", a.ID)
 		}
 	}
@@ -129,14 +129,14 @@ func (w *world) checkGiven(m effect.Assign) error {
 		}
 	}
 	for _, feature := range muster.Features(m.Spec) {
-		if slices.Contains(row.Lacks, feature) {
+		if slices.Contains(row.UnsupportedFeatures, feature) {
 			return fmt.Errorf("attempt %s uses %s, and is offered to %s, which lacks it", m.Attempt, feature, m.Worker)
 		}
 	}
 	if project := w.disk.jobs[m.Attempt.Task.Job].Project; len(row.Projects) > 0 && !slices.Contains(row.Projects, project) {
 		return fmt.Errorf("attempt %s of project %s is offered to %s, which takes those of %q only", m.Attempt, project, m.Worker, row.Projects)
 	}
-	if why := allow.Refuses(row.Allow, m.Spec); why != "" {
+	if why := allow.Check(row.Allow, m.Spec); why != "" {
 		return fmt.Errorf("attempt %s is offered to %s, though %s", m.Attempt, m.Worker, why)
 	}
 	if m.Checkpoint != t.Checkpoint {
@@ -201,7 +201,7 @@ func (w *world) checkGangs() error {
 // again.
 func (w *world) checkLeases() error {
 	for _, t := range w.disk.tasks {
-		if !t.State.Held() || t.Grant == nil {
+		if !t.State.HoldsResources() || t.Grant == nil {
 			continue // not assigned, or a member of a gang that is done and waits for the others
 		}
 		i := w.index(t.Worker)
@@ -301,7 +301,7 @@ func (w *world) checkWorkers() error {
 		tasks := 0
 		gpus := map[string]muster.Size{}
 		for _, t := range w.disk.tasks {
-			if !t.State.Held() || t.Grant == nil || t.Worker != wk.id {
+			if !t.State.HoldsResources() || t.Grant == nil || t.Worker != wk.id {
 				continue
 			}
 			tasks++

@@ -51,10 +51,10 @@ func (d *disk) commit(r muster.Rows) {
 	for _, w := range r.Workers {
 		d.workers[w.ID] = w
 	}
-	for _, id := range r.Gone {
+	for _, id := range r.RemovedWorkers {
 		delete(d.workers, id)
 	}
-	d.late += len(r.Late)
+	d.late += len(r.LateReports)
 	d.next = max(d.next, r.NextJob)
 }
 
@@ -76,7 +76,7 @@ func (d *disk) load() muster.Snapshot {
 	for _, g := range s.Groups {
 		for n := g.First; n < g.First+g.Size; n++ {
 			t, ok := d.tasks[muster.TaskID{Job: g.Job, Num: n}]
-			if ok && (!t.State.Final() || g.Kept || n >= g.First+g.Next) {
+			if ok && (!t.State.Final() || g.Retained || n >= g.First+g.Materialized) {
 				s.Tasks = append(s.Tasks, t)
 			}
 		}
@@ -117,7 +117,7 @@ func (d *disk) stateOf(id muster.TaskID) muster.TaskState {
 		return t.State
 	}
 	g, _ := d.groupOf(id)
-	return g.Rest
+	return g.UnmaterializedState
 }
 
 // retry is what the engine would read for a retry of a whole job.
@@ -132,7 +132,7 @@ func (d *disk) retry(id muster.JobID) (job muster.Job, groups []muster.Group, en
 		case t.Job != id:
 		case t.State.Final() && t.State != muster.Succeeded:
 			ended = append(ended, t)
-		case groups[t.Group].Kept:
+		case groups[t.Group].Retained:
 			kept = append(kept, t)
 		}
 	}

@@ -39,7 +39,7 @@ func (w *world) newWorker(i int) *worker {
 	lacks, projects := w.restrict()
 	return &worker{
 		id: id, runs: map[muster.AttemptID]*execution{}, reports: map[muster.AttemptID]muster.Report{},
-		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow, Lacks: lacks, Projects: projects},
+		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow, UnsupportedFeatures: lacks, Projects: projects},
 	}
 }
 
@@ -156,7 +156,7 @@ func (w *world) mischief() []event.Event {
 		}
 	case 14:
 		if wk.awake() && wk.session != 0 {
-			wk.offer.Lacks, wk.offer.Projects = w.restrict()
+			wk.offer.UnsupportedFeatures, wk.offer.Projects = w.restrict()
 			return []event.Event{wk.offered()}
 		}
 	case 11, 12:
@@ -220,7 +220,7 @@ func (w *world) demand(t *muster.TaskSpec) {
 		r.GPUs = muster.GPURequest{Count: 1, Memory: muster.Size(1+w.rng.IntN(8)) << 30, Share: w.rng.IntN(2) == 0}
 		t.QueueTimeout = muster.Duration(10 * time.Minute) // there may be no such device
 	case 3:
-		t.Where.Not = []string{"laptop"}
+		t.Where.ExcludeTags = []string{"laptop"}
 		t.QueueTimeout = muster.Duration(5 * time.Minute)
 	case 4:
 		r.CPUs = 100 // nobody has them
@@ -245,7 +245,7 @@ func (w *world) demand(t *muster.TaskSpec) {
 	if w.rng.IntN(2) == 0 {
 		t.Disconnect.Grace = muster.Duration(time.Duration(5+w.rng.IntN(60)) * time.Second)
 		if w.rng.IntN(4) == 0 {
-			t.Disconnect.Then = muster.ThenFail
+			t.Disconnect.Then = muster.DisconnectFail
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (w *worker) engine() {
 
 func (w *worker) offered() event.Event {
 	o := &w.offer
-	return event.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.Lacks, Projects: o.Projects}
+	return event.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.UnsupportedFeatures, Projects: o.Projects}
 }
 
 func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {

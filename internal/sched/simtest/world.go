@@ -124,9 +124,9 @@ func (w *world) describeOpen() string {
 		}
 	}
 	for _, g := range w.disk.sortedGroups() {
-		if g.Next < g.Size && !g.Rest.Final() && !w.disk.jobs[g.Job].State.Final() {
-			x, err := w.st.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Next})
-			return fmt.Sprintf("the rest of group %d of job %d is %s: %s (%v)", g.Index, g.Job, g.Rest, x.Summary, err)
+		if g.Materialized < g.Size && !g.UnmaterializedState.Final() && !w.disk.jobs[g.Job].State.Final() {
+			x, err := w.st.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Materialized})
+			return fmt.Sprintf("the rest of group %d of job %d is %s: %s (%v)", g.Index, g.Job, g.UnmaterializedState, x.Summary, err)
 		}
 	}
 	return "but no task is open"
@@ -363,7 +363,7 @@ func (w *world) note(fx effect.Effects) {
 		}
 	}
 	for _, ev := range fx.Events {
-		if strings.HasPrefix(ev.Why, "is avoided until ") {
+		if strings.HasPrefix(ev.Constrained, "is avoided until ") {
 			w.stats.avoided++
 		}
 	}

@@ -13,19 +13,19 @@ import (
 // Writer is a store.Writer whose commits fail or take long when told so. A commit
 // that fails does not reach the real store.
 type Writer struct {
-	real store.Writer
+	inner store.Writer
 
 	mu      sync.Mutex
 	commits int
 	failAt  int
-	broken  error
+	err     error
 	delay   time.Duration
 }
 
 var _ store.Writer = (*Writer)(nil)
 
 // New wraps w, which works as it is until told otherwise.
-func New(w store.Writer) *Writer { return &Writer{real: w} }
+func New(w store.Writer) *Writer { return &Writer{inner: w} }
 
 // FailCommit makes the nth commit from now fail, once; the next one is 1.
 func (w *Writer) FailCommit(n int) {
@@ -34,15 +34,15 @@ func (w *Writer) FailCommit(n int) {
 	w.failAt = w.commits + n
 }
 
-// Break makes every commit and load fail with err until Mend.
-func (w *Writer) Break(err error) {
+// SetError makes every commit and load fail with err until Mend.
+func (w *Writer) SetError(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.broken = err
+	w.err = err
 }
 
-// Mend takes Break back.
-func (w *Writer) Mend() { w.Break(nil) }
+// ClearError takes Break back.
+func (w *Writer) ClearError() { w.SetError(nil) }
 
 // Delay makes every commit wait d first, or until its context ends.
 func (w *Writer) Delay(d time.Duration) {
@@ -61,17 +61,17 @@ func (w *Writer) Commits() int {
 // Load implements store.Writer.
 func (w *Writer) Load(ctx context.Context) (muster.Snapshot, error) {
 	w.mu.Lock()
-	err := w.broken
+	err := w.err
 	w.mu.Unlock()
 	if err != nil {
 		return muster.Snapshot{}, err
 	}
-	return w.real.Load(ctx)
+	return w.inner.Load(ctx)
 }
 
 // Commit implements store.Writer.
 func (w *Writer) Commit(ctx context.Context, b *store.Batch) error {
-	delay, err := w.begin()
+	delay, err := w.next()
 	if delay > 0 {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
@@ -84,16 +84,16 @@ func (w *Writer) Commit(ctx context.Context, b *store.Batch) error {
 	if err != nil {
 		return err
 	}
-	return w.real.Commit(ctx, b)
+	return w.inner.Commit(ctx, b)
 }
 
-func (w *Writer) begin() (time.Duration, error) {
+func (w *Writer) next() (time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.commits++
 	switch {
-	case w.broken != nil:
-		return w.delay, w.broken
+	case w.err != nil:
+		return w.delay, w.err
 	case w.commits == w.failAt:
 		return w.delay, muster.Errorf(muster.Unavailable, "commit %d was told to fail", w.commits)
 	default:

@@ -26,8 +26,8 @@ func (c *counter) Commit(context.Context, *store.Batch) error {
 
 func TestOnlyTheNthCommitFails(t *testing.T) {
 	t.Parallel()
-	under := &counter{}
-	w := faulty.New(under)
+	inner := &counter{}
+	w := faulty.New(inner)
 	if err := w.Commit(t.Context(), &store.Batch{}); err != nil {
 		t.Fatal(err)
 	}
@@ -37,34 +37,34 @@ func TestOnlyTheNthCommitFails(t *testing.T) {
 			t.Fatalf("commit %d from now: %v", i+1, err)
 		}
 	}
-	if under.commits != 4 || w.Commits() != 5 {
-		t.Fatalf("%d of %d commits reached the store, want 4 of 5", under.commits, w.Commits())
+	if inner.commits != 4 || w.Commits() != 5 {
+		t.Fatalf("%d of %d commits reached the store, want 4 of 5", inner.commits, w.Commits())
 	}
 }
 
 func TestEverythingFailsUntilMended(t *testing.T) {
 	t.Parallel()
-	under := &counter{}
-	w := faulty.New(under)
+	inner := &counter{}
+	w := faulty.New(inner)
 	full := muster.Errorf(muster.StorageFull, "full")
-	w.Break(full)
+	w.SetError(full)
 	if err := w.Commit(t.Context(), &store.Batch{}); !errors.Is(err, full) {
 		t.Fatalf("Commit = %v", err)
 	}
 	if _, err := w.Load(t.Context()); !errors.Is(err, full) {
 		t.Fatalf("Load = %v", err)
 	}
-	w.Mend()
-	if err := w.Commit(t.Context(), &store.Batch{}); err != nil || under.commits != 1 {
-		t.Fatalf("after Mend: %v, %d commits", err, under.commits)
+	w.ClearError()
+	if err := w.Commit(t.Context(), &store.Batch{}); err != nil || inner.commits != 1 {
+		t.Fatalf("after Mend: %v, %d commits", err, inner.commits)
 	}
 }
 
 func TestDelayEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		under := &counter{}
-		w := faulty.New(under)
+		inner := &counter{}
+		w := faulty.New(inner)
 		w.Delay(time.Second)
 		start := time.Now()
 		if err := w.Commit(t.Context(), &store.Batch{}); err != nil || time.Since(start) != time.Second {
@@ -72,8 +72,8 @@ func TestDelayEndsWithTheContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := w.Commit(ctx, &store.Batch{}); muster.CodeOf(err) != muster.Unavailable || under.commits != 1 {
-			t.Fatalf("given up: %v, %d commits", err, under.commits)
+		if err := w.Commit(ctx, &store.Batch{}); muster.CodeOf(err) != muster.Unavailable || inner.commits != 1 {
+			t.Fatalf("given up: %v, %d commits", err, inner.commits)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func benchmarkCommit(b *testing.B, size int) {
 	defer func() { _ = s.Close() }()
 	const total = 1 << 23
 	job := muster.Job{ID: 1, Name: "bench", Project: "default", State: muster.JobRunning, CreatedAt: 1}
-	group := muster.Group{Job: 1, Name: "bench", Size: total, Rest: muster.Queued, RestAt: 1}
+	group := muster.Group{Job: 1, Name: "bench", Size: total, UnmaterializedState: muster.Queued, UnmaterializedSince: 1}
 	group.Counts[muster.Queued] = total
 	job.Counts = group.Counts
 	spec := &muster.TaskSpec{Name: "bench", Kind: muster.KindNoop}
@@ -45,7 +45,7 @@ func benchmarkCommit(b *testing.B, size int) {
 
 	tasks := make([]muster.Task, size)
 	now := muster.Time(1_790_000_000_000)
-	move := func(from, to muster.TaskState) {
+	transition := func(from, to muster.TaskState) {
 		group.Counts[from] -= int64(size)
 		group.Counts[to] += int64(size)
 		job.Counts = group.Counts
@@ -54,31 +54,31 @@ func benchmarkCommit(b *testing.B, size int) {
 		}
 		commit(muster.Rows{Jobs: []muster.Job{job}, Groups: []muster.Group{group}, Tasks: tasks})
 	}
-	lives := 0
+	finished := 0
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range tasks {
-			num := group.Next + i
+			num := group.Materialized + i
 			tasks[i] = muster.Task{
 				ID: muster.TaskID{Job: 1, Num: num}, Job: 1, Index: num, Name: "bench", Kind: muster.KindNoop, Element: "123456",
 				Attempt: 1, Worker: "w-0123456789abcdef", CreatedAt: now, QueuedAt: now, AssignedAt: now,
 				Grant: &muster.Grant{Slots: 1},
 			}
 		}
-		group.Next += size
-		move(muster.Queued, muster.Assigned)
+		group.Materialized += size
+		transition(muster.Queued, muster.Assigned)
 		for i := range tasks {
 			tasks[i].StartedAt = now + 5
 		}
-		move(muster.Assigned, muster.Running)
+		transition(muster.Assigned, muster.Running)
 		for i := range tasks {
 			tasks[i].FinishedAt = now + 9
 			tasks[i].Usage = &muster.Usage{WallSeconds: 0.004}
 		}
-		move(muster.Running, muster.Succeeded)
-		lives += size
+		transition(muster.Running, muster.Succeeded)
+		finished += size
 	}
-	b.ReportMetric(float64(lives)/b.Elapsed().Seconds(), "lives/s")
+	b.ReportMetric(float64(finished)/b.Elapsed().Seconds(), "lives/s")
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/3, "µs/commit")
 }
 
@@ -91,7 +91,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 	defer func() { _ = s.Close() }()
 	const ended, running, size = 100_000, 10_000, 1_110_000
-	g := muster.Group{Job: 1, Name: "bench", Size: size, Next: ended + running, Rest: muster.Queued, RestAt: 1}
+	g := muster.Group{Job: 1, Name: "bench", Size: size, Materialized: ended + running, UnmaterializedState: muster.Queued, UnmaterializedSince: 1}
 	g.Counts = muster.Counts{muster.Succeeded: ended, muster.Running: running, muster.Queued: size - ended - running}
 	j := muster.Job{
 		ID: 1, Name: "bench", Project: "default", State: muster.JobRunning, CreatedAt: 1, Counts: g.Counts,

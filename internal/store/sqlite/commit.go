@@ -21,68 +21,70 @@ func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
 	for i := range b.Jobs {
 		next = max(next, b.Jobs[i].ID+1)
 	}
-	return s.changeTo(ctx, next, func(*conn) error {
-		if err := s.write(b); err != nil {
+	return s.writeTxNextJob(ctx, next, func(*conn) error {
+		if err := s.writeBatch(b); err != nil {
 			return err
 		}
-		s.remember(b)
+		s.cacheResolved(b)
 		return nil
 	})
 }
 
-// change runs f in a writing transaction.
-func (s *Store) change(ctx context.Context, f func(*conn) error) error { return s.changeTo(ctx, 0, f) }
+// writeTx runs f in a writing transaction.
+func (s *Store) writeTx(ctx context.Context, f func(*conn) error) error {
+	return s.writeTxNextJob(ctx, 0, f)
+}
 
-// changeTo runs f in a writing transaction, after which the next job gets the number next at least.
-func (s *Store) changeTo(ctx context.Context, next muster.JobID, f func(*conn) error) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+// writeTxNextJob runs f in a writing transaction, after which the next job gets the number next at least.
+func (s *Store) writeTxNextJob(ctx context.Context, next muster.JobID, f func(*conn) error) error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
 	if s.writer == nil {
 		return errClosed()
 	}
-	if err := s.unstick(ctx); err != nil {
+	if err := s.replaceBrokenWriter(ctx); err != nil {
 		return err
 	}
-	err := s.writer.within(ctx, forWriting, func() error {
+	err := s.writer.inTx(ctx, forWriting, func() error {
 		if err := f(s.writer); err != nil {
 			return err
 		}
-		return s.advance(next)
+		return s.countCommit(next)
 	})
 	if err != nil {
-		s.forget() // some of it may tell of what was undone
-		return s.explain(ctx, "write", err)
+		s.clearCache() // some of it may tell of what was undone
+		return s.wrapError(ctx, "write", err)
 	}
-	s.repeat()
+	s.writeMark()
 	return nil
 }
 
-// unstick replaces the writer's connection if it is of no more use. The caller holds s.writing.
-func (s *Store) unstick(ctx context.Context) error {
-	if !s.writer.stuck {
+// replaceBrokenWriter replaces the writer's connection if it is of no more use. The caller holds s.writing.
+func (s *Store) replaceBrokenWriter(ctx context.Context) error {
+	if !s.writer.broken {
 		return nil
 	}
 	_ = s.writer.close() // undoes what could not be undone
-	fresh, err := openConn(ctx, s.path, writerPragmas)
+	opened, err := openConn(ctx, s.path, writerPragmas)
 	if err != nil {
-		return s.explain(ctx, "open", err)
+		return s.wrapError(ctx, "open", err)
 	}
-	s.writer = fresh
+	s.writer = opened
 	return nil
 }
 
-// forget drops what is known of the rows on disk. It is only a shortcut.
-func (s *Store) forget() {
-	clear(s.resolved)
-	clear(s.live)
+// clearCache drops what is known of the rows on disk. It is only a shortcut.
+func (s *Store) clearCache() {
+	clear(s.resolvedSpecs)
+	clear(s.openTasks)
 }
 
-// write writes parents before children, as the foreign keys want it.
-func (s *Store) write(b *store.Batch) error {
+// writeBatch writes parents before children, as the foreign keys want it.
+func (s *Store) writeBatch(b *store.Batch) error {
 	w := s.writer
 	for i := range b.Jobs {
 		j := &b.Jobs[i]
-		if err := w.noteJob(j); err != nil {
+		if err := w.recordNotify(j); err != nil {
 			return err
 		}
 		if err := w.exec(putJob, func(p *params) { p.job(j) }); err != nil {
@@ -99,8 +101,8 @@ func (s *Store) write(b *store.Batch) error {
 			return err
 		}
 	}
-	for i := range b.Keys {
-		if err := s.writeIdempotency(&b.Keys[i]); err != nil {
+	for i := range b.IdempotencyKeys {
+		if err := s.writeIdempotency(&b.IdempotencyKeys[i]); err != nil {
 			return err
 		}
 	}
@@ -125,8 +127,8 @@ func (s *Store) write(b *store.Batch) error {
 			return err
 		}
 	}
-	for i := range b.Late {
-		if err := w.putLate(&b.Late[i]); err != nil {
+	for i := range b.LateReports {
+		if err := w.putLate(&b.LateReports[i]); err != nil {
 			return err
 		}
 	}
@@ -135,7 +137,7 @@ func (s *Store) write(b *store.Batch) error {
 			return err
 		}
 	}
-	for _, id := range b.Gone {
+	for _, id := range b.RemovedWorkers {
 		if err := w.exec("DELETE FROM worker WHERE id = ?", func(p *params) { p.text(string(id)) }); err != nil {
 			return err
 		}
@@ -143,9 +145,9 @@ func (s *Store) write(b *store.Batch) error {
 	return nil
 }
 
-func (s *Store) writeIdempotency(k *store.Idempotency) error {
+func (s *Store) writeIdempotency(k *store.IdempotencyKey) error {
 	err := s.writer.exec("DELETE FROM idempotency WHERE at <= ?", func(p *params) {
-		p.int(int64(k.At.Add(-store.KeepIdempotency)))
+		p.int(int64(k.At.Add(-store.IdempotencyTTL)))
 	})
 	if err != nil {
 		return err
@@ -171,7 +173,7 @@ func (s *Store) writeGroup(g *muster.Group) error {
 		p.int(int64(g.Job))
 		p.int(int64(g.Index))
 	}
-	written, known := s.resolved[groupKey{g.Job, g.Index}]
+	written, known := s.resolvedSpecs[groupKey{g.Job, g.Index}]
 	switch {
 	case known && written == g.Resolved:
 		return nil
@@ -185,12 +187,12 @@ func (s *Store) writeGroup(g *muster.Group) error {
 	}
 }
 
-// remember notes which resolved specs are on disk, for the groups of jobs that
+// cacheResolved notes which resolved specs are on disk, for the groups of jobs that
 // go on. A spec is never changed in place, so that the same pointer is the same spec.
-func (s *Store) remember(b *store.Batch) {
+func (s *Store) cacheResolved(b *store.Batch) {
 	for i := range b.Groups {
 		g := &b.Groups[i]
-		s.resolved[groupKey{g.Job, g.Index}] = g.Resolved
+		s.resolvedSpecs[groupKey{g.Job, g.Index}] = g.Resolved
 	}
 	for i := range b.Jobs {
 		j := &b.Jobs[i]
@@ -199,10 +201,10 @@ func (s *Store) remember(b *store.Batch) {
 		}
 		for idx := 0; ; idx++ { // a job's groups are numbered without gaps
 			key := groupKey{j.ID, idx}
-			if _, ok := s.resolved[key]; !ok {
+			if _, ok := s.resolvedSpecs[key]; !ok {
 				break
 			}
-			delete(s.resolved, key)
+			delete(s.resolvedSpecs, key)
 		}
 	}
 }
@@ -211,23 +213,23 @@ func (s *Store) remember(b *store.Batch) {
 // it whole, which takes longer.
 func (s *Store) writeTask(t *muster.Task) error {
 	id := packTask(t.ID)
-	_, live := s.live[id]
+	_, live := s.openTasks[id]
 	switch final := t.State.Final(); {
 	case live && final:
-		delete(s.live, id)
-		return s.writer.exec(endTask, func(p *params) {
-			p.moving(t)
+		delete(s.openTasks, id)
+		return s.writer.exec(finishTask, func(p *params) {
+			p.mutableColumns(t)
 			p.time(t.FinishedAt)
 			p.int(id)
 		})
 	case live && t.FinishedAt == 0:
-		return s.writer.exec(moveTask, func(p *params) {
-			p.moving(t)
+		return s.writer.exec(updateTask, func(p *params) {
+			p.mutableColumns(t)
 			p.int(id)
 		})
 	default:
 		if !final {
-			s.live[id] = struct{}{}
+			s.openTasks[id] = struct{}{}
 		}
 		return s.writer.exec(putTask, func(p *params) { p.task(t) })
 	}
@@ -248,13 +250,13 @@ func (c *conn) putLate(r *muster.LateReport) error {
 		p.int(int64(r.At))
 		p.int(packTask(muster.TaskID{Job: job}))
 		p.int(packTask(muster.TaskID{Job: job + 1}) - 1)
-		p.int(store.MaxLate)
+		p.int(store.MaxLateReports)
 	})
 }
 
-// Late implements store.LateReports.
-func (s *Store) Late(ctx context.Context, job muster.JobID) (list []muster.LateReport, err error) {
-	err = s.read(ctx, func(c *conn) error {
+// LateReports implements store.LateReportReader.
+func (s *Store) LateReports(ctx context.Context, job muster.JobID) (list []muster.LateReport, err error) {
+	err = s.readTx(ctx, func(c *conn) error {
 		return c.query("SELECT report, worker, at FROM late_report WHERE task BETWEEN ? AND ? ORDER BY task, n", func(p *params) {
 			p.int(packTask(muster.TaskID{Job: job}))
 			p.int(packTask(muster.TaskID{Job: job + 1}) - 1)

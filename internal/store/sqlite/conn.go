@@ -11,15 +11,15 @@ import (
 // conn is a connection with the statements that were prepared on it. It serves
 // one goroutine at a time.
 type conn struct {
-	db    *sqlite3.Conn
-	stmts map[string]*sqlite3.Stmt
-	stuck bool // in a transaction that could not be undone: it is of no more use
+	db     *sqlite3.Conn
+	stmts  map[string]*sqlite3.Stmt
+	broken bool // in a transaction that could not be undone: it is of no more use
 }
 
 const busyTimeout = 5 * time.Second
 
 func openConn(ctx context.Context, path string, pragmas string) (*conn, error) {
-	db, err := sqlite3.OpenContext(ctx, diskURI(path))
+	db, err := sqlite3.OpenContext(ctx, databaseURI(path))
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
@@ -102,7 +102,7 @@ func (c *conn) query(sql string, bind func(*params), row func(*columns) bool) er
 		cols := columns{s: s}
 		more := row(&cols)
 		if cols.err != nil {
-			return firstOf(cols.err, s.Reset())
+			return firstError(cols.err, s.Reset())
 		}
 		if !more {
 			return s.Reset()
@@ -110,14 +110,14 @@ func (c *conn) query(sql string, bind func(*params), row func(*columns) bool) er
 	}
 	err = s.Err()
 	// Reset repeats the error of the last step.
-	return firstOf(err, s.Reset())
+	return firstError(err, s.Reset())
 }
 
-// within runs f in a transaction: all of it happens, or nothing. It ends early,
+// inTx runs f in a transaction: all of it happens, or nothing. It ends early,
 // undone, when ctx ends.
-func (c *conn) within(ctx context.Context, begin string, f func() error) (err error) {
-	endless := c.db.SetInterrupt(ctx)
-	defer c.db.SetInterrupt(endless)
+func (c *conn) inTx(ctx context.Context, begin string, f func() error) (err error) {
+	background := c.db.SetInterrupt(ctx)
+	defer c.db.SetInterrupt(background)
 	if err := c.exec(begin, nil); err != nil {
 		return err
 	}
@@ -126,9 +126,9 @@ func (c *conn) within(ctx context.Context, begin string, f func() error) (err er
 		err = c.exec("COMMIT", nil)
 	}
 	if err != nil && !c.db.GetAutocommit() {
-		c.db.SetInterrupt(endless)
+		c.db.SetInterrupt(background)
 		if rerr := c.exec("ROLLBACK", nil); rerr != nil {
-			c.stuck = true
+			c.broken = true
 			return fmt.Errorf("%w (and undoing: %w)", err, rerr)
 		}
 	}
@@ -141,7 +141,7 @@ const (
 	forWriting = "BEGIN IMMEDIATE"
 )
 
-func firstOf(errs ...error) error {
+func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err

@@ -9,41 +9,41 @@ import (
 )
 
 const (
-	deliveryColumns = "message, project, job, event, url, host, preset, secret, body, headers, created_at, " + deliveryMoving
-	deliveryMoving  = "attempts, next_at, tried_at, status, error, took, delivered, finished_at"
-	// shownDelivery leaves out what the log does not show.
-	shownDelivery = "id, message, project, job, event, url, host, preset, NULL, NULL, NULL, created_at, " + deliveryMoving
-	addDelivery   = "INSERT INTO delivery (" + deliveryColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	deliveryColumns = "message, project, job, event, url, host, preset, secret, body, headers, created_at, " + deliveryMutable
+	deliveryMutable = "attempts, next_at, tried_at, status, error, took, delivered, finished_at"
+	// deliveryLogColumns leaves out what the log does not show.
+	deliveryLogColumns = "id, message, project, job, event, url, host, preset, NULL, NULL, NULL, created_at, " + deliveryMutable
+	addDelivery        = "INSERT INTO delivery (" + deliveryColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 	// The next statements go by the index delivery_due.
 	nextQueue   = "SELECT host, project FROM delivery WHERE next_at IS NOT NULL AND (host, project) > (?, ?) ORDER BY host, project LIMIT 1"
 	selectDue   = "SELECT id, " + deliveryColumns + " FROM delivery WHERE host = ? AND project = ? AND next_at IS NOT NULL AND next_at <= ? ORDER BY next_at LIMIT ?"
 	selectLater = "SELECT min(next_at) FROM delivery WHERE host = ? AND project = ? AND next_at IS NOT NULL AND next_at > ?"
 )
 
-var moveDelivery = update("delivery", deliveryMoving) //nolint:gochecknoglobals // a statement, like those of rows.go
+var updateDelivery = update("delivery", deliveryMutable) //nolint:gochecknoglobals // a statement, like those of rows.go
 
 func (p *params) delivery(d *store.Delivery) {
 	p.text(d.Message)
 	p.text(d.Project)
-	p.some(int64(d.Job))
+	p.nullInt(int64(d.Job))
 	p.text(d.Event)
 	p.text(d.URL)
 	p.text(d.Host)
-	p.someText(d.Preset)
-	p.someText(d.Secret)
+	p.nullText(d.Preset)
+	p.nullText(d.Secret)
 	p.text(string(d.Body))
 	p.json(d.Headers, len(d.Headers) == 0)
 	p.time(d.CreatedAt)
-	p.deliveryMoving(d)
+	p.mutableDelivery(d)
 }
 
-func (p *params) deliveryMoving(d *store.Delivery) {
+func (p *params) mutableDelivery(d *store.Delivery) {
 	p.int(int64(d.Attempts))
 	p.time(d.NextAt)
-	p.time(d.TriedAt)
-	p.some(int64(d.Status))
-	p.someText(d.Error)
-	p.int(int64(d.Took))
+	p.time(d.AttemptedAt)
+	p.nullInt(int64(d.Status))
+	p.nullText(d.Error)
+	p.int(int64(d.Latency))
 	p.bool(d.Delivered)
 	p.time(d.FinishedAt)
 }
@@ -63,18 +63,18 @@ func (c *columns) delivery() (d store.Delivery) {
 	d.CreatedAt = c.time()
 	d.Attempts = int(c.int())
 	d.NextAt = c.time()
-	d.TriedAt = c.time()
+	d.AttemptedAt = c.time()
 	d.Status = int(c.int())
 	d.Error = c.text()
-	d.Took = muster.Duration(c.int())
+	d.Latency = muster.Duration(c.int())
 	d.Delivered = c.bool()
 	d.FinishedAt = c.time()
 	return d
 }
 
 // Due implements store.Deliveries.
-func (s *Store) Due(ctx context.Context, now muster.Time, most int, busy map[int64]bool) (due []store.Delivery, next muster.Time, err error) {
-	err = s.read(ctx, func(c *conn) error {
+func (s *Store) Due(ctx context.Context, now muster.Time, perQueue int, busy map[int64]bool) (due []store.Delivery, next muster.Time, err error) {
+	err = s.readTx(ctx, func(c *conn) error {
 		for host, project, found := "", "", true; found; {
 			if host, project, found, err = c.queueAfter(host, project); err != nil || !found {
 				return err
@@ -84,13 +84,13 @@ func (s *Store) Due(ctx context.Context, now muster.Time, most int, busy map[int
 				p.text(host)
 				p.text(project)
 				p.time(now)
-				p.int(int64(most + len(busy)))
+				p.int(int64(perQueue + len(busy)))
 			}, func(cols *columns) bool {
 				if d := cols.delivery(); !busy[d.ID] {
 					due = append(due, d)
 					n++
 				}
-				return n < most
+				return n < perQueue
 			})
 			if err != nil {
 				return err
@@ -126,9 +126,9 @@ func (c *conn) queueAfter(host, project string) (nextHost, nextProject string, f
 	return nextHost, nextProject, found, err
 }
 
-// Attempted implements store.Deliveries.
-func (s *Store) Attempted(ctx context.Context, list []store.Delivery) error {
-	return s.change(ctx, func(c *conn) error {
+// RecordAttempts implements store.Deliveries.
+func (s *Store) RecordAttempts(ctx context.Context, list []store.Delivery) error {
+	return s.writeTx(ctx, func(c *conn) error {
 		final := map[string]bool{}
 		for i := range list {
 			d := &list[i]
@@ -139,16 +139,16 @@ func (s *Store) Attempted(ctx context.Context, list []store.Delivery) error {
 				}
 				continue
 			}
-			err := c.exec(moveDelivery, func(p *params) {
-				p.deliveryMoving(d)
+			err := c.exec(updateDelivery, func(p *params) {
+				p.mutableDelivery(d)
 				p.int(d.ID)
 			})
 			if err != nil {
 				return err
 			}
 		}
-		for project, some := range final {
-			if !some {
+		for project, finished := range final {
+			if !finished {
 				continue
 			}
 			if err := c.trimDeliveries(project); err != nil {
@@ -161,18 +161,18 @@ func (s *Store) Attempted(ctx context.Context, list []store.Delivery) error {
 
 // Deliveries implements store.Deliveries.
 func (s *Store) Deliveries(ctx context.Context, q store.DeliveryQuery) (list []store.Delivery, next string, err error) {
-	before, err := q.Before()
+	before, err := q.UpperBound()
 	if err != nil {
 		return nil, "", err
 	}
-	sql := "SELECT " + shownDelivery + " FROM delivery WHERE id < ?1 AND (?2 IS NULL OR project = ?2) AND (?3 IS NULL OR job = ?3)" +
+	sql := "SELECT " + deliveryLogColumns + " FROM delivery WHERE id < ?1 AND (?2 IS NULL OR project = ?2) AND (?3 IS NULL OR job = ?3)" +
 		" AND (?4 IS NULL OR CASE WHEN next_at IS NOT NULL THEN 'pending' WHEN delivered = 1 THEN 'delivered' ELSE 'failed' END = ?4) ORDER BY id DESC LIMIT ?5"
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		return c.query(sql, func(p *params) {
 			p.int(before)
-			p.someText(q.Project)
-			p.some(int64(q.Job))
-			p.someText(q.State)
+			p.nullText(q.Project)
+			p.nullInt(int64(q.Job))
+			p.nullText(q.State)
 			p.int(int64(q.Limit) + 1)
 		}, func(cols *columns) bool {
 			list = append(list, cols.delivery())

@@ -8,23 +8,23 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// explain turns an error of SQLite into one for the user. what is the verb: read
+// wrapError turns an error of SQLite into one for the user. what is the verb: read
 // or write.
-func (s *Store) explain(ctx context.Context, what string, err error) error {
+func (s *Store) wrapError(ctx context.Context, verb string, err error) error {
 	if e, ok := errors.AsType[*muster.Error](err); ok {
 		return e
 	}
 	switch {
 	case errors.Is(err, sqlite3.INTERRUPT) && ctx.Err() != nil:
-		return muster.Errorf(muster.Unavailable, "cannot %s the database %s: %w", what, s.path, context.Cause(ctx))
-	case isFull(err):
+		return muster.Errorf(muster.Unavailable, "cannot %s the database %s: %w", verb, s.path, context.Cause(ctx))
+	case isDiskFull(err):
 		return muster.Errorf(muster.StorageFull, "no space left for the database %s: free some on its disk, then try again: %w", s.path, err)
 	case errors.Is(err, sqlite3.BUSY), errors.Is(err, sqlite3.LOCKED):
 		return muster.Errorf(muster.Unavailable, "the database %s is locked by another program: close it, then try again: %w", s.path, err)
 	case errors.Is(err, sqlite3.CORRUPT), errors.Is(err, sqlite3.NOTADB):
 		return muster.Errorf(muster.Internal, "the database %s is damaged: restore it from a backup: %w", s.path, err)
 	default:
-		return muster.Errorf(muster.Internal, "cannot %s the database %s: %w", what, s.path, err)
+		return muster.Errorf(muster.Internal, "cannot %s the database %s: %w", verb, s.path, err)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestFullDiskRefusesCommitsUntilThereIsSpace(t *testing.T) {
 		if refused == 0 {
 			t.Fatal("a full disk took everything")
 		}
-		if last := mustHold(t, s); last != next-1 {
+		if last := checkJobs(t, s); last != next-1 {
 			t.Fatalf("job %d is the last on the full disk, want %d", last, next-1)
 		}
 		if err := os.Remove(filler); err != nil {
@@ -93,7 +93,7 @@ func TestFullDiskRefusesCommitsUntilThereIsSpace(t *testing.T) {
 	if s, err = sqlite.Open(t.Context(), path, sqlite.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if last := mustHold(t, s); last != next-1 {
+	if last := checkJobs(t, s); last != next-1 {
 		t.Fatalf("after a restart job %d is the last, want %d", last, next-1)
 	}
 	if err := s.Close(); err != nil {
@@ -126,7 +126,7 @@ func TestFullDiskCanBeReadAndOpened(t *testing.T) {
 		}
 		return
 	}
-	mustHold(t, s)
+	checkJobs(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

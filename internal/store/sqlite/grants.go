@@ -7,11 +7,11 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-var _ store.Grants = (*Store)(nil)
+var _ store.GrantStore = (*Store)(nil)
 
 // GrantBlobs implements store.Grants. A later size replaces an earlier one: it was counted later.
-func (s *Store) GrantBlobs(ctx context.Context, holders []store.Holder, blobs []store.Blob) error {
-	return s.change(ctx, func(c *conn) error {
+func (s *Store) GrantBlobs(ctx context.Context, holders []store.Grantee, blobs []store.Blob) error {
+	return s.writeTx(ctx, func(c *conn) error {
 		for i := range blobs {
 			err := c.exec("INSERT INTO blob_grant (sha256, holder, size) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size", func(p *params) {
 				p.text(blobs[i].SHA256)
@@ -58,9 +58,9 @@ func (c *conn) grantArtifacts(job muster.JobID, artifacts []muster.Artifact) err
 const selectGrant = "SELECT size, holder = ?1 FROM blob_grant WHERE sha256 = ?2 ORDER BY holder = ?1 DESC LIMIT 1"
 
 // BlobGrant implements store.Grants.
-func (s *Store) BlobGrant(ctx context.Context, h store.Holder, sha256 string) (size int64, granted bool, err error) {
+func (s *Store) BlobGrant(ctx context.Context, h store.Grantee, sha256 string) (size int64, granted bool, err error) {
 	size = -1
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		return c.query(selectGrant, func(p *params) {
 			p.text(string(h))
 			p.text(sha256)
@@ -73,8 +73,8 @@ func (s *Store) BlobGrant(ctx context.Context, h store.Holder, sha256 string) (s
 }
 
 // Ungranted implements store.Grants.
-func (s *Store) Ungranted(ctx context.Context, h store.Holder, sha256 []string) (without []string, err error) {
-	err = s.read(ctx, func(c *conn) error {
+func (s *Store) Ungranted(ctx context.Context, h store.Grantee, sha256 []string) (ungranted []string, err error) {
+	err = s.readTx(ctx, func(c *conn) error {
 		for _, sum := range sha256 {
 			found := false
 			err := c.query("SELECT 1 FROM blob_grant WHERE sha256 = ? AND holder = ?", func(p *params) {
@@ -88,10 +88,10 @@ func (s *Store) Ungranted(ctx context.Context, h store.Holder, sha256 []string) 
 				return err
 			}
 			if !found {
-				without = append(without, sum)
+				ungranted = append(ungranted, sum)
 			}
 		}
 		return nil
 	})
-	return without, err
+	return ungranted, err
 }

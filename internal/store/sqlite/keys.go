@@ -11,7 +11,7 @@ import (
 
 // PutKey implements store.Keys.
 func (s *Store) PutKey(ctx context.Context, k store.Key) error {
-	return s.change(ctx, func(c *conn) error {
+	return s.writeTx(ctx, func(c *conn) error {
 		err := c.exec(putKey, func(p *params) { p.key(&k) })
 		if errors.Is(err, sqlite3.CONSTRAINT_UNIQUE) {
 			return muster.Errorf(muster.Conflict, "the key %q has the secret of another key: choose another one", k.Name)
@@ -25,7 +25,7 @@ func (s *Store) PutKey(ctx context.Context, k store.Key) error {
 
 // DeleteKey implements store.Keys.
 func (s *Store) DeleteKey(ctx context.Context, id string) error {
-	return s.change(ctx, func(c *conn) error {
+	return s.writeTx(ctx, func(c *conn) error {
 		if err := c.exec("INSERT OR IGNORE INTO revoked_key SELECT hash, worker FROM api_key WHERE id = ? AND worker IS NOT NULL",
 			func(p *params) { p.text(id) }); err != nil {
 			return err
@@ -61,7 +61,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash string) (store.Key, error) {
 
 // revoked returns the worker whose deleted key has a hash; "" if there is none.
 func (s *Store) revoked(ctx context.Context, hash string) (worker string, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		return c.query("SELECT worker FROM revoked_key WHERE hash = ?", func(p *params) { p.text(hash) }, func(cols *columns) bool {
 			worker = cols.text()
 			return true
@@ -76,7 +76,7 @@ func (s *Store) ListKeys(ctx context.Context) ([]store.Key, error) {
 }
 
 func (s *Store) keys(ctx context.Context, sql string, bind func(*params)) (keys []store.Key, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		return c.query(sql, bind, func(cols *columns) bool {
 			keys = append(keys, cols.key())
 			return true
@@ -94,12 +94,12 @@ func (p *params) key(k *store.Key) {
 	p.text(k.Name)
 	p.text(k.Hash)
 	p.text(k.Role)
-	p.someText(k.Project)
-	p.someText(string(k.Worker))
+	p.nullText(k.Project)
+	p.nullText(string(k.Worker))
 	p.int(int64(k.CreatedAt))
 	p.time(k.ExpiresAt)
-	p.some(int64(k.Job))
-	p.someText(k.Parent)
+	p.nullInt(int64(k.Job))
+	p.nullText(k.Parent)
 }
 
 func (c *columns) key() (k store.Key) {

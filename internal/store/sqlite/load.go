@@ -8,18 +8,18 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// readAsWriter runs f in a transaction on the writer's connection: the engine,
+// readOnWriter runs f in a transaction on the writer's connection: the engine,
 // which is the one that writes, does not wait for others that read. The caller
 // holds s.writing.
-func (s *Store) readAsWriter(ctx context.Context, f func(*conn) error) error {
+func (s *Store) readOnWriter(ctx context.Context, f func(*conn) error) error {
 	if s.writer == nil {
 		return errClosed()
 	}
-	if err := s.unstick(ctx); err != nil {
+	if err := s.replaceBrokenWriter(ctx); err != nil {
 		return err
 	}
-	if err := s.writer.within(ctx, forReading, func() error { return f(s.writer) }); err != nil {
-		return s.explain(ctx, "read", err)
+	if err := s.writer.inTx(ctx, forReading, func() error { return f(s.writer) }); err != nil {
+		return s.wrapError(ctx, "read", err)
 	}
 	return nil
 }
@@ -28,31 +28,31 @@ func (s *Store) readAsWriter(ctx context.Context, f func(*conn) error) error {
 // finished task before Next.
 func (s *Store) Load(ctx context.Context) (muster.Snapshot, error) {
 	var snap muster.Snapshot
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	err := s.readAsWriter(ctx, func(c *conn) (err error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	err := s.readOnWriter(ctx, func(c *conn) (err error) {
 		snap, err = c.snapshot()
 		return err
 	})
 	if err != nil {
 		return muster.Snapshot{}, err
 	}
-	s.forget()
+	s.clearCache()
 	for i := range snap.Tasks {
 		if t := &snap.Tasks[i]; !t.State.Final() {
-			s.live[packTask(t.ID)] = struct{}{}
+			s.openTasks[packTask(t.ID)] = struct{}{}
 		}
 	}
 	for i := range snap.Groups {
 		g := &snap.Groups[i]
-		s.resolved[groupKey{g.Job, g.Index}] = g.Resolved
+		s.resolvedSpecs[groupKey{g.Job, g.Index}] = g.Resolved
 	}
 	return snap, nil
 }
 
 const selectGroups = "SELECT " + groupColumns + ", resolved FROM task_group LEFT JOIN task_group_spec USING (job, idx)"
 
-const selectLoaded = "SELECT " + taskColumns + " FROM task INDEXED BY task_live WHERE finished_at IS NULL"
+const selectUnfinished = "SELECT " + taskColumns + " FROM task INDEXED BY task_live WHERE finished_at IS NULL"
 
 func (c *conn) snapshot() (snap muster.Snapshot, err error) {
 	err = c.query("SELECT next_job FROM life", nil, func(cols *columns) bool {
@@ -111,15 +111,15 @@ func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
 		tasks = append(tasks, cols.task())
 		return true
 	}
-	err := c.query(selectLoaded, nil, add)
+	err := c.query(selectUnfinished, nil, add)
 	if err != nil {
 		return nil, err
 	}
 	for i := range groups {
 		g := &groups[i]
 		first := g.First
-		if !g.Kept {
-			first += g.Next
+		if !g.Retained {
+			first += g.Materialized
 		}
 		if g.Counts.Finished() == 0 || first == g.First+g.Size {
 			continue

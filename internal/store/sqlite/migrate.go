@@ -21,30 +21,30 @@ const applicationID = 0x4d737472
 
 // migrate brings the schema of the database at path up to date.
 func migrate(ctx context.Context, path string) (err error) {
-	db, err := driver.Open(diskURI(path))
+	db, err := driver.Open(databaseURI(path))
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
-	if err := claim(ctx, db, path); err != nil {
+	if err := claimFile(ctx, db, path); err != nil {
 		return err
 	}
 	p, err := migrator(db)
 	if err != nil {
 		return err
 	}
-	has, knows, err := p.GetVersions(ctx)
+	current, supported, err := p.GetVersions(ctx)
 	if err != nil {
 		return fmt.Errorf("read the schema's version: %w", err)
 	}
-	if has > knows {
+	if current > supported {
 		return muster.Errorf(muster.Conflict,
 			"the database %s has schema version %d and this muster knows versions up to %d: run a newer muster, or restore a backup from before the upgrade",
-			path, has, knows)
+			path, current, supported)
 	}
 	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate the schema from version %d to %d: %w", has, knows, err)
+		return fmt.Errorf("migrate the schema from version %d to %d: %w", current, supported, err)
 	}
 	return nil
 }
@@ -57,8 +57,8 @@ func migrator(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true))
 }
 
-// claim marks a new file as Muster's and refuses one of another program.
-func claim(ctx context.Context, db *sql.DB, path string) error {
+// claimFile marks a new file as Muster's and refuses one of another program.
+func claimFile(ctx context.Context, db *sql.DB, path string) error {
 	var id, tables int64
 	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
 		return fmt.Errorf("read the header: %w", err)

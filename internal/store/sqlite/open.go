@@ -16,23 +16,23 @@ type Store struct {
 	path string
 	lock *os.File
 
-	mark *mark
+	mark *commitMark
 	loss *Loss // that was accepted, or nil
 
-	writing  sync.Mutex
-	at       position                      // of the last commit
-	writer   *conn                         // nil once closed
-	resolved map[groupKey]*muster.TaskSpec // as on disk; see remember
-	live     map[int64]struct{}            // rows of tasks on disk that have not ended
+	writeMu       sync.Mutex
+	lastCommit    position                      // of the last commit
+	writer        *conn                         // nil once closed
+	resolvedSpecs map[groupKey]*muster.TaskSpec // as on disk; see remember
+	openTasks     map[int64]struct{}            // rows of tasks on disk that have not ended
 
 	readers chan *conn // nil entries are connections not opened yet
 	closed  chan struct{}
 }
 
 var (
-	_ store.Writer = (*Store)(nil)
-	_ store.Reader = (*Store)(nil)
-	_ store.Keys   = (*Store)(nil)
+	_ store.Writer   = (*Store)(nil)
+	_ store.Reader   = (*Store)(nil)
+	_ store.KeyStore = (*Store)(nil)
 )
 
 const maxReaders = 4
@@ -57,11 +57,11 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, muster.Errorf(muster.Unavailable, "cannot tell the folder of the database: %w", err)
 	}
 	s := &Store{
-		path:     path,
-		resolved: make(map[groupKey]*muster.TaskSpec),
-		live:     make(map[int64]struct{}),
-		readers:  make(chan *conn, maxReaders),
-		closed:   make(chan struct{}),
+		path:          path,
+		resolvedSpecs: make(map[groupKey]*muster.TaskSpec),
+		openTasks:     make(map[int64]struct{}),
+		readers:       make(chan *conn, maxReaders),
+		closed:        make(chan struct{}),
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder of the database: %w", err)
@@ -73,42 +73,42 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot lock the database %s: %w", path, err)
 	}
-	if err := s.start(ctx, o); err != nil {
+	if err := s.open(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Store) start(ctx context.Context, o Options) error {
-	if err := registerDisk(); err != nil {
-		return s.explain(ctx, "open", err)
+func (s *Store) open(ctx context.Context, o Options) error {
+	if err := registerVFS(); err != nil {
+		return s.wrapError(ctx, "open", err)
 	}
-	loss, err := s.compare(ctx, o.UsedJob)
+	loss, err := s.detectLoss(ctx, o.UsedJob)
 	if err != nil {
 		return err
 	}
 	if loss != nil && !o.AcceptLoss {
-		return s.refuse(loss)
+		return s.lossError(loss)
 	}
 	if err := migrate(ctx, s.path); err != nil {
-		return s.explain(ctx, "prepare", err)
+		return s.wrapError(ctx, "prepare", err)
 	}
-	if s.mark, err = openMark(filepath.Dir(s.path)); err != nil {
+	if s.mark, err = openCommitMark(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	if s.writer, err = openConn(ctx, s.path, writerPragmas); err != nil {
-		return s.explain(ctx, "open", err)
+		return s.wrapError(ctx, "open", err)
 	}
 	for range maxReaders {
 		s.readers <- nil
 	}
 	if s.loss = loss; loss != nil {
-		return s.accept(ctx, loss)
+		return s.acceptLoss(ctx, loss)
 	}
-	if err := s.writer.within(ctx, forReading, func() error { return s.writer.position(&s.at) }); err != nil {
-		return s.explain(ctx, "read", err)
+	if err := s.writer.inTx(ctx, forReading, func() error { return s.writer.readPosition(&s.lastCommit) }); err != nil {
+		return s.wrapError(ctx, "read", err)
 	}
-	s.repeat() // there may be no mark yet, or one from before a loss of power
+	s.writeMark() // there may be no mark yet, or one from before a loss of power
 	return nil
 }
 
@@ -118,8 +118,8 @@ func (s *Store) Loss() *Loss { return s.loss }
 // Close waits for what is under way and closes the file. Calls that come later
 // fail with Unavailable.
 func (s *Store) Close() error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
 	select {
 	case <-s.closed:
 		return nil
@@ -147,9 +147,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs f in a transaction on a free reading connection: all that f reads is
+// readTx runs f in a transaction on a free reading connection: all that f reads is
 // of one moment.
-func (s *Store) read(ctx context.Context, f func(*conn) error) error {
+func (s *Store) readTx(ctx context.Context, f func(*conn) error) error {
 	select { // closed wins over a free reader
 	case <-s.closed:
 		return errClosed()
@@ -164,7 +164,7 @@ func (s *Store) read(ctx context.Context, f func(*conn) error) error {
 	case c = <-s.readers:
 	}
 	defer func() {
-		if c != nil && c.stuck {
+		if c != nil && c.broken {
 			_ = c.close() // the error that matters was returned
 			c = nil
 		}
@@ -173,12 +173,12 @@ func (s *Store) read(ctx context.Context, f func(*conn) error) error {
 	if c == nil {
 		opened, err := openConn(ctx, s.path, readerPragmas)
 		if err != nil {
-			return s.explain(ctx, "open", err)
+			return s.wrapError(ctx, "open", err)
 		}
 		c = opened
 	}
-	if err := c.within(ctx, forReading, func() error { return f(c) }); err != nil {
-		return s.explain(ctx, "read", err)
+	if err := c.inTx(ctx, forReading, func() error { return f(c) }); err != nil {
+		return s.wrapError(ctx, "read", err)
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ func (p *params) int(v int64) {
 	}
 }
 
-// some binds a number whose zero means unknown.
-func (p *params) some(v int64) {
+// nullInt binds a number whose zero means unknown.
+func (p *params) nullInt(v int64) {
 	if v == 0 {
 		p.n++
 		return
@@ -32,7 +32,7 @@ func (p *params) some(v int64) {
 	p.int(v)
 }
 
-func (p *params) time(t muster.Time) { p.some(int64(t)) }
+func (p *params) time(t muster.Time) { p.nullInt(int64(t)) }
 
 func (p *params) bool(v bool) {
 	if v {
@@ -72,8 +72,8 @@ func (p *params) text(v string) {
 	}
 }
 
-// someText binds a text that is absent if it is empty.
-func (p *params) someText(v string) {
+// nullText binds a text that is absent if it is empty.
+func (p *params) nullText(v string) {
 	if v == "" {
 		p.n++
 		return

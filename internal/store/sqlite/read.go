@@ -11,7 +11,7 @@ import (
 
 // Job implements store.Reader.
 func (s *Store) Job(ctx context.Context, id muster.JobID) (job muster.Job, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		job, err = c.job(id)
 		return err
 	})
@@ -65,17 +65,17 @@ func (j *jobSearch) whereText(term, value string) {
 const hasLabels = `NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE NOT EXISTS (
    SELECT 1 FROM json_each(labels) AS has WHERE has.key = want.key AND has.value = want.value))`
 
-// searchJobs makes the search of a query.
-func searchJobs(q *store.JobQuery, bound muster.JobID) *jobSearch {
+// buildJobSearch makes the search of a query.
+func buildJobSearch(q *store.JobQuery, bound muster.JobID) *jobSearch {
 	j := &jobSearch{}
 	compare, order := "<", "DESC"
-	if q.Oldest {
+	if q.OldestFirst {
 		compare, order = ">", "ASC"
 	}
 	j.sql.WriteString("SELECT " + jobColumns + " FROM job WHERE id " + compare + " ?")
 	j.bind = append(j.bind, func(p *params) { p.int(int64(bound)) })
 	if len(q.States) > 0 {
-		j.states(q.States)
+		j.whereStates(q.States)
 	}
 	if q.Job != 0 {
 		j.where("id = ?", func(p *params) { p.int(int64(q.Job)) })
@@ -98,34 +98,34 @@ func searchJobs(q *store.JobQuery, bound muster.JobID) *jobSearch {
 	return j
 }
 
-// states adds that a job is in one of these. Terms in the words of an index are added where they follow.
-func (j *jobSearch) states(states []muster.JobState) {
-	set, live, lost := int64(0), true, true
-	for _, st := range states {
+// whereStates adds that a job is in one of these. Terms in the words of an index are added where they follow.
+func (j *jobSearch) whereStates(whereStates []muster.JobState) {
+	set, live, failed := int64(0), true, true
+	for _, st := range whereStates {
 		set |= 1 << jobStateNumber(st)
 		live = live && !st.Final()
-		lost = lost && (st == muster.JobFailed || st == muster.JobTimedOut)
+		failed = failed && (st == muster.JobFailed || st == muster.JobTimedOut)
 	}
 	j.where("(1 << state) & ? <> 0", func(p *params) { p.int(set) })
 	switch {
 	case live:
 		j.where("state < 4", nil) // job_live
-	case lost:
+	case failed:
 		j.where("state IN (5, 6)", nil) // job_failed
 	}
 }
 
 // Jobs implements store.Reader.
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery) (jobs []muster.Job, cursor string, err error) {
-	bound, err := q.Before()
-	if q.Oldest {
-		bound, err = q.After()
+	bound, err := q.UpperBound()
+	if q.OldestFirst {
+		bound, err = q.LowerBound()
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	search := searchJobs(&q, bound)
-	err = s.read(ctx, func(c *conn) error {
+	search := buildJobSearch(&q, bound)
+	err = s.readTx(ctx, func(c *conn) error {
 		return c.query(search.sql.String(), func(p *params) {
 			for _, bind := range search.bind {
 				bind(p)
@@ -138,13 +138,13 @@ func (s *Store) Jobs(ctx context.Context, q store.JobQuery) (jobs []muster.Job, 
 	if err != nil {
 		return nil, "", err
 	}
-	jobs, cursor = q.Cut(jobs)
+	jobs, cursor = q.TrimPage(jobs)
 	return jobs, cursor, nil
 }
 
 // Tasks implements store.Reader.
 func (s *Store) Tasks(ctx context.Context, q store.TaskQuery) (tasks []muster.Task, cursor string, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		job, err := c.job(q.Job)
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func (s *Store) Tasks(ctx context.Context, q store.TaskQuery) (tasks []muster.Ta
 		rows := func(_ context.Context, span store.Span, states []muster.TaskState, limit int) ([]muster.Task, error) {
 			return c.tasks(q.Job, span, states, limit)
 		}
-		tasks, cursor, err = store.Page(ctx, q, &job, rows)
+		tasks, cursor, err = store.PageTasks(ctx, q, &job, rows)
 		return err
 	})
 	return tasks, cursor, err
@@ -160,8 +160,8 @@ func (s *Store) Tasks(ctx context.Context, q store.TaskQuery) (tasks []muster.Ta
 
 // Each says the words of the index that is meant.
 const (
-	selectTasks = "SELECT " + taskColumns + " FROM task WHERE (1 << state) & ? <> 0 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
-	selectLive  = "SELECT " + taskColumns + " FROM task INDEXED BY task_live" +
+	selectTasks     = "SELECT " + taskColumns + " FROM task WHERE (1 << state) & ? <> 0 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
+	selectLiveTasks = "SELECT " + taskColumns + " FROM task INDEXED BY task_live" +
 		" WHERE (1 << state) & ? <> 0 AND id BETWEEN ? AND ? AND finished_at IS NULL ORDER BY id LIMIT ?"
 	selectUnsuccessful = "SELECT " + taskColumns + " FROM task INDEXED BY task_not_succeeded" +
 		" WHERE state = ? AND state > 6 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
@@ -198,7 +198,7 @@ func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskStat
 		return tasks, err
 	}
 	if live != 0 {
-		if err := search(selectLive, live); err != nil {
+		if err := search(selectLiveTasks, live); err != nil {
 			return nil, err
 		}
 	}
@@ -216,7 +216,7 @@ func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskStat
 
 // Task implements store.Reader.
 func (s *Store) Task(ctx context.Context, id muster.TaskID) (task muster.Task, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		task, err = c.task(id)
 		return err
 	})
@@ -237,8 +237,8 @@ func (c *conn) task(id muster.TaskID) (task muster.Task, err error) {
 	}
 	for i := range job.Groups {
 		g := &job.Groups[i]
-		if id.Num >= g.First+g.Next && id.Num < g.First+g.Size {
-			return store.MakeUp(&job, g, id.Num), nil
+		if id.Num >= g.First+g.Materialized && id.Num < g.First+g.Size {
+			return store.SynthesizeTask(&job, g, id.Num), nil
 		}
 	}
 	return muster.Task{}, muster.Errorf(muster.NotFound, "there is no task %s", id)
@@ -246,7 +246,7 @@ func (c *conn) task(id muster.TaskID) (task muster.Task, err error) {
 
 // Attempts implements store.Reader.
 func (s *Store) Attempts(ctx context.Context, id muster.TaskID) (attempts []muster.Attempt, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		task, err := c.task(id)
 		if err != nil {
 			return err
@@ -257,7 +257,7 @@ func (s *Store) Attempts(ctx context.Context, id muster.TaskID) (attempts []must
 				attempts = append(attempts, cols.attempt())
 				return true
 			})
-		attempts = store.WithCurrent(attempts, &task)
+		attempts = store.WithCurrentAttempt(attempts, &task)
 		return err
 	})
 	return attempts, err
@@ -265,23 +265,23 @@ func (s *Store) Attempts(ctx context.Context, id muster.TaskID) (attempts []must
 
 // Workers implements store.Reader.
 func (s *Store) Workers(ctx context.Context) (workers []muster.Worker, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	err = s.readTx(ctx, func(c *conn) error {
 		workers, err = c.workers()
 		return err
 	})
 	return workers, err
 }
 
-// Idempotent implements store.Reader.
-func (s *Store) Idempotent(ctx context.Context, owner, key string) (k store.Idempotency, found bool, err error) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	err = s.readAsWriter(ctx, func(c *conn) error {
+// FindIdempotencyKey implements store.Reader.
+func (s *Store) FindIdempotencyKey(ctx context.Context, owner, key string) (k store.IdempotencyKey, found bool, err error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	err = s.readOnWriter(ctx, func(c *conn) error {
 		return c.query("SELECT digest, job, at FROM idempotency WHERE owner = ? AND key = ?", func(p *params) {
 			p.text(owner)
 			p.text(key)
 		}, func(cols *columns) bool {
-			k = store.Idempotency{Key: key, Owner: owner, Digest: cols.text(), Job: muster.JobID(cols.int()), At: cols.time()}
+			k = store.IdempotencyKey{Key: key, Owner: owner, Digest: cols.text(), Job: muster.JobID(cols.int()), At: cols.time()}
 			found = true
 			return true
 		})

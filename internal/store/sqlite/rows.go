@@ -15,9 +15,9 @@ const (
 	jobColumns   = jobFixed + ", state, priority, labels, " + countColumns +
 		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts"
 	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept, started_at, finished_at"
-	taskColumns  = taskFixed + ", " + taskMoving + ", finished_at"
+	taskColumns  = taskFixed + ", " + taskMutable + ", finished_at"
 	taskFixed    = "id, grp, name, kind, element, created_at"
-	taskMoving   = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
+	taskMutable  = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
 	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects"
@@ -50,8 +50,8 @@ var (
 	putJob     = upsertAfter("job", 1, strings.Count(jobFixed, ",")+1, jobColumns)
 	putGroup   = upsert("task_group", 2, groupColumns)
 	putTask    = upsert("task", 1, taskColumns)
-	moveTask   = update("task", taskMoving)
-	endTask    = update("task", taskMoving+", finished_at")
+	updateTask = update("task", taskMutable)
+	finishTask = update("task", taskMutable+", finished_at")
 	putAttempt = upsert("attempt", 2, attemptColumns)
 	putWorker  = upsert("worker", 1, workerColumns)
 	putKey     = upsert("api_key", 1, keyColumns)
@@ -85,10 +85,10 @@ func (p *params) job(j *muster.Job) {
 	p.int(int64(j.ID))
 	p.text(j.Name)
 	p.text(j.Project)
-	p.someText(j.Kind)
+	p.nullText(j.Kind)
 	p.time(j.CreatedAt)
-	p.someText(j.Owner)
-	p.someText(j.UID)
+	p.nullText(j.Owner)
+	p.nullText(j.UID)
 	p.int(jobStateNumber(j.State))
 	p.int(int64(j.Priority))
 	p.json(j.Labels, len(j.Labels) == 0)
@@ -98,12 +98,12 @@ func (p *params) job(j *muster.Job) {
 	p.time(j.FinishedAt)
 	p.time(j.RetriedAt)
 	p.float(j.Cost)
-	p.float(j.Used.EnergyWh)
-	p.float(j.Used.CPUSeconds)
-	p.float(j.Used.GPUSeconds)
-	p.float(j.Used.WallSeconds)
-	p.int(int64(j.Used.MemoryPeak))
-	p.int(j.Used.Attempts)
+	p.float(j.Usage.EnergyWh)
+	p.float(j.Usage.CPUSeconds)
+	p.float(j.Usage.GPUSeconds)
+	p.float(j.Usage.WallSeconds)
+	p.int(int64(j.Usage.MemoryPeak))
+	p.int(j.Usage.Attempts)
 }
 
 func (c *columns) job() (j muster.Job) {
@@ -123,7 +123,7 @@ func (c *columns) job() (j muster.Job) {
 	j.FinishedAt = c.time()
 	j.RetriedAt = c.time()
 	j.Cost = c.float()
-	j.Used = muster.JobUsage{
+	j.Usage = muster.JobUsage{
 		EnergyWh: c.float(), CPUSeconds: c.float(), GPUSeconds: c.float(), WallSeconds: c.float(), MemoryPeak: muster.Size(c.int()), Attempts: c.int(),
 	}
 	return j
@@ -135,13 +135,13 @@ func (p *params) group(g *muster.Group) {
 	p.text(g.Name)
 	p.int(int64(g.First))
 	p.int(int64(g.Size))
-	p.int(int64(g.Next))
-	p.int(int64(g.Rest))
-	p.time(g.RestAt)
-	p.someText(string(g.Reason))
-	p.someText(g.Message)
+	p.int(int64(g.Materialized))
+	p.int(int64(g.UnmaterializedState))
+	p.time(g.UnmaterializedSince)
+	p.nullText(string(g.Reason))
+	p.nullText(g.Message)
 	p.counts(&g.Counts)
-	p.bool(g.Kept)
+	p.bool(g.Retained)
 	p.time(g.StartedAt)
 	p.time(g.FinishedAt)
 }
@@ -153,13 +153,13 @@ func (c *columns) group() (g muster.Group) {
 	g.Name = c.text()
 	g.First = int(c.int())
 	g.Size = int(c.int())
-	g.Next = int(c.int())
-	g.Rest = muster.TaskState(c.int())
-	g.RestAt = c.time()
+	g.Materialized = int(c.int())
+	g.UnmaterializedState = muster.TaskState(c.int())
+	g.UnmaterializedSince = c.time()
 	g.Reason = muster.Reason(c.text())
 	g.Message = c.text()
 	g.Counts = c.counts()
-	g.Kept = c.bool()
+	g.Retained = c.bool()
 	g.StartedAt = c.time()
 	g.FinishedAt = c.time()
 	g.Resolved = optionalJSON[muster.TaskSpec](c)
@@ -171,36 +171,36 @@ func (p *params) task(t *muster.Task) {
 	p.int(int64(t.Group))
 	p.text(t.Name)
 	p.text(t.Kind)
-	p.someText(t.Element)
+	p.nullText(t.Element)
 	p.time(t.CreatedAt)
-	p.moving(t)
+	p.mutableColumns(t)
 	p.time(t.FinishedAt)
 }
 
-// moving binds what changes in the life of a task.
-func (p *params) moving(t *muster.Task) {
+// mutableColumns binds what changes in the life of a task.
+func (p *params) mutableColumns(t *muster.Task) {
 	p.int(int64(t.State))
 	p.int(int64(t.Attempt))
 	p.int(int64(t.Retried))
 	p.int(int64(t.Crashes))
-	p.someText(string(t.Worker))
+	p.nullText(string(t.Worker))
 	p.time(t.QueuedAt)
 	p.time(t.NotBefore)
 	p.time(t.AssignedAt)
 	p.time(t.StartedAt)
-	p.someText(string(t.Reason))
-	p.someText(t.Message)
+	p.nullText(string(t.Reason))
+	p.nullText(t.Message)
 	p.intPtr(t.ExitCode)
-	p.some(t.LogSize)
+	p.nullInt(t.LogSize)
 	p.json(t.Grant, t.Grant == nil)
-	p.someText(t.Checkpoint)
+	p.nullText(t.Checkpoint)
 	p.floatPtr(t.Progress)
-	p.someText(t.Step)
+	p.nullText(t.Step)
 	p.json(t.Metrics, len(t.Metrics) == 0)
 	p.json(t.Usage, t.Usage == nil)
 	p.json(t.Artifacts, len(t.Artifacts) == 0)
 	p.raw(t.Result)
-	p.someText(t.Image)
+	p.nullText(t.Image)
 }
 
 func (c *columns) task() (t muster.Task) {
@@ -241,18 +241,18 @@ func (c *columns) task() (t muster.Task) {
 func (p *params) attempt(a *muster.Attempt) {
 	p.int(packTask(a.ID.Task))
 	p.int(int64(a.ID.N))
-	p.someText(string(a.Worker))
+	p.nullText(string(a.Worker))
 	p.int(int64(slices.Index(outcomes, a.Outcome) + 1))
-	p.someText(string(a.Reason))
-	p.someText(a.Message)
+	p.nullText(string(a.Reason))
+	p.nullText(a.Message)
 	p.intPtr(a.ExitCode)
-	p.some(a.LogSize)
+	p.nullInt(a.LogSize)
 	p.time(a.AssignedAt)
 	p.time(a.StartedAt)
 	p.time(a.FinishedAt)
 	p.json(a.Usage, a.Usage == nil)
 	p.json(a.Artifacts, len(a.Artifacts) == 0)
-	p.someText(a.Image)
+	p.nullText(a.Image)
 }
 
 func (c *columns) attempt() (a muster.Attempt) {
@@ -279,21 +279,21 @@ func (p *params) worker(w *muster.Worker) {
 	p.text(string(w.ID))
 	p.text(w.Name)
 	p.text(string(w.State))
-	p.someText(w.Version)
+	p.nullText(w.Version)
 	p.json(w.Tags, len(w.Tags) == 0)
 	p.json(w.Labels, len(w.Labels) == 0)
 	p.json(w.Kinds, len(w.Kinds) == 0)
 	p.float(w.Price)
 	p.json(&w.Resources, false)
-	p.someText(w.Address)
+	p.nullText(w.Address)
 	p.bool(w.Paused)
 	p.bool(w.Draining)
 	p.time(w.Deadline)
 	p.time(w.JoinedAt)
 	p.time(w.LastSeenAt)
 	p.json(w.Allow, w.Allow == nil)
-	p.raw(w.OwnKinds)
-	p.json(w.Lacks, len(w.Lacks) == 0)
+	p.raw(w.CustomKinds)
+	p.json(w.UnsupportedFeatures, len(w.UnsupportedFeatures) == 0)
 	p.json(w.Projects, len(w.Projects) == 0)
 }
 
@@ -314,8 +314,8 @@ func (c *columns) worker() (w muster.Worker) {
 	w.JoinedAt = c.time()
 	w.LastSeenAt = c.time()
 	w.Allow = optionalJSON[muster.Allow](c)
-	w.OwnKinds = c.raw()
-	c.json(&w.Lacks)
+	w.CustomKinds = c.raw()
+	c.json(&w.UnsupportedFeatures)
 	c.json(&w.Projects)
 	return w
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/ncruces/go-sqlite3/driver"
 )
 
-// edit changes a database file behind the back of the store, which is closed.
-func edit(t *testing.T, path string, f func(context.Context, *sql.DB) error) {
+// editDatabase changes a database file behind the back of the store, which is closed.
+func editDatabase(t *testing.T, path string, f func(context.Context, *sql.DB) error) {
 	t.Helper()
 	db, err := driver.Open(path)
 	if err != nil {
@@ -32,8 +32,8 @@ func edit(t *testing.T, path string, f func(context.Context, *sql.DB) error) {
 func TestOlderSchemaIsMigratedAndKeepsItsRows(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
-	edit(t, path, func(ctx context.Context, db *sql.DB) error {
-		if err := claim(ctx, db, path); err != nil {
+	editDatabase(t, path, func(ctx context.Context, db *sql.DB) error {
+		if err := claimFile(ctx, db, path); err != nil {
 			return err
 		}
 		p, err := migrator(db)
@@ -66,8 +66,8 @@ func TestOlderSchemaIsMigratedAndKeepsItsRows(t *testing.T) {
 func TestOlderUsageIsSummed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
-	edit(t, path, func(ctx context.Context, db *sql.DB) error {
-		if err := claim(ctx, db, path); err != nil {
+	editDatabase(t, path, func(ctx context.Context, db *sql.DB) error {
+		if err := claimFile(ctx, db, path); err != nil {
 			return err
 		}
 		p, err := migrator(db)
@@ -92,11 +92,11 @@ func TestOlderUsageIsSummed(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	for id, want := range map[muster.JobID]muster.Job{
-		7: {Cost: 0.75, Used: muster.JobUsage{EnergyWh: 2, CPUSeconds: 6, GPUSeconds: 20, WallSeconds: 13, MemoryPeak: 300, Attempts: 3}},
+		7: {Cost: 0.75, Usage: muster.JobUsage{EnergyWh: 2, CPUSeconds: 6, GPUSeconds: 20, WallSeconds: 13, MemoryPeak: 300, Attempts: 3}},
 		8: {},
 	} {
-		if j, err := s.Job(t.Context(), id); err != nil || j.Cost != want.Cost || j.Used != want.Used {
-			t.Errorf("job %s has cost %v and used %+v, %v; want %v, %+v", id, j.Cost, j.Used, err, want.Cost, want.Used)
+		if j, err := s.Job(t.Context(), id); err != nil || j.Cost != want.Cost || j.Usage != want.Usage {
+			t.Errorf("job %s has cost %v and used %+v, %v; want %v, %+v", id, j.Cost, j.Usage, err, want.Cost, want.Usage)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	edit(t, path, func(ctx context.Context, db *sql.DB) error {
+	editDatabase(t, path, func(ctx context.Context, db *sql.DB) error {
 		_, err := db.ExecContext(ctx, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)`)
 		return err
 	})
@@ -137,7 +137,7 @@ func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 func TestOtherFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	other := filepath.Join(t.TempDir(), "other.db")
-	edit(t, other, func(ctx context.Context, db *sql.DB) error {
+	editDatabase(t, other, func(ctx context.Context, db *sql.DB) error {
 		_, err := db.ExecContext(ctx, "CREATE TABLE recipes (id INTEGER)")
 		return err
 	})
@@ -174,8 +174,8 @@ func TestSecondServerIsRefused(t *testing.T) {
 	}
 }
 
-// searched is the statement of a search for jobs.
-func searched(q store.JobQuery) string { return searchJobs(&q, 9).sql.String() }
+// jobSearchSQL is the statement of a search for jobs.
+func jobSearchSQL(q store.JobQuery) string { return buildJobSearch(&q, 9).sql.String() }
 
 // The searches go by the indexes that are meant for them.
 func TestSearchesUseTheirIndexes(t *testing.T) {
@@ -186,20 +186,20 @@ func TestSearchesUseTheirIndexes(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	for query, want := range map[string]string{
-		selectTasks:        "SEARCH task USING INTEGER PRIMARY KEY",
-		selectLive:         "USING INDEX task_live",
-		selectUnsuccessful: "USING INDEX task_not_succeeded",
-		selectLoaded:       "USING INDEX task_live",
-		selectLiveStates:   "USING INDEX task_live",
-		selectLostStates:   "USING COVERING INDEX task_not_succeeded",
-		selectPrevious:     "USING INDEX job_name",
-		selectFailed:       "USING INDEX job_failed",
-		searched(store.JobQuery{States: []muster.JobState{muster.JobQueued}}):               "job_live",
-		searched(store.JobQuery{States: []muster.JobState{muster.JobFailed}, Oldest: true}): "job_failed",
-		searched(store.JobQuery{Project: "p"}):                                              "job_project",
-		searched(store.JobQuery{Kind: "k", Oldest: true}):                                   "job_kind",
-		searched(store.JobQuery{Owner: "o"}):                                                "job_owner",
-		searched(store.JobQuery{}):                                                          "INTEGER PRIMARY KEY",
+		selectTasks:              "SEARCH task USING INTEGER PRIMARY KEY",
+		selectLiveTasks:          "USING INDEX task_live",
+		selectUnsuccessful:       "USING INDEX task_not_succeeded",
+		selectUnfinished:         "USING INDEX task_live",
+		selectLiveStates:         "USING INDEX task_live",
+		selectUnsuccessfulStates: "USING COVERING INDEX task_not_succeeded",
+		selectPrevious:           "USING INDEX job_name",
+		selectFailed:             "USING INDEX job_failed",
+		jobSearchSQL(store.JobQuery{States: []muster.JobState{muster.JobQueued}}):                    "job_live",
+		jobSearchSQL(store.JobQuery{States: []muster.JobState{muster.JobFailed}, OldestFirst: true}): "job_failed",
+		jobSearchSQL(store.JobQuery{Project: "p"}):                                                   "job_project",
+		jobSearchSQL(store.JobQuery{Kind: "k", OldestFirst: true}):                                   "job_kind",
+		jobSearchSQL(store.JobQuery{Owner: "o"}):                                                     "job_owner",
+		jobSearchSQL(store.JobQuery{}):                                                               "INTEGER PRIMARY KEY",
 	} {
 		var plan strings.Builder
 		err := s.writer.query("EXPLAIN QUERY PLAN "+query, nil, func(c *columns) bool {
@@ -252,7 +252,7 @@ func TestTheEngineNeverWaitsForReaders(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, found, err := s.Idempotent(ctx, "me", "key"); found || err != nil {
+	if _, found, err := s.FindIdempotencyKey(ctx, "me", "key"); found || err != nil {
 		t.Errorf("%v %v", found, err)
 	}
 }

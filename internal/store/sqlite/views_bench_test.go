@@ -10,9 +10,9 @@ import (
 	"github.com/muster-dev/muster/internal/store/sqlite"
 )
 
-// manyJobs opens a store with so many jobs: half of them of the project "default", the others of 50 projects, 1,000 names, 10 kinds and 100 owners; one in 50 failed, one in 1,000 is
+// openWithJobs opens a store with so many jobs: half of them of the project "default", the others of 50 projects, 1,000 names, 10 kinds and 100 owners; one in 50 failed, one in 1,000 is
 // of the project "rare", and the oldest is alone of its name.
-func manyJobs(b *testing.B, n int) *sqlite.Store {
+func openWithJobs(b *testing.B, n int) *sqlite.Store {
 	b.Helper()
 	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"), sqlite.Options{})
 	if err != nil {
@@ -38,7 +38,7 @@ func manyJobs(b *testing.B, n int) *sqlite.Store {
 		case i%50 == 3:
 			j.State, j.Counts = muster.JobFailed, muster.Counts{muster.Failed: 1}
 		}
-		g := muster.Group{Job: id, Name: "bench", Size: 1, Next: 1, Rest: muster.Queued, RestAt: 1, Counts: j.Counts}
+		g := muster.Group{Job: id, Name: "bench", Size: 1, Materialized: 1, UnmaterializedState: muster.Queued, UnmaterializedSince: 1, Counts: j.Counts}
 		rows.Jobs, rows.Groups = append(rows.Jobs, j), append(rows.Groups, g)
 		if len(rows.Jobs) == 10_000 || i == n-1 {
 			if err := s.Commit(b.Context(), &store.Batch{Rows: rows}); err != nil {
@@ -53,11 +53,11 @@ func manyJobs(b *testing.B, n int) *sqlite.Store {
 // BenchmarkJobs lists pages of 100 out of 100,000 jobs.
 func BenchmarkJobs(b *testing.B) {
 	const n = 100_000
-	s := manyJobs(b, n)
+	s := openWithJobs(b, n)
 	at := func(i int) muster.Time { return muster.Time(1_790_000_000_000 + i*1000) }
 	for name, q := range map[string]store.JobQuery{
 		"newest":          {},
-		"oldest":          {Oldest: true},
+		"oldest":          {OldestFirst: true},
 		"project":         {Project: "project-5"},
 		"default":         {Project: "default"},
 		"rare-project":    {Project: "rare"},
@@ -77,7 +77,7 @@ func BenchmarkJobs(b *testing.B) {
 		"until-the-last":  {Until: at(n)},
 		"until-first-50":  {Until: at(50)},
 		"middle":          {Since: at(n / 2), Until: at(n/2 + 50)},
-		"middle-oldest":   {Since: at(n / 2), Until: at(n/2 + 50), Oldest: true},
+		"middle-oldest":   {Since: at(n / 2), Until: at(n/2 + 50), OldestFirst: true},
 		"project-kind":    {Project: "project-5", Kind: "kind-5"},
 		"project-name":    {Project: "project-5", Name: "train-105"},
 		"label":           {Labels: map[string]string{"team": "7"}},
@@ -98,14 +98,14 @@ func BenchmarkJobs(b *testing.B) {
 	}
 	b.Run("previous", func(b *testing.B) {
 		for b.Loop() {
-			if j, err := s.Previous(b.Context(), 50_000); err != nil || j.ID != 49_000 {
+			if j, err := s.PreviousJob(b.Context(), 50_000); err != nil || j.ID != 49_000 {
 				b.Fatal(j.ID, err)
 			}
 		}
 	})
 	b.Run("failing", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := s.Failing(b.Context(), 3); err != nil {
+			if _, err := s.FailingNames(b.Context(), 3); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -128,7 +128,7 @@ func BenchmarkStates(b *testing.B) {
 	}
 	defer func() { _ = s.Close() }()
 	for id, rest := range map[muster.JobID]muster.TaskState{1: muster.Succeeded, 2: muster.Failed} {
-		g := muster.Group{Job: id, Name: "bench", Size: size, Next: size, Rest: muster.Queued, RestAt: 1}
+		g := muster.Group{Job: id, Name: "bench", Size: size, Materialized: size, UnmaterializedState: muster.Queued, UnmaterializedSince: 1}
 		g.Counts[rest] += size - running
 		if rest == muster.Succeeded {
 			g.Counts[muster.Running] = running
@@ -160,11 +160,11 @@ func BenchmarkStates(b *testing.B) {
 			}
 		}
 	}
-	all := store.Span{Last: muster.MaxArray}
+	all := store.Span{Last: muster.MaxTasks}
 	for name, id := range map[string]muster.JobID{"running": 1, "failed": 2} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				_, groups, err := s.States(b.Context(), id, all)
+				_, groups, err := s.TaskStates(b.Context(), id, all)
 				if err != nil || len(groups[0].States) != size {
 					b.Fatal(err)
 				}

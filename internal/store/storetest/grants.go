@@ -13,8 +13,8 @@ import (
 func grants(t *testing.T, f *fixture) {
 	t.Helper()
 	a, b, c := strings.Repeat("a", 64), strings.Repeat("b", 64), strings.Repeat("c", 64)
-	alpha, beta, worker := store.ProjectHolder("alpha"), store.ProjectHolder("beta"), store.WorkerHolder("alpha")
-	check := func(h store.Holder, sum string, size int64, granted bool) {
+	alpha, beta, worker := store.ProjectGrantee("alpha"), store.ProjectGrantee("beta"), store.WorkerGrantee("alpha")
+	check := func(h store.Grantee, sum string, size int64, granted bool) {
 		t.Helper()
 		if n, ok, err := f.BlobGrant(t.Context(), h, sum); n != size || ok != granted || err != nil {
 			t.Errorf("grant of %.4s to %s: %d, %t, %v; want %d, %t", sum, h, n, ok, err, size, granted)
@@ -22,7 +22,7 @@ func grants(t *testing.T, f *fixture) {
 	}
 	check(alpha, a, -1, false)
 	for range 2 { // again is the same
-		if err := f.GrantBlobs(t.Context(), []store.Holder{alpha, worker}, []store.Blob{{SHA256: a, Size: 7}, {SHA256: b, Size: 0}}); err != nil {
+		if err := f.GrantBlobs(t.Context(), []store.Grantee{alpha, worker}, []store.Blob{{SHA256: a, Size: 7}, {SHA256: b, Size: 0}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func grants(t *testing.T, f *fixture) {
 	check(alpha, b, 0, false)
 
 	j, g := job(1, 1)
-	j.Project, g.Next = "beta", 1
+	j.Project, g.Materialized = "beta", 1
 	done := row(&j, &g, 0, muster.Succeeded)
 	done.Attempt, done.Artifacts = 2, []muster.Artifact{{Name: "out", SHA256: c, Size: 9}}
 	recount(&j, &g, []muster.Task{done})

@@ -7,13 +7,13 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-func late(t *testing.T, f *fixture) {
+func lateReports(t *testing.T, f *fixture) {
 	t.Helper()
-	const tasks = store.MaxLate + 20
+	const tasks = store.MaxLateReports + 20
 	var want []muster.LateReport
 	for id := range muster.JobID(2) {
 		j, g := job(id+1, tasks)
-		g.Next = tasks
+		g.Materialized = tasks
 		rows := make([]muster.Task, tasks)
 		for i := range rows {
 			rows[i] = row(&j, &g, i, muster.Succeeded)
@@ -32,31 +32,31 @@ func late(t *testing.T, f *fixture) {
 	foreign := report(1, 0, 1, "w2") // the attempt was given to w1
 	foreign.Message = "what another worker says"
 	past := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Worker: "w1", Outcome: muster.AttemptLost, FinishedAt: 5}
-	rows := muster.Rows{Attempts: []muster.Attempt{past}, Late: []muster.LateReport{
+	rows := muster.Rows{Attempts: []muster.Attempt{past}, LateReports: []muster.LateReport{
 		report(1, 0, 1, "w1"), foreign, report(1, 0, 2, "w1"), report(1, 0, 3, "w2"), report(1, tasks, 1, "w2"), report(9, 0, 1, "w1"),
 	}}
 	f.mustCommit(t, rows)
-	want = append(want, rows.Late[0])
-	check := func(what string, job muster.JobID, want []muster.LateReport) {
+	want = append(want, rows.LateReports[0])
+	check := func(name string, job muster.JobID, want []muster.LateReport) {
 		t.Helper()
-		got, err := f.Late(t.Context(), job)
+		got, err := f.LateReports(t.Context(), job)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, what, want, got)
+		wantEqual(t, name, want, got)
 	}
 	check("those of attempts that were", 1, want)
 	check("an unknown job's", 9, nil)
 	rows = muster.Rows{}
 	for i := range tasks {
-		rows.Late = append(rows.Late, report(1, i, 2, "w2"))
+		rows.LateReports = append(rows.LateReports, report(1, i, 2, "w2"))
 	}
 	f.mustCommit(t, rows)
-	want = append(want, rows.Late[:store.MaxLate-1]...)
+	want = append(want, rows.LateReports[:store.MaxLateReports-1]...)
 	f.reopen(t)
 	check("the first hundred", 1, want)
 	check("another job's", 2, nil)
-	rows = muster.Rows{Late: []muster.LateReport{report(2, 5, 2, "w2")}}
+	rows = muster.Rows{LateReports: []muster.LateReport{report(2, 5, 2, "w2")}}
 	f.mustCommit(t, rows)
-	check("another job's, once there is one", 2, rows.Late)
+	check("another job's, once there is one", 2, rows.LateReports)
 }

@@ -17,7 +17,7 @@ import (
 func attempts(t *testing.T, f *fixture) {
 	t.Helper()
 	j, g := job(1, 6)
-	g.Next = 5
+	g.Materialized = 5
 	queued := row(&j, &g, 0, muster.Queued) // never assigned
 	running := row(&j, &g, 1, muster.Running)
 	running.Attempt, running.StartedAt, running.Message = 3, 2_500, "of the task, not of the attempt"
@@ -59,7 +59,7 @@ func attempts(t *testing.T, f *fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, "attempts", w, got)
+		wantEqual(t, "attempts", w, got)
 	}
 	_, err := f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: 6})
 	wantCode(t, "attempts of no task", err, muster.NotFound)
@@ -73,21 +73,21 @@ func workers(t *testing.T, f *fixture) {
 	a, b, c := worker("1", "cat"), worker("2", "ant"), worker("3", "bee")
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{a, b, c}})
 	c.Name, c.Draining, c.Allow = "zebra", true, &muster.Allow{Images: []string{}} // no image, but every user
-	c.Lacks, c.Projects, c.Resources.MaxTasks = []string{muster.FeatureFiles, muster.FeatureCancel}, []string{"red", ""}, 3
+	c.UnsupportedFeatures, c.Projects, c.Resources.MaxTasks = []string{muster.FeatureFiles, muster.FeatureCancel}, []string{"red", ""}, 3
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{c}})
 	got, err := f.Workers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "workers", []muster.Worker{b, a, c}, got)
+	wantEqual(t, "workers", []muster.Worker{b, a, c}, got)
 	if allow := got[2].Allow; allow.Images == nil || allow.Users != nil {
 		t.Fatalf("what allows nothing and what allows all are no longer told apart: %+v", allow)
 	}
-	f.mustCommit(t, muster.Rows{Gone: []muster.WorkerID{"1", "unknown"}})
+	f.mustCommit(t, muster.Rows{RemovedWorkers: []muster.WorkerID{"1", "unknown"}})
 	if got, err = f.Workers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "workers", []muster.Worker{b, c}, got)
+	wantEqual(t, "workers", []muster.Worker{b, c}, got)
 }
 
 func keys(t *testing.T, f *fixture) {
@@ -107,7 +107,7 @@ func keys(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "key", worker, got)
+	wantEqual(t, "key", worker, got)
 	worker.Hash = hash("c") // rotated
 	if err := f.PutKey(t.Context(), worker); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func keys(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "keys", []store.Key{admin, worker}, list)
+	wantEqual(t, "keys", []store.Key{admin, worker}, list)
 	if err := f.DeleteKey(t.Context(), "k2"); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func childKeys(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "key", child, got)
+	wantEqual(t, "key", child, got)
 	if err := f.DeleteKey(t.Context(), "k4"); err != nil {
 		t.Fatal(err)
 	}
@@ -159,8 +159,8 @@ func childKeys(t *testing.T, f *fixture) {
 	wantCode(t, "a key of a deleted one", f.PutKey(t.Context(), child), muster.Unauthenticated)
 }
 
-// listed reads all pages and checks that they end and are as long as asked for.
-func listed[T any](t *testing.T, limit int, page func(cursor string) ([]T, string, error)) []T {
+// listAll reads all pages and checks that they end and are as long as asked for.
+func listAll[T any](t *testing.T, limit int, page func(cursor string) ([]T, string, error)) []T {
 	t.Helper()
 	var all []T
 	for cursor := ""; ; {
@@ -198,25 +198,25 @@ func tasksModel(t *testing.T, f *fixture) {
 			one, _ := job(id, g.Size)
 			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
 			g.Index, g.First = i, first
-			g.Rest = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped}).Draw(rt, "rest")
+			g.UnmaterializedState = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped}).Draw(rt, "rest")
 			g.Reason, g.Message = muster.NoReason, "the rest"
-			g.Next = rapid.IntRange(0, g.Size).Draw(rt, "next")
-			var own []muster.Task
+			g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
+			var stored []muster.Task
 			for num := first; num < first+g.Size; num++ {
-				if num < first+g.Next || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
+				if num < first+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
 					r := row(&j, &g, num, rapid.SampledFrom(muster.TaskStates).Draw(rt, "state"))
 					r.Message = "a row"
-					own = append(own, r)
+					stored = append(stored, r)
 					want = append(want, r)
 				} else {
-					want = append(want, store.MakeUp(&j, &g, num))
+					want = append(want, store.SynthesizeTask(&j, &g, num))
 				}
 			}
 			first += g.Size
 			part := j
-			recount(&part, &g, own)
+			recount(&part, &g, stored)
 			j.Counts = j.Counts.Add(g.Counts)
-			groups, rows = append(groups, g), append(rows, own...)
+			groups, rows = append(groups, g), append(rows, stored...)
 		}
 		j.State = j.Counts.State()
 		if j.State.Final() {
@@ -233,30 +233,30 @@ func tasksModel(t *testing.T, f *fixture) {
 				return store.Span{First: rapid.IntRange(-3, 50).Draw(t, "first"), Last: rapid.IntRange(-3, 50).Draw(t, "last")}
 			}), 1, 4).Draw(rt, "spans")
 		}
-		q.Stored = rapid.Bool().Draw(rt, "stored")
+		q.StoredOnly = rapid.Bool().Draw(rt, "stored")
 		want = slices.DeleteFunc(want, func(task muster.Task) bool {
 			inState := len(q.States) == 0 || slices.Contains(q.States, task.State)
 			inSpan := len(q.Spans) == 0 || slices.ContainsFunc(q.Spans, func(s store.Span) bool {
 				return s.First <= task.Index && task.Index <= s.Last
 			})
-			return !inState || !inSpan || q.Stored && task.Made
+			return !inState || !inSpan || q.StoredOnly && task.Synthesized
 		})
-		got := listed(t, q.Limit, func(cursor string) ([]muster.Task, string, error) {
+		got := listAll(t, q.Limit, func(cursor string) ([]muster.Task, string, error) {
 			q.Cursor = cursor
 			return f.Tasks(t.Context(), q)
 		})
-		same(t, "tasks", want, got)
+		wantEqual(t, "tasks", want, got)
 		for _, task := range want {
 			one, err := f.Task(t.Context(), task.ID)
 			if err != nil {
 				rt.Fatal(err)
 			}
-			same(t, "task", task, one)
+			wantEqual(t, "task", task, one)
 		}
 	})
 }
 
-func million(t *testing.T, f *fixture) {
+func millionTasks(t *testing.T, f *fixture) {
 	t.Helper()
 	const size = 1_000_000
 	j, g := job(1, size)
@@ -303,7 +303,7 @@ func jobsModel(t *testing.T, f *fixture) {
 		j.CreatedAt = muster.Time(rapid.Int64Range(1, 50).Draw(rt, "created")) // not in the order of numbers: clocks go back
 		j.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "it's.$"}), rapid.SampledFrom([]string{"1", "2", ""}), 0, 3).Draw(rt, "labels")
 		rest := []muster.TaskState{muster.Waiting, muster.Queued, muster.Succeeded, muster.Failed, muster.TimedOut, muster.Cancelled}
-		g.Rest = rapid.SampledFrom(rest).Draw(rt, "rest")
+		g.UnmaterializedState = rapid.SampledFrom(rest).Draw(rt, "rest")
 		recount(&j, &g, nil)
 		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
 		j.Spec = nil
@@ -328,7 +328,7 @@ func jobsModel(t *testing.T, f *fixture) {
 		if rapid.Bool().Draw(rt, "by time") {
 			q.Since, q.Until = muster.Time(rapid.Int64Range(0, 50).Draw(rt, "since")), muster.Time(rapid.Int64Range(0, 50).Draw(rt, "until"))
 		}
-		q.Oldest = rapid.Bool().Draw(rt, "oldest")
+		q.OldestFirst = rapid.Bool().Draw(rt, "oldest")
 		if rapid.Bool().Draw(rt, "by label") {
 			q.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "it's.$"}), rapid.SampledFrom([]string{"1", ""}), 1, 2).Draw(rt, "wanted labels")
 		}
@@ -342,14 +342,14 @@ func jobsModel(t *testing.T, f *fixture) {
 				want = append(want, j)
 			}
 		}
-		if q.Oldest {
+		if q.OldestFirst {
 			slices.Reverse(want)
 		}
-		got := listed(t, q.Limit, func(cursor string) ([]muster.Job, string, error) {
+		got := listAll(t, q.Limit, func(cursor string) ([]muster.Job, string, error) {
 			q.Cursor = cursor
 			return f.Jobs(t.Context(), q)
 		})
-		same(t, "jobs", want, got)
+		wantEqual(t, "jobs", want, got)
 	})
 }
 
@@ -361,7 +361,7 @@ func badQueries(t *testing.T, f *fixture) {
 	wantCode(t, "job", err, muster.NotFound)
 	_, _, err = f.Tasks(t.Context(), store.TaskQuery{Job: 2, Limit: 1})
 	wantCode(t, "tasks", err, muster.NotFound)
-	for _, num := range []int{1, muster.MaxArray} {
+	for _, num := range []int{1, muster.MaxTasks} {
 		_, err = f.Task(t.Context(), muster.TaskID{Job: 1, Num: num})
 		wantCode(t, "task", err, muster.NotFound)
 	}
@@ -387,7 +387,7 @@ func readers(t *testing.T, f *fixture) {
 	t.Helper()
 	const tasks, commits = 20, 100
 	j, g := job(1, tasks)
-	g.Next = tasks
+	g.Materialized = tasks
 	rows := make([]muster.Task, tasks)
 	commit := func(n int) {
 		for i := range rows {

@@ -15,23 +15,23 @@ import (
 type Store interface {
 	store.Writer
 	store.Reader
-	store.Keys
-	store.LateReports
-	store.Summaries
-	files
-	webhooks
+	store.KeyStore
+	store.LateReportReader
+	store.SummaryReader
+	fileStores
+	webhookStores
 	Close() error
 }
 
 type (
-	files interface {
-		store.Pins
-		store.Proofs
-		store.Grants
+	fileStores interface {
+		store.PinStore
+		store.VerificationStore
+		store.GrantStore
 	}
-	webhooks interface {
-		store.Notices
-		store.Deliveries
+	webhookStores interface {
+		store.NotificationStore
+		store.DeliveryStore
 	}
 )
 
@@ -55,16 +55,16 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Workers", "Workers are listed by name, replaced by id, and gone when removed.", workers},
 		{"Idempotency", "A key of an owner is kept with its job, and cannot be taken twice.", idempotency},
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound once deleted; Forbidden if they were those of workers.", keys},
-		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", contents},
+		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", cids},
 		{"Grants", "A blob is granted to those who uploaded it and to the projects of jobs that made it, and to nobody else.", grants},
-		{"Late", "Late reports are kept for attempts that were given to their worker, a hundred for a job.", late},
-		{"Ends", "The end of a job that is to be notified is noted once, with the commit that ends it, until it is taken.", ends},
-		{"Watched", "Jobs that wait are watched while their notifications say so.", watched},
+		{"Late", "Late reports are kept for attempts that were given to their worker, a hundred for a job.", lateReports},
+		{"Ends", "The end of a job that is to be notified is noted once, with the commit that ends it, until it is taken.", jobEnds},
+		{"Watched", "Jobs that wait are watched while their notifications say so.", watchedJobs},
 		{"Deliveries", "Deliveries are due by host, project and time, kept as they were last tried, and listed newest first.", deliveries},
 		{"DueByProject", "Deliveries of a project hide no others that are for the same host.", dueByProject},
 		{"DeliveryBounds", "A project has so many pending deliveries, and so many final ones are kept.", deliveryBounds},
 		{"TasksModel", "Every task is listed exactly once, whatever rows, states, spans and page size; cursors end.", tasksModel},
-		{"Million", "A job of a million tasks without rows is listed as any other, up to its end.", million},
+		{"Million", "A job of a million tasks without rows is listed as any other, up to its end.", millionTasks},
 		{"JobsModel", "Jobs are listed by number, from either end, exactly those that match; cursors end.", jobsModel},
 		{"States", "The states of all tasks are those of the tasks, whatever rows and spans.", statesModel},
 		{"Previous", "The job before is the newest older one of the same project and name; names whose last jobs failed are listed.", previous},
@@ -103,25 +103,25 @@ func (f *fixture) reopen(t *testing.T) {
 	f.Store = f.open(t, f.dir)
 }
 
-func (f *fixture) mustCommit(t *testing.T, rows muster.Rows, keys ...store.Idempotency) {
+func (f *fixture) mustCommit(t *testing.T, rows muster.Rows, keys ...store.IdempotencyKey) {
 	t.Helper()
-	if err := f.Commit(t.Context(), &store.Batch{Rows: rows, Keys: keys}); err != nil {
+	if err := f.Commit(t.Context(), &store.Batch{Rows: rows, IdempotencyKeys: keys}); err != nil {
 		t.Fatalf("commit: %v", err)
 	}
 }
 
-// same compares rows; a list or map that is empty is one that is absent.
-func same(t *testing.T, what string, want, got any) {
+// wantEqual compares rows; a list or map that is empty is one that is absent.
+func wantEqual(t *testing.T, name string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Fatalf("%s (-want +got):\n%s", what, diff)
+		t.Fatalf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
-func wantCode(t *testing.T, what string, err error, want muster.Code) {
+func wantCode(t *testing.T, name string, err error, want muster.Code) {
 	t.Helper()
 	if err == nil || muster.CodeOf(err) != want {
-		t.Fatalf("%s: error %v, want one with code %s", what, err, want)
+		t.Fatalf("%s: error %v, want one with code %s", name, err, want)
 	}
 }
 
@@ -131,7 +131,7 @@ func job(id muster.JobID, size int) (muster.Job, muster.Group) {
 	if size > 1 {
 		spec.Array = &muster.Array{Ranges: []muster.Range{{First: 1, Last: int64(size), Step: 1}}}
 	}
-	g := muster.Group{Job: id, Name: "stage", Size: size, Rest: muster.Queued, RestAt: 1_000}
+	g := muster.Group{Job: id, Name: "stage", Size: size, UnmaterializedState: muster.Queued, UnmaterializedSince: 1_000}
 	g.Counts[muster.Queued] = int64(size)
 	j := muster.Job{
 		ID: id, Name: "job", Project: "default", State: muster.JobQueued, Priority: 50, Counts: g.Counts, CreatedAt: 1_000,
@@ -147,7 +147,7 @@ func recount(j *muster.Job, g *muster.Group, rows []muster.Task) {
 	for i := range rows {
 		g.Counts[rows[i].State]++
 	}
-	g.Counts[g.Rest] += int64(g.Size - len(rows))
+	g.Counts[g.UnmaterializedState] += int64(g.Size - len(rows))
 	j.Counts = g.Counts
 	j.State = j.Counts.State()
 	j.FinishedAt = 0
@@ -158,11 +158,11 @@ func recount(j *muster.Job, g *muster.Group, rows []muster.Task) {
 
 // row returns a task's row in a state, with what the state demands.
 func row(j *muster.Job, g *muster.Group, num int, state muster.TaskState) muster.Task {
-	t := store.MakeUp(j, g, num)
-	t.Made = false
+	t := store.SynthesizeTask(j, g, num)
+	t.Synthesized = false
 	t.State, t.Reason, t.Message = state, "", ""
 	t.QueuedAt, t.FinishedAt = 1_000, 0
-	if state.Held() {
+	if state.HoldsResources() {
 		t.Worker, t.Attempt, t.AssignedAt = "w1", 1, 2_000
 	}
 	if state.Final() {

@@ -24,23 +24,23 @@ func statesModel(t *testing.T, f *fixture) {
 			one, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
 			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
 			g.Index, g.First = i, first
-			g.Rest = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut}).Draw(rt, "rest")
-			g.Next = rapid.IntRange(0, g.Size).Draw(rt, "next")
+			g.UnmaterializedState = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut}).Draw(rt, "rest")
+			g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
 			states := muster.TaskStates
 			if rapid.Bool().Draw(rt, "alike") {
 				states = []muster.TaskState{rapid.SampledFrom(states).Draw(rt, "all are")}
 			}
-			var own []muster.Task
+			var stored []muster.Task
 			for num := first; num < first+g.Size; num++ {
-				if num < first+g.Next || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
-					own = append(own, row(&j, &g, num, rapid.SampledFrom(states).Draw(rt, "state")))
+				if num < first+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
+					stored = append(stored, row(&j, &g, num, rapid.SampledFrom(states).Draw(rt, "state")))
 				}
 			}
 			first += g.Size
 			part := j
-			recount(&part, &g, own)
+			recount(&part, &g, stored)
 			j.Counts = j.Counts.Add(g.Counts)
-			groups, rows = append(groups, g), append(rows, own...)
+			groups, rows = append(groups, g), append(rows, stored...)
 		}
 		j.State = j.Counts.State()
 		if j.State.Final() {
@@ -49,20 +49,20 @@ func statesModel(t *testing.T, f *fixture) {
 		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
 		span := store.Span{First: rapid.IntRange(0, first).Draw(rt, "first"), Last: rapid.IntRange(0, first+5).Draw(rt, "last")}
 		if rapid.Bool().Draw(rt, "all") {
-			span = store.Span{Last: muster.MaxArray}
+			span = store.Span{Last: muster.MaxTasks}
 		}
 		tasks := []muster.Task{} // no span with a task in it means all
 		if span.First <= span.Last {
-			tasks = listed(t, 1000, func(cursor string) ([]muster.Task, string, error) {
+			tasks = listAll(t, 1000, func(cursor string) ([]muster.Task, string, error) {
 				return f.Tasks(t.Context(), store.TaskQuery{Job: id, Spans: []store.Span{span}, Limit: 1000, Cursor: cursor})
 			})
 		}
-		got, list, err := f.States(t.Context(), id, span)
+		got, list, err := f.TaskStates(t.Context(), id, span)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		j.Groups = groups
-		same(t, "job", j, got)
+		wantEqual(t, "job", j, got)
 		if len(list) != len(groups) {
 			rt.Fatalf("%d lists of states for %d groups", len(list), len(groups))
 		}
@@ -79,7 +79,7 @@ func statesModel(t *testing.T, f *fixture) {
 			rt.Fatalf("%d states of %d tasks", n, len(tasks))
 		}
 	})
-	_, _, err := f.States(t.Context(), id+1, store.Span{Last: 9})
+	_, _, err := f.TaskStates(t.Context(), id+1, store.Span{Last: 9})
 	wantCode(t, "states of no job", err, muster.NotFound)
 }
 
@@ -91,16 +91,16 @@ func previous(t *testing.T, f *fixture) {
 		j, g := job(muster.JobID(len(all)+1), 1)
 		j.Name = rapid.SampledFrom([]string{"train", "test", ""}).Draw(rt, "name")
 		j.Project = rapid.SampledFrom([]string{"default", "vision"}).Draw(rt, "project")
-		g.Rest = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Succeeded, muster.Failed, muster.Failed, muster.TimedOut, muster.Cancelled}).Draw(rt, "rest")
+		g.UnmaterializedState = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Succeeded, muster.Failed, muster.Failed, muster.TimedOut, muster.Cancelled}).Draw(rt, "rest")
 		recount(&j, &g, nil)
 		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
 		j.Spec = nil
 		all = append(all, j)
 
-		of := rapid.SampledFrom(all).Draw(rt, "of")
-		got, err := f.Previous(t.Context(), of.ID)
-		i := slices.IndexFunc(all, func(o muster.Job) bool { return o.ID == of.ID }) - 1
-		for i >= 0 && (all[i].Name != of.Name || all[i].Project != of.Project) {
+		current := rapid.SampledFrom(all).Draw(rt, "of")
+		got, err := f.PreviousJob(t.Context(), current.ID)
+		i := slices.IndexFunc(all, func(o muster.Job) bool { return o.ID == current.ID }) - 1
+		for i >= 0 && (all[i].Name != current.Name || all[i].Project != current.Project) {
 			i--
 		}
 		if i < 0 {
@@ -109,17 +109,17 @@ func previous(t *testing.T, f *fixture) {
 			if err != nil {
 				rt.Fatal(err)
 			}
-			same(t, "previous", all[i], got)
+			wantEqual(t, "previous", all[i], got)
 		}
 
 		n := rapid.IntRange(1, 4).Draw(rt, "n")
-		list, err := f.Failing(t.Context(), n)
+		list, err := f.FailingNames(t.Context(), n)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		same(t, "failing", failing(all, n), list)
+		wantEqual(t, "failing", failing(all, n), list)
 	})
-	_, err := f.Previous(t.Context(), muster.JobID(len(all)+1))
+	_, err := f.PreviousJob(t.Context(), muster.JobID(len(all)+1))
 	wantCode(t, "previous of no job", err, muster.NotFound)
 }
 

@@ -24,13 +24,13 @@ func roundTrip(t *testing.T, f *fixture) {
 		j.Spec = nil // is written once
 
 		rows := map[int]muster.Task{}
-		g.Next = 3
+		g.Materialized = 3
 		var history []muster.Attempt
 		for n := range rapid.IntRange(1, 4).Draw(rt, "commits") {
 			var batch []muster.Task
 			for num := range 3 {
 				if n == 0 || rapid.Bool().Draw(rt, "changes") {
-					rows[num] = drawTask(rt, store.MakeUp(&j, &g, num))
+					rows[num] = drawTask(rt, store.SynthesizeTask(&j, &g, num))
 					batch = append(batch, rows[num])
 				}
 			}
@@ -39,7 +39,7 @@ func roundTrip(t *testing.T, f *fixture) {
 			a := drawAttempt(rt, muster.AttemptID{Task: muster.TaskID{Job: j.ID, Num: 4}, N: n + 1})
 			history = append(history, a)
 			late := muster.LateReport{Report: muster.Report{Attempt: a.ID, Outcome: muster.AttemptFailed, FinishedAt: 5}, Worker: a.Worker, At: 6}
-			f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: batch, Attempts: []muster.Attempt{a}, Late: []muster.LateReport{late}})
+			f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: batch, Attempts: []muster.Attempt{a}, LateReports: []muster.LateReport{late}})
 			if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
 				f.reopen(t)
 			}
@@ -50,25 +50,25 @@ func roundTrip(t *testing.T, f *fixture) {
 		}
 		want := j
 		want.Spec, want.Groups = spec, []muster.Group{g}
-		same(t, "job", want, got)
+		wantEqual(t, "job", want, got)
 		for num, row := range rows {
 			task, err := f.Task(t.Context(), row.ID)
 			if err != nil {
 				rt.Fatal(err)
 			}
-			same(t, "task "+task.ID.String(), rows[num], task)
+			wantEqual(t, "task "+task.ID.String(), rows[num], task)
 		}
 		past, err := f.Attempts(t.Context(), muster.TaskID{Job: j.ID, Num: 4})
 		if err != nil {
 			rt.Fatal(err)
 		}
-		same(t, "attempts", history, past)
+		wantEqual(t, "attempts", history, past)
 		all, err := f.Workers(t.Context())
 		if err != nil {
 			rt.Fatal(err)
 		}
 		i := slices.IndexFunc(all, func(o muster.Worker) bool { return o.ID == w.ID })
-		same(t, "worker", w, all[i])
+		wantEqual(t, "worker", w, all[i])
 	})
 }
 
@@ -81,7 +81,7 @@ func allOrNothing(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	j2, g2 := job(2, 3)
-	g.Next = 2
+	g.Materialized = 2
 	good := row(&j, &g, 0, muster.Running)
 	bad := row(&j, &g, 1, muster.Running)
 	bad.Attempt = -1
@@ -90,7 +90,7 @@ func allOrNothing(t *testing.T, f *fixture) {
 	err = f.Commit(t.Context(), &store.Batch{Rows: muster.Rows{
 		Jobs: []muster.Job{j2}, Groups: []muster.Group{changed, g2}, Tasks: []muster.Task{good, bad},
 		Workers: []muster.Worker{{ID: "w1", Name: "w1", State: muster.WorkerActive}},
-	}, Keys: []store.Idempotency{{Key: "k", Owner: "o", Digest: "d", Job: 2, At: 1}}})
+	}, IdempotencyKeys: []store.IdempotencyKey{{Key: "k", Owner: "o", Digest: "d", Job: 2, At: 1}}})
 	if err == nil {
 		t.Fatal("a row with a negative attempt was taken")
 	}
@@ -98,8 +98,8 @@ func allOrNothing(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "what was there before", before, after)
-	if _, found, err := f.Idempotent(t.Context(), "o", "k"); found || err != nil {
+	wantEqual(t, "what was there before", before, after)
+	if _, found, err := f.FindIdempotencyKey(t.Context(), "o", "k"); found || err != nil {
 		t.Fatalf("the key of the refused batch: %v, %v", found, err)
 	}
 	// The same rows without the bad one, so that nothing is believed to be written.
@@ -112,15 +112,15 @@ func allOrNothing(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "tasks", []muster.Task{good, bad}, snap.Tasks)
-	same(t, "groups", []muster.Group{g, g2}, snap.Groups)
+	wantEqual(t, "tasks", []muster.Task{good, bad}, snap.Tasks)
+	wantEqual(t, "groups", []muster.Group{g, g2}, snap.Groups)
 }
 
 func invariants(t *testing.T, f *fixture) {
 	t.Helper()
 	j, g := job(1, 2)
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
-	g.Next = 1
+	g.Materialized = 1
 	running, done := row(&j, &g, 0, muster.Running), row(&j, &g, 0, muster.Succeeded)
 	task := func(from muster.Task, change func(*muster.Task)) muster.Rows {
 		change(&from)
@@ -138,9 +138,9 @@ func invariants(t *testing.T, f *fixture) {
 			p := 1.5
 			t.Progress = &p
 		}),
-		"a group of no job": {Groups: []muster.Group{{Job: 9, Size: 1, Rest: muster.Queued, Counts: muster.Counts{muster.Queued: 1}}}},
+		"a group of no job": {Groups: []muster.Group{{Job: 9, Size: 1, UnmaterializedState: muster.Queued, Counts: muster.Counts{muster.Queued: 1}}}},
 		"counts that do not add up": {Groups: []muster.Group{{
-			Job: 1, Name: "stage", Size: 2, Rest: muster.Queued, Counts: muster.Counts{muster.Queued: 1},
+			Job: 1, Name: "stage", Size: 2, UnmaterializedState: muster.Queued, Counts: muster.Counts{muster.Queued: 1},
 		}}},
 		"a job that ended with tasks to go": {Jobs: []muster.Job{{
 			ID: 1, Name: "job", Project: "default", State: muster.JobSucceeded, FinishedAt: 9, Counts: g.Counts,
@@ -182,14 +182,14 @@ func load(t *testing.T, f *fixture) {
 	t.Helper()
 	want := muster.Snapshot{Totals: map[string]muster.Counts{}}
 	mixed := []muster.TaskState{muster.Succeeded, muster.Running, muster.Failed, muster.Queued, muster.Skipped, muster.Waiting}
-	for id, kept := range map[muster.JobID]bool{1: false, 2: true, 3: true} {
+	for id, retained := range map[muster.JobID]bool{1: false, 2: true, 3: true} {
 		j, g := job(id, 20)
-		g.Next, g.Kept = len(mixed), kept
+		g.Materialized, g.Retained = len(mixed), retained
 		var rows []muster.Task
 		for i, num := range []int{0, 1, 2, 3, 4, 5, 10, 12, 14, 16, 17, 19} { // both before Next and after it
 			st := mixed[i%len(mixed)]
 			if id == 3 {
-				st, g.Rest = muster.Succeeded, muster.Succeeded
+				st, g.UnmaterializedState = muster.Succeeded, muster.Succeeded
 			}
 			rows = append(rows, row(&j, &g, num, st))
 		}
@@ -202,7 +202,7 @@ func load(t *testing.T, f *fixture) {
 		want.Jobs = append(want.Jobs, j)
 		want.Groups = append(want.Groups, g)
 		for _, r := range rows {
-			if !r.State.Final() || g.Kept || r.Index >= g.Next {
+			if !r.State.Final() || g.Retained || r.Index >= g.Materialized {
 				want.Tasks = append(want.Tasks, r)
 			}
 		}
@@ -220,7 +220,7 @@ func load(t *testing.T, f *fixture) {
 			t.Fatal(err)
 		}
 		slices.SortFunc(got.Tasks, byID)
-		same(t, "snapshot", want, got)
+		wantEqual(t, "snapshot", want, got)
 		f.reopen(t)
 	}
 }
@@ -237,14 +237,14 @@ func resolved(t *testing.T, f *fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, "group", []muster.Group{g}, got.Groups)
+		wantEqual(t, "group", []muster.Group{g}, got.Groups)
 		if i%3 == 2 {
 			f.reopen(t)
 			snap, err := f.Load(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, "loaded group", []muster.Group{g}, snap.Groups)
+			wantEqual(t, "loaded group", []muster.Group{g}, snap.Groups)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func nextJob(t *testing.T, f *fixture) {
 	t.Helper()
 	for _, id := range []muster.JobID{1, 2, 7} {
 		j, g := job(id, 1)
-		g.Rest = muster.Succeeded
+		g.UnmaterializedState = muster.Succeeded
 		recount(&j, &g, nil)
 		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
 		snap, err := f.Load(t.Context())
@@ -269,20 +269,20 @@ func nextJob(t *testing.T, f *fixture) {
 func idempotency(t *testing.T, f *fixture) {
 	t.Helper()
 	j, g := job(1, 1)
-	k := store.Idempotency{Key: "key", Owner: "me", Digest: "d1", Job: 1, At: 5}
+	k := store.IdempotencyKey{Key: "key", Owner: "me", Digest: "d1", Job: 1, At: 5}
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}}, k)
 	f.reopen(t)
-	got, found, err := f.Idempotent(t.Context(), "me", "key")
+	got, found, err := f.FindIdempotencyKey(t.Context(), "me", "key")
 	if err != nil || !found {
 		t.Fatalf("found %v, %v", found, err)
 	}
-	same(t, "key", k, got)
-	if _, found, err := f.Idempotent(t.Context(), "you", "key"); found || err != nil {
+	wantEqual(t, "key", k, got)
+	if _, found, err := f.FindIdempotencyKey(t.Context(), "you", "key"); found || err != nil {
 		t.Fatalf("another's key: %v, %v", found, err)
 	}
 	j2, g2 := job(2, 1)
-	again := store.Idempotency{Key: "key", Owner: "me", Digest: "d2", Job: 2, At: 6}
-	err = f.Commit(t.Context(), &store.Batch{Rows: muster.Rows{Jobs: []muster.Job{j2}, Groups: []muster.Group{g2}}, Keys: []store.Idempotency{again}})
+	again := store.IdempotencyKey{Key: "key", Owner: "me", Digest: "d2", Job: 2, At: 6}
+	err = f.Commit(t.Context(), &store.Batch{Rows: muster.Rows{Jobs: []muster.Job{j2}, Groups: []muster.Group{g2}}, IdempotencyKeys: []store.IdempotencyKey{again}})
 	wantCode(t, "a taken key", err, muster.Conflict)
 	_, err = f.Job(t.Context(), 2)
 	wantCode(t, "the job of the taken key", err, muster.NotFound)
@@ -291,12 +291,12 @@ func idempotency(t *testing.T, f *fixture) {
 
 	// The first key has had its time, the one just written has not.
 	j3, g3 := job(3, 1)
-	late := store.Idempotency{Key: "key", Owner: "me", Digest: "d3", Job: 3, At: k.At.Add(store.KeepIdempotency)}
+	late := store.IdempotencyKey{Key: "key", Owner: "me", Digest: "d3", Job: 3, At: k.At.Add(store.IdempotencyTTL)}
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j3}, Groups: []muster.Group{g3}}, late)
-	for _, want := range []store.Idempotency{late, again} {
-		if got, _, err = f.Idempotent(t.Context(), want.Owner, "key"); err != nil {
+	for _, want := range []store.IdempotencyKey{late, again} {
+		if got, _, err = f.FindIdempotencyKey(t.Context(), want.Owner, "key"); err != nil {
 			t.Fatal(err)
 		}
-		same(t, "key", want, got)
+		wantEqual(t, "key", want, got)
 	}
 }

@@ -95,7 +95,7 @@ func (d *definition) chosen(t *muster.TaskSpec) (*definition, json.RawMessage, s
 func (d *definition) program(ctx context.Context, a *process.Attempt) ([]string, error) {
 	spec := a.Task.Spec
 	d, input, at := d.chosen(spec)
-	if wrong := d.Problems(input, true); len(wrong) > 0 {
+	if wrong := d.CheckInput(input, true); len(wrong) > 0 {
 		return nil, run.Failf(muster.BadInput, "%s", told(wrong, at))
 	}
 	if len(input) == 0 {
@@ -118,7 +118,7 @@ func (d *definition) program(ctx context.Context, a *process.Attempt) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	if len(d.Warm) > 0 && d.on.Env.Warm != nil && !a.InContainer() && spec.Launcher == "" &&
+	if len(d.ModelHost) > 0 && d.on.Env.Warm != nil && !a.InContainer() && spec.Launcher == "" &&
 		(spec.Network == "" || spec.Network == muster.NetworkHost) { // a host has the worker's network
 		a.ServedBy(p.key(), p.warm)
 	}

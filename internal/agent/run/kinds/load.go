@@ -45,7 +45,7 @@ func Load(dir string) (own []Own, errs []error) {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case kind.IsTaken(k.Name):
+		case kind.IsReserved(k.Name):
 			errs = append(errs, muster.Errorf(muster.Invalid, "%s: the kind or operation %s comes with Muster: choose another name", path, k.Name))
 		case places[k.Name] != "":
 			errs = append(errs, muster.Errorf(muster.Invalid, "%s: %s has a kind %s, too: choose another name", path, places[k.Name], k.Name))
@@ -72,7 +72,7 @@ func read(dir string) (*kind.Kind, error) {
 // fit leaves out the last ones if they are more than the server is told of.
 func fit(own []Own, errs []error) ([]Own, []error) {
 	for len(own) > 0 {
-		_, err := kind.Write(Kinds(own))
+		_, err := kind.EncodeList(Kinds(own))
 		if err == nil {
 			break
 		}

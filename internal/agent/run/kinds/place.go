@@ -201,12 +201,12 @@ func (p *place) judged(argv []string) ([]string, error) {
 // key names the host that serves the task: its model, on its devices, by its runtime.
 func (p *place) key() string {
 	devices := slices.Sorted(slices.Values(p.a.Task.Grant.GPUs))
-	return strings.Join(slices.Concat([]string{p.d.Key(p.input), p.python}, p.modules, devices), "\n")
+	return strings.Join(slices.Concat([]string{p.d.ModelKey(p.input), p.python}, p.modules, devices), "\n")
 }
 
 // host is one that keeps the model of the task loaded.
 func (p *place) host() (*run.Host, error) {
-	argv, err := p.command(p.d.Warm)
+	argv, err := p.command(p.d.ModelHost)
 	if err != nil {
 		return nil, err
 	}

@@ -40,8 +40,8 @@ func (a *Attempt) address(ctx context.Context, files []found) error {
 		}
 		return cid.Scheme + f.CID, nil
 	})
-	if err == nil && len(addressed) > muster.MaxResult {
-		err = run.Failf(muster.ResultInvalid, "%s is larger than %s with the content identifiers that it asks for", resultName, muster.Size(muster.MaxResult))
+	if err == nil && len(addressed) > muster.MaxResultSize {
+		err = run.Failf(muster.ResultInvalid, "%s is larger than %s with the content identifiers that it asks for", resultName, muster.Size(muster.MaxResultSize))
 	}
 	if err != nil {
 		return err

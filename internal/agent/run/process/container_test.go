@@ -320,7 +320,7 @@ func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
 	}
 	task := boxedTask(shellImage(t), "true")
 	task.Attempt = muster.AttemptID{Task: muster.TaskID{Job: 22, Num: os.Getpid()}, N: 1}
-	if r := x.Run(ctx, task, runtest.NewSink()); r.Outcome != muster.Open || len(w.Env.Supervisor.Held()) != 0 {
+	if r := x.Run(ctx, task, runtest.NewSink()); r.Outcome != muster.AttemptOpen || len(w.Env.Supervisor.Held()) != 0 {
 		t.Errorf("%+v", r)
 	}
 	engines.NothingLeft(t, engines.Shared(t), w.Env.Dir, before)

@@ -72,7 +72,7 @@ func (a *Attempt) failureFile() (*run.TaskError, error) {
 	case !utf8.Valid(b) || json.Unmarshal(b, &said) != nil:
 		return nil, errors.New(`it is not JSON such as {"reason": "bad_input", "message": "…"}`)
 	case !slices.Contains(claims, said.Reason):
-		return nil, fmt.Errorf("%q is not a reason that a program can give: write one of %s", sentence(string(said.Reason), muster.MaxName), listed(claims))
+		return nil, fmt.Errorf("%q is not a reason that a program can give: write one of %s", sentence(string(said.Reason), muster.MaxNameSize), listed(claims))
 	}
 	text := sentence(said.Message, maxFailureText)
 	if text == "" {

@@ -90,7 +90,7 @@ func (a *Attempt) readResult() error {
 		return run.Failf(muster.ResultInvalid, "%s cannot be read: %w", resultName, err)
 	}
 	defer f.Close()
-	buf := make([]byte, muster.MaxResult+1)
+	buf := make([]byte, muster.MaxResultSize+1)
 	n := 0
 	for n < len(buf) {
 		m, err := f.Read(buf[n:])
@@ -99,8 +99,8 @@ func (a *Attempt) readResult() error {
 			break
 		}
 	}
-	if n > muster.MaxResult {
-		return run.Failf(muster.ResultInvalid, "%s is larger than %s: leave what is big in a file of its own", resultName, muster.Size(muster.MaxResult))
+	if n > muster.MaxResultSize {
+		return run.Failf(muster.ResultInvalid, "%s is larger than %s: leave what is big in a file of its own", resultName, muster.Size(muster.MaxResultSize))
 	}
 	if !json.Valid(buf[:n]) || !utf8.Valid(buf[:n]) {
 		return run.Failf(muster.ResultInvalid, "%s is not valid JSON (NaN and Infinity are not JSON either)", resultName)

@@ -74,7 +74,7 @@ func (a *Attempt) link(context.Context) error {
 func (a *Attempt) follow() {
 	if a.saves() {
 		a.e.checkpoints.keep(checkpointName(a.Task))
-		a.saved = a.e.env.Checkpoints.Follow(a.Task, a.checkpoint, a.Say, func() { a.log.record(tasklog.Points, run.SavedPoint()) })
+		a.saved = a.e.env.Checkpoints.Follow(a.Task, a.checkpoint, a.Say, func() { a.log.record(tasklog.Progress, run.SavedPoint()) })
 	}
 }
 

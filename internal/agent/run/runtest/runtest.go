@@ -86,7 +86,7 @@ func (b *bench) done(t *testing.T, task *run.Task) muster.Report {
 // check holds what is true of every report.
 func (b *bench) check(t *testing.T, task *run.Task, r *muster.Report) {
 	t.Helper()
-	if r.Attempt != task.Attempt || r.Outcome == muster.Open || r.FinishedAt == 0 {
+	if r.Attempt != task.Attempt || r.Outcome == muster.AttemptOpen || r.FinishedAt == 0 {
 		t.Errorf("the report does not say what ended, how, or when: %+v", r)
 	}
 	if (r.Outcome == muster.AttemptSucceeded) != (r.Reason == muster.NoReason) {

@@ -307,7 +307,7 @@ func protocol(t *testing.T, o opening) {
 	// The log has the history, thinned: all that was said last is in it.
 	point := muster.Point{}
 	for _, rec := range b.Records(t, task.Attempt) {
-		if rec.Stream == tasklog.Points {
+		if rec.Stream == tasklog.Progress {
 			if err := json.Unmarshal(rec.Data, &point); err != nil { // adds to what was there
 				t.Errorf("the point %s: %v", rec.Data, err)
 			}

@@ -110,7 +110,7 @@ func (w *Log) Record(stream tasklog.Stream, at time.Time, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: at, Data: data})
-	if stream == tasklog.Points {
+	if stream == tasklog.Progress {
 		if w.points+int64(len(b)) <= pointRoom {
 			w.points += w.putBeside(b)
 		}

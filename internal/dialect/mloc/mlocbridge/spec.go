@@ -74,10 +74,10 @@ func jobName(m mloc.TaskMessage) string {
 		}
 		return r
 	}, mloc.Text(m.Task.Metadata["name"]))
-	return mloc.Cut(cmp.Or(strings.TrimSpace(name), m.TaskID), muster.MaxName)
+	return mloc.Cut(cmp.Or(strings.TrimSpace(name), m.TaskID), muster.MaxNameSize)
 }
 
-func safeLabel(id string) string { return mloc.Cut(mloc.SafeID(id), muster.MaxName) }
+func safeLabel(id string) string { return mloc.Cut(mloc.SafeID(id), muster.MaxNameSize) }
 
 // stage makes the stage of one task.
 func (b *Bridge) stage(ctx context.Context, one member) (muster.TaskSpec, error) {

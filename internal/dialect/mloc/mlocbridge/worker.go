@@ -382,7 +382,7 @@ func times(m mloc.TaskMessage, t muster.Task, ended bool) mloc.Object {
 	}
 	began := t.StartedAt
 	if began == 0 {
-		began = muster.TimeOf(time.Now())
+		began = muster.NewTime(time.Now())
 	}
 	p["started_at"] = mloc.Stamp(began.Std())
 	if ended {

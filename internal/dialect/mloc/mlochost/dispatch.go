@@ -259,7 +259,7 @@ func fromStage(s *muster.TaskSpec, id string) (mloc.Document, error) {
 		d.Spec = mloc.Object{"taskType": "echo", "input": input}
 	case mloc.KindForeign:
 		if mloc.Text(in["system"]) != mloc.SystemName {
-			return d, mloc.Cannot("the task is for workers of %s, and this is one of MLOC", mloc.Cut(mloc.Text(in["system"]), muster.MaxName))
+			return d, mloc.Cannot("the task is for workers of %s, and this is one of MLOC", mloc.Cut(mloc.Text(in["system"]), muster.MaxNameSize))
 		}
 		config := mloc.Under(in, "config")
 		d.Spec = config
@@ -441,7 +441,7 @@ func (g *Gateway) success(ctx context.Context, d *dispatch, e *mloc.TaskEvent) f
 	} else {
 		end.Result, err = whole, nil
 	}
-	if err != nil || len(end.Result) > muster.MaxResult {
+	if err != nil || len(end.Result) > muster.MaxResultSize {
 		end.Result = json.RawMessage(`{"complete":false,"file":"` + mloc.FileResponses + `"}`)
 	}
 	return end

@@ -30,7 +30,7 @@ func TestAGenuineWorkerRunsTasksOfMuster(t *testing.T) {
 	s.register().listen()
 	w.active("w1")
 	one, _ := w.foreignWorker("w1")
-	if one.Price != 1 || one.Resources.CPUs != 2 || one.Resources.MaxTasks != 1 || one.Labels["dialect"] != "mloc" || !strings.Contains(strings.Join(one.Lacks, " "), "files") {
+	if one.Price != 1 || one.Resources.CPUs != 2 || one.Resources.MaxTasks != 1 || one.Labels["dialect"] != "mloc" || !strings.Contains(strings.Join(one.UnsupportedFeatures, " "), "files") {
 		t.Errorf("the worker is %+v", one)
 	}
 	task := w.wait(w.submit(echoTask(`{"question": "why?"}`)).ID)

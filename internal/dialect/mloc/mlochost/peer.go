@@ -222,9 +222,9 @@ const maxGPUs = 64
 
 // factsOf returns what a worker joins the server with. What it says of its hardware is believed within bounds.
 func factsOf(h mloc.WorkerHash, merges bool) fleet.Facts {
-	f := fleet.Facts{ID: h.WorkerID, Name: mloc.Cut(h.WorkerID, muster.MaxName), Price: h.CostPerHour, Labels: map[string]string{"mloc.worker": mloc.Cut(h.WorkerID, mloc.MaxID)}}
+	f := fleet.Facts{ID: h.WorkerID, Name: mloc.Cut(h.WorkerID, muster.MaxNameSize), Price: h.CostPerHour, Labels: map[string]string{"mloc.worker": mloc.Cut(h.WorkerID, mloc.MaxID)}}
 	for _, tag := range h.Tags {
-		if tag = strings.TrimSpace(tag); tag != "" && len(tag) <= muster.MaxName && len(f.Tags) < 32 {
+		if tag = strings.TrimSpace(tag); tag != "" && len(tag) <= muster.MaxNameSize && len(f.Tags) < 32 {
 			f.Tags = append(f.Tags, tag)
 		}
 	}

@@ -304,7 +304,7 @@ func (g *Gateway) native(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 // foreign is the stage with which only workers of MLOC can carry a task out. They are given the document itself: the input is for people.
 func foreign(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 	config := mloc.Object{"apiVersion": doc.APIVersion, "kind": doc.Kind, "metadata": doc.Metadata, "spec": doc.Spec}
-	if len(mloc.Compact(config)) > muster.MaxSpec/2 {
+	if len(mloc.Compact(config)) > muster.MaxSpecSize/2 {
 		config["spec"] = mloc.Object{"taskType": t.Type}
 	}
 	input, err := mloc.Encode(mloc.Object{"system": mloc.SystemName, "type": t.Type, "config": mloc.Escape(config)})
@@ -338,7 +338,7 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 		}
 	}
 	attempts := mt.Attempt // those that did not succeed: also one whose worker was lost
-	if mt.State == muster.Succeeded || mt.State == muster.Cancelled || mt.State.Held() {
+	if mt.State == muster.Succeeded || mt.State == muster.Cancelled || mt.State.HoldsResources() {
 		attempts--
 	}
 	now, err := g.ledger.change(t.ID, func(t *task) error {
@@ -358,7 +358,7 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 			t.State, t.Error, t.Finished = mloc.StateDone, "", timeOf(mt.FinishedAt)
 		case mt.State.Final():
 			t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Cut(cmp.Or(mt.Message, string(mt.Reason), mt.State.String()), 4000), timeOf(mt.FinishedAt)
-		case mt.State.Held():
+		case mt.State.HoldsResources():
 			t.State = mloc.StateDispatched
 		default:
 			t.State, t.Worker = mloc.StatePending, ""

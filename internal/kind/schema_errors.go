@@ -1,0 +1,421 @@
+package kind
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/muster-dev/muster"
+)
+
+// maxProblems is how many problems of one input are told.
+const maxProblems = 20
+
+// errorTranslator says in a user's words what a schema finds wrong with an input.
+type errorTranslator struct {
+	kind  *Kind
+	input any
+
+	resolved bool // no text in it has a reference
+	wrong    []muster.FieldError
+}
+
+// problems returns what is wrong, in the order of the fields.
+func (t *errorTranslator) problems() []muster.FieldError {
+	slices.SortStableFunc(t.wrong, func(a, b muster.FieldError) int { return strings.Compare(a.Path, b.Path) })
+	t.wrong = slices.CompactFunc(t.wrong, func(a, b muster.FieldError) bool { return a.Path == b.Path && a.Message == b.Message })
+	return t.wrong[:min(len(t.wrong), maxProblems)]
+}
+
+func (t *errorTranslator) add(at []string, hint, format string, args ...any) {
+	t.wrong = append(t.wrong, muster.FieldError{Path: t.path(at), Message: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// path writes a place of the input as specs do.
+func (t *errorTranslator) path(at []string) string {
+	var b strings.Builder
+	b.WriteString("input")
+	v := t.input
+	for _, step := range at {
+		v = child(v, step)
+		if _, err := strconv.Atoi(step); err == nil && !isField(t.input, at, step) {
+			b.WriteString("[" + step + "]")
+			continue
+		}
+		b.WriteString("." + truncate(step))
+	}
+	return b.String()
+}
+
+// isField reports whether a step that is a number is the name of a field, and no place in a list.
+func isField(v any, at []string, step string) bool {
+	for _, s := range at {
+		if s == step {
+			_, object := v.(map[string]any)
+			return object
+		}
+		v = child(v, s)
+	}
+	return false
+}
+
+func child(v any, step string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		return v[step]
+	case []any:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(v) {
+			return v[i]
+		}
+	}
+	return nil
+}
+
+func (t *errorTranslator) value(at []string) any {
+	v := t.input
+	for _, step := range at {
+		v = child(v, step)
+	}
+	return v
+}
+
+var reference = regexp.MustCompile(`\$\{[^}]*\}`)
+
+// hasReference reports whether a value will be another once references are known.
+func hasReference(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return reference.MatchString(v)
+	case []any:
+		return slices.ContainsFunc(v, hasReference)
+	case map[string]any:
+		for _, each := range v {
+			if hasReference(each) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// translate goes through an error and what it holds.
+func (t *errorTranslator) translate(e *jsonschema.ValidationError) {
+	at := e.InstanceLocation
+	v := t.value(at)
+	switch k := e.ErrorKind.(type) {
+	case *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
+		for _, cause := range e.Causes {
+			t.translate(cause)
+		}
+	case *kind.Required:
+		for _, name := range k.Missing {
+			t.add(append(slices.Clone(at), name), "", "it is missing")
+		}
+	case *kind.AdditionalProperties:
+		for _, name := range k.Properties {
+			t.unknownField(append(slices.Clone(at), name))
+		}
+	case *kind.FalseSchema:
+		t.unknownField(at)
+	case *kind.DependentRequired:
+		t.add(append(slices.Clone(at), k.Prop), "", "it needs %s, too", andList(k.Missing))
+	default:
+		if !t.resolved && hasReference(v) {
+			return
+		}
+		t.valueProblem(e, v)
+	}
+}
+
+// valueProblem tells of a problem with a value itself.
+func (t *errorTranslator) valueProblem(e *jsonschema.ValidationError, v any) {
+	at := e.InstanceLocation
+	switch k := e.ErrorKind.(type) {
+	case *kind.AnyOf:
+		t.alternatives(e)
+	case *kind.OneOf:
+		if len(k.Subschemas) == 0 {
+			t.alternatives(e)
+			return
+		}
+		t.add(at, "", "%s", t.conflictMessage(e.SchemaURL, k.Subschemas))
+	case *kind.Not:
+		t.add(at, "", "%s", t.notMessage(e.SchemaURL))
+	case *kind.Type:
+		t.add(at, "", "%s cannot stand here: write %s", describe(v), orList(typeNames(k.Want)))
+	case *kind.Enum:
+		t.add(at, nearestHint(v, k.Want), "%s", message(e))
+	case *kind.Pattern:
+		t.patternProblem(e, k)
+	default:
+		t.add(at, "", "%s", message(e))
+	}
+}
+
+// patternProblem tells of a text that a pattern refuses by what the schema gives as examples, else by what it says of the field: few read patterns.
+func (t *errorTranslator) patternProblem(e *jsonschema.ValidationError, k *kind.Pattern) {
+	examples, _ := t.keyword(e.SchemaURL, "examples").([]any)
+	about, _ := t.keyword(e.SchemaURL, "description").(string)
+	switch {
+	case len(examples) > 0:
+		t.add(e.InstanceLocation, nearestHint(k.Got, examples), "%s cannot stand here: write a text such as %s", describe(k.Got), orList(formatValues(examples)))
+	case about != "":
+		t.add(e.InstanceLocation, "", "%s cannot stand here: it is described as %q", describe(k.Got), truncate(about))
+	default:
+		t.add(e.InstanceLocation, "", "%s", message(e))
+	}
+}
+
+// message says what is wrong with one value. The keywords that it does not know are rare.
+func message(e *jsonschema.ValidationError) string {
+	switch k := e.ErrorKind.(type) {
+	case *kind.Type:
+		return fmt.Sprintf("%s cannot stand here: write %s", typeName(k.Got), orList(typeNames(k.Want)))
+	case *kind.Enum:
+		return fmt.Sprintf("%s cannot stand here: write %s", describe(k.Got), orList(formatValues(k.Want)))
+	case *kind.Const:
+		return fmt.Sprintf("%s cannot stand here: write %s", describe(k.Got), describe(k.Want))
+	case *kind.Format:
+		return fmt.Sprintf("%s is no %s", describe(k.Got), k.Want)
+	case *kind.Minimum:
+		return fmt.Sprintf("%s is too small: write at least %s", number(k.Got), number(k.Want))
+	case *kind.ExclusiveMinimum:
+		return fmt.Sprintf("%s is too small: write more than %s", number(k.Got), number(k.Want))
+	case *kind.Maximum:
+		return fmt.Sprintf("%s is too large: write at most %s", number(k.Got), number(k.Want))
+	case *kind.ExclusiveMaximum:
+		return fmt.Sprintf("%s is too large: write less than %s", number(k.Got), number(k.Want))
+	case *kind.MultipleOf:
+		return fmt.Sprintf("%s is not a multiple of %s", number(k.Got), number(k.Want))
+	case *kind.MinLength:
+		if k.Got == 0 {
+			return "it is empty: write something"
+		}
+		return fmt.Sprintf("it has %d characters: write at least %d", k.Got, k.Want)
+	case *kind.MaxLength:
+		return fmt.Sprintf("it has %d characters: write at most %d", k.Got, k.Want)
+	case *kind.MinItems:
+		return fmt.Sprintf("the list has %d entries: write at least %d", k.Got, k.Want)
+	case *kind.MaxItems:
+		return fmt.Sprintf("the list has %d entries: write at most %d", k.Got, k.Want)
+	case *kind.MinProperties:
+		return fmt.Sprintf("it has %d fields: write at least %d", k.Got, k.Want)
+	case *kind.MaxProperties:
+		return fmt.Sprintf("it has %d fields: write at most %d", k.Got, k.Want)
+	case *kind.UniqueItems:
+		return fmt.Sprintf("the entries %d and %d are the same: keep one of them", k.Duplicates[0], k.Duplicates[1])
+	case *kind.Pattern:
+		return fmt.Sprintf("%s does not match the pattern %s", describe(k.Got), k.Want)
+	}
+	return "it does not hold to " + strings.Join(e.ErrorKind.KeywordPath(), "/") + " of the kind's schema"
+}
+
+// unknownField tells of a field that the schema does not have.
+func (t *errorTranslator) unknownField(at []string) {
+	name := at[len(at)-1]
+	known := propertyNames(t.schema(at[:len(at)-1]))
+	hint := didYouMean(name, known)
+	if hint == "" && len(known) > 0 && len(known) <= 12 {
+		hint = "there are " + strings.Join(known, ", ")
+	}
+	t.add(at, hint, "there is no such field")
+}
+
+// schema is the part of the schema that says what may stand at a place, as far as it is plain.
+func (t *errorTranslator) schema(at []string) map[string]any {
+	v, _ := decode(t.kind.Input) // it was compiled
+	s, _ := v.(map[string]any)
+	for _, step := range at {
+		properties, _ := s["properties"].(map[string]any)
+		next, ok := properties[step].(map[string]any)
+		if !ok {
+			next, _ = s["items"].(map[string]any)
+		}
+		s = next
+	}
+	return s
+}
+
+func propertyNames(schema map[string]any) []string {
+	properties, _ := schema["properties"].(map[string]any)
+	return slices.Sorted(maps.Keys(properties))
+}
+
+// alternatives tells of a value that none of several schemas allows.
+func (t *errorTranslator) alternatives(e *jsonschema.ValidationError) {
+	var lacks []string // each alternative lacks fields, and nothing else is wrong
+	for _, cause := range e.Causes {
+		r, ok := cause.ErrorKind.(*kind.Required)
+		if !ok || len(cause.InstanceLocation) != len(e.InstanceLocation) {
+			lacks = nil
+			break
+		}
+		lacks = append(lacks, strings.Join(r.Missing, " and "))
+	}
+	if len(lacks) > 0 {
+		t.add(e.InstanceLocation, "", "write %s", orList(lacks))
+		return
+	}
+	var wants []string // it is of no type that is allowed
+	for _, cause := range e.Causes {
+		k, ok := cause.ErrorKind.(*kind.Type)
+		if !ok || len(cause.InstanceLocation) != len(e.InstanceLocation) {
+			continue
+		}
+		wants = append(wants, typeNames(k.Want)...)
+	}
+	if len(wants) > 0 && len(wants) >= len(e.Causes) {
+		t.add(e.InstanceLocation, "", "%s cannot stand here: write %s", describe(t.value(e.InstanceLocation)), orList(wants))
+		return
+	}
+	// The alternative that went furthest is the one that was meant.
+	best := slices.MaxFunc(e.Causes, func(a, b *jsonschema.ValidationError) int { return depth(a) - depth(b) })
+	t.translate(best)
+}
+
+func depth(e *jsonschema.ValidationError) int {
+	d := len(e.InstanceLocation)
+	if _, isType := e.ErrorKind.(*kind.Type); !isType {
+		d++
+	}
+	for _, cause := range e.Causes {
+		d = max(d, depth(cause))
+	}
+	return d
+}
+
+// conflictMessage says that more than one of the alternatives were taken at once.
+func (t *errorTranslator) conflictMessage(url string, taken []int) string {
+	list, _ := t.keyword(url, "oneOf").([]any)
+	var names []string
+	for _, i := range taken {
+		if i < len(list) {
+			s, _ := list[i].(map[string]any)
+			names = append(names, requiredNames(s)...)
+		}
+	}
+	if len(names) > 1 {
+		return andList(names) + " cannot be given together: keep one of them"
+	}
+	return "it can be read in more than one way: leave a field out"
+}
+
+// notMessage says what must not be.
+func (t *errorTranslator) notMessage(url string) string {
+	s, _ := t.keyword(url, "not").(map[string]any)
+	if names := requiredNames(s); len(names) > 1 {
+		return andList(names) + " cannot be given together: keep one of them"
+	} else if len(names) == 1 {
+		return names[0] + " cannot be given here: leave it out"
+	}
+	return "it is not allowed here"
+}
+
+// keyword returns a keyword of a part of the schema by its address, such as muster:input#/allOf/0.
+func (t *errorTranslator) keyword(url, keyword string) any {
+	v, _ := decode(t.kind.Input) // it was compiled
+	_, pointer, _ := strings.Cut(url, "#")
+	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		if step != "" {
+			v = child(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
+		}
+	}
+	return child(v, keyword)
+}
+
+func requiredNames(schema map[string]any) []string {
+	list, _ := schema["required"].([]any)
+	var names []string
+	for _, v := range list {
+		if name, ok := v.(string); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// nearestHint names the one that was meant.
+func nearestHint(v any, want []any) string {
+	s, ok := v.(string)
+	if !ok {
+		return ""
+	}
+	var known []string
+	for _, w := range want {
+		if name, ok := w.(string); ok {
+			known = append(known, name)
+		}
+	}
+	return didYouMean(s, known)
+}
+
+// typeName names a type of JSON Schema as people do.
+func typeName(name string) string {
+	switch name {
+	case "integer":
+		return "a whole number"
+	case "number":
+		return "a number"
+	case "string":
+		return "a text"
+	case "boolean":
+		return "true or false"
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	}
+	return name
+}
+
+func typeNames(names []string) []string {
+	var out []string
+	for _, name := range names {
+		out = append(out, typeName(name))
+	}
+	return out
+}
+
+func formatValues(values []any) []string {
+	var out []string
+	for _, v := range values {
+		if s, ok := v.(string); ok && s != "" {
+			out = append(out, s)
+			continue
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			continue // never: it was JSON
+		}
+		out = append(out, string(b))
+	}
+	return out
+}
+
+// number writes an exact number as people do.
+func number(r *big.Rat) string {
+	if r.IsInt() {
+		return r.Num().String()
+	}
+	f, _ := r.Float64() // what is lost is not seen
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
+
+func orList(words []string) string  { return joinWords(words, "or") }
+func andList(words []string) string { return joinWords(words, "and") }
+
+func joinWords(words []string, last string) string {
+	words = slices.Compact(slices.Clone(words))
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " " + last + " " + words[len(words)-1]
+}

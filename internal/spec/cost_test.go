@@ -1,0 +1,106 @@
+package spec_test
+
+import (
+	"errors"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/spec"
+)
+
+// maxAlloc is how many bytes a file may allocate from first to last; what is in use at a time is less.
+const maxAlloc = 50_000_000
+
+// allocated returns what the parse of a file allocates, with nothing of the library's in reserve.
+func allocated(text string) (bytes uint64, err error) {
+	data := []byte(text)
+	runtime.GC() // twice, which empties each sync.Pool
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = spec.Parse(data, "job.yaml")
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, err
+}
+
+func TestNoFileCostsMuch(t *testing.T) {
+	for _, files := range []map[string]string{longFiles, costlyFiles} {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			text := files[name]
+			got, err := allocated(text)
+			t.Logf("%-36s %7d bytes allocate %5.1f MB (%.80v)", name, len(text), float64(got)/1e6, err)
+			if got > maxAlloc {
+				t.Errorf("%s: %d bytes allocate %d (%.100v)", name, len(text), got, err)
+			}
+		}
+	}
+}
+
+// FuzzCost looks for files that allocate too much: a part that is repeated between two others.
+func FuzzCost(f *testing.F) {
+	f.Add("run:\n", "- a\n", "", 20_000)
+	f.Add("run: [", "\n    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa~run: a\n", "[a, b]", 4_331)
+	f.Add("x: &a |\n", "  a\n", "y: [*a, *a]\n", 100_000)
+	f.Add(`{"run":"a","input":{"a":[`, `{"b":"\u0001"},`, "1]}}", 10_000)
+	f.Fuzz(func(t *testing.T, begin, part, end string, n int) {
+		if n < 0 || n*len(part) > spec.MaxFile || len(begin)+len(end) > spec.MaxFile {
+			return
+		}
+		if got, err := allocated(begin + strings.Repeat(part, n) + end); got > maxAlloc {
+			t.Errorf("%.100q, %d times %.100q, %.100q: %d bytes (%.100v)", begin, n, part, end, got, err)
+		}
+	})
+}
+
+// What honest files have much of is still read.
+func TestLongFilesAreRead(t *testing.T) {
+	for name, text := range longFiles {
+		_, err := spec.Parse([]byte(text), "job.yaml")
+		if err == nil {
+			continue
+		}
+		for _, f := range fieldsOf(err) {
+			if !strings.Contains(f.Message, "the system passes on") && !strings.Contains(f.Message, "as JSON: at most") && !strings.Contains(f.Message, "nothing to run") {
+				t.Errorf("%s (%d bytes): %.300v", name, len(text), f)
+			}
+		}
+	}
+}
+
+func fieldsOf(err error) []muster.FieldError {
+	e, ok := errors.AsType[*muster.Error](err)
+	if !ok {
+		return nil
+	}
+	return e.Fields
+}
+
+// A file with too much in it is told where that is.
+func TestWhereAFileHasTooMuch(t *testing.T) {
+	for text, want := range map[string]int{
+		"run: a\nenv:\n  A: |\n    b\nwhere: [\n" + strings.Repeat("a,\n", 30_000) + "]": 20_002,
+		"run: a\n" + strings.Repeat(" b\n", 200_000):                                     38_274,
+	} {
+		if got := problems(t, text)[0]; got.Line < want-20 || got.Line > want+20 || !strings.Contains(got.Message, "signs") && !strings.Contains(got.Message, "too large") {
+			t.Errorf("line %d: %s; want line %d", got.Line, got.Message, want)
+		}
+	}
+}
+
+func BenchmarkFiles(b *testing.B) {
+	for _, files := range []map[string]string{longFiles, costlyFiles} {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			data := []byte(files[name])
+			b.Run(name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					_, _ = spec.Parse(data, "job.yaml")
+				}
+			})
+		}
+	}
+}

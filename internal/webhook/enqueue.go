@@ -1,0 +1,246 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// maxFailures is how many failed tasks a message names.
+const maxFailures = 3
+
+// enqueueEnds turns ends of jobs into deliveries, until there are none left.
+func (l *loop) enqueueEnds(ctx context.Context) error {
+	for {
+		ends, err := l.cfg.Store.JobEnds(ctx, pageSize)
+		if err != nil || len(ends) == 0 {
+			return err
+		}
+		projects := map[string][]muster.Notify{}
+		var x store.EnqueueBatch
+		for _, e := range ends {
+			x.ProcessedEnds = append(x.ProcessedEnds, e.ID)
+			if err := l.skipJobError(ctx, e.Job, "job."+string(e.State), l.enqueueEnd(ctx, &x, e, projects)); err != nil {
+				return err
+			}
+		}
+		if err := l.cfg.Store.EnqueueDeliveries(ctx, x); err != nil || len(ends) < pageSize {
+			return err
+		}
+	}
+}
+
+// skipJobError returns an error of reading a job only if the database as a whole cannot be read. Another one, such as of a damaged row, concerns
+// that job alone: it is logged and does not block other jobs. If it was the disk after all, the write that follows fails, and all is repeated.
+func (w *Sender) skipJobError(ctx context.Context, job muster.JobID, event string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil, muster.CodeOf(err) == muster.Unavailable, muster.CodeOf(err) == muster.StorageFull:
+		return err
+	}
+	w.log(ctx, slog.LevelError, "a job cannot be notified", job, slog.String("event", event), slog.Any("error", err))
+	return nil
+}
+
+// notifications returns a job, and the notifications of it and its project. What is read of projects is kept in the map.
+func (w *Sender) notifications(ctx context.Context, id muster.JobID, projects map[string][]muster.Notify) (muster.Job, []muster.Notify, error) {
+	job, err := w.cfg.Store.Job(ctx, id)
+	if err != nil {
+		return muster.Job{}, nil, err
+	}
+	projectList, known := projects[job.Project]
+	if !known {
+		if projectList, err = w.cfg.Store.ProjectNotify(ctx, job.Project); err != nil {
+			return muster.Job{}, nil, err
+		}
+		projects[job.Project] = projectList
+	}
+	if job.Spec == nil {
+		return job, slices.Clone(projectList), nil
+	}
+	return job, slices.Concat(job.Spec.Notify, projectList), nil
+}
+
+func (w *Sender) enqueueEnd(ctx context.Context, x *store.EnqueueBatch, e store.JobEnd, projects map[string][]muster.Notify) error {
+	job, list, err := w.notifications(ctx, e.Job, projects)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(n muster.Notify) bool { return !n.Matches(e.State) })
+	if len(list) == 0 {
+		return nil
+	}
+	failures, err := w.failedTasks(ctx, &job)
+	if err := w.skipJobError(ctx, e.Job, "job."+string(e.State), err); err != nil {
+		return err
+	}
+	m := endMessage(&job, e.State, e.At, failures, w.jobURL(job.ID))
+	return w.addDeliveries(x, &m, list)
+}
+
+// addDeliveries adds the deliveries of a message to some receivers.
+func (w *Sender) addDeliveries(x *store.EnqueueBatch, m *message, list []muster.Notify) error {
+	now := muster.NewTime(time.Now())
+	for i := range list {
+		n := list[i]
+		n.URL = w.keys.sealURL(n.URL)
+		d, err := m.delivery(&n, now)
+		if err != nil {
+			return err
+		}
+		x.Deliveries = append(x.Deliveries, d)
+	}
+	return nil
+}
+
+// jobURL returns the page of a job, "" if the server does not know its own address.
+func (w *Sender) jobURL(job muster.JobID) string {
+	if w.cfg.URL == "" {
+		return ""
+	}
+	return w.cfg.URL + "/jobs/" + job.String()
+}
+
+func (w *Sender) failedTasks(ctx context.Context, job *muster.Job) ([]failedTask, error) {
+	if job.Counts[muster.Failed]+job.Counts[muster.TimedOut] == 0 {
+		return nil, nil
+	}
+	tasks, _, err := w.cfg.Store.Tasks(ctx, store.TaskQuery{Job: job.ID, States: []muster.TaskState{muster.Failed, muster.TimedOut}, Limit: maxFailures})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]failedTask, len(tasks))
+	for i := range tasks {
+		t := &tasks[i]
+		list[i] = failedTask{Task: t.ID, Reason: t.Reason, Message: truncate(t.Message, maxText), Worker: t.Worker}
+	}
+	return list, nil
+}
+
+// checkWaits notifies the long waits of jobs.
+func (l *loop) checkWaits(ctx context.Context) error {
+	now := muster.NewTime(time.Now())
+	projects := map[string][]muster.Notify{}
+	watched := map[muster.JobID]bool{}
+	for after := muster.JobID(0); ; {
+		jobs, err := l.cfg.Store.WatchedJobs(ctx, after, pageSize)
+		if err != nil {
+			return err
+		}
+		var x store.EnqueueBatch
+		for i := range jobs {
+			after = jobs[i].Job.ID
+			watched[after] = true
+			if err := l.checkWait(ctx, &x, &jobs[i], now, projects); err != nil {
+				return err
+			}
+		}
+		if len(x.Idle)+len(x.Deliveries) > 0 {
+			if err := l.cfg.Store.EnqueueDeliveries(ctx, x); err != nil {
+				return err
+			}
+		}
+		if len(jobs) < pageSize {
+			break
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id := range l.nextChecks {
+		if !watched[id] {
+			delete(l.nextChecks, id)
+		}
+	}
+	return nil
+}
+
+// checkWait looks at a job that has not ended. It is idle if none of its tasks runs. One that never started is idle since it was made or,
+// if it had ended, since it was retried.
+func (w *Sender) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *store.WatchedJob, now muster.Time, projects map[string][]muster.Notify) error {
+	c := watched.Job.Counts
+	if c[muster.Assigned]+c[muster.Running]+c[muster.Cancelling] > 0 {
+		w.clearCheck(watched.Job.ID)
+		if watched.Idle.Since != 0 {
+			x.Idle = append(x.Idle, store.IdleJob{Job: watched.Job.ID})
+		}
+		return nil
+	}
+	idle := watched.Idle
+	if since := max(watched.Job.CreatedAt, watched.Job.RetriedAt); idle.Since < since { // or it is of a wait before the job's last end
+		idle = store.IdleJob{Job: watched.Job.ID, Since: since}
+		if watched.Job.StartedAt != 0 {
+			idle.Since = now
+			x.Idle = append(x.Idle, idle)
+		}
+	}
+	w.mu.Lock()
+	v := w.nextChecks[watched.Job.ID]
+	w.mu.Unlock()
+	if v.since == idle.Since && now < v.at {
+		return nil
+	}
+	next := now.Add(muster.Duration(time.Hour))
+	job, list, err := w.notifications(ctx, watched.Job.ID, projects)
+	if err != nil {
+		if err = w.skipJobError(ctx, watched.Job.ID, typeWaiting, err); err == nil {
+			w.scheduleCheck(watched.Job.ID, nextCheck{at: next, since: idle.Since})
+		}
+		return err
+	}
+	var due []muster.Notify
+	waited, notified := now.Sub(idle.Since), idle.NotifiedWait
+	for _, n := range list {
+		after, wanted := n.WaitThreshold()
+		switch {
+		case !wanted || after <= idle.NotifiedWait:
+		case after <= waited:
+			due, notified = append(due, n), max(notified, after)
+		default:
+			next = min(next, idle.Since.Add(after))
+		}
+	}
+	w.scheduleCheck(watched.Job.ID, nextCheck{at: next, since: idle.Since})
+	if len(due) == 0 {
+		return nil
+	}
+	idle.NotifiedWait = notified
+	x.Idle = append(x.Idle, idle)
+	m := waitMessage(&job, now, idle.Since, w.waitReason(ctx, job.ID), w.jobURL(job.ID))
+	return w.addDeliveries(x, &m, due)
+}
+
+// nextCheck is when a job that waits since a time is looked at again.
+type nextCheck struct{ at, since muster.Time }
+
+func (w *Sender) scheduleCheck(job muster.JobID, v nextCheck) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nextChecks[job] = v
+}
+
+// clearCheck makes the next round look at a job.
+func (w *Sender) clearCheck(job muster.JobID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.nextChecks, job)
+}
+
+// waitReason says why the first task of a job that could run waits, "" if that is not known.
+func (w *Sender) waitReason(ctx context.Context, job muster.JobID) string {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	tasks, _, err := w.cfg.Store.Tasks(ctx, store.TaskQuery{Job: job, States: []muster.TaskState{muster.Queued}, Limit: 1})
+	if err != nil || len(tasks) == 0 {
+		return ""
+	}
+	why, err := w.cfg.Explain(ctx, tasks[0].ID)
+	if err != nil {
+		return ""
+	}
+	return why
+}

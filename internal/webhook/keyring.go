@@ -1,0 +1,143 @@
+package webhook
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+const keySize = 32
+
+// The headers of Standard Webhooks.
+const (
+	headerID        = "webhook-id"
+	headerTimestamp = "webhook-timestamp"
+	headerSignature = "webhook-signature"
+)
+
+// keyring are the server's.
+type keyring struct {
+	signingKey []byte // projects' secrets follow from it
+	aead       cipher.AEAD
+	nonceKey   []byte // what is sealed twice looks the same, so that a spec that is submitted again differs in nothing
+}
+
+// newKeyring makes keys of the one that is stored, and of the signing one that was given, if any.
+func newKeyring(stored []byte, configured string) (keyring, error) {
+	k := keyring{signingKey: stored}
+	if configured != "" {
+		k.signingKey = []byte(configured)
+	}
+	seal, err := hkdf.Key(sha256.New, stored, nil, "muster webhook seal", keySize)
+	if err != nil {
+		return keyring{}, fmt.Errorf("derive the sealing key: %w", err)
+	}
+	block, err := aes.NewCipher(seal)
+	if err != nil {
+		return keyring{}, fmt.Errorf("make the cipher: %w", err)
+	}
+	if k.nonceKey, err = hkdf.Key(sha256.New, stored, nil, "muster webhook nonce", keySize); err != nil {
+		return keyring{}, fmt.Errorf("derive the key of nonces: %w", err)
+	}
+	k.aead, err = cipher.NewGCM(block)
+	return k, err
+}
+
+// projectSecret returns the secret of a project in the form of Standard Webhooks.
+func (k *keyring) projectSecret(project string) (string, error) {
+	key, err := hkdf.Key(sha256.New, k.signingKey, nil, "muster webhook project "+project, keySize)
+	if err != nil {
+		return "", fmt.Errorf("derive the secret of project %s: %w", project, err)
+	}
+	return muster.SecretPrefix + base64.StdEncoding.EncodeToString(key), nil
+}
+
+// seal encrypts a text so that only this server can read it, and only together with what it is for.
+func (k *keyring) seal(text, context string) string {
+	mac := hmac.New(sha256.New, k.nonceKey)
+	_, _ = fmt.Fprintf(mac, "%d %s%s", len(context), context, text) // a hash takes all
+	nonce := mac.Sum(nil)[:k.aead.NonceSize()]
+	return muster.SealedPrefix + base64.RawURLEncoding.EncodeToString(k.aead.Seal(nonce, nonce, []byte(text), []byte(context)))
+}
+
+// unseal returns what was sealed for that. sealed has no prefix.
+func (k *keyring) unseal(sealed, context string) (string, bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	n := k.aead.NonceSize()
+	if err != nil || len(raw) <= n {
+		return "", false
+	}
+	text, err := k.aead.Open(nil, raw[:n], raw[n:], []byte(context))
+	return string(text), err == nil
+}
+
+// unsealSecret returns a secret that may be sealed.
+func (k *keyring) unsealSecret(secret, url string) (string, error) {
+	sealed, ok := strings.CutPrefix(secret, muster.SealedPrefix)
+	if !ok {
+		return secret, nil
+	}
+	if text, ok := k.unseal(sealed, url); ok {
+		return text, nil
+	}
+	return "", muster.Errorf(muster.Invalid, "the secret was sealed by another server or for another URL: write the secret itself")
+}
+
+// sealURL encrypts all of a URL but scheme, host and port, which stay legible: https://hooks.slack.com/#sealed:…. One that is sealed stays as it is.
+func (k *keyring) sealURL(text string) string {
+	if _, _, sealed := muster.CutSealedURL(text); sealed {
+		return text
+	}
+	origin := muster.URLOrigin(text)
+	return origin + "/#" + k.seal(text, origin)
+}
+
+// unsealURL returns a URL that may be sealed.
+func (k *keyring) unsealURL(text string) (string, error) {
+	origin, sealed, ok := muster.CutSealedURL(text)
+	if !ok {
+		return text, nil
+	}
+	if url, ok := k.unseal(sealed, origin); ok {
+		return url, nil
+	}
+	return "", muster.Errorf(muster.Invalid, "the URL %s was sealed by another server or for another host: write the URL itself", muster.MaskURL(text))
+}
+
+// decodeSecret returns the bytes that sign for a secret.
+func decodeSecret(secret string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(secret, muster.SecretPrefix)
+	if !ok {
+		return []byte(secret), nil
+	}
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("the secret is not base64 after %s: %w", muster.SecretPrefix, err)
+	}
+	return key, nil
+}
+
+// sign sets the headers of Standard Webhooks.
+func sign(h http.Header, secret, id string, at time.Time, body []byte) error {
+	key, err := decodeSecret(secret)
+	if err != nil {
+		return err
+	}
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	mac := hmac.New(sha256.New, key)
+	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // a hash takes all
+	h.Set(headerID, id)
+	h.Set(headerTimestamp, stamp)
+	h.Set(headerSignature, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	return nil
+}
