@@ -58,7 +58,7 @@ func final(err error, known bool) bool {
 	case muster.Unauthenticated, muster.Forbidden, muster.Conflict:
 		return true
 	default:
-		return !known && !link.ComeBack(err)
+		return !known && !link.Retryable(err)
 	}
 }
 
@@ -98,7 +98,7 @@ type session struct {
 	timer    *time.Timer
 }
 
-var _ link.Words = (*session)(nil)
+var _ link.FrameSource = (*session)(nil)
 
 func (s *session) run(ctx context.Context) error {
 	conn, err := s.agent.cfg.Dialer.Dial(ctx)
@@ -135,9 +135,9 @@ func (s *session) hello() *link.Hello {
 	return h
 }
 
-// Take implements link.Words: it returns the next frame as soon as there is
+// Next implements link.Words: it returns the next frame as soon as there is
 // something to say.
-func (s *session) Take(ctx context.Context) (*link.ToServer, error) {
+func (s *session) Next(ctx context.Context) (*link.ToServer, error) {
 	r := s.agent.roster
 	for {
 		var load *muster.Load
@@ -180,7 +180,7 @@ func (s *session) hear(ctx context.Context, f *link.ToWorker) {
 	}
 	for i := range f.Specs {
 		s.specs[f.Specs[i].Ref] = &f.Specs[i]
-		delete(s.specs, f.Specs[i].Ref-link.Refs)
+		delete(s.specs, f.Specs[i].Ref-link.MaxGroupSpecs)
 	}
 	for i := range f.Assign {
 		s.assign(ctx, &f.Assign[i])

@@ -12,9 +12,9 @@ import (
 
 // Reach says which blobs attempts need.
 type Reach interface {
-	// Reads reports whether an attempt that the worker holds now needs a blob, and how big that is, -1 if it is not known.
+	// NeedsBlob reports whether an attempt that the worker holds now needs a blob, and how big that is, -1 if it is not known.
 	// A no may be two seconds old if stale is true, and takes no time then.
-	Reads(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error)
+	NeedsBlob(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error)
 	// Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
 	Files(ctx context.Context, tree string) ([]store.Blob, error)
 }
@@ -37,7 +37,7 @@ func (s *server) mayHave(ctx context.Context, sha256 string) (size int64, ok boo
 	case err != nil || ok:
 	case p.Role == auth.Worker:
 		var known int64
-		if known, ok, err = s.Reach.Reads(ctx, p.Worker, sha256, false); size < 0 {
+		if known, ok, err = s.Reach.NeedsBlob(ctx, p.Worker, sha256, false); size < 0 {
 			size = known
 		}
 	default:
@@ -72,7 +72,7 @@ func (s *server) uploaded(ctx context.Context, sha256 string) (int64, error) {
 		return 0, err
 	}
 	if !granted {
-		known, needed, err := s.Reach.Reads(ctx, p.Worker, sha256, true)
+		known, needed, err := s.Reach.NeedsBlob(ctx, p.Worker, sha256, true)
 		if err != nil {
 			return 0, err
 		}

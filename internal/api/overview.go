@@ -22,8 +22,8 @@ import (
 
 // Fleet is what the API asks of the engine about all workers and all work. What it returns must not be changed.
 type Fleet interface {
-	Fleet(ctx context.Context) (*fleet.Picture, error)
-	Work(ctx context.Context, project string) (fleet.Work, error)
+	Fleet(ctx context.Context) (*fleet.Snapshot, error)
+	Workload(ctx context.Context, project string) (fleet.Workload, error)
 }
 
 // Views is where what is shown of all workers, all work and whole jobs comes from.
@@ -45,7 +45,7 @@ const maxOverviews = 100
 
 // overviews remembers what overviews are made of, so that many viewers cost as much as one.
 type overviews struct {
-	picture cache.Value[*fleet.Picture]
+	picture cache.Value[*fleet.Snapshot]
 	failing cache.Value[[]store.FailingName]
 	disk    cache.Value[overview.Disk]
 
@@ -110,7 +110,7 @@ func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Input, e
 	}
 	f.Workload = f.Fleet.All
 	if key.project != "" {
-		if f.Workload, err = s.Views.Fleet.Work(ctx, key.project); err != nil {
+		if f.Workload, err = s.Views.Fleet.Workload(ctx, key.project); err != nil {
 			return nil, err
 		}
 	}

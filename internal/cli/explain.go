@@ -110,7 +110,7 @@ func (a *app) drawExplanation(x explained, wide bool) error {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Clean(strings.Join(x.Waiting, ", ")))
 	}
 	switch {
-	case x.Beyond:
+	case x.AheadTruncated:
 		fmt.Fprintf(&b, "  in line    more than %d ahead\n", x.Ahead)
 	case x.Position > 0:
 		fmt.Fprintf(&b, "  in line    number %d, %d ahead\n", x.Position, x.Ahead)

@@ -15,49 +15,49 @@ import (
 // lookupTimeout is how long the look-up of a worker's name may take.
 const lookupTimeout = 5 * time.Second
 
-// addresses decides at which address others reach a worker. Tasks of other workers connect to it (the master of a
+// addressPolicy decides at which address others reach a worker. Tasks of other workers connect to it (the master of a
 // gang), so a worker may name only an address that is its own: the one from which it connects, one of the server's machine
 // if it runs there, or one in the networks that the server's administrator lists, for machines with several addresses and
 // behind NAT.
-type addresses struct {
-	networks []netip.Prefix
-	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	local    func() ([]net.Addr, error) // of this machine
+type addressPolicy struct {
+	networks       []netip.Prefix
+	lookup         func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	interfaceAddrs func() ([]net.Addr, error) // of this machine
 }
 
-func newAddresses(networks []netip.Prefix) addresses {
-	return addresses{networks: networks, lookup: net.DefaultResolver.LookupNetIP, local: net.InterfaceAddrs}
+func newAddressPolicy(networks []netip.Prefix) addressPolicy {
+	return addressPolicy{networks: networks, lookup: net.DefaultResolver.LookupNetIP, interfaceAddrs: net.InterfaceAddrs}
 }
 
-// settle returns the IP address of a worker. A name counts as the address that it has now: it may lead elsewhere later.
-func (a *addresses) settle(ctx context.Context, h *link.Hello) (string, error) {
-	if h.Peer == "" || h.Address == h.Peer {
+// verify returns the IP address of a worker. A name counts as the address that it has now: it may lead elsewhere later.
+func (a *addressPolicy) verify(ctx context.Context, h *link.Hello) (string, error) {
+	if h.RemoteIP == "" || h.Address == h.RemoteIP {
 		return h.Address, nil
 	}
-	peer, err := netip.ParseAddr(h.Peer)
+	remote, err := netip.ParseAddr(h.RemoteIP)
 	if err != nil {
 		return "", muster.Errorf(muster.Internal, "the server does not know where worker %s connects from: %w", h.Worker, err)
 	}
-	named, err := a.resolve(ctx, h.Address)
+	claimed, err := a.resolve(ctx, h.Address)
 	if err != nil {
 		return "", err
 	}
-	here := a.here()
-	for _, ip := range named {
-		if ip == peer || !ip.IsUnspecified() && !ip.IsMulticast() &&
-			(here(peer) && here(ip) || slices.ContainsFunc(a.networks, func(p netip.Prefix) bool { return p.Contains(ip) })) {
+	isLocal := a.isLocal()
+	for _, ip := range claimed {
+		if ip == remote || !ip.IsUnspecified() && !ip.IsMulticast() &&
+			(isLocal(remote) && isLocal(ip) || slices.ContainsFunc(a.networks, func(p netip.Prefix) bool { return p.Contains(ip) })) {
 			return ip.String(), nil
 		}
 	}
 	return "", muster.Errorf(muster.Forbidden,
 		"worker %s connects from %s and may not name %s as its address: start it without --address, or list the address in --worker-addresses of the server",
-		h.Worker, peer, h.Address)
+		h.Worker, remote, h.Address)
 }
 
 // resolve returns the addresses of a name, or of what is an address already.
-func (a *addresses) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+func (a *addressPolicy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{plain(ip)}, nil
+		return []netip.Addr{normalizeIP(ip)}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -70,24 +70,24 @@ func (a *addresses) resolve(ctx context.Context, host string) ([]netip.Addr, err
 		return nil, muster.Errorf(muster.Unavailable, "the server cannot look up %s, which the worker names as its address: %w", host, err)
 	}
 	for i := range found {
-		found[i] = plain(found[i])
+		found[i] = normalizeIP(found[i])
 	}
 	return found, nil
 }
 
-// plain is an address without what means nothing to other machines.
-func plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
+// normalizeIP is an address without what means nothing to other machines.
+func normalizeIP(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
 
-// here returns what reports whether an address is of this machine.
-func (a *addresses) here() func(netip.Addr) bool {
+// isLocal returns what reports whether an address is of this machine.
+func (a *addressPolicy) isLocal() func(netip.Addr) bool {
 	var own []netip.Addr
-	list, err := a.local()
+	list, err := a.interfaceAddrs()
 	if err != nil {
 		list = nil // loopback is
 	}
 	for _, l := range list {
 		if p, err := netip.ParsePrefix(l.String()); err == nil {
-			own = append(own, plain(p.Addr()))
+			own = append(own, normalizeIP(p.Addr()))
 		}
 	}
 	return func(ip netip.Addr) bool { return ip.IsLoopback() || slices.Contains(own, ip) }

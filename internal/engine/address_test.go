@@ -19,7 +19,7 @@ func TestWhichAddressesWorkersMayName(t *testing.T) {
 		"listed.lan": {netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.1.2.3")},
 		"other.lan":  {netip.MustParseAddr("203.0.113.1")},
 	}
-	a := newAddresses([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("224.0.0.0/3")})
+	a := newAddressPolicy([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("224.0.0.0/3")})
 	a.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		switch found := names[host]; {
 		case found != nil:
@@ -29,7 +29,7 @@ func TestWhichAddressesWorkersMayName(t *testing.T) {
 		}
 		return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
 	}
-	a.local = func() ([]net.Addr, error) {
+	a.interfaceAddrs = func() ([]net.Addr, error) {
 		return []net.Addr{&net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)}, &net.IPAddr{}}, nil
 	}
 	for _, tt := range []struct {
@@ -57,7 +57,7 @@ func TestWhichAddressesWorkersMayName(t *testing.T) {
 		{"127.0.0.1", "192.0.2.2", "", muster.Forbidden},
 		{"", "box-1.lan", "box-1.lan", ""}, // without a network
 	} {
-		got, err := a.settle(t.Context(), &link.Hello{Worker: "w", Peer: tt.peer, Address: tt.names})
+		got, err := a.verify(t.Context(), &link.Hello{Worker: "w", RemoteIP: tt.peer, Address: tt.names})
 		if e, _ := errors.AsType[*muster.Error](err); got != tt.want || (e == nil) != (tt.code == "") || e != nil && e.Code != tt.code {
 			t.Errorf("a worker at %s that names %s is at %q: %v", tt.peer, tt.names, got, err)
 		}

@@ -9,14 +9,14 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxSingles is how many tasks one request may take out of an array and change
+// maxMaterialized is how many tasks one request may take out of an array and change
 // one by one. Nothing else is decided meanwhile, and each becomes a row: that
 // many take the engine about two seconds. Whole arrays change in one step.
-const maxSingles = 200_000
+const maxMaterialized = 200_000
 
 // Cancel stops tasks of a job, all of them if spans is nil.
 func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error {
-	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+	return e.do(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		if spans != nil || !st.Live(job) {
 			j, err := e.cfg.Store.Job(ctx, job)
 			if err != nil {
@@ -25,7 +25,7 @@ func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Spa
 			if j.State.Final() {
 				return muster.Errorf(muster.Conflict, "job %d has already ended: it is %s", job, j.State)
 			}
-			if n := singled(j.Groups, spans); n > maxSingles {
+			if n := countMaterialized(j.Groups, spans); n > maxMaterialized {
 				return tooMany(job, "cancel", ", or the whole job")
 			}
 		}
@@ -35,15 +35,15 @@ func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Spa
 
 func tooMany(job muster.JobID, verb, or string) error {
 	return muster.Errorf(muster.TooLarge, "this would %s more than %d tasks of job %d one by one: name fewer at once, such as %d.[0-%d]%s",
-		verb, maxSingles, job, job, maxSingles-1, or)
+		verb, maxMaterialized, job, job, maxMaterialized-1, or)
 }
 
-// singled counts the tasks without rows that a cancellation of spans would take
+// countMaterialized counts the tasks without rows that a cancellation of spans would take
 // out of their groups. What reaches from a group's next task to its end is none
 // of them: it goes in one step.
-func singled(groups []muster.Group, spans []event.Span) int {
+func countMaterialized(groups []muster.Group, spans []event.Span) int {
 	n := 0
-	for _, span := range event.Merge(spans) {
+	for _, span := range event.MergeSpans(spans) {
 		for i := range groups {
 			g := &groups[i]
 			next, last := g.First+g.Materialized, g.First+g.Size-1
@@ -61,7 +61,7 @@ func singled(groups []muster.Group, spans []event.Span) int {
 func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	o, err := e.observe(ctx, job)
+	o, err := e.watchJob(ctx, job)
 	defer o.closed.Store(true)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span
 	if err != nil {
 		return err
 	}
-	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+	return e.do(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		if o.changed {
 			if ev, err = e.retryEvent(ctx, job, spans); err != nil {
 				return err
@@ -91,13 +91,13 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 	if err != nil {
 		return event.Retry{}, err
 	}
-	ev := event.Retry{Job: job, Groups: job.Groups, Rest: spans == nil}
+	ev := event.Retry{Job: job, Groups: job.Groups, Unmaterialized: spans == nil}
 	// Without spans the tasks that have no rows are tried again in one step.
-	q := store.TaskQuery{Job: id, States: retryable, StoredOnly: ev.Rest, Limit: retryPage}
+	q := store.TaskQuery{Job: id, States: retryable, StoredOnly: ev.Unmaterialized, Limit: retryPage}
 	for _, s := range spans {
 		q.Spans = append(q.Spans, store.Span(s))
 	}
-	if ev.Ended, err = e.rows(ctx, q, maxSingles); err != nil {
+	if ev.Ended, err = e.readTasks(ctx, q, maxMaterialized); err != nil {
 		return event.Retry{}, err
 	}
 	for _, g := range job.Groups {
@@ -108,7 +108,7 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 		if first > last {
 			continue
 		}
-		kept, err := e.rows(ctx, store.TaskQuery{Job: id, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxTasks)
+		kept, err := e.readTasks(ctx, store.TaskQuery{Job: id, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxTasks)
 		if err != nil {
 			return event.Retry{}, err
 		}
@@ -117,15 +117,15 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 	return ev, nil
 }
 
-// rows reads all tasks of q, and fails if they are more than most.
-func (e *Engine) rows(ctx context.Context, q store.TaskQuery, most int) ([]muster.Task, error) {
+// readTasks reads all tasks of q, and fails if they are more than most.
+func (e *Engine) readTasks(ctx context.Context, q store.TaskQuery, limit int) ([]muster.Task, error) {
 	var all []muster.Task
 	for {
 		page, next, err := e.cfg.Store.Tasks(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, page...); len(all) > most {
+		if all = append(all, page...); len(all) > limit {
 			return nil, tooMany(q.Job, "retry", "")
 		}
 		if next == "" {

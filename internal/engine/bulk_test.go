@@ -19,16 +19,16 @@ func TestHugeArrays(t *testing.T) {
 	r := start(t)
 	const n = muster.MaxTasks
 	id := r.submit(t, n)
-	refused := func(what string, err error) {
+	refused := func(desc string, err error) {
 		t.Helper()
 		if muster.CodeOf(err) != muster.TooLarge {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", desc, err)
 		}
 	}
-	done := func(what string, err error) {
+	done := func(desc string, err error) {
 		t.Helper()
 		if err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", desc, err)
 		}
 	}
 	refused("cancel the middle", r.Cancel(t.Context(), id, []event.Span{{First: 1, Last: n - 2}}))

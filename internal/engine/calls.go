@@ -16,19 +16,19 @@ import (
 // callTimeout bounds how long a caller waits for its answer.
 const callTimeout = 30 * time.Second
 
-// ask posts a letter and waits for what it decides. A caller that gave up before
+// call posts a letter and waits for what it decides. A caller that gave up before
 // the decision has changed nothing; after it, the error says that it may have
 // been done.
-func ask[T any](ctx context.Context, e *Engine, fresh bool, decide func(*sched.State, muster.Time, *batch) (T, error)) (T, error) {
+func call[T any](ctx context.Context, e *Engine, barrier bool, decide func(*sched.State, muster.Time, *batch) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	type result struct {
 		value T
 		err   error
 	}
-	var none, value T // value is the engine's until it is sent
-	answer := make(chan result, 1)
-	err := e.inbox.post(ctx, letter{
+	var zero, value T // value is the engine's until it is sent
+	reply := make(chan result, 1)
+	err := e.inbox.post(ctx, request{
 		decide: func(st *sched.State, now muster.Time, b *batch) (err error) {
 			if ctx.Err() != nil {
 				return muster.Errorf(muster.Unavailable, "not done: the caller gave up: %w", ctx.Err())
@@ -36,26 +36,26 @@ func ask[T any](ctx context.Context, e *Engine, fresh bool, decide func(*sched.S
 			value, err = decide(st, now, b)
 			return err
 		},
-		done:  func(err error) { answer <- result{value, err} },
-		fresh: fresh,
+		done:    func(err error) { reply <- result{value, err} },
+		barrier: barrier,
 	})
 	if err != nil {
-		return none, err
+		return zero, err
 	}
 	select {
-	case r := <-answer:
+	case r := <-reply:
 		if r.err != nil {
-			return none, r.err
+			return zero, r.err
 		}
 		return r.value, nil
 	case <-ctx.Done():
-		return none, muster.Errorf(muster.Undetermined, "no answer in time: it may or may not have been done; look before you repeat it: %w", ctx.Err())
+		return zero, muster.Errorf(muster.Undetermined, "no answer in time: it may or may not have been done; look before you repeat it: %w", ctx.Err())
 	}
 }
 
-// tell is ask without a value.
-func (e *Engine) tell(ctx context.Context, fresh bool, decide func(*sched.State, muster.Time, *batch) error) error {
-	_, err := ask(ctx, e, fresh, func(st *sched.State, now muster.Time, b *batch) (struct{}, error) {
+// do is ask without a value.
+func (e *Engine) do(ctx context.Context, barrier bool, decide func(*sched.State, muster.Time, *batch) error) error {
+	_, err := call(ctx, e, barrier, func(st *sched.State, now muster.Time, b *batch) (struct{}, error) {
 		return struct{}{}, decide(st, now, b)
 	})
 	return err
@@ -65,10 +65,10 @@ func (e *Engine) tell(ctx context.Context, fresh bool, decide func(*sched.State,
 // the commit. With by.Key it is idempotent for by.Owner: the same key and digest
 // return the same job again, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey) (muster.JobID, error) {
-	asked := time.Now()
-	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
+	askedAt := time.Now()
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
-			known, ok, err := e.known(ctx, now, by, b)
+			known, ok, err := e.findIdempotent(ctx, now, by, b)
 			if err != nil {
 				return 0, err
 			}
@@ -83,7 +83,7 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 		if err := st.Apply(now, event.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
 			return 0, err
 		}
-		b.submitted = append(b.submitted, effect.Submitted{Job: id, UID: uid, Spec: spec, At: asked})
+		b.submitted = append(b.submitted, effect.Submitted{Job: id, UID: uid, Spec: spec, At: askedAt})
 		if by.Key != "" {
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
@@ -92,9 +92,9 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 	})
 }
 
-// known looks an idempotency key up, in this batch and in the store, where those
+// findIdempotent looks an idempotency key up, in this batch and in the store, where those
 // that are too old stand for nothing any more.
-func (e *Engine) known(ctx context.Context, now muster.Time, by store.IdempotencyKey, b *batch) (store.IdempotencyKey, bool, error) {
+func (e *Engine) findIdempotent(ctx context.Context, now muster.Time, by store.IdempotencyKey, b *batch) (store.IdempotencyKey, bool, error) {
 	for _, k := range b.keys {
 		if k.Owner == by.Owner && k.Key == by.Key {
 			return k, true, nil
@@ -112,7 +112,7 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 	if o.Timeout != nil && (*o.Timeout < 0 || *o.Timeout > maxDeadline) {
 		return muster.Errorf(muster.Invalid, "a deadline in %s makes no sense: write a duration from 0s to %s", *o.Timeout, maxDeadline)
 	}
-	return e.tell(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
+	return e.do(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		var until muster.Time
 		if o.Timeout != nil {
 			until = now.Add(*o.Timeout)
@@ -139,7 +139,7 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 
 // Explain says why a live task stands where it stands.
 func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
-	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (explain.Explanation, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (explain.Explanation, error) {
 		return st.Explain(now, id)
 	})
 }
@@ -147,7 +147,7 @@ func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (explain.Explana
 // Plan says where the first task of each stage would run if spec were submitted
 // now.
 func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explanation, error) {
-	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]explain.Explanation, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]explain.Explanation, error) {
 		return st.Plan(now, spec), nil
 	})
 }
@@ -155,7 +155,7 @@ func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explana
 // Workers lists all workers with what only memory has: free resources and load. Callers
 // share the list: it must not be changed.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
-	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) ([]muster.Worker, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) ([]muster.Worker, error) {
 		if b.workers == nil {
 			b.workers = st.Workers(now)
 		}

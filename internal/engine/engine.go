@@ -56,33 +56,33 @@ type Config struct {
 	Sched  sched.Config
 	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
 	Addresses []netip.Prefix
-	// Watch is called with each batch, by the engine's goroutine: it must not block. Nil means that nobody measures the engine.
-	Watch func(effect.Batch)
-	Log   *slog.Logger
+	// OnBatch is called with each batch, by the engine's goroutine: it must not block. Nil means that nobody measures the engine.
+	OnBatch func(effect.Batch)
+	Log     *slog.Logger
 }
 
 // Engine owns the scheduler's state. All methods may be called at the same time
 // once Run was started; they answer after the commit.
 type Engine struct {
-	cfg   Config
-	inbox *inbox
-	start time.Time
-	ready chan struct{}
-	first muster.JobID // the first job number that this process may give out; Run's goroutine
+	cfg      Config
+	inbox    *inbox
+	start    time.Time
+	ready    chan struct{}
+	firstJob muster.JobID // the first job number that this process may give out; Run's goroutine
 
-	failed     atomic.Pointer[error] // why nothing is decided now; nil while it is
-	began      atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
-	observers  []*observer           // for the engine's goroutine only
-	latest     latest
-	logTrouble trouble
-	saved      checkpoints
+	storeErr    atomic.Pointer[error] // why nothing is decided now; nil while it is
+	batchStart  atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
+	watchers    []*jobWatcher         // for the engine's goroutine only
+	progress    progressCache
+	logErrors   logThrottle
+	checkpoints checkpointCache
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
 
-	reaches   reaches
-	trees     trees
-	addresses addresses
+	needs     needsCache
+	trees     treeCache
+	addresses addressPolicy
 }
 
 // New makes an engine that does nothing until Run.
@@ -92,11 +92,11 @@ func New(cfg Config) *Engine {
 		inbox:     newInbox(),
 		start:     time.Now(),
 		ready:     make(chan struct{}),
-		latest:    newLatest(),
+		progress:  newProgressCache(),
 		sessions:  map[muster.WorkerID]*session{},
-		reaches:   newReaches(),
-		addresses: newAddresses(cfg.Addresses),
-		trees:     trees{blobs: cfg.Blobs, known: map[string][]store.Blob{}},
+		needs:     newNeedsCache(),
+		addresses: newAddressPolicy(cfg.Addresses),
+		trees:     treeCache{blobs: cfg.Blobs, cache: map[string][]store.Blob{}},
 	}
 }
 
@@ -125,13 +125,13 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		if err == nil {
 			if !loaded {
-				loaded, e.first = true, st.NextJob()
+				loaded, e.firstJob = true, st.NextJob()
 				close(e.ready)
 			}
 			var commits int
-			e.failed.Store(nil)
-			commits, err = e.live(ctx, st)
-			e.began.Store(0)
+			e.storeErr.Store(nil)
+			commits, err = e.loop(ctx, st)
+			e.batchStart.Store(0)
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -139,10 +139,10 @@ func (e *Engine) Run(ctx context.Context) error {
 				pause = minPause
 			}
 		}
-		e.failed.Store(&err)
+		e.storeErr.Store(&err)
 		e.cfg.Log.Error("the store failed; reloading", slog.Any("error", err), slog.Duration("pause", pause))
 		e.endSessions(muster.Unavailable, "the server could not write to its store; come back in a moment")
-		e.refuse(ctx, err, pause)
+		e.failRequests(ctx, err, pause)
 		pause = min(2*pause, maxPause)
 	}
 }
@@ -157,32 +157,32 @@ func (e *Engine) load(ctx context.Context) (*sched.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.latest.reset(snap.Tasks) // a new state has what was written
+	e.progress.reset(snap.Tasks) // a new state has what was written
 	e.cfg.Log.Info("state loaded", slog.Int("jobs", len(snap.Jobs)), slog.Int("tasks", len(snap.Tasks)),
 		slog.Int("workers", len(snap.Workers)), slog.Duration("took", time.Since(began)))
 	return st, nil
 }
 
-// live runs one life of the state, until ctx ends or a commit fails. It returns
+// loop runs one life of the state, until ctx ends or a commit fails. It returns
 // how many commits went well.
-func (e *Engine) live(ctx context.Context, st *sched.State) (commits int, err error) {
-	var letters []letter
+func (e *Engine) loop(ctx context.Context, st *sched.State) (commits int, err error) {
+	var requests []request
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		e.setTimer(timer, st.Wake())
+		e.setTimer(timer, st.NextTick())
 		select {
 		case <-ctx.Done():
 			return commits, ctx.Err()
 		case <-e.inbox.wake:
 		case <-timer.C:
 		}
-		e.began.Store(int64(max(1, time.Since(e.start))))
-		letters = e.inbox.take(letters)
-		for rest := letters; ; {
-			n := untilFresh(rest)
+		e.batchStart.Store(int64(max(1, time.Since(e.start))))
+		requests = e.inbox.drain(requests)
+		for rest := requests; ; {
+			n := untilBarrier(rest)
 			if err := e.step(ctx, st, rest[:n]); err != nil {
-				answer(rest[n:], notDone(err))
+				replyAll(rest[n:], notDone(err))
 				return commits, err
 			}
 			commits++
@@ -190,8 +190,8 @@ func (e *Engine) live(ctx context.Context, st *sched.State) (commits int, err er
 				break
 			}
 		}
-		clear(letters)
-		e.began.Store(0)
+		clear(requests)
+		e.batchStart.Store(0)
 	}
 }
 
@@ -206,10 +206,10 @@ func (e *Engine) Health() error {
 	default:
 		return muster.Errorf(muster.Unavailable, "the engine loads its state")
 	}
-	if err := e.failed.Load(); err != nil {
+	if err := e.storeErr.Load(); err != nil {
 		return muster.Errorf(muster.Unavailable, "the engine cannot write to its store: %w", *err)
 	}
-	if began := e.began.Load(); began != 0 {
+	if began := e.batchStart.Load(); began != 0 {
 		if busy := time.Since(e.start) - time.Duration(began); busy > slowBatch {
 			return muster.Errorf(muster.Unavailable, "the engine has been busy with one batch for %s", busy.Round(time.Second))
 		}
@@ -217,14 +217,14 @@ func (e *Engine) Health() error {
 	return nil
 }
 
-// untilFresh returns how many letters from the front may share a batch.
-func untilFresh(letters []letter) int {
-	for i := 1; i < len(letters); i++ {
-		if letters[i].fresh {
+// untilBarrier returns how many letters from the front may share a batch.
+func untilBarrier(requests []request) int {
+	for i := 1; i < len(requests); i++ {
+		if requests[i].barrier {
 			return i
 		}
 	}
-	return len(letters)
+	return len(requests)
 }
 
 func (e *Engine) setTimer(t *time.Timer, wake muster.Time) {
@@ -236,69 +236,69 @@ func (e *Engine) setTimer(t *time.Timer, wake muster.Time) {
 }
 
 // step decides, commits and acts on one batch.
-func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) error {
+func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) error {
 	began, now := time.Now(), e.now()
-	b := batch{refused: make([]error, len(letters))}
-	for i, l := range letters {
-		b.refused[i] = l.decide(st, now, &b)
+	b := batch{errs: make([]error, len(requests))}
+	for i, l := range requests {
+		b.errs[i] = l.decide(st, now, &b)
 	}
-	if w := st.Wake(); w != 0 && w <= now {
+	if w := st.NextTick(); w != 0 && w <= now {
 		if err := st.Apply(now, event.Tick{}); err != nil {
 			e.cfg.Log.Error("a tick was refused", slog.Any("error", err))
 		}
 	}
 	st.Place(now)
-	fx := st.Take()
-	e.noteChanges(&fx.Rows)
+	fx := st.Flush()
+	e.notifyWatchers(&fx.Rows)
 	decided, committed := time.Now(), time.Time{}
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
-		e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
+		e.setAsideLogs(context.WithoutCancel(ctx), fx.Commands)
 		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, IdempotencyKeys: b.keys}); err != nil {
-			for i, l := range letters {
-				if b.refused[i] != nil {
-					l.done(b.refused[i])
+			for i, l := range requests {
+				if b.errs[i] != nil {
+					l.done(b.errs[i])
 				} else {
 					l.done(notDone(err))
 				}
 			}
-			e.watch(effect.Batch{Began: began, Decided: decided, Committed: time.Now(), Events: len(letters), Failed: true, Effects: fx})
+			e.onBatch(effect.Batch{Began: began, Decided: decided, Committed: time.Now(), Events: len(requests), Failed: true, Effects: fx})
 			return err
 		}
 		committed = time.Now()
 	}
-	e.latest.take(fx.Progress, fx.Rows.Tasks)
-	for i, l := range letters {
-		l.done(b.refused[i])
+	e.progress.update(fx.Progress, fx.Rows.Tasks)
+	for i, l := range requests {
+		l.done(b.errs[i])
 	}
-	e.send(fx.Sends)
+	e.send(fx.Commands)
 	if len(fx.Events) > 0 {
 		e.cfg.Events.Publish(fx.Events)
 	}
-	e.watch(effect.Batch{Began: began, Decided: decided, Committed: committed, Events: len(letters), Submitted: b.submitted, Effects: fx})
+	e.onBatch(effect.Batch{Began: began, Decided: decided, Committed: committed, Events: len(requests), Submitted: b.submitted, Effects: fx})
 	return nil
 }
 
-func (e *Engine) watch(b effect.Batch) {
-	if e.cfg.Watch != nil {
-		e.cfg.Watch(b)
+func (e *Engine) onBatch(b effect.Batch) {
+	if e.cfg.OnBatch != nil {
+		e.cfg.OnBatch(b)
 	}
 }
 
 // batch is what gathers beside the state while letters are decided.
 type batch struct {
-	refused   []error
+	errs      []error
 	submitted []effect.Submitted
 	keys      []store.IdempotencyKey
 	workers   []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
-	picture   *fleet.Picture  // the same
+	fleet     *fleet.Snapshot // the same
 }
 
-// refuse answers all letters with err for the length of pause.
-func (e *Engine) refuse(ctx context.Context, err error, pause time.Duration) {
+// failRequests answers all letters with err for the length of pause.
+func (e *Engine) failRequests(ctx context.Context, err error, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
-		answer(e.inbox.take(nil), notDone(err))
+		replyAll(e.inbox.drain(nil), notDone(err))
 		select {
 		case <-ctx.Done():
 			return
@@ -309,8 +309,8 @@ func (e *Engine) refuse(ctx context.Context, err error, pause time.Duration) {
 	}
 }
 
-func answer(letters []letter, err error) {
-	for _, l := range letters {
+func replyAll(requests []request, err error) {
+	for _, l := range requests {
 		l.done(err)
 	}
 }

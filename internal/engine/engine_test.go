@@ -22,39 +22,39 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// halves is a real store whose writing half can be made to fail.
-type halves struct {
+// splitStore is a real store whose writing half can be made to fail.
+type splitStore struct {
 	*faulty.Writer
 
 	read *sqlite.Store
 	hold *atomic.Pointer[func()] // called before rows of tasks are read
 }
 
-func (h halves) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
+func (h splitStore) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
 	return h.read.Job(ctx, id)
 }
 
-func (h halves) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+func (h splitStore) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
 	if f := h.hold.Load(); f != nil {
 		(*f)()
 	}
 	return h.read.Tasks(ctx, q)
 }
 
-func (h halves) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
+func (h splitStore) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
 	return h.read.Attempts(ctx, id)
 }
 
-func (h halves) FindIdempotencyKey(ctx context.Context, owner, key string) (store.IdempotencyKey, bool, error) {
+func (h splitStore) FindIdempotencyKey(ctx context.Context, owner, key string) (store.IdempotencyKey, bool, error) {
 	return h.read.FindIdempotencyKey(ctx, owner, key)
 }
 
-func (h halves) Ungranted(ctx context.Context, holder store.Grantee, sha256 []string) ([]string, error) {
+func (h splitStore) Ungranted(ctx context.Context, holder store.Grantee, sha256 []string) ([]string, error) {
 	return h.read.Ungranted(ctx, holder, sha256)
 }
 
-// rig is an engine over a real store.
-type rig struct {
+// env is an engine over a real store.
+type env struct {
 	*engine.Engine
 
 	store *sqlite.Store
@@ -66,19 +66,19 @@ type rig struct {
 	stop  func()
 }
 
-func start(tb testing.TB, change ...func(*engine.Config)) *rig {
+func start(tb testing.TB, change ...func(*engine.Config)) *env {
 	tb.Helper()
 	return startIn(tb, tb.TempDir(), change...)
 }
 
 // restart stops the engine and returns one over the same files.
-func (r *rig) restart(tb testing.TB) *rig {
+func (r *env) restart(tb testing.TB) *env {
 	tb.Helper()
 	r.stop()
 	return startIn(tb, r.dir)
 }
 
-func startIn(tb testing.TB, dir string, change ...func(*engine.Config)) *rig {
+func startIn(tb testing.TB, dir string, change ...func(*engine.Config)) *env {
 	tb.Helper()
 	st, err := sqlite.Open(tb.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
 	if err != nil {
@@ -92,10 +92,10 @@ func startIn(tb testing.TB, dir string, change ...func(*engine.Config)) *rig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs, dir: dir}
+	r := &env{store: st, fault: faulty.New(st), logs: logs, blobs: blobs, dir: dir}
 	cfg := engine.Config{
-		Store: halves{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
-		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
+		Store: splitStore{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
+		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), HeartbeatTimeout: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -128,17 +128,17 @@ func spec(n int64) *muster.Spec {
 	return s
 }
 
-// peer is the worker's side of a session at the desk, without a network.
-type peer struct {
+// testSession is the worker's side of a session at the desk, without a network.
+type testSession struct {
 	link.Session
 
 	welcome *link.Welcome
 	frames  chan *link.ToWorker
 }
 
-func (r *rig) connect(t *testing.T, held ...muster.AttemptID) *peer {
+func (r *env) connect(t *testing.T, held ...muster.AttemptID) *testSession {
 	t.Helper()
-	p := &peer{frames: make(chan *link.ToWorker, 1000)}
+	p := &testSession{frames: make(chan *link.ToWorker, 1000)}
 	hello := &link.Hello{
 		Version: link.Version, Worker: "w1", Name: "one", Kinds: []string{muster.KindNoop},
 		Resources: muster.Resources{CPUs: 4, Slots: 4, Memory: 1 << 30}, Held: held,
@@ -152,24 +152,24 @@ func (r *rig) connect(t *testing.T, held ...muster.AttemptID) *peer {
 }
 
 // next returns the first frame that want accepts.
-func (p *peer) next(t *testing.T, what string, want func(*link.ToWorker) bool) *link.ToWorker {
+func (p *testSession) next(t *testing.T, desc string, match func(*link.ToWorker) bool) *link.ToWorker {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	for {
 		select {
 		case f := <-p.frames:
-			if want(f) {
+			if match(f) {
 				return f
 			}
 		case <-deadline:
-			t.Fatalf("no frame with %s came", what)
+			t.Fatalf("no frame with %s came", desc)
 		}
 	}
 }
 
 func assigns(f *link.ToWorker) bool { return len(f.Assign) > 0 }
 
-func (r *rig) submit(t *testing.T, n int64) muster.JobID {
+func (r *env) submit(t *testing.T, n int64) muster.JobID {
 	t.Helper()
 	id, err := r.Submit(t.Context(), spec(n), store.IdempotencyKey{Owner: "me"})
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *rig) submit(t *testing.T, n int64) muster.JobID {
 	return id
 }
 
-func done(a muster.AttemptID) muster.Report {
+func succeeded(a muster.AttemptID) muster.Report {
 	return muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 2}
 }
 
@@ -197,7 +197,7 @@ func TestLife(t *testing.T) {
 			if a.Ref != 1 || specs != 1 {
 				t.Fatalf("offer %+v after %d specs", a, specs)
 			}
-			reports = append(reports, done(a.Attempt))
+			reports = append(reports, succeeded(a.Attempt))
 		}
 		if err := p.Handle(t.Context(), &link.ToServer{Finished: reports}); err != nil {
 			t.Fatal(err)
@@ -285,7 +285,7 @@ func TestUndetermined(t *testing.T) {
 }
 
 // eventually submits until the engine has reloaded.
-func (r *rig) eventually(t *testing.T) muster.JobID {
+func (r *env) eventually(t *testing.T) muster.JobID {
 	t.Helper()
 	for {
 		id, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me"})
@@ -315,7 +315,7 @@ func TestDiskFull(t *testing.T) {
 }
 
 // healthy waits until the engine says that it can, or cannot, do its work.
-func (r *rig) healthy(t *testing.T, want bool) {
+func (r *env) healthy(t *testing.T, want bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for (r.Health() == nil) != want {

@@ -17,19 +17,19 @@ func TestFramesAreHeldUp(t *testing.T) {
 		e := New(Config{})
 		s := e.newSession("w1", nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		taken := 0
+		handled := 0
 		go func() {
 			for s.Handle(ctx, &link.ToServer{Ready: &link.Ready{}}) == nil {
-				taken++
+				handled++
 			}
 		}()
 		for rounds := 1; rounds <= 3; rounds++ {
 			synctest.Wait()
-			letters := e.inbox.take(nil)
-			if len(letters) != maxFrames || taken != rounds*maxFrames {
-				t.Fatalf("round %d: %d frames wait, %d were taken", rounds, len(letters), taken)
+			requests := e.inbox.drain(nil)
+			if len(requests) != maxFrames || handled != rounds*maxFrames {
+				t.Fatalf("round %d: %d frames wait, %d were taken", rounds, len(requests), handled)
 			}
-			answer(letters, context.Canceled)
+			replyAll(requests, context.Canceled)
 		}
 		cancel()
 		synctest.Wait()
@@ -39,20 +39,20 @@ func TestFramesAreHeldUp(t *testing.T) {
 // TestTreesAreForgotten bounds what is remembered, in number and in time.
 func TestTreesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all checkpoints
+		var all checkpointCache
 		id := func(n int) muster.TaskID { return muster.TaskID{Job: 1, Num: n} }
 		for n := range 10 {
-			w := &wholeTree{files: map[[32]byte]struct{}{}, looked: time.Now()}
-			for i := range maxTreeFiles / 5 {
+			w := &completeTree{files: map[[32]byte]struct{}{}, checkedAt: time.Now()}
+			for i := range maxCheckpointFiles / 5 {
 				w.files[[32]byte{byte(i), byte(i >> 8), byte(i >> 16)}] = struct{}{}
 			}
 			all.put(id(n), w)
-			if all.files > maxTreeFiles || all.of(id(n)) != w {
+			if all.files > maxCheckpointFiles || all.get(id(n)) != w {
 				t.Fatalf("%d files are remembered after tree %d", all.files, n)
 			}
 		}
 		time.Sleep(recheckTree)
-		if all.of(id(9)) != nil || len(all.whole) > 5 {
+		if all.get(id(9)) != nil || len(all.byTask) > 5 {
 			t.Error("a tree is believed for ever")
 		}
 	})

@@ -16,22 +16,22 @@ import (
 // not be stored.
 const logPause = muster.Duration(5 * time.Second)
 
-// clearLogs sets logs aside that have the numbers of attempts which are about to be assigned: they are of attempts of
+// setAsideLogs sets logs aside that have the numbers of attempts which are about to be assigned: they are of attempts of
 // a time that the server has lost, because an older copy of its database was restored. The numbers of jobs that are
 // new since this process began were never used before. A log that cannot be set aside costs the attempt its log, not
 // the server its work.
-func (e *Engine) clearLogs(ctx context.Context, sends []effect.Send) {
-	for _, send := range sends {
-		as, ok := send.(effect.Assign)
-		if !ok || as.Attempt.Task.Job >= e.first {
+func (e *Engine) setAsideLogs(ctx context.Context, cmds []effect.Command) {
+	for _, cmd := range cmds {
+		as, ok := cmd.(effect.Assign)
+		if !ok || as.Attempt.Task.Job >= e.firstJob {
 			continue
 		}
-		had, err := e.cfg.Logs.Archive(ctx, as.Attempt)
+		found, err := e.cfg.Logs.Archive(ctx, as.Attempt)
 		switch {
 		case err != nil:
 			e.cfg.Log.Error("a log that has the number of a new attempt cannot be set aside", slog.String("attempt", as.Attempt.String()),
 				slog.String("trace_id", traceparent.TraceText(as.UID)), slog.Any("error", err))
-		case had:
+		case found:
 			e.cfg.Log.Warn("the log of an attempt with the same number is set aside: it is of a time before a backup was restored",
 				slog.String("attempt", as.Attempt.String()), slog.String("trace_id", traceparent.TraceText(as.UID)))
 		}
@@ -47,10 +47,10 @@ func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 	acks := make([]link.LogAck, 0, len(chunks))
 	for _, c := range chunks {
 		ack := link.LogAck{Attempt: c.Attempt, Size: c.Offset + int64(len(c.Data))}
-		mine, err := s.owns(ctx, c.Attempt)
+		owns, err := s.owns(ctx, c.Attempt)
 		if err != nil {
 			ack.Size = c.Offset
-		} else if mine {
+		} else if owns {
 			ack.Size, err = s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
 		}
 		if ctx.Err() != nil {
@@ -58,26 +58,26 @@ func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 		}
 		if err != nil && muster.CodeOf(err) != muster.Conflict {
 			ack.Pause = logPause
-			s.engine.logTrouble.report(s.engine.cfg.Log, s.worker, err)
+			s.engine.logErrors.report(s.engine.cfg.Log, s.worker, err)
 		}
 		acks = append(acks, ack)
 	}
 	s.post(&link.ToWorker{LogAck: acks})
 }
 
-// trouble limits how often the server logs that task logs cannot be stored.
-type trouble struct {
+// logThrottle limits how often the server logs that task logs cannot be stored.
+type logThrottle struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-// troubleEvery is the least time between two such messages.
-const troubleEvery = time.Minute
+// logInterval is the least time between two such messages.
+const logInterval = time.Minute
 
-func (t *trouble) report(log *slog.Logger, w muster.WorkerID, err error) {
+func (t *logThrottle) report(log *slog.Logger, w muster.WorkerID, err error) {
 	t.mu.Lock()
 	now := time.Now()
-	due := now.Sub(t.last) >= troubleEvery
+	due := now.Sub(t.last) >= logInterval
 	if due {
 		t.last = now
 	}

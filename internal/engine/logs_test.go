@@ -51,7 +51,7 @@ func TestFullLogsCostOnlyLogs(t *testing.T) {
 			{Attempt: first, Offset: 10, Data: []byte("and more")},
 			{Attempt: second, Data: []byte("fits")},
 		},
-		Finished: []muster.Report{done(first), done(second)},
+		Finished: []muster.Report{succeeded(first), succeeded(second)},
 	})
 	if err != nil {
 		t.Fatalf("the session ended: %v", err)

@@ -52,7 +52,7 @@ func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
 	if err := r.Health(); err != nil {
 		t.Errorf("the engine is not well: %v", err)
 	}
-	if err := p.Handle(t.Context(), &link.ToServer{Finished: []muster.Report{done(a)}}); err != nil {
+	if err := p.Handle(t.Context(), &link.ToServer{Finished: []muster.Report{succeeded(a)}}); err != nil {
 		t.Fatal(err)
 	}
 	p.next(t, "an acknowledgement", func(f *link.ToWorker) bool { return len(f.FinishedAck) > 0 })
@@ -78,7 +78,7 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 		}
 		reads := func(name string, stale bool) bool {
 			t.Helper()
-			_, ok, err := r.Reads(t.Context(), "w1", files[name], stale)
+			_, ok, err := r.NeedsBlob(t.Context(), "w1", files[name], stale)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 		if !reads("second", true) {
 			t.Error("an upload's lookup finds after two seconds that the blob is not needed")
 		}
-		if _, ok, err := r.Reads(t.Context(), "w1", strings.Repeat("0", 64), false); ok || err != nil {
+		if _, ok, err := r.NeedsBlob(t.Context(), "w1", strings.Repeat("0", 64), false); ok || err != nil {
 			t.Errorf("a blob of no attempt: %t, %v", ok, err)
 		}
 	})

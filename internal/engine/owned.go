@@ -11,9 +11,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// owned remembers which attempts a session's worker was given. It remembers no refusal: an attempt that is not the
+// ownedAttempts remembers which attempts a session's worker was given. It remembers no refusal: an attempt that is not the
 // worker's own now may be assigned to it later.
-type owned struct {
+type ownedAttempts struct {
 	mu  sync.Mutex
 	ids map[muster.AttemptID]struct{}
 
@@ -24,17 +24,17 @@ type owned struct {
 }
 
 const (
-	maxOwned   = 10_000                // attempts that are remembered
-	missEvery  = 10 * time.Millisecond // lookups of attempts that turn out not to be the worker's own
-	missesFree = 1_000                 // of them are not held up
+	maxOwned  = 10_000                // attempts that are remembered
+	missEvery = 10 * time.Millisecond // lookups of attempts that turn out not to be the worker's own
+	missBurst = 1_000                 // of them are not held up
 )
 
-func newOwned() *owned {
-	return &owned{ids: map[muster.AttemptID]struct{}{}, misses: rate.NewLimiter(rate.Every(missEvery), missesFree)}
+func newOwnedAttempts() *ownedAttempts {
+	return &ownedAttempts{ids: map[muster.AttemptID]struct{}{}, misses: rate.NewLimiter(rate.Every(missEvery), missBurst)}
 }
 
 // add notes attempts that were given to the worker.
-func (o *owned) add(ids ...muster.AttemptID) {
+func (o *ownedAttempts) add(ids ...muster.AttemptID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, a := range ids {
@@ -45,7 +45,7 @@ func (o *owned) add(ids ...muster.AttemptID) {
 	}
 }
 
-func (o *owned) has(a muster.AttemptID) bool {
+func (o *ownedAttempts) has(a muster.AttemptID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, ok := o.ids[a]
@@ -55,7 +55,7 @@ func (o *owned) has(a muster.AttemptID) bool {
 // owns reports whether an attempt was given to the session's worker, at whatever
 // time. An offer is on disk, and noted here, before the worker hears it.
 func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
-	if s.own.has(a) {
+	if s.owned.has(a) {
 		return true, nil
 	}
 	attempts, err := s.engine.cfg.Store.Attempts(ctx, a.Task)
@@ -63,14 +63,14 @@ func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
 		return false, err
 	}
 	if slices.ContainsFunc(attempts, func(b muster.Attempt) bool { return b.ID == a && b.Worker == s.worker }) {
-		s.own.add(a)
+		s.owned.add(a)
 		return true, nil
 	}
-	if s.own.warned != a {
-		s.own.warned = a
+	if s.owned.warned != a {
+		s.owned.warned = a
 		s.warn(ctx, a, "a worker ships the log of an attempt that is not its own; it is dropped")
 	}
-	if err := s.own.misses.Wait(ctx); err != nil {
+	if err := s.owned.misses.Wait(ctx); err != nil {
 		return false, err
 	}
 	return false, nil

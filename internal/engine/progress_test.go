@@ -28,7 +28,7 @@ func TestProgressIsReadBeforeItIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		latest = stored
-		r.Latest(&latest)
+		r.ApplyProgress(&latest)
 		return stored, latest
 	}
 	handle(&link.ToServer{Started: []link.Started{{Attempt: a, At: 1}}})
@@ -50,7 +50,7 @@ func TestProgressIsReadBeforeItIsWritten(t *testing.T) {
 	if stored.Progress != nil {
 		t.Errorf("the progress is written already: %v", *stored.Progress)
 	}
-	handle(&link.ToServer{Finished: []muster.Report{done(a)}})
+	handle(&link.ToServer{Finished: []muster.Report{succeeded(a)}})
 	p.next(t, "the acknowledgement", func(f *link.ToWorker) bool { return len(f.FinishedAck) > 0 })
 	if stored, latest = read(); stored.Progress == nil || *stored.Progress != share || latest.State != muster.Succeeded {
 		t.Errorf("at its end the row has %v, readers see %s", stored.Progress, latest.State)

@@ -10,20 +10,20 @@ import (
 // send turns words into one frame for each worker, or more if they are of very
 // many stages. A word to a worker that is
 // not connected is dropped: it hears it from Welcome when it comes back.
-func (e *Engine) send(words []effect.Send) {
-	if len(words) == 0 {
+func (e *Engine) send(cmds []effect.Command) {
+	if len(cmds) == 0 {
 		return
 	}
 	frames := map[*session]*link.ToWorker{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, word := range words {
-		s := e.sessions[word.To()]
+	for _, cmd := range cmds {
+		s := e.sessions[cmd.To()]
 		if s == nil || s.ended.Load() {
 			continue
 		}
 		f := frames[s]
-		if f != nil && len(f.Specs) >= link.NewRefs {
+		if f != nil && len(f.Specs) >= link.MaxNewGroupSpecs {
 			s.post(f)
 			f = nil
 		}
@@ -31,12 +31,12 @@ func (e *Engine) send(words []effect.Send) {
 			f = &link.ToWorker{}
 			frames[s] = f
 		}
-		switch w := word.(type) {
+		switch w := cmd.(type) {
 		case effect.Assign:
 			s.assign(f, w)
 		case effect.Stop:
 			f.Cancel = append(f.Cancel, link.Cancel{Attempt: w.Attempt, Reason: w.Reason, Drop: w.Outcome == muster.AttemptLost})
-		case effect.Leave:
+		case effect.Drained:
 			f.Drain = true
 		case effect.Heal:
 			f.Heal = append(f.Heal, w.GPUs...)
@@ -50,8 +50,8 @@ func (e *Engine) send(words []effect.Send) {
 // assign adds an offer to a frame, and before it the stage's spec if the worker
 // has not had it in this session.
 func (s *session) assign(f *link.ToWorker, w effect.Assign) {
-	s.own.add(w.Attempt)
-	ref, isNew := s.refs.of(w.Attempt.Task.Job, w.Group, w.Spec)
+	s.owned.add(w.Attempt)
+	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec})
 	}
@@ -66,7 +66,7 @@ func (s *session) assign(f *link.ToWorker, w effect.Assign) {
 }
 
 // groupRefs numbers the stage specs that a session has introduced. Only the last
-// link.NewRefs are remembered.
+// link.MaxNewGroupSpecs are remembered.
 type groupRefs struct {
 	last       int
 	byGroup    map[groupKey]int
@@ -84,16 +84,16 @@ func newGroupRefs() groupRefs {
 	return groupRefs{byGroup: map[groupKey]int{}, keys: map[int]groupKey{}, perElement: map[int]bool{}}
 }
 
-func (r *groupRefs) of(job muster.JobID, group int, spec *muster.TaskSpec) (ref int, isNew bool) {
+func (r *groupRefs) get(job muster.JobID, group int, spec *muster.TaskSpec) (ref int, isNew bool) {
 	key := groupKey{job, group, spec}
 	if ref, ok := r.byGroup[key]; ok {
 		return ref, false
 	}
 	r.last++
-	if old, ok := r.keys[r.last-link.NewRefs]; ok {
+	if old, ok := r.keys[r.last-link.MaxNewGroupSpecs]; ok {
 		delete(r.byGroup, old)
-		delete(r.keys, r.last-link.NewRefs)
-		delete(r.perElement, r.last-link.NewRefs)
+		delete(r.keys, r.last-link.MaxNewGroupSpecs)
+		delete(r.perElement, r.last-link.MaxNewGroupSpecs)
 	}
 	r.byGroup[key], r.keys[r.last] = r.last, key
 	if flow.PerElement(spec) {

@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	maxTree  = 64 << 20 // bytes of a tree's JSON form
-	keepTree = 200_000  // files of the trees that are remembered together
+	maxTree        = 64 << 20 // bytes of a tree's JSON form
+	maxCachedFiles = 200_000  // files of the trees that are remembered together
 )
 
-// trees remembers the files of trees that were read, which never change.
-type trees struct {
+// treeCache remembers the files of trees that were read, which never change.
+type treeCache struct {
 	blobs Blobs
 
 	mu    sync.Mutex // also held while one is read: a tree takes memory
-	known map[string][]store.Blob
+	cache map[string][]store.Blob
 	files int
 }
 
-// of returns the files of a tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
-func (t *trees) of(ctx context.Context, sha256 string) ([]store.Blob, error) {
+// get returns the files of a tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+func (t *treeCache) get(ctx context.Context, sha256 string) ([]store.Blob, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if files, ok := t.known[sha256]; ok {
+	if files, ok := t.cache[sha256]; ok {
 		return files, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -40,16 +40,16 @@ func (t *trees) of(ctx context.Context, sha256 string) ([]store.Blob, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.files += len(files) + 1; t.files > keepTree {
-		clear(t.known)
+	if t.files += len(files) + 1; t.files > maxCachedFiles {
+		clear(t.cache)
 		t.files = len(files) + 1
 	}
-	t.known[sha256] = files
+	t.cache[sha256] = files
 	return files, nil
 }
 
 // load returns the verified bytes of a tree.
-func (t *trees) load(ctx context.Context, sha256 string) ([]byte, error) {
+func (t *treeCache) load(ctx context.Context, sha256 string) ([]byte, error) {
 	r, err := t.blobs.Open(ctx, sha256)
 	if err != nil {
 		return nil, err
@@ -65,17 +65,17 @@ func (t *trees) load(ctx context.Context, sha256 string) ([]byte, error) {
 	if sum := hash.Sum256(b); hex.EncodeToString(sum[:]) == sha256 {
 		return b, nil
 	}
-	aside, err := t.blobs.Quarantine(ctx, sha256, r)
+	quarantined, err := t.blobs.Quarantine(ctx, sha256, r)
 	if err != nil {
 		return nil, err
 	}
-	if !aside {
+	if !quarantined {
 		return nil, muster.Errorf(muster.Unavailable, "the file of blob %s was replaced while it was read: try again", sha256)
 	}
 	return nil, muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside", sha256)
 }
 
-func (t *trees) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
+func (t *treeCache) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
 	b, err := t.load(ctx, sha256)
 	if err != nil {
 		return nil, err
@@ -95,5 +95,5 @@ func (t *trees) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
 
 // Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
 func (e *Engine) Files(ctx context.Context, tree string) ([]store.Blob, error) {
-	return e.trees.of(ctx, tree)
+	return e.trees.get(ctx, tree)
 }

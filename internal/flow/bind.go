@@ -12,11 +12,11 @@ import (
 // decoded.
 func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 	values := t.Values(element)
-	ours := func(body string) bool { _, ok := values[body]; return ok }
+	isRef := func(body string) bool { _, ok := values[body]; return ok }
 	bound, err := rewrite(t, func(_, text string, whole bool) (any, error) {
-		parts := split(text, ours)
+		parts := split(text, isRef)
 		if whole && len(parts) == 1 && parts[0].ref {
-			return scalar(values[parts[0].text]), nil
+			return parseScalar(values[parts[0].text]), nil
 		}
 		var out strings.Builder
 		for _, p := range parts {
@@ -37,10 +37,10 @@ func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 // once, or not at all, for all elements of a stage.
 func PerElement(t *muster.TaskSpec) bool {
 	values := t.Values(0)
-	ours := func(body string) bool { _, ok := values[body]; return ok }
+	isRef := func(body string) bool { _, ok := values[body]; return ok }
 	changes := false
 	_, err := rewrite(t, func(_, text string, _ bool) (any, error) {
-		parts := split(text, ours)
+		parts := split(text, isRef)
 		if text != "" && (len(parts) != 1 || parts[0] != part{text: text}) {
 			changes = true
 		}
@@ -49,8 +49,8 @@ func PerElement(t *muster.TaskSpec) bool {
 	return err == nil && changes
 }
 
-// scalar reads a value as a JSON number, true or false if it is spelled as one.
-func scalar(s string) any {
+// parseScalar reads a value as a JSON number, true or false if it is spelled as one.
+func parseScalar(s string) any {
 	v, err := decode([]byte(s))
 	if err != nil || !json.Valid([]byte(s)) {
 		return s

@@ -9,30 +9,30 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Reads returns the stages of a normalized spec whose results or artifacts
+// ReferencedStages returns the stages of a normalized spec whose results or artifacts
 // others refer to, so that these must be kept until the job ends.
-func Reads(s *muster.Spec) map[int]bool {
-	read := make(map[int]bool)
-	ours := toStage(s)
+func ReferencedStages(s *muster.Spec) map[int]bool {
+	referenced := make(map[int]bool)
+	isRef := stageRefs(s)
 	for i := range s.Tasks {
 		for _, in := range s.Tasks[i].Inputs {
 			if from := stageIndex(s, in.From); from >= 0 {
-				read[from] = true
+				referenced[from] = true
 			}
 		}
-		each(&s.Tasks[i], ours, func(_ string, body string) {
+		forEachRef(&s.Tasks[i], isRef, func(_ string, body string) {
 			r, _ := parse(body)
-			read[stageIndex(s, r.stage)] = true
+			referenced[stageIndex(s, r.stage)] = true
 		})
 	}
-	return read
+	return referenced
 }
 
-// each calls f for every reference in t that is ours.
-func each(t *muster.TaskSpec, ours func(string) bool, f func(path, body string)) {
+// forEachRef calls f for every reference in t that is ours.
+func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body string)) {
 	// The substitute never fails; input that is no JSON has no references.
 	_, _ = rewrite(t, func(path, text string, _ bool) (any, error) {
-		for _, p := range split(text, ours) {
+		for _, p := range split(text, isRef) {
 			if p.ref {
 				f(path, p.text)
 			}
@@ -45,8 +45,8 @@ func each(t *muster.TaskSpec, ours func(string) bool, f func(path, body string))
 // as it can be known before anything ran: unknown stages, elements and axes,
 // and stages that may not have ended by then. It stops at 100 problems.
 func Check(s *muster.Spec) []muster.FieldError {
-	const most = 100
-	var wrong []muster.FieldError
+	const limit = 100
+	var problems []muster.FieldError
 	stages := make(map[string]int, len(s.Tasks))
 	for i := range s.Tasks {
 		stages[s.Tasks[i].Name] = i
@@ -61,12 +61,12 @@ func Check(s *muster.Spec) []muster.FieldError {
 	}
 	for i := range s.Tasks {
 		c := checker{spec: s, stage: i, stages: stages, needs: needs}
-		each(&s.Tasks[i], looksOurs, func(path, body string) {
-			if len(wrong) == most {
+		forEachRef(&s.Tasks[i], looksLikeRef, func(path, body string) {
+			if len(problems) == limit {
 				return
 			}
 			if message, hint := c.check(path, body); message != "" {
-				wrong = append(wrong, muster.FieldError{
+				problems = append(problems, muster.FieldError{
 					Path:    fmt.Sprintf("tasks[%d].%s", i, path),
 					Message: fmt.Sprintf("${%s}: %s", body, message),
 					Hint:    hint,
@@ -74,27 +74,27 @@ func Check(s *muster.Spec) []muster.FieldError {
 			}
 		})
 	}
-	return wrong
+	return problems
 }
 
-// looksOurs says whether a body is one that Check has an opinion on.
-func looksOurs(body string) bool {
+// looksLikeRef says whether a body is one that Check has an opinion on.
+func looksLikeRef(body string) bool {
 	_, ok := parse(body)
-	return ok || ownElement(body)
+	return ok || isElementRef(body)
 }
 
 // checker checks the references of one stage.
 type checker struct {
-	spec   *muster.Spec
-	stage  int
-	stages map[string]int // by name
-	needs  [][]int        // stages that each stage needs
-	before []bool         // stages that have ended when this one starts; made when asked for
+	spec     *muster.Spec
+	stage    int
+	stages   map[string]int // by name
+	needs    [][]int        // stages that each stage needs
+	upstream []bool         // stages that have ended when this one starts; made when asked for
 }
 
 func (c *checker) check(path, body string) (message, hint string) {
-	if ownElement(body) {
-		return c.checkOwn(path, body)
+	if isElementRef(body) {
+		return c.checkElementRef(path, body)
 	}
 	r, _ := parse(body)
 	i, known := c.stages[r.stage]
@@ -102,21 +102,21 @@ func (c *checker) check(path, body string) (message, hint string) {
 	case !known && !slices.Contains(fields, r.field):
 		return "", "" // somebody else's template
 	case !known:
-		return "there is no stage " + r.stage, c.nearest(r.stage)
+		return "there is no stage " + r.stage, c.stageHint(r.stage)
 	case i == c.stage:
 		return "a stage cannot read its own result", ""
 	case r.problem != "":
 		return r.problem, "such as ${" + r.stage + ".result.accuracy} or ${" + r.stage + ".artifacts.model.pt.sha256}"
-	case !c.ended(i):
+	case !c.endsBefore(i):
 		return "stage " + r.stage + " may not have ended by then", "add " + r.stage + " to needs"
 	}
-	if _, err := r.position(&c.spec.Tasks[i]); err != nil {
+	if _, err := r.elementPosition(&c.spec.Tasks[i]); err != nil {
 		return err.Error(), ""
 	}
 	return "", ""
 }
 
-func (c *checker) checkOwn(path, body string) (message, hint string) {
+func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	t := &c.spec.Tasks[c.stage]
 	if strings.HasPrefix(path, "where.") {
 		return "where is the same for all elements of a stage", "make a stage of its own for each place"
@@ -141,28 +141,28 @@ func (c *checker) checkOwn(path, body string) (message, hint string) {
 	return "the matrix has no axis " + name, hint
 }
 
-func (c *checker) nearest(stage string) string {
+func (c *checker) stageHint(stage string) string {
 	if near := muster.Nearest(stage, slices.Sorted(maps.Keys(c.stages))); near != "" {
 		return "did you mean " + near + "? For a literal text write $${"
 	}
 	return "for a literal text write $${"
 }
 
-// ended says whether a stage has ended when this one starts.
-func (c *checker) ended(stage int) bool {
-	if c.before == nil {
-		c.before = make([]bool, len(c.spec.Tasks))
+// endsBefore says whether a stage has ended when this one starts.
+func (c *checker) endsBefore(stage int) bool {
+	if c.upstream == nil {
+		c.upstream = make([]bool, len(c.spec.Tasks))
 		todo := []int{c.stage}
 		for len(todo) > 0 {
 			i := todo[len(todo)-1]
 			todo = todo[:len(todo)-1]
 			for _, i := range c.needs[i] {
-				if !c.before[i] {
-					c.before[i] = true
+				if !c.upstream[i] {
+					c.upstream[i] = true
 					todo = append(todo, i)
 				}
 			}
 		}
 	}
-	return c.before[stage]
+	return c.upstream[stage]
 }

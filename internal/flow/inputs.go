@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Placed is an artifact of an earlier stage that lands in a task's folder.
-type Placed struct {
+// InputFile is an artifact of an earlier stage that lands in a task's folder.
+type InputFile struct {
 	Path   string // in the folder: slash-separated, relative, without ".."
 	SHA256 string
 	Size   int64
@@ -19,8 +19,8 @@ type Placed struct {
 // order of its inputs. An array's, matrix' or gang's artifacts land under the elements'
 // numbers: model.pt of element 3 as 3/model.pt, and with "as: in/m.pt" as
 // in/3/m.pt. A NotFound error names the task that does not have an artifact.
-func Inputs(s *muster.Spec, stage int, result Result) ([]Placed, error) {
-	var all []Placed
+func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]InputFile, error) {
+	var all []InputFile
 	for _, in := range s.Tasks[stage].Inputs {
 		from := stageIndex(s, in.From)
 		if from < 0 {
@@ -47,7 +47,7 @@ func Inputs(s *muster.Spec, stage int, result Result) ([]Placed, error) {
 			if t.HasElements() {
 				p = path.Join(path.Dir(as), strconv.Itoa(t.Index(i)), path.Base(as))
 			}
-			all = append(all, Placed{Path: p, SHA256: a.SHA256, Size: a.Size})
+			all = append(all, InputFile{Path: p, SHA256: a.SHA256, Size: a.Size})
 		}
 	}
 	return all, nil

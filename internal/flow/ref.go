@@ -76,8 +76,8 @@ func stageIndex(s *muster.Spec, name string) int {
 	return slices.IndexFunc(s.Tasks, func(t muster.TaskSpec) bool { return t.Name == name })
 }
 
-// toStage returns the test by which references to stages of s are ours.
-func toStage(s *muster.Spec) func(body string) bool {
+// stageRefs returns the test by which references to stages of s are ours.
+func stageRefs(s *muster.Spec) func(body string) bool {
 	names := make(map[string]bool, len(s.Tasks))
 	for i := range s.Tasks {
 		names[s.Tasks[i].Name] = true
@@ -88,8 +88,8 @@ func toStage(s *muster.Spec) func(body string) bool {
 	}
 }
 
-// position says which element of its stage r is about.
-func (r reference) position(t *muster.TaskSpec) (int, error) {
+// elementPosition says which element of its stage r is about.
+func (r reference) elementPosition(t *muster.TaskSpec) (int, error) {
 	switch {
 	case !t.HasElements() && r.index <= 0:
 		return 0, nil

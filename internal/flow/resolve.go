@@ -9,27 +9,27 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Result returns the finished task at a position of a stage, both from 0, and
+// ResultFunc returns the finished task at a position of a stage, both from 0, and
 // whether it is known.
-type Result = func(stage, element int) (muster.Task, bool)
+type ResultFunc = func(stage, element int) (muster.Task, bool)
 
 // Resolve returns the stage's spec with all references to other stages replaced
 // by what they stand for; ${index} and ${matrix…} stay for Bind. The spec is
 // normalized, and the stages that are referred to have succeeded. It returns an
 // Invalid error that names the field, the reference and what is missing. The
 // copy shares what did not change with s.
-func Resolve(s *muster.Spec, stage int, result Result) (*muster.TaskSpec, error) {
-	ours := toStage(s)
-	known := func(body string) bool { return ownElement(body) || ours(body) }
+func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, error) {
+	isStageRef := stageRefs(s)
+	isRef := func(body string) bool { return isElementRef(body) || isStageRef(body) }
 	return rewrite(&s.Tasks[stage], func(path, text string, whole bool) (any, error) {
-		parts := split(text, known)
+		parts := split(text, isRef)
 		found := false
 		for i, p := range parts {
-			if !p.ref || ownElement(p.text) {
+			if !p.ref || isElementRef(p.text) {
 				continue
 			}
 			found = true
-			v, err := lookUp(s, p.text, result)
+			v, err := resolveRef(s, p.text, result)
 			if err != nil {
 				return nil, muster.Errorf(muster.Invalid, "%s: ${%s} cannot be resolved: %w", path, p.text, err)
 			}
@@ -62,13 +62,13 @@ func escapeAll(v any) any {
 	return v
 }
 
-func lookUp(s *muster.Spec, body string, result Result) (any, error) {
+func resolveRef(s *muster.Spec, body string, result ResultFunc) (any, error) {
 	r, _ := parse(body)
 	if r.problem != "" {
 		return nil, muster.Errorf(muster.Invalid, "%s", r.problem)
 	}
 	i := stageIndex(s, r.stage)
-	element, err := r.position(&s.Tasks[i])
+	element, err := r.elementPosition(&s.Tasks[i])
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func lookUp(s *muster.Spec, body string, result Result) (any, error) {
 	case fieldArtifacts:
 		return artifactAttr(&t, r)
 	default:
-		return below(&t, r.path)
+		return resultAt(&t, r.path)
 	}
 }
 
@@ -120,8 +120,8 @@ func escapePath(name string) string {
 	return b.String()
 }
 
-// below returns the part of t's result at path.
-func below(t *muster.Task, path []string) (any, error) {
+// resultAt returns the part of t's result at path.
+func resultAt(t *muster.Task, path []string) (any, error) {
 	if len(t.Result) == 0 {
 		return nil, muster.Errorf(muster.Invalid, "task %s left no result: it must write result.json to the folder $MUSTER_OUT", t.ID)
 	}

@@ -11,7 +11,7 @@ type part struct {
 
 // split cuts s into literals and those references whose bodies are ours. No two
 // literals are neighbours, and none is empty.
-func split(s string, ours func(body string) bool) []part {
+func split(s string, isRef func(body string) bool) []part {
 	var parts []part
 	var lit strings.Builder
 	flush := func() {
@@ -34,7 +34,7 @@ func split(s string, ours func(body string) bool) []part {
 			continue
 		}
 		body, rest, closed := cutBody(s)
-		if !closed || !ours(body) {
+		if !closed || !isRef(body) {
 			lit.WriteString("${")
 			continue
 		}
@@ -54,7 +54,7 @@ func cutBody(s string) (body, rest string, closed bool) {
 	return body, rest, closed && !strings.Contains(body, "${")
 }
 
-// join is the inverse of split by ownElement: it writes literals so that they
+// join is the inverse of split by isElementRef: it writes literals so that they
 // are read as literals again.
 func join(parts []part) string {
 	var b, lit strings.Builder
@@ -85,14 +85,14 @@ func escape(b *strings.Builder, lit string, beforeRef bool) {
 		b.WriteString(dollars)
 		inner, braced := strings.CutPrefix(rest, "{")
 		body, _, closed := cutBody(inner)
-		if (rest == "" && beforeRef) || (braced && (len(dollars) > 1 || closed && ownElement(body))) {
+		if (rest == "" && beforeRef) || (braced && (len(dollars) > 1 || closed && isElementRef(body))) {
 			b.WriteString(dollars)
 		}
 		lit = rest
 	}
 }
 
-// ownElement says whether a reference is about the own element, for Bind.
-func ownElement(body string) bool {
+// isElementRef says whether a reference is about the own element, for Bind.
+func isElementRef(body string) bool {
 	return body == "index" || strings.HasPrefix(body, "matrix.")
 }

@@ -27,7 +27,7 @@ func TestSplit(t *testing.T) {
 		"${}${ index}${indexes}":  {lit("${}${ index}${indexes}")},
 		"echo $$ > ${index}.pid$": {lit("echo $$ > "), ref("index"), lit(".pid$")},
 	} {
-		if d := cmp.Diff(want, split(in, ownElement), cmp.AllowUnexported(part{})); d != "" {
+		if d := cmp.Diff(want, split(in, isElementRef), cmp.AllowUnexported(part{})); d != "" {
 			t.Errorf("split(%q): %s", in, d)
 		}
 	}
@@ -58,7 +58,7 @@ func TestSplitIsTheInverseOfJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := merged(genParts.Draw(t, "parts"))
 		s := join(parts)
-		if d := cmp.Diff(parts, split(s, ownElement), cmp.AllowUnexported(part{})); d != "" {
+		if d := cmp.Diff(parts, split(s, isElementRef), cmp.AllowUnexported(part{})); d != "" {
 			t.Fatalf("joined to %q: %s", s, d)
 		}
 	})
@@ -69,7 +69,7 @@ func FuzzSplit(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		parts := split(s, ownElement)
+		parts := split(s, isElementRef)
 		length := 0
 		for i, p := range parts {
 			length += len(p.text)
@@ -80,7 +80,7 @@ func FuzzSplit(f *testing.F) {
 		if length > len(s) {
 			t.Fatalf("split(%q) has more text than there was", s)
 		}
-		again := split(join(parts), ownElement)
+		again := split(join(parts), isElementRef)
 		if d := cmp.Diff(parts, again, cmp.AllowUnexported(part{})); d != "" {
 			t.Fatalf("%q: %s", s, d)
 		}

@@ -24,7 +24,7 @@ import (
 
 // Source is where the figures come from.
 type Source interface {
-	Fleet(ctx context.Context) (*fleet.Picture, error)
+	Fleet(ctx context.Context) (*fleet.Snapshot, error)
 }
 
 // Config is what a History is made of.
@@ -120,7 +120,7 @@ func (h *History) sample(ctx context.Context) {
 }
 
 // record records a picture that was taken now.
-func (h *History) record(now time.Time, p *fleet.Picture) {
+func (h *History) record(now time.Time, p *fleet.Snapshot) {
 	slot := now.Unix() / resolutions[0].step
 	since := 0.0
 	if !h.prevAt.IsZero() {
@@ -138,7 +138,7 @@ func (h *History) record(now time.Time, p *fleet.Picture) {
 	float32Codec.set(&h.fleet, slot, figures[:])
 	for i := range p.Workers {
 		w := &p.Workers[i]
-		if r := h.workers[w.ID]; r != nil && w.Present() {
+		if r := h.workers[w.ID]; r != nil && w.Connected() {
 			f := workerFigures(w)
 			float16Codec.set(r, slot, f[:])
 		}
@@ -171,13 +171,13 @@ func (h *History) isBehind(now time.Time, slots int64) bool {
 }
 
 // syncWorkers makes room for new workers, and forgets those that were removed.
-func (h *History) syncWorkers(p *fleet.Picture) {
+func (h *History) syncWorkers(p *fleet.Snapshot) {
 	present := make(map[muster.WorkerID]*fleet.Worker, len(p.Workers))
 	var disconnected []*fleet.Worker
 	for i := range p.Workers {
 		w := &p.Workers[i]
 		present[w.ID] = w
-		if !w.Present() && h.workers[w.ID] != nil {
+		if !w.Connected() && h.workers[w.ID] != nil {
 			disconnected = append(disconnected, w)
 		}
 	}
@@ -189,7 +189,7 @@ func (h *History) syncWorkers(p *fleet.Picture) {
 	slices.SortFunc(disconnected, func(a, b *fleet.Worker) int { return cmp.Compare(a.SeenAt, b.SeenAt) })
 	for i := range p.Workers {
 		w := &p.Workers[i]
-		if h.workers[w.ID] != nil || !w.Present() || len(w.ID) > maxIDSize {
+		if h.workers[w.ID] != nil || !w.Connected() || len(w.ID) > maxIDSize {
 			continue
 		}
 		if len(h.workers) >= MaxWorkers {

@@ -28,17 +28,17 @@ import (
 // source gives the picture that it has.
 type source struct {
 	mu       sync.Mutex
-	snapshot *fleet.Picture
+	snapshot *fleet.Snapshot
 	err      error
 }
 
-func (s *source) Fleet(context.Context) (*fleet.Picture, error) {
+func (s *source) Fleet(context.Context) (*fleet.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.snapshot, s.err
 }
 
-func (s *source) set(p *fleet.Picture, err error) {
+func (s *source) set(p *fleet.Snapshot, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snapshot, s.err = p, err
@@ -51,8 +51,8 @@ func open(tb testing.TB, s Source, file string) (*History, *bytes.Buffer) {
 }
 
 // makeSnapshot is one of n workers that each hold so many tasks and whose machines have a load.
-func makeSnapshot(n, running int, load float64) *fleet.Picture {
-	p := &fleet.Picture{}
+func makeSnapshot(n, running int, load float64) *fleet.Snapshot {
+	p := &fleet.Snapshot{}
 	offers := &muster.Resources{CPUs: 10, Memory: 64 << 30, GPUs: []muster.GPU{{UUID: "a", Memory: 80 << 30}}}
 	used, watts := muster.Size(load*80*(1<<30)), 400*load
 	for i := range n {

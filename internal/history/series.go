@@ -19,7 +19,7 @@ var (
 var noValue = math.NaN()
 
 // fleetFigures returns the figures of a picture. since is how many seconds ago before was taken.
-func fleetFigures(p *fleet.Picture, prev fleet.Total, since float64) [len(fleetSeries)]float64 {
+func fleetFigures(p *fleet.Snapshot, prev fleet.Total, since float64) [len(fleetSeries)]float64 {
 	s, c := p.Sums(), &p.All.Counts
 	finished, failed := noValue, noValue
 	if since > 0 && p.All.Total.Finished >= prev.Finished && p.All.Total.Failed >= prev.Failed {

@@ -9,10 +9,10 @@ import (
 // WorkerCodec turns a session's frames to bytes and back on the worker's side,
 // and numbers them. Encode and Decode may be called at the same time, each by
 // one goroutine. The zero value is at the start of a session.
-type WorkerCodec struct{ sent, got uint64 }
+type WorkerCodec struct{ sent, received uint64 }
 
 // ServerCodec is the server's side, like WorkerCodec.
-type ServerCodec struct{ sent, got uint64 }
+type ServerCodec struct{ sent, received uint64 }
 
 // Encode sets f.Seq and returns the frame as JSON without newlines. What the
 // server would refuse is an Invalid or TooLarge error that names the field, and
@@ -34,17 +34,17 @@ func (c *WorkerCodec) Encode(f *ToServer) ([]byte, error) {
 // this protocol, in its turn, is an Invalid or TooLarge error that names the field.
 func (c *WorkerCodec) Decode(b []byte) (*ToWorker, error) {
 	f := new(ToWorker)
-	err := openFrame(b, func(s *scanner) error { return s.toWorker(f) })
+	err := decodeFrame(b, func(s *scanner) error { return s.toWorker(f) })
 	if err == nil {
-		err = checkSeq(f.Seq, c.got)
+		err = checkSeq(f.Seq, c.received)
 	}
 	if err == nil {
 		err = checkToWorker(f)
 	}
-	if err := checkFrame(c.got+1, b, err); err != nil {
+	if err := checkFrame(c.received+1, b, err); err != nil {
 		return nil, err
 	}
-	c.got++
+	c.received++
 	return f, nil
 }
 
@@ -67,40 +67,40 @@ func (c *ServerCodec) Encode(f *ToWorker) ([]byte, error) {
 // can be refused in clear words.
 func (c *ServerCodec) Decode(b []byte) (*ToServer, error) {
 	f := new(ToServer)
-	if c.got == 0 {
+	if c.received == 0 {
 		if h := otherVersion(b); h != nil {
-			c.got++
+			c.received++
 			return &ToServer{Seq: 1, Hello: h}, nil
 		}
 	}
-	err := openFrame(b, func(s *scanner) error { return s.toServer(f) })
+	err := decodeFrame(b, func(s *scanner) error { return s.toServer(f) })
 	if err == nil {
-		err = checkSeq(f.Seq, c.got)
+		err = checkSeq(f.Seq, c.received)
 	}
 	if err == nil {
 		err = checkToServer(f)
 	}
-	if err := checkFrame(c.got+1, b, err); err != nil {
+	if err := checkFrame(c.received+1, b, err); err != nil {
 		return nil, err
 	}
-	c.got++
+	c.received++
 	return f, nil
 }
 
-// openFrame reads one frame, which must fill b.
-func openFrame(b []byte, read func(*scanner) error) error {
+// decodeFrame reads one frame, which must fill b.
+func decodeFrame(b []byte, read func(*scanner) error) error {
 	if len(b) > MaxFrame {
 		return nil // checkFrame says so
 	}
 	if !utf8.Valid(b) {
-		return wrong("is not UTF-8")
+		return fieldErrorf("is not UTF-8")
 	}
 	s := &scanner{b: b}
 	if err := read(s); err != nil {
 		return err
 	}
-	if s.space(); s.i < len(b) {
-		return wrong("goes on after its end, at byte %d", s.i)
+	if s.skipSpace(); s.i < len(b) {
+		return fieldErrorf("goes on after its end, at byte %d", s.i)
 	}
 	return nil
 }
@@ -116,9 +116,9 @@ func checkFrame(seq uint64, b []byte, err error) error {
 	return nil
 }
 
-func checkSeq(seq, got uint64) error {
-	if seq != got+1 {
-		return within("seq", wrong("is %d, but %d comes next: frames were lost or repeated", seq, got+1))
+func checkSeq(seq, received uint64) error {
+	if seq != received+1 {
+		return inField("seq", fieldErrorf("is %d, but %d comes next: frames were lost or repeated", seq, received+1))
 	}
 	return nil
 }

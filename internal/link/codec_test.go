@@ -33,7 +33,7 @@ func TestFramesToServerSurviveTheWay(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		got, err := (&ServerCodec{got: before}).Decode(b)
+		got, err := (&ServerCodec{received: before}).Decode(b)
 		if err != nil {
 			rt.Fatalf("%v\n%s", err, b)
 		}
@@ -51,7 +51,7 @@ func TestFramesToServerSurviveTheWay(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		got, err = (&ServerCodec{got: before}).Decode(plain)
+		got, err = (&ServerCodec{received: before}).Decode(plain)
 		if err != nil {
 			rt.Fatalf("%v\n%s", err, plain)
 		}
@@ -80,7 +80,7 @@ func TestFramesToWorkerSurviveTheWay(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		got, err := (&WorkerCodec{got: before}).Decode(b)
+		got, err := (&WorkerCodec{received: before}).Decode(b)
 		if err != nil {
 			rt.Fatalf("%v\n%s", err, b)
 		}
@@ -149,7 +149,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"goodbye":{"code":"tired"}}`, `goodbye.code is "tired"`},
 		{"{\"seq\":2,\"goodbye\":{\"message\":\"\xff\"}}", "is not UTF-8"},
 	} {
-		_, err := (&ServerCodec{got: 1}).Decode([]byte(tc.frame))
+		_, err := (&ServerCodec{received: 1}).Decode([]byte(tc.frame))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s\n got: %v\nwant: %s", tc.frame, err, tc.want)
 		}
@@ -173,7 +173,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"cancel":[{"attempt":"1.1#1","reason":"x"}]}`, `cancel[0].reason is "x"`},
 		{`{"seq":2,"specs":[{"ref":-1,"name":"n","spec":{}}]}`, "specs[0].ref is -1"},
 	} {
-		_, err := (&WorkerCodec{got: 1}).Decode([]byte(tc.frame))
+		_, err := (&WorkerCodec{received: 1}).Decode([]byte(tc.frame))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s\n got: %v\nwant: %s", tc.frame, err, tc.want)
 		}
@@ -247,7 +247,7 @@ func FuzzDecodeToServer(f *testing.F) {
 	f.Add([]byte(`{ "seq" : 2 , "progress":[{"attempt":"1.2#3","progress":0.5,"step":"\u00e9\n","metrics":{"a":1e-9},"artifacts":[{"name":"live/a","size":1,"sha256":"` + strings.Repeat("0a", 32) + `"}]}],"ping":true}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := seqOf(b) - 1
-		got, err := (&ServerCodec{got: before}).Decode(b)
+		got, err := (&ServerCodec{received: before}).Decode(b)
 		if err != nil {
 			if code := muster.CodeOf(err); code != muster.Invalid && code != muster.TooLarge {
 				t.Fatalf("code %s: %v", code, err)
@@ -265,7 +265,7 @@ func FuzzDecodeToServer(f *testing.F) {
 			t.Fatal(diff)
 		}
 		once := must((&WorkerCodec{sent: before}).Encode(got))(t)
-		again := must((&ServerCodec{got: before}).Decode(once))(t)
+		again := must((&ServerCodec{received: before}).Decode(once))(t)
 		if twice := must((&WorkerCodec{sent: before}).Encode(again))(t); !bytes.Equal(once, twice) {
 			t.Fatalf("%s\nbecame\n%s", once, twice)
 		}
@@ -281,7 +281,7 @@ func FuzzDecodeToWorker(f *testing.F) {
 	f.Add([]byte(`{"seq":2,"assign":[{"attempt":"1.2#3","ref":1,"grant":{"pids":9},"checkpoint":"` + strings.Repeat("0a", 32) + `","gang":{"rank":1,"size":2,"master":"fe80::1%eth0","port":29500}}],"heal":["all"]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := seqOf(b) - 1
-		got, err := (&WorkerCodec{got: before}).Decode(b)
+		got, err := (&WorkerCodec{received: before}).Decode(b)
 		if err != nil {
 			return
 		}
@@ -293,7 +293,7 @@ func FuzzDecodeToWorker(f *testing.F) {
 			t.Fatal(diff)
 		}
 		once := must((&ServerCodec{sent: before}).Encode(got))(t)
-		again := must((&WorkerCodec{got: before}).Decode(once))(t)
+		again := must((&WorkerCodec{received: before}).Decode(once))(t)
 		if twice := must((&ServerCodec{sent: before}).Encode(again))(t); !bytes.Equal(once, twice) {
 			t.Fatalf("%s\nbecame\n%s", once, twice)
 		}
@@ -321,9 +321,9 @@ func BenchmarkCodec(b *testing.B) {
 		op   func() error
 	}{
 		{"encode assign", func() error { _, err := (&ServerCodec{sent: 1}).Encode(down); return err }},
-		{"decode assign", func() error { _, err := (&WorkerCodec{got: 1}).Decode(downBytes); return err }},
+		{"decode assign", func() error { _, err := (&WorkerCodec{received: 1}).Decode(downBytes); return err }},
 		{"encode finished", func() error { _, err := (&WorkerCodec{sent: 1}).Encode(up); return err }},
-		{"decode finished", func() error { _, err := (&ServerCodec{got: 1}).Decode(upBytes); return err }},
+		{"decode finished", func() error { _, err := (&ServerCodec{received: 1}).Decode(upBytes); return err }},
 		{"std encode assign", func() error { _, err := json.Marshal(down); return err }},
 		{"std decode assign", func() error { return strict(downBytes, new(ToWorker)) }},
 		{"std encode finished", func() error { _, err := json.Marshal(up); return err }},

@@ -29,14 +29,14 @@ type ServerConn interface {
 	Send(ctx context.Context, f *ToWorker) error
 	Recv(ctx context.Context) (*ToServer, error)
 	Close() error
-	// Peer returns the IP address that the session was opened from, or "" if there is
+	// RemoteIP returns the IP address that the session was opened from, or "" if there is
 	// none. It is that of a proxy if there is one between.
-	Peer() string
+	RemoteIP() string
 }
 
-// PeerOf returns the IP address that an HTTP request comes from, for ServerConn.Peer.
+// RemoteIPOf returns the IP address that an HTTP request comes from, for ServerConn.Peer.
 // What a header says is not believed, and a zone is of no use to others.
-func PeerOf(r *http.Request) string {
+func RemoteIPOf(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""
@@ -57,10 +57,10 @@ type Joined struct {
 	Key    string          `json:"key"`
 }
 
-// Desk is what a server-side session needs of the server. Its methods return
+// SessionHandler is what a server-side session needs of the server. Its methods return
 // quickly: Handle blocks only to slow down a worker that sends faster than the
 // server can commit.
-type Desk interface {
+type SessionHandler interface {
 	// Open starts the session of the worker that said hello. Words for the
 	// worker are passed to send, in order, until the returned session is closed;
 	// send must not block. A session of the same worker that is still open is ended with a Conflict Goodbye.

@@ -41,11 +41,11 @@ func (s *scanner) toServer(f *ToServer) error {
 		case "renew":
 			return s.value(&f.Renew)
 		case "ping":
-			return s.truth(&f.Ping)
+			return s.boolean(&f.Ping)
 		case "goodbye":
 			return s.value(&f.Goodbye)
 		}
-		return errUnknown()
+		return errUnknownField()
 	})
 }
 
@@ -69,19 +69,19 @@ func (s *scanner) toWorker(f *ToWorker) error {
 		case "log_ack":
 			return list(s, &f.LogAck, s.logAck)
 		case "drain":
-			return s.truth(&f.Drain)
+			return s.boolean(&f.Drain)
 		case "heal":
 			return s.value(&f.Heal)
 		case "pong":
-			return s.truth(&f.Pong)
+			return s.boolean(&f.Pong)
 		case "goodbye":
 			return s.value(&f.Goodbye)
 		}
-		return errUnknown()
+		return errUnknownField()
 	})
 }
 
-func errUnknown() error { return wrong("is not a field of this protocol") }
+func errUnknownField() error { return fieldErrorf("is not a field of this protocol") }
 
 // list reads an array of messages.
 func list[T any](s *scanner, to *[]T, elem func(*T) error) error {
@@ -102,7 +102,7 @@ func (s *scanner) started(m *Started) error {
 		case "at":
 			return s.time(&m.At)
 		}
-		return errUnknown()
+		return errUnknownField()
 	})
 }
 
@@ -116,7 +116,7 @@ func (s *scanner) logAck(m *LogAck) error {
 		case "pause":
 			return s.value(&m.Pause)
 		}
-		return errUnknown()
+		return errUnknownField()
 	})
 }
 
@@ -134,11 +134,11 @@ func (s *scanner) logChunk(m *LogChunk) error {
 			}
 			m.Data, err = base64.StdEncoding.Strict().AppendDecode(nil, plain)
 			if err != nil {
-				return wrong("is not base64")
+				return fieldErrorf("is not base64")
 			}
 			return nil
 		}
-		return errUnknown()
+		return errUnknownField()
 	})
 }
 
@@ -158,7 +158,7 @@ func (s *scanner) report(m *muster.Report) error {
 		case "result":
 			raw, err := s.raw()
 			if err == nil && !json.Valid(raw) {
-				err = wrong("is not JSON")
+				err = fieldErrorf("is not JSON")
 			}
 			m.Result = bytes.Clone(raw)
 			return err
@@ -175,7 +175,7 @@ func (s *scanner) report(m *muster.Report) error {
 		case "finished_at":
 			return s.time(&m.FinishedAt)
 		}
-		return errUnknown()
+		return errUnknownField()
 	})
 }
 
@@ -201,7 +201,7 @@ func (s *scanner) assign(m *Assign) error {
 		case "gang":
 			return s.value(&m.Gang)
 		}
-		return errUnknown()
+		return errUnknownField()
 	})
 }
 
@@ -210,7 +210,7 @@ func (s *scanner) grant(m *muster.Grant) error {
 	start := s.i
 	err := s.object(func(key string) error {
 		if key != "slots" {
-			return errUnknown()
+			return errUnknownField()
 		}
 		n, err := s.count(math.MaxInt32)
 		m.Slots = int(n)
@@ -232,7 +232,7 @@ func (s *scanner) size(to *int64) error {
 
 // exitCode reads a whole number, or null for none.
 func (s *scanner) exitCode(to **int) error {
-	if s.next('n') {
+	if s.accept('n') {
 		s.i--
 		return s.value(to)
 	}
@@ -242,7 +242,7 @@ func (s *scanner) exitCode(to **int) error {
 	}
 	n, err := strconv.ParseInt(string(b), 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != string(b) {
-		return wrong("is %s: it must be a whole number", b)
+		return fieldErrorf("is %s: it must be a whole number", b)
 	}
 	code := int(n)
 	*to = &code
@@ -260,7 +260,7 @@ func (s *scanner) outcome(to *muster.Outcome) error {
 			return nil
 		}
 	}
-	return wrong("is %q: it must be one of %q", plain, outcomes)
+	return fieldErrorf("is %q: it must be one of %q", plain, outcomes)
 }
 
 func (s *scanner) reason(to *muster.Reason) error {
@@ -274,7 +274,7 @@ func (s *scanner) reason(to *muster.Reason) error {
 			return nil
 		}
 	}
-	return wrong("is %q, which is not a reason", plain)
+	return fieldErrorf("is %q, which is not a reason", plain)
 }
 
 // otherVersion returns what can be read of a first frame's Hello if it is of

@@ -23,18 +23,18 @@ type Dialer interface {
 type Backoff struct{ tries int }
 
 const (
-	backoffFirst = 100 * time.Millisecond
-	backoffMost  = 15 * time.Second
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 15 * time.Second
 )
 
 // Next returns how long to wait before the next try.
 func (b *Backoff) Next() time.Duration {
-	most := backoffMost
+	limit := maxBackoff
 	if b.tries < 8 {
-		most = min(backoffFirst<<b.tries, backoffMost)
+		limit = min(minBackoff<<b.tries, maxBackoff)
 		b.tries++
 	}
-	return rand.N(most) + 1 //nolint:gosec // jitter is no secret
+	return rand.N(limit) + 1 //nolint:gosec // jitter is no secret
 }
 
 // Wait waits for the time of Next, or until ctx ends.
@@ -61,41 +61,41 @@ const fallbackFor = 10 * time.Minute
 type Fallback struct {
 	First, Second Dialer
 
-	mu    sync.Mutex
-	until time.Time // until when Second goes first
+	mu                sync.Mutex
+	preferSecondUntil time.Time // preferSecondUntil when Second goes first
 }
 
 // Dial implements Dialer. If both dialers fail the error tells of both.
 func (f *Fallback) Dial(ctx context.Context) (WorkerConn, error) {
 	f.mu.Lock()
-	swapped := time.Now().Before(f.until)
+	swapped := time.Now().Before(f.preferSecondUntil)
 	f.mu.Unlock()
-	one, two := f.First, f.Second
+	primary, secondary := f.First, f.Second
 	if swapped {
-		one, two = two, one
+		primary, secondary = secondary, primary
 	}
-	conn, err := one.Dial(ctx)
-	if err == nil || !blocked(ctx, err) {
+	conn, err := primary.Dial(ctx)
+	if err == nil || !transportBlocked(ctx, err) {
 		return conn, err
 	}
-	conn, err2 := two.Dial(ctx)
+	conn, err2 := secondary.Dial(ctx)
 	if err2 != nil {
-		if !blocked(ctx, err2) {
+		if !transportBlocked(ctx, err2) {
 			return nil, err2
 		}
 		return nil, muster.Errorf(muster.Unavailable, "%w; then: %w", err, err2)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.until = (time.Time{}); !swapped {
-		f.until = time.Now().Add(fallbackFor)
+	if f.preferSecondUntil = (time.Time{}); !swapped {
+		f.preferSecondUntil = time.Now().Add(fallbackFor)
 	}
 	return conn, nil
 }
 
-// blocked reports whether err may come from the way to the server, and only for this
+// transportBlocked reports whether err may come from the way to the server, and only for this
 // transport: not if nobody answered at all, nor if the server refused.
-func blocked(ctx context.Context, err error) bool {
+func transportBlocked(ctx context.Context, err error) bool {
 	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden || ctx.Err() != nil {
 		return false
 	}

@@ -30,15 +30,15 @@ func (d *dialer) Dial(context.Context) (link.WorkerConn, error) {
 	return w, nil
 }
 
-// answer is what a server, or something in front of it, answers.
-func answer(status int, body string) *http.Response {
+// httpResponse is what a server, or something in front of it, answers.
+func httpResponse(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// written is what a server answers that refuses with err.
-func written(err error) *http.Response {
+// refusalResponse is what a server answers that refuses with err.
+func refusalResponse(err error) *http.Response {
 	w := httptest.NewRecorder()
-	link.Refuse(w, err)
+	link.WriteError(w, err)
 	return w.Result()
 }
 
@@ -48,16 +48,16 @@ func TestOnlyTheServerItselfRefusesAKey(t *testing.T) {
 		poll bool // whether it may be a proxy that knows no WebSocket
 		says string
 	}{
-		"an unknown key":      {written(muster.Errorf(muster.Unauthenticated, "who is this?")), false, "the server answered 401: who is this?"},
-		"a barred worker":     {written(muster.Errorf(muster.Forbidden, "not you")), false, "the server answered 403: not you"},
-		"a proxy without it":  {answer(403, "<h1>no upgrade</h1>"), true, ""},
-		"a proxy that asks":   {answer(401, ""), true, ""},
-		"a proxy with JSON":   {answer(403, `{"code":403,"detail":"blocked"}`), true, ""},
-		"one with a new word": {answer(403, `{"code":"policy","detail":"blocked"}`), true, ""},
+		"an unknown key":      {refusalResponse(muster.Errorf(muster.Unauthenticated, "who is this?")), false, "the server answered 401: who is this?"},
+		"a barred worker":     {refusalResponse(muster.Errorf(muster.Forbidden, "not you")), false, "the server answered 403: not you"},
+		"a proxy without it":  {httpResponse(403, "<h1>no upgrade</h1>"), true, ""},
+		"a proxy that asks":   {httpResponse(401, ""), true, ""},
+		"a proxy with JSON":   {httpResponse(403, `{"code":403,"detail":"blocked"}`), true, ""},
+		"one with a new word": {httpResponse(403, `{"code":"policy","detail":"blocked"}`), true, ""},
 	} {
 		poll := &dialer{}
-		_, err := (&link.Fallback{First: &dialer{err: link.DialError("http://s", link.Refused(c.resp))}, Second: poll}).Dial(t.Context())
-		if poll.tries > 0 != c.poll || (err == nil) != c.poll || err != nil && (err.Error() != c.says || link.ComeBack(err)) {
+		_, err := (&link.Fallback{First: &dialer{err: link.DialError("http://s", link.ResponseError(c.resp))}, Second: poll}).Dial(t.Context())
+		if poll.tries > 0 != c.poll || (err == nil) != c.poll || err != nil && (err.Error() != c.says || link.Retryable(err)) {
 			t.Errorf("%s: poll was tried %d times, and the error was %v", name, poll.tries, err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestOnlyTheServerItselfRefusesAKey(t *testing.T) {
 
 func TestFallbackRemembersWhatWorked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ws, poll := &dialer{err: link.DialError("http://s", link.Refused(answer(502, "no upgrade")))}, &dialer{}
+		ws, poll := &dialer{err: link.DialError("http://s", link.ResponseError(httpResponse(502, "no upgrade")))}, &dialer{}
 		f := &link.Fallback{First: ws, Second: poll}
 		dial := func() {
 			t.Helper()
@@ -93,7 +93,7 @@ func TestFallbackDoesNotTurnToPollForNothing(t *testing.T) {
 		"a refused key":         muster.Errorf(muster.Unauthenticated, "no"),
 		"a barred worker":       muster.Errorf(muster.Forbidden, "no"),
 		"a server that is away": link.DialError("http://s", &net.OpError{Op: "dial", Err: context.DeadlineExceeded}),
-		"a server that starts":  link.DialError("http://s", link.Refused(answer(503, "starting"))),
+		"a server that starts":  link.DialError("http://s", link.ResponseError(httpResponse(503, "starting"))),
 	} {
 		poll := &dialer{}
 		_, got := (&link.Fallback{First: &dialer{err: err}, Second: poll}).Dial(t.Context())
@@ -104,10 +104,10 @@ func TestFallbackDoesNotTurnToPollForNothing(t *testing.T) {
 }
 
 func TestFallbackTellsOfBothFailures(t *testing.T) {
-	f := &link.Fallback{First: &dialer{err: link.DialError("http://s", link.Refused(answer(502, "one")))}, Second: &dialer{err: link.DialError("http://s", link.Refused(answer(404, "two")))}}
+	f := &link.Fallback{First: &dialer{err: link.DialError("http://s", link.ResponseError(httpResponse(502, "one")))}, Second: &dialer{err: link.DialError("http://s", link.ResponseError(httpResponse(404, "two")))}}
 	_, err := f.Dial(t.Context())
 	want := "no link to http://s: the server answered 502: one; then: no link to http://s: the server answered 404: two"
-	if muster.CodeOf(err) != muster.Unavailable || err.Error() != want || !link.ComeBack(err) {
+	if muster.CodeOf(err) != muster.Unavailable || err.Error() != want || !link.Retryable(err) {
 		t.Errorf("%v", err)
 	}
 }

@@ -44,9 +44,9 @@ func appendToServer(b []byte, f *ToServer) ([]byte, error) {
 		e.value("renew", f.Renew)
 	}
 	if f.Ping {
-		e.name("ping").b = append(e.b, "true"...)
+		e.field("ping").b = append(e.b, "true"...)
 	}
-	return e.close(f.Goodbye)
+	return e.finish(f.Goodbye)
 }
 
 func appendToWorker(b []byte, f *ToWorker) ([]byte, error) {
@@ -65,26 +65,26 @@ func appendToWorker(b []byte, f *ToWorker) ([]byte, error) {
 	appendList(e, "finished_ack", f.FinishedAck, e.attempt)
 	appendList(e, "log_ack", f.LogAck, e.logAck)
 	if f.Drain {
-		e.name("drain").b = append(e.b, "true"...)
+		e.field("drain").b = append(e.b, "true"...)
 	}
 	if len(f.Heal) > 0 {
 		e.value("heal", f.Heal)
 	}
 	if f.Pong {
-		e.name("pong").b = append(e.b, "true"...)
+		e.field("pong").b = append(e.b, "true"...)
 	}
-	return e.close(f.Goodbye)
+	return e.finish(f.Goodbye)
 }
 
-func (e *encoder) close(g *Goodbye) ([]byte, error) {
+func (e *encoder) finish(g *Goodbye) ([]byte, error) {
 	if g != nil {
 		e.value("goodbye", g)
 	}
 	return append(e.b, '}'), e.err
 }
 
-// name begins a field; the first one of an object follows its brace.
-func (e *encoder) name(n string) *encoder {
+// field begins a field; the first one of an object follows its brace.
+func (e *encoder) field(n string) *encoder {
 	if e.b[len(e.b)-1] != '{' {
 		e.b = append(e.b, ',')
 	}
@@ -96,23 +96,23 @@ func (e *encoder) name(n string) *encoder {
 func (e *encoder) value(n string, v any) {
 	b, err := json.Marshal(v)
 	if err != nil && e.err == nil {
-		e.err = within(n, err)
+		e.err = inField(n, err)
 	}
-	e.b = append(e.name(n).b, b...)
+	e.b = append(e.field(n).b, b...)
 }
 
 func appendList[T any](e *encoder, n string, list []T, elem func(*T)) {
 	if len(list) == 0 {
 		return
 	}
-	e.b = append(e.name(n).b, '[')
+	e.b = append(e.field(n).b, '[')
 	for i := range list {
 		if i > 0 {
 			e.b = append(e.b, ',')
 		}
 		good := e.err == nil
 		if elem(&list[i]); good && e.err != nil {
-			e.err = within(n, within("["+strconv.Itoa(i)+"]", e.err))
+			e.err = inField(n, inField("["+strconv.Itoa(i)+"]", e.err))
 		}
 	}
 	e.b = append(e.b, ']')
@@ -124,8 +124,8 @@ func (e *encoder) attempt(a *muster.AttemptID) {
 	e.b = append(strconv.AppendInt(append(e.b, '#'), int64(a.N), 10), '"')
 }
 
-// of begins a message about an attempt.
-func (e *encoder) of(a *muster.AttemptID) {
+// beginAttempt begins a message about an attempt.
+func (e *encoder) beginAttempt(a *muster.AttemptID) {
 	e.b = append(e.b, `{"attempt":`...)
 	e.attempt(a)
 }
@@ -138,13 +138,13 @@ func (e *encoder) text(n, s string) {
 			return
 		}
 	}
-	e.b = append(append(append(e.name(n).b, '"'), s...), '"')
+	e.b = append(append(append(e.field(n).b, '"'), s...), '"')
 }
 
-func (e *encoder) int(n string, v int64) { e.b = strconv.AppendInt(e.name(n).b, v, 10) }
+func (e *encoder) int(n string, v int64) { e.b = strconv.AppendInt(e.field(n).b, v, 10) }
 
 func (e *encoder) time(n string, t muster.Time) {
-	e.name(n).b = append(e.b, '"')
+	e.field(n).b = append(e.b, '"')
 	if t != 0 {
 		e.b = t.Std().AppendFormat(e.b, "2006-01-02T15:04:05.000Z")
 	}
@@ -152,13 +152,13 @@ func (e *encoder) time(n string, t muster.Time) {
 }
 
 func (e *encoder) started(m *Started) {
-	e.of(&m.Attempt)
+	e.beginAttempt(&m.Attempt)
 	e.time("at", m.At)
 	e.b = append(e.b, '}')
 }
 
 func (e *encoder) logAck(m *LogAck) {
-	e.of(&m.Attempt)
+	e.beginAttempt(&m.Attempt)
 	e.int("size", m.Size)
 	if m.Pause != 0 {
 		e.value("pause", m.Pause)
@@ -167,14 +167,14 @@ func (e *encoder) logAck(m *LogAck) {
 }
 
 func (e *encoder) logChunk(m *LogChunk) {
-	e.of(&m.Attempt)
+	e.beginAttempt(&m.Attempt)
 	e.int("offset", m.Offset)
-	e.b = append(e.name("data").b, '"')
+	e.b = append(e.field("data").b, '"')
 	e.b = append(base64.StdEncoding.AppendEncode(e.b, m.Data), '"', '}')
 }
 
 func (e *encoder) report(m *muster.Report) {
-	e.of(&m.Attempt)
+	e.beginAttempt(&m.Attempt)
 	e.text("outcome", string(m.Outcome))
 	if m.Reason != "" {
 		e.text("reason", string(m.Reason))
@@ -188,9 +188,9 @@ func (e *encoder) report(m *muster.Report) {
 	if len(m.Result) > 0 {
 		compact := bytes.NewBuffer(make([]byte, 0, len(m.Result)))
 		if err := json.Compact(compact, m.Result); err != nil && e.err == nil {
-			e.err = within("result", wrong("is not JSON: %s", err))
+			e.err = inField("result", fieldErrorf("is not JSON: %s", err))
 		}
-		e.b = append(e.name("result").b, compact.Bytes()...)
+		e.b = append(e.field("result").b, compact.Bytes()...)
 	}
 	if len(m.Artifacts) > 0 {
 		e.value("artifacts", m.Artifacts)
@@ -212,7 +212,7 @@ func (e *encoder) report(m *muster.Report) {
 }
 
 func (e *encoder) assign(m *Assign) {
-	e.of(&m.Attempt)
+	e.beginAttempt(&m.Attempt)
 	e.int("ref", int64(m.Ref))
 	if m.Element != "" {
 		e.text("element", m.Element)
@@ -236,7 +236,7 @@ func (e *encoder) assign(m *Assign) {
 func (e *encoder) grant(g *muster.Grant) {
 	if g.CPUs == 0 && g.Memory == 0 && g.Disk == 0 && g.PIDs == 0 && len(g.GPUs) == 0 && g.GPUMemory == 0 {
 		if g.Slots != 0 {
-			e.b = append(e.name("grant").b, `{"slots":`...)
+			e.b = append(e.field("grant").b, `{"slots":`...)
 			e.b = append(strconv.AppendInt(e.b, int64(g.Slots), 10), '}')
 		}
 		return

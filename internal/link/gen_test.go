@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// some draws a list that is nil when it is empty, as decoding makes it.
-func some[T any](t *rapid.T, name string, gen func(*rapid.T) T) []T {
+// genList draws a list that is nil when it is empty, as decoding makes it.
+func genList[T any](t *rapid.T, name string, gen func(*rapid.T) T) []T {
 	list := rapid.SliceOfN(rapid.Custom(gen), 0, 4).Draw(t, name)
 	if len(list) == 0 {
 		return nil
@@ -23,7 +23,7 @@ func some[T any](t *rapid.T, name string, gen func(*rapid.T) T) []T {
 	return list
 }
 
-func maybe[T any](t *rapid.T, name string, gen func(*rapid.T) T) *T {
+func genOptional[T any](t *rapid.T, name string, gen func(*rapid.T) T) *T {
 	if !rapid.Bool().Draw(t, name+"?") {
 		return nil
 	}
@@ -35,8 +35,8 @@ func genText(t *rapid.T) string {
 	return strings.ToValidUTF8(rapid.StringN(0, 20, 80).Draw(t, "text"), "?")
 }
 
-// genWord is a text without control characters.
-func genWord(t *rapid.T) string {
+// genPlainText is a text without control characters.
+func genPlainText(t *rapid.T) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return '?'
@@ -69,13 +69,13 @@ func genReport(t *rapid.T) muster.Report {
 	name := uuids("a")
 	return muster.Report{
 		Attempt: genAttempt(t), Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"), Reason: genReason(t), Message: genText(t),
-		ExitCode: maybe(t, "exit", func(t *rapid.T) int { return rapid.IntRange(-1, 255).Draw(t, "exit") }),
+		ExitCode: genOptional(t, "exit", func(t *rapid.T) int { return rapid.IntRange(-1, 255).Draw(t, "exit") }),
 		Result:   rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"a":[1,"}"]}`), json.RawMessage(`0.5`), json.RawMessage(`"<é\""`)}).Draw(t, "result"),
-		Artifacts: some(t, "artifacts", func(t *rapid.T) muster.Artifact {
+		Artifacts: genList(t, "artifacts", func(t *rapid.T) muster.Artifact {
 			return muster.Artifact{Name: strings.ReplaceAll(name(t), "/", "?"), Size: genSize(t), SHA256: genHash(t),
 				CID: rapid.SampledFrom([]string{"", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o"}).Draw(t, "cid")}
 		}),
-		Usage: maybe(t, "usage", func(t *rapid.T) muster.Usage {
+		Usage: genOptional(t, "usage", func(t *rapid.T) muster.Usage {
 			return muster.Usage{
 				WallSeconds: rapid.Float64Range(0, 1e6).Draw(t, "wall"), MemoryPeak: muster.Size(genSize(t)), DiskPeak: muster.Size(genSize(t)),
 				PIDsPeak: rapid.IntRange(0, 99).Draw(t, "pids"), GPUAvg: 0.5, GPUTempPeak: rapid.Float64Range(-40, 120).Draw(t, "temperature"), EnergyWh: 1.25,
@@ -94,21 +94,21 @@ func genSpec(t *rapid.T) muster.TaskSpec {
 	return muster.TaskSpec{
 		Name: genText(t), Kind: "process", Env: map[string]string{"A": genText(t)}, Timeout: muster.Duration(time.Minute),
 		Resources: muster.Request{PIDs: rapid.IntRange(0, 9).Draw(t, "pids")},
-		Checkpoint: maybe(t, "checkpoint", func(t *rapid.T) muster.Checkpoint {
+		Checkpoint: genOptional(t, "checkpoint", func(t *rapid.T) muster.Checkpoint {
 			return muster.Checkpoint{Path: genText(t), Every: muster.Duration(time.Second), Signal: "SIGUSR1"}
 		}),
-		Gang: maybe(t, "gang", func(t *rapid.T) muster.Gang {
+		Gang: genOptional(t, "gang", func(t *rapid.T) muster.Gang {
 			return muster.Gang{Size: rapid.IntRange(1, 9).Draw(t, "size"), OnLoss: muster.GangEnd}
 		}),
 		Launcher: "torchrun", NProcPerNode: 2,
 		Image: "ghcr.io/acme/train:" + genText(t), Isolation: rapid.SampledFrom([]string{"", "container", "process", "auto"}).Draw(t, "isolation"),
-		Network: rapid.SampledFrom([]string{"", "none", "bridge", "allowlist"}).Draw(t, "network"), AllowHosts: some(t, "hosts", genText),
-		Container: maybe(t, "container", func(t *rapid.T) muster.Container {
+		Network: rapid.SampledFrom([]string{"", "none", "bridge", "allowlist"}).Draw(t, "network"), AllowHosts: genList(t, "hosts", genText),
+		Container: genOptional(t, "container", func(t *rapid.T) muster.Container {
 			return muster.Container{
 				Entrypoint: rapid.SampledFrom([][]string{nil, {}, {"/bin/sh", "-c"}}).Draw(t, "entrypoint"), // none is not the image's
 				Workdir:    genText(t), User: genText(t), Pull: "always", ShmSize: muster.Size(genSize(t)), ReadOnly: rapid.Bool().Draw(t, "readonly"),
-				Capabilities: some(t, "capabilities", genText),
-				Mounts: some(t, "mounts", func(t *rapid.T) muster.Mount {
+				Capabilities: genList(t, "capabilities", genText),
+				Mounts: genList(t, "mounts", func(t *rapid.T) muster.Mount {
 					return muster.Mount{Source: genText(t), Target: genText(t), ReadOnly: rapid.Bool().Draw(t, "ro")}
 				}),
 			}
@@ -123,34 +123,34 @@ func genLogAck(t *rapid.T) LogAck {
 
 func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
-		Ready: maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
-		Offer: maybe(t, "offer", func(t *rapid.T) Offer {
-			return Offer{Tags: some(t, "tags", genWord), Kinds: some(t, "kinds", genWord), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t), Lacks: genLacks(t), Projects: genProjects(t)}
+		Ready: genOptional(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
+		Offer: genOptional(t, "offer", func(t *rapid.T) Offer {
+			return Offer{Tags: genList(t, "tags", genPlainText), Kinds: genList(t, "kinds", genPlainText), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t), Lacks: genLacks(t), Projects: genProjects(t)}
 		}),
-		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
-		Accepted: some(t, "accepted", genAttempt),
-		Rejected: some(t, "rejected", func(t *rapid.T) Rejected {
+		Saved:    genList(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
+		Accepted: genList(t, "accepted", genAttempt),
+		Rejected: genList(t, "rejected", func(t *rapid.T) Rejected {
 			return Rejected{Attempt: genAttempt(t), Message: genText(t), Constrained: rapid.Bool().Draw(t, "constrained")}
 		}),
-		Started: some(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
-		Progress: some(t, "progress", func(t *rapid.T) muster.Progress {
+		Started: genList(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
+		Progress: genList(t, "progress", func(t *rapid.T) muster.Progress {
 			return muster.Progress{
-				Attempt: genAttempt(t), Step: maybe(t, "step", genText),
-				Progress: maybe(t, "p", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "p") }),
-				Metrics:  map[string]float64{"loss" + genWord(t): rapid.Float64Range(-1e9, 1e9).Draw(t, "metric")},
+				Attempt: genAttempt(t), Step: genOptional(t, "step", genText),
+				Progress: genOptional(t, "p", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "p") }),
+				Metrics:  map[string]float64{"loss" + genPlainText(t): rapid.Float64Range(-1e9, 1e9).Draw(t, "metric")},
 
 				Artifacts: rapid.SampledFrom([][]muster.Artifact{nil, {{Name: "live/é.png", Size: 7, SHA256: genHash(t)}, {Name: "live/a", SHA256: genHash(t)}}}).Draw(t, "live"),
 			}
 		}),
-		Logs: some(t, "logs", func(t *rapid.T) LogChunk {
+		Logs: genList(t, "logs", func(t *rapid.T) LogChunk {
 			return LogChunk{Attempt: genAttempt(t), Offset: genSize(t), Data: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "data")}
 		}),
-		Finished: some(t, "finished", genReport),
-		Renew: maybe(t, "renew", func(t *rapid.T) Renew {
-			return Renew{Held: some(t, "held", genAttempt), Load: &muster.Load{CPU: 0.5, Memory: 7, Disk: maybe(t, "disk", genDiskLoad), GPUs: some(t, "gpus", genGPULoad())}}
+		Finished: genList(t, "finished", genReport),
+		Renew: genOptional(t, "renew", func(t *rapid.T) Renew {
+			return Renew{Held: genList(t, "held", genAttempt), Load: &muster.Load{CPU: 0.5, Memory: 7, Disk: genOptional(t, "disk", genDiskLoad), GPUs: genList(t, "gpus", genGPULoad())}}
 		}),
 		Ping:    rapid.Bool().Draw(t, "ping"),
-		Goodbye: maybe(t, "goodbye", genGoodbye),
+		Goodbye: genOptional(t, "goodbye", genGoodbye),
 	}
 	return f
 }
@@ -160,7 +160,7 @@ func uuids(prefix string) func(*rapid.T) string {
 	n := 0
 	return func(t *rapid.T) string {
 		n++
-		return prefix + strconv.Itoa(n) + genWord(t)
+		return prefix + strconv.Itoa(n) + genPlainText(t)
 	}
 }
 
@@ -172,18 +172,18 @@ func genGPULoad() func(*rapid.T) muster.GPULoad {
 	uuid := uuids("GPU-")
 	return func(t *rapid.T) muster.GPULoad {
 		return muster.GPULoad{
-			UUID: uuid(t), Utilization: maybe(t, "util", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "util") }),
-			Memory:      maybe(t, "vram", func(t *rapid.T) muster.Size { return muster.Size(genSize(t)) }),
-			Temperature: maybe(t, "temp", func(t *rapid.T) float64 { return rapid.Float64Range(-40, 120).Draw(t, "temp") }),
-			Power:       maybe(t, "power", func(t *rapid.T) float64 { return rapid.Float64Range(0, 900).Draw(t, "power") }),
+			UUID: uuid(t), Utilization: genOptional(t, "util", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "util") }),
+			Memory:      genOptional(t, "vram", func(t *rapid.T) muster.Size { return muster.Size(genSize(t)) }),
+			Temperature: genOptional(t, "temp", func(t *rapid.T) float64 { return rapid.Float64Range(-40, 120).Draw(t, "temp") }),
+			Power:       genOptional(t, "power", func(t *rapid.T) float64 { return rapid.Float64Range(0, 900).Draw(t, "power") }),
 		}
 	}
 }
 
 func genResources(t *rapid.T) muster.Resources {
 	uuid := uuids("GPU-")
-	return muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, MaxTasks: rapid.IntRange(0, 2).Draw(t, "max tasks"), GPUs: some(t, "gpus", func(t *rapid.T) muster.GPU {
-		return muster.GPU{UUID: uuid(t), Vendor: "nvidia", Memory: muster.Size(genSize(t)), MIG: genWord(t), Parent: genWord(t), Quarantined: genText(t)}
+	return muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, MaxTasks: rapid.IntRange(0, 2).Draw(t, "max tasks"), GPUs: genList(t, "gpus", func(t *rapid.T) muster.GPU {
+		return muster.GPU{UUID: uuid(t), Vendor: "nvidia", Memory: muster.Size(genSize(t)), MIG: genPlainText(t), Parent: genPlainText(t), Quarantined: genText(t)}
 	})}
 }
 
@@ -192,7 +192,7 @@ func genAllow(t *rapid.T) *muster.Allow {
 	list := func(name string) []string {
 		return rapid.SampledFrom([][]string{nil, {}, {"a*", genText(t)}}).Draw(t, name)
 	}
-	return maybe(t, "allow", func(t *rapid.T) muster.Allow {
+	return genOptional(t, "allow", func(t *rapid.T) muster.Allow {
 		return muster.Allow{
 			Images: list("images"), Users: list("users"), Mounts: list("mounts"), Env: list("env"), HostNetwork: rapid.Bool().Draw(t, "host network"),
 		}
@@ -200,13 +200,13 @@ func genAllow(t *rapid.T) *muster.Allow {
 }
 
 func genLacks(t *rapid.T) []string {
-	return some(t, "lacks", func(t *rapid.T) string {
+	return genList(t, "lacks", func(t *rapid.T) string {
 		return rapid.SampledFrom(slices.Concat(muster.SpecFeatures, muster.RunFeatures)).Draw(t, "feature")
 	})
 }
 
 func genProjects(t *rapid.T) []string {
-	return some(t, "projects", func(t *rapid.T) string { return rapid.StringMatching("[a-zé ]{0,20}").Draw(t, "project") })
+	return genList(t, "projects", func(t *rapid.T) string { return rapid.StringMatching("[a-zé ]{0,20}").Draw(t, "project") })
 }
 
 func genOwnKinds(t *rapid.T) json.RawMessage {
@@ -215,30 +215,30 @@ func genOwnKinds(t *rapid.T) json.RawMessage {
 
 func genHello(t *rapid.T) *Hello {
 	return &Hello{
-		Version: Version, Worker: "w" + muster.WorkerID(genWord(t)), Name: genWord(t), Build: genWord(t), Tags: some(t, "tags", genWord),
-		Labels: map[string]string{"zone": genWord(t)}, Kinds: some(t, "kinds", genWord), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
+		Version: Version, Worker: "w" + muster.WorkerID(genPlainText(t)), Name: genPlainText(t), Build: genPlainText(t), Tags: genList(t, "tags", genPlainText),
+		Labels: map[string]string{"zone": genPlainText(t)}, Kinds: genList(t, "kinds", genPlainText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
 		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
 		Lacks: genLacks(t), Projects: genProjects(t),
-		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt), Stale: some(t, "stale", genAttempt), Constrained: genText(t),
+		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: genList(t, "held", genAttempt), Stale: genList(t, "stale", genAttempt), Constrained: genText(t),
 	}
 }
 
 func genToWorker(t *rapid.T) *ToWorker {
 	return &ToWorker{
-		Specs: some(t, "specs", func(t *rapid.T) GroupSpec {
+		Specs: genList(t, "specs", func(t *rapid.T) GroupSpec {
 			return GroupSpec{Ref: rapid.IntRange(1, 99).Draw(t, "ref"), UID: rapid.StringMatching("[a-z0-9]{1,20}").Draw(t, "uid"), Name: genText(t), Spec: genSpec(t)}
 		}),
-		Assign: some(t, "assign", func(t *rapid.T) Assign {
+		Assign: genList(t, "assign", func(t *rapid.T) Assign {
 			a := Assign{
-				Attempt: genAttempt(t), Ref: rapid.IntRange(1, 99).Draw(t, "ref"), Element: genText(t), Spec: maybe(t, "spec", genSpec),
-				Inputs: some(t, "inputs", func(t *rapid.T) Input {
+				Attempt: genAttempt(t), Ref: rapid.IntRange(1, 99).Draw(t, "ref"), Element: genText(t), Spec: genOptional(t, "spec", genSpec),
+				Inputs: genList(t, "inputs", func(t *rapid.T) Input {
 					return Input{Path: "p" + genText(t), SHA256: genHash(t), Size: genSize(t)}
 				}),
 			}
 			if rapid.Bool().Draw(t, "checkpoint") {
 				a.Checkpoint = genHash(t)
 			}
-			a.Gang = maybe(t, "gang", func(t *rapid.T) Gang {
+			a.Gang = genOptional(t, "gang", func(t *rapid.T) Gang {
 				size := rapid.IntRange(1, 64).Draw(t, "size")
 				return Gang{Rank: rapid.IntRange(0, size-1).Draw(t, "rank"), Size: size, Master: "10.0.0.7", Port: rapid.IntRange(1, 1<<16-1).Draw(t, "port")}
 			})
@@ -250,20 +250,20 @@ func genToWorker(t *rapid.T) *ToWorker {
 			}
 			return a
 		}),
-		Cancel: some(t, "cancel", func(t *rapid.T) Cancel {
+		Cancel: genList(t, "cancel", func(t *rapid.T) Cancel {
 			return Cancel{Attempt: genAttempt(t), Reason: genReason(t), Drop: rapid.Bool().Draw(t, "drop")}
 		}),
-		FinishedAck: some(t, "acks", genAttempt),
-		LogAck:      some(t, "logacks", genLogAck),
+		FinishedAck: genList(t, "acks", genAttempt),
+		LogAck:      genList(t, "logacks", genLogAck),
 		Drain:       rapid.Bool().Draw(t, "drain"),
 		Heal:        rapid.SampledFrom([][]string{nil, {HealAll}, {"GPU-1", "GPU-2"}}).Draw(t, "heal"),
 		Pong:        rapid.Bool().Draw(t, "pong"),
-		Goodbye:     maybe(t, "goodbye", genGoodbye),
+		Goodbye:     genOptional(t, "goodbye", genGoodbye),
 	}
 }
 
 func genWelcome(t *rapid.T) *Welcome {
-	return &Welcome{Heartbeat: muster.Duration(10 * time.Second), Keep: some(t, "keep", genLogAck), Stop: some(t, "stop", genAttempt)}
+	return &Welcome{Heartbeat: muster.Duration(10 * time.Second), Keep: genList(t, "keep", genLogAck), Stop: genList(t, "stop", genAttempt)}
 }
 
 // assigns is a frame as a busy server sends it.

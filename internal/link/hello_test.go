@@ -34,14 +34,14 @@ func TestBoundsOfAHello(t *testing.T) {
 		{"hello.name has", func(h *Hello) { h.Name = over }},
 		{"hello.name is not UTF-8", func(h *Hello) { h.Name = "\xff" }},
 		{"hello.build has", func(h *Hello) { h.Build = over }},
-		{"", func(h *Hello) { h.Tags, h.Kinds = many(maxTexts), []string{long} }},
-		{"hello.tags are", func(h *Hello) { h.Tags = many(maxTexts + 1) }},
+		{"", func(h *Hello) { h.Tags, h.Kinds = manyNames(maxListLen), []string{long} }},
+		{"hello.tags are", func(h *Hello) { h.Tags = manyNames(maxListLen + 1) }},
 		{"hello.tags[0] has", func(h *Hello) { h.Tags = []string{over} }},
-		{"", func(h *Hello) { h.Kinds, h.Tags = many(maxTexts), []string{long} }},
-		{"hello.kinds are", func(h *Hello) { h.Kinds = many(maxTexts + 1) }},
+		{"", func(h *Hello) { h.Kinds, h.Tags = manyNames(maxListLen), []string{long} }},
+		{"hello.kinds are", func(h *Hello) { h.Kinds = manyNames(maxListLen + 1) }},
 		{"hello.kinds[0] has", func(h *Hello) { h.Kinds = []string{over} }},
-		{"", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxTexts) }},
-		{"hello.labels are", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxTexts+1) }},
+		{"", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxListLen) }},
+		{"hello.labels are", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxListLen+1) }},
 		{"", func(h *Hello) { h.Labels = map[string]string{long: long} }},
 		{"hello.labels has", func(h *Hello) { h.Labels = map[string]string{over: "a"} }},
 		{"hello.labels.a has", func(h *Hello) { h.Labels = map[string]string{"a": over} }},
@@ -99,12 +99,12 @@ func TestBoundsOfAHello(t *testing.T) {
 // All that a hello says of tags, labels, kinds, GPUs and what is allowed has one bound together.
 func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 	for name, change := range map[string]func(h *Hello){
-		"tags":              func(h *Hello) { h.Tags = many(300) },
-		"kinds":             func(h *Hello) { h.Kinds = many(300) },
-		"projects":          func(h *Hello) { h.Projects = many(300) },
+		"tags":              func(h *Hello) { h.Tags = manyNames(300) },
+		"kinds":             func(h *Hello) { h.Kinds = manyNames(300) },
+		"projects":          func(h *Hello) { h.Projects = manyNames(300) },
 		"labels":            func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, 300) },
 		"GPUs":              func(h *Hello) { h.Resources.GPUs = []muster.GPU{{UUID: "a"}, {UUID: "b", Quarantined: "xid 79"}} },
-		"what it may allow": func(h *Hello) { h.Allow.Env = many(300) },
+		"what it may allow": func(h *Hello) { h.Allow.Env = manyNames(300) },
 	} {
 		for more, taken := range map[int]bool{0: true, 1: false} {
 			h := &Hello{Version: Version, Worker: "w", Allow: &muster.Allow{Images: append(slices.Repeat([]string{strings.Repeat("a", 13_000)}, 4), "")}}
@@ -116,9 +116,9 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 			for _, part := range []any{h.Tags, h.Kinds, h.Labels, h.Resources.GPUs, h.Allow} {
 				size += len(must(json.Marshal(part))(t))
 			}
-			h.Allow.Images[4] = strings.Repeat("a", maxAbout-size+more)
+			h.Allow.Images[4] = strings.Repeat("a", maxDescription-size+more)
 			if err := checkToServer(&ToServer{Seq: 1, Hello: h}); taken && err != nil || !taken && (err == nil || !strings.HasPrefix(err.Error(), "hello has")) {
-				t.Errorf("%d bytes with %s: %.200v", maxAbout+more, name, err)
+				t.Errorf("%d bytes with %s: %.200v", maxDescription+more, name, err)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 func TestDevicesAreBounded(t *testing.T) {
 	for n, want := range map[int]string{MaxGPUs: "", MaxGPUs + 1: "renew.load.gpus lists"} {
 		load := &muster.Load{}
-		for _, s := range many(n) {
+		for _, s := range manyNames(n) {
 			load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})
 		}
 		if err := checkToServer(&ToServer{Seq: 2, Renew: &Renew{Load: load}}); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {

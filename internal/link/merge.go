@@ -6,9 +6,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// frameRoom is how many bytes the lists of one frame may fill; the rest of
+// frameBudget is how many bytes the lists of one frame may fill; the rest of
 // MaxFrame is for what a frame has once and for its punctuation.
-const frameRoom = MaxFrame - 1<<20
+const frameBudget = MaxFrame - 1<<20
 
 // merge adds w at the end of f. A frame that ends in a Drain or a Goodbye is full.
 func (f *ToWorker) merge(w *ToWorker) bool {
@@ -16,7 +16,7 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch || len(f.Heal)+len(w.Heal) > MaxGPUs && len(f.Heal) > 0 {
 		return false
 	}
-	if len(f.Specs) > 0 && len(f.Specs)+len(w.Specs) > NewRefs {
+	if len(f.Specs) > 0 && len(f.Specs)+len(w.Specs) > MaxNewGroupSpecs {
 		return false
 	}
 	if w.Welcome != nil {
@@ -40,26 +40,26 @@ func (f *ToWorker) messages() int {
 	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck) + len(f.Heal)
 }
 
-// cut keeps what fits in a frame and returns the rest, or nil. The fields are
+// splitOverflow keeps what fits in a frame and returns the rest, or nil. The fields are
 // filled in their order, so the order of effect stays.
-func (f *ToServer) cut() *ToServer {
+func (f *ToServer) splitOverflow() *ToServer {
 	var rest ToServer
-	room, logs := frameRoom, MaxLogs
-	f.Accepted, rest.Accepted = fit(f.Accepted, &room, attemptSize)
-	f.Rejected, rest.Rejected = fit(f.Rejected, &room, func(r *Rejected) int { return wordSize + textSize(r.Message) })
-	f.Started, rest.Started = fit(f.Started, &room, func(*Started) int { return wordSize })
-	f.Progress, rest.Progress = fit(f.Progress, &room, progressSize)
-	inLogs := room
-	f.Logs, rest.Logs = fit(f.Logs, &inLogs, func(c *LogChunk) int {
+	budget, logs := frameBudget, MaxLogs
+	f.Accepted, rest.Accepted = takeFitting(f.Accepted, &budget, attemptSize)
+	f.Rejected, rest.Rejected = takeFitting(f.Rejected, &budget, func(r *Rejected) int { return messageOverhead + textSize(r.Message) })
+	f.Started, rest.Started = takeFitting(f.Started, &budget, func(*Started) int { return messageOverhead })
+	f.Progress, rest.Progress = takeFitting(f.Progress, &budget, progressSize)
+	logBudget := budget
+	f.Logs, rest.Logs = takeFitting(f.Logs, &logBudget, func(c *LogChunk) int {
 		if logs -= len(c.Data); logs < 0 {
 			return MaxFrame // over the limit of its own: as if it filled the frame
 		}
-		return wordSize + (len(c.Data)/3+1)*4
+		return messageOverhead + (len(c.Data)/3+1)*4
 	})
-	room = inLogs
-	f.Saved, rest.Saved = fit(f.Saved, &room, func(*Saved) int { return wordSize })
-	f.Finished, rest.Finished = fit(f.Finished, &room, reportSize)
-	if room >= 0 {
+	budget = logBudget
+	f.Saved, rest.Saved = takeFitting(f.Saved, &budget, func(*Saved) int { return messageOverhead })
+	f.Finished, rest.Finished = takeFitting(f.Finished, &budget, reportSize)
+	if budget >= 0 {
 		return nil
 	}
 	rest.Renew, f.Renew = f.Renew, nil
@@ -67,17 +67,17 @@ func (f *ToServer) cut() *ToServer {
 	return &rest
 }
 
-// cut is like ToServer.cut.
-func (f *ToWorker) cut() *ToWorker {
+// splitOverflow is like ToServer.cut.
+func (f *ToWorker) splitOverflow() *ToWorker {
 	var rest ToWorker
-	room := frameRoom
-	f.Specs, rest.Specs = fit(f.Specs, &room, func(s *GroupSpec) int { return wordSize + maxUID + textSize(s.Name) + jsonSize(&s.Spec) })
-	f.Assign, rest.Assign = fit(f.Assign, &room, assignSize)
-	f.Cancel, rest.Cancel = fit(f.Cancel, &room, func(*Cancel) int { return wordSize })
-	f.FinishedAck, rest.FinishedAck = fit(f.FinishedAck, &room, attemptSize)
-	f.LogAck, rest.LogAck = fit(f.LogAck, &room, func(*LogAck) int { return wordSize })
-	f.Heal, rest.Heal = fit(f.Heal, &room, func(uuid *string) int { return textSize(*uuid) })
-	if room >= 0 {
+	budget := frameBudget
+	f.Specs, rest.Specs = takeFitting(f.Specs, &budget, func(s *GroupSpec) int { return messageOverhead + maxUID + textSize(s.Name) + jsonSize(&s.Spec) })
+	f.Assign, rest.Assign = takeFitting(f.Assign, &budget, assignSize)
+	f.Cancel, rest.Cancel = takeFitting(f.Cancel, &budget, func(*Cancel) int { return messageOverhead })
+	f.FinishedAck, rest.FinishedAck = takeFitting(f.FinishedAck, &budget, attemptSize)
+	f.LogAck, rest.LogAck = takeFitting(f.LogAck, &budget, func(*LogAck) int { return messageOverhead })
+	f.Heal, rest.Heal = takeFitting(f.Heal, &budget, func(uuid *string) int { return textSize(*uuid) })
+	if budget >= 0 {
 		return nil
 	}
 	rest.Drain, f.Drain = f.Drain, false
@@ -85,30 +85,30 @@ func (f *ToWorker) cut() *ToWorker {
 	return &rest
 }
 
-// fit splits a list at the first element for which there is no room, and leaves room
+// takeFitting splits a list at the first element for which there is no room, and leaves room
 // negative if there was one. The first element of a frame always fits.
-func fit[T any](list []T, room *int, size func(*T) int) (in, out []T) {
-	if *room < 0 {
+func takeFitting[T any](list []T, budget *int, size func(*T) int) (in, out []T) {
+	if *budget < 0 {
 		return nil, list
 	}
 	for i := range list {
 		n := size(&list[i])
-		if n > *room && (i > 0 || *room < frameRoom) {
-			*room = -1
+		if n > *budget && (i > 0 || *budget < frameBudget) {
+			*budget = -1
 			return list[:i:i], list[i:]
 		}
-		*room = max(*room-n, 0)
+		*budget = max(*budget-n, 0)
 	}
 	return list, nil
 }
 
-// wordSize is more than the field names, numbers and ids of any message take.
-const wordSize = 256
+// messageOverhead is more than the field names, numbers and ids of any message take.
+const messageOverhead = 256
 
 func attemptSize(*muster.AttemptID) int { return 48 }
 
 func progressSize(p *muster.Progress) int {
-	n := wordSize
+	n := messageOverhead
 	if p.Step != nil {
 		n += textSize(*p.Step)
 	}
@@ -121,26 +121,26 @@ func progressSize(p *muster.Progress) int {
 func artifactsSize(list []muster.Artifact) int {
 	n := 0
 	for i := range list {
-		n += wordSize + textSize(list[i].Name) + textSize(list[i].CID) + textSize(list[i].URL)
+		n += messageOverhead + textSize(list[i].Name) + textSize(list[i].CID) + textSize(list[i].URL)
 	}
 	return n
 }
 
 func reportSize(r *muster.Report) int {
-	n := wordSize + textSize(r.Message) + 6*len(r.Result)
+	n := messageOverhead + textSize(r.Message) + 6*len(r.Result)
 	if r.Usage != nil {
-		n += 4 * wordSize
+		n += 4 * messageOverhead
 	}
 	return n + artifactsSize(r.Artifacts)
 }
 
 func assignSize(a *Assign) int {
-	n := 2*wordSize + textSize(a.Element)
+	n := 2*messageOverhead + textSize(a.Element)
 	for _, id := range a.Grant.GPUs {
 		n += textSize(id)
 	}
 	for i := range a.Inputs {
-		n += wordSize + textSize(a.Inputs[i].Path)
+		n += messageOverhead + textSize(a.Inputs[i].Path)
 	}
 	if a.Gang != nil {
 		n += textSize(a.Gang.Master)

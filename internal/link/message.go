@@ -25,14 +25,14 @@ const MaxGPUs = 1024
 // HealAll stands in ToWorker.Heal for every quarantined GPU of the worker.
 const HealAll = "all"
 
-// Refs is how many group specs a session remembers: a worker may forget a
+// MaxGroupSpecs is how many group specs a session remembers: a worker may forget a
 // GroupSpec once that many later ones came.
-const Refs = 1000
+const MaxGroupSpecs = 1000
 
-// NewRefs is the most group specs in one frame, and how many the server refers to:
+// MaxNewGroupSpecs is the most group specs in one frame, and how many the server refers to:
 // the last ones. Specs precede the offers of their frame, so that one in which
 // others are new may not refer to the oldest that a worker remembers.
-const NewRefs = Refs / 2
+const MaxNewGroupSpecs = MaxGroupSpecs / 2
 
 // ToServer is one frame from a worker. All messages that wait travel in one
 // frame. The first frame of a session has Hello, later ones must not. Within a
@@ -91,7 +91,7 @@ type Hello struct {
 
 	Constrained string `json:"constrained,omitempty"` // why it takes no tasks yet, as in Ready; "" if it does
 
-	Peer string `json:"-"` // where the server sees the worker, see ServerConn; set by Serve
+	RemoteIP string `json:"-"` // where the server sees the worker, see ServerConn; set by Serve
 }
 
 // Welcome answers Hello.

@@ -52,12 +52,12 @@ func (o *Outbox) Post(w *ToWorker) {
 	o.signal()
 }
 
-// Take waits for words and returns all that fit in one frame. After the frame
+// Next waits for words and returns all that fit in one frame. After the frame
 // with the Goodbye it returns io.EOF, and after too many words have waited
 // Unavailable. One goroutine may call it.
-func (o *Outbox) Take(ctx context.Context) (*ToWorker, error) {
+func (o *Outbox) Next(ctx context.Context) (*ToWorker, error) {
 	for {
-		f, err := o.next()
+		f, err := o.tryNext()
 		if f != nil || err != nil {
 			return f, err
 		}
@@ -69,15 +69,15 @@ func (o *Outbox) Take(ctx context.Context) (*ToWorker, error) {
 	}
 }
 
-// next is Take without waiting: it returns nothing if nothing is there.
-func (o *Outbox) next() (*ToWorker, error) {
+// tryNext is Take without waiting: it returns nothing if nothing is there.
+func (o *Outbox) tryNext() (*ToWorker, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil || len(o.frames) == 0 {
 		return nil, o.err
 	}
 	f := o.frames[0]
-	if rest := f.cut(); rest != nil {
+	if rest := f.splitOverflow(); rest != nil {
 		o.frames[0] = rest
 	} else {
 		o.frames[0] = nil

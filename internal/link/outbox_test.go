@@ -17,7 +17,7 @@ import (
 // drain takes everything that waits, without waiting.
 func drain(o *Outbox) (frames []*ToWorker, err error) {
 	for {
-		f, err := o.next()
+		f, err := o.tryNext()
 		if f == nil || err != nil {
 			return frames, err
 		}
@@ -27,7 +27,7 @@ func drain(o *Outbox) (frames []*ToWorker, err error) {
 
 func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		box := NewOutbox(1 << 20)
+		outbox := NewOutbox(1 << 20)
 		var posted, taken ToWorker
 		add := func(to, f *ToWorker) {
 			to.Specs = append(to.Specs, f.Specs...)
@@ -39,7 +39,7 @@ func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 30).Draw(rt, "steps") {
 			if rapid.Bool().Draw(rt, "take") {
-				if f, err := box.next(); err != nil {
+				if f, err := outbox.tryNext(); err != nil {
 					rt.Fatal(err)
 				} else if f != nil {
 					add(&taken, f)
@@ -48,12 +48,12 @@ func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 			}
 			f := genToWorker(rt)
 			f.Goodbye = nil
-			box.Post(f)
+			outbox.Post(f)
 			add(&posted, f)
 		}
-		frames, err := drain(box)
-		if err != nil || box.waiting != 0 {
-			rt.Fatalf("%d messages wait in an empty box: %v", box.waiting, err)
+		frames, err := drain(outbox)
+		if err != nil || outbox.waiting != 0 {
+			rt.Fatalf("%d messages wait in an empty box: %v", outbox.waiting, err)
 		}
 		for _, f := range frames {
 			add(&taken, f)
@@ -65,12 +65,12 @@ func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 }
 
 func TestOutboxMergesWhatWaits(t *testing.T) {
-	box := NewOutbox(1000)
+	outbox := NewOutbox(1000)
 	for i := range 100 {
-		box.Post(&ToWorker{Assign: []Assign{{Attempt: attempt(i), Ref: 1}}})
-		box.Post(&ToWorker{FinishedAck: []muster.AttemptID{attempt(i)}})
+		outbox.Post(&ToWorker{Assign: []Assign{{Attempt: attempt(i), Ref: 1}}})
+		outbox.Post(&ToWorker{FinishedAck: []muster.AttemptID{attempt(i)}})
 	}
-	frames, err := drain(box)
+	frames, err := drain(outbox)
 	if err != nil || len(frames) != 1 || len(frames[0].Assign) != 100 || len(frames[0].FinishedAck) != 100 {
 		t.Fatalf("%d frames, %v", len(frames), err)
 	}
@@ -86,25 +86,25 @@ func TestOutboxDoesNotOvertakeADrain(t *testing.T) {
 }
 
 func TestOutboxEndsAfterAGoodbye(t *testing.T) {
-	box := NewOutbox(1000)
-	box.Post(assigns(1))
-	box.Post(&ToWorker{Goodbye: &Goodbye{}})
-	box.Post(assigns(1))
-	frames, err := drain(box)
+	outbox := NewOutbox(1000)
+	outbox.Post(assigns(1))
+	outbox.Post(&ToWorker{Goodbye: &Goodbye{}})
+	outbox.Post(assigns(1))
+	frames, err := drain(outbox)
 	if !errors.Is(err, io.EOF) || len(frames) != 1 || len(frames[0].Assign) != 1 || frames[0].Goodbye == nil {
 		t.Errorf("%d frames, then %v", len(frames), err)
 	}
-	if _, err := box.Take(t.Context()); !errors.Is(err, io.EOF) {
+	if _, err := outbox.Next(t.Context()); !errors.Is(err, io.EOF) {
 		t.Errorf("after the goodbye: %v", err)
 	}
 }
 
 func TestOutboxFailsWhenNobodyTakes(t *testing.T) {
-	box := NewOutbox(100)
+	outbox := NewOutbox(100)
 	for range 101 {
-		box.Post(assigns(1))
+		outbox.Post(assigns(1))
 	}
-	if _, err := box.Take(t.Context()); muster.CodeOf(err) != muster.Unavailable {
+	if _, err := outbox.Next(t.Context()); muster.CodeOf(err) != muster.Unavailable {
 		t.Errorf("%v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
 	var saved []Saved
 	whole := posted
 	for f, n := &whole, 0; f != nil; n++ {
-		rest := f.cut()
+		rest := f.splitOverflow()
 		if _, err := codec.Encode(f); err != nil {
 			t.Fatalf("frame %d cannot leave: %v", n, err)
 		}
@@ -149,14 +149,14 @@ func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
 }
 
 func TestOutboxCutsAssignments(t *testing.T) {
-	box := NewOutbox(1 << 20)
+	outbox := NewOutbox(1 << 20)
 	big := muster.TaskSpec{Kind: "script", Env: map[string]string{"TEXT": strings.Repeat("\x01", 100<<10)}}
 	for i := range 40 {
-		box.Post(&ToWorker{Assign: []Assign{{Attempt: attempt(i), Ref: 1, Spec: &big}}, FinishedAck: []muster.AttemptID{attempt(i)}})
+		outbox.Post(&ToWorker{Assign: []Assign{{Attempt: attempt(i), Ref: 1, Spec: &big}}, FinishedAck: []muster.AttemptID{attempt(i)}})
 	}
-	box.Post(&ToWorker{Drain: true})
+	outbox.Post(&ToWorker{Drain: true})
 	codec := ServerCodec{sent: 1}
-	frames, _ := drain(box)
+	frames, _ := drain(outbox)
 	n, acks := 0, 0
 	for i, f := range frames {
 		if last := i == len(frames)-1; f.Drain != last {
@@ -179,17 +179,17 @@ func TestOutboxCutsAssignments(t *testing.T) {
 }
 
 func BenchmarkOutbox(b *testing.B) {
-	words := make([]*ToWorker, 64)
-	for i := range words {
-		words[i] = &ToWorker{Assign: assigns(1).Assign}
+	messages := make([]*ToWorker, 64)
+	for i := range messages {
+		messages[i] = &ToWorker{Assign: assigns(1).Assign}
 	}
-	box := NewOutbox(1 << 20)
+	outbox := NewOutbox(1 << 20)
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, w := range words {
-			box.Post(w)
+		for _, w := range messages {
+			outbox.Post(w)
 		}
-		if f, err := box.next(); f == nil || err != nil {
+		if f, err := outbox.tryNext(); f == nil || err != nil {
 			b.Fatal(err)
 		}
 	}

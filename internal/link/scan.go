@@ -22,13 +22,13 @@ func (e *fieldError) Error() string {
 	return strings.TrimPrefix(e.path+" "+e.msg, " ")
 }
 
-// wrong makes a fieldError whose place the callers add.
-func wrong(format string, args ...any) error {
+// fieldErrorf makes a fieldError whose place the callers add.
+func fieldErrorf(format string, args ...any) error {
 	return &fieldError{msg: fmt.Sprintf(format, args...)}
 }
 
-// within says that err is about the field name, or about something in it.
-func within(name string, err error) error {
+// inField says that err is about the field name, or about something in it.
+func inField(name string, err error) error {
 	e, ok := err.(*fieldError) //nolint:errorlint // only ever passed up bare, within this package
 	switch {
 	case err == nil:
@@ -51,8 +51,8 @@ type scanner struct {
 	i int
 }
 
-// space skips white space.
-func (s *scanner) space() {
+// skipSpace skips white space.
+func (s *scanner) skipSpace() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\t', '\n', '\r':
@@ -63,9 +63,9 @@ func (s *scanner) space() {
 	}
 }
 
-// next skips white space and takes c if it is there.
-func (s *scanner) next(c byte) bool {
-	s.space()
+// accept skips white space and takes c if it is there.
+func (s *scanner) accept(c byte) bool {
+	s.skipSpace()
 	if s.i < len(s.b) && s.b[s.i] == c {
 		s.i++
 		return true
@@ -73,23 +73,23 @@ func (s *scanner) next(c byte) bool {
 	return false
 }
 
-func (s *scanner) want(c byte) error {
-	if s.next(c) {
+func (s *scanner) expect(c byte) error {
+	if s.accept(c) {
 		return nil
 	}
 	if s.i >= len(s.b) {
-		return wrong("ends too early: %q was expected", c)
+		return fieldErrorf("ends too early: %q was expected", c)
 	}
-	return wrong("has %q at byte %d, where %q was expected", s.b[s.i], s.i, c)
+	return fieldErrorf("has %q at byte %d, where %q was expected", s.b[s.i], s.i, c)
 }
 
 // object reads {…} and calls field after each key, which must read the value. A key that comes twice
 // is refused.
 func (s *scanner) object(field func(key string) error) error {
-	if err := s.want('{'); err != nil {
+	if err := s.expect('{'); err != nil {
 		return err
 	}
-	if s.next('}') {
+	if s.accept('}') {
 		return nil
 	}
 	var seen [16]string
@@ -99,44 +99,44 @@ func (s *scanner) object(field func(key string) error) error {
 			return err
 		}
 		if slices.Contains(seen[:min(n, len(seen))], key) {
-			return within(key, wrong("comes twice"))
+			return inField(key, fieldErrorf("comes twice"))
 		}
 		if n < len(seen) {
 			seen[n] = key
 		}
 		if err := field(key); err != nil {
-			return within(key, err)
+			return inField(key, err)
 		}
-		if s.next(',') {
+		if s.accept(',') {
 			continue
 		}
-		return s.want('}')
+		return s.expect('}')
 	}
 }
 
 // array reads […] and calls elem for each element, which must read it.
 func (s *scanner) array(elem func() error) error {
-	if err := s.want('['); err != nil {
+	if err := s.expect('['); err != nil {
 		return err
 	}
-	if s.next(']') {
+	if s.accept(']') {
 		return nil
 	}
 	for n := 0; ; n++ {
 		if err := elem(); err != nil {
-			return within("["+strconv.Itoa(n)+"]", err)
+			return inField("["+strconv.Itoa(n)+"]", err)
 		}
-		if s.next(',') {
+		if s.accept(',') {
 			continue
 		}
-		return s.want(']')
+		return s.expect(']')
 	}
 }
 
 // quoted reads a string and returns what is between its quotes, unless it has escapes: then the
 // second result is the string.
 func (s *scanner) quoted() (plain []byte, unescaped *string, err error) {
-	if err := s.want('"'); err != nil {
+	if err := s.expect('"'); err != nil {
 		return nil, nil, err
 	}
 	start := s.i
@@ -146,7 +146,7 @@ func (s *scanner) quoted() (plain []byte, unescaped *string, err error) {
 			s.i++
 			return s.b[start : s.i-1], nil, nil
 		case c < ' ':
-			return nil, nil, wrong("has a control character at byte %d", s.i)
+			return nil, nil, fieldErrorf("has a control character at byte %d", s.i)
 		case c == '\\':
 			s.i = start - 1
 			raw, err := s.raw()
@@ -155,12 +155,12 @@ func (s *scanner) quoted() (plain []byte, unescaped *string, err error) {
 			}
 			unescaped = new(string)
 			if err := json.Unmarshal(raw, unescaped); err != nil {
-				return nil, nil, wrong("is no JSON string: %s", err)
+				return nil, nil, fieldErrorf("is no JSON string: %s", err)
 			}
 			return nil, unescaped, nil
 		}
 	}
-	return nil, nil, wrong("is a string without an end")
+	return nil, nil, fieldErrorf("is a string without an end")
 }
 
 func (s *scanner) text(to *string) error {
@@ -183,9 +183,9 @@ func (s *scanner) key() (string, error) {
 		return "", err
 	}
 	if unescaped != nil {
-		return "", wrong("has an escape in the key %q", *unescaped)
+		return "", fieldErrorf("has an escape in the key %q", *unescaped)
 	}
-	if err := s.want(':'); err != nil {
+	if err := s.expect(':'); err != nil {
 		return "", err
 	}
 	if name, ok := intern(plain); ok {
@@ -225,7 +225,7 @@ func intern(b []byte) (string, bool) {
 
 // number cuts out a number.
 func (s *scanner) number() ([]byte, error) {
-	s.space()
+	s.skipSpace()
 	start := s.i
 	for s.i < len(s.b) {
 		switch c := s.b[s.i]; {
@@ -236,20 +236,20 @@ func (s *scanner) number() ([]byte, error) {
 		break
 	}
 	if start == s.i {
-		return nil, wrong("is not a number")
+		return nil, fieldErrorf("is not a number")
 	}
 	return s.b[start:s.i], nil
 }
 
 // count reads a whole number from 0 to most.
-func (s *scanner) count(most int64) (int64, error) {
+func (s *scanner) count(limit int64) (int64, error) {
 	b, err := s.number()
 	if err != nil {
 		return 0, err
 	}
 	n, err := parseCount(b)
-	if err != nil || n > most {
-		return 0, wrong("is %s: it must be a whole number from 0 to %d", b, most)
+	if err != nil || n > limit {
+		return 0, fieldErrorf("is %s: it must be a whole number from 0 to %d", b, limit)
 	}
 	return n, nil
 }
@@ -269,15 +269,15 @@ func parseCount(b []byte) (int64, error) {
 	return n, nil
 }
 
-func (s *scanner) truth(to *bool) error {
-	s.space()
+func (s *scanner) boolean(to *bool) error {
+	s.skipSpace()
 	switch {
 	case bytes.HasPrefix(s.b[s.i:], []byte("true")):
 		*to, s.i = true, s.i+4
 	case bytes.HasPrefix(s.b[s.i:], []byte("false")):
 		*to, s.i = false, s.i+5
 	default:
-		return wrong("is neither true nor false")
+		return fieldErrorf("is neither true nor false")
 	}
 	return nil
 }
@@ -318,7 +318,7 @@ func (s *scanner) time(to *muster.Time) error {
 // raw cuts out one value of any sort. Only its brackets and strings are looked
 // at: whoever reads it must check the rest.
 func (s *scanner) raw() ([]byte, error) {
-	s.space()
+	s.skipSpace()
 	start, depth := s.i, 0
 	for s.i < len(s.b) {
 		c := s.b[s.i]
@@ -330,7 +330,7 @@ func (s *scanner) raw() ([]byte, error) {
 				}
 			}
 			if s.i >= len(s.b) {
-				return nil, wrong("is a string without an end")
+				return nil, fieldErrorf("is a string without an end")
 			}
 		case '{', '[':
 			depth++
@@ -347,7 +347,7 @@ func (s *scanner) raw() ([]byte, error) {
 			return s.b[start:s.i], nil
 		}
 	}
-	return nil, wrong("ends too early")
+	return nil, fieldErrorf("ends too early")
 }
 
 // value reads one value with encoding/json, refusing unknown fields.
@@ -359,10 +359,10 @@ func (s *scanner) value(to any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
-		return wrong("is wrong: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return fieldErrorf("is wrong: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if d.InputOffset() != int64(len(bytes.TrimRight(raw, " \t\r\n"))) {
-		return wrong("goes on after its end")
+		return fieldErrorf("goes on after its end")
 	}
 	return nil
 }

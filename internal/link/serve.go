@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	helloTimeout = 10 * time.Second // for the first frame
-	sendTimeout  = 30 * time.Second // for any one frame to leave
-	byeTimeout   = 2 * time.Second  // for a Goodbye that nobody waits for
-	silentBeats  = 3                // heartbeats of silence that end a session
-	maxWaiting   = 1 << 17          // messages in the server's outbox of one session
+	helloTimeout        = 10 * time.Second // for the first frame
+	sendTimeout         = 30 * time.Second // for any one frame to leave
+	goodbyeTimeout      = 2 * time.Second  // for a Goodbye that nobody waits for
+	maxMissedHeartbeats = 3                // heartbeats of silence that end a session
+	maxQueued           = 1 << 17          // messages in the server's outbox of one session
 )
 
 // Serve runs the server's side of one session on conn, for the worker that the
@@ -24,36 +24,36 @@ const (
 // Goodbye of the worker, and otherwise why the session ended. When ctx ends the
 // worker is told to come back later, or the cause if that is a *muster.Error. A worker that names no address of its own is
 // taken to be where conn comes from; whether it may name another one is for the desk to decide.
-func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.WorkerID, log *slog.Logger) error {
+func Serve(ctx context.Context, conn ServerConn, handler SessionHandler, worker muster.WorkerID, log *slog.Logger) error {
 	defer conn.Close()
-	hello, err := greet(ctx, conn, worker)
+	hello, err := readHello(ctx, conn, worker)
 	if err != nil {
-		refuse(ctx, conn, err)
+		sendRefusal(ctx, conn, err)
 		return err
 	}
-	hello.Peer = conn.Peer()
-	hello.Address = cmp.Or(hello.Address, hello.Peer)
-	box := NewOutbox(maxWaiting)
-	open, welcome, err := desk.Open(ctx, hello, box.Post)
+	hello.RemoteIP = conn.RemoteIP()
+	hello.Address = cmp.Or(hello.Address, hello.RemoteIP)
+	outbox := NewOutbox(maxQueued)
+	session, welcome, err := handler.Open(ctx, hello, outbox.Post)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		refuse(ctx, conn, err)
+		sendRefusal(ctx, conn, err)
 		return err
 	}
-	s := &serverSession{conn: conn, desk: open, box: box, idle: silentBeats * welcome.Heartbeat.Std(), labels: hello.Labels}
+	s := &serverSession{conn: conn, session: session, outbox: outbox, idle: maxMissedHeartbeats * welcome.Heartbeat.Std(), labels: hello.Labels}
 	log.Info("worker connected", slog.String("worker", string(worker)), slog.String("name", hello.Name))
 	err = s.run(ctx, welcome)
-	open.Close(err == nil)
+	session.Close(err == nil)
 	if err != nil && ctx.Err() == nil {
 		log.Info("worker disconnected", slog.String("worker", string(worker)), slog.Any("error", err))
 	}
 	return err
 }
 
-// greet reads the Hello and checks who says it.
-func greet(ctx context.Context, conn ServerConn, worker muster.WorkerID) (*Hello, error) {
+// readHello reads the Hello and checks who says it.
+func readHello(ctx context.Context, conn ServerConn, worker muster.WorkerID) (*Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	f, err := conn.Recv(ctx)
@@ -77,22 +77,22 @@ func greet(ctx context.Context, conn ServerConn, worker muster.WorkerID) (*Hello
 	return h, nil
 }
 
-// refuse tells the worker why it is not let in, if it still listens.
-func refuse(ctx context.Context, conn ServerConn, why error) {
-	g := farewell(why)
+// sendRefusal tells the worker why it is not let in, if it still listens.
+func sendRefusal(ctx context.Context, conn ServerConn, cause error) {
+	g := goodbyeFor(cause)
 	if g == nil {
-		g = &Goodbye{Code: muster.Unavailable, Message: why.Error()}
+		g = &Goodbye{Code: muster.Unavailable, Message: cause.Error()}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), byeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
 	_ = conn.Send(ctx, &ToWorker{Goodbye: g}) // a courtesy: the connection may be gone
 }
 
 type serverSession struct {
-	conn ServerConn
-	desk Session
-	box  *Outbox
-	idle time.Duration
+	conn    ServerConn
+	session Session
+	outbox  *Outbox
+	idle    time.Duration
 
 	labels map[string]string // of the hello
 }
@@ -105,24 +105,24 @@ var errOrderly = errors.New("the worker said goodbye")
 func (s *serverSession) run(ctx context.Context, w *Welcome) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	wire, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	last := time.AfterFunc(time.Hour, cut)
-	last.Stop()
-	defer last.Stop()
+	connCtx, cancelConn := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelConn()
+	goodbyeTimer := time.AfterFunc(time.Hour, cancelConn)
+	goodbyeTimer.Stop()
+	defer goodbyeTimer.Stop()
 	defer context.AfterFunc(ctx, func() {
-		g := farewell(context.Cause(ctx))
+		g := goodbyeFor(context.Cause(ctx))
 		if g == nil {
-			cut()
+			cancelConn()
 			return
 		}
-		last.Reset(byeTimeout)
-		s.box.Post(&ToWorker{Goodbye: g})
+		goodbyeTimer.Reset(goodbyeTimeout)
+		s.outbox.Post(&ToWorker{Goodbye: g})
 	})()
 	var reader sync.WaitGroup
-	reader.Go(func() { end(s.read(ctx, wire)) })
-	end(s.write(wire, w))
-	cut()
+	reader.Go(func() { end(s.read(ctx, connCtx)) })
+	end(s.write(connCtx, w))
+	cancelConn()
 	reader.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, errOrderly) {
 		return cause
@@ -130,9 +130,9 @@ func (s *serverSession) run(ctx context.Context, w *Welcome) error {
 	return nil
 }
 
-// farewell is what to tell the worker when a session ends for err: nothing if
+// goodbyeFor is what to tell the worker when a session ends for err: nothing if
 // it knows, or if the connection is broken.
-func farewell(err error) *Goodbye {
+func goodbyeFor(err error) *Goodbye {
 	if errors.Is(err, context.Canceled) {
 		return &Goodbye{Code: muster.Unavailable, Message: "the server shuts down"}
 	}
@@ -152,9 +152,9 @@ func farewell(err error) *Goodbye {
 
 // read passes frames to the desk, in order, until the worker says goodbye or is
 // silent for too long. Time that the desk takes is not the worker's silence.
-func (s *serverSession) read(ctx, wire context.Context) error {
+func (s *serverSession) read(ctx, connCtx context.Context) error {
 	for ctx.Err() == nil {
-		f, err := s.recv(wire)
+		f, err := s.recv(connCtx)
 		if err != nil {
 			return err
 		}
@@ -162,14 +162,14 @@ func (s *serverSession) read(ctx, wire context.Context) error {
 			break // what came after the end does not count
 		}
 		if f.Ping {
-			s.box.Post(&ToWorker{Pong: true})
+			s.outbox.Post(&ToWorker{Pong: true})
 		}
 		if f.Offer != nil {
-			if err := within("offer", boundOffer(f.Offer, s.labels)); err != nil {
+			if err := inField("offer", checkOfferLimits(f.Offer, s.labels)); err != nil {
 				return muster.Errorf(muster.Invalid, "the worker is refused: %w", err)
 			}
 		}
-		if err := s.desk.Handle(ctx, f); err != nil {
+		if err := s.session.Handle(ctx, f); err != nil {
 			return err
 		}
 		if f.Goodbye != nil {
@@ -179,41 +179,41 @@ func (s *serverSession) read(ctx, wire context.Context) error {
 	return ctx.Err()
 }
 
-func (s *serverSession) recv(wire context.Context) (*ToServer, error) {
-	wire, cancel := context.WithTimeoutCause(wire, s.idle,
+func (s *serverSession) recv(connCtx context.Context) (*ToServer, error) {
+	connCtx, cancel := context.WithTimeoutCause(connCtx, s.idle,
 		muster.Errorf(muster.Unavailable, "the worker was silent for %s", s.idle))
 	defer cancel()
-	f, err := s.conn.Recv(wire)
-	if err != nil && wire.Err() != nil {
-		return nil, context.Cause(wire)
+	f, err := s.conn.Recv(connCtx)
+	if err != nil && connCtx.Err() != nil {
+		return nil, context.Cause(connCtx)
 	}
 	return f, err
 }
 
 // write sends the welcome and then whatever waits, up to a Goodbye.
-func (s *serverSession) write(wire context.Context, w *Welcome) error {
+func (s *serverSession) write(connCtx context.Context, w *Welcome) error {
 	f := &ToWorker{Welcome: w}
 	for {
-		if err := s.send(wire, f); err != nil {
+		if err := s.send(connCtx, f); err != nil {
 			return err
 		}
 		if g := f.Goodbye; g != nil {
 			return muster.Errorf(g.Code, "%s", g.Message)
 		}
 		var err error
-		if f, err = s.box.Take(wire); err != nil {
+		if f, err = s.outbox.Next(connCtx); err != nil {
 			return err
 		}
 	}
 }
 
-func (s *serverSession) send(wire context.Context, f *ToWorker) error {
-	wire, cancel := context.WithTimeoutCause(wire, sendTimeout,
+func (s *serverSession) send(connCtx context.Context, f *ToWorker) error {
+	connCtx, cancel := context.WithTimeoutCause(connCtx, sendTimeout,
 		muster.Errorf(muster.Unavailable, "the worker did not take a frame within %s", sendTimeout))
 	defer cancel()
-	err := s.conn.Send(wire, f)
-	if err != nil && wire.Err() != nil {
-		return context.Cause(wire)
+	err := s.conn.Send(connCtx, f)
+	if err != nil && connCtx.Err() != nil {
+		return context.Cause(connCtx)
 	}
 	return err
 }

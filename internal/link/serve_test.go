@@ -24,8 +24,8 @@ func hello() *link.Hello {
 	return &link.Hello{Version: link.Version, Worker: "w1", Name: "box", Build: "test"}
 }
 
-// desk is a server that remembers what it heard.
-type desk struct {
+// testHandler is a server that remembers what it heard.
+type testHandler struct {
 	heartbeat time.Duration
 	refuse    error
 	handle    func(ctx context.Context, f *link.ToServer) error
@@ -37,7 +37,7 @@ type desk struct {
 	address string // of the worker that was let in last
 }
 
-func (d *desk) Open(_ context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+func (d *testHandler) Open(_ context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	if d.refuse != nil {
 		return nil, nil, d.refuse
 	}
@@ -48,14 +48,14 @@ func (d *desk) Open(_ context.Context, h *link.Hello, send func(*link.ToWorker))
 	return d, &link.Welcome{Heartbeat: muster.Duration(d.heartbeat)}, nil
 }
 
-func (d *desk) Handle(ctx context.Context, f *link.ToServer) error {
+func (d *testHandler) Handle(ctx context.Context, f *link.ToServer) error {
 	if d.handle == nil {
 		return nil
 	}
 	return d.handle(ctx, f)
 }
 
-func (d *desk) Close(orderly bool) {
+func (d *testHandler) Close(orderly bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = append(d.closed, orderly)
@@ -68,7 +68,7 @@ type served struct {
 	done   chan error
 }
 
-func serve(ctx context.Context, d *desk) *served {
+func serve(ctx context.Context, d *testHandler) *served {
 	w, s := linktest.Pipe(0)
 	r := &served{worker: w, server: s, done: make(chan error, 1)}
 	go func() { r.done <- link.Serve(ctx, s, d, "w1", slog.New(slog.DiscardHandler)) }()
@@ -102,7 +102,7 @@ func (r *served) goodbye(t *testing.T) *link.Goodbye {
 	}
 }
 
-func (d *desk) closedOnce(t *testing.T, orderly bool) {
+func (d *testHandler) wantClosedOnce(t *testing.T, orderly bool) {
 	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +113,7 @@ func (d *desk) closedOnce(t *testing.T, orderly bool) {
 
 func TestServeEndsAfterThreeHeartbeatsOfSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{heartbeat: 10 * time.Second}
+		d := &testHandler{heartbeat: 10 * time.Second}
 		r := serve(t.Context(), d)
 		r.open(t)
 		for range 5 {
@@ -127,13 +127,13 @@ func TestServeEndsAfterThreeHeartbeatsOfSilence(t *testing.T) {
 		if got := time.Since(start); got != 30*time.Second || !strings.Contains(err.Error(), "silent for 30s") {
 			t.Errorf("after %s: %v", got, err)
 		}
-		d.closedOnce(t, false)
+		d.wantClosedOnce(t, false)
 	})
 }
 
 func TestServeWaitsTenSecondsForTheHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{heartbeat: time.Second}
+		d := &testHandler{heartbeat: time.Second}
 		r := serve(t.Context(), d)
 		start := time.Now()
 		if err := <-r.done; err == nil || time.Since(start) > 12*time.Second {
@@ -143,10 +143,10 @@ func TestServeWaitsTenSecondsForTheHello(t *testing.T) {
 }
 
 func TestAWorkerIsWhereItSaysOrWhereItDialsFrom(t *testing.T) {
-	for says, want := range map[string]string{"": linktest.PipePeer, "box-1.lan": "box-1.lan"} {
+	for says, want := range map[string]string{"": linktest.PipeRemoteIP, "box-1.lan": "box-1.lan"} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			d := &desk{heartbeat: time.Second}
+			d := &testHandler{heartbeat: time.Second}
 			r := serve(ctx, d)
 			h := hello()
 			h.Address = says
@@ -170,7 +170,7 @@ func TestThePeerIsAnAddressWithoutPortOrZone(t *testing.T) {
 	for remote, want := range map[string]string{
 		"10.0.0.7:1234": "10.0.0.7", "[::1]:80": "::1", "[::ffff:10.0.0.7]:80": "10.0.0.7", "[fe80::1%eth0]:80": "fe80::1", "@": "",
 	} {
-		if got := link.PeerOf(&http.Request{RemoteAddr: remote, Header: http.Header{"X-Forwarded-For": {"8.8.8.8"}}}); got != want {
+		if got := link.RemoteIPOf(&http.Request{RemoteAddr: remote, Header: http.Header{"X-Forwarded-For": {"8.8.8.8"}}}); got != want {
 			t.Errorf("%s: %q", remote, got)
 		}
 	}
@@ -180,14 +180,14 @@ func TestServeRefusesInClearWords(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		hello link.Hello
-		desk  *desk
+		desk  *testHandler
 		code  muster.Code
 		words string
 	}{
-		{"another version", link.Hello{Version: 7, Worker: "w1", Build: "v9"}, &desk{}, muster.Invalid, "speaks link version 7 and the server version 6"},
-		{"another worker", link.Hello{Version: link.Version, Worker: "w2"}, &desk{}, muster.Forbidden, "belongs to worker w1"},
-		{"the desk", *hello(), &desk{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
-		{"a full disk", *hello(), &desk{refuse: muster.Errorf(muster.StorageFull, "no space")}, muster.Unavailable, "no space"},
+		{"another version", link.Hello{Version: 7, Worker: "w1", Build: "v9"}, &testHandler{}, muster.Invalid, "speaks link version 7 and the server version 6"},
+		{"another worker", link.Hello{Version: link.Version, Worker: "w2"}, &testHandler{}, muster.Forbidden, "belongs to worker w1"},
+		{"the desk", *hello(), &testHandler{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
+		{"a full disk", *hello(), &testHandler{refuse: muster.Errorf(muster.StorageFull, "no space")}, muster.Unavailable, "no space"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestAnOfferIsBoundedWithTheLabels(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r := serve(ctx, &desk{heartbeat: time.Second})
+			r := serve(ctx, &testHandler{heartbeat: time.Second})
 			h := hello()
 			h.Labels = map[string]string{}
 			for i := range 150 {
@@ -244,7 +244,7 @@ func TestAnOfferIsBoundedWithTheLabels(t *testing.T) {
 
 func TestServeAnswersPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := serve(t.Context(), &desk{heartbeat: time.Second})
+		r := serve(t.Context(), &testHandler{heartbeat: time.Second})
 		r.open(t)
 		if err := r.worker.Send(t.Context(), &link.ToServer{Ping: true}); err != nil {
 			t.Fatal(err)
@@ -260,26 +260,26 @@ func TestServeAnswersPings(t *testing.T) {
 func TestServeEndsWell(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		act     func(ctx context.Context, r *served, d *desk, cancel func()) error
+		act     func(ctx context.Context, r *served, d *testHandler, cancel func()) error
 		code    muster.Code // of the goodbye; "-" for none
 		orderly bool
 	}{
-		{"the worker leaves", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+		{"the worker leaves", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
 			return r.worker.Send(ctx, &link.ToServer{Goodbye: &link.Goodbye{}})
 		}, "-", true},
-		{"the connection breaks", func(_ context.Context, r *served, _ *desk, _ func()) error { return r.server.Close() }, "-", false},
-		{"the server stops", func(_ context.Context, _ *served, _ *desk, cancel func()) error { cancel(); return nil }, muster.Unavailable, false},
-		{"another session takes over", func(_ context.Context, _ *served, d *desk, _ func()) error {
+		{"the connection breaks", func(_ context.Context, r *served, _ *testHandler, _ func()) error { return r.server.Close() }, "-", false},
+		{"the server stops", func(_ context.Context, _ *served, _ *testHandler, cancel func()) error { cancel(); return nil }, muster.Unavailable, false},
+		{"another session takes over", func(_ context.Context, _ *served, d *testHandler, _ func()) error {
 			d.send(&link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "another one"}})
 			return nil
 		}, muster.Conflict, false},
-		{"a bad frame", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+		{"a bad frame", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
 			return linktest.SendRaw(ctx, r.worker, `{"seq":7}`)
 		}, muster.Invalid, false},
-		{"the desk refuses a frame", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+		{"the desk refuses a frame", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
 			return r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{Constrained: "bad"}})
 		}, muster.NotFound, false},
-		{"the desk fails", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+		{"the desk fails", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
 			return r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{Constrained: "bug"}})
 		}, muster.Unavailable, false},
 	} {
@@ -287,7 +287,7 @@ func TestServeEndsWell(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				d := &desk{heartbeat: 10 * time.Second, handle: func(_ context.Context, f *link.ToServer) error {
+				d := &testHandler{heartbeat: 10 * time.Second, handle: func(_ context.Context, f *link.ToServer) error {
 					switch {
 					case f.Ready == nil:
 						return nil
@@ -309,7 +309,7 @@ func TestServeEndsWell(t *testing.T) {
 				if err := <-r.done; (err == nil) != tc.orderly {
 					t.Errorf("Serve returned %v", err)
 				}
-				d.closedOnce(t, tc.orderly)
+				d.wantClosedOnce(t, tc.orderly)
 			})
 		})
 	}
@@ -317,7 +317,7 @@ func TestServeEndsWell(t *testing.T) {
 
 func TestServeEndsWhenTheWorkerDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{heartbeat: time.Hour}
+		d := &testHandler{heartbeat: time.Hour}
 		r := serve(t.Context(), d)
 		r.open(t)
 		d.send(&link.ToWorker{Pong: true}) // the pipe holds nothing: this write hangs
@@ -325,14 +325,14 @@ func TestServeEndsWhenTheWorkerDoesNotRead(t *testing.T) {
 		if err := <-r.done; !strings.Contains(err.Error(), "did not take a frame within 30s") || time.Since(start) > 31*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
-		d.closedOnce(t, false)
+		d.wantClosedOnce(t, false)
 	})
 }
 
 func TestServeReleasesABlockedDesk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		d := &desk{heartbeat: time.Second, handle: func(ctx context.Context, _ *link.ToServer) error {
+		d := &testHandler{heartbeat: time.Second, handle: func(ctx context.Context, _ *link.ToServer) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}}
@@ -356,10 +356,10 @@ func TestServeReleasesABlockedDesk(t *testing.T) {
 }
 
 // session is RunSession in the background, against a server that the test plays.
-func session(ctx context.Context, box *linktest.Words, handle func(*link.ToWorker) error) (link.ServerConn, chan error) {
+func session(ctx context.Context, frames *linktest.FrameQueue, handle func(*link.ToWorker) error) (link.ServerConn, chan error) {
 	w, s := linktest.Pipe(4)
 	done := make(chan error, 1)
-	go func() { done <- link.RunSession(ctx, w, hello(), box, handle) }()
+	go func() { done <- link.RunSession(ctx, w, hello(), frames, handle) }()
 	return s, done
 }
 
@@ -375,7 +375,7 @@ func welcome(t *testing.T, s link.ServerConn) {
 
 func TestRunSessionPingsAndEndsInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, done := session(t.Context(), linktest.NewWords(), func(*link.ToWorker) error { return nil })
+		s, done := session(t.Context(), linktest.NewFrameQueue(), func(*link.ToWorker) error { return nil })
 		welcome(t, s)
 		start := time.Now()
 		if f, err := s.Recv(t.Context()); err != nil || !f.Ping || time.Since(start) != 10*time.Second {
@@ -396,30 +396,30 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 	bad := errors.New("handler")
 	for _, tc := range []struct {
 		name string
-		act  func(ctx context.Context, s link.ServerConn, box *linktest.Words, cancel func()) error
+		act  func(ctx context.Context, s link.ServerConn, frames *linktest.FrameQueue, cancel func()) error
 		ok   func(error) bool
 	}{
-		{"the worker leaves", func(_ context.Context, _ link.ServerConn, box *linktest.Words, _ func()) error {
-			box.Post(&link.ToServer{Goodbye: &link.Goodbye{}})
+		{"the worker leaves", func(_ context.Context, _ link.ServerConn, frames *linktest.FrameQueue, _ func()) error {
+			frames.Post(&link.ToServer{Goodbye: &link.Goodbye{}})
 			return nil
 		}, func(err error) bool { return err == nil }},
-		{"ctx ends", func(_ context.Context, _ link.ServerConn, _ *linktest.Words, cancel func()) error {
+		{"ctx ends", func(_ context.Context, _ link.ServerConn, _ *linktest.FrameQueue, cancel func()) error {
 			cancel()
 			return nil
 		},
 			func(err error) bool { return errors.Is(err, context.Canceled) }},
-		{"takeover", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
+		{"takeover", func(ctx context.Context, s link.ServerConn, _ *linktest.FrameQueue, _ func()) error {
 			return s.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "another one"}})
-		}, func(err error) bool { return muster.CodeOf(err) == muster.Conflict && !link.ComeBack(err) }},
-		{"server stops", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
+		}, func(err error) bool { return muster.CodeOf(err) == muster.Conflict && !link.Retryable(err) }},
+		{"server stops", func(ctx context.Context, s link.ServerConn, _ *linktest.FrameQueue, _ func()) error {
 			return s.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Unavailable, Message: "later"}})
-		}, func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.ComeBack(err) }},
-		{"connection breaks", func(_ context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error { return s.Close() },
-			func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.ComeBack(err) }},
-		{"bad frame", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
+		}, func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.Retryable(err) }},
+		{"connection breaks", func(_ context.Context, s link.ServerConn, _ *linktest.FrameQueue, _ func()) error { return s.Close() },
+			func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.Retryable(err) }},
+		{"bad frame", func(ctx context.Context, s link.ServerConn, _ *linktest.FrameQueue, _ func()) error {
 			return linktest.SendRaw(ctx, s, `{"seq":9}`)
-		}, link.ComeBack},
-		{"handler fails", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
+		}, link.Retryable},
+		{"handler fails", func(ctx context.Context, s link.ServerConn, _ *linktest.FrameQueue, _ func()) error {
 			return s.Send(ctx, &link.ToWorker{Pong: true})
 		}, func(err error) bool { return errors.Is(err, bad) }},
 	} {
@@ -427,8 +427,8 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				box := linktest.NewWords()
-				s, done := session(ctx, box, func(f *link.ToWorker) error {
+				frames := linktest.NewFrameQueue()
+				s, done := session(ctx, frames, func(f *link.ToWorker) error {
 					if f.Pong {
 						return bad
 					}
@@ -436,7 +436,7 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 				})
 				welcome(t, s)
 				synctest.Wait()
-				if err := tc.act(ctx, s, box, cancel); err != nil {
+				if err := tc.act(ctx, s, frames, cancel); err != nil {
 					t.Fatal(err)
 				}
 				if err := <-done; !tc.ok(err) {
@@ -467,14 +467,14 @@ func (d *deaf) Send(ctx context.Context, f *link.ToServer) error {
 func TestRunSessionTellsABreakFromAGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := linktest.Pipe(4)
-		box := linktest.NewWords()
+		frames := linktest.NewFrameQueue()
 		done := make(chan error, 1)
 		go func() {
-			done <- link.RunSession(t.Context(), &deaf{WorkerConn: w}, hello(), box, func(*link.ToWorker) error { return nil })
+			done <- link.RunSession(t.Context(), &deaf{WorkerConn: w}, hello(), frames, func(*link.ToWorker) error { return nil })
 		}()
 		welcome(t, s)
-		box.Post(&link.ToServer{Ping: true})
-		if err := <-done; muster.CodeOf(err) != muster.Unavailable || !link.ComeBack(err) {
+		frames.Post(&link.ToServer{Ping: true})
+		if err := <-done; muster.CodeOf(err) != muster.Unavailable || !link.Retryable(err) {
 			t.Errorf("RunSession returned %v", err)
 		}
 	})
@@ -482,25 +482,25 @@ func TestRunSessionTellsABreakFromAGoodbye(t *testing.T) {
 
 func TestRunSessionDeliversTheLastWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		box := linktest.NewWords()
-		s, done := session(t.Context(), box, func(*link.ToWorker) error { return nil })
+		frames := linktest.NewFrameQueue()
+		s, done := session(t.Context(), frames, func(*link.ToWorker) error { return nil })
 		welcome(t, s)
-		box.Post(&link.ToServer{Accepted: []muster.AttemptID{{Task: muster.TaskID{Job: 1}, N: 1}}})
-		box.Post(&link.ToServer{Goodbye: &link.Goodbye{}})
-		var heard []muster.AttemptID
+		frames.Post(&link.ToServer{Accepted: []muster.AttemptID{{Task: muster.TaskID{Job: 1}, N: 1}}})
+		frames.Post(&link.ToServer{Goodbye: &link.Goodbye{}})
+		var received []muster.AttemptID
 		for {
 			f, err := s.Recv(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			heard = append(heard, f.Accepted...)
+			received = append(received, f.Accepted...)
 			if f.Goodbye != nil {
 				break
 			}
 		}
 		s.Close()
-		if err := <-done; err != nil || len(heard) != 1 {
-			t.Errorf("%v, heard %v", err, heard)
+		if err := <-done; err != nil || len(received) != 1 {
+			t.Errorf("%v, heard %v", err, received)
 		}
 	})
 }

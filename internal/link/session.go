@@ -11,11 +11,11 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Words is where a session takes what a worker has to say, whenever the line is
+// FrameSource is where a session takes what a worker has to say, whenever the line is
 // free: everything that came up meanwhile, so that batching needs no timer.
-type Words interface {
-	// Take waits for words and returns the next frame, of any size; io.EOF after a Goodbye.
-	Take(ctx context.Context) (*ToServer, error)
+type FrameSource interface {
+	// Next waits for words and returns the next frame, of any size; io.EOF after a Goodbye.
+	Next(ctx context.Context) (*ToServer, error)
 	// Post adds a word of the session's own, which is a Ping. It never blocks.
 	Post(w *ToServer)
 }
@@ -27,30 +27,30 @@ type Words interface {
 //
 //   - nil after a Goodbye that was taken from words,
 //   - ctx.Err() when ctx ends: at once, so that the server keeps the leases running,
-//   - an error with the code of the server's Goodbye: see ComeBack,
+//   - an error with the code of the server's Goodbye: see Retryable,
 //   - an Unavailable error when the connection broke, or the server was silent for three
 //     heartbeats although it was asked for a sign of life,
 //   - handle's error.
-func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, words Words, handle func(*ToWorker) error) error {
+func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, frames FrameSource, handle func(*ToWorker) error) error {
 	defer conn.Close()
-	first, err := introduce(ctx, conn, hello)
+	first, err := handshake(ctx, conn, hello)
 	if err != nil {
-		return broken(ctx, err)
+		return sessionError(ctx, err)
 	}
 	if first.Goodbye != nil {
 		return goodbyeError(first.Goodbye)
 	}
-	s := &workerSession{conn: conn, words: words, handle: handle, beat: first.Welcome.Heartbeat.Std()}
+	s := &workerSession{conn: conn, frames: frames, handle: handle, heartbeat: first.Welcome.Heartbeat.Std()}
 	if err := handle(first); err != nil {
 		return err
 	}
-	return broken(ctx, s.run(ctx))
+	return sessionError(ctx, s.run(ctx))
 }
 
-// ComeBack reports whether a session that ended with err, or that could not be
+// Retryable reports whether a session that ended with err, or that could not be
 // dialed for err, is worth another try. It is not where the server refused this worker for good, or where
 // another process took the worker's place.
-func ComeBack(err error) bool {
+func Retryable(err error) bool {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge:
 		return false
@@ -59,7 +59,7 @@ func ComeBack(err error) bool {
 	return true
 }
 
-func introduce(ctx context.Context, conn WorkerConn, hello *Hello) (*ToWorker, error) {
+func handshake(ctx context.Context, conn WorkerConn, hello *Hello) (*ToWorker, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	if err := conn.Send(ctx, &ToServer{Hello: hello}); err != nil {
@@ -80,22 +80,22 @@ func goodbyeError(g *Goodbye) error {
 	return muster.Errorf(g.Code, "%s", g.Message)
 }
 
-// serverWordError marks errors that carry the server's own word.
-type serverWordError struct{ error }
+// serverError marks errors that carry the server's own word.
+type serverError struct{ error }
 
-func (e serverWordError) Unwrap() error { return e.error }
+func (e serverError) Unwrap() error { return e.error }
 
-// broken gives err the code that says what the worker should do about it: what goes wrong on the way
+// sessionError gives err the code that says what the worker should do about it: what goes wrong on the way
 // is Unavailable, whatever the transport calls it; only the server's own word and ctx stand as they are.
-func broken(ctx context.Context, err error) error {
+func sessionError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if word, ok := errors.AsType[serverWordError](err); ok {
-		return word.error
+	if serverErr, ok := errors.AsType[serverError](err); ok {
+		return serverErr.error
 	}
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden, muster.Unavailable:
@@ -106,13 +106,13 @@ func broken(ctx context.Context, err error) error {
 }
 
 type workerSession struct {
-	conn   WorkerConn
-	words  Words
-	handle func(*ToWorker) error
-	beat   time.Duration
+	conn      WorkerConn
+	frames    FrameSource
+	handle    func(*ToWorker) error
+	heartbeat time.Duration
 
-	left   atomic.Bool  // the worker's own Goodbye is sent
-	silent atomic.Int32 // heartbeats since the last frame; negative while one is handled
+	goodbyeSent atomic.Bool  // the worker's own Goodbye is sent
+	missed      atomic.Int32 // heartbeats since the last frame; negative while one is handled
 }
 
 func (s *workerSession) run(ctx context.Context) error {
@@ -124,13 +124,13 @@ func (s *workerSession) run(ctx context.Context) error {
 	loops.Go(func() {
 		err := s.write(ctx)
 		if err == nil {
-			s.left.Store(true)
+			s.goodbyeSent.Store(true)
 			err = linger(ctx)
 		}
 		end(err)
 	})
 	loops.Wait()
-	if s.left.Load() {
+	if s.goodbyeSent.Load() {
 		return nil
 	}
 	return context.Cause(ctx)
@@ -142,14 +142,14 @@ func (s *workerSession) read(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.silent.Store(-1 << 30)
+		s.missed.Store(-1 << 30)
 		err = s.handle(f)
-		s.silent.Store(0)
+		s.missed.Store(0)
 		if err != nil {
-			return serverWordError{err}
+			return serverError{err}
 		}
 		if f.Goodbye != nil {
-			return serverWordError{goodbyeError(f.Goodbye)}
+			return serverError{goodbyeError(f.Goodbye)}
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (s *workerSession) read(ctx context.Context) error {
 // told from that of the connection, which may say io.EOF, too.
 func (s *workerSession) write(ctx context.Context) error {
 	for {
-		f, err := s.words.Take(ctx)
+		f, err := s.frames.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -166,7 +166,7 @@ func (s *workerSession) write(ctx context.Context) error {
 			return err
 		}
 		for f != nil {
-			rest := f.cut()
+			rest := f.splitOverflow()
 			if err := s.send(ctx, f); err != nil {
 				return err
 			}
@@ -189,7 +189,7 @@ func (s *workerSession) send(ctx context.Context, f *ToServer) error {
 // watch asks for a sign of life after a heartbeat of silence. It counts ticks instead of time: after a
 // suspend, frames that came in meanwhile are read first.
 func (s *workerSession) watch(ctx context.Context) error {
-	tick := time.NewTicker(s.beat)
+	tick := time.NewTicker(s.heartbeat)
 	defer tick.Stop()
 	for {
 		select {
@@ -197,18 +197,18 @@ func (s *workerSession) watch(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		switch n := s.silent.Add(1); {
-		case n > silentBeats:
-			return muster.Errorf(muster.Unavailable, "the server was silent for %s", silentBeats*s.beat)
+		switch n := s.missed.Add(1); {
+		case n > maxMissedHeartbeats:
+			return muster.Errorf(muster.Unavailable, "the server was silent for %s", maxMissedHeartbeats*s.heartbeat)
 		case n > 0:
-			s.words.Post(&ToServer{Ping: true})
+			s.frames.Post(&ToServer{Ping: true})
 		}
 	}
 }
 
 // linger gives the server the time to read the Goodbye and to close.
 func linger(ctx context.Context) error {
-	t := time.NewTimer(byeTimeout)
+	t := time.NewTimer(goodbyeTimeout)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -17,7 +17,7 @@ import (
 // ones are not read.
 type ServerSources struct {
 	// Fleet is the state of the fleet, within the time that ctx allows.
-	Fleet func(ctx context.Context) (fleet.Picture, error)
+	Fleet func(ctx context.Context) (fleet.Snapshot, error)
 	// Health says why the engine does not work, or nil.
 	Health func() error
 	// Inbox is how many events wait for the engine.
@@ -139,16 +139,16 @@ func (m *Server) ObserveBatch(b *effect.Batch) {
 			m.transitions[state].Add(float64(n))
 		}
 	}
-	for _, send := range b.Effects.Sends {
+	for _, send := range b.Effects.Commands {
 		if a, ok := send.(effect.Assign); ok && a.QueuedAt != 0 {
 			m.queueDuration.Observe(a.At.Sub(a.QueuedAt).Std().Seconds())
 		}
 	}
-	for _, s := range b.Effects.Started {
+	for _, s := range b.Effects.AttemptsStarted {
 		m.startDuration.Observe(s.At.Sub(s.AssignedAt).Std().Seconds())
 	}
-	for i := range b.Effects.Ended {
-		m.attemptEnded(&b.Effects.Ended[i])
+	for i := range b.Effects.AttemptsEnded {
+		m.attemptEnded(&b.Effects.AttemptsEnded[i])
 	}
 }
 
@@ -172,7 +172,7 @@ type endKey struct {
 	reason  muster.Reason
 }
 
-func (m *Server) attemptEnded(e *effect.Ended) {
+func (m *Server) attemptEnded(e *effect.AttemptEnded) {
 	key := endKey{e.Outcome, e.Reason}
 	ended := m.endCounters[key]
 	if ended == nil {

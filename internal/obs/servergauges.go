@@ -98,7 +98,7 @@ const (
 type amounts struct{ cpus, memory, vram, slots, gpus float64 }
 
 // collectFleet sends what is known of the fleet.
-func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *fleet.Picture) {
+func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *fleet.Snapshot) {
 	for _, state := range muster.TaskStates {
 		g.tasks.send(ch, float64(p.All.Counts[state]), state.String())
 	}
@@ -121,7 +121,7 @@ func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *fleet.Pictur
 			gpus[gpuStateOf(w, d)]++
 		}
 		reserved.add(&w.Reserved)
-		if !w.Present() {
+		if !w.Connected() {
 			continue
 		}
 		if w.Constrained != "" {
@@ -164,7 +164,7 @@ func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *fleet.Pictur
 	g.fleetGPUReserved.send(ch, reserved.gpus)
 }
 
-func (a *amounts) add(r *fleet.Amounts) {
+func (a *amounts) add(r *fleet.Resources) {
 	a.cpus += r.CPUs
 	a.memory += float64(r.Memory)
 	a.vram += float64(r.GPUMemory)
@@ -175,7 +175,7 @@ func (a *amounts) add(r *fleet.Amounts) {
 // gpuStateOf returns where a device of a worker stands.
 func gpuStateOf(w *fleet.Worker, device int) gpuState {
 	switch {
-	case !w.Present():
+	case !w.Connected():
 		return gpuUnavailable
 	case w.Offers.GPUs[device].Quarantined != "":
 		return gpuQuarantined

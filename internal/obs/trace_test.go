@@ -27,9 +27,9 @@ func testBatch() effect.Batch {
 	now := time.Now()
 	b := effect.Batch{Began: now, Decided: now.Add(time.Microsecond), Committed: now.Add(time.Millisecond), Events: 3}
 	b.Effects.Entered[muster.Running] = 2
-	b.Effects.Sends = []effect.Send{effect.Assign{Attempt: attempt(2, 0, 1), UID: "j0124", QueuedAt: 1_000, At: 3_000}}
-	b.Effects.Started = []effect.Started{{Attempt: attempt(1, 0, 1), AssignedAt: 2, At: 3}}
-	b.Effects.Ended = []effect.Ended{{
+	b.Effects.Commands = []effect.Command{effect.Assign{Attempt: attempt(2, 0, 1), UID: "j0124", QueuedAt: 1_000, At: 3_000}}
+	b.Effects.AttemptsStarted = []effect.AttemptStarted{{Attempt: attempt(1, 0, 1), AssignedAt: 2, At: 3}}
+	b.Effects.AttemptsEnded = []effect.AttemptEnded{{
 		Attempt: attempt(1, 0, 1), UID: "j0123", Spec: &muster.TaskSpec{}, Outcome: muster.AttemptSucceeded, QueuedAt: 1, AssignedAt: 2, StartedAt: 3, At: 4,
 		Usage: &muster.Usage{CPUSeconds: 1, EnergyWh: 2},
 	}}
@@ -162,7 +162,7 @@ func TestManySpansWait(t *testing.T) {
 	r := newTraceCollector(t)
 	tracer, spans := newTracer(t, r)
 	b := testBatch()
-	b.Effects.Sends, b.Effects.Ended = nil, slices.Repeat(b.Effects.Ended, 5_000)
+	b.Effects.Commands, b.Effects.AttemptsEnded = nil, slices.Repeat(b.Effects.AttemptsEnded, 5_000)
 	if !tracer.QueueBatch(&b) {
 		t.Fatal("the batch was dropped")
 	}
@@ -253,7 +253,7 @@ func TestLogLines(t *testing.T) {
 
 // BenchmarkScrape scrapes a server with 2,000 workers of 8 GPUs.
 func BenchmarkScrape(b *testing.B) {
-	picture := fleet.Picture{Workers: make([]fleet.Worker, 2_000)}
+	picture := fleet.Snapshot{Workers: make([]fleet.Worker, 2_000)}
 	watts := 300.0
 	for i := range picture.Workers {
 		w := &picture.Workers[i]
@@ -263,7 +263,7 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (fleet.Picture, error) { return picture, nil }})
+	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (fleet.Snapshot, error) { return picture, nil }})
 	handler := registry.Handler(slog.New(slog.DiscardHandler))
 	b.ReportAllocs()
 	for b.Loop() {

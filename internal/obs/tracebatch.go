@@ -19,9 +19,9 @@ const maxBatches = 256
 type queuedBatch struct {
 	start, decided, committed time.Time
 	submitted                 []effect.Submitted
-	commands                  []effect.Send
-	ended                     []effect.Ended
-	jobsEnded                 []effect.Done
+	commands                  []effect.Command
+	ended                     []effect.AttemptEnded
+	jobsEnded                 []effect.JobEnded
 }
 
 // QueueBatch takes a batch of the engine, and reports false if it had to drop it. It does not block. It is called on the engine's goroutine.
@@ -30,11 +30,11 @@ func (t *Tracer) QueueBatch(b *effect.Batch) bool {
 		return true
 	}
 	fx := &b.Effects
-	if len(b.Submitted)+len(fx.Sends)+len(fx.Ended)+len(fx.Done) == 0 {
+	if len(b.Submitted)+len(fx.Commands)+len(fx.AttemptsEnded)+len(fx.JobsEnded) == 0 {
 		return true
 	}
 	select {
-	case t.batches <- queuedBatch{b.Began, b.Decided, b.Committed, b.Submitted, fx.Sends, fx.Ended, fx.Done}:
+	case t.batches <- queuedBatch{b.Began, b.Decided, b.Committed, b.Submitted, fx.Commands, fx.AttemptsEnded, fx.JobsEnded}:
 		return true
 	default:
 		return false
@@ -135,7 +135,7 @@ func (t *Tracer) emitAssigned(b *queuedBatch, a *effect.Assign) {
 }
 
 // emitEnded makes the spans of an attempt that ended.
-func (t *Tracer) emitEnded(e *effect.Ended) {
+func (t *Tracer) emitEnded(e *effect.AttemptEnded) {
 	j, ok := t.traceOf(e.UID)
 	if !ok {
 		return
@@ -175,7 +175,7 @@ func failureText(o muster.Outcome, r muster.Reason) string {
 }
 
 // emitJob makes the span of a job that ended. One that is tried again ends again: then the same span is sent with another end.
-func (t *Tracer) emitJob(d *effect.Done) {
+func (t *Tracer) emitJob(d *effect.JobEnded) {
 	j, ok := t.traceOf(d.UID)
 	if !ok {
 		return

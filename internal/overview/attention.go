@@ -158,10 +158,10 @@ func worker(f *Input, w *fleet.Worker) []wire.Attention {
 		add(wire.Critical, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable and holds %d tasks.", w.Name, w.Running)
 	case w.State == muster.WorkerUnreachable:
 		add(wire.Warning, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable.", w.Name)
-	case w.State == muster.WorkerGone && !w.Left && f.Fleet.At.Sub(w.SeenAt) < recentLoss:
+	case w.State == muster.WorkerGone && !w.CleanShutdown && f.Fleet.At.Sub(w.SeenAt) < recentLoss:
 		add(wire.Warning, wire.WorkerLost, wire.ActRemove, "Worker %s was lost and has not come back.", w.Name)
 	}
-	if !w.Present() {
+	if !w.Connected() {
 		return list
 	}
 	for i := range w.Offers.GPUs {

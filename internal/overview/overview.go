@@ -18,8 +18,8 @@ const (
 
 // Input are what an overview is made of.
 type Input struct {
-	Fleet        *fleet.Picture
-	Workload     fleet.Work          // of all projects, or of the only one that the reader may see
+	Fleet        *fleet.Snapshot
+	Workload     fleet.Workload      // of all projects, or of the only one that the reader may see
 	Project      string              // that the reader is bound to, or ""
 	OldestReason string              // why Work.Oldest waits
 	Failing      []store.FailingName // names of which the last FailingStreak jobs failed
@@ -41,7 +41,7 @@ func Build(f *Input) wire.Overview {
 	for i := range f.Fleet.Workers {
 		w := &f.Fleet.Workers[i]
 		count(&o.Workers, w)
-		if !w.Present() {
+		if !w.Connected() {
 			continue
 		}
 		if f.WithGPUs {

@@ -30,10 +30,10 @@ func unhealthyFleet() *overview.Input {
 	}
 	return &overview.Input{
 		Version: "v2", OldestReason: "no worker fits", Disk: overview.Disk{Free: 20 << 30, Size: 100 << 30},
-		Workload: fleet.Work{Oldest: &fleet.Oldest{Task: muster.TaskID{Job: 3, Num: 4}, Name: "big", QueuedAt: 5}},
+		Workload: fleet.Workload{Oldest: &fleet.Oldest{Task: muster.TaskID{Job: 3, Num: 4}, Name: "big", QueuedAt: 5}},
 		Gateways: []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis does not answer"}},
 		Failing:  []store.FailingName{{Project: "red", Name: "nightly", Job: 8, FinishedAt: 100 * day}, {Project: "blue", Name: "old", Job: 2, FinishedAt: 50 * day}},
-		Fleet: &fleet.Picture{
+		Fleet: &fleet.Snapshot{
 			At:      101 * day,
 			Failing: []fleet.Job{{ID: 9, Name: "train", Project: "blue", Failures: 4}},
 			Workers: []fleet.Worker{
@@ -42,7 +42,7 @@ func unhealthyFleet() *overview.Input {
 				worker("busy-silent", muster.WorkerUnreachable, func(w *fleet.Worker) { w.Running = 2 }),
 				worker("lost", muster.WorkerGone, nil),
 				worker("lost-long-ago", muster.WorkerGone, func(w *fleet.Worker) { w.SeenAt = day }),
-				worker("left", muster.WorkerGone, func(w *fleet.Worker) { w.Left = true }),
+				worker("left", muster.WorkerGone, func(w *fleet.Worker) { w.CleanShutdown = true }),
 				worker("held", muster.WorkerPaused, nil),
 				worker("old", muster.WorkerPaused, func(w *fleet.Worker) { w.Version, w.Deadline = "v1", 102*day }),
 				worker("full", muster.WorkerActive, func(w *fleet.Worker) { w.Constrained = "disk at 1GiB free is under 5GiB" }),
@@ -133,7 +133,7 @@ func TestDisk(t *testing.T) {
 		{50 << 30, 100 << 30, ""}, {11 << 30, 100 << 30, ""}, {9 << 30, 100 << 30, wire.Warning}, {90 << 30, 1000 << 30, wire.Warning},
 		{4 << 30, 20 << 30, wire.Warning}, {1<<30 - 1, 20 << 30, wire.Critical}, {10 << 30, 1000 << 30, wire.Critical}, {0, 100 << 30, wire.Critical}, {0, 0, ""},
 	} {
-		o := overview.Build(&overview.Input{Fleet: &fleet.Picture{}, Disk: overview.Disk{Free: c.free, Size: c.size}})
+		o := overview.Build(&overview.Input{Fleet: &fleet.Snapshot{}, Disk: overview.Disk{Free: c.free, Size: c.size}})
 		var got wire.Severity
 		for _, a := range o.Attention {
 			if a.Kind == wire.DiskFilling && a.Action == wire.ActFreeDisk {
@@ -151,7 +151,7 @@ func TestMake(t *testing.T) {
 	t.Parallel()
 	states := []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
 	rapid.Check(t, func(t *rapid.T) {
-		f := &overview.Input{Fleet: &fleet.Picture{}, Version: "v1", WithGPUs: true}
+		f := &overview.Input{Fleet: &fleet.Snapshot{}, Version: "v1", WithGPUs: true}
 		gpus := 0
 		for i := range rapid.IntRange(0, 150).Draw(t, "workers") {
 			w := fleet.Worker{
@@ -159,7 +159,7 @@ func TestMake(t *testing.T) {
 				Version: rapid.SampledFrom([]string{"v1", "v0", ""}).Draw(t, "version"), Offers: &muster.Resources{GPUs: make([]muster.GPU, rapid.IntRange(0, 200).Draw(t, "gpus"))},
 			}
 			w.GPUTasks = make([]int, len(w.Offers.GPUs))
-			if w.Present() {
+			if w.Connected() {
 				gpus += len(w.GPUTasks)
 			}
 			f.Fleet.Workers = append(f.Fleet.Workers, w)

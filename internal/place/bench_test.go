@@ -12,13 +12,13 @@ func BenchmarkFitsOwner(b *testing.B) {
 	n := new(place.Limits).Need("", &muster.TaskSpec{
 		Kind: "container", Isolation: "container", Image: "ghcr.io/acme/train:v1", Env: map[string]string{"APP_A": "", "APP_B": ""},
 	})
-	for name, allow := range map[string]*muster.Allow{"all": nil, "some": rig().Allow} {
-		w := rig()
+	for name, allow := range map[string]*muster.Allow{"all": nil, "some": testWorker().Allow} {
+		w := testWorker()
 		w.Kinds, w.Allow = []string{"container"}, allow
-		book := place.NewBook(w)
+		usage := place.NewWorkerUsage(w)
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if f := book.Fits(n); f != place.Fits {
+				if f := usage.Fits(n); f != place.Fits {
 					b.Fatal(f)
 				}
 			}

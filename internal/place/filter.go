@@ -18,10 +18,10 @@ const (
 	State
 	Kind
 	Engine
-	Lacks
+	Features
 	Project
 	Tags
-	Not
+	ExcludedTags
 	Workers
 	Price
 	Owner
@@ -36,10 +36,10 @@ const (
 )
 
 // Filters lists all filters in order, without Fits.
-var Filters = []Filter{State, Kind, Engine, Lacks, Project, Tags, Not, Workers, Price, Owner, Vendor, Model, MaxTasks, Slots, CPUs, Memory, Disk, GPUs}
+var Filters = []Filter{State, Kind, Engine, Features, Project, Tags, ExcludedTags, Workers, Price, Owner, Vendor, Model, MaxTasks, Slots, CPUs, Memory, Disk, GPUs}
 
 var filterNames = [...]string{
-	Fits: "", State: "state", Kind: "kind", Engine: "engine", Lacks: "features", Project: "project", Tags: "tags", Not: "not", Workers: "workers",
+	Fits: "", State: "state", Kind: "kind", Engine: "engine", Features: "features", Project: "project", Tags: "tags", ExcludedTags: "not", Workers: "workers",
 	Price: "price", Owner: "owner", Vendor: "gpu vendor", Model: "gpu model", MaxTasks: "max tasks", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
 }
 
@@ -51,27 +51,27 @@ func (f Filter) String() string { return filterNames[f] }
 func (f Filter) Capacity() bool { return f >= MaxTasks }
 
 // Fits returns the first filter that n fails on the worker as it stands now.
-func (b *Book) Fits(n *Need) Filter {
-	if b.Closed != "" {
+func (b *WorkerUsage) Fits(n *Need) Filter {
+	if b.ClosedReason != "" {
 		return State
 	}
-	if f := b.suits(n); f != Fits {
+	if f := b.fitsStatic(n); f != Fits {
 		return f
 	}
-	return b.room(n, false)
+	return b.fitsCapacity(n, false)
 }
 
-// Ever returns the first filter that n would fail on the worker if it were open
+// FitsEmpty returns the first filter that n would fail on the worker if it were open
 // and empty. Fits means that n can run there some day.
-func (b *Book) Ever(n *Need) Filter {
-	if f := b.suits(n); f != Fits {
+func (b *WorkerUsage) FitsEmpty(n *Need) Filter {
+	if f := b.fitsStatic(n); f != Fits {
 		return f
 	}
-	return b.room(n, true)
+	return b.fitsCapacity(n, true)
 }
 
-// suits asks what does not depend on load.
-func (b *Book) suits(n *Need) Filter {
+// fitsStatic asks what does not depend on load.
+func (b *WorkerUsage) fitsStatic(n *Need) Filter {
 	w := b.Worker
 	if n.Kind != muster.KindContainer && !slices.Contains(w.Kinds, n.Kind) {
 		return Kind
@@ -80,7 +80,7 @@ func (b *Book) suits(n *Need) Filter {
 		return Engine
 	}
 	if b.lacks&n.features != 0 {
-		return Lacks
+		return Features
 	}
 	if len(w.Projects) > 0 && !slices.Contains(w.Projects, n.project) {
 		return Project
@@ -92,7 +92,7 @@ func (b *Book) suits(n *Need) Filter {
 	}
 	for _, t := range n.Where.ExcludeTags {
 		if slices.Contains(w.Tags, t) {
-			return Not
+			return ExcludedTags
 		}
 	}
 	if list := n.Where.Workers; len(list) > 0 && !slices.Contains(list, w.Name) && !slices.Contains(list, string(w.ID)) {
@@ -101,7 +101,7 @@ func (b *Book) suits(n *Need) Filter {
 	if n.Where.MaxPrice > 0 && w.Price > n.Where.MaxPrice {
 		return Price
 	}
-	if n.owner != nil && b.refused(n.owner) {
+	if n.ownerPolicy != nil && b.ownerRefuses(n.ownerPolicy) {
 		return Owner
 	}
 	if n.Request.GPUs.Count == 0 || len(b.gpus) == 0 {
@@ -123,21 +123,21 @@ func (b *Book) suits(n *Need) Filter {
 // maxRefused is how many answers of an owner a Book remembers.
 const maxRefused = 256
 
-// refused reports whether the worker's owner does not allow what is asked of it. The answer is
+// ownerRefuses reports whether the worker's owner does not allow what is asked of it. The answer is
 // remembered: it stays, and the question comes again whenever the worker's load changes.
-func (b *Book) refused(asked *muster.TaskSpec) bool {
+func (b *WorkerUsage) ownerRefuses(spec *muster.TaskSpec) bool {
 	if b.Worker.Allow == nil {
-		return allow.Check(nil, asked) != ""
+		return allow.Check(nil, spec) != ""
 	}
-	no, known := b.owner[asked]
+	refuses, known := b.ownerRefusals[spec]
 	if !known {
-		if b.owner == nil || len(b.owner) == maxRefused {
-			b.owner = map[*muster.TaskSpec]bool{}
+		if b.ownerRefusals == nil || len(b.ownerRefusals) == maxRefused {
+			b.ownerRefusals = map[*muster.TaskSpec]bool{}
 		}
-		no = allow.Check(b.Worker.Allow, asked) != ""
-		b.owner[asked] = no
+		refuses = allow.Check(b.Worker.Allow, spec) != ""
+		b.ownerRefusals[spec] = refuses
 	}
-	return no
+	return refuses
 }
 
 // matches asks vendor and model of one device.
@@ -151,16 +151,16 @@ func (d *device) matches(n *Need) Filter {
 	return Fits
 }
 
-// room asks what depends on load, as if the worker were empty if empty is set.
-func (b *Book) room(n *Need, empty bool) Filter {
+// fitsCapacity asks what depends on load, as if the worker were empty if empty is set.
+func (b *WorkerUsage) fitsCapacity(n *Need, empty bool) Filter {
 	mcpu, memory, disk, slots := b.mcpu, b.memory, b.disk, b.slots
 	if empty {
 		r := &b.Worker.Resources
 		mcpu, memory, disk, slots = Milli(r.CPUs), r.Memory, r.Disk, r.Slots
 	}
 	r := &n.Request
-	switch most := b.Worker.Resources.MaxTasks; {
-	case most > 0 && !empty && b.tasks >= most:
+	switch limit := b.Worker.Resources.MaxTasks; {
+	case limit > 0 && !empty && b.tasks >= limit:
 		return MaxTasks
 	case n.mcpu == 0 && slots < 1:
 		return Slots
@@ -170,15 +170,15 @@ func (b *Book) room(n *Need, empty bool) Filter {
 		return Memory
 	case r.Disk > 0 && disk < r.Disk:
 		return Disk
-	case r.GPUs.Count > 0 && !b.devices(n, empty):
+	case r.GPUs.Count > 0 && !b.hasDevices(n, empty):
 		return GPUs
 	default:
 		return Fits
 	}
 }
 
-// devices reports whether enough devices of one vendor can be given.
-func (b *Book) devices(n *Need, empty bool) bool {
+// hasDevices reports whether enough devices of one vendor can be given.
+func (b *WorkerUsage) hasDevices(n *Need, empty bool) bool {
 	for i := range b.gpus {
 		have := 0
 		for j := i; j < len(b.gpus); j++ {
@@ -205,9 +205,9 @@ func (d *device) usable(n *Need, empty bool) (waste muster.Size, ok bool) {
 	free := d.gpu.Memory
 	switch {
 	case empty:
-	case n.shares():
+	case n.sharesGPU():
 		free = d.free()
-	case d.whole > 0 || d.parts > 0:
+	case d.exclusive > 0 || d.shared > 0:
 		return 0, false
 	}
 	return free - n.Request.GPUs.Memory, free >= n.Request.GPUs.Memory

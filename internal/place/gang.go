@@ -10,45 +10,45 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Room is how many members of a gang one worker has room for, or takes. With
+// GangFit is how many members of a gang one worker has room for, or takes. With
 // GPUs all of its members get devices of one vendor.
-type Room struct {
-	Book    *Book
+type GangFit struct {
+	Usage   *WorkerUsage
 	Members int
 	Vendor  string // "" without GPUs
 	Models  string // names of the devices that would do, in order; "" without GPUs
 }
 
-// Room tells how many tasks with need n the worker could take now, at most so
+// GangFit tells how many tasks with need n the worker could take now, at most so
 // many. It changes nothing.
-func (b *Book) Room(n *Need, most int) Room {
+func (b *WorkerUsage) GangFit(n *Need, limit int) GangFit {
 	if b.Fits(n) != Fits {
-		return Room{Book: b}
+		return GangFit{Usage: b}
 	}
-	return b.count(n, most)
+	return b.countMembers(n, limit)
 }
 
-// EmptyRoom is Room as if the worker were open and empty.
-func (b *Book) EmptyRoom(n *Need, most int) Room {
-	if b.Ever(n) != Fits {
-		return Room{Book: b}
+// GangFitEmpty is Room as if the worker were open and empty.
+func (b *WorkerUsage) GangFitEmpty(n *Need, limit int) GangFit {
+	if b.FitsEmpty(n) != Fits {
+		return GangFit{Usage: b}
 	}
-	empty := NewBook(b.Worker)
-	r := empty.count(n, most)
-	r.Book = b
+	empty := NewWorkerUsage(b.Worker)
+	r := empty.countMembers(n, limit)
+	r.Usage = b
 	return r
 }
 
-// count counts on a worker that fits n once at least.
-func (b *Book) count(n *Need, most int) Room {
-	r := Room{Book: b, Members: most}
+// countMembers counts on a worker that fits n once at least.
+func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
+	r := GangFit{Usage: b, Members: limit}
 	fit := func(free, each int64) {
 		if each > 0 {
 			r.Members = int(min(int64(r.Members), max(free, 0)/each))
 		}
 	}
-	if most := b.Worker.Resources.MaxTasks; most > 0 {
-		fit(int64(most-b.tasks), 1)
+	if limit := b.Worker.Resources.MaxTasks; limit > 0 {
+		fit(int64(limit-b.tasks), 1)
 	}
 	if n.mcpu > 0 {
 		fit(b.mcpu, n.mcpu)
@@ -60,28 +60,28 @@ func (b *Book) count(n *Need, most int) Room {
 	if n.Request.GPUs.Count == 0 {
 		return r
 	}
-	best := Room{Book: b}
+	best := GangFit{Usage: b}
 	for _, vendor := range b.vendors(n) {
-		v := n.Of(vendor)
-		got := Room{Book: b, Vendor: vendor, Models: b.models(v)}
-		c := Book{Worker: b.Worker, mcpu: math.MaxInt64, memory: math.MaxInt64, disk: math.MaxInt64, slots: math.MaxInt, gpus: slices.Clone(b.gpus)}
-		for got.Members < r.Members && c.devices(v, false) {
+		v := n.WithVendor(vendor)
+		fitting := GangFit{Usage: b, Vendor: vendor, Models: b.models(v)}
+		c := WorkerUsage{Worker: b.Worker, mcpu: math.MaxInt64, memory: math.MaxInt64, disk: math.MaxInt64, slots: math.MaxInt, gpus: slices.Clone(b.gpus)}
+		for fitting.Members < r.Members && c.hasDevices(v, false) {
 			g := c.Grant(v)
-			c.enter(&muster.Grant{GPUs: g.GPUs, GPUMemory: g.GPUMemory}, 1)
-			got.Members++
+			c.apply(&muster.Grant{GPUs: g.GPUs, GPUMemory: g.GPUMemory}, 1)
+			fitting.Members++
 		}
-		if got.Members > best.Members {
-			best = got
+		if fitting.Members > best.Members {
+			best = fitting
 		}
 	}
 	return best
 }
 
 // vendors lists those of whom the worker has devices that would do, sorted.
-func (b *Book) vendors(n *Need) []string {
+func (b *WorkerUsage) vendors(n *Need) []string {
 	var list []string
 	for i := range b.gpus {
-		if d := &b.gpus[i]; d.would(n) && !slices.Contains(list, d.gpu.Vendor) {
+		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Vendor) {
 			list = append(list, d.gpu.Vendor)
 		}
 	}
@@ -90,10 +90,10 @@ func (b *Book) vendors(n *Need) []string {
 }
 
 // models names the devices that would do.
-func (b *Book) models(n *Need) string {
+func (b *WorkerUsage) models(n *Need) string {
 	var list []string
 	for i := range b.gpus {
-		if d := &b.gpus[i]; d.would(n) && !slices.Contains(list, d.gpu.Name) {
+		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Name) {
 			list = append(list, d.gpu.Name)
 		}
 	}
@@ -101,14 +101,14 @@ func (b *Book) models(n *Need) string {
 	return strings.Join(list, ", ")
 }
 
-// would reports whether the device could be given to n if it were free.
-func (d *device) would(n *Need) bool {
+// usableEmpty reports whether the device could be given to n if it were free.
+func (d *device) usableEmpty(n *Need) bool {
 	_, ok := d.usable(n, true)
 	return ok
 }
 
-// Of returns n with a vendor of GPUs, to be asked on one worker.
-func (n *Need) Of(vendor string) *Need {
+// WithVendor returns n with a vendor of GPUs, to be asked on one worker.
+func (n *Need) WithVendor(vendor string) *Need {
 	if n.Request.GPUs.Count == 0 || n.Request.GPUs.Vendor == vendor {
 		return n
 	}
@@ -117,109 +117,109 @@ func (n *Need) Of(vendor string) *Need {
 	return &c
 }
 
-// Gather chooses workers for a gang of n members from those with room: as few as
+// Pack chooses workers for a gang of n members from those with room: as few as
 // can be, and of those the ones with the least room to spare. GPUs are of one
 // vendor, and of one model if that is possible. It returns how many each takes,
 // the fullest first, or nil if there is not enough room. It sorts rooms.
-func Gather(rooms []Room, n int) []Room {
-	if best := gather(rooms, n, func(r *Room) string { return r.Vendor + "\x00" + r.Models }); best != nil {
+func Pack(fits []GangFit, n int) []GangFit {
+	if best := packBy(fits, n, func(r *GangFit) string { return r.Vendor + "\x00" + r.Models }); best != nil {
 		return best
 	}
-	return gather(rooms, n, func(r *Room) string { return r.Vendor })
+	return packBy(fits, n, func(r *GangFit) string { return r.Vendor })
 }
 
-// gather is Gather from workers that are alike by their key.
-func gather(rooms []Room, n int, key func(*Room) string) []Room {
-	slices.SortFunc(rooms, func(x, y Room) int {
-		return cmp.Or(strings.Compare(key(&x), key(&y)), cmp.Compare(y.Members, x.Members), cmp.Compare(x.Book.Worker.ID, y.Book.Worker.ID))
+// packBy is Gather from workers that are alike by their key.
+func packBy(fits []GangFit, n int, key func(*GangFit) string) []GangFit {
+	slices.SortFunc(fits, func(x, y GangFit) int {
+		return cmp.Or(strings.Compare(key(&x), key(&y)), cmp.Compare(y.Members, x.Members), cmp.Compare(x.Usage.Worker.ID, y.Usage.Worker.ID))
 	})
-	var best []Room
-	for len(rooms) > 0 {
+	var best []GangFit
+	for len(fits) > 0 {
 		k := 1
-		for k < len(rooms) && key(&rooms[k]) == key(&rooms[0]) {
+		for k < len(fits) && key(&fits[k]) == key(&fits[0]) {
 			k++
 		}
-		if got := pack(rooms[:k], n); got != nil && (best == nil || len(got) < len(best)) {
-			best = got
+		if packed := packSorted(fits[:k], n); packed != nil && (best == nil || len(packed) < len(best)) {
+			best = packed
 		}
-		rooms = rooms[k:]
+		fits = fits[k:]
 	}
 	return best
 }
 
-// pack takes the roomiest workers until one can take the rest, and for that the
+// packSorted takes the roomiest workers until one can take the rest, and for that the
 // tightest that can. rooms are sorted, the roomiest first.
-func pack(rooms []Room, n int) []Room {
-	var taken []Room
-	for i := range rooms {
-		if rooms[i].Members >= n {
+func packSorted(fits []GangFit, n int) []GangFit {
+	var packed []GangFit
+	for i := range fits {
+		if fits[i].Members >= n {
 			last := i
-			for last+1 < len(rooms) && rooms[last+1].Members >= n {
+			for last+1 < len(fits) && fits[last+1].Members >= n {
 				last++
 			}
-			for last > i && rooms[last-1].Members == rooms[last].Members { // equals by id
+			for last > i && fits[last-1].Members == fits[last].Members { // equals by id
 				last--
 			}
-			r := rooms[last]
+			r := fits[last]
 			r.Members = n
-			return append(taken, r)
+			return append(packed, r)
 		}
-		if rooms[i].Members == 0 {
+		if fits[i].Members == 0 {
 			return nil
 		}
-		taken = append(taken, rooms[i])
-		n -= rooms[i].Members
+		packed = append(packed, fits[i])
+		n -= fits[i].Members
 	}
 	return nil
 }
 
-// room adds up how many members of the gang the workers together take now, and
+// sumGangFit adds up how many members of the gang the workers together take now, and
 // how many if all of them were open and empty.
-func room(answers []Answer) (now, ever int) {
-	n := answers[0].Need
+func sumGangFit(evals []Evaluation) (now, whenEmpty int) {
+	n := evals[0].Need
 	free, empty := map[string]int{}, map[string]int{}
-	for i := range answers {
-		a := &answers[i]
+	for i := range evals {
+		a := &evals[i]
 		if a.fits() {
-			r := a.Book.Room(n, n.Gang)
+			r := a.Usage.GangFit(n, n.Gang)
 			free[r.Vendor] += r.Members
 			now = max(now, free[r.Vendor])
 		}
-		r := a.Book.EmptyRoom(n, n.Gang)
+		r := a.Usage.GangFitEmpty(n, n.Gang)
 		empty[r.Vendor] += r.Members
-		ever = max(ever, empty[r.Vendor])
+		whenEmpty = max(whenEmpty, empty[r.Vendor])
 	}
-	return now, ever
+	return now, whenEmpty
 }
 
-func summarizeGang(answers []Answer) string {
-	n := answers[0].Need.Gang
-	now, ever := room(answers)
+func summarizeGang(evals []Evaluation) string {
+	n := evals[0].Need.Gang
+	now, whenEmpty := sumGangFit(evals)
 	switch {
 	case now >= n:
 		return fmt.Sprintf("can start now: there is room for all %d tasks of the gang", n)
-	case ever >= n:
+	case whenEmpty >= n:
 		return fmt.Sprintf("waits for room: the gang needs it for %d tasks at once, and there is room for %d now", n, now)
-	case engines(answers) > 0:
-		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, ever)
+	case countEngineFixable(evals) > 0:
+		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, whenEmpty)
 	default:
-		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and all of them together have room for %d", Never, n, ever)
+		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and all of them together have room for %d", Unschedulable, n, whenEmpty)
 	}
 }
 
-func nearestGang(answers []Answer) string {
-	n := answers[0].Need.Gang
-	switch now, ever := room(answers); {
+func nearestGang(evals []Evaluation) string {
+	n := evals[0].Need.Gang
+	switch now, whenEmpty := sumGangFit(evals); {
 	case now >= n:
 		return ""
-	case ever >= n:
+	case whenEmpty >= n:
 		return fmt.Sprintf("wait for room for %d more", n-now)
-	case engines(answers) > 0:
-		i := slices.IndexFunc(answers, func(a Answer) bool { return a.Ever == Engine && a.mendable() })
-		return answers[i].wait()
-	case ever == 0:
+	case countEngineFixable(evals) > 0:
+		i := slices.IndexFunc(evals, func(a Evaluation) bool { return a.Empty == Engine && a.fixable() })
+		return evals[i].waitAdvice()
+	case whenEmpty == 0:
 		return "see what each worker lacks, or start workers that fit"
 	default:
-		return fmt.Sprintf("start workers with room for %d more, or make the gang no larger than %d", n-ever, ever)
+		return fmt.Sprintf("start workers with room for %d more, or make the gang no larger than %d", n-whenEmpty, whenEmpty)
 	}
 }

@@ -34,14 +34,14 @@ func TestRoomCountsMembers(t *testing.T) {
 		{"shares", func(s *muster.TaskSpec) { s.Resources = sharing(10 * gib) }, muster.Grant{Slots: 1, GPUs: []string{"big"}, GPUMemory: 10 * gib}, 4, 5, "nvidia"},
 	} {
 		n := need(c.change)
-		b := place.NewBook(rig())
-		b.Take(&c.taken)
-		now, empty := b.Room(n, 10), b.EmptyRoom(n, 10)
+		b := place.NewWorkerUsage(testWorker())
+		b.Reserve(&c.taken)
+		now, empty := b.GangFit(n, 10), b.GangFitEmpty(n, 10)
 		if now.Members != c.now || empty.Members != c.empty || c.now > 0 && now.Vendor != c.vendor {
 			t.Errorf("%s: room for %d %s, empty for %d", c.name, now.Members, now.Vendor, empty.Members)
 		}
-		b.Closed = "is away"
-		if b.Room(n, 10).Members != 0 || b.EmptyRoom(n, 10).Members != c.empty {
+		b.ClosedReason = "is away"
+		if b.GangFit(n, 10).Members != 0 || b.GangFitEmpty(n, 10).Members != c.empty {
 			t.Errorf("%s: a closed worker has room", c.name)
 		}
 	}
@@ -56,7 +56,7 @@ func sharing(memory muster.Size) muster.Request {
 func TestRoomIsWhatCanBeTaken(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := rig()
+		w := testWorker()
 		for i := range w.Resources.GPUs {
 			if rapid.IntRange(0, 4).Draw(t, "sick") == 0 {
 				w.Resources.GPUs[i].Quarantined = "sick"
@@ -72,34 +72,34 @@ func TestRoomIsWhatCanBeTaken(t *testing.T) {
 			}
 			s.Gang = &muster.Gang{Size: 20}
 		})
-		b := place.NewBook(w)
+		b := place.NewWorkerUsage(w)
 		if rapid.Bool().Draw(t, "busy") {
-			b.Take(&muster.Grant{CPUs: 2, Slots: 1, Memory: 3 * gib, GPUs: []string{rapid.SampledFrom([]string{"big", "red"}).Draw(t, "device")}})
+			b.Reserve(&muster.Grant{CPUs: 2, Slots: 1, Memory: 3 * gib, GPUs: []string{rapid.SampledFrom([]string{"big", "red"}).Draw(t, "device")}})
 		}
-		r := b.Room(n, 20)
-		own := n.Of(r.Vendor)
+		r := b.GangFit(n, 20)
+		own := n.WithVendor(r.Vendor)
 		for i := range r.Members {
 			if f := b.Fits(own); f != place.Fits {
 				t.Fatalf("room for %d, but member %d fails %s", r.Members, i, f)
 			}
 			g := b.Grant(own)
-			b.Take(&g)
+			b.Reserve(&g)
 		}
 		if r.Members < 20 && b.Fits(own) == place.Fits && r.Members > 0 {
 			t.Fatalf("there is room for more than %d", r.Members)
 		}
-		if b.Over() {
+		if b.Overcommitted() {
 			t.Fatal("more is taken than there is")
 		}
 	})
 }
 
-// rooms makes one worker for each: "w1" has room for the first number of members.
-func rooms(models string, members ...int) []place.Room {
-	var list []place.Room
+// gangFits makes one worker for each: "w1" has room for the first number of members.
+func gangFits(models string, members ...int) []place.GangFit {
+	var list []place.GangFit
 	for i, n := range members {
 		id := muster.WorkerID(fmt.Sprintf("%s%d", models, i+1))
-		r := place.Room{Book: place.NewBook(&muster.Worker{ID: id}), Members: n}
+		r := place.GangFit{Usage: place.NewWorkerUsage(&muster.Worker{ID: id}), Members: n}
 		if models != "w" {
 			r.Vendor, r.Models = models[:1], models
 		}
@@ -112,26 +112,26 @@ func TestGatherTakesFewWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		rooms []place.Room
+		rooms []place.GangFit
 		n     int
 		want  string
 	}{
-		{"the tightest that takes all", rooms("w", 8, 4, 5), 4, "w2:4"},
-		{"the roomiest, then the tightest", rooms("w", 1, 3, 8, 2), 10, "w3:8 w4:2"},
-		{"all of them", rooms("w", 1, 1, 2), 4, "w3:2 w1:1 w2:1"},
-		{"too little", rooms("w", 1, 1, 1), 4, ""},
+		{"the tightest that takes all", gangFits("w", 8, 4, 5), 4, "w2:4"},
+		{"the roomiest, then the tightest", gangFits("w", 1, 3, 8, 2), 10, "w3:8 w4:2"},
+		{"all of them", gangFits("w", 1, 1, 2), 4, "w3:2 w1:1 w2:1"},
+		{"too little", gangFits("w", 1, 1, 1), 4, ""},
 		{"nobody", nil, 1, ""},
-		{"equals by id", rooms("w", 2, 2, 2), 2, "w1:2"},
-		{"one model", slices.Concat(rooms("na", 2, 2), rooms("nh", 2)), 4, "na1:2 na2:2"},
-		{"few before many", slices.Concat(rooms("na", 1, 1, 1, 1), rooms("nh", 2, 2)), 4, "nh1:2 nh2:2"},
-		{"models of one vendor", slices.Concat(rooms("na", 2), rooms("nh", 2), rooms("ai", 3)), 4, "na1:2 nh1:2"},
-		{"never two vendors", slices.Concat(rooms("na", 2), rooms("ai", 3)), 4, ""},
+		{"equals by id", gangFits("w", 2, 2, 2), 2, "w1:2"},
+		{"one model", slices.Concat(gangFits("na", 2, 2), gangFits("nh", 2)), 4, "na1:2 na2:2"},
+		{"few before many", slices.Concat(gangFits("na", 1, 1, 1, 1), gangFits("nh", 2, 2)), 4, "nh1:2 nh2:2"},
+		{"models of one vendor", slices.Concat(gangFits("na", 2), gangFits("nh", 2), gangFits("ai", 3)), 4, "na1:2 nh1:2"},
+		{"never two vendors", slices.Concat(gangFits("na", 2), gangFits("ai", 3)), 4, ""},
 	} {
-		var taken []string
-		for _, r := range place.Gather(c.rooms, c.n) {
-			taken = append(taken, fmt.Sprintf("%s:%d", r.Book.Worker.ID, r.Members))
+		var packed []string
+		for _, r := range place.Pack(c.rooms, c.n) {
+			packed = append(packed, fmt.Sprintf("%s:%d", r.Usage.Worker.ID, r.Members))
 		}
-		if got := strings.Join(taken, " "); got != c.want {
+		if got := strings.Join(packed, " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // Grant says what a task with need n would be given. It changes nothing; call it
 // only where Fits returned Fits.
-func (b *Book) Grant(n *Need) muster.Grant {
+func (b *WorkerUsage) Grant(n *Need) muster.Grant {
 	g := muster.Grant{Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs}
 	if n.mcpu > 0 {
 		g.CPUs = float64(n.mcpu) / 1000
@@ -19,20 +19,20 @@ func (b *Book) Grant(n *Need) muster.Grant {
 	if n.Request.GPUs.Count == 0 {
 		return g
 	}
-	picked, _ := b.pick(n)
+	picked, _ := b.pickDevices(n)
 	g.GPUs = make([]string, len(picked))
 	for i, d := range picked {
 		g.GPUs[i] = b.gpus[d].gpu.UUID
 	}
-	if n.shares() {
+	if n.sharesGPU() {
 		g.GPUMemory = n.Request.GPUs.Memory
 	}
 	return g
 }
 
-// pick chooses the tightest devices of one vendor: those whose memory would lie
+// pickDevices chooses the tightest devices of one vendor: those whose memory would lie
 // idle the least. It returns their positions in order, and the idle memory.
-func (b *Book) pick(n *Need) (best []int, waste muster.Size) {
+func (b *WorkerUsage) pickDevices(n *Need) (best []int, waste muster.Size) {
 	type candidate struct {
 		at    int
 		waste muster.Size
@@ -85,10 +85,10 @@ func (r *Rank) Compare(o *Rank) int {
 
 // Rank ranks the worker for a task with need n. It means something only where Fits
 // returned Fits.
-func (b *Book) Rank(n *Need) Rank {
+func (b *WorkerUsage) Rank(n *Need) Rank {
 	rank := Rank{price: b.Worker.Price}
 	if n.Request.GPUs.Count > 0 {
-		_, waste := b.pick(n)
+		_, waste := b.pickDevices(n)
 		rank.idle = float64(waste >> 20)
 		for i := range b.gpus {
 			if b.gpus[i].idle() {
@@ -103,8 +103,8 @@ func (b *Book) Rank(n *Need) Rank {
 	} else {
 		rank.free = share(int64(b.slots-1), int64(r.Slots))
 	}
-	if most := r.MaxTasks; most > 0 {
-		rank.free = min(rank.free, share(int64(most-b.tasks-1), int64(most)))
+	if limit := r.MaxTasks; limit > 0 {
+		rank.free = min(rank.free, share(int64(limit-b.tasks-1), int64(limit)))
 	}
 	if m := n.Request.Memory; m > 0 {
 		rank.free = min(rank.free, share(int64(b.memory-m), int64(r.Memory)))

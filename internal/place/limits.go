@@ -41,7 +41,7 @@ type Limits struct {
 
 // Count enters a worker (sign 1), or strikes out one that was entered before (sign -1). It
 // reports whether Needs that were made before may have become too coarse: ask Current.
-func (l *Limits) Count(w *muster.Worker, sign int) (finer bool) {
+func (l *Limits) Count(w *muster.Worker, sign int) (refined bool) {
 	for i, set := 0, featuresOf(w.UnsupportedFeatures); set != 0; i, set = i+1, set>>1 {
 		if set&1 == 0 {
 			continue
@@ -52,7 +52,7 @@ func (l *Limits) Count(w *muster.Worker, sign int) (finer bool) {
 			l.lacked &^= bit
 		case l.lacked&bit == 0:
 			l.lacked |= bit
-			finer = true
+			refined = true
 		}
 	}
 	for i, name := range w.Projects {
@@ -67,27 +67,27 @@ func (l *Limits) Count(w *muster.Worker, sign int) (finer bool) {
 		case 0:
 			delete(l.projects, name)
 		case sign: // it is the first
-			finer = true
+			refined = true
 		}
 	}
-	return finer
+	return refined
 }
 
 // Need makes the Need of the tasks of a normalized stage of a project.
 func (l *Limits) Need(project string, t *muster.TaskSpec) *Need {
-	uses, project := l.of(project, t)
+	uses, project := l.relevant(project, t)
 	return newNeed(t, uses, project)
 }
 
 // Current reports whether Need would still return n's equal.
 func (l *Limits) Current(n *Need, project string, t *muster.TaskSpec) bool {
-	uses, project := l.of(project, t)
+	uses, project := l.relevant(project, t)
 	return n.features == uses && n.project == project
 }
 
-// of returns what matters of a stage: the features that some worker lacks, and its project if
+// relevant returns what matters of a stage: the features that some worker lacks, and its project if
 // some worker names it.
-func (l *Limits) of(project string, t *muster.TaskSpec) (features, string) {
+func (l *Limits) relevant(project string, t *muster.TaskSpec) (features, string) {
 	var uses features
 	if l.lacked != 0 {
 		uses = featuresOf(muster.Features(t)) & l.lacked

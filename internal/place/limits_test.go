@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/place"
 )
 
-// foreign is a worker of another system, which runs two tasks at once.
-func foreign() *muster.Worker {
+// foreignWorker is a worker of another system, which runs two tasks at once.
+func foreignWorker() *muster.Worker {
 	return &muster.Worker{
 		ID: "id-far", Name: "far", Kinds: []string{"noop"}, Labels: map[string]string{place.LabelDialect: "other"},
 		UnsupportedFeatures: []string{muster.FeatureFiles, muster.FeatureEnv, muster.FeatureCancel}, Projects: []string{"red"},
@@ -19,8 +19,8 @@ func foreign() *muster.Worker {
 	}
 }
 
-// among makes a Need in a fleet with one worker.
-func among(w *muster.Worker, project string, t muster.TaskSpec) *place.Need {
+// needFor makes a Need in a fleet with one worker.
+func needFor(w *muster.Worker, project string, t muster.TaskSpec) *place.Need {
 	l := new(place.Limits)
 	l.Count(w, 1)
 	return l.Need(project, &t)
@@ -38,72 +38,72 @@ func TestWhatAWorkerLacksRulesItOut(t *testing.T) {
 	}{
 		{"what it can do", "red", plain, place.Fits, "", ""},
 		{
-			"what it lacks", "red", rich, place.Lacks, "cannot carry: files, env (other worker)",
+			"what it lacks", "red", rich, place.Features, "cannot carry: files, env (other worker)",
 			"do without files, env, which worker far cannot carry",
 		},
 		{
 			"another project", "blue", plain, place.Project, "takes tasks of project red only",
 			"submit it to project red, whose tasks worker far takes",
 		},
-		{"both", "blue", rich, place.Lacks, "cannot carry: files, env (other worker)", "no single change of the request would do: see what each worker lacks, or start a worker that fits"},
+		{"both", "blue", rich, place.Features, "cannot carry: files, env (other worker)", "no single change of the request would do: see what each worker lacks, or start a worker that fits"},
 	} {
-		b := place.NewBook(foreign())
-		n := among(b.Worker, c.project, c.spec)
-		if now, ever := b.Fits(n), b.Ever(n); now != c.filter || ever != c.filter || b.Why(n, now) != c.why {
-			t.Errorf("%s: %q, %q: %s", c.name, now, ever, b.Why(n, now))
+		b := place.NewWorkerUsage(foreignWorker())
+		n := needFor(b.Worker, c.project, c.spec)
+		if now, ever := b.Fits(n), b.FitsEmpty(n); now != c.filter || ever != c.filter || b.Explain(n, now) != c.why {
+			t.Errorf("%s: %q, %q: %s", c.name, now, ever, b.Explain(n, now))
 		}
-		if help := place.Nearest([]place.Answer{place.Ask(b, n)}); help != c.help {
+		if help := place.Nearest([]place.Evaluation{place.Evaluate(b, n)}); help != c.help {
 			t.Errorf("%s: %s", c.name, help)
 		}
 	}
-	n := among(foreign(), "red", rich)
-	if f := place.NewBook(rig()).Fits(n); f != place.Owner {
+	n := needFor(foreignWorker(), "red", rich)
+	if f := place.NewWorkerUsage(testWorker()).Fits(n); f != place.Owner {
 		t.Errorf("a worker that lacks nothing fails %q", f)
 	}
 }
 
 func TestMaxTasksCountsEveryTask(t *testing.T) {
 	t.Parallel()
-	b := place.NewBook(foreign())
-	slot := among(b.Worker, "red", muster.TaskSpec{Kind: "noop"})
-	cores := among(b.Worker, "red", muster.TaskSpec{Kind: "noop", Resources: muster.Request{CPUs: 1}})
-	team := among(b.Worker, "red", muster.TaskSpec{Kind: "noop", Gang: &muster.Gang{Size: 5}})
-	if r := b.Room(team, 5); r.Members != 2 {
+	b := place.NewWorkerUsage(foreignWorker())
+	slot := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop"})
+	cores := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Resources: muster.Request{CPUs: 1}})
+	team := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Gang: &muster.Gang{Size: 5}})
+	if r := b.GangFit(team, 5); r.Members != 2 {
 		t.Errorf("an empty worker has room for %d", r.Members)
 	}
 	one, two := b.Grant(slot), b.Grant(cores)
-	b.Take(&one)
-	if r := b.Room(team, 5); r.Members != 1 || b.Over() {
+	b.Reserve(&one)
+	if r := b.GangFit(team, 5); r.Members != 1 || b.Overcommitted() {
 		t.Errorf("with one task there is room for %d", r.Members)
 	}
 	spread := b.Rank(cores)
-	if spread.Compare(new(place.NewBook(&muster.Worker{Resources: muster.Resources{CPUs: 64}}).Rank(cores))) <= 0 {
+	if spread.Compare(new(place.NewWorkerUsage(&muster.Worker{Resources: muster.Resources{CPUs: 64}}).Rank(cores))) <= 0 {
 		t.Error("a worker that is full with the next task goes before one with room")
 	}
-	b.Take(&two)
+	b.Reserve(&two)
 	for name, n := range map[string]*place.Need{"slots": slot, "cpus": cores, "gang": team} {
-		if now, ever := b.Fits(n), b.Ever(n); now != place.MaxTasks || ever != place.Fits {
+		if now, ever := b.Fits(n), b.FitsEmpty(n); now != place.MaxTasks || ever != place.Fits {
 			t.Errorf("%s: %q, some day %q", name, now, ever)
 		}
 	}
-	if why := b.Why(slot, place.MaxTasks); why != "has 2 tasks, and runs at most 2 at once" {
+	if why := b.Explain(slot, place.MaxTasks); why != "has 2 tasks, and runs at most 2 at once" {
 		t.Error(why)
 	}
-	if help := place.Nearest([]place.Answer{place.Ask(b, cores)}); help != "wait for worker far to free room for one more task" {
+	if help := place.Nearest([]place.Evaluation{place.Evaluate(b, cores)}); help != "wait for worker far to free room for one more task" {
 		t.Error(help)
 	}
-	if in := b.FreeIn(slot, 1, []place.End{{In: 9, Grant: &two}, {In: 5, Grant: &one}}); in != 5 {
+	if in := b.FreeIn(slot, 1, []place.ExpectedRelease{{In: 9, Grant: &two}, {In: 5, Grant: &one}}); in != 5 {
 		t.Errorf("there is room in %d", in)
 	}
 	three := b.Grant(slot)
-	b.Take(&three)
-	if !b.Over() {
+	b.Reserve(&three)
+	if !b.Overcommitted() {
 		t.Error("three tasks are not too many")
 	}
 	for _, g := range []*muster.Grant{&one, &two, &three} {
-		b.Return(g)
+		b.Release(g)
 	}
-	if !b.Equal(place.NewBook(foreign())) {
+	if !b.Equal(place.NewWorkerUsage(foreignWorker())) {
 		t.Error("the account is not as before")
 	}
 }
@@ -149,14 +149,14 @@ func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 					want := place.Fits
 					switch {
 					case slices.ContainsFunc(muster.Features(spec), func(f string) bool { return slices.Contains(w.UnsupportedFeatures, f) }):
-						want = place.Lacks
+						want = place.Features
 					case len(w.Projects) > 0 && !slices.Contains(w.Projects, project):
 						want = place.Project
 					}
-					if got := place.NewBook(w).Fits(l.Need(project, spec)); got != want {
+					if got := place.NewWorkerUsage(w).Fits(l.Need(project, spec)); got != want {
 						t.Fatalf("%v of %s on %+v: %q, want %q", spec, project, w, got, want)
 					}
-					if got := place.NewBook(w).Fits(n); got != want && (!finer || l.Current(n, project, spec)) {
+					if got := place.NewWorkerUsage(w).Fits(n); got != want && (!finer || l.Current(n, project, spec)) {
 						t.Fatalf("%v of %s on %+v: a Need that is too coarse counts as current", spec, project, w)
 					}
 				}

@@ -19,16 +19,16 @@ type Need struct {
 	Where   muster.Where
 	Gang    int // so many must be placed at once, or none; 0 for a task by itself
 
-	mcpu     int64
-	features features         // that the task uses and some worker lacks
-	project  string           // of the task; "" if no worker names it
-	owner    *muster.TaskSpec // what of the spec a worker's owner may refuse; nil if there is nothing
-	key      string
+	mcpu        int64
+	features    features         // that the task uses and some worker lacks
+	project     string           // of the task; "" if no worker names it
+	ownerPolicy *muster.TaskSpec // what of the spec a worker's owner may refuse; nil if there is nothing
+	key         string
 }
 
 func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, mcpu: Milli(t.Resources.CPUs), features: uses, project: project}
-	n.Where.Tags, n.Where.ExcludeTags, n.Where.Workers = sorted(t.Where.Tags), sorted(t.Where.ExcludeTags), sorted(t.Where.Workers)
+	n.Where.Tags, n.Where.ExcludeTags, n.Where.Workers = sortedUnique(t.Where.Tags), sortedUnique(t.Where.ExcludeTags), sortedUnique(t.Where.Workers)
 	r, w := &n.Request, &n.Where
 	r.GPUs.Vendor, r.GPUs.Model = strings.ToLower(r.GPUs.Vendor), strings.ToLower(r.GPUs.Model)
 
@@ -38,7 +38,7 @@ func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 		b = strconv.AppendInt(append(b, ' '), v, 10)
 	}
 	if r.GPUs.Count > 0 {
-		b = strconv.AppendBool(append(b, ' '), n.shares())
+		b = strconv.AppendBool(append(b, ' '), n.sharesGPU())
 		b = strconv.AppendQuote(append(b, ' '), r.GPUs.Vendor)
 		b = strconv.AppendQuote(append(b, ' '), r.GPUs.Model)
 	}
@@ -59,33 +59,33 @@ func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 	if project != "" {
 		b = strconv.AppendQuote(append(b, " project "...), project)
 	}
-	n.key = string(n.refusable(b, t))
+	n.key = string(n.addOwnerPolicy(b, t))
 	return n
 }
 
-// refusable notes what package allow looks at, and appends it to the key. Most tasks have nothing of it.
-func (n *Need) refusable(b []byte, t *muster.TaskSpec) []byte {
+// addOwnerPolicy notes what package allow looks at, and appends it to the key. Most tasks have nothing of it.
+func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	n.Engine = t.Isolation == muster.IsolationContainer || t.Kind == muster.KindContainer
 	if !n.Engine && len(t.Env) == 0 {
 		return b
 	}
-	n.owner = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env))}
+	n.ownerPolicy = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env))}
 	b = append(b, " env"...)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
-		n.owner.Env[name] = "" // the names alone matter: values may be secret, and differ
+		n.ownerPolicy.Env[name] = "" // the names alone matter: values may be secret, and differ
 		b = strconv.AppendQuote(append(b, ' '), name)
 	}
 	if !n.Engine {
 		return b
 	}
-	n.owner.Image, n.owner.Network = t.Image, t.Network
+	n.ownerPolicy.Image, n.ownerPolicy.Network = t.Image, t.Network
 	b = strconv.AppendQuote(append(b, " image "...), t.Image)
 	b = strconv.AppendBool(append(b, ' '), t.Network == muster.NetworkHost)
 	if t.Container == nil {
 		return b
 	}
 	c := &muster.Container{User: t.Container.User, Mounts: t.Container.Mounts}
-	n.owner.Container = c
+	n.ownerPolicy.Container = c
 	b = strconv.AppendQuote(append(b, ' '), c.User)
 	for i := range c.Mounts {
 		b = strconv.AppendQuote(append(b, ' '), c.Mounts[i].Source)
@@ -97,14 +97,14 @@ func (n *Need) refusable(b []byte, t *muster.TaskSpec) []byte {
 // Key is equal for two Needs exactly if they ask the same.
 func (n *Need) Key() string { return n.key }
 
-// shares reports whether devices are given by memory rather than whole.
-func (n *Need) shares() bool { return n.Request.GPUs.Share && n.Request.GPUs.Memory > 0 }
+// sharesGPU reports whether devices are given by memory rather than whole.
+func (n *Need) sharesGPU() bool { return n.Request.GPUs.Share && n.Request.GPUs.Memory > 0 }
 
 // Milli counts cores in thousandths.
 func Milli(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 
-// sorted returns the list sorted and without doubles, leaving the argument alone.
-func sorted(list []string) []string {
+// sortedUnique returns the list sorted and without doubles, leaving the argument alone.
+func sortedUnique(list []string) []string {
 	if len(list) < 2 {
 		return list
 	}

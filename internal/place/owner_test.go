@@ -39,8 +39,8 @@ func drawRefusable(t *rapid.T) *muster.TaskSpec {
 }
 
 func drawAllow(t *rapid.T) *muster.Allow {
-	list := func(name string, some ...string) []string {
-		return rapid.SampledFrom([][]string{nil, {}, some, some[:1]}).Draw(t, name)
+	list := func(name string, values ...string) []string {
+		return rapid.SampledFrom([][]string{nil, {}, values, values[:1]}).Draw(t, name)
 	}
 	return rapid.Ptr(rapid.Custom(func(t *rapid.T) muster.Allow {
 		return muster.Allow{
@@ -55,17 +55,17 @@ func drawAllow(t *rapid.T) *muster.Allow {
 func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := rig()
+		w := testWorker()
 		w.Kinds, w.Allow = []string{"process", "script", "container"}, drawAllow(t)
-		b := place.NewBook(w)
+		b := place.NewWorkerUsage(w)
 		one, other := drawRefusable(t), drawRefusable(t)
 		n, m := new(place.Limits).Need("", one), new(place.Limits).Need("", other)
 		want := allow.Check(w.Allow, one)
 		switch f := b.Fits(n); {
 		case (f == place.Owner) != (want != ""):
 			t.Fatalf("filter %q, want to hear that %q", f, want)
-		case f == place.Owner && b.Why(n, f) != want:
-			t.Fatalf("%q, want %q", b.Why(n, f), want)
+		case f == place.Owner && b.Explain(n, f) != want:
+			t.Fatalf("%q, want %q", b.Explain(n, f), want)
 		}
 		if n.Key() == m.Key() && want != allow.Check(w.Allow, other) {
 			t.Fatalf("%+v and %+v have one key, and are not refused alike", one, other)
@@ -92,9 +92,9 @@ func TestPlainTasksShareOneClass(t *testing.T) {
 // TestOwnersAnswersAreForgottenNotMixedUp asks for more images than are remembered, twice.
 func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
 	t.Parallel()
-	w := rig()
+	w := testWorker()
 	w.Kinds, w.Allow = []string{"container"}, &muster.Allow{Images: []string{"acme/*7"}}
-	b := place.NewBook(w)
+	b := place.NewWorkerUsage(w)
 	needs := make([]*place.Need, 1000)
 	for i := range needs {
 		needs[i] = need(func(s *muster.TaskSpec) {
@@ -111,11 +111,11 @@ func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
 func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 	t.Parallel()
 	contained := func(s *muster.TaskSpec) { s.Kind, s.Image, s.Isolation = "process", "python:3.12", "container" }
-	worker := func(name string, change func(*muster.Worker)) *place.Book {
-		w := rig()
+	worker := func(name string, change func(*muster.Worker)) *place.WorkerUsage {
+		w := testWorker()
 		w.Name, w.Allow = name, nil
 		change(w)
-		return place.NewBook(w)
+		return place.NewWorkerUsage(w)
 	}
 	bare := worker("bare", func(*muster.Worker) {})
 	small := worker("small", func(w *muster.Worker) { w.Resources.Slots = 0 })
@@ -123,27 +123,27 @@ func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 		w.Kinds, w.Allow = append(w.Kinds, "container"), &muster.Allow{Images: []string{"ghcr.io/acme/*"}}
 	})
 	for name, c := range map[string]struct {
-		books            []*place.Book
+		books            []*place.WorkerUsage
 		gang             int
 		summary, nearest string
 	}{
 		"no engine": {
-			[]*place.Book{small, bare}, 0,
+			[]*place.WorkerUsage{small, bare}, 0,
 			"waits for a container engine: 1 worker could run it with one, but none is ready",
 			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
 		},
 		"nothing would do": {
-			[]*place.Book{small}, 0,
+			[]*place.WorkerUsage{small}, 0,
 			"can never start with the workers there are: ruled out 1 by engine",
 			"no single change of the request would do: see what each worker lacks, or start a worker that fits",
 		},
 		"not allowed": {
-			[]*place.Book{engine}, 0,
+			[]*place.WorkerUsage{engine}, 0,
 			"can never start with the workers there are: ruled out 1 by owner",
 			"ask the owner of worker engine to allow it",
 		},
 		"a gang without engines": {
-			[]*place.Book{bare, engine, small}, 2,
+			[]*place.WorkerUsage{bare, engine, small}, 2,
 			"waits for container engines: the gang needs room for 2 tasks at once, and the workers with one that is ready have room for 0",
 			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
 		},
@@ -156,11 +156,11 @@ func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 					s.Gang = &muster.Gang{Size: c.gang}
 				}
 			})
-			answers := make([]place.Answer, len(c.books))
+			answers := make([]place.Evaluation, len(c.books))
 			for i, b := range c.books {
-				answers[i] = place.Ask(b, n)
+				answers[i] = place.Evaluate(b, n)
 			}
-			place.SortAnswers(answers)
+			place.SortEvaluations(answers)
 			if got := place.Summarize(answers); got != c.summary {
 				t.Errorf("summary: %s", got)
 			}

@@ -15,7 +15,7 @@ import (
 
 const gib = muster.Size(1) << 30
 
-func rig() *muster.Worker {
+func testWorker() *muster.Worker {
 	return &muster.Worker{
 		ID: "id-rig", Name: "rig", Tags: []string{"linux", "lab"}, Kinds: []string{"noop", "process"}, Price: 2,
 		Allow: &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{"APP_*"}},
@@ -57,7 +57,7 @@ func TestEachFilterNamesWhatIsMissing(t *testing.T) {
 		{"a variable", func(s *muster.TaskSpec) { s.Env = map[string]string{"LD_PRELOAD": "x"} }, place.Owner, place.Owner, "its owner does not allow tasks to set the variable LD_PRELOAD"},
 		{"a variable that is allowed", func(s *muster.TaskSpec) { s.Env = map[string]string{"APP_MODE": "x"} }, place.Fits, place.Fits, ""},
 		{"tags", func(s *muster.TaskSpec) { s.Where.Tags = []string{"lab", "fast"} }, place.Tags, place.Tags, "lacks the tag fast"},
-		{"not", func(s *muster.TaskSpec) { s.Where.ExcludeTags = []string{"lab"} }, place.Not, place.Not, "has the excluded tag lab"},
+		{"not", func(s *muster.TaskSpec) { s.Where.ExcludeTags = []string{"lab"} }, place.ExcludedTags, place.ExcludedTags, "has the excluded tag lab"},
 		{"workers", func(s *muster.TaskSpec) { s.Where.Workers = []string{"other"} }, place.Workers, place.Workers, "is not among the workers asked for: other"},
 		{"worker by name", func(s *muster.TaskSpec) { s.Where.Workers = []string{"rig"} }, place.Fits, place.Fits, ""},
 		{"worker by id", func(s *muster.TaskSpec) { s.Where.Workers = []string{"id-rig"} }, place.Fits, place.Fits, ""},
@@ -83,16 +83,16 @@ func TestEachFilterNamesWhatIsMissing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := place.NewBook(rig())
-			b.Take(&muster.Grant{Slots: 1, Memory: 2 * gib})
+			b := place.NewWorkerUsage(testWorker())
+			b.Reserve(&muster.Grant{Slots: 1, Memory: 2 * gib})
 			n := need(c.change)
 			if f := b.Fits(n); f != c.now {
 				t.Errorf("now: %q, want %q", f, c.now)
 			}
-			if f := b.Ever(n); f != c.ever {
+			if f := b.FitsEmpty(n); f != c.ever {
 				t.Errorf("ever: %q, want %q", f, c.ever)
 			}
-			if why := b.Why(n, c.now); !strings.HasPrefix(why, c.why) || (why == "") != (c.now == place.Fits) {
+			if why := b.Explain(n, c.now); !strings.HasPrefix(why, c.why) || (why == "") != (c.now == place.Fits) {
 				t.Errorf("why: %q, want %q", why, c.why)
 			}
 		})
@@ -101,21 +101,21 @@ func TestEachFilterNamesWhatIsMissing(t *testing.T) {
 
 func TestClosedWorkerFailsFirstByState(t *testing.T) {
 	t.Parallel()
-	b := place.NewBook(rig())
-	b.Closed = "is draining"
+	b := place.NewWorkerUsage(testWorker())
+	b.ClosedReason = "is draining"
 	n := need(func(s *muster.TaskSpec) { s.Kind = muster.KindContainer })
-	if f := b.Fits(n); f != place.State || b.Why(n, f) != "is draining" {
-		t.Errorf("%q: %q", f, b.Why(n, f))
+	if f := b.Fits(n); f != place.State || b.Explain(n, f) != "is draining" {
+		t.Errorf("%q: %q", f, b.Explain(n, f))
 	}
 }
 
 func TestWhoIsClosedIsWaitedForOrBroughtBack(t *testing.T) {
 	t.Parallel()
-	b := place.NewBook(rig())
+	b := place.NewWorkerUsage(testWorker())
 	n := need(func(*muster.TaskSpec) {})
 	for opens, want := range map[bool]string{false: "bring back worker rig, which is busy", true: "wait for worker rig, which is busy"} {
-		b.Closed, b.Opens = "is busy", opens
-		if got := place.Nearest([]place.Answer{place.Ask(b, n)}); got != want {
+		b.ClosedReason, b.WillReopen = "is busy", opens
+		if got := place.Nearest([]place.Evaluation{place.Evaluate(b, n)}); got != want {
 			t.Errorf("opens %t: %s", opens, got)
 		}
 	}
@@ -123,7 +123,7 @@ func TestWhoIsClosedIsWaitedForOrBroughtBack(t *testing.T) {
 
 func TestGPUsAreGivenTightestFirst(t *testing.T) {
 	t.Parallel()
-	b := place.NewBook(rig())
+	b := place.NewWorkerUsage(testWorker())
 	give := func(r muster.GPURequest) string {
 		t.Helper()
 		n := need(func(s *muster.TaskSpec) { s.Resources.GPUs, s.Resources.CPUs = r, 0.1 })
@@ -131,7 +131,7 @@ func TestGPUsAreGivenTightestFirst(t *testing.T) {
 			return f.String()
 		}
 		g := b.Grant(n)
-		b.Take(&g)
+		b.Reserve(&g)
 		return fmt.Sprint(g.GPUs, g.GPUMemory)
 	}
 	for i, c := range []struct {
@@ -154,7 +154,7 @@ func TestGPUsAreGivenTightestFirst(t *testing.T) {
 func TestDevicesOfOneGrantAreOfOneVendor(t *testing.T) {
 	t.Parallel()
 	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs.Count = 2 })
-	g := place.NewBook(rig()).Grant(n)
+	g := place.NewWorkerUsage(testWorker()).Grant(n)
 	if !slices.Equal(g.GPUs, []string{"big", "small"}) {
 		t.Errorf("given %v", g.GPUs)
 	}
@@ -162,8 +162,8 @@ func TestDevicesOfOneGrantAreOfOneVendor(t *testing.T) {
 
 func TestScorePacksGPUsAndSpreadsTheRest(t *testing.T) {
 	t.Parallel()
-	empty, busy := place.NewBook(rig()), place.NewBook(rig())
-	busy.Take(&muster.Grant{Slots: 2, CPUs: 4, Memory: gib})
+	empty, busy := place.NewWorkerUsage(testWorker()), place.NewWorkerUsage(testWorker())
+	busy.Reserve(&muster.Grant{Slots: 2, CPUs: 4, Memory: gib})
 	for _, n := range []*place.Need{
 		need(func(*muster.TaskSpec) {}),
 		need(func(s *muster.TaskSpec) { s.Resources.CPUs = 2 }),
@@ -173,15 +173,15 @@ func TestScorePacksGPUsAndSpreadsTheRest(t *testing.T) {
 			t.Errorf("%s: an empty worker ranks as %+v, a busy one as %+v", n.Key(), a, b)
 		}
 	}
-	small := rig()
+	small := testWorker()
 	small.Resources.GPUs = small.Resources.GPUs[1:2]
 	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 30 * gib} })
-	tight, loose := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} }), place.NewBook(rig())
-	loose.Take(&muster.Grant{GPUs: []string{"small"}})
-	if a, b := place.NewBook(small).Rank(tight), loose.Rank(tight); a.Compare(&b) >= 0 {
+	tight, loose := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} }), place.NewWorkerUsage(testWorker())
+	loose.Reserve(&muster.Grant{GPUs: []string{"small"}})
+	if a, b := place.NewWorkerUsage(small).Rank(tight), loose.Rank(tight); a.Compare(&b) >= 0 {
 		t.Error("a tight device does not win over a loose one")
 	}
-	if place.NewBook(small).Fits(n) == place.Fits {
+	if place.NewWorkerUsage(small).Fits(n) == place.Fits {
 		t.Error("30GiB fit on a device of 16GiB")
 	}
 }
@@ -190,10 +190,10 @@ func TestScorePacksGPUsAndSpreadsTheRest(t *testing.T) {
 // much device memory would lie idle, without them among all.
 func TestRankPrefersTheCheaperWorker(t *testing.T) {
 	t.Parallel()
-	priced := func(price float64) *place.Book {
-		w := rig()
+	priced := func(price float64) *place.WorkerUsage {
+		w := testWorker()
 		w.Price = price
-		return place.NewBook(w)
+		return place.NewWorkerUsage(w)
 	}
 	for _, n := range []*place.Need{
 		need(func(*muster.TaskSpec) {}),
@@ -201,14 +201,14 @@ func TestRankPrefersTheCheaperWorker(t *testing.T) {
 		need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} }),
 	} {
 		cheap, dear := priced(1), priced(5)
-		cheap.Take(&muster.Grant{Slots: 1, CPUs: 1})
+		cheap.Reserve(&muster.Grant{Slots: 1, CPUs: 1})
 		if a, b := cheap.Rank(n), dear.Rank(n); a.Compare(&b) >= 0 || b.Compare(&a) <= 0 {
 			t.Errorf("%s: the cheap worker ranks as %+v, the dear one as %+v", n.Key(), a, b)
 		}
 	}
 	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} })
 	loose, tight := priced(1), priced(5)
-	loose.Take(&muster.Grant{GPUs: []string{"small"}})
+	loose.Reserve(&muster.Grant{GPUs: []string{"small"}})
 	if a, b := loose.Rank(n), tight.Rank(n); b.Compare(&a) >= 0 {
 		t.Error("the price counts for more than device memory that lies idle")
 	}
@@ -268,12 +268,12 @@ func TestRelaxNamesTheNearestChange(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b, n := place.NewBook(rig()), need(c.change)
-			relaxed, what, ok := b.Relax(n, b.Ever(n), true)
+			b, n := place.NewWorkerUsage(testWorker()), need(c.change)
+			relaxed, what, ok := b.Relax(n, b.FitsEmpty(n), true)
 			if !ok || what != c.want {
 				t.Fatalf("%q, %t, want %q", what, ok, c.want)
 			}
-			if f := b.Ever(relaxed); f != place.Fits {
+			if f := b.FitsEmpty(relaxed); f != place.Fits {
 				t.Errorf("the changed need still fails by %s", f)
 			}
 		})
@@ -285,12 +285,12 @@ func TestRelaxNamesTheNearestChange(t *testing.T) {
 func TestNeverOverCommits(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		b := place.NewBook(rig())
+		b := place.NewWorkerUsage(testWorker())
 		var out []muster.Grant
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(out) > 0 && rapid.IntRange(0, 2).Draw(t, "return") == 0 {
 				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
-				b.Return(&out[i])
+				b.Release(&out[i])
 				out = slices.Delete(out, i, i+1)
 				continue
 			}
@@ -305,23 +305,23 @@ func TestNeverOverCommits(t *testing.T) {
 			if b.Fits(n) != place.Fits {
 				continue
 			}
-			if f := b.Ever(n); f != place.Fits {
+			if f := b.FitsEmpty(n); f != place.Fits {
 				t.Fatalf("fits now, but never could: %s", f)
 			}
 			g := b.Grant(n)
 			if len(g.GPUs) != n.Request.GPUs.Count || g.Memory != n.Request.Memory {
 				t.Fatalf("%s was granted %+v", n.Key(), g)
 			}
-			b.Take(&g)
+			b.Reserve(&g)
 			out = append(out, g)
-			if b.Over() {
+			if b.Overcommitted() {
 				t.Fatalf("after %+v more is given than there is", out)
 			}
 		}
 		for i := range out {
-			b.Return(&out[i])
+			b.Release(&out[i])
 		}
-		if !b.Equal(place.NewBook(rig())) {
+		if !b.Equal(place.NewWorkerUsage(testWorker())) {
 			t.Fatal("all is returned, and yet not all is free")
 		}
 	})
@@ -337,25 +337,25 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 		})
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		b := place.NewBook(rig())
-		var ends []place.End
+		b := place.NewWorkerUsage(testWorker())
+		var ends []place.ExpectedRelease
 		for range rapid.IntRange(0, 12).Draw(t, "tasks") {
 			if n := draw(t); b.Fits(n) == place.Fits {
 				g := b.Grant(n)
-				b.Take(&g)
-				ends = append(ends, place.End{In: muster.Duration(rapid.IntRange(1, 9).Draw(t, "in")), Grant: &g})
+				b.Reserve(&g)
+				ends = append(ends, place.ExpectedRelease{In: muster.Duration(rapid.IntRange(1, 9).Draw(t, "in")), Grant: &g})
 			}
 		}
 		n := draw(t)
-		if b.Ever(n) != place.Fits {
+		if b.FitsEmpty(n) != place.Fits {
 			return
 		}
 		want := muster.Duration(0)
 		for ; ; want++ {
-			c := place.NewBook(rig())
+			c := place.NewWorkerUsage(testWorker())
 			for _, e := range ends {
 				if e.In > want {
-					c.Take(e.Grant)
+					c.Reserve(e.Grant)
 				}
 			}
 			if c.Fits(n) == place.Fits {
@@ -375,18 +375,18 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 // The change that is proposed is the smallest: not that of the worker whose name comes first.
 func TestNearestIsTheSmallestChange(t *testing.T) {
 	t.Parallel()
-	named := func(name string, change func(*muster.Worker)) *place.Book {
-		w := rig()
+	named := func(name string, change func(*muster.Worker)) *place.WorkerUsage {
+		w := testWorker()
 		w.ID, w.Name = muster.WorkerID(name), name
 		change(w)
-		return place.NewBook(w)
+		return place.NewWorkerUsage(w)
 	}
-	ask := func(n *place.Need, books ...*place.Book) string {
-		var answers []place.Answer
-		for _, b := range books {
-			answers = append(answers, place.Ask(b, n))
+	ask := func(n *place.Need, usages ...*place.WorkerUsage) string {
+		var answers []place.Evaluation
+		for _, b := range usages {
+			answers = append(answers, place.Evaluate(b, n))
 		}
-		place.SortAnswers(answers)
+		place.SortEvaluations(answers)
 		return place.Nearest(answers)
 	}
 	price := func(p float64) func(*muster.Worker) { return func(w *muster.Worker) { w.Price = p } }

@@ -12,25 +12,25 @@ import (
 // worker, as the worker stands now or, with empty set, as if it were empty. It
 // says in words what to do. Whether the changed need fits altogether is for the
 // caller to ask. It returns false where no change of the need helps.
-func (b *Book) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
+func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
 	c := *n
 	c.Where.Tags = slices.Clone(n.Where.Tags)
 	name := b.Worker.Name
 	r := &c.Request
-	free := b.left(empty)
+	free := b.available(empty)
 	switch f {
-	case Lacks:
+	case Features:
 		c.features &^= b.lacks
 		return &c, fmt.Sprintf("do without %s, which worker %s cannot carry", strings.Join((b.lacks&n.features).names(), ", "), name), true
 	case Project:
 		c.project = b.Worker.Projects[0]
 		return &c, fmt.Sprintf("submit it to project %s, whose tasks worker %s takes", c.project, name), true
 	case Tags:
-		tag := lacking(n.Where.Tags, b.Worker.Tags)
+		tag := firstMissing(n.Where.Tags, b.Worker.Tags)
 		c.Where.Tags = slices.DeleteFunc(c.Where.Tags, func(t string) bool { return t == tag })
 		return &c, fmt.Sprintf("do without the tag %s, or give it to worker %s", tag, name), true
-	case Not:
-		tag := common(n.Where.ExcludeTags, b.Worker.Tags)
+	case ExcludedTags:
+		tag := firstCommon(n.Where.ExcludeTags, b.Worker.Tags)
 		c.Where.ExcludeTags = slices.DeleteFunc(slices.Clone(n.Where.ExcludeTags), func(t string) bool { return t == tag })
 		return &c, fmt.Sprintf("do not exclude the tag %s, which worker %s has", tag, name), true
 	case Workers:
@@ -47,7 +47,7 @@ func (b *Book) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
 		return &c, fmt.Sprintf("ask for no GPU model: worker %s has %s", name, b.inventory()), true
 	case CPUs:
 		c.mcpu, r.CPUs = free.mcpu, float64(free.mcpu)/1000
-		return &c, fmt.Sprintf("ask for %s cpus instead of %s (worker %s)", cores(free.mcpu), cores(n.mcpu), name), free.mcpu > 0
+		return &c, fmt.Sprintf("ask for %s cpus instead of %s (worker %s)", formatCores(free.mcpu), formatCores(n.mcpu), name), free.mcpu > 0
 	case Memory:
 		r.Memory = free.memory
 		return &c, fmt.Sprintf("ask for %s memory instead of %s (worker %s)", free.memory, n.Request.Memory, name), free.memory > 0
@@ -55,17 +55,17 @@ func (b *Book) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
 		r.Disk = free.disk
 		return &c, fmt.Sprintf("ask for %s disk instead of %s (worker %s)", free.disk, n.Request.Disk, name), free.disk > 0
 	case GPUs:
-		r.GPUs = b.fewer(&c, empty)
-		return &c, fmt.Sprintf("ask for %s instead of %s (worker %s)", Devices(r.GPUs), Devices(n.Request.GPUs), name), r.GPUs.Count > 0
+		r.GPUs = b.reduceGPUs(&c, empty)
+		return &c, fmt.Sprintf("ask for %s instead of %s (worker %s)", FormatGPURequest(r.GPUs), FormatGPURequest(n.Request.GPUs), name), r.GPUs.Count > 0
 	default:
 		return nil, "", false
 	}
 }
 
-// gap says by how much the request would have to change to pass filter f, in the unit
+// shortfall says by how much the request would have to change to pass filter f, in the unit
 // of what f is about, and 0 where that is no amount.
-func (b *Book) gap(n *Need, f Filter, empty bool) float64 {
-	free := b.left(empty)
+func (b *WorkerUsage) shortfall(n *Need, f Filter, empty bool) float64 {
+	free := b.available(empty)
 	switch f {
 	case Price:
 		return b.Worker.Price - n.Where.MaxPrice
@@ -80,21 +80,21 @@ func (b *Book) gap(n *Need, f Filter, empty bool) float64 {
 	}
 }
 
-// left returns what is free, or all if empty is set, never below zero.
-func (b *Book) left(empty bool) Book {
+// available returns what is free, or all if empty is set, never below zero.
+func (b *WorkerUsage) available(empty bool) WorkerUsage {
 	if empty {
 		r := &b.Worker.Resources
-		return Book{mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots}
+		return WorkerUsage{mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots}
 	}
-	return Book{mcpu: max(b.mcpu, 0), memory: max(b.memory, 0), disk: max(b.disk, 0), slots: max(b.slots, 0)}
+	return WorkerUsage{mcpu: max(b.mcpu, 0), memory: max(b.memory, 0), disk: max(b.disk, 0), slots: max(b.slots, 0)}
 }
 
-// fewer returns the GPU request nearest to n's that the worker can meet: the same
+// reduceGPUs returns the GPU request nearest to n's that the worker can meet: the same
 // memory on fewer devices, else as many devices with less memory.
-func (b *Book) fewer(n *Need, empty bool) muster.GPURequest {
+func (b *WorkerUsage) reduceGPUs(n *Need, empty bool) muster.GPURequest {
 	c := *n
 	for c.Request.GPUs.Count--; c.Request.GPUs.Count > 0; c.Request.GPUs.Count-- {
-		if b.devices(&c, empty) {
+		if b.hasDevices(&c, empty) {
 			return c.Request.GPUs
 		}
 	}
@@ -103,7 +103,7 @@ func (b *Book) fewer(n *Need, empty bool) muster.GPURequest {
 	for i := range b.gpus {
 		d := &b.gpus[i]
 		size := d.gpu.Memory
-		if n.shares() && !empty {
+		if n.sharesGPU() && !empty {
 			size = d.free()
 		}
 		if size > 0 && size < n.Request.GPUs.Memory {
@@ -113,7 +113,7 @@ func (b *Book) fewer(n *Need, empty bool) muster.GPURequest {
 	slices.Sort(sizes)
 	for _, size := range slices.Backward(sizes) {
 		c.Request.GPUs.Memory = size
-		if b.devices(&c, empty) {
+		if b.hasDevices(&c, empty) {
 			return c.Request.GPUs
 		}
 	}
@@ -121,9 +121,9 @@ func (b *Book) fewer(n *Need, empty bool) muster.GPURequest {
 	return c.Request.GPUs
 }
 
-// Lack words how much more must be free for n to pass the capacity filter f, such
+// Shortage words how much more must be free for n to pass the capacity filter f, such
 // as "2 cpus". It returns "" for other filters.
-func (b *Book) Lack(n *Need, f Filter) string {
+func (b *WorkerUsage) Shortage(n *Need, f Filter) string {
 	r := &n.Request
 	switch f {
 	case MaxTasks:
@@ -131,13 +131,13 @@ func (b *Book) Lack(n *Need, f Filter) string {
 	case Slots:
 		return "a slot"
 	case CPUs:
-		return cores(n.mcpu-b.mcpu) + " cpus"
+		return formatCores(n.mcpu-b.mcpu) + " cpus"
 	case Memory:
 		return (r.Memory - b.memory).String() + " memory"
 	case Disk:
 		return (r.Disk - b.disk).String() + " disk"
 	case GPUs:
-		return Devices(muster.GPURequest{Count: max(r.GPUs.Count-b.usableNow(n), 1), Memory: r.GPUs.Memory})
+		return FormatGPURequest(muster.GPURequest{Count: max(r.GPUs.Count-b.usableNow(n), 1), Memory: r.GPUs.Memory})
 	default:
 		return ""
 	}

@@ -36,7 +36,7 @@ func (s *State) accept(now muster.Time, ev event.Accepted) error {
 	if err != nil {
 		return err
 	}
-	s.hear(now, t.Worker)
+	s.touch(now, t.Worker)
 	t.Accepted = true
 	return nil
 }
@@ -50,17 +50,17 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 		return muster.Errorf(muster.Conflict, "attempt %s runs already on worker %s: it cannot be rejected", ev.Attempt, ev.Worker)
 	}
 	w := t.Worker
-	s.hear(now, w)
+	s.touch(now, w)
 	t.Rejections++
-	counts := t.Rejections > mostRejection
+	counts := t.Rejections > maxRejections
 	if counts {
 		t.Rejections = 0
 	}
-	said := judge.Clip(ev.Message)
+	message := judge.TruncateMessage(ev.Message)
 	if !ev.Constrained {
-		t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
+		t.Avoid = append(t.Avoid.Active(now), queue.Avoidance{Worker: &w.Worker, Until: now.Add(minAvoid), Message: message})
 	}
-	s.end(now, t, judge.Ending{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: said, Free: !counts, At: now})
+	s.end(now, t, judge.AttemptEnd{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: message, Uncounted: !counts, At: now})
 	return nil
 }
 
@@ -69,22 +69,22 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 	if err != nil {
 		return err
 	}
-	s.hear(now, t.Worker)
-	t.Accepted, t.Rejections, t.Avoid = true, 0, t.Avoid.Now(now)
+	s.touch(now, t.Worker)
+	t.Accepted, t.Rejections, t.Avoid = true, 0, t.Avoid.Active(now)
 	if t.Row.StartedAt == 0 {
-		s.startedAt(t, judge.Within(ev.At, t.Row.AssignedAt, now))
+		s.setStarted(t, judge.ClampTime(ev.At, t.Row.AssignedAt, now))
 		s.changedTask(t)
 	}
 	if t.Row.State == muster.Assigned {
-		s.set(now, t, muster.Running)
+		s.setState(now, t, muster.Running)
 	}
 	return nil
 }
 
-// startedAt notes the start of an attempt, and of the stage and the job if it is their first.
-func (s *State) startedAt(t *model.Task, at muster.Time) {
+// setStarted notes the start of an attempt, and of the stage and the job if it is their first.
+func (s *State) setStarted(t *model.Task, at muster.Time) {
 	t.Row.StartedAt = at
-	s.out.started = append(s.out.started, effect.Started{Attempt: t.Attempt(), AssignedAt: t.Row.AssignedAt, At: at})
+	s.out.attemptsStarted = append(s.out.attemptsStarted, effect.AttemptStarted{Attempt: t.Attempt(), AssignedAt: t.Row.AssignedAt, At: at})
 	if g := t.Group; g.Row.StartedAt == 0 {
 		g.Row.StartedAt = at
 		s.changedGroup(g)
@@ -95,12 +95,12 @@ func (s *State) startedAt(t *model.Task, at muster.Time) {
 	}
 }
 
-func (s *State) saved(now muster.Time, ev event.Saved) error {
+func (s *State) saved(now muster.Time, ev event.CheckpointSaved) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
 	}
-	s.hear(now, t.Worker)
+	s.touch(now, t.Worker)
 	if t.Row.Checkpoint != ev.SHA256 {
 		t.Row.Checkpoint = ev.SHA256
 		s.changedTask(t)
@@ -117,15 +117,15 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 		}
 		return err
 	}
-	s.hear(now, t.Worker)
+	s.touch(now, t.Worker)
 	if r.StartedAt != 0 && t.Row.StartedAt == 0 {
-		s.startedAt(t, judge.Within(r.StartedAt, t.Row.AssignedAt, now))
+		s.setStarted(t, judge.ClampTime(r.StartedAt, t.Row.AssignedAt, now))
 	}
-	judge.Fill(&t.Row, r)
-	reason := judge.Reason(r)
-	s.end(now, t, judge.Ending{
-		Outcome: r.Outcome, Reason: reason, Message: judge.Clip(r.Message), Final: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.DisconnectFail,
-		At: judge.Within(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
+	judge.ApplyReport(&t.Row, r)
+	reason := judge.ReasonOf(r)
+	s.end(now, t, judge.AttemptEnd{
+		Outcome: r.Outcome, Reason: reason, Message: judge.TruncateMessage(r.Message), NoRetry: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.DisconnectFail,
+		At: judge.ClampTime(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
 	})
 	return nil
 }
@@ -133,7 +133,7 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 // plausible reports whether the attempt may have been. Whether it was is known to the store, which keeps its report only
 // then: of ended jobs nothing is here.
 func (s *State) plausible(a muster.AttemptID) bool {
-	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.Task.Num >= muster.MaxTasks || a.N < 1 {
+	if a.Task.Job < 1 || a.Task.Job >= s.nextJob || a.Task.Num < 0 || a.Task.Num >= muster.MaxTasks || a.N < 1 {
 		return false
 	}
 	j := s.jobs[a.Task.Job]

@@ -51,13 +51,13 @@ func BenchmarkPlace(b *testing.B) {
 				apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
 			}
 			s.Place(1)
-			running := assigned(s.Take())
+			running := assigned(s.Flush())
 			done := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				if len(running) == 0 {
 					s.Place(1)
-					running = assigned(s.Take())
+					running = assigned(s.Flush())
 				}
 				a := running[0]
 				running = running[1:]
@@ -66,16 +66,16 @@ func BenchmarkPlace(b *testing.B) {
 					b.Fatal("the queue is too short for so many rounds: use -benchtime with fewer")
 				}
 				s.Place(1)
-				running = append(running, assigned(s.Take())...)
+				running = append(running, assigned(s.Flush())...)
 			}
 		})
 	}
 }
 
 func assigned(fx effect.Effects) []effect.Assign {
-	list := make([]effect.Assign, 0, len(fx.Sends))
-	for _, word := range fx.Sends {
-		if a, ok := word.(effect.Assign); ok {
+	list := make([]effect.Assign, 0, len(fx.Commands))
+	for _, cmd := range fx.Commands {
+		if a, ok := cmd.(effect.Assign); ok {
 			list = append(list, a)
 		}
 	}
@@ -95,7 +95,7 @@ func BenchmarkLife(b *testing.B) {
 				apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(1_000_000)})
 			}
 			s.Place(1)
-			for _, a := range assigned(s.Take()) {
+			for _, a := range assigned(s.Flush()) {
 				apply(b, s, 1, event.Finished{Worker: a.Worker, Report: muster.Report{
 					Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 1,
 				}})
@@ -146,14 +146,14 @@ func BenchmarkPlaceManyNeeds(b *testing.B) {
 	}
 	apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
 	s.Place(1)
-	running := assigned(s.Take())
+	running := assigned(s.Flush())
 	b.ReportAllocs()
 	for b.Loop() {
 		a := running[0]
 		running = running[1:]
 		apply(b, s, 1, event.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}})
 		s.Place(1)
-		running = append(running, assigned(s.Take())...)
+		running = append(running, assigned(s.Flush())...)
 	}
 }
 
@@ -164,7 +164,7 @@ func BenchmarkPlaceStarving(b *testing.B) {
 	joinMany(b, s, 1000, 64)
 	apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
 	s.Place(1)
-	running := assigned(s.Take())
+	running := assigned(s.Flush())
 	for i := range 500 {
 		spec := noops(100)
 		spec.Tasks[0].Resources.CPUs = 8
@@ -179,7 +179,7 @@ func BenchmarkPlaceStarving(b *testing.B) {
 		running = running[1:]
 		apply(b, s, now, event.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: now}})
 		s.Place(now)
-		running = append(running, assigned(s.Take())...)
+		running = append(running, assigned(s.Flush())...)
 	}
 }
 
@@ -211,7 +211,7 @@ func heartbeat(tb testing.TB, held int) (*sched.State, event.Renewed) {
 	joinMany(tb, s, 1, held)
 	apply(tb, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(held)})
 	s.Place(1)
-	s.Take()
+	s.Flush()
 	renewed := event.Renewed{Worker: "w00000"}
 	for num := range held {
 		renewed.Held = append(renewed.Held, muster.AttemptID{Task: muster.TaskID{Job: 1, Num: num}, N: 1})

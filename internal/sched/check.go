@@ -14,7 +14,7 @@ import (
 // Check returns an Internal error that names the first broken invariant, or nil.
 // It looks at everything and is meant for tests, and for a State just rebuilt.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.checkJobs, s.checkTallies, s.checkWorkers, s.checkShares, s.checkQueue, s.checkTimers} {
+	for _, check := range []func() error{s.checkJobs, s.checkProjectStats, s.checkWorkers, s.checkShares, s.checkQueue, s.checkTimers} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -29,8 +29,8 @@ func broken(format string, args ...any) error {
 func (s *State) checkJobs() error {
 	live := map[*queue.Project]int{}
 	for id, j := range s.jobs {
-		if id != j.Row.ID || id >= s.next {
-			return broken("job %s is filed as %s; the next number is %s", j.Row.ID, id, s.next)
+		if id != j.Row.ID || id >= s.nextJob {
+			return broken("job %s is filed as %s; the next number is %s", j.Row.ID, id, s.nextJob)
 		}
 		if j.Row.State != j.Row.Counts.State() || j.Row.State.Final() {
 			return broken("job %s is %q, its counts say %q", id, j.Row.State, j.Row.Counts.State())
@@ -59,29 +59,29 @@ func (s *State) checkJobs() error {
 }
 
 func (s *State) checkWorkers() error {
-	if !slices.IsSortedFunc(s.order, byID) {
+	if !slices.IsSortedFunc(s.workers, byID) {
 		return broken("the workers are not in order")
 	}
-	for _, w := range s.order {
-		book := place.NewBook(&w.Row)
+	for _, w := range s.workers {
+		usage := place.NewWorkerUsage(&w.Row)
 		for i, t := range w.Held {
-			if t.Worker != w || t.At != i || s.task(t.Row.ID) != t {
+			if t.Worker != w || t.HeldIndex != i || s.task(t.Row.ID) != t {
 				return broken("worker %s holds task %s, which does not know", w.Row.ID, t.Row.ID)
 			}
-			book.Take(t.Row.Grant)
+			usage.Reserve(t.Row.Grant)
 		}
 		switch {
-		case !book.Equal(w.Book):
+		case !usage.Equal(w.Usage):
 			return broken("the account of worker %s is wrong", w.Row.ID)
-		case w.Book.Over() && !w.Shrunk:
+		case w.Usage.Overcommitted() && !w.Shrunk:
 			return broken("worker %s has been given more than it has", w.Row.ID)
 		case w.Gone && len(w.Held) > 0:
 			return broken("worker %s is gone and holds %d tasks", w.Row.ID, len(w.Held))
 		case !w.Gone && !w.Timer.Armed() && (w.Reachable() || len(w.Held) == 0):
 			return broken("nobody notices when worker %s stays away", w.Row.ID)
-		case w.Row.Deadline > 0 && !w.Row.Draining && !w.Row.Paused || w.Clearing && (!w.Row.Draining || w.Row.Deadline == 0):
+		case w.Row.Deadline > 0 && !w.Row.Draining && !w.Row.Paused || w.Evicting && (!w.Row.Draining || w.Row.Deadline == 0):
 			return broken("worker %s has a deadline for nothing", w.Row.ID)
-		case w.Row.Deadline > 0 && !w.Clearing && !w.Timer.Armed():
+		case w.Row.Deadline > 0 && !w.Evicting && !w.Timer.Armed():
 			return broken("nobody notices the deadline of worker %s", w.Row.ID)
 		case (w.Row.State == muster.WorkerGone) != w.Gone || (w.Row.State == muster.WorkerUnreachable) != (!w.Gone && !w.Reachable()):
 			return broken("worker %s is %s; gone: %t, reachable: %t", w.Row.ID, w.Row.State, w.Gone, w.Reachable())
@@ -94,25 +94,25 @@ func byID(a, b *model.Worker) int { return strings.Compare(string(a.Row.ID), str
 
 // checkShares counts anew what projects hold and what the fleet offers.
 func (s *State) checkShares() error {
-	var fleet queue.Amounts
-	holds := map[*queue.Project]*queue.Amounts{}
+	var capacity queue.Resources
+	usage := map[*queue.Project]*queue.Resources{}
 	for _, p := range s.projects {
-		holds[p] = &queue.Amounts{}
+		usage[p] = &queue.Resources{}
 	}
-	for _, w := range s.order {
+	for _, w := range s.workers {
 		if !w.Gone {
-			fleet.Offer(&w.Row.Resources, 1)
+			capacity.AddCapacity(&w.Row.Resources, 1)
 		}
 		for _, t := range w.Held {
-			holds[t.Group.Job.Project].Grant(t.Row.Grant, &w.Row.Resources, 1)
+			usage[t.Group.Job.Project].AddGrant(t.Row.Grant, &w.Row.Resources, 1)
 		}
 	}
-	if fleet != s.fleet {
-		return broken("the fleet offers %+v, not %+v", fleet, s.fleet)
+	if capacity != s.capacity {
+		return broken("the fleet offers %+v, not %+v", capacity, s.capacity)
 	}
-	for p, want := range holds {
-		if *want != p.Holds {
-			return broken("project %q holds %+v, not %+v", p.Name, *want, p.Holds)
+	for p, want := range usage {
+		if *want != p.Usage {
+			return broken("project %q holds %+v, not %+v", p.Name, *want, p.Usage)
 		}
 	}
 	return nil
@@ -141,16 +141,16 @@ func (s *State) checkQueue() error {
 	if err != nil {
 		return err
 	}
-	return s.queue.Check(len(s.order))
+	return s.queue.Check(len(s.workers))
 }
 
 func (s *State) checkTimers() error {
 	var err error
-	inOrder := s.timers.Check(func(of heap.Subject) {
-		if t, ok := of.(*model.Task); ok && s.task(t.Row.ID) != t {
+	inOrder := s.timers.Check(func(subject heap.Subject) {
+		if t, ok := subject.(*model.Task); ok && s.task(t.Row.ID) != t {
 			err = broken("a timer waits for task %s, which is not in memory", t.Row.ID)
 		}
-		if g, ok := of.(*model.Group); ok && s.jobs[g.Row.Job] != g.Job {
+		if g, ok := subject.(*model.Group); ok && s.jobs[g.Row.Job] != g.Job {
 			err = broken("a timer waits for stage %q of job %s, which is not live", g.Row.Name, g.Row.Job)
 		}
 	})

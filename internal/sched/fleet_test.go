@@ -17,26 +17,26 @@ func slots(n int) func(*muster.Worker) {
 
 func TestQueueGoesByPriorityThenAge(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	old := d.submitAs("p", 50, stage("a"))
 	low := d.submitAs("p", 10, stage("a"))
 	young := d.submitAs("p", 50, stage("a"))
 	high := d.submitAs("p", 90, stage("a"))
 	d.join("w", slots(1))
 	for _, job := range []muster.JobID{high, old, young, low} {
-		d.sent(fmt.Sprintf("assign w %s.0#1", job))
+		d.wantSent(fmt.Sprintf("assign w %s.0#1", job))
 		d.finish(job, 0, muster.AttemptSucceeded)
 	}
 }
 
 func TestProjectsShareTheFleet(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	a := d.submitAs("a", 50, stage("x*100"))
 	b := d.submitAs("b", 50, stage("x*100"))
 	c := d.submitAs("c", 50, stage("x*2"))
 	d.join("w", slots(12))
-	held := func(id muster.JobID) int64 { return d.rows.groups[id][0].Counts[muster.Assigned] }
+	held := func(id muster.JobID) int64 { return d.store.groups[id][0].Counts[muster.Assigned] }
 	if held(a) != 5 || held(b) != 5 || held(c) != 2 {
 		t.Fatalf("they hold %d, %d and %d", held(a), held(b), held(c))
 	}
@@ -44,12 +44,12 @@ func TestProjectsShareTheFleet(t *testing.T) {
 
 func TestSharesAreOfTheDominantResource(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	// a's tasks take a quarter of the memory each, b's an eighth of the cpus.
 	a := d.submitAs("a", 50, stage("x*100", func(s *muster.TaskSpec) { s.Resources = muster.Request{CPUs: 0.1, Memory: 4 * gib} }))
 	b := d.submitAs("b", 50, stage("x*100", func(s *muster.TaskSpec) { s.Resources.CPUs = 0.5 }))
 	d.join("w")
-	held := func(id muster.JobID) int64 { return d.rows.groups[id][0].Counts[muster.Assigned] }
+	held := func(id muster.JobID) int64 { return d.store.groups[id][0].Counts[muster.Assigned] }
 	if held(a) != 4 || held(b) != 7 {
 		t.Fatalf("they hold %d and %d", held(a), held(b))
 	}
@@ -57,33 +57,33 @@ func TestSharesAreOfTheDominantResource(t *testing.T) {
 
 func TestBlockedShapeDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	big := d.submit(stage("big*3", func(s *muster.TaskSpec) { s.Resources.CPUs = 3 }))
 	d.submit(stage("small", func(s *muster.TaskSpec) { s.Resources.CPUs = 1 }))
 	d.join("w")
-	d.sent("assign w 1.0#1", "assign w 2.0#1")
+	d.wantSent("assign w 1.0#1", "assign w 2.0#1")
 	d.finish(2, 0, muster.AttemptSucceeded)
-	d.sent()
+	d.wantSent()
 	d.finish(big, 0, muster.AttemptSucceeded)
-	d.sent("assign w 1.1#1")
+	d.wantSent("assign w 1.1#1")
 }
 
 func TestTasksSpreadOverWorkers(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w2", slots(3))
 	d.join("w1", slots(3))
 	d.submit(stage("a*4"))
-	d.sent("assign w1 1.0#1", "assign w2 1.1#1", "assign w1 1.2#1", "assign w2 1.3#1")
+	d.wantSent("assign w1 1.0#1", "assign w2 1.1#1", "assign w1 1.2#1", "assign w2 1.3#1")
 }
 
 func TestSteering(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
 	state := func(want muster.WorkerState) {
 		t.Helper()
-		if got := d.rows.workers[w].State; got != want {
+		if got := d.store.workers[w].State; got != want {
 			t.Fatalf("the worker is %s, want %s", got, want)
 		}
 	}
@@ -91,41 +91,41 @@ func TestSteering(t *testing.T) {
 	d.do(event.Pause{Worker: w, On: true})
 	state(muster.WorkerPaused)
 	second := d.submit(stage("a"))
-	d.sent()
+	d.wantSent()
 	d.do(event.Pause{Worker: w})
-	d.sent("assign w 2.0#1")
+	d.wantSent("assign w 2.0#1")
 	d.do(event.Ready{Worker: w, Constrained: "on battery"})
 	third := d.submit(stage("a"))
 	d.finish(second, 0, muster.AttemptSucceeded)
-	d.sent()
+	d.wantSent()
 	d.do(event.Ready{Worker: w})
-	d.sent("assign w 3.0#1")
+	d.wantSent("assign w 3.0#1")
 	d.refuse(muster.Conflict, event.Remove{Worker: w})
 	d.do(event.Drain{Worker: w, On: true})
 	state(muster.WorkerDraining)
 	d.finish(third, 0, muster.AttemptSucceeded)
-	d.sent()
+	d.wantSent()
 	d.finish(first, 0, muster.AttemptSucceeded)
-	d.sent("leave w")
-	d.do(event.Left{Worker: w})
+	d.wantSent("leave w")
+	d.do(event.ShutDown{Worker: w})
 	state(muster.WorkerGone)
 	d.do(event.Remove{Worker: w})
-	if len(d.s.Workers(d.now)) != 0 || len(d.rows.workers) != 0 {
-		t.Fatalf("workers: %v, %v", d.s.Workers(d.now), d.rows.workers)
+	if len(d.s.Workers(d.now)) != 0 || len(d.store.workers) != 0 {
+		t.Fatalf("workers: %v, %v", d.s.Workers(d.now), d.store.workers)
 	}
 	d.refuse(muster.NotFound, event.Pause{Worker: w, On: true})
 }
 
 func TestWorkerThatLeavesGivesBackItsTasks(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	d.start(job, 0)
-	d.do(event.Left{Worker: w})
-	d.is(job, 0, muster.Queued, muster.WorkerShutdown)
+	d.do(event.ShutDown{Worker: w})
+	d.wantTask(job, 0, muster.Queued, muster.WorkerShutdown)
 	d.join("x")
-	d.sent("assign x 1.0#2")
+	d.wantSent("assign x 1.0#2")
 	if got := d.task(job, 0); got.Crashes != 0 {
 		t.Fatalf("an orderly leave counts as %d crashes", got.Crashes)
 	}
@@ -133,26 +133,26 @@ func TestWorkerThatLeavesGivesBackItsTasks(t *testing.T) {
 
 func TestWorkerThatStaysAwayIsGone(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
-	d.do(event.Lost{Worker: w})
-	d.pass(muster.Duration(59 * time.Minute))
-	if got := d.rows.workers[w].State; got != muster.WorkerUnreachable {
+	d.do(event.Disconnected{Worker: w})
+	d.advance(muster.Duration(59 * time.Minute))
+	if got := d.store.workers[w].State; got != muster.WorkerUnreachable {
 		t.Fatalf("the worker is %s", got)
 	}
-	d.pass(muster.Duration(time.Minute))
-	if got := d.rows.workers[w].State; got != muster.WorkerGone {
+	d.advance(muster.Duration(time.Minute))
+	if got := d.store.workers[w].State; got != muster.WorkerGone {
 		t.Fatalf("the worker is %s", got)
 	}
 	d.join("w")
-	if got := d.rows.workers[w].State; got != muster.WorkerActive {
+	if got := d.store.workers[w].State; got != muster.WorkerActive {
 		t.Fatalf("the worker is %s", got)
 	}
 }
 
 func TestWorkersAreShownWithWhatIsFree(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
 	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources = muster.Request{CPUs: 1.5, Memory: gib} }))
 	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{d.attempt(job, 0)}, Load: &muster.Load{CPU: 0.5}})
@@ -164,7 +164,7 @@ func TestWorkersAreShownWithWhatIsFree(t *testing.T) {
 
 func TestUnsoundWorkersAreRefused(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	for name, change := range map[string]func(*muster.Worker){
 		"no id":          func(w *muster.Worker) { w.ID = "" },
 		"negative cpus":  func(w *muster.Worker) { w.Resources.CPUs = -1 },
@@ -182,7 +182,7 @@ func TestUnsoundWorkersAreRefused(t *testing.T) {
 
 func TestReportsOfStrangersAreNotKept(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
 	d.submit(stage("a*5"))
 	for _, a := range []string{"9.0#1", "1.7#1", "1.4#1", "1.0#2"} {
@@ -192,8 +192,8 @@ func TestReportsOfStrangersAreNotKept(t *testing.T) {
 		}
 		d.refuse(muster.Conflict, event.Finished{Worker: w, Report: muster.Report{Attempt: id, Outcome: muster.AttemptSucceeded}})
 	}
-	if len(d.rows.late) > 0 {
-		t.Fatalf("kept: %v", d.rows.late)
+	if len(d.store.late) > 0 {
+		t.Fatalf("kept: %v", d.store.late)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestExplain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newEnv(t)
 			for _, w := range c.workers {
 				d.do(event.Joined{Worker: w})
 			}
@@ -248,7 +248,7 @@ func TestExplain(t *testing.T) {
 
 func TestExplainTellsPlaceAndStart(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w", slots(2))
 	job := d.submit(stage("a*10"))
 	other := d.submitAs("default", 60, stage("b*3", func(s *muster.TaskSpec) { s.Resources.CPUs = 99 }))
@@ -273,9 +273,9 @@ func TestExplainTellsPlaceAndStart(t *testing.T) {
 
 func TestExplainPassesOverWorkersThatLeft(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("here")
-	d.do(event.Left{Worker: d.join("was")})
+	d.do(event.ShutDown{Worker: d.join("was")})
 	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources.CPUs = 99 }))
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
 	if err != nil || len(x.Workers) != 1 || x.Workers[0].Name != "here" {
@@ -285,7 +285,7 @@ func TestExplainPassesOverWorkersThatLeft(t *testing.T) {
 
 func TestExplainListsTheNearestWorkersFirst(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	for i := range 60 {
 		d.join(fmt.Sprintf("w%02d", i), func(w *muster.Worker) { w.Kinds = []string{"script"} })
 	}
@@ -300,7 +300,7 @@ func TestExplainListsTheNearestWorkersFirst(t *testing.T) {
 
 func TestPlanSaysWhereEachStageWouldRun(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w")
 	plan := d.s.Plan(d.now, &muster.Spec{Project: "default", Tasks: []muster.TaskSpec{
 		stage("a*3"), stage("b<a", func(s *muster.TaskSpec) { s.Resources.CPUs = 5 }),
@@ -311,7 +311,7 @@ func TestPlanSaysWhereEachStageWouldRun(t *testing.T) {
 	if b := plan[1]; b.Stage != "b" || b.State != muster.Waiting || b.Workers[0].Fits || b.Nearest != "ask for 4 cpus instead of 5 (worker w)" {
 		t.Fatalf("%+v", b)
 	}
-	d.turn()
+	d.flush()
 	if !d.last.Rows.Empty() {
 		t.Fatal("a plan left a trace")
 	}

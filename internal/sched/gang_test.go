@@ -22,23 +22,23 @@ func retries(n int) func(*muster.TaskSpec) {
 	return func(t *muster.TaskSpec) { t.Retries.Max = n }
 }
 
-// are holds that the tasks of a job are in these states.
-func (d *desk) are(job muster.JobID, want ...muster.TaskState) {
+// wantStates holds that the tasks of a job are in these states.
+func (d *env) wantStates(job muster.JobID, want ...muster.TaskState) {
 	d.t.Helper()
 	var got []muster.TaskState
-	for _, t := range d.rows.all(job) {
+	for _, t := range d.store.allTasks(job) {
 		got = append(got, t.State)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		d.t.Fatalf("job %s: %s", job, diff)
 	}
-	d.rebuilds()
+	d.checkRebuild()
 }
 
-// rebuilds holds that the committed rows give the same state, and that it goes on.
-func (d *desk) rebuilds() {
+// checkRebuild holds that the committed rows give the same state, and that it goes on.
+func (d *env) checkRebuild() {
 	d.t.Helper()
-	s, err := sched.Rebuild(sched.Config{}, d.now, d.rows.snapshot())
+	s, err := sched.Rebuild(sched.Config{}, d.now, d.store.snapshot())
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -47,13 +47,13 @@ func (d *desk) rebuilds() {
 	}
 }
 
-// seats returns what the members that were assigned in the last turn were told of
+// gangAssigns returns what the members that were assigned in the last turn were told of
 // each other.
-func (d *desk) seats() []effect.Assign {
+func (d *env) gangAssigns() []effect.Assign {
 	d.t.Helper()
 	var list []effect.Assign
-	for _, word := range d.words {
-		if a, ok := word.(effect.Assign); ok {
+	for _, cmd := range d.commands {
+		if a, ok := cmd.(effect.Assign); ok {
 			if a.Gang == nil {
 				d.t.Fatalf("attempt %s has no place in its gang", a.Attempt)
 			}
@@ -63,42 +63,44 @@ func (d *desk) seats() []effect.Assign {
 	return list
 }
 
-func places(n int) func(*muster.Worker) { return func(w *muster.Worker) { w.Resources.Slots = n } }
+func withSlots(n int) func(*muster.Worker) { return func(w *muster.Worker) { w.Resources.Slots = n } }
 
-func at(address string) func(*muster.Worker) { return func(w *muster.Worker) { w.Address = address } }
+func withAddress(address string) func(*muster.Worker) {
+	return func(w *muster.Worker) { w.Address = address }
+}
 
 func TestAGangStartsAtOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.join("a", at("127.0.0.1"))
+	d := newEnv(t)
+	d.join("a", withAddress("127.0.0.1"))
 	job := d.submit(stage("g", members(4)))
-	d.are(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
-	d.sent()
-	d.join("b", places(1), at("10.0.0.2"))
-	d.sent()
-	d.join("c", places(1), at("10.0.0.3"))
-	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
-	seats := d.seats()
-	if len(seats) != 4 {
-		t.Fatalf("%d are assigned", len(seats))
+	d.wantStates(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
+	d.wantSent()
+	d.join("b", withSlots(1), withAddress("10.0.0.2"))
+	d.wantSent()
+	d.join("c", withSlots(1), withAddress("10.0.0.3"))
+	d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
+	assigns := d.gangAssigns()
+	if len(assigns) != 4 {
+		t.Fatalf("%d are assigned", len(assigns))
 	}
-	for i, a := range seats {
+	for i, a := range assigns {
 		g := a.Gang
-		if g.Rank != i || g.Rank != a.Element || g.Size != 4 || g.Master != "10.0.0.2" || g.Port != seats[0].Gang.Port || g.Port < 20000 || g.Port >= 30000 {
+		if g.Rank != i || g.Rank != a.Element || g.Size != 4 || g.Master != "10.0.0.2" || g.Port != assigns[0].Gang.Port || g.Port < 20000 || g.Port >= 30000 {
 			t.Errorf("member %d on %s: %+v", i, a.Worker, g)
 		}
 	}
-	if seats[0].Worker != "b" || seats[1].Worker != "a" || seats[2].Worker != "a" || seats[3].Worker != "c" {
-		t.Errorf("on %s, %s, %s and %s: the master's worker is not the one that others reach", seats[0].Worker, seats[1].Worker, seats[2].Worker, seats[3].Worker)
+	if assigns[0].Worker != "b" || assigns[1].Worker != "a" || assigns[2].Worker != "a" || assigns[3].Worker != "c" {
+		t.Errorf("on %s, %s, %s and %s: the master's worker is not the one that others reach", assigns[0].Worker, assigns[1].Worker, assigns[2].Worker, assigns[3].Worker)
 	}
 	for i := range 4 {
 		d.start(job, i)
 	}
 	for i := range 4 {
-		d.are(job, muster.Running, muster.Running, muster.Running, muster.Running)
-		d.finish(job, i, muster.AttemptSucceeded, exit(0))
+		d.wantStates(job, muster.Running, muster.Running, muster.Running, muster.Running)
+		d.finish(job, i, muster.AttemptSucceeded, withExitCode(0))
 	}
-	d.are(job, muster.Succeeded, muster.Succeeded, muster.Succeeded, muster.Succeeded)
+	d.wantStates(job, muster.Succeeded, muster.Succeeded, muster.Succeeded, muster.Succeeded)
 	if d.job(job) != muster.JobSucceeded {
 		t.Errorf("the job is %s", d.job(job))
 	}
@@ -106,12 +108,12 @@ func TestAGangStartsAtOnceOrNotAtAll(t *testing.T) {
 
 func TestAGangOnOneWorkerMeetsOnLoopback(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.join("small", at("10.0.0.1"))
-	d.join("large", places(8), at("10.0.0.2"))
-	d.join("fits", places(4), at("10.0.0.3"))
+	d := newEnv(t)
+	d.join("small", withAddress("10.0.0.1"))
+	d.join("large", withSlots(8), withAddress("10.0.0.2"))
+	d.join("fits", withSlots(4), withAddress("10.0.0.3"))
 	d.submit(stage("g", members(4)))
-	for _, a := range d.seats() {
+	for _, a := range d.gangAssigns() {
 		if a.Worker != "fits" || a.Gang.Master != "127.0.0.1" {
 			t.Errorf("rank %d on %s at %s", a.Gang.Rank, a.Worker, a.Gang.Master)
 		}
@@ -120,7 +122,7 @@ func TestAGangOnOneWorkerMeetsOnLoopback(t *testing.T) {
 
 func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	gpus := func(vendor string, models ...string) func(*muster.Worker) {
 		return func(w *muster.Worker) {
 			for i, m := range models {
@@ -132,9 +134,9 @@ func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
 	d.join("m", gpus("amd", "MI300", "MI300"))
 	need := func(t *muster.TaskSpec) { t.Resources = muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1}} }
 	four := d.submit(stage("four", members(4), need))
-	d.are(four, muster.Queued, muster.Queued, muster.Queued, muster.Queued) // never of two vendors
+	d.wantStates(four, muster.Queued, muster.Queued, muster.Queued, muster.Queued) // never of two vendors
 	d.join("h", gpus("nvidia", "H100", "H100"))
-	d.are(four, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
+	d.wantStates(four, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
 	for i := range 4 {
 		if w := d.task(four, i).Worker; w == "m" {
 			t.Errorf("rank %d has GPUs of another vendor", i)
@@ -151,26 +153,26 @@ func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
 }
 
 // started is a desk on which a gang of three runs, two of them on worker a.
-func started(t *testing.T, change ...func(*muster.TaskSpec)) (*desk, muster.JobID) {
+func started(t *testing.T, change ...func(*muster.TaskSpec)) (*env, muster.JobID) {
 	t.Helper()
-	d := newDesk(t)
-	d.join("a", at("10.0.0.1"))
-	d.join("b", places(1), at("10.0.0.2"))
+	d := newEnv(t)
+	d.join("a", withAddress("10.0.0.1"))
+	d.join("b", withSlots(1), withAddress("10.0.0.2"))
 	job := d.submit(stage("g", append([]func(*muster.TaskSpec){members(3)}, change...)...))
 	for i := range 3 {
 		d.start(job, i)
 	}
-	d.are(job, muster.Running, muster.Running, muster.Running)
+	d.wantStates(job, muster.Running, muster.Running, muster.Running)
 	return d, job
 }
 
 func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	t.Parallel()
 	d, job := started(t, retries(1))
-	d.finish(job, 0, muster.AttemptSucceeded, exit(0))
-	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode), exit(3))
-	d.sent("stop a 1.1#1 cancelled")
-	d.are(job, muster.Queued, muster.Running, muster.Queued)
+	d.finish(job, 0, muster.AttemptSucceeded, withExitCode(0))
+	d.finish(job, 2, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(3))
+	d.wantSent("stop a 1.1#1 cancelled")
+	d.wantStates(job, muster.Queued, muster.Running, muster.Queued)
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 0})
 	if err != nil || !strings.HasPrefix(x.Summary, "its gang starts anew when the 1 of its tasks that still run have been stopped (member 1.2 (rank 2) of its gang ended: exit_code)") {
 		t.Errorf("%s, %v", x.Summary, err)
@@ -178,11 +180,11 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	if m := d.task(job, 1).Message; m != "member 1.2 (rank 2) of its gang ended: exit_code" {
 		t.Errorf("told: %s", m)
 	}
-	d.pass(5 * second)
-	d.are(job, muster.Queued, muster.Running, muster.Queued) // the pause is over, but not the last attempt
-	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
-	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
-	if n := len(d.seats()); n != 3 {
+	d.advance(5 * second)
+	d.wantStates(job, muster.Queued, muster.Running, muster.Queued) // the pause is over, but not the last attempt
+	d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
+	d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
+	if n := len(d.gangAssigns()); n != 3 {
 		t.Fatalf("%d are assigned", n)
 	}
 	for i := range 3 {
@@ -191,13 +193,13 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 		}
 		d.start(job, i)
 	}
-	d.finish(job, 1, muster.AttemptFailed, because(muster.ExitCode), exit(4)) // another one, and no retry is left
-	d.finish(job, 0, muster.AttemptFailed, because(muster.Signal))
+	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(4)) // another one, and no retry is left
+	d.finish(job, 0, muster.AttemptFailed, withReason(muster.Signal))
 	d.finish(job, 2, muster.AttemptSucceeded)
-	d.are(job, muster.Cancelled, muster.Failed, muster.Cancelled)
-	d.is(job, 1, muster.Failed, muster.ExitCode)
+	d.wantStates(job, muster.Cancelled, muster.Failed, muster.Cancelled)
+	d.wantTask(job, 1, muster.Failed, muster.ExitCode)
 	for _, i := range []int{0, 2} {
-		d.is(job, i, muster.Cancelled, muster.GangMember)
+		d.wantTask(job, i, muster.Cancelled, muster.GangMember)
 		if m := d.task(job, i).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
 			t.Errorf("told: %s", m)
 		}
@@ -220,33 +222,33 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 			t.Errorf("worker a holds %d, has %d slots free", w.Running, w.Free.Slots)
 		}
 	}
-	d.finish(job, 1, muster.AttemptFailed, because(muster.ExitCode))
-	d.is(job, 0, muster.Cancelled, muster.GangMember)
+	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode))
+	d.wantTask(job, 0, muster.Cancelled, muster.GangMember)
 	if m := d.task(job, 0).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
 		t.Errorf("told: %s", m)
 	}
-	d.beat(41 * second) // the last one's worker does not confirm
-	d.is(job, 2, muster.Cancelled, muster.GangMember)
+	d.heartbeatAll(41 * second) // the last one's worker does not confirm
+	d.wantTask(job, 2, muster.Cancelled, muster.GangMember)
 }
 
 func TestALostWorkerRestartsTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
-	d.do(event.Left{Worker: "a"}) // which has ranks 0 and 1
-	d.sent("stop b 1.2#1 cancelled")
-	d.are(job, muster.Queued, muster.Queued, muster.Running)
-	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode))
-	d.are(job, muster.Queued, muster.Queued, muster.Queued)
+	d.do(event.ShutDown{Worker: "a"}) // which has ranks 0 and 1
+	d.wantSent("stop b 1.2#1 cancelled")
+	d.wantStates(job, muster.Queued, muster.Queued, muster.Running)
+	d.finish(job, 2, muster.AttemptFailed, withReason(muster.ExitCode))
+	d.wantStates(job, muster.Queued, muster.Queued, muster.Queued)
 	d.join("a")
-	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+	d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 	for i := range 3 {
 		if row := d.task(job, i); row.Retried+row.Crashes != 0 {
 			t.Errorf("the shutdown of a worker cost member %d a retry", i)
 		}
 	}
 	// A crash counts, once for each.
-	d.do(event.Lost{Worker: "b"})
-	d.pass(11 * minute)
+	d.do(event.Disconnected{Worker: "b"})
+	d.advance(11 * minute)
 	for i := range 3 {
 		if row := d.task(job, i); row.Crashes != 1 {
 			t.Errorf("member %d counts %d crashes", i, row.Crashes)
@@ -259,16 +261,16 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 func TestOthersDieOfALostMember(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
-	d.do(event.Lost{Worker: "b"})
-	d.finish(job, 0, muster.AttemptFailed, because(muster.ExitCode), exit(1))
-	d.is(job, 0, muster.Queued, muster.WorkerLost)
+	d.do(event.Disconnected{Worker: "b"})
+	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
+	d.wantTask(job, 0, muster.Queued, muster.WorkerLost)
 	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was away (exit_code)") {
 		t.Errorf("told: %s", m)
 	}
-	d.finish(job, 1, muster.AttemptFailed, because(muster.ExitCode), exit(1))
-	d.join("b", places(1)) // without what it had
-	d.pass(2 * second)
-	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
+	d.join("b", withSlots(1)) // without what it had
+	d.advance(2 * second)
+	d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 	for i := range 3 {
 		if row := d.task(job, i); row.Retried != 0 || row.Crashes != 1 {
 			t.Errorf("member %d was retried %d times, and counts %d crashes", i, row.Retried, row.Crashes)
@@ -279,39 +281,39 @@ func TestOthersDieOfALostMember(t *testing.T) {
 func TestAGangMayEndWithItsFirstLoss(t *testing.T) {
 	t.Parallel()
 	d, job := started(t, retries(5), onLossEnd)
-	d.do(event.Lost{Worker: "b"})
+	d.do(event.Disconnected{Worker: "b"})
 	for d.task(job, 2).State == muster.Running {
-		d.pass(10 * second)
+		d.advance(10 * second)
 		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
 	}
-	d.is(job, 2, muster.Failed, muster.WorkerLost)
-	d.finish(job, 0, muster.AttemptCancelled, because(muster.GangMember))
-	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
-	d.are(job, muster.Cancelled, muster.Cancelled, muster.Failed)
+	d.wantTask(job, 2, muster.Failed, muster.WorkerLost)
+	d.finish(job, 0, muster.AttemptCancelled, withReason(muster.GangMember))
+	d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
+	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Failed)
 }
 
 func TestARejectionTakesAllBack(t *testing.T) {
 	t.Parallel()
 	for _, loss := range []func(*muster.TaskSpec){func(*muster.TaskSpec) {}, onLossEnd} {
-		d := newDesk(t)
+		d := newEnv(t)
 		d.join("a")
-		d.join("b", places(1))
+		d.join("b", withSlots(1))
 		job := d.submit(stage("g", members(3), loss))
-		port := d.seats()[0].Gang.Port
+		port := d.gangAssigns()[0].Gang.Port
 		d.start(job, 1)
 		d.do(event.Rejected{Worker: "a", Attempt: d.attempt(job, 0), Message: "port 20001 is taken"})
-		d.sent("stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
-		d.are(job, muster.Queued, muster.Running, muster.Assigned)
-		d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
+		d.wantSent("stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
+		d.wantStates(job, muster.Queued, muster.Running, muster.Assigned)
+		d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
 		d.do(event.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was told to stop"})
-		d.are(job, muster.Queued, muster.Queued, muster.Queued)
+		d.wantStates(job, muster.Queued, muster.Queued, muster.Queued)
 		x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 2})
 		if err != nil || x.Workers[0].Filter != "rejected" {
 			t.Errorf("%+v, %v", x, err)
 		}
-		d.pass(11 * second)
-		d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
-		if now := d.seats()[0].Gang.Port; now == port {
+		d.advance(11 * second)
+		d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
+		if now := d.gangAssigns()[0].Gang.Port; now == port {
 			t.Errorf("port %d is tried again", port)
 		}
 		if row := d.task(job, 0); row.Attempt != 2 || row.Retried+row.Crashes != 0 {
@@ -325,51 +327,51 @@ func TestToCancelOneIsToCancelTheGang(t *testing.T) {
 	d, job := started(t)
 	d.finish(job, 1, muster.AttemptSucceeded)
 	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 2, Last: 2}}})
-	d.are(job, muster.Cancelling, muster.Cancelled, muster.Cancelling)
+	d.wantStates(job, muster.Cancelling, muster.Cancelled, muster.Cancelling)
 	d.finish(job, 0, muster.AttemptSucceeded) // it made it, but not the others
 	d.refuse(muster.Conflict, d.retryAll(job))
-	d.finish(job, 2, muster.AttemptCancelled, because(muster.CancelledByUser))
+	d.finish(job, 2, muster.AttemptCancelled, withReason(muster.CancelledByUser))
 	for i := range 3 {
-		d.is(job, i, muster.Cancelled, muster.CancelledByUser)
+		d.wantTask(job, i, muster.Cancelled, muster.CancelledByUser)
 	}
 
 	// While it is queued, before its first attempt and between two.
 	job = d.submit(stage("g", members(4)))
 	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 1, Last: 1}}})
-	d.are(job, muster.Cancelled, muster.Cancelled, muster.Cancelled, muster.Cancelled)
+	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelled, muster.Cancelled)
 	job = d.submit(stage("g", members(3), retries(1)))
-	d.finish(job, 0, muster.AttemptFailed, because(muster.ExitCode))
-	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
+	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode))
+	d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
 	d.do(event.Cancel{Job: job, Tasks: nil})
-	d.are(job, muster.Cancelled, muster.Cancelled, muster.Cancelling)
-	d.finish(job, 2, muster.AttemptCancelled, because(muster.GangMember))
-	d.are(job, muster.Cancelled, muster.Cancelled, muster.Cancelled)
+	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelling)
+	d.finish(job, 2, muster.AttemptCancelled, withReason(muster.GangMember))
+	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelled)
 }
 
 // retryAll asks to retry what has ended of a job without success.
-func (d *desk) retryAll(job muster.JobID) event.Retry { return d.rows.retry(job, nil) }
+func (d *env) retryAll(job muster.JobID) event.Retry { return d.store.retry(job, nil) }
 
 // retryOf asks to retry one task.
-func (d *desk) retryOf(job muster.JobID, num int) event.Retry {
-	return d.rows.retry(job, []event.Span{{First: num, Last: num}})
+func (d *env) retryOf(job muster.JobID, num int) event.Retry {
+	return d.store.retry(job, []event.Span{{First: num, Last: num}})
 }
 
 func TestToRetryOneIsToRetryTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
-	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode))
+	d.finish(job, 2, muster.AttemptFailed, withReason(muster.ExitCode))
 	d.refuse(muster.Conflict, d.retryOf(job, 2))
-	d.finish(job, 0, muster.AttemptCancelled, because(muster.GangMember))
-	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
-	d.are(job, muster.Cancelled, muster.Cancelled, muster.Failed)
+	d.finish(job, 0, muster.AttemptCancelled, withReason(muster.GangMember))
+	d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
+	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Failed)
 	d.do(d.retryOf(job, 0))
-	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+	d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 
 	// Of one that never ran.
 	job = d.submit(stage("g", members(4)))
 	d.do(event.Cancel{Job: job})
 	d.do(d.retryOf(job, 3))
-	d.are(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
+	d.wantStates(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
 }
 
 func TestADrainPreemptsTheWholeGang(t *testing.T) {
@@ -379,25 +381,25 @@ func TestADrainPreemptsTheWholeGang(t *testing.T) {
 		d.do(event.Drain{Worker: "b", On: true, Until: d.now.Add(minute)})
 		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
 		for range 6 {
-			d.pass(10 * second)
-			words := d.words
+			d.advance(10 * second)
+			commands := d.commands
 			d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}},
 				event.Renewed{Worker: "b", Held: []muster.AttemptID{d.attempt(job, 2)}})
-			d.words = words
+			d.commands = commands
 		}
-		d.sent("stop a 1.0#1 cancelled", "stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
-		for _, word := range d.words {
-			if stop, ok := word.(effect.Stop); !ok || stop.Reason != muster.Preempted {
-				t.Errorf("%+v", word)
+		d.wantSent("stop a 1.0#1 cancelled", "stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
+		for _, cmd := range d.commands {
+			if stop, ok := cmd.(effect.Stop); !ok || stop.Reason != muster.Preempted {
+				t.Errorf("%+v", cmd)
 			}
 		}
-		d.finish(job, 2, muster.AttemptFailed, because(muster.Preempted))
-		d.sent("leave b")
+		d.finish(job, 2, muster.AttemptFailed, withReason(muster.Preempted))
+		d.wantSent("leave b")
 		d.finish(job, 0, muster.AttemptSucceeded) // a program may save and exit with 0
-		d.finish(job, 1, muster.AttemptFailed, because(muster.Preempted))
-		d.are(job, muster.Queued, muster.Queued, muster.Queued)
-		d.join("c", places(1))
-		d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+		d.finish(job, 1, muster.AttemptFailed, withReason(muster.Preempted))
+		d.wantStates(job, muster.Queued, muster.Queued, muster.Queued)
+		d.join("c", withSlots(1))
+		d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 		if row := d.task(job, 2); row.Retried+row.Crashes != 0 {
 			t.Errorf("it cost %+v", row)
 		}
@@ -406,33 +408,33 @@ func TestADrainPreemptsTheWholeGang(t *testing.T) {
 
 func TestAGangWaitsForItsStageAndItsTime(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("a")
 	job := d.submit(stage("first"), stage("g<first", members(2)), stage("last<g"))
 	d.finish(job, 0, muster.AttemptSucceeded)
-	d.are(job, muster.Succeeded, muster.Assigned, muster.Assigned, muster.Waiting)
+	d.wantStates(job, muster.Succeeded, muster.Assigned, muster.Assigned, muster.Waiting)
 	d.finish(job, 1, muster.AttemptSucceeded)
-	d.is(job, 3, muster.Waiting, muster.NoReason)
-	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode))
-	d.is(job, 3, muster.Skipped, muster.NeedNotMet)
+	d.wantTask(job, 3, muster.Waiting, muster.NoReason)
+	d.finish(job, 2, muster.AttemptFailed, withReason(muster.ExitCode))
+	d.wantTask(job, 3, muster.Skipped, muster.NeedNotMet)
 	d.do(d.retryAll(job))
-	d.are(job, muster.Succeeded, muster.Assigned, muster.Assigned, muster.Waiting)
+	d.wantStates(job, muster.Succeeded, muster.Assigned, muster.Assigned, muster.Waiting)
 	d.finish(job, 2, muster.AttemptSucceeded)
 	d.finish(job, 1, muster.AttemptSucceeded)
-	d.is(job, 3, muster.Assigned, muster.NoReason)
+	d.wantTask(job, 3, muster.Assigned, muster.NoReason)
 
 	late := d.submit(stage("g", members(3), func(t *muster.TaskSpec) { t.QueueTimeout = minute }))
-	d.beat(2 * minute)
+	d.heartbeatAll(2 * minute)
 	for i := range 3 {
-		d.is(late, i, muster.TimedOut, muster.QueueTimeout)
+		d.wantTask(late, i, muster.TimedOut, muster.QueueTimeout)
 	}
 }
 
 func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("a")
-	d.join("b", places(1))
+	d.join("b", withSlots(1))
 	busy := d.submit(stage("busy"))
 	waits, never := d.submit(stage("g", members(3))), d.submit(stage("g", members(4)))
 	for job, want := range map[muster.JobID]string{
@@ -450,7 +452,7 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 		}
 	}
 	d.finish(busy, 0, muster.AttemptSucceeded)
-	d.is(waits, 0, muster.Assigned, muster.NoReason)
+	d.wantTask(waits, 0, muster.Assigned, muster.NoReason)
 	plan := d.s.Plan(d.now, &muster.Spec{Project: "default", Tasks: []muster.TaskSpec{stage("g", members(2))}})
 	if plan[0].Summary != "waits for room: the gang needs it for 2 tasks at once, and there is room for 0 now" {
 		t.Errorf("%+v", plan)
@@ -462,7 +464,7 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 // are all.
 func TestAGangDoesNotStarve(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	for _, w := range []string{"a", "b", "c", "d"} {
 		d.join(w)
 	}
@@ -470,16 +472,16 @@ func TestAGangDoesNotStarve(t *testing.T) {
 	job := d.submit(stage("g", members(4), cpus(4)))
 	kept := 0
 	for turn := range 200 {
-		d.beat(10 * second)
+		d.heartbeatAll(10 * second)
 		ended := 0
-		for _, row := range d.rows.snapshot().Tasks { // on every worker one task ends in each turn, and then the other
+		for _, row := range d.store.snapshot().Tasks { // on every worker one task ends in each turn, and then the other
 			if row.State == muster.Assigned && row.ID.Job == small && (row.ID.Num+turn)%2 == 0 {
 				d.finish(small, row.ID.Num, muster.AttemptSucceeded)
 				ended++
 			}
 		}
 		if d.task(job, 0).State == muster.Assigned {
-			d.are(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
+			d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
 			if kept == 0 {
 				t.Error("it was placed without any worker kept free for it")
 			}

@@ -10,55 +10,55 @@ import (
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// noteHealth enters the end of an attempt into its worker's record: see package health.
-func (s *State) noteHealth(now muster.Time, t *model.Task, e *judge.Ending) {
+// recordHealth enters the end of an attempt into its worker's record: see package health.
+func (s *State) recordHealth(now muster.Time, t *model.Task, e *judge.AttemptEnd) {
 	w, a := t.Worker, t.Attempt()
 	if w == nil {
 		return
 	}
-	switch judge.Blame(&t.Row, e, t.Group.Row.Counts[muster.Succeeded] > 0) {
-	case judge.Worker:
-		w.Health.Failed(now, health.Failure{Attempt: a, Assigned: t.Row.AssignedAt, Reason: e.Reason})
-	case judge.Task:
-		w.Health.Succeeded(now, a)
-	case judge.Nobody:
-		w.Health.Ended(a)
+	switch judge.FaultOf(&t.Row, e, t.Group.Row.Counts[muster.Succeeded] > 0) {
+	case judge.WorkerFault:
+		w.Health.RecordFailure(now, health.Failure{Attempt: a, Assigned: t.Row.AssignedAt, Reason: e.Reason})
+	case judge.TaskFault:
+		w.Health.RecordSuccess(now, a)
+	case judge.NoFault:
+		w.Health.RecordEnd(a)
 	}
-	s.judged(now, w)
+	s.onHealthChange(now, w)
 }
 
-// judged draws the conclusions after a worker's record may have changed.
-func (s *State) judged(now muster.Time, w *model.Worker) {
-	suspect, closed := w.Health.Suspect(), w.Health.Closed(now) != ""
+// onHealthChange draws the conclusions after a worker's record may have changed.
+func (s *State) onHealthChange(now muster.Time, w *model.Worker) {
+	suspect, closed := w.Health.Suspect(), w.Health.AvoidReason(now) != ""
 	if suspect != w.Suspect {
 		w.Suspect = suspect
-		s.queue.Changed(&w.Worker)
+		s.queue.LoadChanged(&w.Worker)
 	}
 	if !suspect && !closed && !w.Avoided {
 		return
 	}
-	if s.review(now, w); closed != w.Avoided {
+	if s.deriveState(now, w); closed != w.Avoided {
 		w.Avoided = closed
 		s.publishWorker(now, w)
 	}
 	s.armWorker(now, w)
 }
 
-// shuns returns for how long a task prefers other workers after an attempt ended so on
+// avoidFor returns for how long a task prefers other workers after an attempt ended so on
 // its worker: longer each time while there are others that could run it. A gang may need
 // all of them at once.
-func (s *State) shuns(t *model.Task, e *judge.Ending, v judge.Verdict) muster.Duration {
+func (s *State) avoidFor(t *model.Task, e *judge.AttemptEnd, v judge.Decision) muster.Duration {
 	switch {
-	case v.To != muster.Queued || judge.Blame(&t.Row, e, true) != judge.Worker || lost(e.Reason):
+	case v.State != muster.Queued || judge.FaultOf(&t.Row, e, true) != judge.WorkerFault || lostWithWorker(e.Reason):
 		return 0
-	case !t.Group.Gang() && s.another(t, []*model.Worker{t.Worker}):
-		d := shunnedFor
+	case !t.Group.Gang() && s.otherWorkerFits(t, []*model.Worker{t.Worker}):
+		d := minAvoid
 		for range t.Row.Crashes {
-			d = min(2*d, longestShun)
+			d = min(2*d, maxAvoid)
 		}
-		return max(v.Pause, d)
-	case judge.Elsewhere(e.Reason):
-		return max(v.Pause, shunnedFor)
+		return max(v.Backoff, d)
+	case judge.PreferOtherWorker(e.Reason):
+		return max(v.Backoff, minAvoid)
 	default:
 		return 0
 	}
@@ -67,28 +67,30 @@ func (s *State) shuns(t *model.Task, e *judge.Ending, v judge.Verdict) muster.Du
 // crashLimit returns how many attempts of a task may fail by the fleet's fault. A task
 // that failed on few workers is not given up while there is another that could run it,
 // unless its worker was lost: then it may be the task that takes workers down.
-func (s *State) crashLimit(t *model.Task, e *judge.Ending) int {
-	if t.Worker == nil || judge.Blame(&t.Row, e, true) != judge.Worker {
+func (s *State) crashLimit(t *model.Task, e *judge.AttemptEnd) int {
+	if t.Worker == nil || judge.FaultOf(&t.Row, e, true) != judge.WorkerFault {
 		return s.cfg.CrashLimit
 	}
-	if !slices.Contains(t.FailedOn, t.Worker) && len(t.FailedOn) < crashWorkers {
+	if !slices.Contains(t.FailedOn, t.Worker) && len(t.FailedOn) < minCrashWorkers {
 		t.FailedOn = append(t.FailedOn, t.Worker)
 	}
-	if lost(e.Reason) || len(t.FailedOn) >= crashWorkers || !s.another(t, t.FailedOn) {
+	if lostWithWorker(e.Reason) || len(t.FailedOn) >= minCrashWorkers || !s.otherWorkerFits(t, t.FailedOn) {
 		return s.cfg.CrashLimit
 	}
 	return max(s.cfg.CrashLimit, t.Row.Crashes+1)
 }
 
-// another reports whether a worker that is none of those could run the task. One that is
+// otherWorkerFits reports whether a worker that is none of those could run the task. One that is
 // unreachable may come back.
-func (s *State) another(t *model.Task, but []*model.Worker) bool {
+func (s *State) otherWorkerFits(t *model.Task, except []*model.Worker) bool {
 	need := s.shapeOf(t.Group).Need
-	return slices.ContainsFunc(s.order, func(w *model.Worker) bool {
+	return slices.ContainsFunc(s.workers, func(w *model.Worker) bool {
 		open := !w.Gone && !w.Row.Paused && !w.Row.Draining
-		return open && !slices.Contains(but, w) && w.Book.Ever(need) == place.Fits
+		return open && !slices.Contains(except, w) && w.Usage.FitsEmpty(need) == place.Fits
 	})
 }
 
-// lost reports whether an attempt was lost together with its worker.
-func lost(r muster.Reason) bool { return r == muster.WorkerLost || r == muster.WorkerRestarted }
+// lostWithWorker reports whether an attempt was lost together with its worker.
+func lostWithWorker(r muster.Reason) bool {
+	return r == muster.WorkerLost || r == muster.WorkerRestarted
+}

@@ -8,13 +8,13 @@ import (
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
-// failBy ends an attempt by the fleet's fault.
-func (d *desk) failBy(job muster.JobID, num int, reason muster.Reason) {
+// failWith ends an attempt by the fleet's fault.
+func (d *env) failWith(job muster.JobID, num int, reason muster.Reason) {
 	d.t.Helper()
-	d.finish(job, num, muster.AttemptFailed, because(reason))
+	d.finish(job, num, muster.AttemptFailed, withReason(reason))
 }
 
-func (d *desk) health(w muster.WorkerID) *muster.WorkerHealth {
+func (d *env) health(w muster.WorkerID) *muster.WorkerHealth {
 	d.t.Helper()
 	for _, row := range d.s.Workers(d.now) {
 		if row.ID == w {
@@ -29,17 +29,17 @@ func (d *desk) health(w muster.WorkerID) *muster.WorkerHealth {
 // for a while; that is shown, explained and told to those who follow events.
 func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	bad := d.join("bad", slots(8))
 	for n := range 3 {
 		job := d.submit(stage("a"))
-		d.failBy(job, 0, muster.DiskFull)
+		d.failWith(job, 0, muster.DiskFull)
 		if n == 0 {
 			d.join("good", slots(1))
 			other := d.submit(stage("a"))
-			d.sent("assign good 2.0#1") // though the other one has more room
+			d.wantSent("assign good 2.0#1") // though the other one has more room
 			d.finish(other, 0, muster.AttemptSucceeded)
-			d.do(event.Drain{Worker: "good", On: true}, event.Left{Worker: "good"})
+			d.do(event.Drain{Worker: "good", On: true}, event.ShutDown{Worker: "good"})
 		}
 		d.do(event.Cancel{Job: job})
 	}
@@ -48,26 +48,26 @@ func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
 		t.Fatalf("its health is %+v", h)
 	}
 	job := d.submit(stage("a"))
-	d.sent()
+	d.wantSent()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
 	if err != nil || x.Workers[0].Filter != "state" || x.Workers[0].Why != why || x.Nearest != "wait for worker bad, which "+why {
 		t.Fatalf("explained as %+v, %v", x, err)
 	}
-	d.pass(10 * second)
-	d.sent("assign bad 5.0#1")
+	d.advance(10 * second)
+	d.wantSent("assign bad 5.0#1")
 	next := d.submit(stage("a"))
-	d.sent()
+	d.wantSent()
 	x, err = d.s.Explain(d.now, muster.TaskID{Job: next})
 	if err != nil || !strings.Contains(x.Workers[0].Why, "is on trial with task 5.0, because attempts kept failing there (disk_full)") {
 		t.Fatalf("explained as %+v, %v", x, err)
 	}
 	d.finish(job, 0, muster.AttemptSucceeded)
-	d.sent("assign bad 6.0#1")
+	d.wantSent("assign bad 6.0#1")
 	d.finish(next, 0, muster.AttemptSucceeded)
 	if h := d.health(bad); h == nil || h.Avoided != "" {
 		t.Fatalf("after two successes its health is %+v", h)
 	}
-	d.pass(40 * 60 * second)
+	d.advance(40 * 60 * second)
 	if h := d.health(bad); h != nil {
 		t.Fatalf("after 40 minutes its health is %+v", h)
 	}
@@ -75,25 +75,25 @@ func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
 
 func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("bad", slots(8))
 	job := d.submit(stage("a*3"))
-	var told []string
+	var reasons []string
 	for num := range 3 {
-		d.failBy(job, num, muster.WorkerInternal)
+		d.failWith(job, num, muster.WorkerInternal)
 		for _, ev := range d.last.Events {
 			if ev.Type == muster.EventWorker {
-				told = append(told, ev.Constrained)
+				reasons = append(reasons, ev.Constrained)
 			}
 		}
 	}
-	if len(told) != 1 || !strings.HasPrefix(told[0], "is avoided until ") {
-		t.Fatalf("events told %q", told)
+	if len(reasons) != 1 || !strings.HasPrefix(reasons[0], "is avoided until ") {
+		t.Fatalf("events told %q", reasons)
 	}
-	d.pass(2 * second)
-	d.sent()
+	d.advance(2 * second)
+	d.wantSent()
 	d.do(event.Pause{Worker: "bad"}) // as muster workers resume
-	d.sent("assign bad 1.0#2", "assign bad 1.1#2", "assign bad 1.2#2")
+	d.wantSent("assign bad 1.0#2", "assign bad 1.1#2", "assign bad 1.2#2")
 	if h := d.health("bad"); h != nil {
 		t.Fatalf("its health is %+v", h)
 	}
@@ -103,23 +103,23 @@ func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 // task of the stage has succeeded.
 func TestWhatATaskAsksForIsNoFaultOfWorkers(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w", slots(8))
 	job := d.submit(stage("a*8"))
 	for num := range 4 {
-		d.failBy(job, num, muster.ImagePull)
+		d.failWith(job, num, muster.ImagePull)
 	}
 	if h := d.health("w"); h != nil {
 		t.Fatalf("its health is %+v", h)
 	}
 	d.finish(job, 4, muster.AttemptSucceeded)
-	d.failBy(job, 5, muster.ImagePull)
+	d.failWith(job, 5, muster.ImagePull)
 	if h := d.health("w"); h == nil || h.Score != 0.5 {
 		t.Fatalf("its health is %+v", h)
 	}
 	own := d.submit(stage("b"))
 	d.start(own, 0)
-	d.finish(own, 0, muster.AttemptFailed, exit(1))
+	d.finish(own, 0, muster.AttemptFailed, withExitCode(1))
 	d.finish(job, 6, muster.AttemptSucceeded)
 	if h := d.health("w"); h != nil {
 		t.Fatalf("after ends that are not its fault its health is %+v", h)
@@ -141,7 +141,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newEnv(t)
 			for range c.others {
 				d.join("busy", slots(1))
 				d.submit(stage("long"))
@@ -150,7 +150,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 			job := d.submit(stage("a"))
 			for range 7 {
 				for d.task(job, 0).State == muster.Queued {
-					d.pass(10 * second)
+					d.advance(10 * second)
 					d.do(event.Renewed{Worker: "bad"})
 					if c.others > 0 {
 						d.do(event.Renewed{Worker: "busy", Held: []muster.AttemptID{d.attempt(1, 0)}})
@@ -162,7 +162,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 				if d.task(job, 0).State.Final() {
 					break
 				}
-				d.failBy(job, 0, c.reason)
+				d.failWith(job, 0, c.reason)
 			}
 			if got := d.task(job, 0); got.State != c.state || c.state == muster.Failed && (got.Reason != muster.CrashLimit || got.Attempt != 6) {
 				t.Fatalf("after %d attempts it is %s (%s)", got.Attempt, got.State, got.Reason)
@@ -170,7 +170,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 			if c.others > 0 {
 				d.finish(1, 0, muster.AttemptSucceeded)
 				for d.task(job, 0).State == muster.Queued {
-					d.pass(10 * second)
+					d.advance(10 * second)
 					d.do(event.Renewed{Worker: "busy"})
 				}
 				if got := d.task(job, 0); got.Worker != "busy" {

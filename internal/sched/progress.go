@@ -25,7 +25,7 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	if err := judge.CheckProgress(p); err != nil {
 		return err
 	}
-	s.hear(now, t.Worker)
+	s.touch(now, t.Worker)
 	if len(p.Artifacts) > 0 {
 		t.Row.Artifacts = p.Artifacts
 		s.changedTask(t)
@@ -39,7 +39,7 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 		t.Row.Step = *p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.Row.Metrics = judge.Merged(t.Row.Metrics, p.Metrics)
+		t.Row.Metrics = judge.MergeMetrics(t.Row.Metrics, p.Metrics)
 	}
 	if !t.Dirty {
 		s.out.progress = append(s.out.progress, effect.Progress{
@@ -52,23 +52,23 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 
 // deferProgress has the row of t written within saveProgressEvery.
 func (s *State) deferProgress(now muster.Time, t *model.Task) {
-	if t.Dirty || t.Saved != nil {
+	if t.Dirty || t.StoredProgress != nil {
 		return
 	}
-	t.Saved = &model.Reported{Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics}
-	s.unsaved = append(s.unsaved, t)
-	if s.saveAt == 0 {
-		s.saveAt = now.Add(saveProgressEvery)
+	t.StoredProgress = &model.ProgressSnapshot{Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics}
+	s.dirtyProgress = append(s.dirtyProgress, t)
+	if s.progressFlushAt == 0 {
+		s.progressFlushAt = now.Add(saveProgressEvery)
 	}
 }
 
 // saveProgress has all rows written whose progress is in memory only.
 func (s *State) saveProgress() {
-	for _, t := range s.unsaved {
-		if t.Saved != nil {
+	for _, t := range s.dirtyProgress {
+		if t.StoredProgress != nil {
 			s.changedTask(t)
 		}
 	}
-	clear(s.unsaved)
-	s.unsaved, s.saveAt = s.unsaved[:0], 0
+	clear(s.dirtyProgress)
+	s.dirtyProgress, s.progressFlushAt = s.dirtyProgress[:0], 0
 }

@@ -12,11 +12,11 @@ import (
 // change of the task.
 func TestProgressIsWrittenLater(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	d.start(job, 0)
-	say := func(share float64) {
+	report := func(share float64) {
 		t.Helper()
 		d.do(event.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Progress: &share, Metrics: map[string]float64{"loss": 1 - share}}})
 		if n := len(d.last.Rows.Tasks); n != 0 {
@@ -36,11 +36,11 @@ func TestProgressIsWrittenLater(t *testing.T) {
 			t.Errorf("the row has %v %v", row.Progress, row.Metrics)
 		}
 	}
-	say(0.25)
-	say(0.5)
-	d.pass(muster.Duration(11 * time.Second))
+	report(0.25)
+	report(0.5)
+	d.advance(muster.Duration(11 * time.Second))
 	written(0.5)
-	say(0.75)
+	report(0.75)
 	d.finish(job, 0, muster.AttemptSucceeded)
 	written(0.75)
 }

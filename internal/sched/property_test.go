@@ -20,21 +20,21 @@ import (
 
 const second = muster.Duration(time.Second)
 
-// world drives two schedulers with the same events, and holds after each that
+// twinEnv drives two schedulers with the same events, and holds after each that
 // they decide the same, that their invariants stand, and that the committed rows
 // make the same state.
-type world struct {
+type twinEnv struct {
 	t        *rapid.T
 	now      muster.Time
 	state    *sched.State
 	twin     *sched.State
-	rows     *memory
+	store    *memStore
 	sessions map[muster.WorkerID]bool
-	given    map[muster.WorkerID][]muster.AttemptID // attempts that workers were told of
+	assigned map[muster.WorkerID][]muster.AttemptID // attempts that workers were told of
 	results  map[muster.TaskID]int
 }
 
-func (w *world) apply(ev event.Event) error {
+func (w *twinEnv) apply(ev event.Event) error {
 	err := w.state.Apply(w.now, ev)
 	twinErr := w.twin.Apply(w.now, ev)
 	if fmt.Sprint(err) != fmt.Sprint(twinErr) {
@@ -46,44 +46,44 @@ func (w *world) apply(ev event.Event) error {
 	return err
 }
 
-// turn ends a batch.
-func (w *world) turn() {
+// flush ends a batch.
+func (w *twinEnv) flush() {
 	w.state.Place(w.now)
 	w.twin.Place(w.now)
-	fx, twin := w.state.Take(), w.twin.Take()
+	fx, twin := w.state.Flush(), w.twin.Flush()
 	if !reflect.DeepEqual(fx, twin) {
 		w.t.Fatalf("equal histories had unequal effects:\n%s", cmp.Diff(fx, twin))
 	}
-	if err := w.rows.commit(fx.Rows); err != nil {
+	if err := w.store.commit(fx.Rows); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, word := range fx.Sends {
-		if !w.sessions[word.To()] {
-			w.t.Fatalf("a word for %s, which has no session: %#v", word.To(), word)
+	for _, cmd := range fx.Commands {
+		if !w.sessions[cmd.To()] {
+			w.t.Fatalf("a word for %s, which has no session: %#v", cmd.To(), cmd)
 		}
-		if a, ok := word.(effect.Assign); ok {
-			w.given[a.Worker] = append(w.given[a.Worker], a.Attempt)
+		if a, ok := cmd.(effect.Assign); ok {
+			w.assigned[a.Worker] = append(w.assigned[a.Worker], a.Attempt)
 		}
 	}
 	w.check()
 }
 
-func (w *world) check() {
+func (w *twinEnv) check() {
 	if err := w.state.Check(); err != nil {
 		w.t.Fatal(err)
 	}
-	snap := w.rows.snapshot()
+	snap := w.store.snapshot()
 	for i := range snap.Tasks {
 		t := &snap.Tasks[i]
 		x, err := w.state.Explain(w.now, t.ID)
 		if (err == nil) == t.State.Final() || err == nil && (x.State != t.State || x.Summary == "") {
 			w.t.Fatalf("task %s is %s, explained as %+v, %v", t.ID, t.State, x, err)
 		}
-		w.idle(x)
+		w.checkPlaced(x)
 	}
 	for _, g := range snap.Groups {
 		if x, err := w.state.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Materialized}); err == nil && g.Materialized < g.Size {
-			w.idle(x)
+			w.checkPlaced(x)
 		}
 	}
 	rebuilt, err := sched.Rebuild(config, w.now, snap)
@@ -95,8 +95,8 @@ func (w *world) check() {
 	}
 }
 
-// idle holds that after a Place no task is left that a worker could run now.
-func (w *world) idle(x explain.Explanation) {
+// checkPlaced holds that after a Place no task is left that a worker could run now.
+func (w *twinEnv) checkPlaced(x explain.Explanation) {
 	if x.State == muster.Queued && x.NotUntil == 0 && strings.HasPrefix(x.Summary, "can start now") {
 		w.t.Fatalf("task %s was not placed, although it fits: %+v", x.Task, x)
 	}
@@ -145,15 +145,15 @@ func drawSpec(t *rapid.T) *muster.Spec {
 	return s
 }
 
-func (w *world) worker() muster.WorkerID {
+func (w *twinEnv) worker() muster.WorkerID {
 	return muster.WorkerID(rapid.SampledFrom([]string{"w1", "w2", "w3"}).Draw(w.t, "worker"))
 }
 
-func (w *world) job() muster.JobID {
+func (w *twinEnv) job() muster.JobID {
 	return muster.JobID(rapid.Int64Range(1, max(int64(w.state.NextJob()-1), 1)).Draw(w.t, "job"))
 }
 
-func (w *world) spans() []event.Span {
+func (w *twinEnv) spans() []event.Span {
 	if rapid.Bool().Draw(w.t, "all") {
 		return nil
 	}
@@ -166,16 +166,16 @@ func (w *world) spans() []event.Span {
 }
 
 // attempt draws one that the worker was told of, if there is any.
-func (w *world) attempt(of muster.WorkerID) (muster.AttemptID, bool) {
-	if len(w.given[of]) == 0 {
+func (w *twinEnv) attempt(worker muster.WorkerID) (muster.AttemptID, bool) {
+	if len(w.assigned[worker]) == 0 {
 		return muster.AttemptID{}, false
 	}
-	return rapid.SampledFrom(w.given[of]).Draw(w.t, "attempt"), true
+	return rapid.SampledFrom(w.assigned[worker]).Draw(w.t, "attempt"), true
 }
 
-func (w *world) held(of muster.WorkerID) []muster.AttemptID {
+func (w *twinEnv) held(worker muster.WorkerID) []muster.AttemptID {
 	var held []muster.AttemptID
-	for _, a := range w.given[of] {
+	for _, a := range w.assigned[worker] {
 		if rapid.IntRange(0, 9).Draw(w.t, "forgotten") > 0 {
 			held = append(held, a)
 		}
@@ -183,11 +183,11 @@ func (w *world) held(of muster.WorkerID) []muster.AttemptID {
 	return held
 }
 
-func (w *world) drop(of muster.WorkerID, a muster.AttemptID) {
-	w.given[of] = slices.DeleteFunc(w.given[of], func(b muster.AttemptID) bool { return a == b })
+func (w *twinEnv) drop(worker muster.WorkerID, a muster.AttemptID) {
+	w.assigned[worker] = slices.DeleteFunc(w.assigned[worker], func(b muster.AttemptID) bool { return a == b })
 }
 
-func (w *world) join(id muster.WorkerID) {
+func (w *twinEnv) join(id muster.WorkerID) {
 	held := w.held(id)
 	row := muster.Worker{ID: id, Name: "name of " + string(id), Kinds: []string{muster.KindNoop}, Resources: muster.Resources{
 		CPUs: float64(rapid.IntRange(2, 4).Draw(w.t, "cpus")), Memory: 8 << 30, Slots: 3,
@@ -197,11 +197,11 @@ func (w *world) join(id muster.WorkerID) {
 		w.t.Fatal(err)
 	}
 	w.sessions[id] = true
-	keep, _ := w.state.Keep(id, held)
-	w.given[id] = keep
+	keep, _ := w.state.Reconcile(id, held)
+	w.assigned[id] = keep
 }
 
-func (w *world) finish(id muster.WorkerID, a muster.AttemptID) {
+func (w *twinEnv) finish(id muster.WorkerID, a muster.AttemptID) {
 	r := muster.Report{Attempt: a, StartedAt: w.now - 5, FinishedAt: w.now}
 	switch rapid.IntRange(0, 7).Draw(w.t, "outcome") {
 	case 0:
@@ -220,21 +220,21 @@ func (w *world) finish(id muster.WorkerID, a muster.AttemptID) {
 	w.report(id, r)
 }
 
-func (w *world) succeed(id muster.WorkerID, a muster.AttemptID) {
+func (w *twinEnv) succeed(id muster.WorkerID, a muster.AttemptID) {
 	code := 0
 	w.report(id, muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded, ExitCode: &code, StartedAt: w.now - 5, FinishedAt: w.now})
 }
 
-func (w *world) report(id muster.WorkerID, r muster.Report) {
+func (w *twinEnv) report(id muster.WorkerID, r muster.Report) {
 	a := r.Attempt
-	late := len(w.rows.late)
+	late := len(w.store.late)
 	err := w.apply(event.Finished{Worker: id, Report: r})
 	w.drop(id, a)
-	w.turn()
+	w.flush()
 	switch {
-	case err != nil && len(w.rows.late) != late+1:
+	case err != nil && len(w.store.late) != late+1:
 		w.t.Fatalf("a late report of %s was not kept", a)
-	case err == nil && w.rows.tasks[a.Task].State == muster.Succeeded:
+	case err == nil && w.store.tasks[a.Task].State == muster.Succeeded:
 		if w.results[a.Task]++; w.results[a.Task] > 1 {
 			w.t.Fatalf("task %s has two accepted results", a.Task)
 		}
@@ -244,9 +244,9 @@ func (w *world) report(id muster.WorkerID, r muster.Report) {
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{
-			t: t, now: 1_000_000, state: sched.New(config), twin: sched.New(config), rows: newMemory(),
-			sessions: map[muster.WorkerID]bool{}, given: map[muster.WorkerID][]muster.AttemptID{}, results: map[muster.TaskID]int{},
+		w := &twinEnv{
+			t: t, now: 1_000_000, state: sched.New(config), twin: sched.New(config), store: newMemStore(),
+			sessions: map[muster.WorkerID]bool{}, assigned: map[muster.WorkerID][]muster.AttemptID{}, results: map[muster.TaskID]int{},
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
@@ -254,41 +254,41 @@ func TestRandomHistories(t *testing.T) {
 				if err := w.apply(event.Submit{ID: w.state.NextJob(), Spec: drawSpec(t)}); err != nil {
 					t.Fatal(err)
 				}
-				w.turn()
+				w.flush()
 			},
 			"cancel": func(t *rapid.T) {
 				w.t = t
 				_ = w.apply(event.Cancel{Job: w.job(), Tasks: w.spans()})
-				w.turn()
+				w.flush()
 			},
 			"retry": func(t *rapid.T) {
 				w.t = t
-				if id := w.job(); w.rows.jobs[id].ID != 0 {
-					_ = w.apply(w.rows.retry(id, w.spans()))
-					w.turn()
+				if id := w.job(); w.store.jobs[id].ID != 0 {
+					_ = w.apply(w.store.retry(id, w.spans()))
+					w.flush()
 				}
 			},
-			"join": func(t *rapid.T) { w.t = t; w.join(w.worker()); w.turn() },
+			"join": func(t *rapid.T) { w.t = t; w.join(w.worker()); w.flush() },
 			"lose": func(t *rapid.T) {
 				w.t = t
 				id := w.worker()
-				_ = w.apply(event.Lost{Worker: id})
+				_ = w.apply(event.Disconnected{Worker: id})
 				w.sessions[id] = false
-				w.turn()
+				w.flush()
 			},
 			"leave": func(t *rapid.T) {
 				w.t = t
 				id := w.worker()
-				_ = w.apply(event.Left{Worker: id})
-				w.sessions[id], w.given[id] = false, nil
-				w.turn()
+				_ = w.apply(event.ShutDown{Worker: id})
+				w.sessions[id], w.assigned[id] = false, nil
+				w.flush()
 			},
 			"renew": func(t *rapid.T) {
 				w.t = t
 				for _, id := range []muster.WorkerID{"w1", "w2", "w3"} {
 					_ = w.apply(event.Renewed{Worker: id, Held: w.held(id)})
 				}
-				w.turn()
+				w.flush()
 			},
 			"steer": func(t *rapid.T) {
 				w.t = t
@@ -303,7 +303,7 @@ func TestRandomHistories(t *testing.T) {
 				default:
 					_ = w.apply(event.Ready{Worker: w.worker(), Constrained: map[bool]string{true: "on battery"}[on]})
 				}
-				w.turn()
+				w.flush()
 			},
 			"work": func(t *rapid.T) {
 				w.t = t
@@ -326,7 +326,7 @@ func TestRandomHistories(t *testing.T) {
 				default:
 					w.finish(id, a)
 				}
-				w.turn()
+				w.flush()
 			},
 			"finish": func(t *rapid.T) {
 				w.t = t
@@ -338,11 +338,11 @@ func TestRandomHistories(t *testing.T) {
 			"finish all": func(t *rapid.T) {
 				w.t = t
 				for _, id := range []muster.WorkerID{"w1", "w2", "w3"} {
-					for _, a := range slices.Clone(w.given[id]) {
+					for _, a := range slices.Clone(w.assigned[id]) {
 						w.succeed(id, a)
 					}
 				}
-				w.turn()
+				w.flush()
 			},
 			"pass time": func(t *rapid.T) {
 				w.t = t
@@ -350,10 +350,10 @@ func TestRandomHistories(t *testing.T) {
 				if err := w.apply(event.Tick{}); err != nil {
 					t.Fatal(err)
 				}
-				if at := w.state.Wake(); at != 0 && at <= w.now {
+				if at := w.state.NextTick(); at != 0 && at <= w.now {
 					t.Fatalf("after a tick at %d something is due at %d", w.now, at)
 				}
-				w.turn()
+				w.flush()
 			},
 		})
 	})

@@ -14,12 +14,12 @@ import (
 // other with an Internal error.
 func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) {
 	s := New(cfg)
-	s.next = max(snap.NextJob, 1)
+	s.nextJob = max(snap.NextJob, 1)
 	for _, row := range snap.Workers {
 		s.restoreWorker(now, row)
 	}
 	for project, counts := range snap.Totals {
-		s.tally(project).Counts = counts
+		s.statsOf(project).Counts = counts
 	}
 	groups := map[muster.JobID][]muster.Group{}
 	for _, g := range snap.Groups {
@@ -32,8 +32,8 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "job %s as stored is not sound: %w", row.ID, err)
 		}
-		s.load(j)
-		s.failed(j, int(row.Counts[muster.Failed]+row.Counts[muster.TimedOut]))
+		s.addJob(j)
+		s.addFailures(j, int(row.Counts[muster.Failed]+row.Counts[muster.TimedOut]))
 	}
 	for i := range snap.Tasks {
 		if err := s.restoreTask(now, &snap.Tasks[i]); err != nil {
@@ -43,10 +43,10 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 	for _, row := range snap.Jobs {
 		s.resume(now, s.jobs[row.ID])
 	}
-	for _, w := range s.order {
+	for _, w := range s.workers {
 		s.armWorker(now, w)
 	}
-	s.settle(now)
+	s.propagate(now)
 	return s, s.Check()
 }
 
@@ -58,20 +58,20 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	w := model.NewWorker(row)
 	w.Seen = now
 	s.limits.Count(&w.Row, 1)
-	s.order = slices.Insert(s.order, i, w)
+	s.workers = slices.Insert(s.workers, i, w)
 	gone := row.State == muster.WorkerGone
-	s.describe(w, row)
+	s.applyDescription(w, row)
 	if gone {
 		w.Gone = true
-		s.fleet.Offer(&w.Row.Resources, -1)
+		s.capacity.AddCapacity(&w.Row.Resources, -1)
 	}
 	w.Row.State = muster.WorkerUnreachable
-	w.Book.Closed = "is unreachable"
+	w.Usage.ClosedReason = "is unreachable"
 	if gone {
 		w.Row.State = muster.WorkerGone
-		w.Book.Closed = "has left"
+		w.Usage.ClosedReason = "has left"
 	}
-	s.queue.Reopened(&w.Worker)
+	s.queue.SpecChanged(&w.Worker)
 }
 
 func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
@@ -84,19 +84,19 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 		return muster.Errorf(muster.Internal, "task %s as stored is in no group of its job, or there twice", row.ID)
 	}
 	t := &model.Task{Row: *row}
-	g.Adopt(t)
-	s.failed(j, row.Retried)
-	if !t.Row.State.HoldsResources() || t.Done() {
+	g.Attach(t)
+	s.addFailures(j, row.Retried)
+	if !t.Row.State.HoldsResources() || t.AwaitingGang() {
 		return nil
 	}
 	w, err := s.worker(t.Row.Worker)
 	if err != nil || t.Row.Grant == nil {
 		return muster.Errorf(muster.Internal, "task %s as stored is %s on worker %q, without that worker or a grant", row.ID, row.State, row.Worker)
 	}
-	s.hold(t, w)
-	w.Shrunk = w.Book.Over()
+	s.allocate(t, w)
+	w.Shrunk = w.Usage.Overcommitted()
 	if t.Row.State == muster.Cancelling {
-		t.StopBy = now.Add(t.Patience())
+		t.StopBy = now.Add(t.StopTimeout())
 	}
 	return nil
 }
@@ -106,19 +106,19 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 func (s *State) resume(now muster.Time, j *model.Job) {
 	for _, g := range j.Groups {
 		if g.Row.Counts[muster.Waiting] == 0 && len(g.Spec().Inputs) > 0 && g.Row.Counts.Finished() < int64(g.Row.Size) {
-			if why, err := g.Resolve(); err != nil {
-				s.failQueued(now, g, why, err.Error())
+			if reason, err := g.Resolve(); err != nil {
+				s.failQueued(now, g, reason, err.Error())
 			}
 		}
 		if g.Gang() {
 			s.resumeGang(now, g)
 			continue
 		}
-		if g.Row.UnmaterializedState == muster.Queued && g.Rest() > 0 {
+		if g.Row.UnmaterializedState == muster.Queued && g.Unmaterialized() > 0 {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
-		for _, t := range g.Elements() {
+		for _, t := range g.SortedTasks() {
 			if t.Row.State == muster.Queued && t.Row.NotBefore <= now {
 				s.enqueue(t)
 			}
@@ -128,15 +128,15 @@ func (s *State) resume(now muster.Time, j *model.Job) {
 }
 
 // failQueued ends what is queued of a stage whose inputs are no longer there.
-func (s *State) failQueued(now muster.Time, g *model.Group, why muster.Reason, message string) {
-	for _, t := range g.Elements() {
+func (s *State) failQueued(now muster.Time, g *model.Group, reason muster.Reason, message string) {
+	for _, t := range g.SortedTasks() {
 		if t.Row.State == muster.Queued {
-			t.Row.Reason, t.Row.Message, t.Row.FinishedAt = why, message, now
-			s.set(now, t, muster.Failed)
+			t.Row.Reason, t.Row.Message, t.Row.FinishedAt = reason, message, now
+			s.setState(now, t, muster.Failed)
 		}
 	}
 	if g.Row.UnmaterializedState == muster.Queued {
-		s.moveRest(now, g, muster.Failed, why, message)
+		s.transitionRest(now, g, muster.Failed, reason, message)
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *State) failQueued(now muster.Time, g *model.Group, why muster.Reason, m
 // rows that were committed gives a State with an equal Snapshot. It leaves out what
 // does not outlive the process, as the package comment lists.
 func (s *State) Snapshot() muster.Snapshot {
-	snap := muster.Snapshot{NextJob: s.next, Totals: s.totals()}
+	snap := muster.Snapshot{NextJob: s.nextJob, Totals: s.projectTotals()}
 	ids := make([]muster.JobID, 0, len(s.jobs))
 	for id := range s.jobs {
 		ids = append(ids, id)
@@ -152,20 +152,20 @@ func (s *State) Snapshot() muster.Snapshot {
 	slices.Sort(ids)
 	for _, id := range ids {
 		j := s.jobs[id]
-		row := j.Shown()
+		row := j.RowWithProgress()
 		snap.Jobs = append(snap.Jobs, row)
 		for _, g := range j.Groups {
 			snap.Groups = append(snap.Groups, g.Row)
-			for _, t := range g.Elements() {
+			for _, t := range g.SortedTasks() {
 				row := t.Row
-				if t.Saved != nil {
-					row.Progress, row.Step, row.Metrics = t.Saved.Progress, t.Saved.Step, t.Saved.Metrics
+				if t.StoredProgress != nil {
+					row.Progress, row.Step, row.Metrics = t.StoredProgress.Progress, t.StoredProgress.Step, t.StoredProgress.Metrics
 				}
 				snap.Tasks = append(snap.Tasks, row)
 			}
 		}
 	}
-	for _, w := range s.order {
+	for _, w := range s.workers {
 		row := w.Row
 		if row.State != muster.WorkerGone {
 			row.State = muster.WorkerUnreachable

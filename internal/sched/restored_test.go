@@ -12,7 +12,7 @@ import (
 // given again: neither to a job nor, on that worker, to an attempt.
 func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	of := func(job muster.JobID, num, n int) muster.AttemptID {
 		return muster.AttemptID{Task: muster.TaskID{Job: job, Num: num}, N: n}
 	}
@@ -24,15 +24,15 @@ func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
 	if d.last.Rows.NextJob != 10 || d.s.NextJob() != 10 {
 		t.Errorf("the next job gets number %d, and %d is to be stored; want 10", d.s.NextJob(), d.last.Rows.NextJob)
 	}
-	if len(d.words) != 1 {
-		t.Fatalf("the worker is told %+v", d.words)
+	if len(d.commands) != 1 {
+		t.Fatalf("the worker is told %+v", d.commands)
 	}
-	if as, ok := d.words[0].(effect.Assign); !ok || as.Attempt != of(known, 0, 3) {
-		t.Errorf("the worker that knows attempts 1 and 2 is given %+v", d.words[0])
+	if as, ok := d.commands[0].(effect.Assign); !ok || as.Attempt != of(known, 0, 3) {
+		t.Errorf("the worker that knows attempts 1 and 2 is given %+v", d.commands[0])
 	}
 	// Once it knows nothing else, no more is skipped.
 	second := d.submit(stage("b"))
-	d.do(event.Lost{Worker: "w"}, event.Joined{Worker: offer("w"), Held: []muster.AttemptID{of(known, 0, 3), of(second, 0, 1)}})
+	d.do(event.Disconnected{Worker: "w"}, event.Joined{Worker: offer("w"), Held: []muster.AttemptID{of(known, 0, 3), of(second, 0, 1)}})
 	if d.s.NextJob() != second+1 {
 		t.Errorf("numbers were skipped again: the next is %d", d.s.NextJob())
 	}

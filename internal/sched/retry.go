@@ -15,7 +15,7 @@ func (s *State) retry(now muster.Time, ev event.Retry) error {
 	j := s.jobs[ev.Job.ID]
 	if j == nil {
 		var err error
-		if j, err = s.revived(ev); err != nil {
+		if j, err = s.reviveJob(ev); err != nil {
 			return err
 		}
 	}
@@ -28,7 +28,7 @@ func (s *State) retry(now muster.Time, ev event.Retry) error {
 			"and those that were skipped need others that did not succeed", j.Row.ID)
 	}
 	if s.jobs[j.Row.ID] == nil {
-		s.load(j)
+		s.addJob(j)
 	}
 	for _, g := range j.Order {
 		s.retryGroup(now, g, &plans[g.Row.Index])
@@ -38,11 +38,11 @@ func (s *State) retry(now muster.Time, ev event.Retry) error {
 	return nil
 }
 
-// revived wires a job that has left memory, with those of its tasks that a live
+// reviveJob wires a job that has left memory, with those of its tasks that a live
 // job has in memory.
-func (s *State) revived(ev event.Retry) (*model.Job, error) {
+func (s *State) reviveJob(ev event.Retry) (*model.Job, error) {
 	id := ev.Job.ID
-	if id < 1 || id >= s.next {
+	if id < 1 || id >= s.nextJob {
 		return nil, muster.Errorf(muster.NotFound, "there is no job %s", id)
 	}
 	if slices.ContainsFunc(s.out.jobs, func(j *model.Job) bool { return j.Row.ID == id }) {
@@ -60,7 +60,7 @@ func (s *State) revived(ev event.Retry) (*model.Job, error) {
 				continue
 			}
 			if e := row.ID.Num - g.Row.First; g.Tasks[e] == nil && (g.Row.Retained || e >= g.Row.Materialized) {
-				g.Adopt(&model.Task{Row: *row})
+				g.Attach(&model.Task{Row: *row})
 			}
 		}
 	}
@@ -81,33 +81,33 @@ func (s *State) retryGroup(now muster.Time, g *model.Group, p *model.RetryPlan) 
 		switch {
 		case t != nil:
 		case e >= g.Row.Materialized:
-			t = s.single(g, e)
+			t = s.materialize(g, e)
 			g.Tasks[e] = t // in case it was passed by Next at once
 		default:
 			t = &model.Task{Row: *row}
-			g.Adopt(t)
+			g.Attach(t)
 		}
-		if past, ok := judge.Last(&t.Row); ok {
+		if past, ok := judge.LastAttempt(&t.Row); ok {
 			s.out.attempts = append(s.out.attempts, past)
 		}
-		judge.Clear(&t.Row)
+		judge.ClearExecution(&t.Row)
 		r := &t.Row
 		r.Reason, r.Message, r.Retried, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0
 		if to == muster.Queued {
 			r.QueuedAt = now
 		}
-		s.set(now, t, to)
+		s.setState(now, t, to)
 		if to == muster.Queued {
 			s.enqueue(t)
 		}
 	}
-	if p.Rest {
-		s.moveRest(now, g, to, muster.NoReason, "")
+	if p.Unmaterialized {
+		s.transitionRest(now, g, to, muster.NoReason, "")
 	}
 	if g.Gang() {
-		s.lineUp(now, g)
+		s.enqueueGang(now, g)
 	}
 	if to == muster.Waiting && p.Size(g) > 0 {
-		s.advance(now, g)
+		s.advanceStage(now, g)
 	}
 }

@@ -17,46 +17,46 @@ import (
 // worker returns a known worker, or a NotFound error.
 func (s *State) worker(id muster.WorkerID) (*model.Worker, error) {
 	if i, ok := s.find(id); ok {
-		return s.order[i], nil
+		return s.workers[i], nil
 	}
 	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
 }
 
 // find returns the position of id among the workers, and whether it is there.
 func (s *State) find(id muster.WorkerID) (int, bool) {
-	return slices.BinarySearchFunc(s.order, id, func(w *model.Worker, id muster.WorkerID) int {
+	return slices.BinarySearchFunc(s.workers, id, func(w *model.Worker, id muster.WorkerID) int {
 		return strings.Compare(string(w.Row.ID), string(id))
 	})
 }
 
 func (s *State) join(now muster.Time, ev event.Joined) error {
-	if err := place.Valid(&ev.Worker); err != nil {
+	if err := place.Validate(&ev.Worker); err != nil {
 		return err
 	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
 		w := model.NewWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
-		s.order = slices.Insert(s.order, i, w)
-		s.out.gone = slices.DeleteFunc(s.out.gone, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
+		s.workers = slices.Insert(s.workers, i, w)
+		s.out.removed = slices.DeleteFunc(s.out.removed, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
-	w := s.order[i]
+	w := s.workers[i]
 	if w.Gone {
 		w.Health = health.Record{} // it was started again on purpose
-		s.judged(now, w)
+		s.onHealthChange(now, w)
 	}
-	s.describe(w, ev.Worker)
-	w.Connected, w.Heard, w.Leaving, w.Left, w.Constrained, w.Load = true, true, false, false, ev.Constrained, nil
-	w.Seen, w.Joined = now, now
+	s.applyDescription(w, ev.Worker)
+	w.Connected, w.Responsive, w.DrainSent, w.CleanShutdown, w.Constrained, w.Load = true, true, false, false, ev.Constrained, nil
+	w.Seen, w.SessionStart = now, now
 	s.changedWorker(w)
-	s.review(now, w)
+	s.deriveState(now, w)
 	s.armWorker(now, w)
 
-	held := set(ev.Held)
-	for _, t := range w.Tasks() {
-		switch _, has := held[t.Attempt()]; {
-		case !has:
-			s.miss(now, t, muster.WorkerRestarted)
-		case t.Row.State == muster.Cancelling || t.Room != muster.NoReason:
+	held := attemptSet(ev.Held)
+	for _, t := range w.SortedTasks() {
+		switch _, listed := held[t.Attempt()]; {
+		case !listed:
+			s.loseAttempt(now, t, muster.WorkerRestarted)
+		case t.Row.State == muster.Cancelling || t.PreemptReason != muster.NoReason:
 			t.Accepted = true
 			s.stop(now, t)
 		default:
@@ -67,48 +67,48 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 		s.armTask(t)
 	}
 	if len(w.Held) == 0 {
-		s.emptied(now, w)
+		s.onIdle(now, w)
 	}
-	s.reserveUsed(w, ev.Held, ev.Stale)
+	s.recordUsedAttempts(w, ev.Held, ev.Stale)
 	return nil
 }
 
-// maxSkip is how many job numbers one hello can make the server skip: a worker that lies does not use them up.
-const maxSkip = 1_000_000
+// maxJobSkip is how many job numbers one hello can make the server skip: a worker that lies does not use them up.
+const maxJobSkip = 1_000_000
 
-// reserveUsed notes which attempts a worker knows that are not current here. Some may be of a time that the server
+// recordUsedAttempts notes which attempts a worker knows that are not current here. Some may be of a time that the server
 // has lost, because a backup was restored: then their numbers would be given again. They are never given to this
 // worker again as long as it has something left of them, and the numbers of jobs that are unknown here are skipped.
-func (s *State) reserveUsed(w *model.Worker, lists ...[]muster.AttemptID) {
-	w.Used = nil
-	next := s.next
+func (s *State) recordUsedAttempts(w *model.Worker, lists ...[]muster.AttemptID) {
+	w.UsedAttempts = nil
+	next := s.nextJob
 	for _, list := range lists {
 		for _, a := range list {
 			if _, err := s.current(w.Row.ID, a); err == nil {
 				continue
 			}
-			if w.Used == nil {
-				w.Used = map[muster.AttemptID]struct{}{}
+			if w.UsedAttempts == nil {
+				w.UsedAttempts = map[muster.AttemptID]struct{}{}
 			}
-			w.Used[a] = struct{}{}
-			if job := a.Task.Job; job >= next && job < s.next+maxSkip {
+			w.UsedAttempts[a] = struct{}{}
+			if job := a.Task.Job; job >= next && job < s.nextJob+maxJobSkip {
 				next = job + 1
 			}
 		}
 	}
-	if next > s.next {
-		s.next, s.out.next = next, next
+	if next > s.nextJob {
+		s.nextJob, s.out.nextJob = next, next
 	}
 }
 
-// describe takes over what a worker says about itself, and opens its account
+// applyDescription takes over what a worker says about itself, and opens its account
 // anew with what it holds.
-func (s *State) describe(w *model.Worker, row muster.Worker) {
+func (s *State) applyDescription(w *model.Worker, row muster.Worker) {
 	if !w.Gone {
-		s.fleet.Offer(&w.Row.Resources, -1)
+		s.capacity.AddCapacity(&w.Row.Resources, -1)
 	}
 	for _, t := range w.Held {
-		t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, -1)
+		t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, -1)
 	}
 	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.Row.Paused, w.Row.Draining, w.Row.Deadline, w.Row.JoinedAt, w.Row.State
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
@@ -117,19 +117,19 @@ func (s *State) describe(w *model.Worker, row muster.Worker) {
 	}
 	s.limits.Count(&w.Row, -1)
 	w.Row = row
-	w.Book = place.NewBook(&w.Row)
+	w.Usage = place.NewWorkerUsage(&w.Row)
 	for _, t := range w.Held {
-		w.Book.Take(t.Row.Grant)
-		t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, 1)
+		w.Usage.Reserve(t.Row.Grant)
+		t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, 1)
 	}
-	w.Gone, w.Shrunk = false, w.Book.Over()
-	s.fleet.Offer(&w.Row.Resources, 1)
-	s.queue.Reopened(&w.Worker)
+	w.Gone, w.Shrunk = false, w.Usage.Overcommitted()
+	s.capacity.AddCapacity(&w.Row.Resources, 1)
+	s.queue.SpecChanged(&w.Worker)
 }
 
-// offered takes over what a connected worker says about itself. What it holds goes
+// updateOffer takes over what a connected worker says about itself. What it holds goes
 // on, also on a GPU that nobody is given any more.
-func (s *State) offered(now muster.Time, ev event.Offered) error {
+func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -137,28 +137,28 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 	row := w.Row
 	row.Tags, row.Kinds, row.CustomKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
 	row.UnsupportedFeatures, row.Projects = ev.Lacks, ev.Projects
-	if err := place.Valid(&row); err != nil {
+	if err := place.Validate(&row); err != nil {
 		return err
 	}
 	if !w.Connected {
 		return notConnected(w)
 	}
-	s.hear(now, w)
+	s.touch(now, w)
 	if reflect.DeepEqual(&row, &w.Row) {
 		return nil // it was said in a session before
 	}
-	s.describe(w, row)
+	s.applyDescription(w, row)
 	s.changedWorker(w)
-	if !s.review(now, w) {
+	if !s.deriveState(now, w) {
 		s.publishWorker(now, w)
 	}
 	return nil
 }
 
-// review derives the worker's state after anything that it depends on changed, and
+// deriveState derives the worker's state after anything that it depends on changed, and
 // reports whether the state did.
-func (s *State) review(now muster.Time, w *model.Worker) bool {
-	state, closed := muster.WorkerActive, w.Health.Closed(now)
+func (s *State) deriveState(now muster.Time, w *model.Worker) bool {
+	state, closed := muster.WorkerActive, w.Health.AvoidReason(now)
 	switch {
 	case w.Gone:
 		state, closed = muster.WorkerGone, "has left"
@@ -171,10 +171,10 @@ func (s *State) review(now muster.Time, w *model.Worker) bool {
 	case w.Constrained != "":
 		closed = "takes no tasks now: " + w.Constrained
 	}
-	w.Book.Opens = state == muster.WorkerActive && closed != ""
-	if closed != w.Book.Closed {
-		w.Book.Closed = closed
-		s.queue.Reopened(&w.Worker)
+	w.Usage.WillReopen = state == muster.WorkerActive && closed != ""
+	if closed != w.Usage.ClosedReason {
+		w.Usage.ClosedReason = closed
+		s.queue.SpecChanged(&w.Worker)
 	}
 	if state == w.Row.State {
 		return false
@@ -185,52 +185,52 @@ func (s *State) review(now muster.Time, w *model.Worker) bool {
 	return true
 }
 
-// hear notes a sign of life of a worker.
-func (s *State) hear(now muster.Time, w *model.Worker) {
+// touch notes a sign of life of a worker.
+func (s *State) touch(now muster.Time, w *model.Worker) {
 	if !w.Connected {
 		return
 	}
 	w.Seen = now
-	if w.Heard {
+	if w.Responsive {
 		return
 	}
-	w.Heard = true
-	s.review(now, w)
+	w.Responsive = true
+	s.deriveState(now, w)
 	for _, t := range w.Held {
 		s.armTask(t)
 	}
 	s.armWorker(now, w)
 }
 
-// away notes that a worker is not there: its leases run from the last time it
+// markUnreachable notes that a worker is not there: its leases run from the last time it
 // was heard.
-func (s *State) away(now muster.Time, w *model.Worker) {
-	w.Heard = false
-	s.review(now, w)
+func (s *State) markUnreachable(now muster.Time, w *model.Worker) {
+	w.Responsive = false
+	s.deriveState(now, w)
 	for _, t := range w.Held {
 		s.armTask(t)
 	}
 	s.armWorker(now, w)
 }
 
-// goes notes that a worker is no part of the fleet any more.
-func (s *State) goes(now muster.Time, w *model.Worker) {
+// markGone notes that a worker is no part of the fleet any more.
+func (s *State) markGone(now muster.Time, w *model.Worker) {
 	if !w.Gone {
 		w.Gone = true
-		s.fleet.Offer(&w.Row.Resources, -1)
+		s.capacity.AddCapacity(&w.Row.Resources, -1)
 	}
-	s.review(now, w)
+	s.deriveState(now, w)
 }
 
-// emptied notes that a worker holds nothing any more.
-func (s *State) emptied(now muster.Time, w *model.Worker) {
+// onIdle notes that a worker holds nothing any more.
+func (s *State) onIdle(now muster.Time, w *model.Worker) {
 	switch {
 	case w.Gone:
 	case !w.Reachable():
 		s.armWorker(now, w)
-	case w.Row.Draining && !w.Leaving:
-		w.Leaving = true
-		s.tell(w, effect.Leave{Worker: w.Row.ID})
+	case w.Row.Draining && !w.DrainSent:
+		w.DrainSent = true
+		s.send(w, effect.Drained{Worker: w.Row.ID})
 	}
 }
 
@@ -242,12 +242,12 @@ func (s *State) ready(now muster.Time, ev event.Ready) error {
 	if !w.Connected {
 		return notConnected(w)
 	}
-	s.hear(now, w)
+	s.touch(now, w)
 	if w.Constrained == ev.Constrained {
 		return nil
 	}
 	w.Constrained = ev.Constrained
-	if !s.review(now, w) {
+	if !s.deriveState(now, w) {
 		s.publishWorker(now, w)
 	}
 	return nil
@@ -257,7 +257,7 @@ func notConnected(w *model.Worker) error {
 	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.Row.ID)
 }
 
-func (s *State) lost(now muster.Time, ev event.Lost) error {
+func (s *State) disconnected(now muster.Time, ev event.Disconnected) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -266,11 +266,11 @@ func (s *State) lost(now muster.Time, ev event.Lost) error {
 		return notConnected(w)
 	}
 	w.Connected = false
-	s.away(now, w)
+	s.markUnreachable(now, w)
 	return nil
 }
 
-func (s *State) left(now muster.Time, ev event.Left) error {
+func (s *State) shutDown(now muster.Time, ev event.ShutDown) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -278,14 +278,14 @@ func (s *State) left(now muster.Time, ev event.Left) error {
 	if w.Gone {
 		return notConnected(w)
 	}
-	w.Connected, w.Heard, w.Left, w.Seen = false, false, true, now
+	w.Connected, w.Responsive, w.CleanShutdown, w.Seen = false, false, true, now
 	if w.Row.Draining { // it was obeyed: when the worker comes back, it is meant to work
-		w.Row.Draining, w.Row.Deadline, w.Clearing = false, 0, false
+		w.Row.Draining, w.Row.Deadline, w.Evicting = false, 0, false
 	}
 	s.changedWorker(w)
-	s.goes(now, w)
-	for _, t := range w.Tasks() {
-		s.end(now, t, judge.Ending{
+	s.markGone(now, w)
+	for _, t := range w.SortedTasks() {
+		s.end(now, t, judge.AttemptEnd{
 			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.Row.Name + " was shut down",
 		})
 	}
@@ -301,34 +301,34 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	if !w.Connected {
 		return notConnected(w)
 	}
-	s.hear(now, w)
+	s.touch(now, w)
 	w.Load = ev.Load
 	w.Renewals++
 	found := 0
 	for _, a := range ev.Held {
-		if t, err := s.current(w.Row.ID, a); err == nil && t.Renewed != w.Renewals {
-			t.Renewed, t.Accepted = w.Renewals, true
+		if t, err := s.current(w.Row.ID, a); err == nil && t.LastRenewal != w.Renewals {
+			t.LastRenewal, t.Accepted = w.Renewals, true
 			found++
 		}
 	}
 	if found == len(w.Held) && found == len(ev.Held) {
 		return nil // all is as it should be, as nearly always
 	}
-	for _, t := range w.Tasks() {
-		if t.Renewed != w.Renewals && max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
-			s.miss(now, t, muster.WorkerLost)
+	for _, t := range w.SortedTasks() {
+		if t.LastRenewal != w.Renewals && max(t.Row.AssignedAt, w.SessionStart).Add(s.cfg.AssignGrace) < now {
+			s.loseAttempt(now, t, muster.WorkerLost)
 		}
 	}
-	_, stop := s.Keep(w.Row.ID, ev.Held)
+	_, stop := s.Reconcile(w.Row.ID, ev.Held)
 	for _, a := range stop {
-		s.tell(w, effect.Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		s.send(w, effect.Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 	}
 	return nil
 }
 
-// Keep divides the attempts that a worker holds into those that are its own and
+// Reconcile divides the attempts that a worker holds into those that are its own and
 // current, and those that it must stop and forget. Ask it right after Joined.
-func (s *State) Keep(w muster.WorkerID, held []muster.AttemptID) (keep, stop []muster.AttemptID) {
+func (s *State) Reconcile(w muster.WorkerID, held []muster.AttemptID) (keep, stop []muster.AttemptID) {
 	for _, a := range held {
 		if _, err := s.current(w, a); err != nil {
 			stop = append(stop, a)
@@ -339,7 +339,7 @@ func (s *State) Keep(w muster.WorkerID, held []muster.AttemptID) (keep, stop []m
 	return keep, stop
 }
 
-func set(list []muster.AttemptID) map[muster.AttemptID]struct{} {
+func attemptSet(list []muster.AttemptID) map[muster.AttemptID]struct{} {
 	m := make(map[muster.AttemptID]struct{}, len(list))
 	for _, a := range list {
 		m[a] = struct{}{}

@@ -17,13 +17,13 @@ func result(text string) func(*muster.Report) {
 
 func TestStagesFollowEachOther(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w", func(w *muster.Worker) { w.Resources.Slots = 10 })
 	job := d.submit(stage("prepare"), stage("train*2<prepare"), stage("report<train,prepare"))
-	d.is(job, 1, muster.Waiting, "")
+	d.wantTask(job, 1, muster.Waiting, "")
 	d.finish(job, 0, muster.AttemptSucceeded)
-	d.is(job, 1, muster.Assigned, "")
-	d.is(job, 3, muster.Waiting, "")
+	d.wantTask(job, 1, muster.Assigned, "")
+	d.wantTask(job, 3, muster.Waiting, "")
 	d.finish(job, 1, muster.AttemptSucceeded)
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 3})
 	if err != nil || len(x.Waiting) != 1 || x.Waiting[0] != "train" {
@@ -38,52 +38,52 @@ func TestStagesFollowEachOther(t *testing.T) {
 
 func TestStageAfterAFailureIsSkippedAndRetriedWithIt(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w")
 	job := d.submit(stage("a*2"), stage("b*1000<a"), stage("c<b"))
 	d.finish(job, 0, muster.AttemptSucceeded)
-	d.finish(job, 1, muster.AttemptFailed, exit(2))
-	d.is(job, 2, muster.Skipped, muster.NeedNotMet)
-	d.is(job, 1002, muster.Skipped, muster.NeedNotMet)
+	d.finish(job, 1, muster.AttemptFailed, withExitCode(2))
+	d.wantTask(job, 2, muster.Skipped, muster.NeedNotMet)
+	d.wantTask(job, 1002, muster.Skipped, muster.NeedNotMet)
 	if got := d.task(job, 2).Message; !strings.Contains(got, `"a"`) {
 		t.Fatalf("message %q does not name the stage", got)
 	}
 	if d.job(job) != muster.JobFailed || d.s.Live(job) {
 		t.Fatalf("the job is %s", d.job(job))
 	}
-	d.refuse(muster.Conflict, d.rows.retry(job, []event.Span{{First: 2, Last: 2}})) // its need stays failed
-	d.refuse(muster.Conflict, d.rows.retry(job, []event.Span{{First: 0, Last: 0}})) // it succeeded
-	d.do(d.rows.retry(job, []event.Span{{First: 1, Last: 1}}))
-	d.is(job, 1, muster.Assigned, "")
-	d.is(job, 2, muster.Waiting, "")
-	if got := d.task(job, 1); got.Attempt != 2 || d.job(job) != muster.JobRunning || d.rows.jobs[job].FinishedAt != 0 {
-		t.Fatalf("attempt %d, the job: %+v", got.Attempt, d.rows.jobs[job])
+	d.refuse(muster.Conflict, d.store.retry(job, []event.Span{{First: 2, Last: 2}})) // its need stays failed
+	d.refuse(muster.Conflict, d.store.retry(job, []event.Span{{First: 0, Last: 0}})) // it succeeded
+	d.do(d.store.retry(job, []event.Span{{First: 1, Last: 1}}))
+	d.wantTask(job, 1, muster.Assigned, "")
+	d.wantTask(job, 2, muster.Waiting, "")
+	if got := d.task(job, 1); got.Attempt != 2 || d.job(job) != muster.JobRunning || d.store.jobs[job].FinishedAt != 0 {
+		t.Fatalf("attempt %d, the job: %+v", got.Attempt, d.store.jobs[job])
 	}
 	d.finish(job, 1, muster.AttemptSucceeded)
-	d.is(job, 2, muster.Assigned, "")
-	d.is(job, 1002, muster.Waiting, "")
+	d.wantTask(job, 2, muster.Assigned, "")
+	d.wantTask(job, 1002, muster.Waiting, "")
 }
 
 func TestRetryOfACancelledArrayIsOneStep(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	job := d.submit(stage("a*1000000"))
 	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 10, Last: 12}}})
 	d.do(event.Cancel{Job: job})
-	ev := event.Retry{Job: d.rows.jobs[job], Groups: d.rows.groupsOf(job), Rest: true}
-	ev.Ended = append(ev.Ended, d.rows.rows(job)...)
+	ev := event.Retry{Job: d.store.jobs[job], Groups: d.store.groupsOf(job), Unmaterialized: true}
+	ev.Ended = append(ev.Ended, d.store.rows(job)...)
 	d.do(ev)
-	if g := d.rows.groups[job][0]; g.Counts[muster.Queued] != 1_000_000 || len(d.last.Rows.Tasks) != 3 {
+	if g := d.store.groups[job][0]; g.Counts[muster.Queued] != 1_000_000 || len(d.last.Rows.Tasks) != 3 {
 		t.Fatalf("counts %v, %d task rows", g.Counts, len(d.last.Rows.Tasks))
 	}
-	if at := d.rows.jobs[job].RetriedAt; at != d.now {
+	if at := d.store.jobs[job].RetriedAt; at != d.now {
 		t.Errorf("retried at %v, and it is %v", at, d.now)
 	}
 }
 
 func TestResultsReachTheNextStage(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w")
 	job := d.submit(stage("train"), stage("eval<train", func(s *muster.TaskSpec) {
 		s.Env = map[string]string{"BASE": "${train.result.accuracy}"}
@@ -92,18 +92,18 @@ func TestResultsReachTheNextStage(t *testing.T) {
 	d.finish(job, 0, muster.AttemptSucceeded, result(`{"accuracy":0.97}`), func(r *muster.Report) {
 		r.Artifacts = []muster.Artifact{{Name: "model.pt", Size: 7, SHA256: "abc"}}
 	})
-	a, ok := d.words[0].(effect.Assign)
+	a, ok := d.commands[0].(effect.Assign)
 	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (effect.Input{Path: "model.pt", SHA256: "abc", Size: 7}) {
-		t.Fatalf("assigned %+v", d.words)
+		t.Fatalf("assigned %+v", d.commands)
 	}
 	// After a restart the inputs are known from the rows alone.
-	s, err := sched.Rebuild(sched.Config{}, d.now, d.rows.snapshot())
+	s, err := sched.Rebuild(sched.Config{}, d.now, d.store.snapshot())
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(t, s, d.now, event.Joined{Worker: offer("w")}) // without the attempt: it is offered again
 	s.Place(d.now)
-	if again := assigned(s.Take()); len(again) != 1 || len(again[0].Inputs) != 1 || again[0].Spec.Env["BASE"] != "0.97" {
+	if again := assigned(s.Flush()); len(again) != 1 || len(again[0].Inputs) != 1 || again[0].Spec.Env["BASE"] != "0.97" {
 		t.Fatalf("assigned %+v", again)
 	}
 }
@@ -120,12 +120,12 @@ func TestWhatIsMissingFromAStageFailsTheNext(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newEnv(t)
 			d.join("w")
 			job := d.submit(stage("train"), stage("eval*5<train", c.change), stage("last<eval"))
 			d.finish(job, 0, muster.AttemptSucceeded, result(`{}`))
-			d.is(job, 3, muster.Failed, c.reason)
-			d.is(job, 6, muster.Skipped, muster.NeedNotMet)
+			d.wantTask(job, 3, muster.Failed, c.reason)
+			d.wantTask(job, 6, muster.Skipped, muster.NeedNotMet)
 			if d.task(job, 3).Message == "" || d.job(job) != muster.JobFailed {
 				t.Fatalf("message %q, the job is %s", d.task(job, 3).Message, d.job(job))
 			}
@@ -135,7 +135,7 @@ func TestWhatIsMissingFromAStageFailsTheNext(t *testing.T) {
 
 func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	for name, stages := range map[string][]muster.TaskSpec{
 		"a circle":      {stage("a<b"), stage("b<a")},
 		"unknown needs": {stage("a<x")},
@@ -147,37 +147,37 @@ func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if fx := d.s.Take(); d.s.NextJob() != 1 || !fx.Rows.Empty() || len(fx.Events) > 0 {
+	if fx := d.s.Flush(); d.s.NextJob() != 1 || !fx.Rows.Empty() || len(fx.Events) > 0 {
 		t.Errorf("a refused submission left a trace: %+v", fx)
 	}
 }
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
 	job := d.submit(stage("a*6", func(s *muster.TaskSpec) { s.Kill.Grace = 5 * second }))
 	d.start(job, 0)
 	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 0, Last: 1}, {First: 3, Last: 4}}})
-	d.sent("stop w 1.0#1 cancelled", "stop w 1.1#1 cancelled")
-	d.is(job, 0, muster.Cancelling, muster.CancelledByUser)
-	d.is(job, 2, muster.Queued, "")
-	d.is(job, 3, muster.Cancelled, muster.CancelledByUser)
+	d.wantSent("stop w 1.0#1 cancelled", "stop w 1.1#1 cancelled")
+	d.wantTask(job, 0, muster.Cancelling, muster.CancelledByUser)
+	d.wantTask(job, 2, muster.Queued, "")
+	d.wantTask(job, 3, muster.Cancelled, muster.CancelledByUser)
 	d.refuse(muster.Conflict, event.Cancel{Job: job, Tasks: []event.Span{{First: 0, Last: 1}}})
 	d.refuse(muster.NotFound, event.Cancel{Job: job, Tasks: []event.Span{{First: 5, Last: 6}}})
 	d.refuse(muster.NotFound, event.Cancel{Job: 99})
 	d.finish(job, 0, muster.AttemptCancelled)
-	d.sent("assign w 1.2#1")
+	d.wantSent("assign w 1.2#1")
 	d.finish(job, 2, muster.AttemptSucceeded)
-	d.sent("assign w 1.5#1") // 3 and 4 are passed over
+	d.wantSent("assign w 1.5#1") // 3 and 4 are passed over
 	a := d.attempt(job, 1)
 	d.now += 20_000
 	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{a, d.attempt(job, 5)}})
-	d.pass(14 * second)
-	d.is(job, 1, muster.Cancelling, muster.CancelledByUser)
-	d.pass(second)
-	d.is(job, 1, muster.Cancelled, muster.CancelledByUser)
-	d.sent("stop w 1.1#1 lost")
+	d.advance(14 * second)
+	d.wantTask(job, 1, muster.Cancelling, muster.CancelledByUser)
+	d.advance(second)
+	d.wantTask(job, 1, muster.Cancelled, muster.CancelledByUser)
+	d.wantSent("stop w 1.1#1 lost")
 	d.refuse(muster.Conflict, event.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptCancelled}})
 	d.finish(job, 5, muster.AttemptSucceeded)
 	if d.job(job) != muster.JobCancelled {
@@ -188,23 +188,23 @@ func TestCancel(t *testing.T) {
 
 func TestTaskThatSucceedsWhileItIsCancelledHasSucceeded(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("w")
 	job := d.submit(stage("a"))
 	d.do(event.Cancel{Job: job})
 	d.finish(job, 0, muster.AttemptSucceeded)
-	d.is(job, 0, muster.Succeeded, "")
+	d.wantTask(job, 0, muster.Succeeded, "")
 }
 
 func TestCancelWhileTheWorkerIsAwayIsToldWhenItComesBack(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	a := d.attempt(job, 0)
-	d.do(event.Lost{Worker: w})
+	d.do(event.Disconnected{Worker: w})
 	d.do(event.Cancel{Job: job})
-	d.sent()
+	d.wantSent()
 	d.do(event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
-	d.sent("stop w 1.0#1 cancelled")
+	d.wantSent("stop w 1.0#1 cancelled")
 }

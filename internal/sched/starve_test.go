@@ -15,26 +15,26 @@ func cpus(n float64) func(*muster.TaskSpec) {
 	return func(t *muster.TaskSpec) { t.Resources.CPUs = n }
 }
 
-// crowded is a desk with workers of 4 cpus, on each of which two tasks of job 1 run that
+// newStarvedEnv is a desk with workers of 4 cpus, on each of which two tasks of job 1 run that
 // ask for 2, with many more of them queued, and then a job that asks for 4 and was
 // overtaken by one of them, half a minute after it was submitted and as long ago.
-func crowded(t *testing.T, workers ...string) (d *desk, big muster.JobID) {
+func newStarvedEnv(t *testing.T, workers ...string) (d *env, big muster.JobID) {
 	t.Helper()
-	d = newDesk(t)
+	d = newEnv(t)
 	for _, w := range workers {
 		d.join(w)
 	}
 	d.submit(stage("small*1000", cpus(2), func(t *muster.TaskSpec) { t.Where.ExcludeTags = []string{"dear"} }))
 	big = d.submit(stage("big", cpus(4)))
-	d.beat(30 * second)
+	d.heartbeatAll(30 * second)
 	d.finish(1, 0, muster.AttemptSucceeded)
-	d.is(1, 2*len(workers), muster.Assigned, muster.NoReason)
-	d.beat(29 * second)
+	d.wantTask(1, 2*len(workers), muster.Assigned, muster.NoReason)
+	d.heartbeatAll(29 * second)
 	return d, big
 }
 
-// isKept holds that the worker is kept free for that task, or not.
-func (d *desk) isKept(worker string, job muster.JobID, num int, want bool) {
+// wantReserved holds that the worker is kept free for that task, or not.
+func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) {
 	d.t.Helper()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
 	if err != nil {
@@ -45,15 +45,15 @@ func (d *desk) isKept(worker string, job muster.JobID, num int, want bool) {
 	}
 }
 
-// beat lets every worker be heard while time passes.
-func (d *desk) beat(by muster.Duration) {
+// heartbeatAll lets every worker be heard while time passes.
+func (d *env) heartbeatAll(by muster.Duration) {
 	d.t.Helper()
 	const every = 10 * second
 	for ; by > 0; by -= every {
-		d.pass(min(by, every))
+		d.advance(min(by, every))
 		for _, w := range d.s.Workers(d.now) {
 			var held []muster.AttemptID
-			for _, t := range d.rows.snapshot().Tasks {
+			for _, t := range d.store.snapshot().Tasks {
 				if t.State.HoldsResources() && t.Grant != nil && t.Worker == w.ID {
 					held = append(held, muster.AttemptID{Task: t.ID, N: t.Attempt})
 				}
@@ -63,8 +63,8 @@ func (d *desk) beat(by muster.Duration) {
 	}
 }
 
-// why returns what the explanation of a task says of a worker.
-func (d *desk) why(job muster.JobID, num int, worker string) string {
+// workerReason returns what the explanation of a task says of a worker.
+func (d *env) workerReason(job muster.JobID, num int, worker string) string {
 	d.t.Helper()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
 	if err != nil {
@@ -81,44 +81,44 @@ func (d *desk) why(job muster.JobID, num int, worker string) string {
 
 func TestOvertakenTaskGetsAWorkerInTheEnd(t *testing.T) {
 	t.Parallel()
-	d, big := crowded(t, "a") // 1.1 and 1.2 run
-	d.isKept("a", big, 0, false)
-	d.beat(second)
-	d.isKept("a", big, 0, true)
-	if why := d.why(1, 9, "a"); why != "is kept free for 2.0, which has waited for long" {
+	d, big := newStarvedEnv(t, "a") // 1.1 and 1.2 run
+	d.wantReserved("a", big, 0, false)
+	d.heartbeatAll(second)
+	d.wantReserved("a", big, 0, true)
+	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for long" {
 		t.Errorf("of the small task is said: %s", why)
 	}
 	d.finish(1, 1, muster.AttemptSucceeded)
-	d.sent() // nothing new of that priority
+	d.wantSent() // nothing new of that priority
 	urgent := d.submitAs("default", 90, stage("urgent", cpus(2)))
-	d.sent("assign a 3.0#1") // a higher one may
+	d.wantSent("assign a 3.0#1") // a higher one may
 	d.finish(urgent, 0, muster.AttemptSucceeded)
 	d.finish(1, 2, muster.AttemptSucceeded)
-	d.sent("assign a 2.0#1")
+	d.wantSent("assign a 2.0#1")
 	d.finish(big, 0, muster.AttemptSucceeded)
-	d.sent("assign a 1.3#1", "assign a 1.4#1")
+	d.wantSent("assign a 1.3#1", "assign a 1.4#1")
 }
 
 func TestReservationEndsWithItsReason(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		do   func(d *desk, big muster.JobID)
+		do   func(d *env, big muster.JobID)
 		want []string
 	}{
-		"cancelled": {func(d *desk, big muster.JobID) { d.do(event.Cancel{Job: big}) }, []string{"assign a 1.5#1"}},
-		"elsewhere": {func(d *desk, _ muster.JobID) {
+		"cancelled": {func(d *env, big muster.JobID) { d.do(event.Cancel{Job: big}) }, []string{"assign a 1.5#1"}},
+		"elsewhere": {func(d *env, _ muster.JobID) {
 			d.join("c", func(w *muster.Worker) { w.Tags = []string{"dear"} })
 		}, []string{"assign c 2.0#1", "assign a 1.5#1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, big := crowded(t, "a", "b")
-			d.beat(second)
-			d.isKept("a", big, 0, true)
+			d, big := newStarvedEnv(t, "a", "b")
+			d.heartbeatAll(second)
+			d.wantReserved("a", big, 0, true)
 			d.finish(1, 2, muster.AttemptSucceeded) // on a
-			d.sent()
+			d.wantSent()
 			c.do(d, big)
-			d.sent(c.want...)
+			d.wantSent(c.want...)
 		})
 	}
 }
@@ -128,17 +128,17 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	t.Parallel()
 	for name, ev := range map[string]event.Event{
-		"lost":   event.Lost{Worker: "a"},
+		"lost":   event.Disconnected{Worker: "a"},
 		"paused": event.Pause{Worker: "a", On: true},
 		"small":  event.Joined{Worker: offer("a", func(w *muster.Worker) { w.Resources.CPUs = 3 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, big := crowded(t, "a", "b")
-			d.beat(second)
-			d.isKept("a", big, 0, true)
+			d, big := newStarvedEnv(t, "a", "b")
+			d.heartbeatAll(second)
+			d.wantReserved("a", big, 0, true)
 			d.do(ev)
-			d.isKept("b", big, 0, true)
+			d.wantReserved("b", big, 0, true)
 		})
 	}
 }
@@ -147,22 +147,22 @@ func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 // that of four workers one at the most is kept free.
 func TestFewWorkersAreKeptFree(t *testing.T) {
 	t.Parallel()
-	d, _ := crowded(t, "a", "b", "c", "d")
+	d, _ := newStarvedEnv(t, "a", "b", "c", "d")
 	huge := d.submit(stage("huge", cpus(100)))
 	d.submit(stage("other", cpus(3)))
 	d.submitAs("rich", muster.DefaultPriority, stage("big", cpus(4)))
-	d.beat(3 * minute)
-	var kept []string
-	for _, g := range d.rows.snapshot().Groups {
+	d.heartbeatAll(3 * minute)
+	var reserved []string
+	for _, g := range d.store.snapshot().Groups {
 		id := muster.TaskID{Job: g.Job, Num: g.First + g.Materialized}
 		if x, err := d.s.Explain(d.now, id); err != nil {
 			t.Fatal(err)
 		} else if strings.Contains(x.Summary, "is kept free for it") {
-			kept = append(kept, id.String())
+			reserved = append(reserved, id.String())
 		}
 	}
-	if len(kept) != 1 || kept[0] == (muster.TaskID{Job: huge}).String() {
-		t.Errorf("workers are kept free for %v, of 4", kept)
+	if len(reserved) != 1 || reserved[0] == (muster.TaskID{Job: huge}).String() {
+		t.Errorf("workers are kept free for %v, of 4", reserved)
 	}
 }
 
@@ -170,31 +170,31 @@ func TestFewWorkersAreKeptFree(t *testing.T) {
 // important one is served, whoever waited longer.
 func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
 	t.Parallel()
-	d, big := crowded(t, "a")
+	d, big := newStarvedEnv(t, "a")
 	low := d.submitAs("default", 10, stage("low", cpus(4)))
 	d.do(event.Cancel{Job: big})
-	d.beat(30 * second)
+	d.heartbeatAll(30 * second)
 	high := d.submitAs("default", 90, stage("high", cpus(4)))
 	d.finish(1, 1, muster.AttemptSucceeded)
-	d.beat(30 * second)
-	d.isKept("a", low, 0, true)
-	d.beat(30 * second)
-	d.isKept("a", low, 0, false)
-	d.isKept("a", high, 0, true)
+	d.heartbeatAll(30 * second)
+	d.wantReserved("a", low, 0, true)
+	d.heartbeatAll(30 * second)
+	d.wantReserved("a", low, 0, false)
+	d.wantReserved("a", high, 0, true)
 	d.finish(1, 2, muster.AttemptSucceeded)
 	d.finish(1, 3, muster.AttemptSucceeded)
-	d.sent("assign a 4.0#1")
+	d.wantSent("assign a 4.0#1")
 }
 
 // TestEndlessTaskDoesNotHoldUpAReservation holds that another worker is kept free when
 // the one that was chosen first turns out to be busy for ever.
 func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 	t.Parallel()
-	d, big := crowded(t, "a", "b") // a runs 1.2 and 1.4, b 1.1 and 1.3
-	d.beat(second)
-	d.isKept("a", big, 0, true)
+	d, big := newStarvedEnv(t, "a", "b") // a runs 1.2 and 1.4, b 1.1 and 1.3
+	d.heartbeatAll(second)
+	d.wantReserved("a", big, 0, true)
 	for range 20 { // on b everything ends after a while, on a nothing does
-		for _, r := range d.rows.snapshot().Tasks {
+		for _, r := range d.store.snapshot().Tasks {
 			if r.State.HoldsResources() && r.Worker == "b" {
 				d.finish(r.ID.Job, r.ID.Num, muster.AttemptSucceeded)
 				break
@@ -203,7 +203,7 @@ func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 		if d.task(big, 0).State != muster.Queued {
 			return
 		}
-		d.beat(20 * second)
+		d.heartbeatAll(20 * second)
 	}
 	t.Error("it waits for the endless one")
 }
@@ -212,7 +212,7 @@ func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 // others from theirs.
 func TestTurnInVainEnds(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("a")
 	d.join("b")
 	forever := d.submit(stage("forever*2", cpus(1))) // one on each
@@ -220,15 +220,15 @@ func TestTurnInVainEnds(t *testing.T) {
 	whole := d.submit(stage("whole", cpus(4)))
 	half := d.submit(stage("half", cpus(3)))
 	for range 300 {
-		for _, r := range d.rows.snapshot().Tasks {
+		for _, r := range d.store.snapshot().Tasks {
 			if r.State.HoldsResources() && r.ID.Job != forever {
 				d.finish(r.ID.Job, r.ID.Num, muster.AttemptSucceeded)
 				break
 			}
 		}
-		d.beat(10 * second)
+		d.heartbeatAll(10 * second)
 		if d.task(half, 0).State != muster.Queued {
-			d.is(whole, 0, muster.Queued, muster.NoReason)
+			d.wantTask(whole, 0, muster.Queued, muster.NoReason)
 			return
 		}
 	}
@@ -239,31 +239,31 @@ func TestTurnInVainEnds(t *testing.T) {
 // left idle for the task that it is kept for, and that this ends with the long one.
 func TestShortTasksFillWhatIsKept(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newEnv(t)
 	d.join("a")
 	long := d.submit(stage("long", cpus(1)))
 	d.start(long, 0)
-	d.beat(10 * minute)
+	d.heartbeatAll(10 * minute)
 	small := d.submit(stage("small*1000", cpus(3)))
 	big := d.submit(stage("big", cpus(4)))
 	next := 0
 	one := func() {
 		t.Helper()
 		d.start(small, next)
-		d.beat(10 * second)
+		d.heartbeatAll(10 * second)
 		d.finish(small, next, muster.AttemptSucceeded)
 		next++
 	}
 	for range 20 {
 		one()
 	}
-	d.isKept("a", big, 0, true)
-	d.is(small, next, muster.Assigned, muster.NoReason)
+	d.wantReserved("a", big, 0, true)
+	d.wantTask(small, next, muster.Assigned, muster.NoReason)
 	d.finish(long, 0, muster.AttemptSucceeded)
 	for d.task(big, 0).State == muster.Queued && next < 200 {
 		one()
 	}
-	d.is(big, 0, muster.Assigned, muster.NoReason)
+	d.wantTask(big, 0, muster.Assigned, muster.NoReason)
 }
 
 // TestLongQueueIsNotCounted holds that an explanation does not look at every
@@ -276,11 +276,11 @@ func TestLongQueueIsNotCounted(t *testing.T) {
 		apply(t, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
 	}
 	for job, want := range map[muster.JobID]int{1: 0, 500: 499, 10_000: 9_999} {
-		if x, err := s.Explain(1, muster.TaskID{Job: job}); err != nil || x.Ahead != want || x.Beyond {
-			t.Errorf("job %s has %d ahead, beyond: %t, %v", job, x.Ahead, x.Beyond, err)
+		if x, err := s.Explain(1, muster.TaskID{Job: job}); err != nil || x.Ahead != want || x.AheadTruncated {
+			t.Errorf("job %s has %d ahead, beyond: %t, %v", job, x.Ahead, x.AheadTruncated, err)
 		}
 	}
-	if x, err := s.Explain(1, muster.TaskID{Job: 20_000}); err != nil || x.Ahead != 10_000 || !x.Beyond {
-		t.Errorf("the last has %d ahead, beyond: %t, %v", x.Ahead, x.Beyond, err)
+	if x, err := s.Explain(1, muster.TaskID{Job: 20_000}); err != nil || x.Ahead != 10_000 || !x.AheadTruncated {
+		t.Errorf("the last has %d ahead, beyond: %t, %v", x.Ahead, x.AheadTruncated, err)
 	}
 }

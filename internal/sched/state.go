@@ -14,18 +14,18 @@ import (
 
 // Config sets the scheduler's patience. Zero fields take their defaults.
 type Config struct {
-	Heartbeat  muster.Duration // how often a worker is expected to renew; default 10s
-	Silent     muster.Duration // a worker that was not heard for so long is unreachable; default 3×Heartbeat
-	Settle     muster.Duration // how long a worker may not list an attempt that it was given; default 15s
-	Patience   muster.Duration // how long a task may be overtaken before a worker is kept free for it; default 1m
-	CrashLimit int             // how many attempts of a task may be lost by the fleet's fault; default 5
+	Heartbeat         muster.Duration // how often a worker is expected to renew; default 10s
+	HeartbeatTimeout  muster.Duration // a worker that was not heard for so long is unreachable; default 3×Heartbeat
+	AssignGrace       muster.Duration // how long a worker may not list an attempt that it was given; default 15s
+	StarvationTimeout muster.Duration // how long a task may be overtaken before a worker is kept free for it; default 1m
+	CrashLimit        int             // how many attempts of a task may be lost by the fleet's fault; default 5
 }
 
 func (c Config) withDefaults() Config {
 	c.Heartbeat = c.Heartbeat.Or(muster.Duration(10 * time.Second))
-	c.Silent = c.Silent.Or(3 * c.Heartbeat)
-	c.Settle = c.Settle.Or(muster.Duration(15 * time.Second))
-	c.Patience = c.Patience.Or(muster.Duration(time.Minute))
+	c.HeartbeatTimeout = c.HeartbeatTimeout.Or(3 * c.Heartbeat)
+	c.AssignGrace = c.AssignGrace.Or(muster.Duration(15 * time.Second))
+	c.StarvationTimeout = c.StarvationTimeout.Or(muster.Duration(time.Minute))
 	if c.CrashLimit <= 0 {
 		c.CrashLimit = 5
 	}
@@ -35,20 +35,20 @@ func (c Config) withDefaults() Config {
 // State is the scheduler's memory: all jobs that are not final, their tasks that
 // are not final, and all workers. It is not safe for use by several goroutines.
 type State struct {
-	cfg      Config
-	next     muster.JobID
-	jobs     map[muster.JobID]*model.Job
-	projects map[string]*queue.Project
-	tallies  map[string]*fleet.Tally // of all projects that ever had a job
-	failing  map[muster.JobID]*model.Job
-	order    []*model.Worker // by id
-	fleet    queue.Amounts   // what all workers offer together, except those that are gone
-	limits   place.Limits    // of all workers, also of those that are gone
-	queue    *queue.Queue
-	timers   heap.Timers
+	cfg          Config
+	nextJob      muster.JobID
+	jobs         map[muster.JobID]*model.Job
+	projects     map[string]*queue.Project
+	projectStats map[string]*fleet.ProjectStats // of all projects that ever had a job
+	failing      map[muster.JobID]*model.Job
+	workers      []*model.Worker // by id
+	capacity     queue.Resources // what all workers offer together, except those that are gone
+	limits       place.Limits    // of all workers, also of those that are gone
+	queue        *queue.Queue
+	timers       heap.Timers
 
-	unsaved []*model.Task // with progress that is in memory only; some may have been written since
-	saveAt  muster.Time   // when it is to be written; 0 if there is none
+	dirtyProgress   []*model.Task // with progress that is in memory only; some may have been written since
+	progressFlushAt muster.Time   // when it is to be written; 0 if there is none
 
 	touchedJobs   []*model.Job   // whose state is to be derived anew
 	touchedGroups []*model.Group // whose readers are to be looked at
@@ -60,18 +60,18 @@ type State struct {
 func New(cfg Config) *State {
 	cfg = cfg.withDefaults()
 	return &State{
-		cfg:      cfg,
-		next:     1,
-		jobs:     map[muster.JobID]*model.Job{},
-		projects: map[string]*queue.Project{},
-		tallies:  map[string]*fleet.Tally{},
-		failing:  map[muster.JobID]*model.Job{},
-		queue:    queue.New(cfg.Patience),
+		cfg:          cfg,
+		nextJob:      1,
+		jobs:         map[muster.JobID]*model.Job{},
+		projects:     map[string]*queue.Project{},
+		projectStats: map[string]*fleet.ProjectStats{},
+		failing:      map[muster.JobID]*model.Job{},
+		queue:        queue.New(cfg.StarvationTimeout),
 	}
 }
 
 // NextJob returns the number that the next accepted job gets.
-func (s *State) NextJob() muster.JobID { return s.next }
+func (s *State) NextJob() muster.JobID { return s.nextJob }
 
 // Live reports whether the job is in memory: it is known and not final.
 func (s *State) Live(id muster.JobID) bool { return s.jobs[id] != nil }
@@ -82,7 +82,7 @@ func (s *State) Live(id muster.JobID) bool { return s.jobs[id] != nil }
 // between calls.
 func (s *State) Apply(now muster.Time, ev event.Event) error {
 	err := s.apply(now, ev)
-	s.settle(now)
+	s.propagate(now)
 	return err
 }
 
@@ -99,11 +99,11 @@ func (s *State) apply(now muster.Time, ev event.Event) error {
 	case event.Ready:
 		return s.ready(now, ev)
 	case event.Offered:
-		return s.offered(now, ev)
-	case event.Lost:
-		return s.lost(now, ev)
-	case event.Left:
-		return s.left(now, ev)
+		return s.updateOffer(now, ev)
+	case event.Disconnected:
+		return s.disconnected(now, ev)
+	case event.ShutDown:
+		return s.shutDown(now, ev)
 	case event.Renewed:
 		return s.renew(now, ev)
 	case event.Pause:
@@ -122,7 +122,7 @@ func (s *State) apply(now muster.Time, ev event.Event) error {
 		return s.start(now, ev)
 	case event.Progressed:
 		return s.progress(now, ev)
-	case event.Saved:
+	case event.CheckpointSaved:
 		return s.saved(now, ev)
 	case event.Finished:
 		return s.finish(now, ev)

@@ -9,15 +9,15 @@ import (
 )
 
 func (s *State) submit(now muster.Time, ev event.Submit) error {
-	if ev.ID != s.next {
-		return muster.Errorf(muster.Internal, "job %s cannot be accepted: the next number is %s", ev.ID, s.next)
+	if ev.ID != s.nextJob {
+		return muster.Errorf(muster.Internal, "job %s cannot be accepted: the next number is %s", ev.ID, s.nextJob)
 	}
 	spec := ev.Spec
 	row := muster.Job{
 		ID: ev.ID, UID: ev.UID, Name: spec.Name, Project: spec.Project, Priority: priority(spec), Labels: spec.Labels, Kind: spec.Kind(),
 		CreatedAt: now, Owner: ev.Owner, Spec: spec,
 	}
-	reads := flow.Reads(spec)
+	reads := flow.ReferencedStages(spec)
 	groups := make([]muster.Group, len(spec.Tasks))
 	first := 0
 	for i := range spec.Tasks {
@@ -41,11 +41,11 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 	if err != nil {
 		return err
 	}
-	s.next++
-	j.Fresh = true
-	s.load(j)
+	s.nextJob++
+	j.SpecDirty = true
+	s.addJob(j)
 	s.out.entered = s.out.entered.Add(j.Row.Counts)
-	j.Tally.Counts = j.Tally.Counts.Add(row.Counts)
+	j.Stats.Counts = j.Stats.Counts.Add(row.Counts)
 	s.changedJob(j)
 	s.touchJob(j)
 	for _, g := range j.Groups {
@@ -65,14 +65,14 @@ func priority(spec *muster.Spec) int {
 	return *spec.Priority
 }
 
-// load brings a job into memory.
-func (s *State) load(j *model.Job) {
+// addJob brings a job into memory.
+func (s *State) addJob(j *model.Job) {
 	p := s.projects[j.Row.Project]
 	if p == nil {
 		p = &queue.Project{Name: j.Row.Project}
 		s.projects[p.Name] = p
 	}
 	p.Jobs++
-	j.Project, j.Tally = p, s.tally(p.Name)
+	j.Project, j.Stats = p, s.statsOf(p.Name)
 	s.jobs[j.Row.ID] = j
 }

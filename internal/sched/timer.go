@@ -10,33 +10,33 @@ import (
 
 // What the scheduler waits for without being told by its Config.
 const (
-	goneAfter     = muster.Duration(time.Hour)        // an unreachable worker that holds nothing
-	shunnedFor    = muster.Duration(10 * time.Second) // a worker is not offered again what it rejected, or lacked what it takes for
-	longestShun   = muster.Duration(10 * time.Minute) // at most, while other workers could run the task
-	mostRejection = 10                                // in a row; more count as a crash
-	crashWorkers  = 3                                 // on so many workers a task must have failed before it is given up, if there are as many
+	goneAfter       = muster.Duration(time.Hour)        // an unreachable worker that holds nothing
+	minAvoid        = muster.Duration(10 * time.Second) // a worker is not offered again what it rejected, or lacked what it takes for
+	maxAvoid        = muster.Duration(10 * time.Minute) // at most, while other workers could run the task
+	maxRejections   = 10                                // in a row; more count as a crash
+	minCrashWorkers = 3                                 // on so many workers a task must have failed before it is given up, if there are as many
 )
 
-// Wake returns when the next Tick is due, and 0 if nothing is pending.
-func (s *State) Wake() muster.Time {
-	return heap.Earlier(heap.Earlier(s.timers.Next(), s.queue.Due()), s.saveAt)
+// NextTick returns when the next Tick is due, and 0 if nothing is pending.
+func (s *State) NextTick() muster.Time {
+	return heap.Earlier(heap.Earlier(s.timers.Next(), s.queue.NextTimeout()), s.progressFlushAt)
 }
 
 func (s *State) tick(now muster.Time) {
-	for due := s.timers.Due(now); due != nil; due = s.timers.Due(now) {
-		switch of := due.(type) {
+	for due := s.timers.PopDue(now); due != nil; due = s.timers.PopDue(now) {
+		switch subject := due.(type) {
 		case *model.Task:
-			s.taskDue(now, of)
+			s.taskDue(now, subject)
 		case *model.Group:
-			s.groupDue(now, of)
+			s.groupDue(now, subject)
 		case *model.Worker:
-			s.workerDue(now, of)
+			s.workerDue(now, subject)
 		}
 	}
-	if s.saveAt != 0 && s.saveAt <= now {
+	if s.progressFlushAt != 0 && s.progressFlushAt <= now {
 		s.saveProgress()
 	}
-	s.queue.Pass(now)
+	s.queue.Expire(now)
 }
 
 // armTask sets the timer of t by its state.
@@ -48,19 +48,19 @@ func (s *State) taskDue(now muster.Time, t *model.Task) {
 		if !t.Item.Queued() {
 			s.enqueue(t)
 		}
-		t.Avoid = t.Avoid.Now(now)
-		if at := t.Deadline(); at > 0 && at <= now {
+		t.Avoid = t.Avoid.Active(now)
+		if at := t.QueueDeadline(); at > 0 && at <= now {
 			s.queue.Remove(&t.Item)
 			t.Row.Reason, t.Row.Message = muster.QueueTimeout, queuedTooLong(t.Group)
 			t.Row.FinishedAt = now
-			s.set(now, t, muster.TimedOut)
+			s.setState(now, t, muster.TimedOut)
 		}
 	case muster.Assigned, muster.Running, muster.Cancelling:
-		switch at := t.Lease(); {
+		switch at := t.LeaseExpiry(); {
 		case at > 0 && at <= now:
-			s.expire(now, t)
+			s.expireLease(now, t)
 		case t.StopBy > 0 && t.StopBy <= now && (at == 0 || t.Row.State == muster.Cancelling):
-			s.giveUp(now, t)
+			s.abandonAttempt(now, t)
 		}
 	default:
 	}
@@ -78,7 +78,7 @@ func (s *State) groupDue(now muster.Time, g *model.Group) {
 		return
 	}
 	if q := g.Spec().QueueTimeout; g.Row.UnmaterializedState == muster.Queued && g.Row.UnmaterializedSince.Add(q) <= now {
-		s.moveRest(now, g, muster.TimedOut, muster.QueueTimeout, queuedTooLong(g))
+		s.transitionRest(now, g, muster.TimedOut, muster.QueueTimeout, queuedTooLong(g))
 	}
 	s.armGroup(g)
 }
@@ -94,33 +94,33 @@ func (s *State) armWorker(now muster.Time, w *model.Worker) {
 	switch {
 	case w.Gone:
 	case w.Reachable():
-		at = w.Seen.Add(s.cfg.Silent)
+		at = w.Seen.Add(s.cfg.HeartbeatTimeout)
 	case len(w.Held) == 0:
 		at = w.Seen.Add(goneAfter)
 	}
-	if !w.Clearing {
+	if !w.Evicting {
 		at = heap.Earlier(at, w.Row.Deadline)
 	}
 	if !w.Gone {
-		at = heap.Earlier(at, w.Health.Next(now))
+		at = heap.Earlier(at, w.Health.NextChange(now))
 	}
 	s.timers.Arm(&w.Timer, at)
 }
 
 func (s *State) workerDue(now muster.Time, w *model.Worker) {
-	if at := w.Row.Deadline; at > 0 && at <= now && !w.Clearing {
-		s.deadline(now, w)
+	if at := w.Row.Deadline; at > 0 && at <= now && !w.Evicting {
+		s.onDeadline(now, w)
 	}
-	w.Health.Pass(now)
-	s.judged(now, w)
+	w.Health.Advance(now)
+	s.onHealthChange(now, w)
 	switch {
 	case w.Gone:
 	case w.Reachable():
-		if w.Seen.Add(s.cfg.Silent) <= now {
-			s.away(now, w)
+		if w.Seen.Add(s.cfg.HeartbeatTimeout) <= now {
+			s.markUnreachable(now, w)
 		}
 	case len(w.Held) == 0 && w.Seen.Add(goneAfter) <= now:
-		s.goes(now, w)
+		s.markGone(now, w)
 	}
 	s.armWorker(now, w)
 }

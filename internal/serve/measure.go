@@ -25,13 +25,13 @@ func (s *Server) measure() {
 		s.cfg.Metrics = obs.NewRegistry(obs.Build{Version: s.cfg.Version})
 	}
 	s.metrics = obs.NewServer(s.cfg.Metrics, obs.ServerSources{
-		Fleet: func(ctx context.Context) (fleet.Picture, error) {
+		Fleet: func(ctx context.Context) (fleet.Snapshot, error) {
 			if err := s.engine.Health(); err != nil {
-				return fleet.Picture{}, err
+				return fleet.Snapshot{}, err
 			}
 			p, err := s.engine.Fleet(ctx)
 			if err != nil {
-				return fleet.Picture{}, err
+				return fleet.Snapshot{}, err
 			}
 			return *p, nil
 		},
@@ -84,13 +84,13 @@ func (s *Server) logBatch(b *effect.Batch) {
 		j := &b.Submitted[i]
 		s.log.Debug("job submitted", slog.String("job", j.Job.String()), slog.String("trace_id", traceparent.TraceText(j.UID)))
 	}
-	for i := range b.Effects.Ended {
-		e := &b.Effects.Ended[i]
+	for i := range b.Effects.AttemptsEnded {
+		e := &b.Effects.AttemptsEnded[i]
 		s.log.Debug("attempt ended", slog.String("attempt", e.Attempt.String()), slog.String("worker", string(e.Worker)),
 			slog.String("outcome", string(e.Outcome)), slog.String("reason", string(e.Reason)), slog.String("trace_id", traceparent.TraceText(e.UID)))
 	}
-	for i := range b.Effects.Done {
-		j := &b.Effects.Done[i]
+	for i := range b.Effects.JobsEnded {
+		j := &b.Effects.JobsEnded[i]
 		s.log.Debug("job ended", slog.String("job", j.Job.String()), slog.String("state", string(j.State)), slog.String("trace_id", traceparent.TraceText(j.UID)))
 	}
 }

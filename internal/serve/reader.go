@@ -42,7 +42,7 @@ func (r reader) Jobs(ctx context.Context, q store.JobQuery) ([]muster.Job, strin
 func (r reader) complete(ctx context.Context, jobs []muster.Job) error {
 	names := map[string]string{}
 	for i := range jobs {
-		r.engine.LatestOfJob(&jobs[i])
+		r.engine.ApplyJobProgress(&jobs[i])
 		if jobs[i].Owner != "" {
 			names[jobs[i].Owner] = ""
 		}
@@ -65,7 +65,7 @@ func (r reader) Task(ctx context.Context, id muster.TaskID) (muster.Task, error)
 	if err != nil {
 		return t, err
 	}
-	r.engine.Latest(&t)
+	r.engine.ApplyProgress(&t)
 	return t, r.nameWorkers(ctx, 1, func(int) (muster.WorkerID, *string) { return t.Worker, &t.WorkerName })
 }
 
@@ -76,7 +76,7 @@ func (r reader) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, st
 		return nil, "", err
 	}
 	for i := range tasks {
-		r.engine.Latest(&tasks[i])
+		r.engine.ApplyProgress(&tasks[i])
 	}
 	return tasks, next, r.nameWorkers(ctx, len(tasks), func(i int) (muster.WorkerID, *string) { return tasks[i].Worker, &tasks[i].WorkerName })
 }

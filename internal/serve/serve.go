@@ -164,7 +164,7 @@ func (s *Server) build(ctx context.Context) error {
 	events := notify.New(newEpoch())
 	s.engine = engine.New(engine.Config{
 		Store: s.store, Logs: countedLogs{s.logs, s.metrics}, Blobs: blobs, Events: counted{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
-		Addresses: s.cfg.Addresses, Watch: s.batch,
+		Addresses: s.cfg.Addresses, OnBatch: s.batch,
 	})
 	if s.hooks, err = webhook.New(webhook.Config{
 		Store: s.store, Events: events, Explain: s.why, KeyFile: filepath.Join(s.cfg.Data, "webhook.key"), Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,

@@ -154,7 +154,7 @@ func addLacks(f *frame.Facts, lacks []string) {
 		words = append(words, "takes no tasks that use "+strings.Join(specs, ", "))
 	}
 	name := "lacks"
-	for _, w := range append(words, explain.CannotDo(lacks)...) {
+	for _, w := range append(words, explain.Limitations(lacks)...) {
 		f.Add(name, w)
 		name = ""
 	}

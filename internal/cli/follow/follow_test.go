@@ -65,8 +65,8 @@ func TestWhyAJobNeverStarts(t *testing.T) {
 			Summary: "can never start with the workers there are: ruled out 2 by owner", Workers: []explain.Verdict{owner, owner},
 		},
 	} {
-		if x.Never() != (want != "") || want != "" && never(7, &x) != want {
-			t.Errorf("never is %v, %q, want %q", x.Never(), never(7, &x), want)
+		if x.Unschedulable() != (want != "") || want != "" && never(7, &x) != want {
+			t.Errorf("never is %v, %q, want %q", x.Unschedulable(), never(7, &x), want)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func (f *follower) look(ctx context.Context) error {
 		if job.State == muster.JobQueued || job.State == muster.JobWaiting {
 			if x, err := f.server.Explain(ctx, muster.TaskID{Job: f.id}); err == nil {
 				why = x.Summary
-				if x.Never() && !told {
+				if x.Unschedulable() && !told {
 					told = true
 					fmt.Fprintln(f.status.Above(f.app.Err), never(f.id, &x))
 				}

@@ -126,7 +126,7 @@ type gateway struct {
 	fleet    *fleet.Fleet
 	tokens   *tokens
 
-	gate link.Gate
+	gate link.SessionGroup
 
 	mu         sync.Mutex
 	peers      map[string]*peer    // by the worker's id

@@ -11,13 +11,13 @@ import (
 // Bench measures a transport on the loopback interface: round trips one at a time, and lives of tasks in
 // batches, each an Assign down and a Finished up.
 func Bench(b *testing.B, tr Transport) {
-	b.Run("round trip", func(b *testing.B) { lives(b, tr, 1) })
-	b.Run("64 lives a frame", func(b *testing.B) { lives(b, tr, 64) })
-	b.Run("1024 lives a frame", func(b *testing.B) { lives(b, tr, 1024) })
+	b.Run("round trip", func(b *testing.B) { benchTasks(b, tr, 1) })
+	b.Run("64 lives a frame", func(b *testing.B) { benchTasks(b, tr, 64) })
+	b.Run("1024 lives a frame", func(b *testing.B) { benchTasks(b, tr, 1024) })
 }
 
-// lives answers every frame of n assignments with one of n reports.
-func lives(b *testing.B, tr Transport, n int) {
+// benchTasks answers every frame of n assignments with one of n reports.
+func benchTasks(b *testing.B, tr Transport, n int) {
 	s := start(b, tr, "127.0.0.1:0")
 	w, sc := open(b, tr, s, s.addr)
 	ctx, cancel := context.WithCancel(b.Context())
@@ -42,11 +42,11 @@ func lives(b *testing.B, tr Transport, n int) {
 	}()
 	assign := make([]link.Assign, n)
 	for i := range assign {
-		assign[i] = link.Assign{Attempt: id(i), Ref: 1, Element: "12345", Grant: muster.Grant{Slots: 1}}
+		assign[i] = link.Assign{Attempt: attemptID(i), Ref: 1, Element: "12345", Grant: muster.Grant{Slots: 1}}
 	}
 	b.ResetTimer()
 	for range b.N {
-		check(b, sc.Send(ctx, &link.ToWorker{Assign: assign}))
+		must(b, sc.Send(ctx, &link.ToWorker{Assign: assign}))
 		if f, err := sc.Recv(ctx); err != nil || len(f.Finished) != n {
 			b.Fatalf("%+v, %v", f, err)
 		}

@@ -16,23 +16,23 @@ import (
 func orderly(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	const n = 300
 	var loops sync.WaitGroup
 	errs := make([]error, 4)
 	loops.Go(func() {
 		for i := range n {
-			errs[0] = errors.Join(errs[0], w.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{id(i)}}))
+			errs[0] = errors.Join(errs[0], w.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(i)}}))
 		}
 	})
 	loops.Go(func() {
 		for i := range n {
-			errs[1] = errors.Join(errs[1], sc.Send(ctx, &link.ToWorker{FinishedAck: []muster.AttemptID{id(i)}}))
+			errs[1] = errors.Join(errs[1], sc.Send(ctx, &link.ToWorker{FinishedAck: []muster.AttemptID{attemptID(i)}}))
 		}
 	})
 	loops.Go(func() {
 		for i := range n {
-			if f, err := sc.Recv(ctx); err != nil || len(f.Accepted) != 1 || f.Accepted[0] != id(i) {
+			if f, err := sc.Recv(ctx); err != nil || len(f.Accepted) != 1 || f.Accepted[0] != attemptID(i) {
 				errs[2] = errors.Join(err, muster.Errorf(muster.Internal, "up %d: %+v", i, f))
 				return
 			}
@@ -40,25 +40,25 @@ func orderly(t *testing.T, tr Transport) {
 	})
 	loops.Go(func() {
 		for i := range n {
-			if f, err := w.Recv(ctx); err != nil || len(f.FinishedAck) != 1 || f.FinishedAck[0] != id(i) {
+			if f, err := w.Recv(ctx); err != nil || len(f.FinishedAck) != 1 || f.FinishedAck[0] != attemptID(i) {
 				errs[3] = errors.Join(err, muster.Errorf(muster.Internal, "down %d: %+v", i, f))
 				return
 			}
 		}
 	})
 	loops.Wait()
-	check(t, errors.Join(errs...))
+	must(t, errors.Join(errs...))
 }
 
 func large(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	text := strings.Repeat("x", link.MaxFrame-200)
 	var loops sync.WaitGroup
 	var up, down error
 	loops.Go(func() {
-		up = w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: id(1), Message: text}}})
+		up = w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: attemptID(1), Message: text}}})
 	})
 	loops.Go(func() { down = sc.Send(ctx, &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "j1", Name: text}}}) })
 	if f, err := sc.Recv(ctx); err != nil || len(f.Rejected) != 1 || f.Rejected[0].Message != text {
@@ -68,8 +68,8 @@ func large(t *testing.T, tr Transport) {
 		t.Errorf("down: %v", err)
 	}
 	loops.Wait()
-	check(t, errors.Join(up, down))
-	err := w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: id(1), Message: text + text}}})
+	must(t, errors.Join(up, down))
+	err := w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: attemptID(1), Message: text + text}}})
 	if muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("a frame of twice the size: %v", err)
 	}
@@ -78,7 +78,7 @@ func large(t *testing.T, tr Transport) {
 func workerCloses(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	closed := make(chan error, 1)
 	go func() {
 		closed <- errors.Join(
@@ -93,16 +93,16 @@ func workerCloses(t *testing.T, tr Transport) {
 		t.Fatalf("the goodbye: %v", err)
 	}
 	_, err := sc.Recv(ctx)
-	ended(ctx, t, err)
-	check(t, <-closed)
+	wantEnded(ctx, t, err)
+	must(t, <-closed)
 }
 
 func serverCloses(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)
-	ctx := limited(t)
-	check(t, sc.Send(ctx, &link.ToWorker{Pong: true}))
-	check(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "m"}}))
+	ctx := withTimeout(t)
+	must(t, sc.Send(ctx, &link.ToWorker{Pong: true}))
+	must(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "m"}}))
 	closed := make(chan error, 1)
 	go func() { closed <- sc.Close() }()
 	if f, err := w.Recv(ctx); err != nil || !f.Pong {
@@ -112,16 +112,16 @@ func serverCloses(t *testing.T, tr Transport) {
 		t.Fatalf("the goodbye: %v", err)
 	}
 	_, err := w.Recv(ctx)
-	ended(ctx, t, err)
-	check(t, <-closed)
+	wantEnded(ctx, t, err)
+	must(t, <-closed)
 }
 
-func lastWord(t *testing.T, tr Transport) {
+func goodbyeWhileSending(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	sending := make(chan struct{})
-	chunk := link.LogChunk{Attempt: id(1), Data: make([]byte, 64<<10)}
+	chunk := link.LogChunk{Attempt: attemptID(1), Data: make([]byte, 64<<10)}
 	go func() {
 		defer close(sending)
 		for w.Send(ctx, &link.ToServer{Logs: []link.LogChunk{chunk}}) == nil {
@@ -131,7 +131,7 @@ func lastWord(t *testing.T, tr Transport) {
 	if _, err := sc.Recv(ctx); err != nil {
 		t.Fatal(err)
 	}
-	check(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict}}))
+	must(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict}}))
 	closed := make(chan error, 1)
 	go func() { closed <- sc.Close() }()
 	if f, err := w.Recv(ctx); err != nil || f.Goodbye == nil {
@@ -139,22 +139,22 @@ func lastWord(t *testing.T, tr Transport) {
 	}
 	w.Close()
 	<-sending
-	check(t, <-closed)
+	must(t, <-closed)
 }
 
 func closeTwice(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	waiting := make(chan error, 2)
 	go func() { _, err := w.Recv(ctx); waiting <- err }()
 	go func() { _, err := sc.Recv(ctx); waiting <- err }()
-	check(t, w.Close())
-	check(t, w.Close())
-	check(t, sc.Close())
-	check(t, sc.Close())
-	ended(ctx, t, <-waiting)
-	ended(ctx, t, <-waiting)
+	must(t, w.Close())
+	must(t, w.Close())
+	must(t, sc.Close())
+	must(t, sc.Close())
+	wantEnded(ctx, t, <-waiting)
+	wantEnded(ctx, t, <-waiting)
 	if err := w.Send(ctx, &link.ToServer{Ping: true}); err == nil {
 		t.Error("a closed connection sends")
 	}
@@ -166,7 +166,7 @@ func closeTwice(t *testing.T, tr Transport) {
 func contextEnds(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)
-	ctx, cancel := context.WithTimeout(limited(t), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(withTimeout(t), 20*time.Millisecond)
 	defer cancel()
 	if _, err := w.Recv(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the worker's Recv: %v", err)
@@ -180,11 +180,11 @@ func refusedKeys(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	open(t, tr, s, s.addr)
 	for key, want := range map[string]muster.Code{"wrong": muster.Unauthenticated, barredKey: muster.Forbidden} {
-		w, err := tr.NewDialer("http://"+s.addr, key).Dial(limited(t))
+		w, err := tr.NewDialer("http://"+s.addr, key).Dial(withTimeout(t))
 		if err == nil {
 			w.Close()
 		}
-		if muster.CodeOf(err) != want || link.ComeBack(err) {
+		if muster.CodeOf(err) != want || link.Retryable(err) {
 			t.Errorf("key %q: %v", key, err)
 		}
 	}
@@ -194,16 +194,16 @@ func twoSessions(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w1, s1 := open(t, tr, s, s.addr)
 	w2, s2 := open(t, tr, s, s.addr)
-	ctx := limited(t)
-	check(t, w1.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{id(1)}}))
-	check(t, w2.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{id(2)}}))
+	ctx := withTimeout(t)
+	must(t, w1.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(1)}}))
+	must(t, w2.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(2)}}))
 	for i, sc := range []link.ServerConn{s1, s2} {
-		if f, err := sc.Recv(ctx); err != nil || len(f.Accepted) != 1 || f.Accepted[0] != id(i+1) {
+		if f, err := sc.Recv(ctx); err != nil || len(f.Accepted) != 1 || f.Accepted[0] != attemptID(i+1) {
 			t.Errorf("session %d heard %+v, %v", i+1, f, err)
 		}
 	}
-	check(t, w1.Close())
-	check(t, s2.Send(ctx, &link.ToWorker{Pong: true}))
+	must(t, w1.Close())
+	must(t, s2.Send(ctx, &link.ToWorker{Pong: true}))
 	if f, err := w2.Recv(ctx); err != nil || !f.Pong {
 		t.Errorf("the second session after the end of the first: %v", err)
 	}
@@ -212,12 +212,12 @@ func twoSessions(t *testing.T, tr Transport) {
 func restart(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, _ := open(t, tr, s, s.addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	waiting := make(chan error, 1)
 	go func() { _, err := w.Recv(ctx); waiting <- err }()
 	s.stop()
 	again := start(t, tr, s.addr)
-	ended(ctx, t, <-waiting)
+	wantEnded(ctx, t, <-waiting)
 	open(t, tr, again, s.addr)
 }
 
@@ -225,48 +225,48 @@ func cut(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	p := NewProxy(t, s.addr)
 	w, sc := open(t, tr, s, p.Addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	p.DropAfter(100_000)
 	sent := make(chan error, 1)
 	go func() {
-		sent <- w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: id(1), Message: strings.Repeat("x", 1<<20)}}})
+		sent <- w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: attemptID(1), Message: strings.Repeat("x", 1<<20)}}})
 	}()
 	f, err := sc.Recv(ctx)
 	if err == nil && (len(f.Rejected) != 1 || len(f.Rejected[0].Message) != 1<<20) {
 		t.Fatalf("half a frame arrived: %+v", f)
 	}
 	if err != nil { // the connection was the session: both sides know, and a new one works
-		ended(ctx, t, err)
+		wantEnded(ctx, t, err)
 		_, err = w.Recv(ctx)
-		ended(ctx, t, err)
+		wantEnded(ctx, t, err)
 		open(t, tr, s, p.Addr)
 		return
 	}
-	check(t, <-sent) // the transport repeated it
+	must(t, <-sent) // the transport repeated it
 }
 
-// quiet is a desk without a server behind it.
-type quiet struct{ closed chan bool }
+// nopHandler is a desk without a server behind it.
+type nopHandler struct{ closed chan bool }
 
-func (q quiet) Open(context.Context, *link.Hello, func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+func (q nopHandler) Open(context.Context, *link.Hello, func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	return q, &link.Welcome{Heartbeat: muster.Duration(100 * time.Millisecond)}, nil
 }
-func (quiet) Handle(context.Context, *link.ToServer) error { return nil }
-func (q quiet) Close(orderly bool)                         { q.closed <- orderly }
+func (nopHandler) Handle(context.Context, *link.ToServer) error { return nil }
+func (q nopHandler) Close(orderly bool)                         { q.closed <- orderly }
 
 func frozen(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	p := NewProxy(t, s.addr)
-	ctx := limited(t)
+	ctx := withTimeout(t)
 	w := dial(ctx, t, tr, p.Addr)
-	q := quiet{closed: make(chan bool, 1)}
+	q := nopHandler{closed: make(chan bool, 1)}
 	served, ran, welcomed := make(chan error, 1), make(chan error, 1), make(chan struct{}, 1)
 	go func() {
 		served <- link.Serve(ctx, <-s.conns, q, "w1", slog.New(slog.DiscardHandler))
 	}()
 	go func() {
 		hello := &link.Hello{Version: link.Version, Worker: "w1"}
-		ran <- link.RunSession(ctx, w, hello, NewWords(), func(f *link.ToWorker) error {
+		ran <- link.RunSession(ctx, w, hello, NewFrameQueue(), func(f *link.ToWorker) error {
 			if f.Welcome != nil {
 				welcomed <- struct{}{}
 			}
@@ -282,9 +282,9 @@ func frozen(t *testing.T, tr Transport) {
 	for range 2 {
 		select {
 		case err := <-served:
-			ended(ctx, t, err)
+			wantEnded(ctx, t, err)
 		case err := <-ran:
-			ended(ctx, t, err)
+			wantEnded(ctx, t, err)
 		}
 	}
 	if orderly := <-q.closed; orderly {
@@ -292,17 +292,17 @@ func frozen(t *testing.T, tr Transport) {
 	}
 }
 
-func peer(t *testing.T, tr Transport) {
+func remoteAddress(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
-	if _, sc := open(t, tr, s, s.addr); sc.Peer() != "127.0.0.1" {
-		t.Errorf("the worker dials from %q", sc.Peer())
+	if _, sc := open(t, tr, s, s.addr); sc.RemoteIP() != "127.0.0.1" {
+		t.Errorf("the worker dials from %q", sc.RemoteIP())
 	}
 }
 
 func slowReader(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	_, sc := open(t, tr, s, s.addr)
-	ctx, cancel := context.WithTimeout(limited(t), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(withTimeout(t), 500*time.Millisecond)
 	defer cancel()
 	name := strings.Repeat("x", link.MaxFrame/2)
 	for i := 1; ; i++ {

@@ -29,14 +29,14 @@ func (p *pipe) Close() error {
 
 func errClosed() error { return muster.Errorf(muster.Unavailable, "the connection ended") }
 
-func (p *pipe) put(ctx context.Context, way chan []byte, b []byte) error {
+func (p *pipe) send(ctx context.Context, ch chan []byte, b []byte) error {
 	select {
 	case <-p.done:
 		return errClosed()
 	default:
 	}
 	select {
-	case way <- b:
+	case ch <- b:
 		return nil
 	case <-p.done:
 		return errClosed()
@@ -45,14 +45,14 @@ func (p *pipe) put(ctx context.Context, way chan []byte, b []byte) error {
 	}
 }
 
-func (p *pipe) take(ctx context.Context, way chan []byte) ([]byte, error) {
+func (p *pipe) recv(ctx context.Context, ch chan []byte) ([]byte, error) {
 	select {
-	case b := <-way:
+	case b := <-ch:
 		return b, nil
 	default:
 	}
 	select {
-	case b := <-way:
+	case b := <-ch:
 		return b, nil
 	case <-p.done:
 		return nil, errClosed()
@@ -72,11 +72,11 @@ func (c *pipeWorker) Send(ctx context.Context, f *link.ToServer) error {
 	if err != nil {
 		return err
 	}
-	return c.put(ctx, c.up, b)
+	return c.send(ctx, c.up, b)
 }
 
 func (c *pipeWorker) Recv(ctx context.Context) (*link.ToWorker, error) {
-	b, err := c.take(ctx, c.down)
+	b, err := c.recv(ctx, c.down)
 	if err != nil {
 		return nil, err
 	}
@@ -89,22 +89,22 @@ type pipeServer struct {
 	codec link.ServerCodec
 }
 
-// PipePeer is where the worker's end of a Pipe seems to be.
-const PipePeer = "192.0.2.1"
+// PipeRemoteIP is where the worker's end of a Pipe seems to be.
+const PipeRemoteIP = "192.0.2.1"
 
-// Peer implements link.ServerConn.
-func (c *pipeServer) Peer() string { return PipePeer }
+// RemoteIP implements link.ServerConn.
+func (c *pipeServer) RemoteIP() string { return PipeRemoteIP }
 
 func (c *pipeServer) Send(ctx context.Context, f *link.ToWorker) error {
 	b, err := c.codec.Encode(f)
 	if err != nil {
 		return err
 	}
-	return c.put(ctx, c.down, b)
+	return c.send(ctx, c.down, b)
 }
 
 func (c *pipeServer) Recv(ctx context.Context) (*link.ToServer, error) {
-	b, err := c.take(ctx, c.up)
+	b, err := c.recv(ctx, c.up)
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +115,9 @@ func (c *pipeServer) Recv(ctx context.Context) (*link.ToServer, error) {
 func SendRaw(ctx context.Context, conn interface{ Close() error }, text string) error {
 	switch c := conn.(type) {
 	case *pipeWorker:
-		return c.put(ctx, c.up, []byte(text))
+		return c.send(ctx, c.up, []byte(text))
 	case *pipeServer:
-		return c.put(ctx, c.down, []byte(text))
+		return c.send(ctx, c.down, []byte(text))
 	}
 	return muster.Errorf(muster.Invalid, "%T is no end of a Pipe", conn)
 }

@@ -20,7 +20,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]struct{}
 	thawed   chan struct{} // closed while both ways are open
-	held     way           // what is held back while thawed is open
+	frozen   direction     // what is held back while thawed is open
 	dropping atomic.Int64  // bytes until the connections are cut; negative means never
 	refusing atomic.Bool   // new connections are reset
 	lag      atomic.Int64  // nanoseconds by which each chunk is late
@@ -47,27 +47,27 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// way is a direction.
-type way uint8
+// direction is a direction.
+type direction uint8
 
 const (
-	up   way = 1 << iota // to the target
-	down                 // from it
+	up   direction = 1 << iota // to the target
+	down                       // from it
 )
 
 // Freeze stops forwarding, as a cable that is pulled: connections stay open and silent.
-func (p *Proxy) Freeze() { p.hold(up | down) }
+func (p *Proxy) Freeze() { p.freeze(up | down) }
 
 // FreezeDown holds back only what comes from the target.
-func (p *Proxy) FreezeDown() { p.hold(down) }
+func (p *Proxy) FreezeDown() { p.freeze(down) }
 
 // FreezeUp holds back only what goes to the target.
-func (p *Proxy) FreezeUp() { p.hold(up) }
+func (p *Proxy) FreezeUp() { p.freeze(up) }
 
-func (p *Proxy) hold(which way) {
+func (p *Proxy) freeze(which direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = which
+	p.frozen = which
 	if isClosed(p.thawed) {
 		p.thawed = make(chan struct{})
 	}
@@ -142,14 +142,14 @@ func (p *Proxy) accept() {
 	}
 }
 
-func (p *Proxy) pump(to, from net.Conn, which way) {
+func (p *Proxy) pump(to, from net.Conn, which direction) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(p.chunk(buf))
 		p.delay(n)
-		p.wait(which)
+		p.waitThawed(which)
 		b := buf[:n]
 		if left := p.dropping.Load(); left >= 0 {
 			b = b[:min(int64(n), left)]
@@ -185,12 +185,12 @@ func (p *Proxy) delay(n int) {
 	}
 }
 
-// wait is where chunks are held back.
-func (p *Proxy) wait(which way) {
+// waitThawed is where chunks are held back.
+func (p *Proxy) waitThawed(which direction) {
 	p.mu.Lock()
-	thawed, free := p.thawed, p.held&which == 0
+	thawed, passing := p.thawed, p.frozen&which == 0
 	p.mu.Unlock()
-	if !free {
+	if !passing {
 		<-thawed
 	}
 }

@@ -25,9 +25,9 @@ type Transport struct {
 	NewDialer func(server, key string) link.Dialer
 }
 
-// patience is how long a step may take that takes milliseconds on an idle machine. On a busy one the end of a session may be
+// stepTimeout is how long a step may take that takes milliseconds on an idle machine. On a busy one the end of a session may be
 // lost, and is found out by a minute of silence.
-const patience = 2 * time.Minute
+const stepTimeout = 2 * time.Minute
 
 // Run proves that a transport keeps the contract of link.WorkerConn and link.ServerConn.
 func Run(t *testing.T, tr Transport) {
@@ -35,7 +35,7 @@ func Run(t *testing.T, tr Transport) {
 	t.Run("a frame of nearly MaxFrame arrives and a longer one is refused", func(t *testing.T) { large(t, tr) })
 	t.Run("a close by the worker ends the server's session", func(t *testing.T) { workerCloses(t, tr) })
 	t.Run("a close by the server ends the worker's session, after what was sent", func(t *testing.T) { serverCloses(t, tr) })
-	t.Run("a goodbye arrives although the worker keeps sending what nobody reads", func(t *testing.T) { lastWord(t, tr) })
+	t.Run("a goodbye arrives although the worker keeps sending what nobody reads", func(t *testing.T) { goodbyeWhileSending(t, tr) })
 	t.Run("close may be called twice, and ends a Recv that waits", func(t *testing.T) { closeTwice(t, tr) })
 	t.Run("a context ends Recv", func(t *testing.T) { contextEnds(t, tr) })
 	t.Run("a wrong key is Unauthenticated and a barred one Forbidden", func(t *testing.T) { refusedKeys(t, tr) })
@@ -43,7 +43,7 @@ func Run(t *testing.T, tr Transport) {
 	t.Run("a server that stops ends its sessions, and a new one at the same address takes new ones", func(t *testing.T) { restart(t, tr) })
 	t.Run("a connection cut in the middle of a frame delivers nothing of it", func(t *testing.T) { cut(t, tr) })
 	t.Run("a connection that falls silent ends both sides of a session", func(t *testing.T) { frozen(t, tr) })
-	t.Run("the server sees from where a worker dials", func(t *testing.T) { peer(t, tr) })
+	t.Run("the server sees from where a worker dials", func(t *testing.T) { remoteAddress(t, tr) })
 	t.Run("a worker that does not read blocks Send until its context ends", func(t *testing.T) { slowReader(t, tr) })
 }
 
@@ -72,10 +72,10 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 	tb.Helper()
 	s := &server{conns: make(chan link.ServerConn, 4)}
 	handler, run := tr.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
-		c := &watched{ServerConn: conn, over: make(chan struct{})}
+		c := &closeNotifier{ServerConn: conn, closed: make(chan struct{})}
 		s.conns <- c
 		select {
-		case <-c.over:
+		case <-c.closed:
 		case <-ctx.Done():
 		}
 		conn.Close()
@@ -87,7 +87,7 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 	s.addr = l.Addr().String()
 	mux := http.NewServeMux()
 	mux.Handle(tr.Path, handler)
-	hs := &http.Server{Handler: mux, ReadHeaderTimeout: patience}
+	hs := &http.Server{Handler: mux, ReadHeaderTimeout: stepTimeout}
 	ctx, cancel := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
 	running := make(chan struct{})
@@ -103,24 +103,24 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 	return s
 }
 
-// watched tells when the test closed its conn, so that accept can return.
-type watched struct {
+// closeNotifier tells when the test closed its conn, so that accept can return.
+type closeNotifier struct {
 	link.ServerConn
 
-	once sync.Once
-	over chan struct{}
+	once   sync.Once
+	closed chan struct{}
 }
 
-func (w *watched) Close() error {
+func (w *closeNotifier) Close() error {
 	err := w.ServerConn.Close()
-	w.once.Do(func() { close(w.over) })
+	w.once.Do(func() { close(w.closed) })
 	return err
 }
 
 // open dials through the address and returns both ends, greeted.
 func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn, link.ServerConn) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), stepTimeout)
 	defer cancel()
 	w := dial(ctx, tb, tr, addr)
 	var sc link.ServerConn
@@ -131,11 +131,11 @@ func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn,
 	}
 	tb.Cleanup(func() { sc.Close() })
 	hello := &link.ToServer{Hello: &link.Hello{Version: link.Version, Worker: "w1", Name: "n", Build: "b"}}
-	check(tb, w.Send(ctx, hello))
+	must(tb, w.Send(ctx, hello))
 	if f, err := sc.Recv(ctx); err != nil || f.Hello == nil {
 		tb.Fatalf("no hello: %v", err)
 	}
-	check(tb, sc.Send(ctx, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(time.Second)}}))
+	must(tb, sc.Send(ctx, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(time.Second)}}))
 	if f, err := w.Recv(ctx); err != nil || f.Welcome == nil {
 		tb.Fatalf("no welcome: %v", err)
 	}
@@ -157,36 +157,36 @@ func dial(ctx context.Context, tb testing.TB, tr Transport, addr string) link.Wo
 			tb.Fatal(err)
 		}
 		if backoff.Wait(ctx) != nil {
-			tb.Fatalf("no session within %s: %v", patience, err)
+			tb.Fatalf("no session within %s: %v", stepTimeout, err)
 		}
 	}
 }
 
-func check(tb testing.TB, err error) {
+func must(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func limited(tb testing.TB) context.Context {
+func withTimeout(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), stepTimeout)
 	tb.Cleanup(cancel)
 	return ctx
 }
 
-func id(i int) muster.AttemptID {
+func attemptID(i int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: 1, Num: i}, N: 1}
 }
 
-// ended fails the test unless err is that of a connection that is over, and not of a test that waited too long.
-func ended(ctx context.Context, tb testing.TB, err error) {
+// wantEnded fails the test unless err is that of a connection that is over, and not of a test that waited too long.
+func wantEnded(ctx context.Context, tb testing.TB, err error) {
 	tb.Helper()
 	if err == nil {
 		tb.Fatal("there was no error")
 	}
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-		tb.Fatalf("the end was not noticed within %s", patience)
+		tb.Fatalf("the end was not noticed within %s", stepTimeout)
 	}
 }

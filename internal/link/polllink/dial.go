@@ -19,9 +19,9 @@ import (
 
 const (
 	openTimeout    = 15 * time.Second
-	requestTimeout = pollTime + 15*time.Second
+	requestTimeout = pollTimeout + 15*time.Second
 	closeTimeout   = 2 * time.Second
-	giveUp         = 45 * time.Second // of failing requests, before the server ends the session itself
+	retryTimeout   = 45 * time.Second // of failing requests, before the server ends the session itself
 )
 
 // Dialer opens sessions over HTTP polls.
@@ -56,8 +56,8 @@ type workerConn struct {
 	auth   string
 	codec  link.WorkerCodec
 
-	ready [][]byte // frames that came and that Recv has not returned
-	after uint64   // the last frame that came
+	buffered [][]byte // frames that came and that Recv has not returned
+	after    uint64   // the last frame that came
 
 	closing sync.Once
 	done    chan struct{}
@@ -69,7 +69,7 @@ func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
 	if err != nil {
 		return err
 	}
-	return c.insist(ctx, func(ctx context.Context) error {
+	return c.retry(ctx, func(ctx context.Context) error {
 		_, err := c.post(ctx, fmt.Sprintf("send&seq=%d", f.Seq), b, nil)
 		return err
 	})
@@ -77,9 +77,9 @@ func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
 
 // Recv returns the next frame. It polls for more when none is left.
 func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
-	for len(c.ready) == 0 {
-		err := c.insist(ctx, func(ctx context.Context) error {
-			n, err := c.post(ctx, fmt.Sprintf("recv&after=%d", c.after), nil, &c.ready)
+	for len(c.buffered) == 0 {
+		err := c.retry(ctx, func(ctx context.Context) error {
+			n, err := c.post(ctx, fmt.Sprintf("recv&after=%d", c.after), nil, &c.buffered)
 			c.after += uint64(n)
 			return err
 		})
@@ -87,8 +87,8 @@ func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
 			return nil, err
 		}
 	}
-	b := c.ready[0]
-	c.ready = c.ready[1:]
+	b := c.buffered[0]
+	c.buffered = c.buffered[1:]
 	return c.codec.Decode(b)
 }
 
@@ -103,12 +103,12 @@ func (c *workerConn) Close() error {
 	return nil
 }
 
-// insist repeats a request that failed on the way, until it seems that the session is over.
-func (c *workerConn) insist(ctx context.Context, request func(context.Context) error) error {
+// retry repeats a request that failed on the way, until it seems that the session is over.
+func (c *workerConn) retry(ctx context.Context, request func(context.Context) error) error {
 	var backoff link.Backoff
 	since := time.Now()
 	for {
-		err := c.attempt(ctx, request)
+		err := c.once(ctx, request)
 		switch {
 		case c.isClosed():
 			return muster.Errorf(muster.Unavailable, "the connection is closed")
@@ -116,30 +116,30 @@ func (c *workerConn) insist(ctx context.Context, request func(context.Context) e
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case muster.CodeOf(err) != muster.Unavailable || time.Since(since) > giveUp:
+		case muster.CodeOf(err) != muster.Unavailable || time.Since(since) > retryTimeout:
 			return err
 		}
-		if err := c.attempt(ctx, backoff.Wait); err != nil && ctx.Err() != nil {
+		if err := c.once(ctx, backoff.Wait); err != nil && ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
 
-// attempt makes one request, which Close cuts short.
-func (c *workerConn) attempt(ctx context.Context, request func(context.Context) error) error {
+// once makes one request, which Close cuts short.
+func (c *workerConn) once(ctx context.Context, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	over := make(chan struct{})
+	finished := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		select {
 		case <-c.done:
 			cancel()
-		case <-over:
+		case <-finished:
 		}
 	})
 	err := request(ctx)
-	close(over)
+	close(finished)
 	watcher.Wait()
 	return err
 }
@@ -167,7 +167,7 @@ func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[]
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return 0, link.Refused(resp)
+		return 0, link.ResponseError(resp)
 	}
 	if lines == nil {
 		return 0, nil

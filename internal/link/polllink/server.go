@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	pollTime    = 20 * time.Second // how long a recv waits for frames
-	silence     = 60 * time.Second // without a request, that ends a session
+	pollTimeout = 20 * time.Second // how long a recv waits for frames
+	idleTimeout = 60 * time.Second // without a request, that ends a session
 	maxSessions = 4                // of one worker; the newest ones stay
 )
 
@@ -24,7 +24,7 @@ const (
 type Server struct {
 	identify link.Identify
 	accept   link.Accept
-	gate     link.Gate
+	group    link.SessionGroup
 
 	mu       sync.Mutex
 	sessions map[key]*serverConn
@@ -42,7 +42,7 @@ func NewServer(identify link.Identify, accept link.Accept) *Server {
 }
 
 // Run lets sessions in until ctx ends, then ends them and waits for them.
-func (s *Server) Run(ctx context.Context) error { return s.gate.Run(ctx) }
+func (s *Server) Run(ctx context.Context) error { return s.group.Run(ctx) }
 
 var sessionID = regexp.MustCompile(`^[0-9a-zA-Z_-]{16,64}$`)
 
@@ -50,7 +50,7 @@ var sessionID = regexp.MustCompile(`^[0-9a-zA-Z_-]{16,64}$`)
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	worker, err := s.identify(r)
 	if err != nil {
-		link.Refuse(w, err)
+		link.WriteError(w, err)
 		return
 	}
 	if r.Method != http.MethodPost {
@@ -60,17 +60,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	k := key{worker, r.URL.Query().Get("session")}
 	if !sessionID.MatchString(k.id) {
-		link.Refuse(w, muster.Errorf(muster.Invalid, "session: must be 16 to 64 letters, digits, - or _"))
+		link.WriteError(w, muster.Errorf(muster.Invalid, "session: must be 16 to 64 letters, digits, - or _"))
 		return
 	}
-	if err := s.serve(w, r, k); errors.Is(err, errGone) {
+	if err := s.serve(w, r, k); errors.Is(err, errSessionEnded) {
 		http.Error(w, err.Error(), http.StatusGone)
 	} else if err != nil {
-		link.Refuse(w, err)
+		link.WriteError(w, err)
 	}
 }
 
-var errGone = errors.New("this session has ended: open another")
+var errSessionEnded = errors.New("this session has ended: open another")
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 	op := r.URL.Query().Get("op")
@@ -81,7 +81,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 	c := s.sessions[k]
 	s.mu.Unlock()
 	if c == nil {
-		return errGone
+		return errSessionEnded
 	}
 	c.touch()
 	defer c.touch()
@@ -95,7 +95,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 	case "recv":
 		return s.recv(w, r, c)
 	case "close":
-		s.forget(k, c)
+		s.remove(k, c)
 		return nil
 	}
 	return muster.Errorf(muster.Invalid, "op: must be open, send, recv or close, not %q", op)
@@ -108,26 +108,26 @@ func (s *Server) open(r *http.Request, k key) error {
 		s.mu.Unlock()
 		return nil
 	}
-	c := newServerConn(link.PeerOf(r))
-	c.expire = time.AfterFunc(silence, func() { s.forget(k, c) })
+	c := newServerConn(link.RemoteIPOf(r))
+	c.expire = time.AfterFunc(idleTimeout, func() { s.remove(k, c) })
 	s.sessions[k] = c
 	c.opened = time.Now()
-	oldest := s.oldest(k.worker)
+	oldest := s.evictOldest(k.worker)
 	s.mu.Unlock()
 	if oldest != nil {
-		oldest.hangUp()
+		oldest.clientClosed()
 	}
-	err := s.gate.Go(r.Context(), func(ctx context.Context) {
+	err := s.group.Go(r.Context(), func(ctx context.Context) {
 		s.accept(ctx, c, k.worker)
 	})
 	if err != nil {
-		s.forget(k, c)
+		s.remove(k, c)
 	}
 	return err
 }
 
-// oldest takes the worker's oldest session out if it has too many. The caller holds mu.
-func (s *Server) oldest(worker muster.WorkerID) *serverConn {
+// evictOldest takes the worker's oldest session out if it has too many. The caller holds mu.
+func (s *Server) evictOldest(worker muster.WorkerID) *serverConn {
 	var first key
 	n := 0
 	for k, c := range s.sessions {
@@ -146,17 +146,17 @@ func (s *Server) oldest(worker muster.WorkerID) *serverConn {
 	return c
 }
 
-func (s *Server) forget(k key, c *serverConn) {
+func (s *Server) remove(k key, c *serverConn) {
 	s.mu.Lock()
 	if s.sessions[k] == c {
 		delete(s.sessions, k)
 	}
 	s.mu.Unlock()
-	c.hangUp()
+	c.clientClosed()
 }
 
 func (s *Server) send(w http.ResponseWriter, r *http.Request, c *serverConn) error {
-	seq, err := number(r, "seq")
+	seq, err := queryUint(r, "seq")
 	if err != nil {
 		return err
 	}
@@ -167,17 +167,17 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, c *serverConn) err
 	if err != nil {
 		return muster.Errorf(muster.Unavailable, "the frame did not arrive whole: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), pollTime)
+	ctx, cancel := context.WithTimeout(r.Context(), pollTimeout)
 	defer cancel()
 	return c.deliver(ctx, seq, body)
 }
 
 func (s *Server) recv(w http.ResponseWriter, r *http.Request, c *serverConn) error {
-	after, err := number(r, "after")
+	after, err := queryUint(r, "after")
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), pollTime)
+	ctx, cancel := context.WithTimeout(r.Context(), pollTimeout)
 	defer cancel()
 	frames, err := c.collect(ctx, after)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Server) recv(w http.ResponseWriter, r *http.Request, c *serverConn) err
 	return nil
 }
 
-func number(r *http.Request, name string) (uint64, error) {
+func queryUint(r *http.Request, name string) (uint64, error) {
 	n, err := strconv.ParseUint(r.URL.Query().Get(name), 10, 63)
 	if err != nil {
 		return 0, muster.Errorf(muster.Invalid, "%s: must be a whole number from 0", name)

@@ -17,16 +17,16 @@ import (
 
 const session = "0123456789abcdef"
 
-// world is a server whose requests are made by hand, in virtual time.
-type world struct {
+// env is a server whose requests are made by hand, in virtual time.
+type env struct {
 	t     *testing.T
 	srv   *polllink.Server
 	conns chan link.ServerConn
 }
 
-func newWorld(t *testing.T) *world {
+func newEnv(t *testing.T) *env {
 	t.Helper()
-	w := &world{t: t, conns: make(chan link.ServerConn, 10)}
+	w := &env{t: t, conns: make(chan link.ServerConn, 10)}
 	w.srv = polllink.NewServer(
 		func(r *http.Request) (muster.WorkerID, error) { return muster.WorkerID(r.Header.Get("Worker")), nil },
 		func(ctx context.Context, c link.ServerConn, _ muster.WorkerID) { w.conns <- c; <-ctx.Done() })
@@ -39,9 +39,9 @@ func newWorld(t *testing.T) *world {
 }
 
 // post makes one request as worker w1 and returns "status body", of a refusal "status detail".
-func (w *world) post(query, body string) string { return w.postAs("w1", query, body) }
+func (w *env) post(query, body string) string { return w.postAs("w1", query, body) }
 
-func (w *world) postAs(worker, query, body string) string {
+func (w *env) postAs(worker, query, body string) string {
 	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, link.PathPoll+"?"+query, strings.NewReader(body))
 	r.Header.Set("Worker", worker)
 	rec := httptest.NewRecorder()
@@ -56,14 +56,14 @@ func (w *world) postAs(worker, query, body string) string {
 	return strings.TrimSpace(http.StatusText(rec.Code) + " " + text)
 }
 
-func (w *world) want(query, body, prefix string) {
+func (w *env) want(query, body, prefix string) {
 	w.t.Helper()
 	if got := w.post(query, body); !strings.HasPrefix(got, prefix) {
 		w.t.Errorf("%s %s\n got: %s\nwant: %s", query, body, got, prefix)
 	}
 }
 
-func (w *world) open() link.ServerConn {
+func (w *env) open() link.ServerConn {
 	w.t.Helper()
 	w.want("op=open&session="+session, "", "OK")
 	return <-w.conns
@@ -73,7 +73,7 @@ const hello = `{"seq":1,"hello":{"version":2,"worker":"w1","name":"","build":"",
 
 func TestRequestsMayBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		c := w.open()
 		w.want("op=open&session="+session, "", "OK")
 		if len(w.conns) != 0 {
@@ -104,7 +104,7 @@ func TestRequestsMayBeRepeated(t *testing.T) {
 
 func TestARecvWaitsTwentySeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.open()
 		start := time.Now()
 		w.want("op=recv&after=0&session="+session, "", "OK")
@@ -116,7 +116,7 @@ func TestARecvWaitsTwentySeconds(t *testing.T) {
 
 func TestTheNewestRequestOfASortWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		c := w.open()
 		older := make(chan string)
 		go func() { older <- w.post("op=recv&after=0&session="+session, "") }()
@@ -137,7 +137,7 @@ func TestTheNewestRequestOfASortWins(t *testing.T) {
 
 func TestASessionEndsAfterAMinuteOfSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		c := w.open()
 		time.Sleep(59 * time.Second)
 		w.want("op=send&seq=1&session="+session, hello, "OK")
@@ -154,7 +154,7 @@ func TestASessionEndsAfterAMinuteOfSilence(t *testing.T) {
 
 func TestWhatIsNoPollIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.open()
 		w.want("op=recv&after=0&session=fedcba9876543210", "", "Gone")
 		w.want("op=open&session=short", "", "Bad Request session")
@@ -171,7 +171,7 @@ func TestWhatIsNoPollIsRefused(t *testing.T) {
 
 func TestAWorkerHasAtMostFourSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		first := w.open()
 		for _, c := range "abcd" {
 			time.Sleep(time.Second)
@@ -188,7 +188,7 @@ func TestAWorkerHasAtMostFourSessions(t *testing.T) {
 
 func TestAGoodbyeCanStillBeCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		c := w.open()
 		if err := c.Send(t.Context(), &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict}}); err != nil {
 			t.Fatal(err)

@@ -9,39 +9,39 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// maxKept bounds the frames that a session keeps until they are acknowledged,
+// maxUnacked bounds the frames that a session keeps until they are acknowledged,
 // in number and, but for the last one, in bytes.
 const (
-	maxKept      = 64
-	maxKeptBytes = link.MaxFrame
+	maxUnacked      = 64
+	maxUnackedBytes = link.MaxFrame
 )
 
 // serverConn is the server's side of one session. Requests come and go; it stays.
 type serverConn struct {
-	codec  link.ServerCodec
-	expire *time.Timer
-	opened time.Time
-	peer   string
+	codec    link.ServerCodec
+	expire   *time.Timer
+	opened   time.Time
+	remoteIP string
 
-	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when anything below changes
-	gone     bool          // nobody polls any more
-	closed   bool          // by the server: what is kept may still be collected
-	kept     [][]byte      // frames not yet acknowledged
-	keptSize int
-	acked    uint64 // the frame before kept[0]
-	up       []byte // one frame that Recv has not taken yet
-	got      uint64 // number of the last frame that came
-	sender   int    // number of the current send request
-	receiver int    // number of the current recv request
+	mu           sync.Mutex
+	changed      chan struct{} // closed and replaced when anything below changes
+	clientGone   bool          // nobody polls any more
+	closed       bool          // by the server: what is kept may still be collected
+	unacked      [][]byte      // frames not yet acknowledged
+	unackedBytes int
+	acked        uint64 // the frame before kept[0]
+	incoming     []byte // one frame that Recv has not taken yet
+	lastSeq      uint64 // number of the last frame that came
+	sendRequest  int    // number of the current send request
+	recvRequest  int    // number of the current recv request
 }
 
-func newServerConn(peer string) *serverConn {
-	return &serverConn{changed: make(chan struct{}), peer: peer}
+func newServerConn(remoteIP string) *serverConn {
+	return &serverConn{changed: make(chan struct{}), remoteIP: remoteIP}
 }
 
-// Peer implements link.ServerConn.
-func (c *serverConn) Peer() string { return c.peer }
+// RemoteIP implements link.ServerConn.
+func (c *serverConn) RemoteIP() string { return c.remoteIP }
 
 // notify wakes whoever waits for a change. The caller holds mu.
 func (c *serverConn) notify() {
@@ -49,8 +49,8 @@ func (c *serverConn) notify() {
 	c.changed = make(chan struct{})
 }
 
-// until waits, with mu held before and after, until ready says so.
-func (c *serverConn) until(ctx context.Context, ready func() bool) error {
+// waitUntil waits, with mu held before and after, until ready says so.
+func (c *serverConn) waitUntil(ctx context.Context, ready func() bool) error {
 	for !ready() {
 		changed := c.changed
 		c.mu.Unlock()
@@ -70,18 +70,18 @@ func (c *serverConn) until(ctx context.Context, ready func() bool) error {
 func (c *serverConn) touch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.gone {
-		c.expire.Reset(silence)
+	if !c.clientGone {
+		c.expire.Reset(idleTimeout)
 	}
 }
 
-// hangUp ends the session from the worker's side: what came before is still read.
-func (c *serverConn) hangUp() {
+// clientClosed ends the session from the worker's side: what came before is still read.
+func (c *serverConn) clientClosed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expire.Stop()
-	if !c.gone {
-		c.gone = true
+	if !c.clientGone {
+		c.clientGone = true
 		c.notify()
 	}
 }
@@ -92,7 +92,7 @@ func (c *serverConn) Close() error {
 	defer c.mu.Unlock()
 	if !c.closed {
 		c.closed = true
-		c.up = nil
+		c.incoming = nil
 		c.notify()
 	}
 	return nil
@@ -102,21 +102,21 @@ func (c *serverConn) Close() error {
 func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.until(ctx, func() bool {
-		return c.closed || c.gone || len(c.kept) < maxKept && c.keptSize < maxKeptBytes
+	err := c.waitUntil(ctx, func() bool {
+		return c.closed || c.clientGone || len(c.unacked) < maxUnacked && c.unackedBytes < maxUnackedBytes
 	})
 	if err != nil {
 		return err
 	}
-	if c.closed || c.gone {
+	if c.closed || c.clientGone {
 		return errEnded()
 	}
 	b, err := c.codec.Encode(f)
 	if err != nil {
 		return err
 	}
-	c.kept = append(c.kept, b)
-	c.keptSize += len(b)
+	c.unacked = append(c.unacked, b)
+	c.unackedBytes += len(b)
 	c.notify()
 	return nil
 }
@@ -124,20 +124,20 @@ func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
 // Recv takes the frame that the last send request brought.
 func (c *serverConn) Recv(ctx context.Context) (*link.ToServer, error) {
 	c.mu.Lock()
-	err := c.until(ctx, func() bool { return c.up != nil || c.closed || c.gone })
-	up := c.up
-	if err == nil && up != nil {
-		c.up = nil
+	err := c.waitUntil(ctx, func() bool { return c.incoming != nil || c.closed || c.clientGone })
+	incoming := c.incoming
+	if err == nil && incoming != nil {
+		c.incoming = nil
 		c.notify()
 	}
 	c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	if up == nil {
+	if incoming == nil {
 		return nil, errEnded()
 	}
-	return c.codec.Decode(up)
+	return c.codec.Decode(incoming)
 }
 
 func errEnded() error { return muster.Errorf(muster.Unavailable, "the poll session ended") }
@@ -146,23 +146,25 @@ func errEnded() error { return muster.Errorf(muster.Unavailable, "the poll sessi
 func (c *serverConn) deliver(ctx context.Context, seq uint64, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sender++
-	me := c.sender
+	c.sendRequest++
+	request := c.sendRequest
 	c.notify() // an older request ends
-	err := c.until(ctx, func() bool { return c.up == nil || c.closed || c.gone || c.sender != me || seq <= c.got })
+	err := c.waitUntil(ctx, func() bool {
+		return c.incoming == nil || c.closed || c.clientGone || c.sendRequest != request || seq <= c.lastSeq
+	})
 	switch {
 	case err != nil:
 		return muster.Errorf(muster.Unavailable, "the server is busy: send the frame again")
-	case c.sender != me:
+	case c.sendRequest != request:
 		return errSuperseded()
-	case seq <= c.got:
+	case seq <= c.lastSeq:
 		return nil
-	case c.closed || c.gone:
-		return errGone
-	case seq != c.got+1:
-		return muster.Errorf(muster.Invalid, "seq: is %d, but %d comes next", seq, c.got+1)
+	case c.closed || c.clientGone:
+		return errSessionEnded
+	case seq != c.lastSeq+1:
+		return muster.Errorf(muster.Invalid, "seq: is %d, but %d comes next", seq, c.lastSeq+1)
 	}
-	c.got, c.up = seq, b
+	c.lastSeq, c.incoming = seq, b
 	c.notify()
 	return nil
 }
@@ -176,32 +178,32 @@ func errSuperseded() error {
 func (c *serverConn) collect(ctx context.Context, after uint64) ([][]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last := c.acked + uint64(len(c.kept))
+	last := c.acked + uint64(len(c.unacked))
 	if after < c.acked || after > last {
 		return nil, muster.Errorf(muster.Invalid, "after: is %d, but frames %d to %d are here", after, c.acked+1, last)
 	}
 	for c.acked < after {
-		c.keptSize -= len(c.kept[0])
-		c.kept[0] = nil
-		c.kept = c.kept[1:]
+		c.unackedBytes -= len(c.unacked[0])
+		c.unacked[0] = nil
+		c.unacked = c.unacked[1:]
 		c.acked++
 	}
-	c.receiver++
-	me := c.receiver
+	c.recvRequest++
+	request := c.recvRequest
 	c.notify() // an older request ends, and Send may have room
-	err := c.until(ctx, func() bool { return len(c.kept) > 0 || c.closed || c.gone || c.receiver != me })
+	err := c.waitUntil(ctx, func() bool { return len(c.unacked) > 0 || c.closed || c.clientGone || c.recvRequest != request })
 	switch {
 	case err != nil:
 		return nil, nil // nothing to say for now: the worker asks again
-	case c.receiver != me:
+	case c.recvRequest != request:
 		return nil, errSuperseded()
-	case len(c.kept) == 0:
-		return nil, errGone
+	case len(c.unacked) == 0:
+		return nil, errSessionEnded
 	}
 	n, size := 0, 0
-	for n < len(c.kept) && (n == 0 || size+len(c.kept[n]) <= link.MaxFrame) {
-		size += len(c.kept[n])
+	for n < len(c.unacked) && (n == 0 || size+len(c.unacked[n]) <= link.MaxFrame) {
+		size += len(c.unacked[n])
 		n++
 	}
-	return c.kept[:n:n], nil
+	return c.unacked[:n:n], nil
 }

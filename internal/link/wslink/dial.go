@@ -32,7 +32,7 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	switch {
 	case err == nil:
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
-		return nil, link.DialError(d.Server, link.Refused(resp))
+		return nil, link.DialError(d.Server, link.ResponseError(resp))
 	default:
 		return nil, link.DialError(d.Server, err)
 	}

@@ -13,7 +13,7 @@ import (
 type Server struct {
 	identify link.Identify
 	accept   link.Accept
-	gate     link.Gate
+	group    link.SessionGroup
 }
 
 // NewServer returns a Server that asks identify who a request is from and gives each session to accept.
@@ -22,37 +22,37 @@ func NewServer(identify link.Identify, accept link.Accept) *Server {
 }
 
 // Run lets sessions in until ctx ends, then ends them and waits for them.
-func (s *Server) Run(ctx context.Context) error { return s.gate.Run(ctx) }
+func (s *Server) Run(ctx context.Context) error { return s.group.Run(ctx) }
 
 // ServeHTTP refuses the request, or upgrades it and returns when its session is over.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	worker, err := s.identify(r)
 	if err != nil {
-		link.Refuse(w, err)
+		link.WriteError(w, err)
 		return
 	}
-	err = s.gate.Do(r.Context(), func(ctx context.Context) {
+	err = s.group.Do(r.Context(), func(ctx context.Context) {
 		ws, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return // Accept has answered
 		}
 		ws.SetReadLimit(link.MaxFrame)
-		s.accept(ctx, &serverConn{socket: socket{ws: ws}, peer: link.PeerOf(r)}, worker)
+		s.accept(ctx, &serverConn{socket: socket{ws: ws}, remoteIP: link.RemoteIPOf(r)}, worker)
 	})
 	if err != nil {
-		link.Refuse(w, err)
+		link.WriteError(w, err)
 	}
 }
 
 type serverConn struct {
 	socket
 
-	codec link.ServerCodec
-	peer  string
+	codec    link.ServerCodec
+	remoteIP string
 }
 
-// Peer implements link.ServerConn.
-func (c *serverConn) Peer() string { return c.peer }
+// RemoteIP implements link.ServerConn.
+func (c *serverConn) RemoteIP() string { return c.remoteIP }
 
 func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
 	b, err := c.codec.Encode(f)

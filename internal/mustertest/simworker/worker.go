@@ -27,7 +27,7 @@ type worker struct {
 	beat    time.Time // when the next heartbeat is due
 }
 
-var _ link.Words = (*worker)(nil)
+var _ link.FrameSource = (*worker)(nil)
 
 func (w *worker) run(ctx context.Context) error {
 	name := fmt.Sprintf("sim-%04d", w.index)
@@ -113,8 +113,8 @@ func (w *worker) Post(f *link.ToServer) {
 	w.say(func(next *link.ToServer) { next.Ping = next.Ping || f.Ping })
 }
 
-// Take implements link.Words.
-func (w *worker) Take(ctx context.Context) (*link.ToServer, error) {
+// Next implements link.Words.
+func (w *worker) Next(ctx context.Context) (*link.ToServer, error) {
 	for {
 		f, due := w.take(time.Now())
 		if f != nil {

@@ -9,21 +9,21 @@ import (
 // Effects is what follows from decisions: rows to commit, and, once they are
 // committed, words to workers and events to publish, each in order.
 type Effects struct {
-	Rows   muster.Rows
-	Sends  []Send
-	Events []muster.Event // Epoch and Seq are the publisher's
+	Rows     muster.Rows
+	Commands []Command
+	Events   []muster.Event // Epoch and Seq are the publisher's
 
 	// Progress is what rows of running tasks do not have yet, in order. Rows of the same Effects are newer.
 	Progress []Progress
 
-	Entered muster.Counts // how many tasks came into each state, those of new jobs included
-	Started []Started     // in order
-	Ended   []Ended       // in order
-	Done    []Done        // in order
+	Entered         muster.Counts    // how many tasks came into each state, those of new jobs included
+	AttemptsStarted []AttemptStarted // in order
+	AttemptsEnded   []AttemptEnded   // in order
+	JobsEnded       []JobEnded       // in order
 }
 
-// Done is a job that ended. It may be tried again.
-type Done struct {
+// JobEnded is a job that ended. It may be tried again.
+type JobEnded struct {
 	Job       muster.JobID
 	UID       string
 	Name      string
@@ -32,14 +32,14 @@ type Done struct {
 	At        muster.Time
 }
 
-// Started is an attempt whose task started, for those who count attempts.
-type Started struct {
+// AttemptStarted is an attempt whose task started, for those who count attempts.
+type AttemptStarted struct {
 	Attempt        muster.AttemptID
 	AssignedAt, At muster.Time
 }
 
-// Ended is an attempt that ended, for those who count and trace attempts.
-type Ended struct {
+// AttemptEnded is an attempt that ended, for those who count and trace attempts.
+type AttemptEnded struct {
 	Attempt muster.AttemptID
 	UID     string           // of the job
 	Spec    *muster.TaskSpec // the stage's
@@ -60,11 +60,11 @@ type Progress struct {
 	Metrics  map[string]float64
 }
 
-// Send is a word to a worker. The set is closed.
+// Command is a word to a worker. The set is closed.
 //
 //sumtype:decl
-type Send interface {
-	send()
+type Command interface {
+	command()
 	To() muster.WorkerID
 }
 
@@ -79,8 +79,8 @@ type Assign struct {
 	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
 	Inputs  []Input          // artifacts that must be in the task's folder before it starts
 
-	Checkpoint string     // the tree that an earlier attempt saved, or ""
-	Gang       *gang.Seat // of a member of a gang
+	Checkpoint string           // the tree that an earlier attempt saved, or ""
+	Gang       *gang.Membership // of a member of a gang
 
 	QueuedAt, At muster.Time // when the task was queued and when it was assigned, for those who count attempts
 }
@@ -103,8 +103,8 @@ type Stop struct {
 	Reason  muster.Reason
 }
 
-// Leave tells a drained worker that it holds nothing any more and may go.
-type Leave struct{ Worker muster.WorkerID }
+// Drained tells a drained worker that it holds nothing any more and may go.
+type Drained struct{ Worker muster.WorkerID }
 
 // Heal tells a worker to look at quarantined GPUs again.
 type Heal struct {
@@ -112,10 +112,10 @@ type Heal struct {
 	GPUs   []string // UUIDs
 }
 
-func (Assign) send() {}
-func (Stop) send()   {}
-func (Leave) send()  {}
-func (Heal) send()   {}
+func (Assign) command()  {}
+func (Stop) command()    {}
+func (Drained) command() {}
+func (Heal) command()    {}
 
 // To returns the worker that the word is for.
 func (s Assign) To() muster.WorkerID { return s.Worker }
@@ -124,7 +124,7 @@ func (s Assign) To() muster.WorkerID { return s.Worker }
 func (s Stop) To() muster.WorkerID { return s.Worker }
 
 // To returns the worker that the word is for.
-func (s Leave) To() muster.WorkerID { return s.Worker }
+func (s Drained) To() muster.WorkerID { return s.Worker }
 
 // To returns the worker that the word is for.
 func (s Heal) To() muster.WorkerID { return s.Worker }

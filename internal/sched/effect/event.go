@@ -17,6 +17,6 @@ func JobEvent(now muster.Time, r *muster.Job) muster.Event {
 }
 
 // WorkerEvent says how a worker stands, and why it is given no tasks though nobody paused it.
-func WorkerEvent(now muster.Time, r *muster.Worker, why string) muster.Event {
-	return muster.Event{Type: muster.EventWorker, At: now, Worker: r.ID, State: string(r.State), Constrained: why}
+func WorkerEvent(now muster.Time, r *muster.Worker, reason string) muster.Event {
+	return muster.Event{Type: muster.EventWorker, At: now, Worker: r.ID, State: string(r.State), Constrained: reason}
 }

@@ -33,11 +33,11 @@ type Cancel struct {
 // without rows of their own, too. The rows must be those of the last commit, with nothing
 // applied since: read them between two batches.
 type Retry struct {
-	Job    muster.Job // with Spec
-	Groups []muster.Group
-	Ended  []muster.Task // rows to retry
-	Kept   []muster.Task // other finished rows of Kept groups and from Next on, as in a Snapshot
-	Rest   bool
+	Job            muster.Job // with Spec
+	Groups         []muster.Group
+	Ended          []muster.Task // rows to retry
+	Kept           []muster.Task // other finished rows of Kept groups and from Next on, as in a Snapshot
+	Unmaterialized bool
 }
 
 // Joined is a worker that connected, for the first time or again. Held lists
@@ -57,11 +57,11 @@ type Ready struct {
 	Constrained string
 }
 
-// Lost is a worker whose connection ended. Its leases run on.
-type Lost struct{ Worker muster.WorkerID }
+// Disconnected is a worker whose connection ended. Its leases run on.
+type Disconnected struct{ Worker muster.WorkerID }
 
-// Left is a worker that said goodbye: it runs nothing any more.
-type Left struct{ Worker muster.WorkerID }
+// ShutDown is a worker that said goodbye: it runs nothing any more.
+type ShutDown struct{ Worker muster.WorkerID }
 
 // Renewed is a heartbeat: it renews the leases of the attempts Held, which are
 // all that the worker has. An attempt that the scheduler believes running on it for longer than
@@ -140,8 +140,8 @@ type Progressed struct {
 	Progress muster.Progress
 }
 
-// Saved notes which tree the attempt has saved of its checkpoint folder.
-type Saved struct {
+// CheckpointSaved notes which tree the attempt has saved of its checkpoint folder.
+type CheckpointSaved struct {
 	Worker  muster.WorkerID
 	Attempt muster.AttemptID
 	SHA256  string
@@ -160,23 +160,23 @@ type Finished struct {
 // at sched.State.Wake, and may come earlier or later.
 type Tick struct{}
 
-func (Submit) event()     {}
-func (Cancel) event()     {}
-func (Retry) event()      {}
-func (Joined) event()     {}
-func (Ready) event()      {}
-func (Offered) event()    {}
-func (Lost) event()       {}
-func (Left) event()       {}
-func (Renewed) event()    {}
-func (Pause) event()      {}
-func (Drain) event()      {}
-func (Heal) event()       {}
-func (Remove) event()     {}
-func (Accepted) event()   {}
-func (Rejected) event()   {}
-func (Started) event()    {}
-func (Progressed) event() {}
-func (Saved) event()      {}
-func (Finished) event()   {}
-func (Tick) event()       {}
+func (Submit) event()          {}
+func (Cancel) event()          {}
+func (Retry) event()           {}
+func (Joined) event()          {}
+func (Ready) event()           {}
+func (Offered) event()         {}
+func (Disconnected) event()    {}
+func (ShutDown) event()        {}
+func (Renewed) event()         {}
+func (Pause) event()           {}
+func (Drain) event()           {}
+func (Heal) event()            {}
+func (Remove) event()          {}
+func (Accepted) event()        {}
+func (Rejected) event()        {}
+func (Started) event()         {}
+func (Progressed) event()      {}
+func (CheckpointSaved) event() {}
+func (Finished) event()        {}
+func (Tick) event()            {}

@@ -9,8 +9,8 @@ import (
 // Span is the task numbers First to Last.
 type Span struct{ First, Last int }
 
-// Merge returns spans in order, those that overlap or touch as one.
-func Merge(spans []Span) []Span {
+// MergeSpans returns spans in order, those that overlap or touch as one.
+func MergeSpans(spans []Span) []Span {
 	var merged []Span
 	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b Span) int { return a.First - b.First }) {
 		if n := len(merged); n > 0 && s.First <= merged[n-1].Last+1 {
@@ -22,9 +22,9 @@ func Merge(spans []Span) []Span {
 	return merged
 }
 
-// Within merges spans of the tasks 0 to last; nil means all of them. The error says
+// NormalizeSpans merges spans of the tasks 0 to last; nil means all of them. The error says
 // which one is not within.
-func Within(spans []Span, last int) ([]Span, error) {
+func NormalizeSpans(spans []Span, last int) ([]Span, error) {
 	if spans == nil {
 		return []Span{{First: 0, Last: last}}, nil
 	}
@@ -33,5 +33,5 @@ func Within(spans []Span, last int) ([]Span, error) {
 			return nil, muster.Errorf(muster.NotFound, "has tasks 0 to %d, not %d to %d", last, s.First, s.Last)
 		}
 	}
-	return Merge(spans), nil
+	return MergeSpans(spans), nil
 }

@@ -11,27 +11,27 @@ import (
 // Explanation says why a task stands where it stands. The same text is shown by
 // the command line, the API and the dashboard.
 type Explanation struct {
-	Task     muster.TaskID    `json:"task,omitzero"`   // absent in a plan
-	Stage    string           `json:"stage,omitempty"` // in a plan: its first task is meant
-	State    muster.TaskState `json:"state"`
-	Summary  string           `json:"summary"`            // one sentence
-	Ahead    int              `json:"ahead"`              // queued tasks that go first
-	Position int              `json:"position,omitempty"` // in its queue, from 1
-	Beyond   bool             `json:"beyond,omitempty"`   // there are more ahead: a long queue is not counted to its end
-	Start    muster.Time      `json:"start,omitzero"`     // estimate, where there is history
-	Nearest  string           `json:"nearest,omitempty"`  // the smallest change that would let it start
-	NotUntil muster.Time      `json:"not_until,omitzero"` // a backoff ends
-	Waiting  []string         `json:"waiting,omitempty"`  // stages that must succeed first
-	Workers  []Verdict        `json:"workers,omitempty"`  // at most MaxVerdicts, nearest first
-	More     int              `json:"more,omitempty"`     // workers beyond those
+	Task           muster.TaskID    `json:"task,omitzero"`   // absent in a plan
+	Stage          string           `json:"stage,omitempty"` // in a plan: its first task is meant
+	State          muster.TaskState `json:"state"`
+	Summary        string           `json:"summary"`            // one sentence
+	Ahead          int              `json:"ahead"`              // queued tasks that go first
+	Position       int              `json:"position,omitempty"` // in its queue, from 1
+	AheadTruncated bool             `json:"beyond,omitempty"`   // there are more ahead: a long queue is not counted to its end
+	Start          muster.Time      `json:"start,omitzero"`     // estimate, where there is history
+	Nearest        string           `json:"nearest,omitempty"`  // the smallest change that would let it start
+	NotUntil       muster.Time      `json:"not_until,omitzero"` // a backoff ends
+	Waiting        []string         `json:"waiting,omitempty"`  // stages that must succeed first
+	Workers        []Verdict        `json:"workers,omitempty"`  // at most MaxVerdicts, nearest first
+	More           int              `json:"more,omitempty"`     // workers beyond those
 }
 
 // MaxVerdicts is how many workers an Explanation lists.
 const MaxVerdicts = 50
 
-// Never reports whether no worker that has joined can ever run the task: somebody has to do something.
-func (x *Explanation) Never() bool {
-	return strings.HasPrefix(x.Summary, place.Never) || x.Summary == place.NoWorker
+// Unschedulable reports whether no worker that has joined can ever run the task: somebody has to do something.
+func (x *Explanation) Unschedulable() bool {
+	return strings.HasPrefix(x.Summary, place.Unschedulable) || x.Summary == place.NoWorker
 }
 
 // Verdict is the first filter that one worker fails, or Fits.

@@ -10,12 +10,12 @@ import (
 // TestAPreparedTaskSaysWhatIsDone holds that a task that waits minutes for its runtime or image says so, and
 // does not look as if its worker had forgotten it.
 func TestAPreparedTaskSaysWhatIsDone(t *testing.T) {
-	h := explain.Holding{Worker: "w1"}
+	h := explain.Assignment{Worker: "w1"}
 	for step, want := range map[string]string{
 		"": "offered to worker w1, which has not started it yet",
 		"runtime torch: compiling 3,575 of 10,059 files": "worker w1 prepares it: runtime torch: compiling 3,575 of 10,059 files",
 	} {
-		if got := h.Held(&muster.Task{State: muster.Assigned, Step: step}); got != want {
+		if got := h.Describe(&muster.Task{State: muster.Assigned, Step: step}); got != want {
 			t.Errorf("with step %q it is %q", step, got)
 		}
 	}

@@ -11,68 +11,68 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Question is what an explanation of a queued task is about.
-type Question struct {
+// Query is what an explanation of a queued task is about.
+type Query struct {
 	ID       muster.TaskID // by which it stands in the queue; in a plan: as if it were submitted now
 	Need     *place.Need
 	Priority int
 	Project  *queue.Project // nil if it has no live job
 
 	// Of an element that has a row, and of all of a gang:
-	avoid     queue.Shunned
+	avoid     queue.AvoidList
 	notBefore muster.Time
 	message   string // why it waits until then
 }
 
-// Asks adds what is known of a row: whom it avoids, and until when it waits.
-func (q *Question) Asks(t *muster.Task, avoid queue.Shunned) {
+// AddTask adds what is known of a row: whom it avoids, and until when it waits.
+func (q *Query) AddTask(t *muster.Task, avoid queue.AvoidList) {
 	q.avoid = append(q.avoid, avoid...)
 	if t.NotBefore > q.notBefore {
 		q.notBefore, q.message = t.NotBefore, t.Message
 	}
 }
 
-// Answer fills in what the queue and the workers say to a question.
-func (x *Explanation) Answer(now muster.Time, q Question, all *queue.Queue, workers []*queue.Worker) {
-	answers := make([]place.Answer, 0, len(workers))
-	shape, kept := all.Known(q.Need), []string(nil)
+// Evaluate fills in what the queue and the workers say to a question.
+func (x *Explanation) Evaluate(now muster.Time, q Query, tasks *queue.Queue, workers []*queue.Worker) {
+	evals := make([]place.Evaluation, 0, len(workers))
+	shape, reserved := tasks.LookupShape(q.Need), []string(nil)
 	for _, w := range workers {
-		a := place.Ask(w.Book, q.Need)
-		if it, barred := all.KeptFor(now, w, shape, q.Priority); it != nil {
-			switch whom := (muster.TaskID{Job: it.Job, Num: it.Num}); {
-			case whom == q.ID:
-				kept = append(kept, w.Book.Worker.Name)
-			case barred:
-				a.Kept = whom.String()
+		a := place.Evaluate(w.Usage, q.Need)
+		if it, blocked := tasks.ReservedFor(now, w, shape, q.Priority); it != nil {
+			switch holder := (muster.TaskID{Job: it.Job, Num: it.Num}); {
+			case holder == q.ID:
+				reserved = append(reserved, w.Usage.Worker.Name)
+			case blocked:
+				a.ReservedFor = holder.String()
 			}
 		}
-		shun := q.avoid.Of(w, now)
-		a.Rejected, a.Failed, a.Said = shun.Until, shun.Failed, shun.Said
-		answers = append(answers, a)
+		avoidance := q.avoid.ForWorker(w, now)
+		a.AvoidedUntil, a.Failed, a.Message = avoidance.Until, avoidance.Failed, avoidance.Message
+		evals = append(evals, a)
 	}
-	place.SortAnswers(answers)
-	for i := range answers {
+	place.SortEvaluations(evals)
+	for i := range evals {
 		if i == MaxVerdicts {
-			x.More = len(answers) - MaxVerdicts
+			x.More = len(evals) - MaxVerdicts
 			break
 		}
-		a := &answers[i]
-		filter, why := a.Why()
-		x.Workers = append(x.Workers, Verdict{Worker: a.Book.Worker.ID, Name: a.Book.Worker.Name, Fits: filter == "", Filter: filter, Why: why})
+		a := &evals[i]
+		filter, reason := a.Explain()
+		x.Workers = append(x.Workers, Verdict{Worker: a.Usage.Worker.ID, Name: a.Usage.Worker.Name, Fits: filter == "", Filter: filter, Why: reason})
 	}
 	var own int
 	var exact bool
-	x.Ahead, own, exact = all.Ahead(q.Priority, q.Project, q.ID.Job, q.ID.Num)
-	x.Position, x.Beyond = own+1, !exact
-	x.Summary = place.Summarize(answers)
-	switch len(kept) {
+	x.Ahead, own, exact = tasks.CountAhead(q.Priority, q.Project, q.ID.Job, q.ID.Num)
+	x.Position, x.AheadTruncated = own+1, !exact
+	x.Summary = place.Summarize(evals)
+	switch len(reserved) {
 	case 0:
 	case 1:
-		x.Summary += "; worker " + kept[0] + " is kept free for it"
+		x.Summary += "; worker " + reserved[0] + " is kept free for it"
 	default:
-		x.Summary += fmt.Sprintf("; %d workers are kept free for it", len(kept))
+		x.Summary += fmt.Sprintf("; %d workers are kept free for it", len(reserved))
 	}
-	x.Nearest = place.Nearest(answers)
+	x.Nearest = place.Nearest(evals)
 	if q.notBefore > now {
 		x.NotUntil = q.notBefore
 		x.Summary = fmt.Sprintf("%s; it is tried again after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)
@@ -85,7 +85,7 @@ func (x *Explanation) Answer(now muster.Time, q Question, all *queue.Queue, work
 // long as they did, and as many of them run at once as now. It returns 0 without
 // such history, and in a queue too long to count.
 func (x *Explanation) estimate(now muster.Time, sh *queue.Shape) muster.Time {
-	if sh == nil || sh.Ran == 0 || sh.Held == 0 || x.Beyond {
+	if sh == nil || sh.Ran == 0 || sh.Held == 0 || x.AheadTruncated {
 		return 0
 	}
 	each := sh.Runtime / muster.Duration(sh.Ran)
@@ -93,25 +93,25 @@ func (x *Explanation) estimate(now muster.Time, sh *queue.Shape) muster.Time {
 	return max(now.Add(each*muster.Duration(rounds)), x.NotUntil)
 }
 
-// Needs words which stages a task waits for.
-func Needs(stages []string) string {
+// WaitingMessage words which stages a task waits for.
+func WaitingMessage(stages []string) string {
 	if len(stages) == 1 {
 		return "waits for stage " + stages[0] + " to succeed"
 	}
 	return "waits for the stages " + strings.Join(stages, ", ") + " to succeed"
 }
 
-// Holding is how a worker holds a task.
-type Holding struct {
-	Worker string        // its name
-	Room   muster.Reason // why it was told to make room, or NoReason
-	StopBy muster.Time   // when it is given up if it does not end, once it was told to
-	Lease  muster.Time   // when it is given up because the worker is away, or 0
-	Lacks  []string      // what the worker cannot do, of muster.RunFeatures
+// Assignment is how a worker holds a task.
+type Assignment struct {
+	Worker        string        // its name
+	PreemptReason muster.Reason // why it was told to make room, or NoReason
+	StopBy        muster.Time   // when it is given up if it does not end, once it was told to
+	LeaseExpiry   muster.Time   // when it is given up because the worker is away, or 0
+	Lacks         []string      // what the worker cannot do, of muster.RunFeatures
 }
 
-// Held words how a held task stands.
-func (h *Holding) Held(t *muster.Task) string {
+// Describe words how a held task stands.
+func (h *Assignment) Describe(t *muster.Task) string {
 	var s string
 	switch t.State {
 	case muster.Assigned:
@@ -121,48 +121,48 @@ func (h *Holding) Held(t *muster.Task) string {
 		}
 	case muster.Running:
 		s = fmt.Sprintf("runs on worker %s since %s", h.Worker, t.StartedAt)
-		if lacks := CannotDo(h.Lacks); len(lacks) > 0 {
+		if lacks := Limitations(h.Lacks); len(lacks) > 0 {
 			s += "; its worker " + strings.Join(lacks, "; its worker ")
 		}
 	default:
 		s = fmt.Sprintf("is being stopped on worker %s; that ends by %s at the latest", h.Worker, h.StopBy)
 	}
-	switch h.Room {
+	switch h.PreemptReason {
 	case muster.NoReason:
 	case muster.GangMember:
 		s += "; it is being stopped, because another task of its gang has ended"
 	default:
-		s += fmt.Sprintf("; it was told to make room (%s), and goes on elsewhere", h.Room)
+		s += fmt.Sprintf("; it was told to make room (%s), and goes on elsewhere", h.PreemptReason)
 	}
-	if h.Lease > 0 {
-		s += fmt.Sprintf("; the worker is unreachable, and the attempt is given up at %s unless it comes back", h.Lease)
+	if h.LeaseExpiry > 0 {
+		s += fmt.Sprintf("; the worker is unreachable, and the attempt is given up at %s unless it comes back", h.LeaseExpiry)
 	}
 	return s
 }
 
-// CannotDo words what a worker cannot do while a task runs, of what it lacks.
-func CannotDo(lacks []string) (words []string) {
+// Limitations words what a worker cannot do while a task runs, of what it lacks.
+func Limitations(lacks []string) (texts []string) {
 	for _, feature := range muster.RunFeatures {
 		if slices.Contains(lacks, feature) {
-			words = append(words, cannot[feature])
+			texts = append(texts, limitationText[feature])
 		}
 	}
-	return words
+	return texts
 }
 
-var cannot = map[string]string{
+var limitationText = map[string]string{
 	muster.FeatureCancel:    "cannot be stopped: a cancel takes effect at the server only",
 	muster.FeatureLogs:      "sends the log of a task only after the task has ended",
 	muster.FeatureArtifacts: "sends no artifacts",
 }
 
-// Done words how a member of a gang stands that has ended before so many others.
-func Done(others int) string {
+// GangWaitMessage words how a member of a gang stands that has ended before so many others.
+func GangWaitMessage(others int) string {
 	return fmt.Sprintf("has ended well, and waits for %d other tasks of its gang to do so, too", others)
 }
 
-// Broken words what a queued member of a gang waits for of which so many are yet to
+// GangRestartMessage words what a queued member of a gang waits for of which so many are yet to
 // be stopped.
-func Broken(t *muster.Task, held int) string {
+func GangRestartMessage(t *muster.Task, held int) string {
 	return fmt.Sprintf("its gang starts anew when the %d of its tasks that still run have been stopped (%s)", held, t.Message)
 }

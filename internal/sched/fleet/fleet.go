@@ -3,40 +3,40 @@ package fleet
 
 import "github.com/muster-dev/muster"
 
-// Picture is all workers and what needs attention in the live jobs.
-type Picture struct {
+// Snapshot is all workers and what needs attention in the live jobs.
+type Snapshot struct {
 	At      muster.Time
 	Workers []Worker // by id
 	Failing []Job    // live jobs with at least MinFailures failed attempts, newest first, at most MaxFailedScanned
-	All     Work     // of all projects
+	All     Workload // of all projects
 }
 
 // Worker is one worker with what only memory has.
 type Worker struct {
-	ID          muster.WorkerID
-	Name        string
-	State       muster.WorkerState
-	Version     string
-	Price       float64           // per hour
-	Offers      *muster.Resources // must not be changed
-	Reserved    Amounts           // of what it offers, by the grants of the tasks that it holds
-	GPUTasks    []int             // tasks that hold each of Offers.GPUs
-	Running     int               // tasks that it holds
-	Load        *muster.Load      // at its last heartbeat, or nil; must not be changed
-	Constrained string            // why it takes nothing new of its own accord
-	Avoided     string            // why the scheduler gives it nothing now
-	Deadline    muster.Time       // when a drain stops what still runs, or a pause ends; 0 for never
-	Left        bool              // it is gone because it shut down in order
-	SeenAt      muster.Time
+	ID            muster.WorkerID
+	Name          string
+	State         muster.WorkerState
+	Version       string
+	Price         float64           // per hour
+	Offers        *muster.Resources // must not be changed
+	Reserved      Resources         // of what it offers, by the grants of the tasks that it holds
+	GPUTasks      []int             // tasks that hold each of Offers.GPUs
+	Running       int               // tasks that it holds
+	Load          *muster.Load      // at its last heartbeat, or nil; must not be changed
+	Constrained   string            // why it takes nothing new of its own accord
+	Avoided       string            // why the scheduler gives it nothing now
+	Deadline      muster.Time       // when a drain stops what still runs, or a pause ends; 0 for never
+	CleanShutdown bool              // it is gone because it shut down in order
+	SeenAt        muster.Time
 }
 
-// Present reports whether the worker is connected.
-func (w *Worker) Present() bool {
+// Connected reports whether the worker is connected.
+func (w *Worker) Connected() bool {
 	return w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone
 }
 
-// Amounts is a part of what workers offer.
-type Amounts struct {
+// Resources is a part of what workers offer.
+type Resources struct {
 	Slots     int
 	CPUs      float64
 	Memory    muster.Size
@@ -58,8 +58,8 @@ type Job struct {
 	Failures int // failed attempts since the server started, and before that as far as its rows tell
 }
 
-// Work is the tasks of one project, or of all.
-type Work struct {
+// Workload is the tasks of one project, or of all.
+type Workload struct {
 	Counts muster.Counts // of all tasks that the store has
 	Rate   Rate          // over the last minute
 	Total  Total         // since the server started

@@ -21,20 +21,20 @@ func TestTallyCountsTheLastMinute(t *testing.T) {
 			n        int
 		}
 		var moves []move
-		var tally fleet.Tally
+		var tally fleet.ProjectStats
 		var counts muster.Counts
 		now := muster.Time(rapid.Int64Range(0, 1<<40).Draw(t, "start"))
 		for range rapid.IntRange(0, 60).Draw(t, "moves") {
 			now += muster.Time(rapid.Int64Range(0, 20_000).Draw(t, "later"))
 			from := rapid.SampledFrom(muster.TaskStates).Draw(t, "from")
 			m := move{now, from, rapid.SampledFrom(muster.TaskStates).Draw(t, "to"), rapid.IntRange(1, 1000).Draw(t, "n")}
-			tally.Move(m.at, m.from, m.to, m.n)
+			tally.RecordTransition(m.at, m.from, m.to, m.n)
 			counts[m.from] -= int64(m.n)
 			counts[m.to] += int64(m.n)
 			moves = append(moves, m)
 		}
 		now += muster.Time(rapid.Int64Range(0, 100_000).Draw(t, "until"))
-		got := tally.Work(now)
+		got := tally.Workload(now)
 		if got.Counts != counts {
 			t.Fatalf("counts %v, want %v", got.Counts, counts)
 		}
@@ -73,16 +73,16 @@ func TestSums(t *testing.T) {
 	offers := &muster.Resources{CPUs: 8, Memory: 100, Slots: 4, GPUs: []muster.GPU{{UUID: "a", Memory: 10}, {UUID: "b", Memory: 20}}}
 	worker := func(state muster.WorkerState, running int) fleet.Worker {
 		return fleet.Worker{
-			State: state, Price: 2, Offers: offers, GPUTasks: []int{0, 0}, Running: running, Reserved: fleet.Amounts{Slots: 1, GPUs: 1, GPUMemory: 5},
+			State: state, Price: 2, Offers: offers, GPUTasks: []int{0, 0}, Running: running, Reserved: fleet.Resources{Slots: 1, GPUs: 1, GPUMemory: 5},
 			Load: &muster.Load{CPU: 0.25, Memory: 40, GPUs: []muster.GPULoad{{UUID: "b", Utilization: &half, Power: &watts, Memory: &used}, {UUID: "gone", Power: &watts}}},
 		}
 	}
-	p := fleet.Picture{Workers: []fleet.Worker{
+	p := fleet.Snapshot{Workers: []fleet.Worker{
 		worker(muster.WorkerActive, 1), worker(muster.WorkerDraining, 0), worker(muster.WorkerUnreachable, 1), worker(muster.WorkerGone, 0),
 	}}
 	want := fleet.Sums{
-		Workers: 2, Price: 4, Cost: 2, Capacity: fleet.Amounts{Slots: 8, CPUs: 16, Memory: 200, GPUs: 4, GPUMemory: 60},
-		Reserved: fleet.Amounts{Slots: 2, GPUs: 2, GPUMemory: 10}, Used: fleet.Used{CPUs: 4, Memory: 80, GPUs: 1, GPUMemory: 6, Power: 400},
+		Workers: 2, Price: 4, Cost: 2, Capacity: fleet.Resources{Slots: 8, CPUs: 16, Memory: 200, GPUs: 4, GPUMemory: 60},
+		Reserved: fleet.Resources{Slots: 2, GPUs: 2, GPUMemory: 10}, Used: fleet.Used{CPUs: 4, Memory: 80, GPUs: 1, GPUMemory: 6, Power: 400},
 	}
 	if got := p.Sums(); got != want {
 		t.Errorf("sums %+v\nwant %+v", got, want)

@@ -5,8 +5,8 @@ import "github.com/muster-dev/muster"
 // Sums adds up what connected workers offer, hold and do.
 type Sums struct {
 	Workers  int
-	Capacity Amounts
-	Reserved Amounts
+	Capacity Resources
+	Reserved Resources
 	Used     Used
 	Price    float64 // per hour, of all
 	Cost     float64 // per hour, of those that hold tasks
@@ -22,10 +22,10 @@ type Used struct {
 }
 
 // Sums adds up all connected workers.
-func (p *Picture) Sums() (s Sums) {
+func (p *Snapshot) Sums() (s Sums) {
 	for i := range p.Workers {
 		w := &p.Workers[i]
-		if !w.Present() {
+		if !w.Connected() {
 			continue
 		}
 		s.Workers++
@@ -45,7 +45,7 @@ func (p *Picture) Sums() (s Sums) {
 	return s
 }
 
-func (a *Amounts) add(b Amounts) {
+func (a *Resources) add(b Resources) {
 	a.Slots += b.Slots
 	a.CPUs += b.CPUs
 	a.Memory += b.Memory
@@ -53,8 +53,8 @@ func (a *Amounts) add(b Amounts) {
 	a.GPUMemory += b.GPUMemory
 }
 
-func (w *Worker) capacity() Amounts {
-	a := Amounts{Slots: w.Offers.Slots, CPUs: w.Offers.CPUs, Memory: w.Offers.Memory, GPUs: len(w.Offers.GPUs)}
+func (w *Worker) capacity() Resources {
+	a := Resources{Slots: w.Offers.Slots, CPUs: w.Offers.CPUs, Memory: w.Offers.Memory, GPUs: len(w.Offers.GPUs)}
 	for i := range w.Offers.GPUs {
 		a.GPUMemory += w.Offers.GPUs[i].Memory
 	}
@@ -69,15 +69,15 @@ func (w *Worker) Used() (u Used) {
 	u.CPUs, u.Memory = w.Load.CPU*w.Offers.CPUs, w.Load.Memory
 	for i := range w.Offers.GPUs {
 		if l := w.GPULoad(i); l != nil {
-			u.GPUs += or0(l.Utilization)
-			u.GPUMemory += or0(l.Memory)
-			u.Power += or0(l.Power)
+			u.GPUs += orZero(l.Utilization)
+			u.GPUMemory += orZero(l.Memory)
+			u.Power += orZero(l.Power)
 		}
 	}
 	return u
 }
 
-func or0[T any](v *T) (value T) {
+func orZero[T any](v *T) (value T) {
 	if v != nil {
 		value = *v
 	}

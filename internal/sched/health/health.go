@@ -25,12 +25,12 @@ import (
 
 // How a Record judges.
 const (
-	HalfLife  = muster.Duration(10 * time.Minute)
-	FirstWait = muster.Duration(10 * time.Second)
-	MaxPause  = muster.Duration(5 * time.Minute)
-	limit     = 3   // failures from which on a worker is paused
-	maxScore  = 6   // more are not counted
-	healthy   = 0.5 // below this score all is forgotten
+	HalfLife     = muster.Duration(10 * time.Minute)
+	MinPause     = muster.Duration(10 * time.Second)
+	MaxPause     = muster.Duration(5 * time.Minute)
+	limit        = 3   // failures from which on a worker is paused
+	maxScore     = 6   // more are not counted
+	healthyBelow = 0.5 // below this score all is forgotten
 )
 
 // Record is one worker's. The zero Record is that of a healthy one. Times must not go
@@ -42,13 +42,13 @@ type Record struct {
 	until   muster.Time // the end of the last pause
 	onTrial bool        // paused, or given one task at a time
 
-	trial   muster.AttemptID // under way; the zero id for none
-	trialAt muster.Time
-	took    muster.Duration // how long the last failed attempt had been there
-	lost    muster.Time     // when attempts were last lost together with the worker
+	trial       muster.AttemptID // under way; the zero id for none
+	trialAt     muster.Time
+	failedAfter muster.Duration // how long the last failed attempt had been there
+	lastLoss    muster.Time     // when attempts were last lost together with the worker
 
-	failed muster.AttemptID // the last one, and why
-	reason muster.Reason
+	lastFailed muster.AttemptID // the last one, and why
+	reason     muster.Reason
 }
 
 // Failure is an attempt that failed through its worker's fault.
@@ -58,27 +58,27 @@ type Failure struct {
 	Reason   muster.Reason
 }
 
-// Failed notes a failure. Attempts that were lost together with the worker are one
+// RecordFailure notes a failure. Attempts that were lost together with the worker are one
 // failure, however many they were.
-func (r *Record) Failed(now muster.Time, f Failure) {
+func (r *Record) RecordFailure(now muster.Time, f Failure) {
 	if f.Reason == muster.WorkerLost || f.Reason == muster.WorkerRestarted {
-		if r.lost > 0 && f.Assigned <= r.lost {
+		if r.lastLoss > 0 && f.Assigned <= r.lastLoss {
 			return
 		}
-		r.lost = now
+		r.lastLoss = now
 	}
-	r.score, r.at = min(r.value(now)+1, maxScore), now
-	r.failed, r.reason, r.took = f.Attempt, f.Reason, now.Sub(f.Assigned)
+	r.score, r.at = min(r.decayedScore(now)+1, maxScore), now
+	r.lastFailed, r.reason, r.failedAfter = f.Attempt, f.Reason, now.Sub(f.Assigned)
 	switch {
 	case r.trial == f.Attempt && r.onTrial:
-		r.pause(now)
+		r.startPause(now)
 	case !r.onTrial && r.score >= limit:
-		r.pause(now)
+		r.startPause(now)
 	}
 }
 
-func (r *Record) pause(now muster.Time) {
-	d := FirstWait
+func (r *Record) startPause(now muster.Time) {
+	d := MinPause
 	for range r.pauses {
 		d = min(2*d, MaxPause)
 	}
@@ -86,63 +86,63 @@ func (r *Record) pause(now muster.Time) {
 	r.until, r.onTrial, r.trial = now.Add(d), true, muster.AttemptID{}
 }
 
-// Succeeded notes an attempt that ended well, or badly through its own fault.
-func (r *Record) Succeeded(now muster.Time, a muster.AttemptID) {
-	r.score, r.at = r.value(now)/2, now
+// RecordSuccess notes an attempt that ended well, or badly through its own fault.
+func (r *Record) RecordSuccess(now muster.Time, a muster.AttemptID) {
+	r.score, r.at = r.decayedScore(now)/2, now
 	if r.onTrial && r.trial == a {
 		r.onTrial, r.trial = false, muster.AttemptID{}
 	}
-	if !r.onTrial && r.score < healthy {
-		*r = Record{lost: r.lost}
+	if !r.onTrial && r.score < healthyBelow {
+		*r = Record{lastLoss: r.lastLoss}
 	}
 }
 
-// Ended notes an attempt whose end says nothing about the worker.
-func (r *Record) Ended(a muster.AttemptID) {
+// RecordEnd notes an attempt whose end says nothing about the worker.
+func (r *Record) RecordEnd(a muster.AttemptID) {
 	if r.trial == a {
 		r.trial = muster.AttemptID{}
 	}
 }
 
-// Assigned notes an attempt that the worker is given.
-func (r *Record) Assigned(now muster.Time, a muster.AttemptID) {
+// RecordAssigned notes an attempt that the worker is given.
+func (r *Record) RecordAssigned(now muster.Time, a muster.AttemptID) {
 	if r.onTrial && r.until <= now && r.trial == (muster.AttemptID{}) {
 		r.trial, r.trialAt = a, now
 	}
 }
 
-// Pass notes the time: a pause may be over, a trial passed, or the failures long ago.
-func (r *Record) Pass(now muster.Time) {
-	if at := r.passes(); at > 0 && at <= now {
+// Advance notes the time: a pause may be over, a trial passed, or the failures long ago.
+func (r *Record) Advance(now muster.Time) {
+	if at := r.trialEnd(); at > 0 && at <= now {
 		r.onTrial, r.trial = false, muster.AttemptID{}
 	}
-	if at := r.forgets(); at > 0 && at <= now {
-		*r = Record{lost: r.lost}
+	if at := r.resetTime(); at > 0 && at <= now {
+		*r = Record{lastLoss: r.lastLoss}
 	}
 }
 
-// passes returns when the trial under way will have lasted for clearly longer than the
+// trialEnd returns when the trial under way will have lasted for clearly longer than the
 // failures before it, or 0 if there is none.
-func (r *Record) passes() muster.Time {
+func (r *Record) trialEnd() muster.Time {
 	if r.trial == (muster.AttemptID{}) {
 		return 0
 	}
-	return r.trialAt.Add(min(max(FirstWait, 2*r.took), MaxPause))
+	return r.trialAt.Add(min(max(MinPause, 2*r.failedAfter), MaxPause))
 }
 
-// forgets returns when the score will have decayed, or 0 if there is none.
-func (r *Record) forgets() muster.Time {
+// resetTime returns when the score will have decayed, or 0 if there is none.
+func (r *Record) resetTime() muster.Time {
 	if r.score == 0 {
 		return 0
 	}
-	halvings := max(math.Log2(r.score/healthy), 0)
+	halvings := max(math.Log2(r.score/healthyBelow), 0)
 	return max(r.at.Add(muster.Duration(halvings*float64(HalfLife))+muster.Duration(time.Millisecond)), r.until)
 }
 
-// Next returns when Pass will have something to note, or 0 for never.
-func (r *Record) Next(now muster.Time) muster.Time {
-	next := r.forgets()
-	for _, at := range []muster.Time{r.until, r.passes()} {
+// NextChange returns when Pass will have something to note, or 0 for never.
+func (r *Record) NextChange(now muster.Time) muster.Time {
+	next := r.resetTime()
+	for _, at := range []muster.Time{r.until, r.trialEnd()} {
 		if at > now && at < next {
 			next = at
 		}
@@ -153,8 +153,8 @@ func (r *Record) Next(now muster.Time) muster.Time {
 // Suspect reports whether other workers that fit go first.
 func (r *Record) Suspect() bool { return r.score > 0 }
 
-// Closed says why the worker is given nothing now, "" if it may be given a task.
-func (r *Record) Closed(now muster.Time) string {
+// AvoidReason says why the worker is given nothing now, "" if it may be given a task.
+func (r *Record) AvoidReason(now muster.Time) string {
 	switch {
 	case !r.onTrial:
 		return ""
@@ -167,20 +167,20 @@ func (r *Record) Closed(now muster.Time) string {
 	}
 }
 
-// Shown returns what people see of the record, nil for a healthy worker.
-func (r *Record) Shown(now muster.Time) *muster.WorkerHealth {
+// Summary returns what people see of the record, nil for a healthy worker.
+func (r *Record) Summary(now muster.Time) *muster.WorkerHealth {
 	if r.score == 0 {
 		return nil
 	}
-	h := &muster.WorkerHealth{Score: math.Round(100*math.Exp2(-r.value(now))) / 100, Reason: r.reason, Attempt: r.failed, Avoided: r.Closed(now)}
+	h := &muster.WorkerHealth{Score: math.Round(100*math.Exp2(-r.decayedScore(now))) / 100, Reason: r.reason, Attempt: r.lastFailed, Avoided: r.AvoidReason(now)}
 	if r.until > now {
 		h.Until = r.until
 	}
 	return h
 }
 
-// value returns the score as it has decayed by now.
-func (r *Record) value(now muster.Time) float64 {
+// decayedScore returns the score as it has decayed by now.
+func (r *Record) decayedScore(now muster.Time) float64 {
 	if r.score == 0 {
 		return 0
 	}

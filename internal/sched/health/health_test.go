@@ -29,13 +29,13 @@ func paused(t *testing.T) *health.Record {
 	t.Helper()
 	r := &health.Record{}
 	for n := range 3 {
-		if r.Closed(begin) != "" {
-			t.Fatalf("closed after %d failures: %s", n, r.Closed(begin))
+		if r.AvoidReason(begin) != "" {
+			t.Fatalf("closed after %d failures: %s", n, r.AvoidReason(begin))
 		}
-		r.Failed(begin, failure(n, begin))
+		r.RecordFailure(begin, failure(n, begin))
 	}
-	if want := "is avoided until " + begin.Add(health.FirstWait).String() + ", because attempts keep failing there (disk_full)"; r.Closed(begin) != want {
-		t.Fatalf("closed for %q, want %q", r.Closed(begin), want)
+	if want := "is avoided until " + begin.Add(health.MinPause).String() + ", because attempts keep failing there (disk_full)"; r.AvoidReason(begin) != want {
+		t.Fatalf("closed for %q, want %q", r.AvoidReason(begin), want)
 	}
 	return r
 }
@@ -45,44 +45,44 @@ func TestPausesGrowWhileTrialsFail(t *testing.T) {
 	r, now := paused(t), begin
 	for n, want := range []muster.Duration{10, 20, 40, 80, 160, 300, 300} {
 		end := now.Add(want * second)
-		if got := r.Next(now); got != end {
+		if got := r.NextChange(now); got != end {
 			t.Fatalf("pause %d ends after %s, want %s", n, got.Sub(now), want*second)
 		}
-		if r.Pass(end - 1); r.Closed(end-1) == "" {
+		if r.Advance(end - 1); r.AvoidReason(end-1) == "" {
 			t.Fatalf("pause %d is over too early", n)
 		}
 		now = end
-		if r.Pass(now); r.Closed(now) != "" || !r.Suspect() {
-			t.Fatalf("after pause %d: closed for %q, suspect %t", n, r.Closed(now), r.Suspect())
+		if r.Advance(now); r.AvoidReason(now) != "" || !r.Suspect() {
+			t.Fatalf("after pause %d: closed for %q, suspect %t", n, r.AvoidReason(now), r.Suspect())
 		}
-		r.Assigned(now, attempt(100+n))
-		if !strings.Contains(r.Closed(now), "is on trial with task 1.10") {
-			t.Fatalf("a second task would go with the trial: %q", r.Closed(now))
+		r.RecordAssigned(now, attempt(100+n))
+		if !strings.Contains(r.AvoidReason(now), "is on trial with task 1.10") {
+			t.Fatalf("a second task would go with the trial: %q", r.AvoidReason(now))
 		}
-		r.Failed(now, failure(50, begin)) // of before the pause: it says nothing new
-		r.Failed(now, failure(100+n, now))
+		r.RecordFailure(now, failure(50, begin)) // of before the pause: it says nothing new
+		r.RecordFailure(now, failure(100+n, now))
 	}
 }
 
 func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
 	t.Parallel()
 	r := paused(t)
-	now := begin.Add(health.FirstWait)
-	r.Pass(now)
-	r.Assigned(now, attempt(9))
-	r.Ended(attempt(9)) // it was cancelled
-	r.Assigned(now, attempt(10))
-	r.Succeeded(now, attempt(3)) // of before
-	if r.Closed(now) == "" {
+	now := begin.Add(health.MinPause)
+	r.Advance(now)
+	r.RecordAssigned(now, attempt(9))
+	r.RecordEnd(attempt(9)) // it was cancelled
+	r.RecordAssigned(now, attempt(10))
+	r.RecordSuccess(now, attempt(3)) // of before
+	if r.AvoidReason(now) == "" {
 		t.Fatal("the end of another attempt ended the trial")
 	}
-	r.Succeeded(now, attempt(10))
-	if r.Closed(now) != "" || !r.Suspect() {
-		t.Fatalf("closed for %q, suspect %t", r.Closed(now), r.Suspect())
+	r.RecordSuccess(now, attempt(10))
+	if r.AvoidReason(now) != "" || !r.Suspect() {
+		t.Fatalf("closed for %q, suspect %t", r.AvoidReason(now), r.Suspect())
 	}
-	r.Succeeded(now, attempt(11))
-	if r.Suspect() || r.Shown(now) != nil || r.Next(now) != 0 {
-		t.Fatalf("failures are not forgotten after successes: %+v", r.Shown(now))
+	r.RecordSuccess(now, attempt(11))
+	if r.Suspect() || r.Summary(now) != nil || r.NextChange(now) != 0 {
+		t.Fatalf("failures are not forgotten after successes: %+v", r.Summary(now))
 	}
 }
 
@@ -93,20 +93,20 @@ func TestATrialThatLastsIsPassed(t *testing.T) {
 	r := &health.Record{}
 	now := begin.Add(20 * second)
 	for n := range 3 {
-		r.Failed(now, failure(n, begin)) // each failed after 20 seconds
+		r.RecordFailure(now, failure(n, begin)) // each failed after 20 seconds
 	}
-	now = now.Add(health.FirstWait)
-	r.Pass(now)
-	r.Assigned(now, attempt(9))
-	if got := r.Next(now); got != now.Add(40*second) {
+	now = now.Add(health.MinPause)
+	r.Advance(now)
+	r.RecordAssigned(now, attempt(9))
+	if got := r.NextChange(now); got != now.Add(40*second) {
 		t.Fatalf("the trial is passed after %s", got.Sub(now))
 	}
 	now = now.Add(40 * second)
-	if r.Pass(now); r.Closed(now) != "" {
-		t.Fatal(r.Closed(now))
+	if r.Advance(now); r.AvoidReason(now) != "" {
+		t.Fatal(r.AvoidReason(now))
 	}
-	r.Failed(now, failure(9, begin))
-	if got := r.Next(now); got != now.Add(20*second) {
+	r.RecordFailure(now, failure(9, begin))
+	if got := r.NextChange(now); got != now.Add(20*second) {
 		t.Fatalf("the next pause takes %s, want 20s", got.Sub(now))
 	}
 }
@@ -115,26 +115,26 @@ func TestAttemptsLostTogetherAreOneFailure(t *testing.T) {
 	t.Parallel()
 	r := &health.Record{}
 	for n := range 16 {
-		r.Failed(begin, health.Failure{Attempt: attempt(n), Assigned: begin - 1000, Reason: muster.WorkerRestarted})
+		r.RecordFailure(begin, health.Failure{Attempt: attempt(n), Assigned: begin - 1000, Reason: muster.WorkerRestarted})
 	}
-	if h := r.Shown(begin); r.Closed(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
-		t.Fatalf("closed for %q, shown as %+v", r.Closed(begin), h)
+	if h := r.Summary(begin); r.AvoidReason(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
+		t.Fatalf("closed for %q, shown as %+v", r.AvoidReason(begin), h)
 	}
 }
 
 func TestTheScoreDecays(t *testing.T) {
 	t.Parallel()
 	r := &health.Record{}
-	r.Failed(begin, failure(1, begin))
+	r.RecordFailure(begin, failure(1, begin))
 	half := begin.Add(health.HalfLife / 2)
-	if got := r.Shown(half).Score; got != 0.61 {
+	if got := r.Summary(half).Score; got != 0.61 {
 		t.Errorf("the score is %g after half a half-life", got)
 	}
-	end := r.Next(begin)
+	end := r.NextChange(begin)
 	if d := end.Sub(begin) - health.HalfLife; d < 0 || d > second {
 		t.Errorf("a failure is forgotten after %s", end.Sub(begin))
 	}
-	if r.Pass(end); r.Suspect() || r.Next(end) != 0 {
+	if r.Advance(end); r.Suspect() || r.NextChange(end) != 0 {
 		t.Error("it is not forgotten")
 	}
 }
@@ -146,8 +146,8 @@ func TestNeverClosedForGood(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, now, since := &health.Record{}, begin, muster.Time(0)
 		var held []health.Failure
-		look := func() {
-			closed := r.Closed(now) != ""
+		check := func() {
+			closed := r.AvoidReason(now) != ""
 			if closed && since == 0 {
 				since = now
 			}
@@ -155,24 +155,24 @@ func TestNeverClosedForGood(t *testing.T) {
 				since = 0
 			}
 			if closed && now.Sub(since) > health.MaxPause+second {
-				t.Fatalf("closed since %s: %s", now.Sub(since), r.Closed(now))
+				t.Fatalf("closed since %s: %s", now.Sub(since), r.AvoidReason(now))
 			}
-			if next := r.Next(now); next != 0 && next <= now {
+			if next := r.NextChange(now); next != 0 && next <= now {
 				t.Fatalf("it is %s, and something was due %s ago", now, now.Sub(next))
 			}
 		}
 		for n := range rapid.IntRange(1, 100).Draw(t, "steps") {
 			end := now.Add(muster.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * second)
-			for at := r.Next(now); at != 0 && at <= end; at = r.Next(now) {
+			for at := r.NextChange(now); at != 0 && at <= end; at = r.NextChange(now) {
 				now = at
-				r.Pass(now)
-				look()
+				r.Advance(now)
+				check()
 			}
 			now = end
-			if r.Closed(now) == "" {
+			if r.AvoidReason(now) == "" {
 				held = append(held, failure(n, now))
-				r.Assigned(now, attempt(n))
-				look()
+				r.RecordAssigned(now, attempt(n))
+				check()
 			}
 			if len(held) == 0 {
 				continue
@@ -180,21 +180,21 @@ func TestNeverClosedForGood(t *testing.T) {
 			i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
 			switch rapid.IntRange(0, 3).Draw(t, "end") {
 			case 0, 1:
-				r.Failed(now, held[i])
+				r.RecordFailure(now, held[i])
 				since = 0 // a pause may begin again with it
 			case 2:
-				r.Succeeded(now, held[i].Attempt)
+				r.RecordSuccess(now, held[i].Attempt)
 			case 3:
-				r.Ended(held[i].Attempt)
+				r.RecordEnd(held[i].Attempt)
 			}
 			held = append(held[:i], held[i+1:]...)
-			look()
+			check()
 		}
-		for at := r.Next(now); at != 0; at = r.Next(now) {
+		for at := r.NextChange(now); at != 0; at = r.NextChange(now) {
 			if now = at; now.Sub(begin) > muster.Duration(24*time.Hour) {
 				t.Fatal("failures are remembered for more than a day")
 			}
-			r.Pass(now)
+			r.Advance(now)
 		}
 		if r.Suspect() {
 			t.Fatal("suspect, and nothing will change that")

@@ -6,7 +6,7 @@ package heap
 // seat, which is 0 while it is in no heap, else its position from 1.
 type Node[T any] interface {
 	Before(other T) bool
-	Seat() *int
+	HeapIndex() *int
 }
 
 // Heap has the first node at index 0. The order should be total, so that equal
@@ -16,28 +16,28 @@ type Heap[T Node[T]] []T
 // Push puts x in.
 func (h *Heap[T]) Push(x T) {
 	*h = append(*h, x)
-	*x.Seat() = len(*h)
+	*x.HeapIndex() = len(*h)
 	h.up(len(*h) - 1)
 }
 
 // Remove takes x out; it must be in h.
 func (h *Heap[T]) Remove(x T) {
 	old := *h
-	i, last := *x.Seat()-1, len(old)-1
+	i, last := *x.HeapIndex()-1, len(old)-1
 	h.swap(i, last)
-	var none T
-	old[last] = none
+	var zero T
+	old[last] = zero
 	*h = old[:last]
-	*x.Seat() = 0
+	*x.HeapIndex() = 0
 	if i < last {
-		h.settle(i)
+		h.fix(i)
 	}
 }
 
 // Fix restores the order after x changed its own.
-func (h *Heap[T]) Fix(x T) { h.settle(*x.Seat() - 1) }
+func (h *Heap[T]) Fix(x T) { h.fix(*x.HeapIndex() - 1) }
 
-func (h *Heap[T]) settle(i int) {
+func (h *Heap[T]) fix(i int) {
 	if !h.down(i) {
 		h.up(i)
 	}
@@ -46,7 +46,7 @@ func (h *Heap[T]) settle(i int) {
 func (h *Heap[T]) swap(i, j int) {
 	a := *h
 	a[i], a[j] = a[j], a[i]
-	*a[i].Seat(), *a[j].Seat() = i+1, j+1
+	*a[i].HeapIndex(), *a[j].HeapIndex() = i+1, j+1
 }
 
 func (h *Heap[T]) up(i int) {

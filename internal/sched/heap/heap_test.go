@@ -9,9 +9,9 @@ import (
 	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
-type num struct{ value, id, seat int }
+type num struct{ value, id, index int }
 
-func (n *num) Seat() *int { return &n.seat }
+func (n *num) HeapIndex() *int { return &n.index }
 
 func (n *num) Before(o *num) bool {
 	if n.value != o.value {
@@ -36,8 +36,8 @@ func TestFirstIsAlwaysTheLeast(t *testing.T) {
 				n := rapid.SampledFrom(list).Draw(t, "out")
 				h.Remove(n)
 				list = slices.DeleteFunc(list, func(o *num) bool { return o == n })
-				if n.seat != 0 {
-					t.Fatalf("removed, and still seated at %d", n.seat)
+				if n.index != 0 {
+					t.Fatalf("removed, and still seated at %d", n.index)
 				}
 			default:
 				n := rapid.SampledFrom(list).Draw(t, "changed")
@@ -48,8 +48,8 @@ func TestFirstIsAlwaysTheLeast(t *testing.T) {
 				t.Fatalf("%d nodes, want %d", len(h), len(list))
 			}
 			for i, n := range h {
-				if n.seat != i+1 || n.Before(h[0]) {
-					t.Fatalf("node %d has seat %d; it is before the first: %t", i, n.seat, n.Before(h[0]))
+				if n.index != i+1 || n.Before(h[0]) {
+					t.Fatalf("node %d has seat %d; it is before the first: %t", i, n.index, n.Before(h[0]))
 				}
 			}
 		}

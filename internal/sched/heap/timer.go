@@ -8,17 +8,17 @@ import (
 
 // Timer is when its subject has to be looked at again. Set Of before it is armed.
 type Timer struct {
-	Of   Subject
-	at   muster.Time
-	seat int
+	Subject Subject
+	at      muster.Time
+	index   int
 }
 
 // Subject is what a timer is about.
-type Subject interface{ Turn() Turn }
+type Subject interface{ TimerKey() TimerKey }
 
-// Turn orders the timers of one time, by the fields in order. No two subjects have
+// TimerKey orders the timers of one time, by the fields in order. No two subjects have
 // the same.
-type Turn struct {
+type TimerKey struct {
 	Sort int
 	Name string
 	Job  muster.JobID
@@ -26,17 +26,17 @@ type Turn struct {
 }
 
 // Armed reports whether the timer is going to go off.
-func (t *Timer) Armed() bool { return t.seat > 0 }
+func (t *Timer) Armed() bool { return t.index > 0 }
 
-// Seat and Before make Timer a Node: the earlier first.
-func (t *Timer) Seat() *int { return &t.seat }
+// HeapIndex and Before make Timer a Node: the earlier first.
+func (t *Timer) HeapIndex() *int { return &t.index }
 
 // Before orders by time, then by whose turn it is.
 func (t *Timer) Before(o *Timer) bool {
 	if t.at != o.at {
 		return t.at < o.at
 	}
-	a, b := t.Of.Turn(), o.Of.Turn()
+	a, b := t.Subject.TimerKey(), o.Subject.TimerKey()
 	return cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) < 0
 }
 
@@ -46,10 +46,10 @@ type Timers struct{ heap Heap[*Timer] }
 // Arm sets t to go off at the given time, and disarms it if that is 0.
 func (h *Timers) Arm(t *Timer, at muster.Time) {
 	switch {
-	case at == 0 && t.seat > 0:
+	case at == 0 && t.index > 0:
 		h.heap.Remove(t)
 	case at == 0:
-	case t.seat == 0:
+	case t.index == 0:
 		t.at = at
 		h.heap.Push(t)
 	case t.at != at:
@@ -66,24 +66,24 @@ func (h *Timers) Next() muster.Time {
 	return h.heap[0].at
 }
 
-// Due disarms the first timer that goes off by now, and returns its subject, or nil
+// PopDue disarms the first timer that goes off by now, and returns its subject, or nil
 // if there is none.
-func (h *Timers) Due(now muster.Time) Subject {
+func (h *Timers) PopDue(now muster.Time) Subject {
 	if len(h.heap) == 0 || h.heap[0].at > now {
 		return nil
 	}
 	t := h.heap[0]
 	h.heap.Remove(t)
-	return t.Of
+	return t.Subject
 }
 
 // Check calls f for every subject, and reports whether the timers are in order.
 func (h *Timers) Check(f func(Subject)) bool {
 	for i, t := range h.heap {
-		if t.seat != i+1 || t.at == 0 || i > 0 && t.Before(h.heap[(i-1)/2]) {
+		if t.index != i+1 || t.at == 0 || i > 0 && t.Before(h.heap[(i-1)/2]) {
 			return false
 		}
-		f(t.Of)
+		f(t.Subject)
 	}
 	return true
 }

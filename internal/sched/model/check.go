@@ -10,7 +10,7 @@ func broken(format string, args ...any) error {
 // of its tasks or of its needs, or nil.
 func (g *Group) Check() error {
 	var counts muster.Counts
-	ahead := 0
+	outOfOrder := 0
 	for e, t := range g.Tasks {
 		if e != t.Element() || t.Group != g || e < 0 || e >= g.Row.Size {
 			return broken("task %s is filed as element %d of stage %q", t.Row.ID, e, g.Row.Name)
@@ -20,21 +20,21 @@ func (g *Group) Check() error {
 		}
 		counts[t.Row.State]++
 		if e >= g.Row.Materialized {
-			ahead++
+			outOfOrder++
 		} else if t.Row.State.Final() && !g.Row.Retained {
 			return broken("task %s is final and still in memory", t.Row.ID)
 		}
 	}
-	if ahead != g.ahead || g.Rest() < 0 {
-		return broken("stage %q of job %s has %d tasks from element %d on, counts %d", g.Row.Name, g.Row.Job, ahead, g.Row.Materialized, g.ahead)
+	if outOfOrder != g.outOfOrder || g.Unmaterialized() < 0 {
+		return broken("stage %q of job %s has %d tasks from element %d on, counts %d", g.Row.Name, g.Row.Job, outOfOrder, g.Row.Materialized, g.outOfOrder)
 	}
 	if g.Row.Materialized < g.Row.Size && g.Tasks[g.Row.Materialized] != nil {
 		return broken("stage %q of job %s has a row for element %d, at its cursor", g.Row.Name, g.Row.Job, g.Row.Materialized)
 	}
-	counts[g.Row.UnmaterializedState] += int64(g.Rest())
+	counts[g.Row.UnmaterializedState] += int64(g.Unmaterialized())
 	for _, state := range muster.TaskStates {
 		have, want := counts[state], g.Row.Counts[state]
-		if gone := state.Final() && !g.Row.Retained; have != want && (!gone || have > want) {
+		if pruned := state.Final() && !g.Row.Retained; have != want && (!pruned || have > want) {
 			return broken("stage %q of job %s counts %d %s tasks, has %d", g.Row.Name, g.Row.Job, want, state, have)
 		}
 	}
@@ -45,20 +45,20 @@ func (g *Group) Check() error {
 		if err := g.checkGang(); err != nil {
 			return err
 		}
-	} else if queued := g.Row.UnmaterializedState == muster.Queued && g.Rest() > 0; queued != (g.Item.Queued()) {
-		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.Row.Name, g.Row.Job, g.Rest(), g.Row.UnmaterializedState, g.Item.Queued())
+	} else if queued := g.Row.UnmaterializedState == muster.Queued && g.Unmaterialized() > 0; queued != (g.Item.Queued()) {
+		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.Row.Name, g.Row.Job, g.Unmaterialized(), g.Row.UnmaterializedState, g.Item.Queued())
 	}
 	return g.checkNeeds(counts)
 }
 
 // checkNeeds holds that nothing of a stage started before its needs were met.
 func (g *Group) checkNeeds(counts muster.Counts) error {
-	moving := counts[muster.Queued] + counts[muster.Assigned] + counts[muster.Running]
+	active := counts[muster.Queued] + counts[muster.Assigned] + counts[muster.Running]
 	for _, n := range g.Needs {
-		if moving > 0 && !n.Succeeded() {
-			return broken("stage %q of job %s has %d tasks on their way before %q succeeded", g.Row.Name, g.Row.Job, moving, n.Row.Name)
+		if active > 0 && !n.Succeeded() {
+			return broken("stage %q of job %s has %d tasks on their way before %q succeeded", g.Row.Name, g.Row.Job, active, n.Row.Name)
 		}
-		if counts[muster.Waiting] > 0 && n.Missed() > 0 {
+		if counts[muster.Waiting] > 0 && n.Unsuccessful() > 0 {
 			return broken("stage %q of job %s waits for %q, which will not succeed", g.Row.Name, g.Row.Job, n.Row.Name)
 		}
 	}
@@ -70,12 +70,12 @@ func (g *Group) checkNeeds(counts muster.Counts) error {
 
 func (t *Task) check() error {
 	r := &t.Row
-	switch held := r.State.HoldsResources() && !t.Done(); {
+	switch held := r.State.HoldsResources() && !t.AwaitingGang(); {
 	case held != (t.Worker != nil):
 		return broken("task %s is %s, and held by a worker: %t", r.ID, r.State, t.Worker != nil)
 	case held && (r.Worker != t.Worker.Row.ID || r.Grant == nil || r.Attempt < 1 || r.AssignedAt == 0):
 		return broken("task %s is %s without worker, grant, attempt or time", r.ID, r.State)
-	case held && (t.At >= len(t.Worker.Held) || t.Worker.Held[t.At] != t):
+	case held && (t.HeldIndex >= len(t.Worker.Held) || t.Worker.Held[t.HeldIndex] != t):
 		return broken("task %s is not among what worker %s holds", r.ID, r.Worker)
 	case r.State != muster.Queued && t.Item.Queued():
 		return broken("task %s is %s and in the queue", r.ID, r.State)
@@ -83,9 +83,9 @@ func (t *Task) check() error {
 		return broken("task %s is queued, and neither in the queue nor waiting for a time", r.ID)
 	case r.State == muster.Cancelling && !t.Timer.Armed():
 		return broken("task %s is being cancelled without an end", r.ID)
-	case held && t.Worker.Clearing && t.Room == muster.NoReason && r.State != muster.Cancelling:
+	case held && t.Worker.Evicting && t.PreemptReason == muster.NoReason && r.State != muster.Cancelling:
 		return broken("task %s was not told to make room on worker %s", r.ID, r.Worker)
-	case t.Room != muster.NoReason && (!held || !t.Timer.Armed()):
+	case t.PreemptReason != muster.NoReason && (!held || !t.Timer.Armed()):
 		return broken("task %s is %s and makes room without an end", r.ID, r.State)
 	case held && !t.Worker.Reachable() && !t.Timer.Armed():
 		return broken("task %s has a lease without an end", r.ID)

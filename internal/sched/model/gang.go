@@ -10,13 +10,13 @@ import (
 // in the queue as one: under the group's item, whether they have rows or not.
 func (g *Group) Gang() bool { return g.Job.Row.Spec.Tasks[g.Row.Index].Gang != nil }
 
-// Done reports whether the task is a gang's member that waits for the others.
-func (t *Task) Done() bool { return t.Group.Gang() && gang.Done(&t.Row) }
+// AwaitingGang reports whether the task is a gang's member that waits for the others.
+func (t *Task) AwaitingGang() bool { return t.Group.Gang() && gang.AwaitingOthers(&t.Row) }
 
-// Standing counts the gang's members with rows, but for one of them.
-func (g *Group) Standing(but *Task) (n gang.Standing) {
+// MemberCounts counts the gang's members with rows, but for one of them.
+func (g *Group) MemberCounts(except *Task) (n gang.MemberCounts) {
 	for _, t := range g.Tasks {
-		if t != but {
+		if t != except {
 			n.Count(&t.Row)
 		}
 	}
@@ -31,9 +31,9 @@ func (g *Group) NotBefore() (at muster.Time) {
 	return at
 }
 
-// gangAt returns the next time at which a gang changes without an event and that is
+// gangDue returns the next time at which a gang changes without an event and that is
 // no member's own, or 0.
-func (g *Group) gangAt() (at muster.Time) {
+func (g *Group) gangDue() (at muster.Time) {
 	if g.Row.Counts[muster.Queued] < int64(g.Row.Size) {
 		return 0
 	}
@@ -41,19 +41,19 @@ func (g *Group) gangAt() (at muster.Time) {
 		return g.NotBefore()
 	}
 	for _, t := range g.Tasks {
-		at = heap.Earlier(at, t.Avoid.Next())
+		at = heap.Earlier(at, t.Avoid.NextExpiry())
 	}
-	return heap.Earlier(at, g.GangDeadline())
+	return heap.Earlier(at, g.QueueDeadline())
 }
 
-// GangDeadline returns when a gang has been queued for too long, or 0.
-func (g *Group) GangDeadline() muster.Time {
+// QueueDeadline returns when a gang has been queued for too long, or 0.
+func (g *Group) QueueDeadline() muster.Time {
 	q := g.Spec().QueueTimeout
 	if q <= 0 {
 		return 0
 	}
 	since := g.NotBefore()
-	if g.Rest() > 0 {
+	if g.Unmaterialized() > 0 {
 		since = g.Row.UnmaterializedSince
 	}
 	for _, t := range g.Tasks {
@@ -64,8 +64,8 @@ func (g *Group) GangDeadline() muster.Time {
 
 // checkGang holds what package gang promises.
 func (g *Group) checkGang() error {
-	n := g.Standing(nil)
-	n.Open += g.Rest()
+	n := g.MemberCounts(nil)
+	n.Pending += g.Unmaterialized()
 	all := g.Row.Counts[muster.Queued] == int64(g.Row.Size)
 	switch {
 	case g.Item.Queued() && !all:
@@ -79,7 +79,7 @@ func (g *Group) checkGang() error {
 		switch {
 		case t.Item.Queued():
 			return broken("task %s is in the queue without its gang", t.Row.ID)
-		case n.Broken() && t.Worker != nil && t.Room == muster.NoReason && t.Row.State != muster.Cancelling, n.Broken() && t.Done():
+		case n.Broken() && t.Worker != nil && t.PreemptReason == muster.NoReason && t.Row.State != muster.Cancelling, n.Broken() && t.AwaitingGang():
 			return broken("task %s goes on though its gang does not", t.Row.ID)
 		}
 	}

@@ -27,20 +27,20 @@ func (g *Group) Resolve() (muster.Reason, error) {
 		}
 		g.Row.Resolved = resolved
 	}
-	placed, err := flow.Inputs(spec, g.Row.Index, result)
+	inputs, err := flow.Inputs(spec, g.Row.Index, result)
 	if err != nil {
 		return muster.ArtifactMissing, fmt.Errorf("inputs: %w", err)
 	}
 	g.Inputs = nil
-	for _, p := range placed {
+	for _, p := range inputs {
 		g.Inputs = append(g.Inputs, effect.Input(p))
 	}
 	return muster.NoReason, nil
 }
 
-// Single gives an element of the rest a row of its own, in the state of the rest. The
+// Materialize gives an element of the rest a row of its own, in the state of the rest. The
 // place of what is left of the rest in the queue is the caller's to correct.
-func (g *Group) Single(element int) *Task {
+func (g *Group) Materialize(element int) *Task {
 	t := &Task{Row: muster.Task{
 		ID: muster.TaskID{Job: g.Row.Job, Num: g.Row.First + element}, Job: g.Row.Job, Index: g.Row.First + element,
 		Group: g.Row.Index, Name: g.Row.Name, Kind: g.Spec().Kind, Element: g.Spec().Element(element),
@@ -52,30 +52,30 @@ func (g *Group) Single(element int) *Task {
 	case g.Row.UnmaterializedState.Final():
 		t.Row.FinishedAt = g.Row.UnmaterializedSince
 	}
-	g.Adopt(t)
+	g.Attach(t)
 	if element == g.Row.Materialized {
-		g.pass()
+		g.advance()
 	}
 	return t
 }
 
-// Adopt puts a task that has a row into its group.
-func (g *Group) Adopt(t *Task) {
+// Attach puts a task that has a row into its group.
+func (g *Group) Attach(t *Task) {
 	t.Group = g
 	t.Item = queue.Item{Owner: t, Job: t.Row.ID.Job, Num: t.Row.ID.Num}
-	t.Timer.Of = t
+	t.Timer.Subject = t
 	if g.Tasks == nil {
 		g.Tasks = map[int]*Task{}
 	}
 	g.Tasks[t.Element()] = t
 	if t.Element() >= g.Row.Materialized {
-		g.ahead++
+		g.outOfOrder++
 	}
 }
 
-// pass moves Next over the elements that have rows already.
-func (g *Group) pass() {
-	for g.ahead > 0 {
+// advance moves Next over the elements that have rows already.
+func (g *Group) advance() {
+	for g.outOfOrder > 0 {
 		t := g.Tasks[g.Row.Materialized]
 		if t == nil {
 			return
@@ -84,6 +84,6 @@ func (g *Group) pass() {
 			delete(g.Tasks, g.Row.Materialized)
 		}
 		g.Row.Materialized++
-		g.ahead--
+		g.outOfOrder--
 	}
 }

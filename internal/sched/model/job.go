@@ -19,28 +19,28 @@ func NewJob(row muster.Job, groups []muster.Group) (*Job, error) {
 	}
 	row.Groups, row.Progress = nil, nil
 	j := &Job{Row: row, Groups: make([]*Group, len(groups))}
-	named := make(map[string]*Group, len(groups))
+	byName := make(map[string]*Group, len(groups))
 	for i := range groups {
 		if groups[i].Index != i {
 			return nil, muster.Errorf(muster.Internal, "job %s: group %d stands at place %d", row.ID, groups[i].Index, i)
 		}
 		g := &Group{Row: groups[i], Job: j}
 		g.Item = queue.Item{Owner: g, Job: row.ID}
-		g.Timer.Of = g
-		j.Groups[i], named[g.Row.Name] = g, g
+		g.Timer.Subject = g
+		j.Groups[i], byName[g.Row.Name] = g, g
 	}
 	needs := make([][]int, len(j.Groups))
 	for i, g := range j.Groups {
 		for _, name := range spec.Tasks[i].Needs {
-			n := named[name]
+			n := byName[name]
 			if n == nil {
 				return nil, muster.Errorf(muster.InvalidSpec, "stage %q needs %q, which is no stage of this job", g.Row.Name, name)
 			}
 			g.Needs, needs[i] = append(g.Needs, n), append(needs[i], n.Row.Index)
-			n.Readers = append(n.Readers, g)
+			n.Dependents = append(n.Dependents, g)
 		}
 	}
-	order, ok := flow.Order(needs)
+	order, ok := flow.TopoSort(needs)
 	if !ok {
 		return nil, muster.Errorf(muster.InvalidSpec, "the stages of job %q need each other in a circle", row.Name)
 	}
@@ -67,8 +67,8 @@ func (j *Job) Group(num int) *Group {
 	return nil
 }
 
-// Shown returns the job's row with what is derived.
-func (j *Job) Shown() muster.Job {
+// RowWithProgress returns the job's row with what is derived.
+func (j *Job) RowWithProgress() muster.Job {
 	row := j.Row
 	if total := row.Counts.Total(); total > 0 {
 		share := float64(row.Counts.Finished()) / float64(total)

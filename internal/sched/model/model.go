@@ -15,31 +15,31 @@ import (
 
 // Job is a live job: one with a task that is not final.
 type Job struct {
-	Row      muster.Job // Groups and Progress are left out
-	Groups   []*Group
-	Order    []*Group // every group after those that it needs
-	Project  *queue.Project
-	Tally    *fleet.Tally // of the project
-	Failures int          // failed attempts; see sched/fleet.Job
-	Fresh    bool         // no row of it was taken yet: the spec goes along
-	Dirty    bool
-	Touched  bool // its counts changed since the last settle
+	Row       muster.Job // Groups and Progress are left out
+	Groups    []*Group
+	Order     []*Group // every group after those that it needs
+	Project   *queue.Project
+	Stats     *fleet.ProjectStats // of the project
+	Failures  int                 // failed attempts; see sched/fleet.Job
+	SpecDirty bool                // no row of it was taken yet: the spec goes along
+	Dirty     bool
+	Touched   bool // its counts changed since the last settle
 }
 
 // Group is a live job's stage.
 type Group struct {
-	Row     muster.Group
-	Job     *Job
-	Needs   []*Group
-	Readers []*Group      // groups that need this one
-	Tasks   map[int]*Task // by element: not final, or kept, or singled out before Next came by
-	ahead   int           // of tasks, those from Next on
-	Item    queue.Item    // the place of the rest in the queue
-	Timer   heap.Timer
-	Inputs  []effect.Input // known once the group was ready
-	Dirty   bool
-	Touched bool         // a need of others may be met or missed since the last settle
-	Shape   *queue.Shape // of its tasks, once one of them was queued; the queue may forget it
+	Row        muster.Group
+	Job        *Job
+	Needs      []*Group
+	Dependents []*Group      // groups that need this one
+	Tasks      map[int]*Task // by element: not final, or kept, or singled out before Next came by
+	outOfOrder int           // of tasks, those from Next on
+	Item       queue.Item    // the place of the rest in the queue
+	Timer      heap.Timer
+	Inputs     []effect.Input // known once the group was ready
+	Dirty      bool
+	Touched    bool         // a need of others may be met or missed since the last settle
+	Shape      *queue.Shape // of its tasks, once one of them was queued; the queue may forget it
 }
 
 // Spec returns what the group's tasks have in common, with stage references
@@ -56,17 +56,17 @@ func (g *Group) Size() int {
 	if g.Gang() {
 		return g.Row.Size
 	}
-	return g.Rest()
+	return g.Unmaterialized()
 }
 
-// Below returns how many of the rest have a lower number.
-func (g *Group) Below(num int) int {
+// CountBelow returns how many of the rest have a lower number.
+func (g *Group) CountBelow(num int) int {
 	end := min(num-g.Row.First, g.Row.Size)
 	if g.Gang() {
 		return max(end, 0)
 	}
 	n := max(end-g.Row.Materialized, 0)
-	if g.ahead > 0 && n > 0 {
+	if g.outOfOrder > 0 && n > 0 {
 		for e := range g.Tasks {
 			if e >= g.Row.Materialized && e < end {
 				n--
@@ -76,17 +76,17 @@ func (g *Group) Below(num int) int {
 	return n
 }
 
-// Rest returns how many elements have no row of their own.
-func (g *Group) Rest() int { return g.Row.Size - g.Row.Materialized - g.ahead }
+// Unmaterialized returns how many elements have no row of their own.
+func (g *Group) Unmaterialized() int { return g.Row.Size - g.Row.Materialized - g.outOfOrder }
 
-// Missed returns how many tasks ended without success.
-func (g *Group) Missed() int64 { return g.Row.Counts.Finished() - g.Row.Counts[muster.Succeeded] }
+// Unsuccessful returns how many tasks ended without success.
+func (g *Group) Unsuccessful() int64 { return g.Row.Counts.Finished() - g.Row.Counts[muster.Succeeded] }
 
 // Succeeded reports whether all tasks did.
 func (g *Group) Succeeded() bool { return g.Row.Counts[muster.Succeeded] == int64(g.Row.Size) }
 
-// Elements returns the group's tasks in memory by number.
-func (g *Group) Elements() []*Task {
+// SortedTasks returns the group's tasks in memory by number.
+func (g *Group) SortedTasks() []*Task {
 	list := make([]*Task, 0, len(g.Tasks))
 	for _, t := range g.Tasks {
 		list = append(list, t)
@@ -97,29 +97,29 @@ func (g *Group) Elements() []*Task {
 
 // Task is a task with a row of its own.
 type Task struct {
-	Row   muster.Task
-	Group *Group
-	Item  queue.Item // its place in the queue
-	Timer heap.Timer
-	Dirty bool
-	Saved *Reported // what its written row says of its progress, where Row is newer; else nil
+	Row            muster.Task
+	Group          *Group
+	Item           queue.Item // its place in the queue
+	Timer          heap.Timer
+	Dirty          bool
+	StoredProgress *ProgressSnapshot // what its written row says of its progress, where Row is newer; else nil
 
 	// While a worker holds it:
-	Worker   *Worker
-	Shape    *queue.Shape
-	At       int           // position in Worker.Held
-	Accepted bool          // the worker said so
-	Renewed  uint64        // the last of Worker.Renewals that listed it
-	StopBy   muster.Time   // when it is given up if it does not end
-	Room     muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
+	Worker        *Worker
+	Shape         *queue.Shape
+	HeldIndex     int           // position in Worker.Held
+	Accepted      bool          // the worker said so
+	LastRenewal   uint64        // the last of Worker.Renewals that listed it
+	StopBy        muster.Time   // when it is given up if it does not end
+	PreemptReason muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
 
-	Rejections int           // in a row
-	Avoid      queue.Shunned // workers that rejected it a moment ago, or failed it
-	FailedOn   []*Worker     // workers on which attempts failed by the fleet's fault; see sched.State.crashLimit
+	Rejections int             // in a row
+	Avoid      queue.AvoidList // workers that rejected it a moment ago, or failed it
+	FailedOn   []*Worker       // workers on which attempts failed by the fleet's fault; see sched.State.crashLimit
 }
 
-// Reported is what a task's row says of its progress.
-type Reported struct {
+// ProgressSnapshot is what a task's row says of its progress.
+type ProgressSnapshot struct {
 	Progress *float64
 	Step     string
 	Metrics  map[string]float64
@@ -128,8 +128,8 @@ type Reported struct {
 // Size makes the task an owner of its place in the queue.
 func (t *Task) Size() int { return 1 }
 
-// Below reports whether the task has a lower number, as a count.
-func (t *Task) Below(num int) int {
+// CountBelow reports whether the task has a lower number, as a count.
+func (t *Task) CountBelow(num int) int {
 	if t.Row.ID.Num < num {
 		return 1
 	}
@@ -142,8 +142,8 @@ func (t *Task) Attempt() muster.AttemptID { return muster.AttemptID{Task: t.Row.
 // Element returns the position in the group.
 func (t *Task) Element() int { return t.Row.ID.Num - t.Group.Row.First }
 
-// Ran notes for how long the task ran that ended well.
-func (t *Task) Ran(end muster.Time) {
+// RecordRuntime notes for how long the task ran that ended well.
+func (t *Task) RecordRuntime(end muster.Time) {
 	if t.Row.StartedAt > 0 {
 		t.Shape.Ran++
 		t.Shape.Runtime += end.Sub(t.Row.StartedAt)
@@ -158,38 +158,38 @@ func byNumber(a, b *Task) int {
 type Worker struct {
 	queue.Worker
 
-	Row         muster.Worker // Free, Running and Load are made when asked for
-	Held        []*Task
-	Connected   bool // has a session
-	Heard       bool // and was heard within sched.Config.Silent
-	Gone        bool
-	Leaving     bool // was told to go
-	Left        bool // is gone because it shut down in order
-	Clearing    bool // drains, and what it still held at its deadline was told to make room
-	Shrunk      bool // came back with less than it held
-	Constrained string
-	Used        map[muster.AttemptID]struct{} // attempts that are not current of which it has something left: no new one may get their numbers
-	Seen        muster.Time                   // last sign of life
-	Joined      muster.Time                   // start of the session
-	Renewals    uint64                        // heartbeats so far
-	Load        *muster.Load
-	Health      health.Record
-	Avoided     bool // as was said last: Health closes it
-	Timer       heap.Timer
-	Dirty       bool
+	Row           muster.Worker // Free, Running and Load are made when asked for
+	Held          []*Task
+	Connected     bool // has a session
+	Responsive    bool // and was heard within sched.Config.Silent
+	Gone          bool
+	DrainSent     bool // was told to go
+	CleanShutdown bool // is gone because it shut down in order
+	Evicting      bool // drains, and what it still held at its deadline was told to make room
+	Shrunk        bool // came back with less than it held
+	Constrained   string
+	UsedAttempts  map[muster.AttemptID]struct{} // attempts that are not current of which it has something left: no new one may get their numbers
+	Seen          muster.Time                   // last sign of life
+	SessionStart  muster.Time                   // start of the session
+	Renewals      uint64                        // heartbeats so far
+	Load          *muster.Load
+	Health        health.Record
+	Avoided       bool // as was said last: Health closes it
+	Timer         heap.Timer
+	Dirty         bool
 }
 
 // NewWorker makes a worker that is no part of the fleet yet.
 func NewWorker(row muster.Worker) *Worker {
 	w := &Worker{Row: row, Gone: true}
-	w.Owner, w.Timer.Of = w, w
+	w.Owner, w.Timer.Subject = w, w
 	return w
 }
 
 // Unused returns the first attempt number from n on that the worker knows no other attempt of the task by.
 func (w *Worker) Unused(t muster.TaskID, n int) int {
-	for len(w.Used) > 0 {
-		if _, used := w.Used[muster.AttemptID{Task: t, N: n}]; !used {
+	for len(w.UsedAttempts) > 0 {
+		if _, used := w.UsedAttempts[muster.AttemptID{Task: t, N: n}]; !used {
 			break
 		}
 		n++
@@ -202,7 +202,7 @@ func (w *Worker) Unused(t muster.TaskID, n int) int {
 // run longer, once more as long as it did already. Unless since is 0, it leaves out
 // what was assigned since then.
 func (w *Worker) FreeIn(now muster.Time, n *place.Need, tasks int, since muster.Time) muster.Duration {
-	ends := make([]place.End, len(w.Held))
+	ends := make([]place.ExpectedRelease, len(w.Held))
 	for i, t := range w.Held {
 		ends[i].Grant = t.Row.Grant
 		if since > 0 && t.Row.AssignedAt >= since {
@@ -214,14 +214,14 @@ func (w *Worker) FreeIn(now muster.Time, n *place.Need, tasks int, since muster.
 		}
 		ends[i].In = in
 	}
-	return w.Book.FreeIn(n, tasks, ends)
+	return w.Usage.FreeIn(n, tasks, ends)
 }
 
 // Reachable reports whether the worker is there.
-func (w *Worker) Reachable() bool { return w.Connected && w.Heard }
+func (w *Worker) Reachable() bool { return w.Connected && w.Responsive }
 
-// Tasks returns what the worker holds, by number.
-func (w *Worker) Tasks() []*Task {
+// SortedTasks returns what the worker holds, by number.
+func (w *Worker) SortedTasks() []*Task {
 	list := slices.Clone(w.Held)
 	slices.SortFunc(list, byNumber)
 	return list

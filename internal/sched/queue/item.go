@@ -14,24 +14,24 @@ type Item struct {
 	Num   int
 	Owner Owner
 
-	pos  int
-	lane *lane // nil while it is not queued
+	pos    int
+	bucket *bucket // nil while it is not queued
 }
 
 // Owner is what an Item stands for.
 type Owner interface {
-	Size() int         // tasks
-	Below(num int) int // of these, those with a lower number
+	Size() int              // tasks
+	CountBelow(num int) int // of these, those with a lower number
 }
 
 // Queued reports whether the item is in the queue.
-func (i *Item) Queued() bool { return i.lane != nil }
+func (i *Item) Queued() bool { return i.bucket != nil }
 
 // Shape returns the shape under which the item is queued.
-func (i *Item) Shape() *Shape { return i.lane.key.shape }
+func (i *Item) Shape() *Shape { return i.bucket.key.shape }
 
-// Seat and Before make Item a heap.Node: the older one first.
-func (i *Item) Seat() *int { return &i.pos }
+// HeapIndex and Before make Item a heap.Node: the older one first.
+func (i *Item) HeapIndex() *int { return &i.pos }
 
 // Before orders by job, then by number.
 func (i *Item) Before(o *Item) bool {
@@ -45,54 +45,54 @@ func (i *Item) compare(o *Item) int {
 	return cmp.Or(cmp.Compare(i.Job, o.Job), cmp.Compare(i.Num, o.Num))
 }
 
-type laneKey struct {
-	lineKey
+type bucketKey struct {
+	projectKey
 	shape *Shape
 }
 
-// lane is a queue, by age, of tasks with equal priority, project and need. If
+// bucket is a queue, by age, of tasks with equal priority, project and need. If
 // the first one cannot be placed, none of them can.
-type lane struct {
-	key    laneKey
-	line   *line
-	items  heap.Heap[*Item]
-	pos    int
-	parked bool // tried in vain, and no worker changed since
+type bucket struct {
+	key          bucketKey
+	projectQueue *projectQueue
+	items        heap.Heap[*Item]
+	pos          int
+	parked       bool // tried in vain, and no worker changed since
 
-	since    muster.Time // of the first try in vain after which nothing of it was placed, or of its last turn in vain, or 0
-	clock    clock
-	starving bool      // its patience has ended: it is in Queue.starving
-	kept     []*Worker // are kept free for its first task: one, or as many as a gang needs
-	keptAt   muster.Time
-	freeAt   muster.Time     // when these will have room, by what they held at keptAt; a guess
-	stand    muster.Duration // how long they are stood by, whoever else would be better
-	renew    bool            // freeAt is past: ask whether others would be better
+	blockedSince muster.Time // of the first try in vain after which nothing of it was placed, or of its last turn in vain, or 0
+	timer        starvationTimer
+	starving     bool      // its patience has ended: it is in Queue.starving
+	reserved     []*Worker // are kept free for its first task: one, or as many as a gang needs
+	reservedAt   muster.Time
+	freeAt       muster.Time     // when these will have room, by what they held at reservedAt; a guess
+	holdFor      muster.Duration // how long they are stood by, whoever else would be better
+	reconsider   bool            // freeAt is past: ask whether others would be better
 }
 
-func (l *lane) Seat() *int          { return &l.pos }
-func (l *lane) Before(o *lane) bool { return l.items[0].Before(o.items[0]) }
+func (l *bucket) HeapIndex() *int       { return &l.pos }
+func (l *bucket) Before(o *bucket) bool { return l.items[0].Before(o.items[0]) }
 
-type lineKey struct {
+type projectKey struct {
 	priority int
 	project  *Project
 }
 
-// line is all lanes of one project at one priority.
-type line struct {
-	key   lineKey
-	lanes heap.Heap[*lane] // that are worth trying, by the age of their first task
-	all   int              // lanes, with those that are parked
-	pos   int
-	share float64 // of the project, during a Place
+// projectQueue is all lanes of one project at one priority.
+type projectQueue struct {
+	key     projectKey
+	buckets heap.Heap[*bucket] // that are worth trying, by the age of their first task
+	total   int                // lanes, with those that are parked
+	pos     int
+	share   float64 // of the project, during a Place
 }
 
-func (l *line) Seat() *int { return &l.pos }
+func (l *projectQueue) HeapIndex() *int { return &l.pos }
 
-func (l *line) Before(o *line) bool {
+func (l *projectQueue) Before(o *projectQueue) bool {
 	if l.share != o.share {
 		return l.share < o.share
 	}
-	if a, b := l.lanes[0].items[0], o.lanes[0].items[0]; a.Job != b.Job || a.Num != b.Num {
+	if a, b := l.buckets[0].items[0], o.buckets[0].items[0]; a.Job != b.Job || a.Num != b.Num {
 		return a.Before(b)
 	}
 	return l.key.project.Name < o.key.project.Name

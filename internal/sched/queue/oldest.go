@@ -5,32 +5,32 @@ import "github.com/muster-dev/muster"
 // Oldest returns the item of a project, or of all if p is nil, that has been queued for longest, by since, and nil if there is
 // none. It looks at the first items of each lane, in a long queue not at all of them.
 func (q *Queue) Oldest(p *Project, since func(*Item) muster.Time) *Item {
-	o := oldest{since: since, left: 2 * mostCounted}
-	each := max(mostCounted/max(len(q.lanes), 1), 1)
-	for key, l := range q.lanes {
+	o := oldestSearch{since: since, budget: 2 * maxCounted}
+	perBucket := max(maxCounted/max(len(q.buckets), 1), 1)
+	for key, l := range q.buckets {
 		if p != nil && key.project != p {
 			continue
 		}
-		o.look(l.items[:min(each, len(l.items))])
-		if o.left <= 0 {
+		o.scan(l.items[:min(perBucket, len(l.items))])
+		if o.budget <= 0 {
 			break
 		}
 	}
 	return o.item
 }
 
-// oldest is the search of Oldest.
-type oldest struct {
-	since func(*Item) muster.Time
-	left  int // items that may still be looked at
-	item  *Item
-	at    muster.Time
+// oldestSearch is the search of Oldest.
+type oldestSearch struct {
+	since  func(*Item) muster.Time
+	budget int // items that may still be looked at
+	item   *Item
+	at     muster.Time
 }
 
-// look considers the first items of a lane's heap: the first one is the oldest by job and number, and so most often by time.
-func (o *oldest) look(items []*Item) {
+// scan considers the first items of a lane's heap: the first one is the oldest by job and number, and so most often by time.
+func (o *oldestSearch) scan(items []*Item) {
 	for _, it := range items {
-		if o.left--; o.left < 0 {
+		if o.budget--; o.budget < 0 {
 			return
 		}
 		at := o.since(it)

@@ -9,61 +9,61 @@ import (
 // Queue holds items and the index of workers. Make it with New. It is not safe
 // for use by several goroutines.
 type Queue struct {
-	lanes  map[laneKey]*lane
-	lines  map[lineKey]*line
-	levels [muster.MaxPriority + 1][]*line // by priority; lines in the order of their making
-	shapes map[string]*Shape
-	idle   []*Shape // without lanes, oldest first: kept for a while, since their index is dear
-	parked []*Shape // that have parked lanes
-	aside  []exile  // of this Place
+	buckets       map[bucketKey]*bucket
+	projectQueues map[projectKey]*projectQueue
+	byPriority    [muster.MaxPriority + 1][]*projectQueue // by priority; lines in the order of their making
+	shapes        map[string]*Shape
+	idle          []*Shape      // without lanes, oldest first: kept for a while, since their index is dear
+	parked        []*Shape      // that have parked lanes
+	skipped       []skippedItem // of this Place
 
-	loads chain // all workers, by their last change of any sort
-	terms chain // and of what they are, or whether they are open
-	open  int   // workers
+	loadChanges changeList // all workers, by their last change of any sort
+	specChanges changeList // and of what they are, or whether they are open
+	openWorkers int        // workers
 
-	patience muster.Duration
-	clocks   heap.Heap[*clock] // of lanes that are blocked, and of reservations
-	settings uint64            // of clocks
-	starving []*lane           // whose patience has ended
-	reserved int               // workers that are kept free
-	stale    bool              // what the reservations depend on has changed since the last review
-	released bool              // a reservation ended since the lanes were brought back
+	starvationTimeout muster.Duration
+	timers            heap.Heap[*starvationTimer] // of lanes that are blocked, and of reservations
+	timerSeq          uint64                      // of clocks
+	starving          []*bucket                   // whose patience has ended
+	reserved          int                         // workers that are kept free
+	reviewNeeded      bool                        // what the reservations depend on has changed since the last review
+	released          bool                        // a reservation ended since the lanes were brought back
 }
 
-// idleShapes is how many shapes without a queued task are remembered.
-const idleShapes = 64
+// maxIdleShapes is how many shapes without a queued task are remembered.
+const maxIdleShapes = 64
 
 // New makes an empty queue. A worker is kept free for a lane from which nothing
 // could be placed for longer than patience.
-func New(patience muster.Duration) *Queue {
-	return &Queue{lanes: map[laneKey]*lane{}, lines: map[lineKey]*line{}, shapes: map[string]*Shape{}, patience: patience}
+func New(starvationTimeout muster.Duration) *Queue {
+	return &Queue{buckets: map[bucketKey]*bucket{}, projectQueues: map[projectKey]*projectQueue{}, shapes: map[string]*Shape{}, starvationTimeout: starvationTimeout}
 }
 
 // Add puts an item into the queue.
 func (q *Queue) Add(it *Item, priority int, p *Project, sh *Shape) {
-	key := laneKey{lineKey{priority, p}, sh}
-	l := q.lanes[key]
+	key := bucketKey{projectKey{priority, p}, sh}
+	l := q.buckets[key]
 	if l == nil {
-		l = &lane{key: key, line: q.line(key.lineKey)}
-		l.line.all++
-		q.lanes[key] = l
-		q.use(sh)
+		l = &bucket{key: key, projectQueue: q.projectQueue(key.projectKey)}
+		l.projectQueue.total++
+		q.buckets[key] = l
+		q.retainShape(sh)
 	}
-	it.lane = l
+	it.bucket = l
 	l.items.Push(it)
 	switch {
 	case l.parked:
 	case l.pos == 0:
-		l.line.lanes.Push(l)
+		l.projectQueue.buckets.Push(l)
 	default:
-		l.line.lanes.Fix(l)
+		l.projectQueue.buckets.Fix(l)
 	}
 }
 
 // Remove takes a queued item out.
 func (q *Queue) Remove(it *Item) {
-	l := it.lane
-	it.lane = nil
+	l := it.bucket
+	it.bucket = nil
 	l.items.Remove(it)
 	q.reorder(l)
 }
@@ -71,13 +71,13 @@ func (q *Queue) Remove(it *Item) {
 // Renumber gives a queued item another number.
 func (q *Queue) Renumber(it *Item, num int) {
 	it.Num = num
-	it.lane.items.Fix(it)
-	q.reorder(it.lane)
+	it.bucket.items.Fix(it)
+	q.reorder(it.bucket)
 }
 
 // Each calls f for every item, in no order. It is meant for checks.
 func (q *Queue) Each(f func(priority int, p *Project, it *Item)) {
-	for key, l := range q.lanes {
+	for key, l := range q.buckets {
 		for _, it := range l.items {
 			f(key.priority, key.project, it)
 		}
@@ -86,41 +86,41 @@ func (q *Queue) Each(f func(priority int, p *Project, it *Item)) {
 
 // reorder corrects the place of a lane in its line after its first item changed,
 // and drops the lane if it is empty.
-func (q *Queue) reorder(l *lane) {
+func (q *Queue) reorder(l *bucket) {
 	if len(l.items) > 0 {
 		if !l.parked {
-			l.line.lanes.Fix(l)
+			l.projectQueue.buckets.Fix(l)
 		}
 		return
 	}
-	q.calm(l)
+	q.clearStarvation(l)
 	if l.parked {
 		q.unpark(l)
 	} else {
-		l.line.lanes.Remove(l)
+		l.projectQueue.buckets.Remove(l)
 	}
-	delete(q.lanes, l.key)
-	l.line.all--
-	if l.line.all == 0 {
-		delete(q.lines, l.line.key)
-		q.levels[l.key.priority] = without(q.levels[l.key.priority], l.line)
+	delete(q.buckets, l.key)
+	l.projectQueue.total--
+	if l.projectQueue.total == 0 {
+		delete(q.projectQueues, l.projectQueue.key)
+		q.byPriority[l.key.priority] = removeFrom(q.byPriority[l.key.priority], l.projectQueue)
 	}
-	q.leave(l.key.shape)
+	q.releaseShape(l.key.shape)
 }
 
-func (q *Queue) line(key lineKey) *line {
-	l := q.lines[key]
+func (q *Queue) projectQueue(key projectKey) *projectQueue {
+	l := q.projectQueues[key]
 	if l == nil {
-		l = &line{key: key}
-		q.lines[key] = l
-		q.levels[key.priority] = append(q.levels[key.priority], l)
+		l = &projectQueue{key: key}
+		q.projectQueues[key] = l
+		q.byPriority[key.priority] = append(q.byPriority[key.priority], l)
 	}
 	return l
 }
 
 // park sets a lane aside until a worker changes to fit its shape.
-func (q *Queue) park(l *lane) {
-	l.line.lanes.Remove(l)
+func (q *Queue) park(l *bucket) {
+	l.projectQueue.buckets.Remove(l)
 	l.parked = true
 	sh := l.key.shape
 	if len(sh.parked) == 0 {
@@ -130,17 +130,17 @@ func (q *Queue) park(l *lane) {
 }
 
 // unpark takes a lane out of its shape's list.
-func (q *Queue) unpark(l *lane) {
+func (q *Queue) unpark(l *bucket) {
 	sh := l.key.shape
 	l.parked = false
-	sh.parked = without(sh.parked, l)
+	sh.parked = removeFrom(sh.parked, l)
 	if len(sh.parked) == 0 {
-		q.parked = without(q.parked, sh)
+		q.parked = removeFrom(q.parked, sh)
 	}
 }
 
-// Known returns the shape for a need if one is remembered, else nil.
-func (q *Queue) Known(n *place.Need) *Shape { return q.shapes[n.Key()] }
+// LookupShape returns the shape for a need if one is remembered, else nil.
+func (q *Queue) LookupShape(n *place.Need) *Shape { return q.shapes[n.Key()] }
 
 // Shape returns the shape for a need. It is right until the shape is Forgotten.
 func (q *Queue) Shape(n *place.Need) *Shape {
@@ -148,45 +148,45 @@ func (q *Queue) Shape(n *place.Need) *Shape {
 	if sh == nil {
 		sh = &Shape{Need: n}
 		q.shapes[n.Key()] = sh
-		q.rest(sh)
+		q.markIdle(sh)
 	}
 	return sh
 }
 
-// use counts one more lane of a shape.
-func (q *Queue) use(sh *Shape) {
-	if sh.lanes == 0 {
-		q.idle = without(q.idle, sh)
+// retainShape counts one more lane of a shape.
+func (q *Queue) retainShape(sh *Shape) {
+	if sh.buckets == 0 {
+		q.idle = removeFrom(q.idle, sh)
 	}
-	sh.lanes++
+	sh.buckets++
 }
 
-// leave counts one lane less of a shape.
-func (q *Queue) leave(sh *Shape) {
-	sh.lanes--
-	if sh.lanes == 0 {
-		q.rest(sh)
+// releaseShape counts one lane less of a shape.
+func (q *Queue) releaseShape(sh *Shape) {
+	sh.buckets--
+	if sh.buckets == 0 {
+		q.markIdle(sh)
 	}
 }
 
-// rest lists a shape that has no lane, and forgets the one that had none for
+// markIdle lists a shape that has no lane, and forgets the one that had none for
 // longest.
-func (q *Queue) rest(sh *Shape) {
+func (q *Queue) markIdle(sh *Shape) {
 	q.idle = append(q.idle, sh)
-	if len(q.idle) > idleShapes {
-		q.idle[0].forgotten = true
+	if len(q.idle) > maxIdleShapes {
+		q.idle[0].evicted = true
 		delete(q.shapes, q.idle[0].Need.Key())
 		q.idle = append(q.idle[:0], q.idle[1:]...)
 	}
 }
 
-// without returns the list with x taken out, in place and in order.
-func without[T comparable](list []T, x T) []T {
+// removeFrom returns the list with x taken out, in place and in order.
+func removeFrom[T comparable](list []T, x T) []T {
 	for i, y := range list {
 		if y == x {
 			copy(list[i:], list[i+1:])
-			var none T
-			list[len(list)-1] = none
+			var zero T
+			list[len(list)-1] = zero
 			return list[:len(list)-1]
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-type one struct {
+type testTask struct {
 	item     queue.Item
 	priority int
 	project  *queue.Project
@@ -22,19 +22,19 @@ type one struct {
 	worker   *queue.Worker
 }
 
-func (*one) Size() int { return 1 }
+func (*testTask) Size() int { return 1 }
 
-func (o *one) Below(num int) int {
+func (o *testTask) CountBelow(num int) int {
 	if o.item.Num < num {
 		return 1
 	}
 	return 0
 }
 
-// host is how long a worker says that it takes to have room.
-type host muster.Duration
+// fixedFreeIn is how long a worker says that it takes to have room.
+type fixedFreeIn muster.Duration
 
-func (h host) FreeIn(muster.Time, *place.Need, int, muster.Time) muster.Duration {
+func (h fixedFreeIn) FreeIn(muster.Time, *place.Need, int, muster.Time) muster.Duration {
 	return muster.Duration(h)
 }
 
@@ -50,30 +50,30 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue.New(muster.Duration(time.Minute))
-		var all queue.Amounts
+		var total queue.Resources
 		var fleet []*queue.Worker
-		var waiting, running []*one
+		var waiting, running []*testTask
 		projects := []*queue.Project{{Name: "a"}, {Name: "b"}}
 		next, now := muster.JobID(1), muster.Time(1)
 		t.Repeat(map[string]func(*rapid.T){
 			"join": func(t *rapid.T) {
 				row := &muster.Worker{ID: muster.WorkerID(fmt.Sprint("w", len(fleet))), Kinds: []string{muster.KindNoop}}
 				row.Resources.CPUs = float64(rapid.IntRange(1, 6).Draw(t, "cpus"))
-				w := &queue.Worker{Book: place.NewBook(row), Owner: host(muster.Duration(rapid.IntRange(0, 300).Draw(t, "seconds")) * muster.Duration(time.Second))}
-				all.Offer(&row.Resources, 1)
+				w := &queue.Worker{Usage: place.NewWorkerUsage(row), Owner: fixedFreeIn(muster.Duration(rapid.IntRange(0, 300).Draw(t, "seconds")) * muster.Duration(time.Second))}
+				total.AddCapacity(&row.Resources, 1)
 				fleet = append(fleet, w)
-				q.Reopened(w)
+				q.SpecChanged(w)
 			},
 			"close": func(t *rapid.T) {
 				if len(fleet) > 0 {
 					w := rapid.SampledFrom(fleet).Draw(t, "worker")
-					w.Book.Closed = map[bool]string{true: "is closed"}[rapid.Bool().Draw(t, "closed")]
-					q.Reopened(w)
+					w.Usage.ClosedReason = map[bool]string{true: "is closed"}[rapid.Bool().Draw(t, "closed")]
+					q.SpecChanged(w)
 				}
 			},
 			"add": func(t *rapid.T) {
 				for range rapid.IntRange(1, 5).Draw(t, "tasks") {
-					x := &one{priority: rapid.IntRange(0, 2).Draw(t, "priority"), project: rapid.SampledFrom(projects).Draw(t, "project")}
+					x := &testTask{priority: rapid.IntRange(0, 2).Draw(t, "priority"), project: rapid.SampledFrom(projects).Draw(t, "project")}
 					x.item = queue.Item{Job: next, Owner: x}
 					next++
 					q.Add(&x.item, x.priority, x.project, q.Shape(need(rapid.IntRange(1, 4).Draw(t, "cpus"))))
@@ -84,45 +84,45 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 				if len(waiting) > 0 {
 					x := rapid.SampledFrom(waiting).Draw(t, "task")
 					q.Remove(&x.item)
-					waiting = slices.DeleteFunc(waiting, func(o *one) bool { return o == x })
+					waiting = slices.DeleteFunc(waiting, func(o *testTask) bool { return o == x })
 				}
 			},
 			"finish": func(t *rapid.T) {
 				if len(running) > 0 {
 					x := rapid.SampledFrom(running).Draw(t, "task")
-					x.worker.Book.Return(&x.grant)
-					x.project.Holds.Grant(&x.grant, &x.worker.Book.Worker.Resources, -1)
-					q.Changed(x.worker)
-					running = slices.DeleteFunc(running, func(o *one) bool { return o == x })
+					x.worker.Usage.Release(&x.grant)
+					x.project.Usage.AddGrant(&x.grant, &x.worker.Usage.Worker.Resources, -1)
+					q.LoadChanged(x.worker)
+					running = slices.DeleteFunc(running, func(o *testTask) bool { return o == x })
 				}
 			},
 			"pass time": func(t *rapid.T) {
 				now = now.Add(muster.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * muster.Duration(time.Second))
-				q.Pass(now)
-				if at := q.Due(); at > 0 && at <= now {
+				q.Expire(now)
+				if at := q.NextTimeout(); at > 0 && at <= now {
 					t.Fatalf("at %d something is due at %d", now, at)
 				}
 			},
 			"place": func(t *rapid.T) {
-				q.Place(now, &all, func(it *queue.Item) queue.Outcome {
+				q.Place(now, &total, func(it *queue.Item) queue.Outcome {
 					sh := it.Shape()
-					x := it.Owner.(*one)
-					w, shy := q.Best(now, it, nil)
-					if want := search(q, now, fleet, x); w != want || shy {
+					x := it.Owner.(*testTask)
+					w, onlyAvoided := q.Best(now, it, nil)
+					if want := search(q, now, fleet, x); w != want || onlyAvoided {
 						t.Fatalf("the index says %v, a search %v", w, want)
 					}
 					if w == nil {
 						return queue.Blocked
 					}
-					if want := expected(q, now, waiting, fleet, &all); x != want {
+					if want := expected(q, now, waiting, fleet, &total); x != want {
 						t.Fatalf("job %d goes first, want %d", x.item.Job, want.item.Job)
 					}
 					q.Remove(it)
-					waiting = slices.DeleteFunc(waiting, func(o *one) bool { return o == x })
-					x.grant, x.worker = w.Book.Grant(sh.Need), w
-					w.Book.Take(&x.grant)
-					x.project.Holds.Grant(&x.grant, &w.Book.Worker.Resources, 1)
-					q.Changed(w)
+					waiting = slices.DeleteFunc(waiting, func(o *testTask) bool { return o == x })
+					x.grant, x.worker = w.Usage.Grant(sh.Need), w
+					w.Usage.Reserve(&x.grant)
+					x.project.Usage.AddGrant(&x.grant, &w.Usage.Worker.Resources, 1)
+					q.LoadChanged(w)
 					running = append(running, x)
 					return queue.Placed
 				})
@@ -143,17 +143,17 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 
 // search looks at every worker that is not kept free, and then at those that are
 // and that x may have.
-func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *one) *queue.Worker {
+func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *testTask) *queue.Worker {
 	n := x.item.Shape().Need
 	var best [2]*queue.Worker
 	for _, w := range fleet {
-		if w.Book.Fits(n) != place.Fits {
+		if w.Usage.Fits(n) != place.Fits {
 			continue
 		}
 		b := &best[0]
-		if it, barred := q.KeptFor(now, w, x.item.Shape(), x.priority); it != nil {
-			holder := it.Owner.(*one)
-			if barred && (it.Shape() != x.item.Shape() || holder.project != x.project || holder.priority != x.priority) {
+		if it, blocked := q.ReservedFor(now, w, x.item.Shape(), x.priority); it != nil {
+			holder := it.Owner.(*testTask)
+			if blocked && (it.Shape() != x.item.Shape() || holder.project != x.project || holder.priority != x.priority) {
 				continue
 			}
 			b = &best[1]
@@ -170,20 +170,20 @@ func better(w, o *queue.Worker, n *place.Need) bool {
 	if w.Suspect != o.Suspect {
 		return o.Suspect
 	}
-	a, b := w.Book.Rank(n), o.Book.Rank(n)
-	return cmp.Or(a.Compare(&b), cmp.Compare(w.Book.Worker.ID, o.Book.Worker.ID)) < 0
+	a, b := w.Usage.Rank(n), o.Usage.Rank(n)
+	return cmp.Or(a.Compare(&b), cmp.Compare(w.Usage.Worker.ID, o.Usage.Worker.ID)) < 0
 }
 
 // expected looks at every waiting task for the first one that some worker fits.
-func expected(q *queue.Queue, now muster.Time, waiting []*one, fleet []*queue.Worker, all *queue.Amounts) *one {
-	var first *one
+func expected(q *queue.Queue, now muster.Time, waiting []*testTask, fleet []*queue.Worker, total *queue.Resources) *testTask {
+	var first *testTask
 	for _, x := range waiting {
 		if search(q, now, fleet, x) == nil {
 			continue
 		}
 		if first == nil || cmp.Or(
 			cmp.Compare(first.priority, x.priority),
-			cmp.Compare(x.project.Holds.Share(all), first.project.Holds.Share(all)),
+			cmp.Compare(x.project.Usage.DominantShare(total), first.project.Usage.DominantShare(total)),
 			cmp.Compare(x.item.Job, first.item.Job),
 		) < 0 {
 			first = x
@@ -196,16 +196,16 @@ func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
 	t.Parallel()
 	q := queue.New(muster.Duration(time.Minute))
 	p := &queue.Project{Name: "a"}
-	x, y := &one{}, &one{}
-	for i, o := range []*one{x, y} {
+	x, y := &testTask{}, &testTask{}
+	for i, o := range []*testTask{x, y} {
 		o.item = queue.Item{Job: muster.JobID(i + 1), Owner: o}
 		q.Add(&o.item, 50, p, q.Shape(need(1)))
 	}
 	for range 2 {
 		var tried []muster.JobID
-		q.Place(1, &queue.Amounts{}, func(it *queue.Item) queue.Outcome {
+		q.Place(1, &queue.Resources{}, func(it *queue.Item) queue.Outcome {
 			tried = append(tried, it.Job)
-			return queue.Aside
+			return queue.Skipped
 		})
 		if !slices.Equal(tried, []muster.JobID{1, 2}) {
 			t.Fatalf("tried %v", tried)
@@ -217,16 +217,16 @@ func TestShapesWithoutTasksAreForgottenOldestFirst(t *testing.T) {
 	t.Parallel()
 	q := queue.New(muster.Duration(time.Minute))
 	old := q.Shape(need(1))
-	used := &one{}
+	used := &testTask{}
 	used.item = queue.Item{Job: 1, Owner: used}
 	q.Add(&used.item, 50, &queue.Project{}, q.Shape(need(2)))
 	for i := range 100 {
 		q.Shape(need(10 + i))
 	}
-	if !old.Forgotten() || q.Shape(need(1)) == old {
+	if !old.Evicted() || q.Shape(need(1)) == old {
 		t.Error("an old shape is still known")
 	}
-	if used.item.Shape().Forgotten() || q.Known(need(2)) != used.item.Shape() {
+	if used.item.Shape().Evicted() || q.LookupShape(need(2)) != used.item.Shape() {
 		t.Error("a shape with a task was forgotten")
 	}
 	if err := q.Check(0); err != nil {

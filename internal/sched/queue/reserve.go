@@ -11,103 +11,103 @@ import (
 
 // What bounds the work for reservations, and how many there are.
 const (
-	mostTrust    = muster.Duration(time.Hour) // in a guess when a worker will have room
-	mostReserved = 64                         // at once, and no more than a quarter of the open workers
-	mostLooks    = 4096                       // workers that one review asks when they will be free, or what they could run
-	sample       = 256                        // workers that are asked for one reservation
+	maxEstimate  = muster.Duration(time.Hour) // in a guess when a worker will have room
+	maxReserved  = 64                         // at once, and no more than a quarter of the open workers
+	maxInspected = 4096                       // workers that one review asks when they will be free, or what they could run
+	sampleSize   = 256                        // workers that are asked for one reservation
 )
 
-// clock goes off when a lane has been blocked for too long, or its reservation
+// starvationTimer goes off when a lane has been blocked for too long, or its reservation
 // has stood for too long.
-type clock struct {
-	lane *lane
-	at   muster.Time
-	seq  uint64 // that it was set
-	pos  int
+type starvationTimer struct {
+	bucket *bucket
+	at     muster.Time
+	seq    uint64 // that it was set
+	pos    int
 }
 
-// Seat and Before make clock a heap.Node: what goes off first, first.
-func (c *clock) Seat() *int { return &c.pos }
+// HeapIndex and Before make clock a heap.Node: what goes off first, first.
+func (c *starvationTimer) HeapIndex() *int { return &c.pos }
 
 // Before orders by time, then by who was set first.
-func (c *clock) Before(o *clock) bool {
+func (c *starvationTimer) Before(o *starvationTimer) bool {
 	if c.at != o.at {
 		return c.at < o.at
 	}
 	return c.seq < o.seq
 }
 
-// set sets a lane's clock.
-func (q *Queue) set(l *lane, at muster.Time) {
-	if l.clock.pos > 0 {
-		q.clocks.Remove(&l.clock)
+// setTimer sets a lane's clock.
+func (q *Queue) setTimer(l *bucket, at muster.Time) {
+	if l.timer.pos > 0 {
+		q.timers.Remove(&l.timer)
 	}
-	q.settings++
-	l.clock.lane, l.clock.at, l.clock.seq = l, at, q.settings
-	q.clocks.Push(&l.clock)
+	q.timerSeq++
+	l.timer.bucket, l.timer.at, l.timer.seq = l, at, q.timerSeq
+	q.timers.Push(&l.timer)
 }
 
-// Due returns when Pass will have something to do, and 0 for never.
-func (q *Queue) Due() muster.Time {
-	if len(q.clocks) == 0 {
+// NextTimeout returns when Pass will have something to do, and 0 for never.
+func (q *Queue) NextTimeout() muster.Time {
+	if len(q.timers) == 0 {
 		return 0
 	}
-	return q.clocks[0].at
+	return q.timers[0].at
 }
 
-// Pass notes whose patience has ended by now. The next Place draws the
+// Expire notes whose patience has ended by now. The next Place draws the
 // conclusions.
-func (q *Queue) Pass(now muster.Time) {
-	for len(q.clocks) > 0 && q.clocks[0].at <= now {
-		l := q.clocks[0].lane
-		q.clocks.Remove(&l.clock)
-		q.stale = true
+func (q *Queue) Expire(now muster.Time) {
+	for len(q.timers) > 0 && q.timers[0].at <= now {
+		l := q.timers[0].bucket
+		q.timers.Remove(&l.timer)
+		q.reviewNeeded = true
 		if !l.starving {
 			l.starving = true
 			q.starving = append(q.starving, l)
 		}
-		if len(l.kept) > 0 {
-			l.renew, l.since = true, now
+		if len(l.reserved) > 0 {
+			l.reconsider, l.blockedSince = true, now
 		}
 	}
 }
 
-// blocked starts a lane's clock, unless it runs already.
-func (q *Queue) blocked(now muster.Time, l *lane) {
-	if l.since == 0 {
-		l.since = now
-		q.set(l, now.Add(q.patience))
+// markBlocked starts a lane's clock, unless it runs already.
+func (q *Queue) markBlocked(now muster.Time, l *bucket) {
+	if l.blockedSince == 0 {
+		l.blockedSince = now
+		q.setTimer(l, now.Add(q.starvationTimeout))
 	}
 }
 
-// calm stops a lane's clock: its first task was placed, or it has none any more.
-func (q *Queue) calm(l *lane) {
-	if l.since == 0 {
+// clearStarvation stops a lane's clock: its first task was placed, or it has none any more.
+func (q *Queue) clearStarvation(l *bucket) {
+	if l.blockedSince == 0 {
 		return
 	}
-	l.since, l.stand = 0, 0
-	if l.clock.pos > 0 {
-		q.clocks.Remove(&l.clock)
+	l.blockedSince, l.holdFor = 0, 0
+	if l.timer.pos > 0 {
+		q.timers.Remove(&l.timer)
 	}
 	if l.starving {
-		l.starving, l.renew = false, false
-		q.starving = without(q.starving, l)
-		q.stale = true
+		l.starving, l.reconsider = false, false
+		q.starving = removeFrom(q.starving, l)
+		q.reviewNeeded = true
 	}
-	if len(l.kept) > 0 {
-		q.release(l)
+	if len(l.reserved) > 0 {
+		q.releaseReservation(l)
 	}
 }
 
-// release ends a lane's reservation.
-func (q *Queue) release(l *lane) {
-	ws := l.kept
-	l.kept = nil
+// releaseReservation ends a lane's reservation.
+func (q *Queue) releaseReservation(l *bucket) {
+	ws := l.reserved
+	l.reserved = nil
 	q.reserved -= len(ws)
-	q.stale, q.released = true, true
+	q.reviewNeeded, q.released = true, true
 	for _, w := range ws {
-		w.kept = nil
-		q.Changed(w)
+		w.reservedFor = nil
+		q.LoadChanged(w)
 	}
 }
 
@@ -116,161 +116,161 @@ func (q *Queue) release(l *lane) {
 // in vain it is the turn of others that starve, if there are more than can be served
 // at once, or of better workers. The while doubles, so that in the end whatever ends
 // is awaited.
-func (q *Queue) reserve(now muster.Time, l *lane, ws []*Worker, freeIn muster.Duration) {
-	l.renew = false
+func (q *Queue) reserve(now muster.Time, l *bucket, ws []*Worker, freeIn muster.Duration) {
+	l.reconsider = false
 	l.freeAt = now.Add(freeIn)
-	l.stand = max(2*l.stand, q.patience, min(2*freeIn, mostTrust))
-	q.set(l, now.Add(l.stand))
-	if slices.Equal(l.kept, ws) {
+	l.holdFor = max(2*l.holdFor, q.starvationTimeout, min(2*freeIn, maxEstimate))
+	q.setTimer(l, now.Add(l.holdFor))
+	if slices.Equal(l.reserved, ws) {
 		return
 	}
-	if len(l.kept) > 0 {
-		q.release(l)
+	if len(l.reserved) > 0 {
+		q.releaseReservation(l)
 	}
 	for _, w := range ws {
-		if w.kept != nil {
-			q.release(w.kept)
+		if w.reservedFor != nil {
+			q.releaseReservation(w.reservedFor)
 		}
-		w.kept = l
-		q.Changed(w)
+		w.reservedFor = l
+		q.LoadChanged(w)
 	}
-	l.kept, l.keptAt = ws, now
+	l.reserved, l.reservedAt = ws, now
 	q.reserved += len(ws)
 }
 
-// review makes the reservations what they should be: for the lanes that have
+// reviewReservations makes the reservations what they should be: for the lanes that have
 // starved for longest, those of the highest priority first. The first one gets all
 // that it needs, be it a gang that needs the whole fleet.
-func (q *Queue) review(now muster.Time) {
-	q.Pass(now)
-	if !q.stale {
+func (q *Queue) reviewReservations(now muster.Time) {
+	q.Expire(now)
+	if !q.reviewNeeded {
 		return
 	}
-	q.stale = false
-	slices.SortFunc(q.starving, func(a, b *lane) int {
-		return cmp.Or(cmp.Compare(b.key.priority, a.key.priority), cmp.Compare(a.since, b.since), a.items[0].compare(b.items[0]))
+	q.reviewNeeded = false
+	slices.SortFunc(q.starving, func(a, b *bucket) int {
+		return cmp.Or(cmp.Compare(b.key.priority, a.key.priority), cmp.Compare(a.blockedSince, b.blockedSince), a.items[0].compare(b.items[0]))
 	})
-	limit, n, looks := q.mostReserved(), 0, 0
+	limit, n, inspected := q.maxReserved(), 0, 0
 	for _, l := range q.starving {
 		switch {
-		case n > 0 && n+max(len(l.kept), 1) > limit:
-			if len(l.kept) > 0 {
-				q.release(l)
+		case n > 0 && n+max(len(l.reserved), 1) > limit:
+			if len(l.reserved) > 0 {
+				q.releaseReservation(l)
 			}
-		case len(l.kept) > 0 && !l.renew:
-		case looks >= mostLooks:
-			q.stale = true // go on in the next Place
+		case len(l.reserved) > 0 && !l.reconsider:
+		case inspected >= maxInspected:
+			q.reviewNeeded = true // go on in the next Place
 		default:
-			ws, freeIn, cost := q.pick(now, l, n == 0)
-			looks += cost
+			ws, freeIn, cost := q.pickWorkers(now, l, n == 0)
+			inspected += cost
 			if len(ws) > 0 && (n == 0 || n+len(ws) <= limit) {
 				q.reserve(now, l, ws, freeIn)
 			}
 		}
-		n += len(l.kept)
+		n += len(l.reserved)
 	}
 }
 
-func (q *Queue) mostReserved() int { return min(max(q.open/4, 1), mostReserved) }
+func (q *Queue) maxReserved() int { return min(max(q.openWorkers/4, 1), maxReserved) }
 
-// pick chooses the worker, or for a gang the workers, that will likely have room for
+// pickWorkers chooses the worker, or for a gang the workers, that will likely have room for
 // l's first task soonest, of those that are not kept free for one of at least its
 // priority. The first that starves is given those of its own priority, too, if the
 // others are too few. In a large fleet it asks a sample, another one each time.
-func (q *Queue) pick(now muster.Time, l *lane, first bool) (ws []*Worker, freeIn muster.Duration, looks int) {
+func (q *Queue) pickWorkers(now muster.Time, l *bucket, first bool) (ws []*Worker, freeIn muster.Duration, inspected int) {
 	sh := l.key.shape
-	looks = q.hope(sh)
+	inspected = q.refreshFeasible(sh)
 	n := max(sh.Need.Gang, 1)
-	for _, equals := range []bool{false, true} {
-		free := make([]*Worker, 0, len(sh.hopes))
-		for _, h := range sh.hopes {
-			k := h.worker.kept
-			if k == nil || k == l || k.key.priority < l.key.priority || equals && k.key.priority == l.key.priority {
+	for _, samePriority := range []bool{false, true} {
+		free := make([]*Worker, 0, len(sh.feasible))
+		for _, h := range sh.feasible {
+			k := h.worker.reservedFor
+			if k == nil || k == l || k.key.priority < l.key.priority || samePriority && k.key.priority == l.key.priority {
 				free = append(free, h.worker)
 			}
 		}
-		chances := make([]chance, 0, min(len(free), max(sample, 2*n))+len(l.kept))
-		for _, w := range l.kept {
-			chances = append(chances, l.chance(now, w, n, l.keptAt))
+		candidates := make([]candidate, 0, min(len(free), max(sampleSize, 2*n))+len(l.reserved))
+		for _, w := range l.reserved {
+			candidates = append(candidates, l.candidate(now, w, n, l.reservedAt))
 		}
-		stride := max((len(free)+max(sample, 2*n)-1)/max(sample, 2*n), 1)
-		for i := sh.turn % stride; i < len(free); i += stride {
-			looks++
-			if w := free[i]; w.kept != l {
-				chances = append(chances, l.chance(now, w, n, 0))
+		stride := max((len(free)+max(sampleSize, 2*n)-1)/max(sampleSize, 2*n), 1)
+		for i := sh.sampleOffset % stride; i < len(free); i += stride {
+			inspected++
+			if w := free[i]; w.reservedFor != l {
+				candidates = append(candidates, l.candidate(now, w, n, 0))
 			}
 		}
-		if ws, freeIn = choose(chances, n); ws != nil || !first {
+		if ws, freeIn = selectWorkers(candidates, n); ws != nil || !first {
 			break
 		}
 	}
-	sh.turn++
-	return ws, freeIn, looks
+	sh.sampleOffset++
+	return ws, freeIn, inspected
 }
 
-// chance asks what a worker can do for l's first task, which takes n places.
-func (l *lane) chance(now muster.Time, w *Worker, n int, since muster.Time) chance {
-	c := chance{worker: w, room: place.Room{Members: 1}}
+// candidate asks what a worker can do for l's first task, which takes n places.
+func (l *bucket) candidate(now muster.Time, w *Worker, n int, since muster.Time) candidate {
+	c := candidate{worker: w, fit: place.GangFit{Members: 1}}
 	if n > 1 {
-		c.room = w.Book.EmptyRoom(l.key.shape.Need, n)
+		c.fit = w.Usage.GangFitEmpty(l.key.shape.Need, n)
 	}
-	c.in = w.Owner.FreeIn(now, l.key.shape.Need, c.room.Members, since)
+	c.freeIn = w.Owner.FreeIn(now, l.key.shape.Need, c.fit.Members, since)
 	return c
 }
 
-// hope brings the list of workers that could run what sh needs if they were empty
+// refreshFeasible brings the list of workers that could run what sh needs if they were empty
 // up to date, and returns how many it looked at.
-func (q *Queue) hope(sh *Shape) int {
-	kept := sh.hopes[:0]
-	for _, h := range sh.hopes {
-		if h.version == h.worker.terms.at {
-			kept = append(kept, h)
+func (q *Queue) refreshFeasible(sh *Shape) int {
+	valid := sh.feasible[:0]
+	for _, h := range sh.feasible {
+		if h.version == h.worker.specNode.seq {
+			valid = append(valid, h)
 		}
 	}
-	clear(sh.hopes[len(kept):])
-	sh.hopes = kept
-	looks := 0
-	for k := q.terms.latest; k != nil && k.at > sh.asked; k = k.older {
-		looks++
-		if k.worker.could(sh) {
-			sh.hopes = append(sh.hopes, hope{k.worker, k.at})
+	clear(sh.feasible[len(valid):])
+	sh.feasible = valid
+	inspected := 0
+	for k := q.specChanges.latest; k != nil && k.seq > sh.feasibleSeen; k = k.older {
+		inspected++
+		if k.worker.feasible(sh) {
+			sh.feasible = append(sh.feasible, feasibleWorker{k.worker, k.seq})
 		}
 	}
-	sh.asked = q.terms.n
-	return looks
+	sh.feasibleSeen = q.specChanges.seq
+	return inspected
 }
 
-// hope says that a worker could run something if it were empty, by its terms of
+// feasibleWorker says that a worker could run something if it were empty, by its terms of
 // that version.
-type hope struct {
+type feasibleWorker struct {
 	worker  *Worker
 	version uint64
 }
 
-// may reports whether tasks of l may have w, which is kept free.
-func (q *Queue) may(now muster.Time, l *lane, w *Worker) bool {
-	return w.kept == l || l.key.priority > w.kept.key.priority || q.fills(now, l.key.shape, w.kept)
+// mayUse reports whether tasks of l may have w, which is kept free.
+func (q *Queue) mayUse(now muster.Time, l *bucket, w *Worker) bool {
+	return w.reservedFor == l || l.key.priority > w.reservedFor.key.priority || q.backfills(now, l.key.shape, w.reservedFor)
 }
 
-// fills reports whether a task of sh, which may be nil, will likely have ended on
+// backfills reports whether a task of sh, which may be nil, will likely have ended on
 // the worker that is kept free for l before that could have room for l's first
 // task anyway. What came since the reservation never counts for that, so it is not
 // put off without end.
-func (q *Queue) fills(now muster.Time, sh *Shape, l *lane) bool {
-	each := q.patience
+func (q *Queue) backfills(now muster.Time, sh *Shape, l *bucket) bool {
+	each := q.starvationTimeout
 	if sh != nil && sh.Ran > 0 {
 		each = sh.Runtime / muster.Duration(sh.Ran)
 	}
 	return now.Add(2*each) <= l.freeAt
 }
 
-// KeptFor returns the queued item for which w is kept free, or nil, and whether
+// ReservedFor returns the queued item for which w is kept free, or nil, and whether
 // another task of that need, whose Shape may be unknown, and priority is barred
 // from w.
-func (q *Queue) KeptFor(now muster.Time, w *Worker, sh *Shape, priority int) (it *Item, barred bool) {
-	l := w.kept
+func (q *Queue) ReservedFor(now muster.Time, w *Worker, sh *Shape, priority int) (it *Item, blocked bool) {
+	l := w.reservedFor
 	if l == nil {
 		return nil, false
 	}
-	return l.items[0], priority <= l.key.priority && !q.fills(now, sh, l)
+	return l.items[0], priority <= l.key.priority && !q.backfills(now, sh, l)
 }

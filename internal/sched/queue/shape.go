@@ -15,21 +15,21 @@ type Shape struct {
 	Ran     int64           // that succeeded
 	Runtime muster.Duration // of all of these together
 
-	lanes     int
-	parked    []*lane
-	forgotten bool
-	seen      uint64 // Queue.loads.n up to which fits, kept and crowd are right
-	fits      []fit  // a heap; may hold outdated entries, but never first after refresh
-	kept      []fit  // on workers that are kept free; none outdated after refresh
-	crowd     crowd  // of a gang, in place of fits and kept
-	asked     uint64 // Queue.terms.n up to which hopes is right
-	hopes     []hope // in the order of finding; may hold outdated entries
-	turn      int    // samples of hopes taken
+	buckets      int
+	parked       []*bucket
+	evicted      bool
+	seen         uint64           // Queue.loads.n up to which fits, kept and crowd are right
+	fits         []fit            // a heap; may hold outdated entries, but never first after refresh
+	reserved     []fit            // on workers that are kept free; none outdated after refresh
+	gangIndex    gangIndex        // of a gang, in place of fits and kept
+	feasibleSeen uint64           // Queue.terms.n up to which hopes is right
+	feasible     []feasibleWorker // in the order of finding; may hold outdated entries
+	sampleOffset int              // samples of hopes taken
 }
 
-// Forgotten reports whether the queue made room for others: ask it for the need's
+// Evicted reports whether the queue made room for others: ask it for the need's
 // Shape again.
-func (sh *Shape) Forgotten() bool { return sh.forgotten }
+func (sh *Shape) Evicted() bool { return sh.evicted }
 
 // fit says that a worker fitted at its change with the number version. It is
 // outdated as soon as the worker changes again.
@@ -40,7 +40,7 @@ type fit struct {
 	rank    place.Rank
 }
 
-func (f *fit) outdated() bool { return f.version != f.worker.load.at }
+func (f *fit) outdated() bool { return f.version != f.worker.loadNode.seq }
 
 func (f *fit) before(o *fit) bool {
 	if f.suspect != o.suspect {
@@ -49,34 +49,34 @@ func (f *fit) before(o *fit) bool {
 	if c := f.rank.Compare(&o.rank); c != 0 {
 		return c < 0
 	}
-	return f.worker.Book.Worker.ID < o.worker.Book.Worker.ID
+	return f.worker.Usage.Worker.ID < o.worker.Usage.Worker.ID
 }
 
 // refresh brings the index up to date and reports whether any worker fits that is
 // not kept free, or, for a gang, enough of them do.
 func (q *Queue) refresh(sh *Shape) bool {
 	if sh.Need.Gang > 0 {
-		return q.refreshCrowd(sh)
+		return q.refreshGangIndex(sh)
 	}
-	if len(sh.kept) > 0 {
-		sh.kept = slices.DeleteFunc(sh.kept, func(f fit) bool { return f.outdated() })
+	if len(sh.reserved) > 0 {
+		sh.reserved = slices.DeleteFunc(sh.reserved, func(f fit) bool { return f.outdated() })
 	}
-	for k := q.loads.latest; k != nil && k.at > sh.seen; k = k.older {
+	for k := q.loadChanges.latest; k != nil && k.seq > sh.seen; k = k.older {
 		w := k.worker
-		if w.Book.Fits(sh.Need) != place.Fits {
+		if w.Usage.Fits(sh.Need) != place.Fits {
 			continue
 		}
-		if f := (fit{worker: w, version: k.at, suspect: w.Suspect, rank: w.Book.Rank(sh.Need)}); w.kept != nil {
-			sh.kept = append(sh.kept, f)
+		if f := (fit{worker: w, version: k.seq, suspect: w.Suspect, rank: w.Usage.Rank(sh.Need)}); w.reservedFor != nil {
+			sh.reserved = append(sh.reserved, f)
 		} else {
 			sh.push(f)
 		}
 	}
-	sh.seen = q.loads.n
+	sh.seen = q.loadChanges.seq
 	for len(sh.fits) > 0 && sh.fits[0].outdated() {
 		sh.pop()
 	}
-	if len(sh.fits) > 2*q.loads.length+16 {
+	if len(sh.fits) > 2*q.loadChanges.length+16 {
 		sh.compact()
 	}
 	return len(sh.fits) > 0
@@ -85,27 +85,27 @@ func (q *Queue) refresh(sh *Shape) bool {
 // Best returns the best worker for the item that fits and is not avoided, or nil:
 // one that is kept free only if there is no other. Without such a worker, shy
 // reports whether an avoided one fits. avoid may be nil.
-func (q *Queue) Best(now muster.Time, it *Item, avoid func(*Worker) bool) (w *Worker, shy bool) {
-	sh := it.lane.key.shape
+func (q *Queue) Best(now muster.Time, it *Item, avoid func(*Worker) bool) (w *Worker, onlyAvoided bool) {
+	sh := it.bucket.key.shape
 	if q.refresh(sh) {
 		if w = sh.best(avoid); w != nil {
 			return w, false
 		}
-		shy = true
+		onlyAvoided = true
 	}
 	var best *fit
-	for i := range sh.kept {
-		f := &sh.kept[i]
+	for i := range sh.reserved {
+		f := &sh.reserved[i]
 		switch {
-		case !q.may(now, it.lane, f.worker):
+		case !q.mayUse(now, it.bucket, f.worker):
 		case avoid != nil && avoid(f.worker):
-			shy = true
+			onlyAvoided = true
 		case best == nil || f.before(best):
 			best = f
 		}
 	}
 	if best == nil {
-		return nil, shy
+		return nil, onlyAvoided
 	}
 	return best.worker, false
 }
@@ -115,19 +115,19 @@ func (sh *Shape) best(avoid func(*Worker) bool) (w *Worker) {
 	if avoid == nil {
 		return sh.fits[0].worker
 	}
-	var passed []fit
+	var avoided []fit
 	for len(sh.fits) > 0 && w == nil {
 		switch top := &sh.fits[0]; {
 		case top.outdated():
 			sh.pop()
 		case avoid(top.worker):
-			passed = append(passed, *top)
+			avoided = append(avoided, *top)
 			sh.pop()
 		default:
 			w = top.worker
 		}
 	}
-	for _, f := range passed {
+	for _, f := range avoided {
 		sh.push(f)
 	}
 	return w
@@ -175,15 +175,15 @@ func (sh *Shape) sink(i int) {
 
 // compact drops all outdated entries.
 func (sh *Shape) compact() {
-	kept := sh.fits[:0]
+	valid := sh.fits[:0]
 	for i := range sh.fits {
 		if !sh.fits[i].outdated() {
-			kept = append(kept, sh.fits[i])
+			valid = append(valid, sh.fits[i])
 		}
 	}
-	clear(sh.fits[len(kept):])
-	sh.fits = kept
-	for i := len(kept)/2 - 1; i >= 0; i-- {
+	clear(sh.fits[len(valid):])
+	sh.fits = valid
+	for i := len(valid)/2 - 1; i >= 0; i-- {
 		sh.sink(i)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // are used again.
 func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 	for s := range uint64(40) {
-		w := newWorld(3000+s, nil)
+		w := newSimulation(3000+s, nil)
 		w.digest, w.faults = nil, false
 		w.workers = nil
 		for i := range 2 + int(s/4%2) {
@@ -24,13 +24,13 @@ func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 		for i, wk := range w.workers {
 			wk.offer.Kinds, wk.offer.Resources = []string{"process"}, muster.Resources{CPUs: 64, Slots: 1 + 15*min(i, 1)}
 			wk.offer.UnsupportedFeatures, wk.offer.Projects = nil, nil
-			if wk.patient = true; i > 0 {
+			if wk.alwaysSucceeds = true; i > 0 {
 				wk.broken = reason
 			}
 		}
 		job := w.st.NextJob()
 		submitted := false
-		w.crowd = func() []event.Event {
+		w.extraEvents = func() []event.Event {
 			if submitted {
 				return nil
 			}

@@ -20,7 +20,7 @@ import (
 // checkRows holds what a commit may change: a success stands for ever, an end
 // stands until a user retries, attempt numbers only grow, and an attempt's
 // history is written once.
-func (w *world) checkRows(rows muster.Rows) error {
+func (w *simulation) checkRows(rows muster.Rows) error {
 	for _, t := range rows.Tasks {
 		old, known := w.disk.tasks[t.ID]
 		switch {
@@ -60,20 +60,20 @@ func (w *world) checkRows(rows muster.Rows) error {
 
 // checkSend holds what may be said: only what is on disk, and a task only once
 // everything that it needs has succeeded.
-func (w *world) checkSend(word effect.Send) error {
+func (w *simulation) checkSend(cmd effect.Command) error {
 	var m effect.Assign
-	switch word := word.(type) {
+	switch cmd := cmd.(type) {
 	case effect.Assign:
-		m = word
+		m = cmd
 	case effect.Stop:
-		if word.Reason == muster.Preempted && word.Outcome == muster.AttemptCancelled {
+		if cmd.Reason == muster.Preempted && cmd.Outcome == muster.AttemptCancelled {
 			w.stats.preemptions++
 		}
 		return nil
 	case effect.Heal:
 		w.stats.heals++
 		return nil
-	case effect.Leave:
+	case effect.Drained:
 		return nil
 	}
 	w.stats.assigns++
@@ -104,7 +104,7 @@ func (w *world) checkSend(word effect.Send) error {
 
 // checkGiven holds that a task goes to a worker that takes tasks, on devices that
 // nobody warns of, and with what was saved of it last.
-func (w *world) checkGiven(m effect.Assign) error {
+func (w *simulation) checkGiven(m effect.Assign) error {
 	t, row := w.disk.tasks[m.Attempt.Task], w.disk.workers[m.Worker]
 	if row.Paused || row.Draining {
 		return fmt.Errorf("attempt %s is offered to %s, which takes nothing", m.Attempt, m.Worker)
@@ -120,9 +120,9 @@ func (w *world) checkGiven(m effect.Assign) error {
 			return fmt.Errorf("attempt %s needs an engine, and is offered to %s, which has none", m.Attempt, m.Worker)
 		}
 		for _, a := range w.disk.attempts {
-			if a.ID.Task == m.Attempt.Task && a.ID.N == m.Attempt.N-1 && judge.Elsewhere(a.Reason) {
-				w.stats.unlucky++
-				if since := w.now.Sub(a.FinishedAt); a.Worker == m.Worker && since < 10*muster.Duration(time.Second) && a.FinishedAt > w.born {
+			if a.ID.Task == m.Attempt.Task && a.ID.N == m.Attempt.N-1 && judge.PreferOtherWorker(a.Reason) {
+				w.stats.retriedElsewhere++
+				if since := w.now.Sub(a.FinishedAt); a.Worker == m.Worker && since < 10*muster.Duration(time.Second) && a.FinishedAt > w.serverStart {
 					return fmt.Errorf("attempt %s is offered to %s again, %s after it failed for what that lacks", m.Attempt, m.Worker, since)
 				}
 			}
@@ -149,14 +149,14 @@ func (w *world) checkGiven(m effect.Assign) error {
 }
 
 // gangOf returns the gang that a task is a member of, or nil.
-func (w *world) gangOf(id muster.TaskID) *muster.Gang {
+func (w *simulation) gangOf(id muster.TaskID) *muster.Gang {
 	g, _ := w.disk.groupOf(id)
 	return w.disk.jobs[id.Job].Spec.Tasks[g.Index].Gang
 }
 
 // checkSeat holds that a member of a gang is offered with all others, each at the
 // same attempt, and told the same place to meet.
-func (w *world) checkSeat(m effect.Assign) error {
+func (w *simulation) checkSeat(m effect.Assign) error {
 	spec := w.gangOf(m.Attempt.Task)
 	if spec == nil || m.Gang == nil {
 		if spec != nil || m.Gang != nil {
@@ -164,7 +164,7 @@ func (w *world) checkSeat(m effect.Assign) error {
 		}
 		return nil
 	}
-	w.stats.seats++
+	w.stats.gangMembers++
 	g, _ := w.disk.groupOf(m.Attempt.Task)
 	if rank := m.Attempt.Task.Num - g.First; m.Gang.Rank != rank || m.Gang.Size != spec.Size || m.Gang.Master == "" || m.Gang.Port == 0 {
 		return fmt.Errorf("attempt %s has rank %d and is told %+v", m.Attempt, rank, m.Gang)
@@ -180,7 +180,7 @@ func (w *world) checkSeat(m effect.Assign) error {
 
 // checkGangs holds that the members of a gang succeed together, and that no one is
 // left behind by one that ended.
-func (w *world) checkGangs() error {
+func (w *simulation) checkGangs() error {
 	for _, g := range w.disk.groups {
 		if w.disk.jobs[g.Job].Spec.Tasks[g.Index].Gang == nil {
 			continue
@@ -199,7 +199,7 @@ func (w *world) checkGangs() error {
 // checkLeases holds that nothing stays assigned to a worker that has been
 // disconnected for longer than the lease; a new life of the server starts all leases
 // again.
-func (w *world) checkLeases() error {
+func (w *simulation) checkLeases() error {
 	for _, t := range w.disk.tasks {
 		if !t.State.HoldsResources() || t.Grant == nil {
 			continue // not assigned, or a member of a gang that is done and waits for the others
@@ -210,8 +210,8 @@ func (w *world) checkLeases() error {
 		}
 		g, _ := w.disk.groupOf(t.ID)
 		lease := w.disk.jobs[t.Job].Spec.Tasks[g.Index].Disconnect.Grace.Or(defaultGrace)
-		if away := w.now.Sub(max(w.workers[i].cutAt, w.born)); away > lease {
-			return fmt.Errorf("attempt %s#%d is still %s on %s, which has been disconnected for %s, longer than the lease of %s", t.ID, t.Attempt, t.State, t.Worker, away, lease)
+		if offline := w.now.Sub(max(w.workers[i].disconnectedAt, w.serverStart)); offline > lease {
+			return fmt.Errorf("attempt %s#%d is still %s on %s, which has been disconnected for %s, longer than the lease of %s", t.ID, t.Attempt, t.State, t.Worker, offline, lease)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ func savedBy(tree string) int {
 
 // checkAll looks at everything: the books of every job, the load of every
 // worker, and that the committed rows give the live state again.
-func (w *world) checkAll() error {
+func (w *simulation) checkAll() error {
 	if err := w.checkCounts(); err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (d *disk) groupsOf(job muster.JobID) []muster.Group {
 	}
 }
 
-func (w *world) checkCounts() error {
+func (w *simulation) checkCounts() error {
 	for _, j := range w.disk.jobs {
 		var sum muster.Counts
 		for _, g := range w.disk.groupsOf(j.ID) {
@@ -295,7 +295,7 @@ func (w *world) checkCounts() error {
 }
 
 // checkWorkers adds up what each worker holds.
-func (w *world) checkWorkers() error {
+func (w *simulation) checkWorkers() error {
 	for _, wk := range w.workers {
 		var used muster.Resources
 		tasks := 0

@@ -29,7 +29,7 @@ var mutants = []struct {
 	},
 	{
 		name: "a worker is given more processors than it has",
-		file: "internal/place/book.go",
+		file: "internal/place/usage.go",
 		old:  "b.mcpu -= int64(sign) * Milli(g.CPUs)\n",
 		new:  "b.mcpu -= 0 * int64(sign) * Milli(g.CPUs)\n",
 
@@ -37,7 +37,7 @@ var mutants = []struct {
 	},
 	{
 		name: "a worker is given more tasks than it takes at once",
-		file: "internal/place/book.go",
+		file: "internal/place/usage.go",
 		old:  "b.tasks += sign\n",
 		new:  "b.tasks += 0 * sign\n",
 
@@ -53,7 +53,7 @@ var mutants = []struct {
 	},
 	{
 		name: "a stage starts before what it needs has succeeded",
-		file: "internal/sched/move.go",
+		file: "internal/sched/transition.go",
 		old:  "all = all && n.Succeeded()\n",
 		new:  "all = all || n.Succeeded()\n",
 
@@ -61,7 +61,7 @@ var mutants = []struct {
 	},
 	{
 		name: "a lease never expires",
-		file: "internal/sched/model/due.go",
+		file: "internal/sched/model/deadlines.go",
 		old:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease))",
 		new:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease) + 1e6*DefaultLease)",
 
@@ -77,7 +77,7 @@ var mutants = []struct {
 	},
 	{
 		name: "an attempt takes the number of the one before it",
-		file: "internal/sched/placing.go",
+		file: "internal/sched/place.go",
 		old:  "t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)\n",
 		new:  "t.Row.Attempt = max(t.Row.Attempt, 1)\n",
 

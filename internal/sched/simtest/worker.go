@@ -14,19 +14,19 @@ import (
 // worker is a model of the real one: it keeps its word about leases, repeats
 // reports until they are acknowledged, and can crash and freeze.
 type worker struct {
-	id        muster.WorkerID
-	offer     muster.Worker
-	session   int // 0: not connected; else the number of its session
-	frozen    bool
-	dead      bool          // its process is gone, until it is restarted
-	patient   bool          // every attempt succeeds after two minutes, unless it is broken
-	broken    muster.Reason // every attempt fails at once for that; NoReason while it is well
-	heardAt   muster.Time
-	cutAt     muster.Time // when its last session ended
-	runs      map[muster.AttemptID]*execution
-	reports   map[muster.AttemptID]muster.Report
-	nextRenew muster.Time
-	turns     int
+	id             muster.WorkerID
+	offer          muster.Worker
+	session        int // 0: not connected; else the number of its session
+	frozen         bool
+	dead           bool          // its process is gone, until it is restarted
+	alwaysSucceeds bool          // every attempt succeeds after two minutes, unless it is broken
+	broken         muster.Reason // every attempt fails at once for that; NoReason while it is well
+	lastContact    muster.Time
+	disconnectedAt muster.Time // when its last session ended
+	runs           map[muster.AttemptID]*execution
+	reports        map[muster.AttemptID]muster.Report
+	nextRenew      muster.Time
+	steps          int
 }
 
 // execution is one attempt on a worker.
@@ -55,18 +55,18 @@ func (w *worker) held() []muster.AttemptID {
 }
 
 // receive takes a word from the server and returns the events it answers with.
-func (w *worker) receive(now muster.Time, rng *rand.Rand, word effect.Send) []event.Event {
-	w.heardAt = now
-	switch m := word.(type) {
+func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd effect.Command) []event.Event {
+	w.lastContact = now
+	switch m := cmd.(type) {
 	case effect.Assign:
-		if !w.patient && rng.IntN(40) == 0 {
+		if !w.alwaysSucceeds && rng.IntN(40) == 0 {
 			return []event.Event{event.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
 		}
 		ex := newExecution(now, rng, m)
 		switch {
 		case w.broken != muster.NoReason:
 			ex.fail(w.broken)
-		case w.patient:
+		case w.alwaysSucceeds:
 			ex.succeed(2 * time.Minute)
 		}
 		w.runs[m.Attempt] = ex
@@ -97,7 +97,7 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, word effect.Send) []ev
 			w.quarantine(uuid, "")
 		}
 		return []event.Event{w.offered()}
-	case effect.Leave:
+	case effect.Drained:
 	}
 	return nil
 }
@@ -113,8 +113,8 @@ func (w *worker) quarantine(uuid, why string) {
 	w.offer.Resources.GPUs = gpus
 }
 
-// engine stops the worker's container engine, or starts it.
-func (w *worker) engine() {
+// toggleEngine stops the worker's container engine, or starts it.
+func (w *worker) toggleEngine() {
 	kinds := slices.DeleteFunc(slices.Clone(w.offer.Kinds), func(kind string) bool { return kind == muster.KindContainer })
 	if len(kinds) == len(w.offer.Kinds) {
 		kinds = append(kinds, muster.KindContainer)
@@ -185,11 +185,11 @@ func (ex *execution) succeed(after time.Duration) {
 // step ends what is due and returns reports; it also kills what outlived its
 // lease, before anything else, as the real worker does after a thaw.
 func (w *worker) step(now muster.Time) []event.Event {
-	w.turns++
+	w.steps++
 	for _, id := range slices.SortedFunc(maps.Keys(w.runs), func(a, b muster.AttemptID) int { return compareTasks(a.Task, b.Task) }) {
 		ex := w.runs[id]
 		switch {
-		case now-w.heardAt > muster.Time(ex.grace.Std().Milliseconds()):
+		case now-w.lastContact > muster.Time(ex.grace.Std().Milliseconds()):
 			delete(w.runs, id)
 		case ex.endAt <= now:
 			ex.report.FinishedAt = now
@@ -202,8 +202,8 @@ func (w *worker) step(now muster.Time) []event.Event {
 	}
 	var events []event.Event
 	for _, id := range w.held() {
-		if w.runs[id] != nil && (w.turns+id.Task.Num)%16 == 0 {
-			events = append(events, event.Saved{Worker: w.id, Attempt: id, SHA256: treeOf(id.N, w.turns)})
+		if w.runs[id] != nil && (w.steps+id.Task.Num)%16 == 0 {
+			events = append(events, event.CheckpointSaved{Worker: w.id, Attempt: id, SHA256: treeOf(id.N, w.steps)})
 		}
 		if r, ok := w.reports[id]; ok {
 			events = append(events, event.Finished{Worker: w.id, Report: r})
@@ -224,7 +224,7 @@ func (w *worker) crash() {
 
 // welcome takes the server's keep and stop lists.
 func (w *worker) welcome(now muster.Time, stop []muster.AttemptID) {
-	w.heardAt = now
+	w.lastContact = now
 	for _, id := range stop {
 		delete(w.runs, id)
 		delete(w.reports, id)

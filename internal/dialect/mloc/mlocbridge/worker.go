@@ -269,7 +269,7 @@ func (w *bridged) possible(ctx context.Context, spec *muster.Spec) error {
 		return err
 	}
 	for i := range plan {
-		if !plan[i].Never() {
+		if !plan[i].Unschedulable() {
 			continue
 		}
 		if len(plan[i].Workers) == 0 {

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+const (
+	// maxCheckpointFiles bounds the files that checkpoints remembers, of about 60 bytes each; a tree counts as treeCost more.
+	maxCheckpointFiles = 500_000
+	treeCost           = 8
+	// recheckTree is how long a file that was found is taken to be here.
+	recheckTree = 10 * time.Minute
+)
+
+// checkpointCache remembers the checkpoint of each task that was last found to be here with all its
+// files: the next one has most of them, too.
+type checkpointCache struct {
+	mu     sync.Mutex
+	byTask map[muster.TaskID]*completeTree
+	files  int // of all
+}
+
+// completeTree is a tree that is here with all its files. It is not changed.
+type completeTree struct {
+	sha256    string
+	files     map[[32]byte]struct{}
+	checkedAt time.Time // when all of its files were looked up, or all of a tree that it goes back to
+}
+
+// cost is what the tree takes of maxCheckpointFiles.
+func (w *completeTree) cost() int { return len(w.files) + treeCost }
+
+// contains reports whether a file with a hash was found.
+func (w *completeTree) contains(hash [32]byte) bool {
+	if w == nil {
+		return false
+	}
+	_, ok := w.files[hash]
+	return ok
+}
+
+// get returns the last whole tree of a task; nil if there is none, or if it was looked up
+// too long ago.
+func (t *checkpointCache) get(id muster.TaskID) *completeTree {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := t.byTask[id]
+	if w != nil && time.Since(w.checkedAt) >= recheckTree {
+		t.remove(id)
+		return nil
+	}
+	return w
+}
+
+// put replaces the last whole tree of a task. Others are forgotten for it, those first
+// that are too old.
+func (t *checkpointCache) put(id muster.TaskID, w *completeTree) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byTask == nil {
+		t.byTask = map[muster.TaskID]*completeTree{}
+	}
+	t.remove(id)
+	if t.files+w.cost() > maxCheckpointFiles {
+		for other, old := range t.byTask {
+			if time.Since(old.checkedAt) >= recheckTree {
+				t.remove(other)
+			}
+		}
+	}
+	for other := range t.byTask {
+		if t.files+w.cost() <= maxCheckpointFiles {
+			break
+		}
+		t.remove(other)
+	}
+	t.byTask[id] = w
+	t.files += w.cost()
+}
+
+func (t *checkpointCache) remove(id muster.TaskID) {
+	if w := t.byTask[id]; w != nil {
+		t.files -= w.cost()
+		delete(t.byTask, id)
+	}
+}
+
+// hashOf is a SHA-256 in hex as bytes.
+func hashOf(text string) (hash [32]byte, ok bool) {
+	n, err := hex.Decode(hash[:], []byte(text[:min(len(text), 64)]))
+	return hash, err == nil && n == len(hash) && len(text) == 64
+}

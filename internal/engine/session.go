@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
+)
+
+// session is one connected worker. What only the engine's goroutine touches is
+// marked so.
+type session struct {
+	engine *Engine
+	worker muster.WorkerID
+	post   func(*link.ToWorker)
+	ended  atomic.Bool // no more words: taken over, or the state was lost
+	refs   groupRefs   // engine's goroutine
+	owned  *ownedAttempts
+
+	uploaded map[string]struct{} // blobs that the worker uploaded, of those that it named; the goroutine that calls Handle
+	inflight chan struct{}       // holds a token for each frame that waits to be decided
+}
+
+var _ link.SessionHandler = (*Engine)(nil)
+
+func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *session {
+	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), owned: newOwnedAttempts(), uploaded: map[string]struct{}{}, inflight: make(chan struct{}, maxFrames)}
+}
+
+// Open starts the session of the worker that said hello.
+func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+	address, err := e.addresses.verify(ctx, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := e.newSession(h.Worker, send)
+	type lists struct{ keep, stop []muster.AttemptID }
+	held, err := call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
+		next := st.NextJob()
+		err = st.Apply(now, event.Joined{Worker: muster.Worker{
+			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
+			Kinds: h.Kinds, CustomKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
+			UnsupportedFeatures: h.Lacks, Projects: h.Projects,
+		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
+		if err != nil {
+			return l, err
+		}
+		if st.NextJob() > next {
+			e.cfg.Log.Warn("a worker knows jobs that this server does not know, as after a restored backup; their numbers are skipped",
+				slog.String("worker", string(h.Worker)), slog.String("from", next.String()), slog.String("next", st.NextJob().String()))
+		}
+		l.keep, l.stop = st.Reconcile(h.Worker, h.Held)
+		e.replaceSession(s)
+		return l, nil
+	})
+	if err != nil {
+		s.Close(false) //nolint:contextcheck // it may be open already, if the answer came too late: ctx is over then
+		return nil, nil, err
+	}
+	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
+	s.owned.add(held.keep...)
+	for _, a := range held.keep {
+		size, err := e.cfg.Logs.Size(ctx, a)
+		if err != nil { // sent from the beginning, and only what is new is stored
+			e.logErrors.report(e.cfg.Log, h.Worker, err)
+			size = 0
+		}
+		w.Keep = append(w.Keep, link.LogAck{Attempt: a, Size: size})
+	}
+	return s, w, nil
+}
+
+// replaceSession makes s the session of its worker and ends the one before.
+func (e *Engine) replaceSession(s *session) {
+	e.mu.Lock()
+	old := e.sessions[s.worker]
+	e.sessions[s.worker] = s
+	e.mu.Unlock()
+	if old != nil {
+		old.end(muster.Conflict, "another session of this worker took over")
+	}
+}
+
+// end says goodbye to the worker. Only the first call has an effect.
+func (s *session) end(code muster.Code, message string) {
+	if !s.ended.Swap(true) {
+		s.post(&link.ToWorker{Goodbye: &link.Goodbye{Code: code, Message: message}})
+	}
+}
+
+// endSessions ends every session: the workers come back and say what they hold.
+func (e *Engine) endSessions(code muster.Code, message string) {
+	e.mu.Lock()
+	open := e.sessions
+	e.sessions = map[muster.WorkerID]*session{}
+	e.mu.Unlock()
+	for _, s := range open {
+		s.end(code, message)
+	}
+}
+
+// session returns the open session of a worker, or nil.
+func (e *Engine) session(w muster.WorkerID) *session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sessions[w]
+}
+
+// current reports whether s is its worker's session.
+func (e *Engine) current(s *session) bool { return e.session(s.worker) == s }
+
+// Close ends the session at the desk.
+func (s *session) Close(orderly bool) {
+	s.ended.Store(true)
+	err := s.engine.inbox.post(context.Background(), request{
+		decide: func(st *sched.State, now muster.Time, _ *batch) error {
+			if !s.engine.current(s) {
+				return nil
+			}
+			s.engine.mu.Lock()
+			delete(s.engine.sessions, s.worker)
+			s.engine.mu.Unlock()
+			if orderly {
+				return st.Apply(now, event.ShutDown{Worker: s.worker})
+			}
+			return st.Apply(now, event.Disconnected{Worker: s.worker})
+		},
+		done: func(error) {},
+	})
+	if err != nil {
+		s.engine.cfg.Log.Debug("a session ended after the engine", slog.String("worker", string(s.worker)))
+	}
+}
+
+// maxFrames is how many frames of one session wait to be decided before the next
+// one is held up: frames may be big, and the engine busy for a while.
+const maxFrames = 64
+
+// Handle takes a frame. Its log bytes are written before it returns, which is
+// what slows down a worker that sends more than the disk takes; the rest is
+// posted to the engine, whatever became of the log bytes, and acknowledged after the
+// commit.
+func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
+	if s.ended.Load() {
+		return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
+	}
+	if len(f.Logs) > 0 {
+		s.appendLogs(ctx, f.Logs)
+	}
+	saved, err := s.checkSaved(ctx, f.Saved)
+	if err != nil {
+		return err
+	}
+	if err := s.checkArtifacts(ctx, f); err != nil {
+		return err
+	}
+	events := s.events(f, saved)
+	if len(events) == 0 {
+		return nil
+	}
+	select {
+	case s.inflight <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err = s.engine.inbox.post(ctx, request{
+		decide: func(st *sched.State, now muster.Time, _ *batch) error {
+			if !s.engine.current(s) {
+				return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
+			}
+			for _, ev := range events {
+				if err := st.Apply(now, ev); err != nil {
+					s.engine.cfg.Log.Debug("a report was refused", slog.String("worker", string(s.worker)), slog.Any("error", err))
+				}
+			}
+			return nil
+		},
+		done: func(err error) {
+			<-s.inflight
+			if err == nil {
+				s.acknowledge(f)
+			}
+		},
+	})
+	if err != nil {
+		<-s.inflight
+	}
+	return err
+}
+
+// events translates a frame, in its order of effect. Of what it says was saved, those
+// are taken that were found to be here.
+func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
+	events := make([]event.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(saved)+len(f.Finished)+3)
+	if f.Ready != nil {
+		events = append(events, event.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
+	}
+	if o := f.Offer; o != nil {
+		events = append(events, event.Offered{
+			Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, OwnKinds: o.OwnKinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.Lacks, Projects: o.Projects,
+		})
+	}
+	for _, a := range f.Accepted {
+		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})
+	}
+	for _, r := range f.Rejected {
+		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
+	}
+	for _, a := range f.Started {
+		events = append(events, event.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
+	}
+	for _, p := range f.Progress {
+		events = append(events, event.Progressed{Worker: s.worker, Progress: p})
+	}
+	for _, c := range saved {
+		events = append(events, event.CheckpointSaved{Worker: s.worker, Attempt: c.Attempt, SHA256: c.SHA256})
+	}
+	for _, r := range f.Finished {
+		events = append(events, event.Finished{Worker: s.worker, Report: r})
+	}
+	if f.Renew != nil {
+		events = append(events, event.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
+	}
+	return events
+}
+
+// acknowledge answers a frame whose effects are on disk. A report that was
+// refused is acknowledged too: repeating it would not help.
+func (s *session) acknowledge(f *link.ToServer) {
+	if s.ended.Load() || len(f.Finished) == 0 {
+		return
+	}
+	out := &link.ToWorker{}
+	for _, r := range f.Finished {
+		out.FinishedAck = append(out.FinishedAck, r.Attempt)
+	}
+	s.post(out)
+}

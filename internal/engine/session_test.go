@@ -1,0 +1,215 @@
+package engine_test
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// hello is what a worker says that can hold very many tasks.
+func hello(id muster.WorkerID) *link.Hello {
+	return &link.Hello{
+		Version: link.Version, Worker: id, Name: string(id), Kinds: []string{muster.KindNoop},
+		Resources: muster.Resources{CPUs: 10_000, Slots: 10_000, Memory: 1 << 40},
+	}
+}
+
+// TestManyStages offers more stages at once than a session remembers: a worker
+// that forgets as early as it may still knows each one that is offered.
+func TestManyStages(t *testing.T) {
+	r := start(t)
+	outbox := link.NewOutbox(1 << 17)
+	if _, _, err := r.Open(t.Context(), hello("w1"), outbox.Post); err != nil {
+		t.Fatal(err)
+	}
+	const jobs = link.MaxGroupSpecs + 300
+	var submits sync.WaitGroup
+	for range 50 {
+		submits.Go(func() {
+			for range jobs / 50 {
+				if _, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	submits.Wait() // all is said before the first frame is read
+	known := map[int]bool{}
+	for offers := 0; offers < jobs; {
+		f, err := outbox.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range f.Specs {
+			known[f.Specs[i].Ref] = true
+			delete(known, f.Specs[i].Ref-link.MaxGroupSpecs)
+		}
+		for _, a := range f.Assign {
+			if !known[a.Ref] {
+				t.Fatalf("offer %d is of stage %d, which the worker has forgotten", offers, a.Ref)
+			}
+			offers++
+		}
+	}
+}
+
+// TestLogsOfOthers keeps a worker from writing into the logs of attempts that are
+// not its own, and from making logs of what never was.
+func TestLogsOfOthers(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	id := r.submit(t, 1)
+	p.next(t, "an offer", assigns)
+	other := &testSession{frames: make(chan *link.ToWorker, 10)}
+	var err error
+	if other.Session, _, err = r.Open(t.Context(), hello("w2"), func(f *link.ToWorker) { other.frames <- f }); err != nil {
+		t.Fatal(err)
+	}
+	own := muster.AttemptID{Task: muster.TaskID{Job: id}, N: 1}
+	for _, a := range []muster.AttemptID{own, {Task: own.Task, N: 2}, {Task: muster.TaskID{Job: id + 1}, N: 1}} {
+		if err := other.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte("forged")}}}); err != nil {
+			t.Fatal(err)
+		}
+		// It is told that all is there, so that it does not send it for ever.
+		ack := other.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
+		if ack.LogAck[0] != (link.LogAck{Attempt: a, Size: 6}) {
+			t.Errorf("the answer is %+v", ack.LogAck)
+		}
+		if n, err := r.logs.Size(t.Context(), a); n != 0 || err != nil {
+			t.Errorf("the log of %s has %d bytes of another worker (%v)", a, n, err)
+		}
+	}
+	if err := p.Handle(t.Context(), &link.ToServer{Finished: []muster.Report{succeeded(own)}}); err != nil {
+		t.Fatal(err)
+	}
+	p.next(t, "an acknowledgement", func(f *link.ToWorker) bool { return len(f.FinishedAck) > 0 })
+	// What its own worker still has to say of an ended attempt is taken.
+	if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: own, Data: []byte("tail")}}}); err != nil {
+		t.Fatal(err)
+	}
+	log, err := r.logs.Open(t.Context(), own, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	if got, err := io.ReadAll(log); err != nil || !bytes.Equal(got, []byte("tail")) {
+		t.Errorf("the log is %q (%v)", got, err)
+	}
+}
+
+// TestALogIsTakenAfterItWasRefused holds that a log which is not a worker's own now is taken once it is: after a
+// restored backup the numbers of a lost time may be given again.
+func TestALogIsTakenAfterItWasRefused(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	a := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
+	ship := func(text string) {
+		t.Helper()
+		if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte(text)}}}); err != nil {
+			t.Fatal(err)
+		}
+		p.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
+	}
+	ship("of a lost time")
+	if id := r.submit(t, 1); id != a.Task.Job {
+		t.Fatalf("it is job %d", id)
+	}
+	p.next(t, "an offer", assigns)
+	ship("its own")
+	if n, err := r.logs.Size(t.Context(), a); n != int64(len("its own")) || err != nil {
+		t.Errorf("its log has %d bytes (%v)", n, err)
+	}
+}
+
+// TestMadeUpAttemptsHoldUpOnlyTheirWorker holds that a worker which ships logs of attempts that never were does not
+// have the store asked as fast as it can send.
+func TestMadeUpAttemptsHoldUpOnlyTheirWorker(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	const frames, chunks = 2, 600
+	began := time.Now()
+	for i := range frames {
+		f := &link.ToServer{}
+		for k := range chunks {
+			f.Logs = append(f.Logs, link.LogChunk{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: i*chunks + k}, N: 1}, Data: []byte("x")})
+		}
+		if err := p.Handle(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A thousand are free, and of the others each takes 10 ms.
+	if took := time.Since(began); took < 1900*time.Millisecond {
+		t.Errorf("%d lookups took only %s", frames*chunks, took)
+	}
+}
+
+// TestALogThatIsThereIsSetAside holds that an attempt of a job from before this start does not begin with output that
+// is there by its number already: that is of a time which the server has lost.
+func TestALogThatIsThereIsSetAside(t *testing.T) {
+	r := start(t)
+	id := r.submit(t, 1) // no worker is there
+	r = r.restart(t)
+	a := muster.AttemptID{Task: muster.TaskID{Job: id}, N: 1}
+	if _, err := r.logs.Append(t.Context(), a, 0, []byte("of a lost time, and longer")); err != nil {
+		t.Fatal(err)
+	}
+	p := r.connect(t)
+	p.next(t, "an offer", assigns)
+	if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte("its own")}}}); err != nil {
+		t.Fatal(err)
+	}
+	log, err := r.logs.Open(t.Context(), a, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	if got, err := io.ReadAll(log); err != nil || string(got) != "its own" {
+		t.Errorf("the log is %q (%v)", got, err)
+	}
+	aside, err := filepath.Glob(filepath.Join(r.dir, "logs", id.String(), "0", "0.1.log.*"))
+	if err != nil || len(aside) != 1 {
+		t.Errorf("the other log is at %v (%v)", aside, err)
+	}
+}
+
+// TestWhatAnOwnerAllowsIsKept says it in a hello and takes it back in an offer. It is
+// on disk by then, so that a restarted server knows it before the worker is back.
+func TestWhatAnOwnerAllowsIsKept(t *testing.T) {
+	r := start(t)
+	h := hello("w1")
+	h.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{}}
+	s, _, err := r.Open(t.Context(), h, func(*link.ToWorker) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := func() *muster.Allow {
+		t.Helper()
+		rows, err := r.store.Workers(t.Context())
+		if err != nil || len(rows) != 1 {
+			t.Fatalf("workers: %v, %v", rows, err)
+		}
+		return rows[0].Allow
+	}
+	if diff := cmp.Diff(h.Allow, stored()); diff != "" {
+		t.Errorf("after the hello (-want +got):\n%s", diff)
+	}
+	if err := s.Handle(t.Context(), &link.ToServer{Offer: &link.Offer{Kinds: h.Kinds, Resources: h.Resources}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Workers(t.Context()); err != nil { // decided after the offer
+		t.Fatal(err)
+	}
+	if got := stored(); got != nil {
+		t.Errorf("after the offer: %+v", got)
+	}
+	s.Close(true)
+}

@@ -1,0 +1,87 @@
+package link
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/muster-dev/muster"
+)
+
+// Identify returns which worker an HTTP request comes from, by its bearer token.
+type Identify func(r *http.Request) (muster.WorkerID, error)
+
+// Accept runs one session, usually by calling Serve, and returns when it is
+// over. It closes conn.
+type Accept func(ctx context.Context, conn ServerConn, worker muster.WorkerID)
+
+// SessionGroup owns the sessions of a transport's server side: it lets them in while Run runs, and Run
+// returns only when the last one has ended. The zero value is closed.
+type SessionGroup struct {
+	mu      sync.Mutex
+	running bool
+	next    int
+	cancels map[int]context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// Run lets sessions in until ctx ends, then ends them and waits for them.
+func (g *SessionGroup) Run(ctx context.Context) error {
+	g.mu.Lock()
+	g.running, g.cancels = true, map[int]context.CancelFunc{}
+	g.mu.Unlock()
+	<-ctx.Done()
+	g.mu.Lock()
+	g.running = false
+	for _, cancel := range g.cancels {
+		cancel()
+	}
+	g.mu.Unlock()
+	g.wg.Wait()
+	return nil
+}
+
+// Do runs a session with the values of ctx but the life of Run. It is
+// Unavailable if Run does not run.
+func (g *SessionGroup) Do(ctx context.Context, session func(context.Context)) error {
+	ctx, done, err := g.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	session(ctx)
+	return nil
+}
+
+// Go is Do in a goroutine of its own, which Run joins.
+func (g *SessionGroup) Go(ctx context.Context, session func(context.Context)) error {
+	ctx, done, err := g.start(ctx)
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer done()
+		session(ctx)
+	}()
+	return nil
+}
+
+func (g *SessionGroup) start(ctx context.Context) (context.Context, func(), error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.running {
+		return nil, nil, muster.Errorf(muster.Unavailable, "the server is starting or shutting down: try again")
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	id := g.next
+	g.next++
+	g.cancels[id] = cancel
+	g.wg.Add(1)
+	return ctx, func() {
+		cancel()
+		g.mu.Lock()
+		delete(g.cancels, id)
+		g.mu.Unlock()
+		g.wg.Done()
+	}, nil
+}

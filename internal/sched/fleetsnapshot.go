@@ -1,0 +1,160 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched/judge"
+	"github.com/muster-dev/muster/internal/sched/model"
+	"github.com/muster-dev/muster/internal/sched/queue"
+)
+
+// FleetSnapshot returns all workers with what they hold, and the work of all projects. It costs a look at every worker and
+// its devices, whatever these hold.
+func (s *State) FleetSnapshot(now muster.Time) fleet.Snapshot {
+	p := fleet.Snapshot{At: now, Workers: make([]fleet.Worker, len(s.workers)), Failing: s.failingJobs()}
+	for i, w := range s.workers {
+		p.Workers[i] = workerSnapshot(now, w)
+	}
+	for _, t := range s.projectStats {
+		work := t.Workload(now)
+		p.All.Add(&work)
+	}
+	p.All.Oldest = s.oldest(nil)
+	return p
+}
+
+// Workload returns the work of one project.
+func (s *State) Workload(now muster.Time, project string) fleet.Workload {
+	t := s.projectStats[project]
+	if t == nil {
+		return fleet.Workload{}
+	}
+	w := t.Workload(now)
+	if p := s.projects[project]; p != nil {
+		w.Oldest = s.oldest(p)
+	}
+	return w
+}
+
+func workerSnapshot(now muster.Time, w *model.Worker) fleet.Worker {
+	x := fleet.Worker{
+		ID: w.Row.ID, Name: w.Row.Name, State: w.Row.State, Version: w.Row.Version, Price: w.Row.Price,
+		Running: len(w.Held), Load: w.Load, Deadline: w.Row.Deadline, CleanShutdown: w.CleanShutdown, SeenAt: w.Seen,
+	}
+	if w.Reachable() {
+		x.Constrained, x.Avoided = w.Constrained, w.Health.AvoidReason(now)
+	}
+	offers := w.Row.Resources
+	x.Offers = &offers
+	allocated, devices, tasks := w.Usage.Allocated()
+	x.Reserved = fleet.Resources{Slots: allocated.Slots, CPUs: allocated.CPUs, Memory: allocated.Memory, GPUs: devices, GPUMemory: allocated.GPUMemory}
+	x.GPUTasks = tasks
+	return x
+}
+
+// oldest returns what has been queued for longest of a project, or of all if p is nil.
+func (s *State) oldest(p *queue.Project) *fleet.Oldest {
+	it := s.queue.Oldest(p, queuedAt)
+	if it == nil {
+		return nil
+	}
+	return &fleet.Oldest{Task: muster.TaskID{Job: it.Job, Num: it.Num}, Name: s.jobs[it.Job].Row.Name, QueuedAt: queuedAt(it)}
+}
+
+func queuedAt(it *queue.Item) muster.Time {
+	switch owner := it.Owner.(type) {
+	case *model.Task:
+		return owner.Row.QueuedAt
+	case *model.Group:
+		at := owner.Row.UnmaterializedSince
+		if owner.Gang() {
+			for _, t := range owner.Tasks {
+				at = max(at, t.Row.QueuedAt)
+			}
+		}
+		return at
+	default:
+		return 0
+	}
+}
+
+// recordFailure counts the failed attempts of a live job.
+func (s *State) recordFailure(j *model.Job, e *judge.AttemptEnd) {
+	if e.Outcome == muster.AttemptFailed || e.Outcome == muster.AttemptTimedOut {
+		s.addFailures(j, 1)
+	}
+}
+
+// recordUsage adds what an attempt used that ends to its job's account.
+func (s *State) recordUsage(t *model.Task) {
+	if u := t.Row.Usage; u != nil && t.Row.Grant != nil {
+		t.Group.Job.Row.AddUsage(u, len(t.Row.Grant.GPUs))
+		s.changedJob(t.Group.Job)
+	}
+}
+
+func (s *State) addFailures(j *model.Job, n int) {
+	j.Failures += n
+	if j.Failures >= fleet.MinFailures {
+		s.failing[j.Row.ID] = j
+	}
+}
+
+func (s *State) failingJobs() []fleet.Job {
+	list := make([]fleet.Job, 0, min(len(s.failing), fleet.MaxFailing))
+	for id, j := range s.failing {
+		if len(list) == fleet.MaxFailing {
+			break
+		}
+		list = append(list, fleet.Job{ID: id, Name: j.Row.Name, Project: j.Row.Project, Failures: j.Failures})
+	}
+	slices.SortFunc(list, func(a, b fleet.Job) int { return cmp.Compare(b.ID, a.ID) })
+	return list
+}
+
+// statsOf returns the counts of a project.
+func (s *State) statsOf(project string) *fleet.ProjectStats {
+	t := s.projectStats[project]
+	if t == nil {
+		t = &fleet.ProjectStats{}
+		s.projectStats[project] = t
+	}
+	return t
+}
+
+// projectTotals returns the counts of all tasks by project.
+func (s *State) projectTotals() map[string]muster.Counts {
+	totals := make(map[string]muster.Counts, len(s.projectStats))
+	for name, t := range s.projectStats {
+		totals[name] = t.Counts
+	}
+	return totals
+}
+
+// checkProjectStats holds that the counts of each project are those of its live jobs, as far as these go.
+func (s *State) checkProjectStats() error {
+	live := map[string]muster.Counts{}
+	for _, j := range s.jobs {
+		live[j.Row.Project] = live[j.Row.Project].Add(j.Row.Counts)
+	}
+	for name, t := range s.projectStats {
+		for _, state := range muster.TaskStates {
+			if have, want := t.Counts[state], live[name][state]; have < want || have > want && !state.Final() {
+				return broken("project %q counts %d %s tasks, its live jobs have %d", name, have, state, want)
+			}
+		}
+		delete(live, name)
+	}
+	if len(live) > 0 {
+		return broken("%d projects with live jobs are not counted", len(live))
+	}
+	for id, j := range s.failing {
+		if s.jobs[id] != j || j.Failures < fleet.MinFailures {
+			return broken("job %s is listed as failing", id)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package queue
+
+// changeList lists workers by their last change of one sort, newest first, so that who
+// looks again sees only those that changed since.
+type changeList struct {
+	latest *changeNode
+	seq    uint64 // changes of any worker
+	length int
+}
+
+// changeNode is a worker's place in a chain. It is in none while at is 0.
+type changeNode struct {
+	worker       *Worker
+	seq          uint64 // chain.n at its last change
+	newer, older *changeNode
+}
+
+// moveToFront brings a worker to the front.
+func (c *changeList) moveToFront(k *changeNode, w *Worker) {
+	if k.seq == 0 {
+		k.worker = w
+		c.length++
+	}
+	c.seq++
+	k.seq = c.seq
+	if c.latest == k {
+		return
+	}
+	c.unlink(k)
+	k.older = c.latest
+	if c.latest != nil {
+		c.latest.newer = k
+	}
+	c.latest = k
+}
+
+// remove takes a worker out.
+func (c *changeList) remove(k *changeNode) {
+	c.unlink(k)
+	c.length--
+	k.seq = 0
+}
+
+func (c *changeList) unlink(k *changeNode) {
+	if k.newer != nil {
+		k.newer.older = k.older
+	}
+	if k.older != nil {
+		k.older.newer = k.newer
+	}
+	if c.latest == k {
+		c.latest = k.older
+	}
+	k.newer, k.older = nil, nil
+}
+
+// check holds that the chain has so many workers, in order.
+func (c *changeList) check(workers int) error {
+	listed := 0
+	for k := c.latest; k != nil; k = k.older {
+		listed++
+		if k.older != nil && (k.older.newer != k || k.older.seq >= k.seq) {
+			return broken("a list of changes is out of order at worker %s", k.worker.Usage.Worker.ID)
+		}
+	}
+	if listed != workers || c.length != workers {
+		return broken("%d workers are in a list of changes, %d are counted, %d are known", listed, c.length, workers)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package queue
+
+import "github.com/muster-dev/muster"
+
+// maxCounted is how many items Ahead looks at, about.
+const maxCounted = 10_000
+
+// CountAhead counts the queued tasks that go before a task of that priority, project,
+// job and number: those of a higher priority, and the older ones of the same. own
+// counts those of the same project and priority only. In a long queue it does not
+// look at all of them: then there are more, and exact is false.
+func (q *Queue) CountAhead(priority int, p *Project, job muster.JobID, num int) (all, sameProject int, exact bool) {
+	exact = true
+	perBucket := maxCounted
+	if n := len(q.buckets); n > 0 {
+		perBucket = max(maxCounted/n, 16)
+	}
+	for key, l := range q.buckets {
+		if key.priority < priority {
+			continue
+		}
+		c := counter{job: job, num: num, countAll: key.priority > priority, budget: perBucket}
+		c.count(l.items, 0)
+		all += c.tasks
+		if key.priority == priority && key.project == p {
+			sameProject += c.tasks
+		}
+		exact = exact && c.budget >= 0
+	}
+	return all, sameProject, exact
+}
+
+// counter counts tasks of one lane that are older than a task.
+type counter struct {
+	job      muster.JobID
+	num      int
+	countAll bool // count all
+	budget   int  // items that may still be looked at
+	tasks    int
+}
+
+// count counts the items from place i of the heap downwards. Below one that is not
+// older none is.
+func (c *counter) count(items []*Item, i int) {
+	if i >= len(items) || c.budget < 0 {
+		return
+	}
+	it := items[i]
+	n := it.Owner.Size()
+	if !c.countAll {
+		switch {
+		case it.Job > c.job, it.Job == c.job && it.Num >= c.num:
+			return
+		case it.Job == c.job:
+			n = it.Owner.CountBelow(c.num)
+		}
+	}
+	if c.budget--; c.budget < 0 {
+		return
+	}
+	c.tasks += n
+	c.count(items, 2*i+1)
+	c.count(items, 2*i+2)
+}

@@ -1,0 +1,396 @@
+package simtest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/event"
+)
+
+const (
+	heartbeat    = muster.Duration(2 * time.Second)
+	defaultGrace = muster.Duration(10 * time.Minute)
+	someHash     = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+)
+
+// simulation is everything there is, and the one clock.
+type simulation struct {
+	rng         *rand.Rand
+	cfg         sched.Config
+	now         muster.Time
+	st          *sched.State
+	disk        *disk
+	workers     []*worker
+	packets     []packet // under way, by time
+	sent        int      // packets ever, to order those of one time
+	joins       int      // sessions ever
+	faults      bool
+	extraEvents func() []event.Event // comes in every turn, if it is set
+	digest      hash.Hash64          // of all effects, if it is kept
+	retried     map[muster.TaskID]bool
+	serverStart muster.Time // start of the server's present life
+	trace       func(format string, args ...any)
+	stats       stats
+}
+
+// stats says what a run met, so that a test can tell that it met everything.
+type stats struct {
+	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
+	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
+	breakdowns, avoided, handbacks                                                                                 int
+}
+
+// packet is one message of one session.
+type packet struct {
+	at       muster.Time
+	order    int
+	worker   int
+	session  int
+	toServer []event.Event
+	toWorker effect.Command
+	acks     []muster.AttemptID
+}
+
+func newSimulation(seed uint64, trace func(string, ...any)) *simulation {
+	w := &simulation{
+		rng: rand.New(rand.NewPCG(seed, 42)), disk: newDisk(), faults: true, now: 1_700_000_000_000,
+		cfg:     sched.Config{Heartbeat: heartbeat, AssignGrace: muster.Duration(5 * time.Second), CrashLimit: 5},
+		retried: map[muster.TaskID]bool{}, trace: trace, digest: fnv.New64a(),
+	}
+	w.st = sched.New(w.cfg)
+	for i := range 2 + w.rng.IntN(5) {
+		w.workers = append(w.workers, w.newWorker(i))
+	}
+	return w
+}
+
+// run lets faults happen for a number of steps and then heals everything and
+// waits until all tasks have ended.
+func (w *simulation) run(steps int) error {
+	for range steps {
+		if err := w.step(); err != nil {
+			return err
+		}
+	}
+	return w.heal()
+}
+
+// heal ends all faults: every job must end within a day of virtual time.
+func (w *simulation) heal() error {
+	w.faults = false
+	for _, wk := range w.workers {
+		wk.frozen, wk.dead, wk.broken = false, false, muster.NoReason
+	}
+	begun := w.now
+	for {
+		open := w.openJobs()
+		if open == 0 {
+			return w.checkAll()
+		}
+		if w.now-begun > muster.Time((24 * time.Hour).Milliseconds()) {
+			return fmt.Errorf("%d jobs do not end after all faults have: %s", open, w.describeOpen())
+		}
+		if err := w.step(); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *simulation) openJobs() int {
+	n := 0
+	for _, j := range w.disk.jobs {
+		if !j.State.Final() {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *simulation) describeOpen() string {
+	for _, t := range w.disk.sortedTasks() {
+		if !t.State.Final() {
+			x, err := w.st.Explain(w.now, t.ID)
+			return fmt.Sprintf("task %s is %s: %s (%v)", t.ID, t.State, x.Summary, err)
+		}
+	}
+	for _, g := range w.disk.sortedGroups() {
+		if g.Materialized < g.Size && !g.UnmaterializedState.Final() && !w.disk.jobs[g.Job].State.Final() {
+			x, err := w.st.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Materialized})
+			return fmt.Sprintf("the rest of group %d of job %d is %s: %s (%v)", g.Index, g.Job, g.UnmaterializedState, x.Summary, err)
+		}
+	}
+	return "but no task is open"
+}
+
+// step is one turn of the world.
+func (w *simulation) step() error {
+	w.now += muster.Time(20 + w.rng.IntN(480))
+	if !w.faults {
+		w.now += muster.Time(w.rng.IntN(1500)) // less happens: pass the time faster
+	}
+	var events []event.Event
+	if w.faults {
+		events = append(events, w.userEvents()...)
+		events = append(events, w.faultEvents()...)
+	} else {
+		events = append(events, w.unpause()...)
+	}
+	if w.extraEvents != nil {
+		events = append(events, w.extraEvents()...)
+	}
+	joined := w.connecting()
+	for i, wk := range w.workers {
+		if wk.awake() {
+			if ev := wk.step(w.now); len(ev) > 0 {
+				w.post(packet{worker: i, toServer: ev})
+			}
+		}
+	}
+	events = append(events, w.deliver()...)
+	return w.serve(events, joined)
+}
+
+// deliver hands out every packet that is due: those to workers at once, those to
+// the server as the events of this turn.
+func (w *simulation) deliver() []event.Event {
+	var events []event.Event
+	for len(w.packets) > 0 && w.packets[0].at <= w.now {
+		p := w.packets[0]
+		w.packets = w.packets[1:]
+		wk := w.workers[p.worker]
+		switch {
+		case p.session != wk.session: // of a session that is over
+		case p.toServer != nil:
+			events = append(events, p.toServer...)
+			if w.faults && w.rng.IntN(20) == 0 {
+				events = append(events, p.toServer...) // said twice
+			}
+		case !wk.awake():
+			p.at = w.now + 300 // it lies in the socket until the worker thaws
+			w.insert(p)
+		default:
+			for _, a := range p.acks {
+				delete(wk.reports, a)
+			}
+			if p.toWorker == nil {
+				wk.lastContact = w.now
+				continue
+			}
+			if ev := wk.receive(w.now, w.rng, p.toWorker); len(ev) > 0 {
+				w.post(packet{worker: p.worker, toServer: ev})
+			}
+		}
+	}
+	return events
+}
+
+// post sends a packet over its worker's session: with a delay, and in the order
+// of sending.
+func (w *simulation) post(p packet) {
+	wk := w.workers[p.worker]
+	if wk.session == 0 {
+		return
+	}
+	p.session = wk.session
+	p.at = w.now + muster.Time(w.rng.IntN(200))
+	for _, q := range w.packets {
+		if q.worker == p.worker && (q.toServer == nil) == (p.toServer == nil) {
+			p.at = max(p.at, q.at)
+		}
+	}
+	w.insert(p)
+}
+
+func (w *simulation) insert(p packet) {
+	w.sent++
+	p.order = w.sent
+	i, _ := slices.BinarySearchFunc(w.packets, p, func(a, b packet) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
+	})
+	w.packets = slices.Insert(w.packets, i, p)
+}
+
+// disconnect ends a worker's session and returns what the server notices.
+func (w *simulation) disconnect(i int) []event.Event {
+	wk := w.workers[i]
+	if wk.session == 0 {
+		return nil
+	}
+	wk.session, wk.disconnectedAt = 0, w.now
+	w.packets = slices.DeleteFunc(w.packets, func(p packet) bool { return p.worker == i })
+	return []event.Event{event.Disconnected{Worker: wk.id}}
+}
+
+// connecting lists the workers that connect in this turn.
+func (w *simulation) connecting() []int {
+	var joined []int
+	for i, wk := range w.workers {
+		if wk.awake() && wk.session == 0 && (!w.faults || w.rng.IntN(4) == 0) {
+			wk.step(w.now) // it checks its deadlines before it speaks
+			joined = append(joined, i)
+		}
+	}
+	return joined
+}
+
+// serve is one turn of the server: decide, commit, act, and die in between.
+func (w *simulation) serve(events []event.Event, joined []int) error {
+	acks := map[int][]muster.AttemptID{}
+	for _, ev := range events {
+		if err := w.apply(ev); err != nil {
+			return err
+		}
+		if f, ok := ev.(event.Finished); ok {
+			acks[w.index(f.Worker)] = append(acks[w.index(f.Worker)], f.Report.Attempt)
+		}
+		if r, ok := ev.(event.Renewed); ok {
+			acks[w.index(r.Worker)] = append(acks[w.index(r.Worker)], muster.AttemptID{})
+		}
+	}
+	stops := map[int][]muster.AttemptID{}
+	for _, i := range joined {
+		wk := w.workers[i]
+		offer := wk.offer
+		if err := w.apply(event.Joined{Worker: offer, Held: wk.held()}); err != nil {
+			return err
+		}
+		_, stops[i] = w.st.Reconcile(wk.id, wk.held())
+	}
+	if wake := w.st.NextTick(); wake != 0 && wake <= w.now {
+		if err := w.apply(event.Tick{}); err != nil {
+			return err
+		}
+	}
+	w.st.Place(w.now)
+	fx := w.st.Flush()
+	if err := w.st.Check(); err != nil {
+		return fmt.Errorf("the state contradicts itself: %w", err)
+	}
+	if w.faults && w.rng.IntN(150) == 0 {
+		w.stats.crashesBefore++
+		return w.restart()
+	}
+	if err := w.checkRows(fx.Rows); err != nil {
+		return err
+	}
+	w.disk.commit(fx.Rows)
+	w.recordEffects(fx)
+	if w.faults && w.rng.IntN(150) == 0 {
+		w.stats.crashesAfter++
+		return w.restart()
+	}
+	for _, i := range joined {
+		w.joins++
+		w.workers[i].session = w.joins
+		w.workers[i].nextRenew = w.now
+		w.workers[i].welcome(w.now, stops[i])
+	}
+	for _, cmd := range fx.Commands {
+		if err := w.checkSend(cmd); err != nil {
+			return err
+		}
+		w.post(packet{worker: w.index(cmd.To()), toWorker: cmd})
+	}
+	for i := range w.workers {
+		if a := acks[i]; len(a) > 0 {
+			w.post(packet{worker: i, acks: a})
+		}
+	}
+	every := 25
+	if !w.faults {
+		every = 100
+	}
+	if w.rng.IntN(every) == 0 {
+		return w.checkAll()
+	}
+	return nil
+}
+
+// apply decides on one event. Most refusals are part of life; they must leave no
+// trace.
+func (w *simulation) apply(ev event.Event) error {
+	var before muster.Snapshot
+	compare := w.rng.IntN(60) == 0
+	if compare {
+		before = w.st.Snapshot()
+	}
+	err := w.st.Apply(w.now, ev)
+	if err == nil {
+		return nil
+	}
+	w.stats.refusals++
+	if compare {
+		if d := diff(before, w.st.Snapshot()); d != "" {
+			return fmt.Errorf("%T was refused (%w) and left a trace:\n%s", ev, err, d)
+		}
+	}
+	return nil
+}
+
+// restart is the death of the server and its next life.
+func (w *simulation) restart() error {
+	w.serverStart = w.now
+	for i := range w.workers {
+		w.disconnect(i)
+	}
+	w.packets = nil
+	st, err := sched.Rebuild(w.cfg, w.now, w.disk.load())
+	if err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	w.st = st
+	if err := st.Check(); err != nil {
+		return fmt.Errorf("the rebuilt state contradicts itself: %w", err)
+	}
+	return nil
+}
+
+// recordEffects keeps the digest of effects.
+func (w *simulation) recordEffects(fx effect.Effects) {
+	if w.trace != nil {
+		for _, t := range fx.Rows.Tasks {
+			w.trace("%s task %s %s attempt %d on %s %s", w.now, t.ID, t.State, t.Attempt, t.Worker, t.Reason)
+		}
+	}
+	for _, ev := range fx.Events {
+		if strings.HasPrefix(ev.Constrained, "is avoided until ") {
+			w.stats.avoided++
+		}
+	}
+	if w.digest == nil {
+		return
+	}
+	if err := json.NewEncoder(w.digest).Encode([]any{fx.Rows, fx.Commands, fx.Events}); err != nil {
+		panic(fmt.Sprintf("effects cannot be written as JSON: %v", err))
+	}
+}
+
+func (w *simulation) index(id muster.WorkerID) int {
+	return slices.IndexFunc(w.workers, func(wk *worker) bool { return wk.id == id })
+}
+
+func (s stats) add(o stats) stats {
+	return stats{
+		s.submits + o.submits, s.cancels + o.cancels, s.retries + o.retries, s.crashesBefore + o.crashesBefore, s.crashesAfter + o.crashesAfter,
+		s.workerCrashes + o.workerCrashes, s.freezes + o.freezes, s.disconnects + o.disconnects, s.assigns + o.assigns, s.refusals + o.refusals,
+		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.gangMembers + o.gangMembers,
+		s.engines + o.engines, s.contained + o.contained, s.retriedElsewhere + o.retriedElsewhere,
+		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks,
+	}
+}
+
+// lowest returns the smallest count.
+func (s stats) lowest() int {
+	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.disconnects, s.assigns, s.refusals,
+		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks)
+}

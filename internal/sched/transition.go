@@ -1,0 +1,185 @@
+package sched
+
+import (
+	"fmt"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/model"
+)
+
+// transition is the one function by which tasks change their state: n tasks of g, from
+// one state to another. It keeps all counts. An illegal move is a bug, and going
+// on would spread it: it panics.
+func (s *State) transition(now muster.Time, g *model.Group, from, to muster.TaskState, n int) {
+	if !from.CanBecome(to) {
+		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.Row.Job, g.Row.Name, to, from))
+	}
+	g.Row.Counts[from] -= int64(n)
+	g.Row.Counts[to] += int64(n)
+	g.Job.Row.Counts[from] -= int64(n)
+	g.Job.Row.Counts[to] += int64(n)
+	s.out.entered[to] += int64(n)
+	g.Job.Stats.RecordTransition(now, from, to, n)
+	g.Row.FinishedAt = 0
+	if to.Final() && g.Row.Counts.Finished() == int64(g.Row.Size) {
+		g.Row.FinishedAt = now
+	}
+	s.changedGroup(g)
+	s.changedJob(g.Job)
+	s.touchJob(g.Job)
+	if to.Final() && len(g.Dependents) > 0 {
+		s.touchGroup(g)
+	}
+}
+
+func (s *State) touchJob(j *model.Job) {
+	if !j.Touched {
+		j.Touched = true
+		s.touchedJobs = append(s.touchedJobs, j)
+	}
+}
+
+func (s *State) touchGroup(g *model.Group) {
+	if !g.Touched {
+		g.Touched = true
+		s.touchedGroups = append(s.touchedGroups, g)
+	}
+}
+
+// setState moves one task that has a row. What else changes in the row must be there
+// already. A task that is final leaves memory, unless it is kept.
+func (s *State) setState(now muster.Time, t *model.Task, to muster.TaskState) {
+	s.transition(now, t.Group, t.Row.State, to, 1)
+	t.Row.State = to
+	s.changedTask(t)
+	s.publishTask(now, t)
+	if g := t.Group; to.Final() && !g.Row.Retained && t.Element() < g.Row.Materialized {
+		delete(g.Tasks, t.Element())
+	}
+	s.armTask(t)
+}
+
+// transitionRest moves all elements that have no row of their own at once.
+func (s *State) transitionRest(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
+	n := g.Unmaterialized()
+	if n == 0 {
+		return
+	}
+	s.transition(now, g, g.Row.UnmaterializedState, to, n)
+	g.Row.UnmaterializedState, g.Row.UnmaterializedSince, g.Row.Reason, g.Row.Message = to, now, reason, message
+	if to == muster.Queued {
+		s.enqueueRest(g)
+	} else if g.Item.Queued() {
+		s.queue.Remove(&g.Item)
+	}
+	s.armGroup(g)
+}
+
+// materialize gives an element of the rest a row of its own, in the state of the rest.
+func (s *State) materialize(g *model.Group, element int) *model.Task {
+	t := g.Materialize(element)
+	if g.Item.Queued() {
+		s.requeueRest(g)
+	}
+	s.changedGroup(g)
+	s.changedTask(t)
+	return t
+}
+
+// propagate draws the conclusions of what was moved: stages that became ready or
+// will never be, jobs whose state changed, jobs that ended.
+func (s *State) propagate(now muster.Time) {
+	for len(s.touchedGroups) > 0 {
+		g := s.touchedGroups[0]
+		s.touchedGroups = s.touchedGroups[1:]
+		g.Touched = false
+		for _, r := range g.Dependents {
+			s.advanceStage(now, r)
+		}
+	}
+	s.touchedGroups = nil
+	for _, j := range s.touchedJobs {
+		j.Touched = false
+		if state := j.Row.Counts.State(); state != j.Row.State {
+			if j.Row.State.Final() {
+				j.Row.RetriedAt = now
+			}
+			j.Row.State = state
+			j.Row.FinishedAt = 0
+			if state.Final() {
+				j.Row.FinishedAt = now
+			}
+			s.changedJob(j)
+			s.publishJob(now, j)
+		}
+		if j.Row.State.Final() {
+			s.out.jobsEnded = append(s.out.jobsEnded, effect.JobEnded{
+				Job: j.Row.ID, UID: j.Row.UID, Name: j.Row.Name, State: j.Row.State, CreatedAt: j.Row.CreatedAt, At: j.Row.FinishedAt,
+			})
+			s.removeJob(j)
+		}
+	}
+	s.touchedJobs = s.touchedJobs[:0]
+}
+
+// removeJob takes a job that has ended out of memory.
+func (s *State) removeJob(j *model.Job) {
+	delete(s.jobs, j.Row.ID)
+	delete(s.failing, j.Row.ID)
+	j.Project.Jobs--
+	if j.Project.Jobs == 0 {
+		delete(s.projects, j.Project.Name)
+	}
+}
+
+// advanceStage looks whether a stage that waits became ready, or never will be.
+func (s *State) advanceStage(now muster.Time, g *model.Group) {
+	if g.Row.Counts[muster.Waiting] == 0 {
+		return
+	}
+	all := true
+	for _, n := range g.Needs {
+		if n.Unsuccessful() > 0 {
+			s.transitionWaiting(now, g, muster.Skipped, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", n.Row.Name))
+			return
+		}
+		all = all && n.Succeeded()
+	}
+	if !all {
+		return
+	}
+	if reason, err := g.Resolve(); err != nil {
+		s.transitionWaiting(now, g, muster.Failed, reason, err.Error())
+		return
+	}
+	s.changedGroup(g)
+	s.transitionWaiting(now, g, muster.Queued, muster.NoReason, "")
+}
+
+// transitionWaiting moves all waiting tasks of a stage.
+func (s *State) transitionWaiting(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
+	if int64(g.Unmaterialized()) < g.Row.Counts[muster.Waiting] || g.Row.UnmaterializedState != muster.Waiting {
+		for _, t := range g.SortedTasks() {
+			if t.Row.State != muster.Waiting {
+				continue
+			}
+			t.Row.Reason, t.Row.Message = reason, message
+			if to == muster.Queued {
+				t.Row.QueuedAt = now
+			} else {
+				t.Row.FinishedAt = now
+			}
+			s.setState(now, t, to)
+			if to == muster.Queued {
+				s.enqueue(t)
+			}
+		}
+	}
+	if g.Row.UnmaterializedState == muster.Waiting {
+		s.transitionRest(now, g, to, reason, message)
+	}
+	if g.Gang() {
+		s.enqueueGang(now, g)
+	}
+}
