@@ -11,8 +11,8 @@ import (
 
 // restore takes up what earlier lives left: reports that are kept, and the
 // attempts that the supervisor holds.
-func (a *Agent) restore(ctx, life context.Context) error {
-	reports, err := a.cfg.Keep.Reports()
+func (a *Agent) restore(ctx, runCtx context.Context) error {
+	reports, err := a.cfg.Reports.Reports()
 	if err != nil {
 		a.log.Error("some reports of an earlier life are lost", slog.Any("error", err))
 	}
@@ -21,57 +21,57 @@ func (a *Agent) restore(ctx, life context.Context) error {
 			return err
 		}
 	}
-	a.roster.lastContact(a.cfg.Supervisor.Contacted())
-	held := a.cfg.Supervisor.Held()
+	a.table.restoreContact(a.cfg.Supervisor.LastContact())
+	recovered := a.cfg.Supervisor.Recovered()
 	began, running := time.Now(), 0
-	for i := range held {
-		h := &held[i]
+	for i := range recovered {
+		h := &recovered[i]
 		switch {
-		case a.roster.holds(h.Start.Attempt): // by its kept report
+		case a.table.has(h.Start.Attempt): // by its kept report
 			a.cfg.Supervisor.Forget(h.Start.Attempt)
 		case h.Report != nil:
 			if err := a.restoreReport(ctx, h.Report, false); err != nil {
 				return err
 			}
-		case a.adopt(life, h):
+		case a.adopt(runCtx, h):
 			running++
 		}
 	}
-	if len(held) > 0 {
+	if len(recovered) > 0 {
 		a.log.Info("took up what an earlier life of this worker had started",
-			slog.Int("running", running), slog.Int("ended", len(held)-running), slog.Duration("took", time.Since(began)))
+			slog.Int("running", running), slog.Int("ended", len(recovered)-running), slog.Duration("took", time.Since(began)))
 	}
 	return nil
 }
 
 // restoreReport takes up the report of an ended attempt, which is in the keep or
 // is to be put there.
-func (a *Agent) restoreReport(ctx context.Context, report *muster.Report, kept bool) error {
+func (a *Agent) restoreReport(ctx context.Context, report *muster.Report, persisted bool) error {
 	size, err := a.cfg.Logs.Size(ctx, report.Attempt)
 	if err != nil {
 		return err
 	}
 	report.LogSize = min(report.LogSize, size)
-	a.roster.restore(report, kept)
+	a.table.addReport(report, persisted)
 	return nil
 }
 
 // adopt goes on with an attempt that an earlier life started, and reports
 // whether its process runs. One of which nothing can be made ends: the server learns
 // from the hello that it is not here any more.
-func (a *Agent) adopt(life context.Context, h *run.Held) bool {
+func (a *Agent) adopt(runCtx context.Context, h *run.Recovered) bool {
 	id := h.Start.Attempt
 	t, err := h.Task()
 	if err != nil {
 		a.log.Error("an attempt of an earlier life is given up", slog.String("attempt", id.String()), slog.Any("error", err))
-		a.roster.letGo(id)
+		a.table.discard(id)
 		return false
 	}
 	ex := a.executors[t.Spec.Kind]
 	if ex == nil {
 		a.log.Error("an attempt of an earlier life is given up: this worker does not run its kind any more",
 			slog.String("attempt", id.String()), slog.String("kind", t.Spec.Kind))
-		a.roster.letGo(id)
+		a.table.discard(id)
 		return false
 	}
 	if h.Frozen { // whoever froze it is gone, and will do it again if need be
@@ -79,8 +79,8 @@ func (a *Agent) adopt(life context.Context, h *run.Held) bool {
 			a.log.Warn("a frozen attempt of an earlier life cannot be thawed", slog.String("attempt", id.String()), slog.Any("error", err))
 		}
 	}
-	ctx, cancel := context.WithCancelCause(life)
-	at := a.roster.adopt(h, t, cancel)
+	ctx, cancel := context.WithCancelCause(runCtx)
+	at := a.table.addRecovered(h, t, cancel)
 	a.tasks.Go(func() {
 		defer cancel(nil)
 		a.execute(ctx, ex, t, at)
@@ -88,64 +88,64 @@ func (a *Agent) adopt(life context.Context, h *run.Held) bool {
 	return h.Exit == nil
 }
 
-// lastContact sets when an earlier life was last in contact with the server, so
+// restoreContact sets when an earlier life was last in contact with the server, so
 // that its attempts gain nothing by the new one; 0 if there was none.
-func (r *roster) lastContact(at time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (tbl *attemptTable) restoreContact(at time.Duration) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
 	if at > 0 {
-		r.contact = min(r.contact, at)
+		tbl.lastContact = min(tbl.lastContact, at)
 	}
 }
 
-func (r *roster) holds(id muster.AttemptID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.held[id] != nil
+func (tbl *attemptTable) has(id muster.AttemptID) bool {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	return tbl.held[id] != nil
 }
 
-// restore takes up an ended attempt of an earlier life.
-func (r *roster) restore(report *muster.Report, kept bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at := &attempt{id: report.Attempt, roster: r, report: report, kept: kept, logSize: report.LogSize}
+// addReport takes up an ended attempt of an earlier life.
+func (tbl *attemptTable) addReport(report *muster.Report, persisted bool) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	at := &attempt{id: report.Attempt, table: tbl, report: report, persisted: persisted, logSize: report.LogSize}
 	at.complete(report)
-	r.held[at.id] = at
-	if !kept {
-		r.unsaved = append(r.unsaved, at)
-		token(r.saving)
+	tbl.held[at.id] = at
+	if !persisted {
+		tbl.reportsToSave = append(tbl.reportsToSave, at)
+		trySend(tbl.ioWake)
 	}
 }
 
-// adopt enters an attempt of an earlier life: it has its place already. One that
+// addRecovered enters an attempt of an earlier life: it has its place already. One that
 // outlived its lease is stopped, and nothing is said of it.
-func (r *roster) adopt(h *run.Held, t *run.Task, cancel context.CancelCauseFunc) *attempt {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (tbl *attemptTable) addRecovered(h *run.Recovered, t *run.Task, cancel context.CancelCauseFunc) *attempt {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
 	at := &attempt{
-		id: t.Attempt, roster: r, grant: t.Grant, cancel: cancel, since: t.Assigned, leased: t.Assigned,
-		pid: h.PID, started: h.Started, logSize: h.LogSize, ended: h.Exit != nil && !lostLease(h.Exit),
+		id: t.Attempt, table: tbl, grant: t.Grant, cancel: cancel, assignedAt: t.Assigned, leaseStart: t.Assigned,
+		pid: h.PID, started: h.Started, logSize: h.LogSize, endedInTime: h.Exit != nil && !leaseLost(h.Exit),
 	}
-	r.capacity.hold(&at.grant)
-	r.enter(at, t.Spec)
-	if at.overdue(r.clock(), r.contact) || lostLease(h.Exit) {
-		r.log.Warn("the worker was away for longer than the attempt may go on; killing it",
+	tbl.capacity.forceReserve(&at.grant)
+	tbl.track(at, t.Spec)
+	if at.leaseExpired(tbl.clock(), tbl.lastContact) || leaseLost(h.Exit) {
+		tbl.log.Warn("the worker was away for longer than the attempt may go on; killing it",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
-		r.forget(at, errLeaseEnded)
+		tbl.drop(at, errLeaseEnded)
 	}
 	return at
 }
 
-// lostLease reports whether the supervisor ended the attempt for want of contact.
-func lostLease(x *run.Exit) bool {
+// leaseLost reports whether the supervisor ended the attempt for want of contact.
+func leaseLost(x *run.Exit) bool {
 	return x != nil && x.Stopped != nil && x.Stopped.Outcome == muster.AttemptLost
 }
 
-// letGo has the supervisor end and forget an attempt.
-func (r *roster) letGo(id muster.AttemptID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = append(r.over, id)
-	r.trash = append(r.trash, id)
-	token(r.saving)
+// discard has the supervisor end and forget an attempt.
+func (tbl *attemptTable) discard(id muster.AttemptID) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	tbl.toForget = append(tbl.toForget, id)
+	tbl.logsToDelete = append(tbl.logsToDelete, id)
+	trySend(tbl.ioWake)
 }

@@ -15,76 +15,76 @@ import (
 )
 
 // adopted returns what the second life runs of the first one's tasks, by number.
-func (w *world) adopted() map[int]*show {
-	w.t.Helper()
+func (e *env) adopted() map[int]*fakeTask {
+	e.t.Helper()
 	synctest.Wait()
-	shows := map[int]*show{}
-	for len(w.puppet.began) > 0 {
-		s := <-w.puppet.began
-		if s.task.Held == nil {
-			w.t.Errorf("task %s is not adopted, but started", s.id)
+	tasks := map[int]*fakeTask{}
+	for len(e.executor.started) > 0 {
+		s := <-e.executor.started
+		if s.task.Recovered == nil {
+			e.t.Errorf("task %s is not adopted, but started", s.id)
 		}
-		shows[s.id.Task.Num] = s
+		tasks[s.id.Task.Num] = s
 	}
-	return shows
+	return tasks
 }
 
 // Tasks go on over a crash of the worker: the next life says that it holds them,
 // takes their capacity, goes on with their logs and reports their ends.
 func TestTasksOutliveACrash(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
+	inEnv(t, func(e *env) {
+		t := e.t
 		full := func(s *muster.TaskSpec) {
 			s.Run = &muster.Command{Shell: "echo"}
 			s.Env = map[string]string{"A": "b"}
 			s.Disconnect.Grace = muster.Duration(time.Hour)
 		}
-		first, second := w.run(0, full), w.run(1)
-		w.print(first, 0, []byte("one "))
+		first, second := e.run(0, full), e.run(1)
+		e.print(first, 0, []byte("one "))
 		time.Sleep(time.Second)
-		w.print(first, 4, []byte("two "))
-		w.crash()
-		w.desk.forgetFrames()
-		w.shelf.change(first.id, func(h *run.Held) { h.LogSize, h.Frozen = 8, true })
-		w.start()
-		again := w.adopted()
+		e.print(first, 4, []byte("two "))
+		e.crash()
+		e.server.forgetFrames()
+		e.supervisor.change(first.id, func(h *run.Recovered) { h.LogSize, h.Frozen = 8, true })
+		e.start()
+		again := e.adopted()
 		if len(again) != 2 {
 			t.Fatalf("%d of 2 tasks are adopted", len(again))
 		}
-		if frozen, thawed := w.shelf.frozen[first.id]; frozen || !thawed {
+		if frozen, thawed := e.supervisor.frozen[first.id]; frozen || !thawed {
 			t.Error("a frozen task stays frozen without whoever froze it")
 		}
 		got := *again[0].task
-		got.Held = nil
+		got.Recovered = nil
 		if d := cmp.Diff(*first.task, got); d != "" {
 			t.Errorf("the task is another one now: %s", d)
 		}
-		if held := w.desk.held(1); !slices.Equal(held, []muster.AttemptID{first.id, second.id}) {
+		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{first.id, second.id}) {
 			t.Errorf("the second life says that it holds %v", held)
 		}
 		for i := range 3 {
-			w.assign(2 + i)
+			e.assign(2 + i)
 		}
 		time.Sleep(time.Second)
-		if h := w.desk.heard(); len(h.Rejected) != 1 {
+		if h := e.server.received(); len(h.Rejected) != 1 {
 			t.Errorf("rejected %v: two slots of four are taken", h.Rejected)
 		}
-		w.print(again[0], 8, []byte("three"))
+		e.print(again[0], 8, []byte("three"))
 		again[0].finish()
 		time.Sleep(time.Second)
-		h := w.desk.heard()
+		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != first.id || h.Finished[0].StartedAt != 5000 || h.Finished[0].LogSize != 13 {
 			t.Errorf("reported %+v", h.Finished)
 		}
-		if log := w.desk.log(first.id); log != "one two three" {
+		if log := e.server.log(first.id); log != "one two three" {
 			t.Errorf("the log is %q", log)
 		}
-		if n := w.shelf.holds(); n != 3 {
+		if n := e.supervisor.count(); n != 3 {
 			t.Errorf("the supervisor still holds %d attempts, want the adopted one and two new ones", n)
 		}
-		w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: second.id}}})
+		e.server.send(&link.ToWorker{Cancel: []link.Cancel{{Attempt: second.id}}})
 		time.Sleep(time.Second)
-		if h := w.desk.heard(); len(h.Finished) != 2 || h.Finished[1].Outcome != muster.AttemptCancelled {
+		if h := e.server.received(); len(h.Finished) != 2 || h.Finished[1].Outcome != muster.AttemptCancelled {
 			t.Errorf("an adopted task is cancelled: %+v", h.Finished)
 		}
 	})
@@ -93,106 +93,106 @@ func TestTasksOutliveACrash(t *testing.T) {
 // An attempt that ended in the time without a worker, or whose report the crash
 // kept from the disk, is reported once.
 func TestEndsWithoutAWorkerAreReported(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		ended, settled := w.run(0, grace(time.Minute)), w.run(1)
-		w.crash()
-		w.desk.forgetFrames()
-		w.shelf.change(ended.id, func(h *run.Held) { h.Exit = &run.Exit{Code: 3} })
-		w.shelf.change(settled.id, func(h *run.Held) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		ended, settled := e.run(0, grace(time.Minute)), e.run(1)
+		e.crash()
+		e.server.forgetFrames()
+		e.supervisor.change(ended.id, func(h *run.Recovered) { h.Exit = &run.Exit{Code: 3} })
+		e.supervisor.change(settled.id, func(h *run.Recovered) {
 			h.Report = &muster.Report{Attempt: settled.id, Outcome: muster.AttemptSucceeded, FinishedAt: 7}
 		})
 		time.Sleep(10 * time.Minute) // longer than the grace: its end was in time
-		w.desk.set(func(d *desk) { d.quiet = true })
-		w.start()
-		again := w.adopted()
-		if len(again) != 1 || again[0] == nil || again[0].task.Held.Exit == nil {
+		e.server.set(func(d *fakeServer) { d.holdAcks = true })
+		e.start()
+		again := e.adopted()
+		if len(again) != 1 || again[0] == nil || again[0].task.Recovered.Exit == nil {
 			t.Fatalf("taken up: %v, want the one without a report", again)
 		}
 		again[0].finish()
 		time.Sleep(time.Second)
-		if h := w.desk.heard(); len(h.Finished) != 2 {
+		if h := e.server.received(); len(h.Finished) != 2 {
 			t.Errorf("reported %+v", h.Finished)
 		}
-		if w.kept() != 2 || w.shelf.holds() != 0 {
-			t.Errorf("without an acknowledgement %d reports are on disk, and %d attempts at the supervisor, too", w.kept(), w.shelf.holds())
+		if e.savedReports() != 2 || e.supervisor.count() != 0 {
+			t.Errorf("without an acknowledgement %d reports are on disk, and %d attempts at the supervisor, too", e.savedReports(), e.supervisor.count())
 		}
-		w.desk.say(&link.ToWorker{FinishedAck: []muster.AttemptID{ended.id, settled.id}})
+		e.server.send(&link.ToWorker{FinishedAck: []muster.AttemptID{ended.id, settled.id}})
 		time.Sleep(time.Second)
-		if _, held := w.agent.roster.count(); held+w.kept()+w.shelf.holds() != 0 {
-			t.Errorf("after the acknowledgement %d are held, %d on disk and %d at the supervisor", held, w.kept(), w.shelf.holds())
+		if _, held := e.agent.table.count(); held+e.savedReports()+e.supervisor.count() != 0 {
+			t.Errorf("after the acknowledgement %d are held, %d on disk and %d at the supervisor", held, e.savedReports(), e.supervisor.count())
 		}
 	})
 }
 
 // A worker that was away for longer than the lease says nothing of what it left,
 // and ends it.
-func TestAdoptionHeedsTheLease(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		short, usual, killed := w.run(0, grace(time.Minute)), w.run(1), w.run(2, grace(time.Minute))
+func TestRecoveryKeepsTheLease(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		short, usual, killed := e.run(0, grace(time.Minute)), e.run(1), e.run(2, grace(time.Minute))
 		time.Sleep(30 * time.Second)
-		w.crash()
-		w.shelf.change(killed.id, func(h *run.Held) { h.Exit = &run.Exit{Code: 137, Stopped: errLeaseEnded} })
-		w.desk.forgetFrames()
-		w.desk.away(true)
+		e.crash()
+		e.supervisor.change(killed.id, func(h *run.Recovered) { h.Exit = &run.Exit{Code: 137, Stopped: errLeaseEnded} })
+		e.server.forgetFrames()
+		e.server.setDown(true)
 		time.Sleep(2 * time.Minute)
-		w.start()
-		again := w.adopted()
-		for _, s := range []*show{short, killed} {
-			if now := again[s.id.Task.Num]; now == nil || run.StoppedBy(now.ctx) != errLeaseEnded {
+		e.start()
+		again := e.adopted()
+		for _, s := range []*fakeTask{short, killed} {
+			if now := again[s.id.Task.Num]; now == nil || run.StopCause(now.ctx) != errLeaseEnded {
 				t.Errorf("%s goes on after its lease", s.id)
 			}
 		}
 		if again[1] == nil || again[1].ctx.Err() != nil {
 			t.Error("the other one does not go on")
 		}
-		w.desk.away(false)
+		e.server.setDown(false)
 		time.Sleep(time.Minute)
-		if held := w.desk.held(w.desk.sessions() - 1); !slices.Equal(held, []muster.AttemptID{usual.id}) {
+		if held := e.server.held(e.server.sessions() - 1); !slices.Equal(held, []muster.AttemptID{usual.id}) {
 			t.Errorf("says that it holds %v", held)
 		}
-		if h := w.desk.heard(); len(h.Finished) != 0 || w.shelf.holds() != 1 {
-			t.Errorf("reported %v; the supervisor holds %d", h.Finished, w.shelf.holds())
+		if h := e.server.received(); len(h.Finished) != 0 || e.supervisor.count() != 1 {
+			t.Errorf("reported %v; the supervisor holds %d", h.Finished, e.supervisor.count())
 		}
 		// The new life gives no new lease while the server stays away.
-		w.crash()
-		w.desk.away(true)
+		e.crash()
+		e.server.setDown(true)
 		time.Sleep(9 * time.Minute)
-		w.start()
-		if s := w.adopted()[1]; s == nil || s.ctx.Err() != nil {
+		e.start()
+		if s := e.adopted()[1]; s == nil || s.ctx.Err() != nil {
 			t.Fatal("killed before its grace has passed")
 		}
 		time.Sleep(2 * time.Minute)
-		if w.shelf.holds() != 0 {
+		if e.supervisor.count() != 0 {
 			t.Error("it outlives its lease by the restart of its worker")
 		}
 	})
 }
 
 // What cannot be taken up is ended and forgotten, and the server starts it anew.
-func TestAdoptionOfWhatCannotBe(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		garbled, other, fine := w.run(0), w.run(1), w.run(2)
-		w.crash()
-		w.shelf.change(garbled.id, func(h *run.Held) { h.Start.State = []byte(`{`) })
-		w.shelf.change(other.id, func(h *run.Held) {
+func TestRecoveryOfUnusableAttempts(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		garbled, other, fine := e.run(0), e.run(1), e.run(2)
+		e.crash()
+		e.supervisor.change(garbled.id, func(h *run.Recovered) { h.Start.State = []byte(`{`) })
+		e.supervisor.change(other.id, func(h *run.Recovered) {
 			task := *other.task
 			task.Spec = &muster.TaskSpec{Kind: "container"}
 			h.Start.State, _ = task.State()
 		})
-		w.cfg.Resources = muster.Resources{Slots: 1}
-		w.start()
-		if again := w.adopted(); len(again) != 1 || again[2] == nil {
+		e.cfg.Resources = muster.Resources{Slots: 1}
+		e.start()
+		if again := e.adopted(); len(again) != 1 || again[2] == nil {
 			t.Errorf("adopted %v", again)
 		}
 		time.Sleep(time.Second)
-		if held := w.desk.held(1); !slices.Equal(held, []muster.AttemptID{fine.id}) || w.shelf.holds() != 1 {
-			t.Errorf("holds %v, and %d at the supervisor", held, w.shelf.holds())
+		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{fine.id}) || e.supervisor.count() != 1 {
+			t.Errorf("holds %v, and %d at the supervisor", held, e.supervisor.count())
 		}
-		w.assign(3)
-		if h := w.desk.heard(); len(h.Rejected) != 1 {
+		e.assign(3)
+		if h := e.server.received(); len(h.Rejected) != 1 {
 			t.Errorf("rejected %v: the machine became smaller, and its one slot is taken", h.Rejected)
 		}
 	})
@@ -200,48 +200,48 @@ func TestAdoptionOfWhatCannotBe(t *testing.T) {
 
 // An upgrade leaves what runs to the next life, hands back what does not run
 // yet, and says no goodbye.
-func TestLeave(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		running := w.run(0)
-		w.puppet.bare.Store(true)
-		preparing := w.run(1)
-		w.agent.Leave()
-		if err := <-w.ended; !errors.Is(err, run.ErrLeave) {
+func TestDetach(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		running := e.run(0)
+		e.executor.noProcess.Store(true)
+		preparing := e.run(1)
+		e.agent.Detach()
+		if err := <-e.ended; !errors.Is(err, run.ErrDetach) {
 			t.Fatalf("ended with %v", err)
 		}
 		synctest.Wait()
-		h := w.desk.heard()
-		if h.Goodbye != nil || w.desk.leftInOrder() {
+		h := e.server.received()
+		if h.Goodbye != nil || e.server.closedCleanly() {
 			t.Error("it said goodbye: the server gives its tasks up")
 		}
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != preparing.id || h.Finished[0].Reason != muster.Preempted {
 			t.Errorf("reported %+v", h.Finished)
 		}
-		w.puppet.bare.Store(false)
-		w.start()
-		again := w.adopted()
+		e.executor.noProcess.Store(false)
+		e.start()
+		again := e.adopted()
 		if len(again) != 1 || again[0] == nil || again[0].id != running.id {
 			t.Fatalf("the next life took up %v", again)
 		}
-		if held := w.desk.held(1); !slices.Equal(held, []muster.AttemptID{running.id}) || w.kept() != 0 {
-			t.Errorf("it holds %v, and %d reports", held, w.kept())
+		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{running.id}) || e.savedReports() != 0 {
+			t.Errorf("it holds %v, and %d reports", held, e.savedReports())
 		}
 	})
 }
 
 // With tasks that run, strange answers on the way are not the end of a new life.
-func TestAdoptionOutlastsStrangeAnswers(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		s := w.run(0)
-		w.crash()
-		w.desk.set(func(d *desk) { d.refuse = muster.Errorf(muster.NotFound, "the server answered 404") })
-		w.start()
+func TestRecoveryOutlastsUnexpectedAnswers(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		s := e.run(0)
+		e.crash()
+		e.server.set(func(d *fakeServer) { d.refuse = muster.Errorf(muster.NotFound, "the server answered 404") })
+		e.start()
 		time.Sleep(2 * time.Minute)
-		w.desk.set(func(d *desk) { d.refuse = nil })
+		e.server.set(func(d *fakeServer) { d.refuse = nil })
 		time.Sleep(time.Minute)
-		if held := w.desk.held(w.desk.sessions() - 1); !slices.Equal(held, []muster.AttemptID{s.id}) {
+		if held := e.server.held(e.server.sessions() - 1); !slices.Equal(held, []muster.AttemptID{s.id}) {
 			t.Errorf("holds %v", held)
 		}
 	})

@@ -17,99 +17,99 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// inWorld runs a test in a bubble with a connected worker, and ends it.
-func inWorld(t *testing.T, test func(w *world)) {
+// inEnv runs a test in a bubble with a connected worker, and ends it.
+func inEnv(t *testing.T, test func(e *env)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		test(w)
+		e := newEnv(t)
+		e.start()
+		test(e)
 		select {
-		case err := <-w.ended:
-			w.ended <- err
+		case err := <-e.ended:
+			e.ended <- err
 		default:
-			if err := w.end(); err != nil {
+			if err := e.end(); err != nil {
 				t.Errorf("the worker ended with %v", err)
 			}
 		}
-		w.desk.away(true)
-		w.desk.serving.Wait()
+		e.server.setDown(true)
+		e.server.serving.Wait()
 	})
 }
 
-func TestTaskLife(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.desk.set(func(d *desk) { d.quiet = true })
-		s := w.run(0)
-		s.sink.Started(5000)
-		w.print(s, 0, []byte("hello\n"))
+func TestTaskLifecycle(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		e.server.set(func(d *fakeServer) { d.holdAcks = true })
+		s := e.run(0)
+		s.reporter.Started(5000)
+		e.print(s, 0, []byte("hello\n"))
 		half := 0.5
-		s.sink.Progress(muster.Progress{Progress: &half})
+		s.reporter.Progress(muster.Progress{Progress: &half})
 		time.Sleep(time.Second)
 		s.finish()
 		time.Sleep(time.Second)
-		h := w.desk.heard()
+		h := e.server.received()
 		if len(h.Accepted) != 1 || len(h.Started) != 1 || len(h.Progress) != 1 || len(h.Finished) != 1 {
 			t.Fatalf("said %+v", h)
 		}
 		if r := h.Finished[0]; r.Attempt != s.id || r.Outcome != muster.AttemptSucceeded || r.LogSize != 6 || r.StartedAt != 5000 {
 			t.Errorf("reported %+v", r)
 		}
-		if w.desk.log(s.id) != "hello\n" {
-			t.Errorf("log %q", w.desk.log(s.id))
+		if e.server.log(s.id) != "hello\n" {
+			t.Errorf("log %q", e.server.log(s.id))
 		}
-		if _, held := w.agent.roster.count(); held != 1 || w.kept() != 1 {
-			t.Errorf("a report without acknowledgement: %d held, %d on disk", held, w.kept())
+		if _, held := e.agent.table.count(); held != 1 || e.savedReports() != 1 {
+			t.Errorf("a report without acknowledgement: %d held, %d on disk", held, e.savedReports())
 		}
-		if size, _ := w.logs.Size(t.Context(), s.id); size != 6 {
+		if size, _ := e.logs.Size(t.Context(), s.id); size != 6 {
 			t.Errorf("the local log has %d bytes before the acknowledgement", size)
 		}
-		w.desk.say(&link.ToWorker{FinishedAck: []muster.AttemptID{s.id}})
+		e.server.send(&link.ToWorker{FinishedAck: []muster.AttemptID{s.id}})
 		time.Sleep(time.Second)
-		if _, held := w.agent.roster.count(); held != 0 || w.kept() != 0 {
-			t.Errorf("after the acknowledgement: %d held, %d on disk", held, w.kept())
+		if _, held := e.agent.table.count(); held != 0 || e.savedReports() != 0 {
+			t.Errorf("after the acknowledgement: %d held, %d on disk", held, e.savedReports())
 		}
-		if size, _ := w.logs.Size(t.Context(), s.id); size != 0 {
+		if size, _ := e.logs.Size(t.Context(), s.id); size != 0 {
 			t.Errorf("the local log still has %d bytes", size)
 		}
 	})
 }
 
 func TestInstantTasksAreOneFrame(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
+	inEnv(t, func(e *env) {
+		t := e.t
 		f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: muster.KindNoop}}}}
 		for i := range 100 {
 			f.Assign = append(f.Assign, link.Assign{Attempt: attemptID(i), Ref: 1, Grant: muster.Grant{Slots: 1}})
 		}
 		synctest.Wait()
-		w.desk.forgetFrames()
-		w.desk.say(f)
-		h := w.desk.heard()
+		e.server.forgetFrames()
+		e.server.send(f)
+		h := e.server.received()
 		if len(h.Finished) != 100 || len(h.Accepted)+len(h.Started)+len(h.Rejected) != 0 {
 			t.Fatalf("%d finished, %d accepted, %d started, %d rejected", len(h.Finished), len(h.Accepted), len(h.Started), len(h.Rejected))
 		}
-		if len(w.desk.frames) != 1 {
-			t.Errorf("%d frames for what came in one", len(w.desk.frames))
+		if len(e.server.frames) != 1 {
+			t.Errorf("%d frames for what came in one", len(e.server.frames))
 		}
 		time.Sleep(time.Second)
-		if _, held := w.agent.roster.count(); held != 0 || w.kept() != 0 {
-			t.Errorf("%d held and %d on disk after the acknowledgement", held, w.kept())
+		if _, held := e.agent.table.count(); held != 0 || e.savedReports() != 0 {
+			t.Errorf("%d held and %d on disk after the acknowledgement", held, e.savedReports())
 		}
 	})
 }
 
 func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		before := w.keep.db.Stats()
-		w.run(0).finish()
+	inEnv(t, func(e *env) {
+		t := e.t
+		before := e.reports.db.Stats()
+		e.run(0).finish()
 		time.Sleep(time.Second)
-		if h := w.desk.heard(); len(h.Finished) != 1 {
+		if h := e.server.received(); len(h.Finished) != 1 {
 			t.Fatalf("said %+v", h)
 		}
-		if diff := w.keep.db.Stats(); diff.TxStats.GetWrite() != before.TxStats.GetWrite() {
+		if diff := e.reports.db.Stats(); diff.TxStats.GetWrite() != before.TxStats.GetWrite() {
 			t.Error("the keep was written for a report that was acknowledged at once")
 		}
 	})
@@ -117,26 +117,26 @@ func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
 
 // A server that does not heed what the worker's owner allows gets nothing started.
 func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		if err := w.end(); err != nil {
+	inEnv(t, func(e *env) {
+		t := e.t
+		if err := e.end(); err != nil {
 			t.Fatal(err)
 		}
-		w.cfg.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{"SEED"}}
-		w.start()
-		if d := cmp.Diff(w.cfg.Allow, w.desk.hello(1).Allow); d != "" {
+		e.cfg.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{"SEED"}}
+		e.start()
+		if d := cmp.Diff(e.cfg.Allow, e.server.hello(1).Allow); d != "" {
 			t.Errorf("the server is told: %s", d)
 		}
-		w.assign(0, func(s *muster.TaskSpec) { s.Env = map[string]string{"SEED": "1", "LD_PRELOAD": "/x.so"} })
-		w.assign(1, func(s *muster.TaskSpec) { s.Image = "ghcr.io/evil/miner" }) // not normalized
-		w.assign(2, func(s *muster.TaskSpec) { s.Kind, s.Image = "container", "ghcr.io/evil/miner" })
-		w.assign(3, func(s *muster.TaskSpec) {
+		e.assign(0, func(s *muster.TaskSpec) { s.Env = map[string]string{"SEED": "1", "LD_PRELOAD": "/x.so"} })
+		e.assign(1, func(s *muster.TaskSpec) { s.Image = "ghcr.io/evil/miner" }) // not normalized
+		e.assign(2, func(s *muster.TaskSpec) { s.Kind, s.Image = "container", "ghcr.io/evil/miner" })
+		e.assign(3, func(s *muster.TaskSpec) {
 			s.Image, s.Isolation = "ghcr.io/acme/train", muster.IsolationContainer
 			s.Container = &muster.Container{Mounts: []muster.Mount{{Source: "/etc", Target: "/x"}}}
 		})
-		w.assign(4, func(s *muster.TaskSpec) { s.Image, s.Isolation = "ghcr.io/acme/train", muster.IsolationContainer })
+		e.assign(4, func(s *muster.TaskSpec) { s.Image, s.Isolation = "ghcr.io/acme/train", muster.IsolationContainer })
 		var why []string
-		h := w.desk.heard()
+		h := e.server.received()
 		for _, r := range h.Rejected {
 			why = append(why, r.Message)
 		}
@@ -150,50 +150,50 @@ func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
 		if d := cmp.Diff(want, why); d != "" {
 			t.Error(d)
 		}
-		if len(h.Accepted) != 0 || len(w.puppet.began) != 0 {
-			t.Errorf("accepted %v, began %d", h.Accepted, len(w.puppet.began))
+		if len(h.Accepted) != 0 || len(e.executor.started) != 0 {
+			t.Errorf("accepted %v, began %d", h.Accepted, len(e.executor.started))
 		}
-		w.run(5, func(s *muster.TaskSpec) { s.Env = map[string]string{"SEED": "1"} }).finish()
+		e.run(5, func(s *muster.TaskSpec) { s.Env = map[string]string{"SEED": "1"} }).finish()
 	})
 }
 
 // What an earlier life took goes on, though its kind is taken no more.
-func TestKindsThatTheOwnerDoesNotTakeAnyMore(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.run(0)
-		w.crash()
-		w.desk.forgetFrames()
-		w.cfg.Kinds = []string{muster.KindNoop, "test"}
-		w.start()
-		hello := w.desk.hello(1)
+func TestDisabledKinds(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		e.run(0)
+		e.crash()
+		e.server.forgetFrames()
+		e.cfg.Kinds = []string{muster.KindNoop, "test"}
+		e.start()
+		hello := e.server.hello(1)
 		if !slices.Equal(hello.Kinds, []string{muster.KindNoop}) || !slices.Equal(hello.Held, []muster.AttemptID{attemptID(0)}) {
 			t.Errorf("the hello offers %v and holds %v", hello.Kinds, hello.Held)
 		}
-		w.assign(1)
-		if h := w.desk.heard(); len(h.Rejected) != 1 || h.Rejected[0].Message != "this worker does not run tasks of kind process" {
+		e.assign(1)
+		if h := e.server.received(); len(h.Rejected) != 1 || h.Rejected[0].Message != "this worker does not run tasks of kind process" {
 			t.Errorf("rejected %+v", h.Rejected)
 		}
-		w.adopted()[0].finish()
+		e.adopted()[0].finish()
 		time.Sleep(time.Second)
-		if h := w.desk.heard(); len(h.Finished) != 1 {
+		if h := e.server.received(); len(h.Finished) != 1 {
 			t.Errorf("said %+v", h)
 		}
 	})
 }
 
 func TestRejects(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
+	inEnv(t, func(e *env) {
+		t := e.t
 		for i := range 4 {
-			w.run(i)
+			e.run(i)
 		}
-		w.assign(4)
-		w.agent.cfg.Lacks = []string{muster.FeatureCancel, muster.FeatureFiles, muster.FeatureEnv}
-		w.assign(7, func(s *muster.TaskSpec) { s.Outputs, s.Env = []string{"*"}, map[string]string{"A": ""} })
-		w.assign(5, func(s *muster.TaskSpec) { s.Kind = "container" })
-		w.desk.say(&link.ToWorker{Assign: []link.Assign{{Attempt: attemptID(6), Ref: 99}}})
-		h := w.desk.heard()
+		e.assign(4)
+		e.agent.cfg.Lacks = []string{muster.FeatureCancel, muster.FeatureFiles, muster.FeatureEnv}
+		e.assign(7, func(s *muster.TaskSpec) { s.Outputs, s.Env = []string{"*"}, map[string]string{"A": ""} })
+		e.assign(5, func(s *muster.TaskSpec) { s.Kind = "container" })
+		e.server.send(&link.ToWorker{Assign: []link.Assign{{Attempt: attemptID(6), Ref: 99}}})
+		h := e.server.received()
 		var why []string
 		for _, r := range h.Rejected {
 			why = append(why, r.Message)
@@ -204,11 +204,11 @@ func TestRejects(t *testing.T) {
 		if !slices.Equal(why, want) {
 			t.Errorf("rejected with %q, want %q", why, want)
 		}
-		time.Sleep(startHold)
-		w.assign(0) // again
-		time.Sleep(startHold)
-		if h := w.desk.heard(); len(h.Accepted) != 5 || len(w.puppet.began) != 0 {
-			t.Errorf("an assignment that came twice: accepted %v, started %d more", h.Accepted, len(w.puppet.began))
+		time.Sleep(startDelay)
+		e.assign(0) // again
+		time.Sleep(startDelay)
+		if h := e.server.received(); len(h.Accepted) != 5 || len(e.executor.started) != 0 {
+			t.Errorf("an assignment that came twice: accepted %v, started %d more", h.Accepted, len(e.executor.started))
 		}
 	})
 }
@@ -217,33 +217,33 @@ func TestStops(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		spec   func(*muster.TaskSpec)
-		stop   func(w *world, s *show)
+		stop   func(e *env, s *fakeTask)
 		want   muster.Outcome
 		reason muster.Reason
 	}{
-		{"cancelled", nil, func(w *world, s *show) {
-			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Reason: muster.CancelledByUser}}})
+		{"cancelled", nil, func(e *env, s *fakeTask) {
+			e.server.send(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Reason: muster.CancelledByUser}}})
 		}, muster.AttemptCancelled, muster.CancelledByUser},
-		{"dropped", nil, func(w *world, s *show) {
-			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Drop: true}}})
+		{"dropped", nil, func(e *env, s *fakeTask) {
+			e.server.send(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Drop: true}}})
 		}, muster.AttemptOpen, ""},
-		{"preempted by the server", nil, func(w *world, s *show) {
-			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Reason: muster.Preempted}}})
+		{"preempted by the server", nil, func(e *env, s *fakeTask) {
+			e.server.send(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Reason: muster.Preempted}}})
 		}, muster.AttemptFailed, muster.Preempted},
-		{"preempted by the worker", nil, func(w *world, s *show) { w.agent.Preempt(s.id, "the owner is back") }, muster.AttemptFailed, muster.Preempted},
-		{"a bug", nil, func(_ *world, s *show) { s.done <- muster.Report{} }, muster.AttemptFailed, muster.WorkerInternal},
+		{"preempted by the worker", nil, func(e *env, s *fakeTask) { e.agent.Preempt(s.id, "the owner is back") }, muster.AttemptFailed, muster.Preempted},
+		{"a bug", nil, func(_ *env, s *fakeTask) { s.done <- muster.Report{} }, muster.AttemptFailed, muster.WorkerInternal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				t := w.t
+			inEnv(t, func(e *env) {
+				t := e.t
 				change := tc.spec
 				if change == nil {
 					change = func(*muster.TaskSpec) {}
 				}
-				s := w.run(0, change)
-				tc.stop(w, s)
+				s := e.run(0, change)
+				tc.stop(e, s)
 				time.Sleep(5 * time.Second)
-				h := w.desk.heard()
+				h := e.server.received()
 				if tc.want == muster.AttemptOpen {
 					if len(h.Finished) != 0 {
 						t.Errorf("reported %+v, want nothing", h.Finished)
@@ -251,7 +251,7 @@ func TestStops(t *testing.T) {
 				} else if len(h.Finished) != 1 || h.Finished[0].Outcome != tc.want || h.Finished[0].Reason != tc.reason {
 					t.Errorf("reported %+v", h.Finished)
 				}
-				if n, held := w.agent.roster.count(); n+held != 0 {
+				if n, held := e.agent.table.count(); n+held != 0 {
 					t.Errorf("%d run and %d are held afterwards", n, held)
 				}
 			})
@@ -260,28 +260,28 @@ func TestStops(t *testing.T) {
 }
 
 func TestProgressIsSlowedDownAndTheLastOneArrives(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		s := w.run(0)
+	inEnv(t, func(e *env) {
+		t := e.t
+		s := e.run(0)
 		var p float64
 		for i := range 1000 {
 			p = float64(i) / 1000
 			step := strings.Repeat("x", i%7)
-			s.sink.Progress(muster.Progress{Progress: new(p), Step: &step, Metrics: map[string]float64{"loss": p}})
+			s.reporter.Progress(muster.Progress{Progress: new(p), Step: &step, Metrics: map[string]float64{"loss": p}})
 			time.Sleep(time.Millisecond)
 		}
-		h := w.desk.heard()
+		h := e.server.received()
 		if n := len(h.Progress); n < 2 || n > 3 {
 			t.Errorf("%d progress messages in a second, want at most 2 after the first", n)
 		}
 		time.Sleep(time.Second)
-		if h = w.desk.heard(); *h.Progress[len(h.Progress)-1].Progress != p {
+		if h = e.server.received(); *h.Progress[len(h.Progress)-1].Progress != p {
 			t.Error("the latest progress did not arrive")
 		}
-		s.sink.Progress(muster.Progress{Progress: new(1.0)})
-		s.sink.Progress(muster.Progress{Metrics: map[string]float64{"acc": 1}})
+		s.reporter.Progress(muster.Progress{Progress: new(1.0)})
+		s.reporter.Progress(muster.Progress{Metrics: map[string]float64{"acc": 1}})
 		s.finish()
-		h = w.desk.heard()
+		h = e.server.received()
 		last := h.Progress[len(h.Progress)-1]
 		if len(h.Finished) != 1 || *last.Progress != 1 || last.Metrics["acc"] != 1 {
 			t.Errorf("the last progress before the end is %+v", last)
@@ -289,34 +289,34 @@ func TestProgressIsSlowedDownAndTheLastOneArrives(t *testing.T) {
 	})
 }
 
-func TestReconnectGoesOn(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		running, ending := w.run(0), w.run(1)
-		running.sink.Started(1)
-		w.print(running, 0, []byte("one "))
+func TestReconnectResumes(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		running, ending := e.run(0), e.run(1)
+		running.reporter.Started(1)
+		e.print(running, 0, []byte("one "))
 		time.Sleep(time.Second)
-		w.desk.away(true)
-		w.print(running, 4, []byte("two"))
+		e.server.setDown(true)
+		e.print(running, 4, []byte("two"))
 		ending.finish()
 		time.Sleep(time.Second)
-		if w.kept() != 1 {
+		if e.savedReports() != 1 {
 			t.Error("a report that came up without a connection is not on disk")
 		}
-		w.desk.forgetFrames()
-		w.desk.away(false)
+		e.server.forgetFrames()
+		e.server.setDown(false)
 		time.Sleep(time.Minute)
-		if held := w.desk.held(1); !slices.Equal(held, []muster.AttemptID{running.id, ending.id}) {
+		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{running.id, ending.id}) {
 			t.Errorf("the second hello holds %v", held)
 		}
-		h := w.desk.heard()
+		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != ending.id || len(h.Started) != 1 {
 			t.Errorf("said %+v", h)
 		}
-		if got := w.desk.log(running.id); got != "one two" {
+		if got := e.server.log(running.id); got != "one two" {
 			t.Errorf("log %q", got)
 		}
-		if w.kept() != 0 {
+		if e.savedReports() != 0 {
 			t.Error("the report is still on disk after its acknowledgement")
 		}
 		if !slices.Equal(h.Renew.Held, []muster.AttemptID{running.id}) {
@@ -326,80 +326,84 @@ func TestReconnectGoesOn(t *testing.T) {
 }
 
 func TestReportOutlivesACrash(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.desk.set(func(d *desk) { d.quiet, d.deaf = true, true })
-		s := w.run(0)
-		w.print(s, 0, []byte("last words"))
+	inEnv(t, func(e *env) {
+		t := e.t
+		e.server.set(func(d *fakeServer) { d.holdAcks, d.holdLogAcks = true, true })
+		s := e.run(0)
+		e.print(s, 0, []byte("last words"))
 		s.finish()
 		time.Sleep(time.Second)
-		w.crash()
-		w.desk.set(func(d *desk) { d.quiet, d.deaf = false, false; d.logs = map[muster.AttemptID][]byte{}; d.frames = nil })
-		w.start()
+		e.crash()
+		e.server.set(func(d *fakeServer) {
+			d.holdAcks, d.holdLogAcks = false, false
+			d.logs = map[muster.AttemptID][]byte{}
+			d.frames = nil
+		})
+		e.start()
 		time.Sleep(time.Minute)
-		h := w.desk.heard()
+		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != s.id || h.Finished[0].LogSize != 10 {
 			t.Fatalf("the second life reported %+v", h.Finished)
 		}
-		if w.desk.log(s.id) != "last words" {
-			t.Errorf("log %q", w.desk.log(s.id))
+		if e.server.log(s.id) != "last words" {
+			t.Errorf("log %q", e.server.log(s.id))
 		}
-		if size, _ := w.logs.Size(t.Context(), s.id); w.kept() != 0 || size != 0 {
-			t.Errorf("%d reports and %d log bytes are left", w.kept(), size)
+		if size, _ := e.logs.Size(t.Context(), s.id); e.savedReports() != 0 || size != 0 {
+			t.Errorf("%d reports and %d log bytes are left", e.savedReports(), size)
 		}
 	})
 }
 
 func TestWelcomeStops(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.desk.set(func(d *desk) { d.quiet, d.deaf = true, true })
-		running, ended := w.run(0), w.run(1)
-		w.print(ended, 0, []byte("tail"))
+	inEnv(t, func(e *env) {
+		t := e.t
+		e.server.set(func(d *fakeServer) { d.holdAcks, d.holdLogAcks = true, true })
+		running, ended := e.run(0), e.run(1)
+		e.print(ended, 0, []byte("tail"))
 		ended.finish()
 		time.Sleep(time.Second)
-		w.desk.away(true)
-		w.desk.set(func(d *desk) {
-			d.quiet, d.deaf, d.frames = false, false, nil
+		e.server.setDown(true)
+		e.server.set(func(d *fakeServer) {
+			d.holdAcks, d.holdLogAcks, d.frames = false, false, nil
 			d.logs = map[muster.AttemptID][]byte{}
 			d.stop = []muster.AttemptID{running.id, ended.id}
 		})
-		w.desk.away(false)
+		e.server.setDown(false)
 		time.Sleep(time.Minute)
-		if why := run.StoppedBy(running.ctx); why != errDropped {
+		if why := run.StopCause(running.ctx); why != errAttemptDropped {
 			t.Errorf("the stopped attempt ended by %v", why)
 		}
-		if h := w.desk.heard(); len(h.Finished) != 0 {
+		if h := e.server.received(); len(h.Finished) != 0 {
 			t.Errorf("reported %+v of stopped attempts", h.Finished)
 		}
-		if got := w.desk.log(ended.id); got != "tail" {
+		if got := e.server.log(ended.id); got != "tail" {
 			t.Errorf("the log of the attempt that had ended is %q", got)
 		}
-		if n, held := w.agent.roster.count(); n+held+w.kept() != 0 {
-			t.Errorf("%d run, %d held, %d on disk", n, held, w.kept())
+		if n, held := e.agent.table.count(); n+held+e.savedReports() != 0 {
+			t.Errorf("%d run, %d held, %d on disk", n, held, e.savedReports())
 		}
 	})
 }
 
 func TestShutdownWaitsThenHandsBack(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		quick, slow := w.run(0), w.run(1)
+	inEnv(t, func(e *env) {
+		t := e.t
+		quick, slow := e.run(0), e.run(1)
 		begun := time.Now()
-		w.stop()
+		e.stop()
 		synctest.Wait()
-		w.assign(2)
+		e.assign(2)
 		time.Sleep(10 * time.Second)
 		quick.finish()
-		if err := <-w.ended; err != nil {
+		if err := <-e.ended; err != nil {
 			t.Fatal(err)
 		}
-		w.ended <- nil
+		e.ended <- nil
 		if took := time.Since(begun); took < 30*time.Second || took > 35*time.Second {
 			t.Errorf("the shutdown took %s, want its grace of 30s", took)
 		}
-		h := w.desk.heard()
-		if h.Ready == nil || h.Ready.Constrained == "" || len(h.Rejected) != 1 || h.Goodbye == nil || !w.desk.leftInOrder() {
+		h := e.server.received()
+		if h.Ready == nil || h.Ready.Constrained == "" || len(h.Rejected) != 1 || h.Goodbye == nil || !e.server.closedCleanly() {
 			t.Errorf("said ready %+v, rejected %v, goodbye %v", h.Ready, h.Rejected, h.Goodbye)
 		}
 		if len(h.Finished) != 2 || h.Finished[0].Attempt != quick.id || h.Finished[1].Attempt != slow.id ||
@@ -409,54 +413,54 @@ func TestShutdownWaitsThenHandsBack(t *testing.T) {
 	})
 }
 
-func TestHurry(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.run(0)
+func TestForceShutdown(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		e.run(0)
 		begun := time.Now()
-		if err := w.end(); err != nil {
+		if err := e.end(); err != nil {
 			t.Fatal(err)
 		}
-		w.ended <- nil
+		e.ended <- nil
 		if took := time.Since(begun); took > 5*time.Second {
 			t.Errorf("it took %s", took)
 		}
-		if h := w.desk.heard(); len(h.Finished) != 1 || h.Goodbye == nil {
+		if h := e.server.received(); len(h.Finished) != 1 || h.Goodbye == nil {
 			t.Errorf("said %+v", h)
 		}
-		if n := w.shelf.holds(); n != 0 {
+		if n := e.supervisor.count(); n != 0 {
 			t.Errorf("the supervisor still holds %d attempts of a worker that has left", n)
 		}
 	})
 }
 
 func TestShutdownWithoutServer(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		s := w.run(0)
-		w.desk.away(true)
-		w.stop()
+	inEnv(t, func(e *env) {
+		t := e.t
+		s := e.run(0)
+		e.server.setDown(true)
+		e.stop()
 		time.Sleep(time.Second)
 		s.finish()
-		if err := <-w.ended; err != nil {
+		if err := <-e.ended; err != nil {
 			t.Fatal(err)
 		}
-		w.ended <- nil
-		if w.kept() != 1 {
+		e.ended <- nil
+		if e.savedReports() != 1 {
 			t.Error("the report of the last task is lost")
 		}
 	})
 }
 
 func TestDrainedWorkerLeaves(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.desk.say(&link.ToWorker{Drain: true})
-		if err := <-w.ended; err != nil {
+	inEnv(t, func(e *env) {
+		t := e.t
+		e.server.send(&link.ToWorker{Drain: true})
+		if err := <-e.ended; err != nil {
 			t.Fatal(err)
 		}
-		w.ended <- nil
-		if h := w.desk.heard(); h.Goodbye == nil {
+		e.ended <- nil
+		if h := e.server.received(); h.Goodbye == nil {
 			t.Error("it left without a goodbye")
 		}
 	})
@@ -476,10 +480,10 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.desk.refuse = tc.err
-				w.start()
-				err := <-w.ended
+				e := newEnv(t)
+				e.server.refuse = tc.err
+				e.start()
+				err := <-e.ended
 				if muster.CodeOf(err) != tc.err.Code || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("ended with %v, want %s about %q", err, tc.err.Code, tc.want)
 				}
@@ -488,18 +492,18 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestKnownWorkerOutlastsStrangeAnswers(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		s := w.run(0)
-		w.desk.set(func(d *desk) { d.refuse = muster.Errorf(muster.NotFound, "the server answered 404") })
-		w.desk.away(true)
+func TestKnownWorkerOutlastsUnexpectedAnswers(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		s := e.run(0)
+		e.server.set(func(d *fakeServer) { d.refuse = muster.Errorf(muster.NotFound, "the server answered 404") })
+		e.server.setDown(true)
 		time.Sleep(2 * time.Minute)
-		w.desk.set(func(d *desk) { d.refuse = nil })
-		w.desk.away(false)
+		e.server.set(func(d *fakeServer) { d.refuse = nil })
+		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		s.finish()
-		if h := w.desk.heard(); len(h.Finished) != 1 {
+		if h := e.server.received(); len(h.Finished) != 1 {
 			t.Errorf("reported %+v", h.Finished)
 		}
 	})
@@ -507,18 +511,18 @@ func TestKnownWorkerOutlastsStrangeAnswers(t *testing.T) {
 
 func TestPanicIsAReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.cfg.Executors = []run.Executor{bomb{}}
-		w.start()
-		w.assign(0)
-		h := w.desk.heard()
+		e := newEnv(t)
+		e.cfg.Executors = []run.Executor{bomb{}}
+		e.start()
+		e.assign(0)
+		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Reason != muster.WorkerInternal || !strings.Contains(h.Finished[0].Message, "boom") {
 			t.Errorf("reported %+v", h.Finished)
 		}
-		if err := w.end(); err != nil {
+		if err := e.end(); err != nil {
 			t.Error(err)
 		}
-		w.desk.serving.Wait()
+		e.server.serving.Wait()
 	})
 }
 
@@ -526,11 +530,11 @@ type bomb struct{}
 
 func (bomb) Kind() string { return "process" }
 
-func (bomb) Run(context.Context, *run.Task, run.Sink) muster.Report { panic(errors.New("boom")) }
+func (bomb) Run(context.Context, *run.Task, run.Reporter) muster.Report { panic(errors.New("boom")) }
 
 // A report or a progress that the link would refuse must not end the session,
 // again and again: the attempt fails, and the worker goes on.
-func TestWhatTheLinkRefusesIsNotSaid(t *testing.T) {
+func TestInvalidReportsAreNotSent(t *testing.T) {
 	long := make([]muster.Artifact, 30_000)
 	for i := range long {
 		long[i] = muster.Artifact{Name: strings.Repeat("x", 200) + strconv.Itoa(i), SHA256: strings.Repeat("0", 64)}
@@ -545,13 +549,13 @@ func TestWhatTheLinkRefusesIsNotSaid(t *testing.T) {
 		"too many artifacts": {muster.Report{Outcome: muster.AttemptSucceeded, Artifacts: long}, muster.ResultInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				s := w.run(0)
-				s.sink.Progress(muster.Progress{Progress: new(7.0)})
+			inEnv(t, func(e *env) {
+				s := e.run(0)
+				s.reporter.Progress(muster.Progress{Progress: new(7.0)})
 				s.done <- tc.report
 				time.Sleep(time.Second)
-				if h := w.desk.heard(); len(h.Finished) != 1 || h.Finished[0].Reason != tc.reason || len(h.Progress) != 0 {
-					w.t.Errorf("reported %+v", h.Finished)
+				if h := e.server.received(); len(h.Finished) != 1 || h.Finished[0].Reason != tc.reason || len(h.Progress) != 0 {
+					e.t.Errorf("reported %+v", h.Finished)
 				}
 			})
 		})
@@ -560,21 +564,21 @@ func TestWhatTheLinkRefusesIsNotSaid(t *testing.T) {
 
 // Big reports are spread over frames that the link carries.
 func TestBigReportsFitIntoFrames(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inEnv(t, func(e *env) {
 		result := []byte(`"` + strings.Repeat("<", muster.MaxResultSize-2) + `"`)
-		w.desk.away(true)
-		w.agent.roster.mu.Lock()
+		e.server.setDown(true)
+		e.agent.table.mu.Lock()
 		for i := range 200 {
 			r := &muster.Report{Attempt: attemptID(i), Outcome: muster.AttemptSucceeded, Result: result, FinishedAt: 1}
-			at := &attempt{id: r.Attempt, roster: w.agent.roster, report: r}
+			at := &attempt{id: r.Attempt, table: e.agent.table, report: r}
 			at.complete(r)
-			w.agent.roster.held[at.id] = at
+			e.agent.table.held[at.id] = at
 		}
-		w.agent.roster.mu.Unlock()
-		w.desk.away(false)
+		e.agent.table.mu.Unlock()
+		e.server.setDown(false)
 		time.Sleep(time.Minute)
-		if _, held := w.agent.roster.count(); held != 0 || w.desk.sessions() != 2 {
-			w.t.Errorf("%d reports are left after %d sessions", held, w.desk.sessions())
+		if _, held := e.agent.table.count(); held != 0 || e.server.sessions() != 2 {
+			e.t.Errorf("%d reports are left after %d sessions", held, e.server.sessions())
 		}
 	})
 }

@@ -13,114 +13,114 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// told is how much of an attempt's beginning the server was told in this
+// reportedState is how much of an attempt's beginning the server was told in this
 // session.
-type told uint8
+type reportedState uint8
 
 const (
-	toldNothing told = iota
-	toldAccepted
-	toldStarted
+	reportedNone reportedState = iota
+	reportedAccepted
+	reportedStarted
 )
 
 // attempt is one attempt that this worker holds: running, or ended with a report
 // or log bytes that the server does not have. The roster's lock guards it all.
 type attempt struct {
-	id     muster.AttemptID
-	roster *roster
-	grant  muster.Grant            // taken until the executor returns
-	cancel context.CancelCauseFunc // nil if nothing can be stopped
-	grace  time.Duration           // how long it may go on while the server is away
-	since  time.Duration           // when it was assigned, by the roster's clock
-	leased time.Duration           // when its lease began: the last contact before the worker received it
-	inline bool                    // it runs on the session's own goroutine
-	ended  bool                    // its process had ended in time when this life of the worker found it: no lease
-	gone   bool                    // forgotten: nothing is said of it any more but its log
+	id          muster.AttemptID
+	table       *attemptTable
+	grant       muster.Grant            // taken until the executor returns
+	cancel      context.CancelCauseFunc // nil if nothing can be stopped
+	grace       time.Duration           // how long it may go on while the server is away
+	assignedAt  time.Duration           // when it was assigned, by the roster's clock
+	leaseStart  time.Duration           // when its lease began: the last contact before the worker received it
+	inline      bool                    // it runs on the session's own goroutine
+	endedInTime bool                    // its process had ended in time when this life of the worker found it: no lease
+	dropped     bool                    // forgotten: nothing is said of it any more but its log
 
-	pid        run.Pid // of its main process, once that is known
-	checkpoint bool    // it can save its state and go on elsewhere
-	queued     bool    // in roster.talk
-	told       told
-	started    muster.Time
+	pid           run.Pid // of its main process, once that is known
+	checkpoint    bool    // it can save its state and go on elsewhere
+	queued        bool    // in roster.talk
+	reportedState reportedState
+	started       muster.Time
 
-	saved    string // the hash of its checkpoint on the server
-	saySaved bool   // that was not said in this session
+	checkpointHash  string // the hash of its checkpoint on the server
+	checkpointDirty bool   // that was not said in this session
 
-	latest     *muster.Progress // all that was reported, merged; sent again in a new session
-	progress   *muster.Progress // not sent yet
-	progressAt time.Duration    // when one was last sent
-	later      bool             // in roster.later
-	due        time.Duration    // when it is its turn there
+	mergedProgress *muster.Progress // all that was reported, merged; sent again in a new session
+	progress       *muster.Progress // not sent yet
+	progressAt     time.Duration    // when one was last sent
+	deferred       bool             // in roster.later
+	deferredUntil  time.Duration    // when it is its turn there
 
-	report   *muster.Report // once it ended
-	size     int            // that the report takes in a frame
-	reported bool           // sent in this session
-	acked    bool           // on the server's disk, or unwanted
-	kept     bool           // in the keep
-	saveBy   time.Duration  // when it is to be in the keep if it is still held
+	report       *muster.Report // once it ended
+	size         int            // that the report takes in a frame
+	reportSent   bool           // sent in this session
+	acked        bool           // on the server's disk, or unwanted
+	persisted    bool           // in the keep
+	saveDeadline time.Duration  // when it is to be in the keep if it is still held
 
-	logSize  int64 // bytes in the local log
-	logSent  int64
-	logAcked int64
-	logging  bool // in roster.logs
+	logSize   int64 // bytes in the local log
+	logSent   int64
+	logAcked  int64
+	logQueued bool // in roster.logs
 
-	logRefused bool          // the server could not store what was sent last
-	logHold    time.Duration // nothing of the log is sent before that
-	logFailed  time.Duration // since when the local log cannot be read; 0 if it can
+	logRejected    bool          // the server could not store what was sent last
+	logRetryAt     time.Duration // nothing of the log is sent before that
+	logFailedSince time.Duration // since when the local log cannot be read; 0 if it can
 }
 
-var _ run.Sink = (*attempt)(nil)
+var _ run.Reporter = (*attempt)(nil)
 
 // running reports whether the attempt has neither ended nor been forgotten.
-func (at *attempt) running() bool { return at.report == nil && !at.gone }
+func (at *attempt) running() bool { return at.report == nil && !at.dropped }
 
 // Started implements run.Sink.
 func (at *attempt) Started(started muster.Time) {
-	r := at.roster
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	tbl := at.table
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
 	if !at.running() || at.started != 0 {
 		return
 	}
 	at.started = started
-	r.say(at)
+	tbl.queue(at)
 }
 
 // Process implements run.Sink.
 func (at *attempt) Process(p run.Pid) {
-	at.roster.mu.Lock()
-	defer at.roster.mu.Unlock()
+	at.table.mu.Lock()
+	defer at.table.mu.Unlock()
 	at.pid = p
 }
 
 // Progress implements run.Sink. What p leaves out stays as it was; what p points
 // to is no longer changed.
 func (at *attempt) Progress(p muster.Progress) {
-	r := at.roster
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	tbl := at.table
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
 	p.Attempt = at.id
 	if p.Step != nil && len(*p.Step) > link.MaxStep {
 		step := strings.ToValidUTF8((*p.Step)[:link.MaxStep-len("…")], "") + "…"
 		p.Step = &step
 	}
 	if err := link.CheckProgress(&p); err != nil {
-		r.log.Warn("a progress is dropped", slog.String("attempt", at.id.String()), slog.Any("error", err))
+		tbl.log.Warn("a progress is dropped", slog.String("attempt", at.id.String()), slog.Any("error", err))
 		return
 	}
 	if !at.running() {
 		return
 	}
-	at.progress = merged(at.progress, &p)
-	at.latest = merged(at.latest, &p)
-	r.say(at)
+	at.progress = mergeProgress(at.progress, &p)
+	at.mergedProgress = mergeProgress(at.mergedProgress, &p)
+	tbl.queue(at)
 }
 
-// maxMetrics is how many names of metrics of an attempt are sent again in a new session.
-const maxMetrics = 100
+// maxResentMetrics is how many names of metrics of an attempt are sent again in a new session.
+const maxResentMetrics = 100
 
-// merged adds what p has to old, which may be nil and is changed.
-func merged(old, p *muster.Progress) *muster.Progress {
+// mergeProgress adds what p has to old, which may be nil and is changed.
+func mergeProgress(old, p *muster.Progress) *muster.Progress {
 	if old == nil {
 		old = &muster.Progress{Attempt: p.Attempt}
 	}
@@ -134,7 +134,7 @@ func merged(old, p *muster.Progress) *muster.Progress {
 		if old.Metrics == nil {
 			old.Metrics = make(map[string]float64, len(p.Metrics))
 		}
-		if _, known := old.Metrics[name]; known || len(old.Metrics) < maxMetrics {
+		if _, known := old.Metrics[name]; known || len(old.Metrics) < maxResentMetrics {
 			old.Metrics[name] = v
 		}
 	}
@@ -146,18 +146,18 @@ func merged(old, p *muster.Progress) *muster.Progress {
 
 // LogGrew implements run.Sink.
 func (at *attempt) LogGrew(size int64) {
-	r := at.roster
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.held[at.id] != at || size <= at.logSize {
+	tbl := at.table
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	if tbl.held[at.id] != at || size <= at.logSize {
 		return
 	}
 	at.logSize = size
-	r.sayLog(at)
+	tbl.queueLog(at)
 }
 
 // stop ends the attempt's execution for the given cause.
-func (at *attempt) stop(why *run.Stopped) { at.cancelWith(why) }
+func (at *attempt) stop(cause *run.Stopped) { at.cancelWith(cause) }
 
 func (at *attempt) cancelWith(cause error) {
 	if at.cancel != nil {
@@ -165,9 +165,9 @@ func (at *attempt) cancelWith(cause error) {
 	}
 }
 
-// overdue reports whether the attempt has outlived its lease.
-func (at *attempt) overdue(now, contact time.Duration) bool {
-	return !at.ended && now-max(contact, at.leased) > at.grace
+// leaseExpired reports whether the attempt has outlived its lease.
+func (at *attempt) leaseExpired(now, contact time.Duration) bool {
+	return !at.endedInTime && now-max(contact, at.leaseStart) > at.grace
 }
 
 // complete fills in what the roster knows better than the executor, and puts
@@ -208,10 +208,10 @@ const maxReport = link.MaxFrame * 3 / 4
 // reportSize is how much a report takes in a frame: a quick guess that is never
 // too low for small ones, and exact for big ones.
 func reportSize(r *muster.Report) int {
-	const escaped = 6 // bytes of a character, at most
-	n := 400 + len(r.Result) + escaped*(len(r.Message)+len(r.Image))
+	const maxEscaped = 6 // bytes of a character, at most
+	n := 400 + len(r.Result) + maxEscaped*(len(r.Message)+len(r.Image))
 	for i := range r.Artifacts {
-		n += 256 + escaped*(len(r.Artifacts[i].Name)+len(r.Artifacts[i].URL))
+		n += 256 + maxEscaped*(len(r.Artifacts[i].Name)+len(r.Artifacts[i].URL))
 	}
 	if n < maxReport/16 {
 		return n

@@ -11,12 +11,12 @@ import (
 // capacity counts what is given to running attempts. The server decides what
 // fits; the worker makes sure that a mistake there does not overload the machine.
 type capacity struct {
-	offer  muster.Resources
-	tasks  int
-	slots  int
-	milli  int64 // thousandths of a core
-	memory muster.Size
-	gpus   map[string]gpuUse // by UUID
+	offer     muster.Resources
+	tasks     int
+	slots     int
+	milliCPUs int64 // thousandths of a core
+	memory    muster.Size
+	gpus      map[string]gpuUse // by UUID
 }
 
 type gpuUse struct {
@@ -30,9 +30,9 @@ func newCapacity(offer muster.Resources) capacity {
 
 func milliCores(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 
-// take gives g out, or says why not. A grant of neither cores nor slots takes a slot, so that no server
+// reserve gives g out, or says why not. A grant of neither cores nor slots takes a slot, so that no server
 // starts more than the worker offers.
-func (c *capacity) take(g *muster.Grant) (why string) {
+func (c *capacity) reserve(g *muster.Grant) (why string) {
 	if g.Slots <= 0 && milliCores(g.CPUs) <= 0 {
 		g.Slots = 1
 	}
@@ -41,22 +41,22 @@ func (c *capacity) take(g *muster.Grant) (why string) {
 		return fmt.Sprintf("this worker takes at most %d tasks at once, and has %d", c.offer.MaxTasks, c.tasks)
 	case g.Slots > 0 && c.slots+g.Slots > c.offer.Slots:
 		return fmt.Sprintf("no free slot: %d of %d are taken", c.slots, c.offer.Slots)
-	case g.CPUs > 0 && c.milli+milliCores(g.CPUs) > milliCores(c.offer.CPUs):
-		return fmt.Sprintf("not enough free cpus: %g of %g are taken, %g wanted", float64(c.milli)/1000, c.offer.CPUs, g.CPUs)
+	case g.CPUs > 0 && c.milliCPUs+milliCores(g.CPUs) > milliCores(c.offer.CPUs):
+		return fmt.Sprintf("not enough free cpus: %g of %g are taken, %g wanted", float64(c.milliCPUs)/1000, c.offer.CPUs, g.CPUs)
 	case g.Memory > 0 && c.memory+g.Memory > c.offer.Memory:
 		return fmt.Sprintf("not enough free memory: %s of %s are taken, %s wanted", c.memory, c.offer.Memory, g.Memory)
 	}
 	for _, id := range g.GPUs {
-		if why := c.refuseGPU(id, g.GPUMemory); why != "" {
+		if why := c.checkGPU(id, g.GPUMemory); why != "" {
 			return why
 		}
 	}
-	c.hold(g)
+	c.forceReserve(g)
 	return ""
 }
 
-// hold counts g, whatever is offered: it is in use already.
-func (c *capacity) hold(g *muster.Grant) {
+// forceReserve counts g, whatever is offered: it is in use already.
+func (c *capacity) forceReserve(g *muster.Grant) {
 	c.add(g, 1)
 	for _, id := range g.GPUs {
 		u := c.gpus[id]
@@ -66,7 +66,7 @@ func (c *capacity) hold(g *muster.Grant) {
 	}
 }
 
-func (c *capacity) refuseGPU(id string, share muster.Size) string {
+func (c *capacity) checkGPU(id string, share muster.Size) string {
 	i := slices.IndexFunc(c.offer.GPUs, func(d muster.GPU) bool { return d.UUID == id })
 	if i < 0 {
 		return fmt.Sprintf("this worker has no GPU %s", id)
@@ -81,8 +81,8 @@ func (c *capacity) refuseGPU(id string, share muster.Size) string {
 	return ""
 }
 
-// give takes g back.
-func (c *capacity) give(g *muster.Grant) {
+// release takes g back.
+func (c *capacity) release(g *muster.Grant) {
 	c.add(g, -1)
 	for _, id := range g.GPUs {
 		u := c.gpus[id]
@@ -99,6 +99,6 @@ func (c *capacity) give(g *muster.Grant) {
 func (c *capacity) add(g *muster.Grant, sign int) {
 	c.tasks += sign
 	c.slots += sign * g.Slots
-	c.milli += int64(sign) * milliCores(g.CPUs)
+	c.milliCPUs += int64(sign) * milliCores(g.CPUs)
 	c.memory += muster.Size(sign) * g.Memory
 }

@@ -38,7 +38,7 @@
 //
 // # Reports
 //
-// A report that was not acknowledged within saveAfter, or that ends while
+// A report that was not acknowledged within saveDelay, or that ends while
 // the worker is away, is written to the keep, which survives the process, and is
 // repeated in every session until FinishedAck. A crash inside that window is the
 // same, for everybody, as a crash just before the task ended. The attempt's log

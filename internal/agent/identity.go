@@ -66,8 +66,8 @@ func (id Identity) save(dir string) error {
 }
 
 const (
-	joinTimeout = 15 * time.Second // of one try
-	joinAnswer  = 64 << 10         // bytes of an answer that are read
+	joinTimeout     = 15 * time.Second // of one try
+	maxJoinResponse = 64 << 10         // bytes of an answer that are read
 )
 
 // Join exchanges a join token for an identity of the worker's own and saves it in
@@ -77,33 +77,33 @@ func Join(ctx context.Context, client *http.Client, server *url.URL, token, name
 	if err != nil {
 		return Identity{}, err
 	}
-	return id, id.enter(dir, log)
+	return id, id.saveJoined(dir, log)
 }
 
 // Rejoin is Join for a worker whose identity the server does not know. Once the server
 // has accepted the token, forget removes everything that was of the old identity, whose
 // file is kept under another name. A crash at any time leaves the old identity or
 // nothing of it.
-func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, forget func() error, log *slog.Logger) (Identity, error) {
+func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, cleanup func() error, log *slog.Logger) (Identity, error) {
 	id, err := join(ctx, client, server, token, name, log)
 	if err != nil {
 		return Identity{}, err
 	}
-	if err := forget(); err != nil {
+	if err := cleanup(); err != nil {
 		return Identity{}, err
 	}
 	path := filepath.Join(dir, identityFile)
-	aside := path + "." + filepath.Base(string(old.Worker)) + ".old"
-	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Identity{}, muster.Errorf(muster.Internal, "the worker's old identity cannot be kept as %s: %w", aside, err)
+	backup := path + "." + filepath.Base(string(old.Worker)) + ".old"
+	if err := os.Rename(path, backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, muster.Errorf(muster.Internal, "the worker's old identity cannot be kept as %s: %w", backup, err)
 	}
 	log.Warn("the server does not know this worker: it joins again with its join token; its earlier tasks were stopped, and their results and logs dropped",
-		slog.String("old_worker", string(old.Worker)), slog.String("old_server", old.Server), slog.String("old_identity", aside))
-	return id, id.enter(dir, log)
+		slog.String("old_worker", string(old.Worker)), slog.String("old_server", old.Server), slog.String("old_identity", backup))
+	return id, id.saveJoined(dir, log)
 }
 
-// enter saves the identity that a server has just given.
-func (id Identity) enter(dir string, log *slog.Logger) error {
+// saveJoined saves the identity that a server has just given.
+func (id Identity) saveJoined(dir string, log *slog.Logger) error {
 	if err := id.save(dir); err != nil {
 		return muster.Errorf(muster.Internal, "the worker's identity cannot be saved: %w", err)
 	}
@@ -147,21 +147,21 @@ func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, 
 		return Identity{}, muster.Errorf(muster.Unavailable, "the server at %s cannot be reached: %w", server, err)
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, joinAnswer))
+	respBody, err := io.ReadAll(io.LimitReader(resp.Body, maxJoinResponse))
 	if err != nil {
 		return Identity{}, muster.Errorf(muster.Unavailable, "the answer of %s broke off: %w", server, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return Identity{}, joinRefused(server, resp.StatusCode, answer)
+		return Identity{}, joinError(server, resp.StatusCode, respBody)
 	}
 	var joined link.Joined
-	if err := json.Unmarshal(answer, &joined); err != nil || joined.Worker == "" || joined.Key == "" {
+	if err := json.Unmarshal(respBody, &joined); err != nil || joined.Worker == "" || joined.Key == "" {
 		return Identity{}, muster.Errorf(muster.Invalid, "%s did not answer like a muster server: check --server", server)
 	}
 	return Identity{Worker: joined.Worker, Key: joined.Key, Server: server.String()}, nil
 }
 
-func joinRefused(server *url.URL, status int, answer []byte) error {
+func joinError(server *url.URL, status int, respBody []byte) error {
 	var problem struct {
 		Detail string `json:"detail"`
 	}
@@ -170,19 +170,19 @@ func joinRefused(server *url.URL, status int, answer []byte) error {
 		return muster.Errorf(muster.Unauthenticated,
 			"%s refuses the join token: use the one that the server printed at its first start, or make a new one with muster keys create --role join", server)
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return muster.Errorf(muster.Unavailable, "%s answered %d: %s", server, status, firstLine(answer))
-	case json.Unmarshal(answer, &problem) == nil && problem.Detail != "":
+		return muster.Errorf(muster.Unavailable, "%s answered %d: %s", server, status, firstLine(respBody))
+	case json.Unmarshal(respBody, &problem) == nil && problem.Detail != "":
 		return muster.Errorf(muster.Invalid, "%s does not let this worker join: %s", server, problem.Detail)
 	default:
-		return muster.Errorf(muster.Invalid, "%s answered %d to the request to join (%s): check that --server is a muster server", server, status, firstLine(answer))
+		return muster.Errorf(muster.Invalid, "%s answered %d to the request to join (%s): check that --server is a muster server", server, status, firstLine(respBody))
 	}
 }
 
 func firstLine(b []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
-	const most = 200
-	if len(line) > most {
-		line = line[:most] + "…"
+	const limit = 200
+	if len(line) > limit {
+		line = line[:limit] + "…"
 	}
 	return line
 }

@@ -12,111 +12,111 @@ import (
 
 // expire forgets the running attempts that outlived their leases. It precedes
 // everything that is said or heard. The lock is held.
-func (r *roster) expire(now time.Duration) {
-	if r.executes == 0 || now-r.contact <= r.minGrace {
+func (tbl *attemptTable) expire(now time.Duration) {
+	if tbl.executing == 0 || now-tbl.lastContact <= tbl.minGrace {
 		return
 	}
-	for _, at := range r.held {
-		if !at.running() || !at.overdue(now, r.contact) {
+	for _, at := range tbl.held {
+		if !at.running() || !at.leaseExpired(now, tbl.lastContact) {
 			continue
 		}
-		r.log.Warn("the server was away for longer than the attempt may go on; killing it",
+		tbl.log.Warn("the server was away for longer than the attempt may go on; killing it",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
-		r.forget(at, errLeaseEnded)
-		r.traffic.Expired++
+		tbl.drop(at, errLeaseEnded)
+		tbl.traffic.Expired++
 	}
-	r.findGrace()
+	tbl.findGrace()
 }
 
 var errLeaseEnded = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "its lease ended while the server was away"}
 
 // findGrace finds the smallest grace of what runs.
-func (r *roster) findGrace() {
-	r.minGrace = defaultGrace
-	for _, at := range r.held {
+func (tbl *attemptTable) findGrace() {
+	tbl.minGrace = defaultGrace
+	for _, at := range tbl.held {
 		if at.running() {
-			r.minGrace = min(r.minGrace, at.grace)
+			tbl.minGrace = min(tbl.minGrace, at.grace)
 		}
 	}
 }
 
-// heard takes up a sign of life from the server; pong says that it answers our
+// onContact takes up a sign of life from the server; pong says that it answers our
 // ping. What expired before it came is not revived by it. It returns the last
 // contact.
-func (r *roster) heard(pong bool) (contact time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.expire(r.clock())
-	if pong && r.pinged != 0 {
-		r.contact, r.pinged = max(r.contact, r.pinged), 0
+func (tbl *attemptTable) onContact(pong bool) (contact time.Duration) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	tbl.expire(tbl.clock())
+	if pong && tbl.pingSentAt != 0 {
+		tbl.lastContact, tbl.pingSentAt = max(tbl.lastContact, tbl.pingSentAt), 0
 	}
-	return r.contact
+	return tbl.lastContact
 }
 
 // hello says what is held and offered, of which other attempts something is left here, and why nothing new is taken. The
 // session that follows counts from here.
-func (r *roster) hello() (held, stale []muster.AttemptID, offer *link.Offer, constrained string, at time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	r.expire(now)
-	current := func(at *attempt) bool { return !at.gone && !at.acked }
-	return r.ids(current), r.ids(func(at *attempt) bool { return !current(at) }), r.currentOffer(), r.constrained(), now
+func (tbl *attemptTable) hello() (held, stale []muster.AttemptID, offer *link.Offer, constrained string, at time.Duration) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	now := tbl.clock()
+	tbl.expire(now)
+	current := func(at *attempt) bool { return !at.dropped && !at.acked }
+	return tbl.ids(current), tbl.ids(func(at *attempt) bool { return !current(at) }), tbl.currentOffer(), tbl.constrained(), now
 }
 
-// welcome begins a session: all is to be said anew. since is when hello was
+// onWelcome begins a session: all is to be said anew. since is when hello was
 // asked. It returns the last contact.
-func (r *roster) welcome(w *link.Welcome, since time.Duration) (contact time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	r.contact = max(r.contact, since)
-	r.expire(now)
+func (tbl *attemptTable) onWelcome(w *link.Welcome, helloAt time.Duration) (contact time.Duration) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	now := tbl.clock()
+	tbl.lastContact = max(tbl.lastContact, helloAt)
+	tbl.expire(now)
 	for _, id := range w.Stop {
-		if at := r.held[id]; at != nil {
-			r.forget(at, errDropped)
+		if at := tbl.held[id]; at != nil {
+			tbl.drop(at, errAttemptDropped)
 		}
 	}
 	for _, k := range w.Keep {
-		if at := r.held[k.Attempt]; at != nil {
+		if at := tbl.held[k.Attempt]; at != nil {
 			at.logAcked = min(k.Size, at.logSize)
 		}
 	}
-	r.connected, r.ready, r.offered = true, true, false
-	r.traffic.Sessions++
-	r.beat, r.beatAt, r.pinged = w.Heartbeat.Std(), now, 0
-	r.talk, r.later, r.rejected = nil, nil, nil
-	for _, at := range r.held {
-		at.told, at.queued, at.later, at.reported = toldNothing, false, false, false
-		at.saySaved = at.saved != ""
-		at.reportAgain()
-		if !at.gone && !at.acked {
-			r.say(at)
+	tbl.connected, tbl.readyDirty, tbl.offerDirty = true, true, false
+	tbl.traffic.Sessions++
+	tbl.heartbeat, tbl.nextHeartbeat, tbl.pingSentAt = w.Heartbeat.Std(), now, 0
+	tbl.dirty, tbl.deferred, tbl.rejected = nil, nil, nil
+	for _, at := range tbl.held {
+		at.reportedState, at.queued, at.deferred, at.reportSent = reportedNone, false, false, false
+		at.checkpointDirty = at.checkpointHash != ""
+		at.resendProgress()
+		if !at.dropped && !at.acked {
+			tbl.queue(at)
 		}
-		r.settle(at)
+		tbl.removeIfDone(at)
 	}
-	r.rewindLogs()
-	token(r.wake)
-	return r.contact
+	tbl.rewindLogs()
+	trySend(tbl.wake)
+	return tbl.lastContact
 }
 
-var errDropped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the server gave the attempt up"}
+var errAttemptDropped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the server gave the attempt up"}
 
-// disconnected ends a session: until the next one reports go to the keep at once.
-func (r *roster) disconnected() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.connected = false
-	r.talk, r.later, r.rejected = nil, nil, nil
-	token(r.saving)
+// onDisconnect ends a session: until the next one reports go to the keep at once.
+func (tbl *attemptTable) onDisconnect() {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	tbl.connected = false
+	tbl.dirty, tbl.deferred, tbl.rejected = nil, nil, nil
+	trySend(tbl.ioWake)
 }
 
-// leaseCheck is how often leases are looked at while nothing is said or heard.
-const leaseCheck = time.Second
+// leaseCheckInterval is how often leases are looked at while nothing is said or heard.
+const leaseCheckInterval = time.Second
 
 // watchLeases kills what outlives its lease while the server is away.
-func (r *roster) watchLeases(ctx context.Context) error {
-	tick := time.NewTicker(leaseCheck)
+func (tbl *attemptTable) watchLeases(ctx context.Context) error {
+	tick := time.NewTicker(leaseCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -124,8 +124,8 @@ func (r *roster) watchLeases(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		r.mu.Lock()
-		r.expire(r.clock())
-		r.mu.Unlock()
+		tbl.mu.Lock()
+		tbl.expire(tbl.clock())
+		tbl.mu.Unlock()
 	}
 }

@@ -23,9 +23,9 @@ type logReaders struct {
 }
 
 type logReader struct {
-	id   muster.AttemptID
-	rc   io.ReadCloser
-	next int64 // the offset of what Read returns next
+	id     muster.AttemptID
+	rc     io.ReadCloser
+	offset int64 // the offset of what Read returns next
 }
 
 // read returns the bytes of a range. With an error it returns those before it; the
@@ -33,8 +33,8 @@ type logReader struct {
 func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.take(l.at.id)
-	if r != nil && r.next != l.offset {
+	r := c.pop(l.at.id)
+	if r != nil && r.offset != l.offset {
 		_ = r.rc.Close() // it was only read
 		r = nil
 	}
@@ -43,7 +43,7 @@ func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		r = &logReader{id: l.at.id, rc: rc, next: l.offset}
+		r = &logReader{id: l.at.id, rc: rc, offset: l.offset}
 	}
 	data := make([]byte, l.n)
 	n, err := io.ReadFull(r.rc, data)
@@ -54,7 +54,7 @@ func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
 		}
 		return data[:n], err
 	}
-	r.next += l.n
+	r.offset += l.n
 	if c.open = append(c.open, r); len(c.open) > maxLogReaders {
 		_ = c.open[0].rc.Close() // it was only read
 		c.open = slices.Delete(c.open, 0, 1)
@@ -62,9 +62,9 @@ func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
 	return data, nil
 }
 
-// take removes the reader of an attempt from those that are open and returns it; nil
+// pop removes the reader of an attempt from those that are open and returns it; nil
 // if there is none.
-func (c *logReaders) take(id muster.AttemptID) *logReader {
+func (c *logReaders) pop(id muster.AttemptID) *logReader {
 	i := slices.IndexFunc(c.open, func(r *logReader) bool { return r.id == id })
 	if i < 0 {
 		return nil
@@ -78,7 +78,7 @@ func (c *logReaders) take(id muster.AttemptID) *logReader {
 func (c *logReaders) close(id muster.AttemptID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.take(id); r != nil {
+	if r := c.pop(id); r != nil {
 		_ = r.rc.Close() // it was only read
 	}
 }

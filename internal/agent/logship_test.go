@@ -21,37 +21,37 @@ import (
 // TestRefusedLogsWait has a server without space for logs: it is tried again with
 // little, results are reported meanwhile, and the log is complete in the end.
 func TestRefusedLogsWait(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.desk.set(func(d *desk) { d.full = true })
-		chatty, quiet := w.run(0), w.run(1)
+	inEnv(t, func(e *env) {
+		t := e.t
+		e.server.set(func(d *fakeServer) { d.rejectLogs = true })
+		chatty, quiet := e.run(0), e.run(1)
 		output := bytes.Repeat([]byte("0123456789abcdef"), 1<<20/16)
-		w.print(chatty, 0, output)
+		e.print(chatty, 0, output)
 		time.Sleep(time.Second)
-		w.desk.forgetFrames()
+		e.server.forgetFrames()
 		time.Sleep(time.Minute)
 		sent, tries := 0, 0
-		for _, c := range w.desk.heard().Logs {
+		for _, c := range e.server.received().Logs {
 			sent += len(c.Data)
 			tries++
 		}
-		if tries < 5 || tries > 15 || sent > tries*logProbe {
+		if tries < 5 || tries > 15 || sent > tries*logProbeSize {
 			t.Errorf("%d bytes were sent in %d tries in a minute to a server that asks for a pause of 5 s", sent, tries)
 		}
 		chatty.finish()
 		quiet.finish()
-		if n := len(w.desk.heard().Finished); n != 2 {
+		if n := len(e.server.received().Finished); n != 2 {
 			t.Errorf("%d results were reported while logs are refused, want 2", n)
 		}
-		if n := w.desk.sessions(); n != 1 {
+		if n := e.server.sessions(); n != 1 {
 			t.Errorf("%d sessions", n)
 		}
-		w.desk.set(func(d *desk) { d.full = false })
+		e.server.set(func(d *fakeServer) { d.rejectLogs = false })
 		time.Sleep(time.Minute)
-		if got := w.desk.log(chatty.id); got != string(output) {
+		if got := e.server.log(chatty.id); got != string(output) {
 			t.Errorf("%d bytes of %d arrived, or others", len(got), len(output))
 		}
-		if _, held := w.agent.roster.count(); held != 0 {
+		if _, held := e.agent.table.count(); held != 0 {
 			t.Errorf("%d attempts are held", held)
 		}
 	})
@@ -60,23 +60,23 @@ func TestRefusedLogsWait(t *testing.T) {
 // TestShortSessionsBackOff has a server that ends every session soon after its
 // beginning.
 func TestShortSessionsBackOff(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		began := w.desk.sessions()
+	inEnv(t, func(e *env) {
+		t := e.t
+		began := e.server.sessions()
 		for range 120 {
-			w.desk.away(true)
-			w.desk.away(false)
+			e.server.setDown(true)
+			e.server.setDown(false)
 			time.Sleep(time.Second)
 		}
-		if n := w.desk.sessions() - began; n > 40 {
+		if n := e.server.sessions() - began; n > 40 {
 			t.Errorf("%d sessions in two minutes, each of which ended at once", n)
 		}
-		time.Sleep(2 * healthyBeats * heartbeat)
-		began = w.desk.sessions()
-		w.desk.away(true)
-		w.desk.away(false)
+		time.Sleep(2 * minHealthyHeartbeats * heartbeat)
+		began = e.server.sessions()
+		e.server.setDown(true)
+		e.server.setDown(false)
 		time.Sleep(time.Second)
-		if n := w.desk.sessions() - began; n == 0 {
+		if n := e.server.sessions() - began; n == 0 {
 			t.Error("after a session that lasted the next one does not begin at once")
 		}
 	})
@@ -88,59 +88,59 @@ func TestLogOfALostAttemptArrives(t *testing.T) {
 	const rest = "and what it printed while the server was away\n"
 	for _, tc := range []struct {
 		name string
-		lose func(w *world, id muster.AttemptID)
+		lose func(e *env, id muster.AttemptID)
 	}{
-		{"its lease ended", func(w *world, _ muster.AttemptID) {
+		{"its lease ended", func(e *env, _ muster.AttemptID) {
 			time.Sleep(11 * time.Minute)
-			w.desk.away(false)
+			e.server.setDown(false)
 		}},
-		{"the server stopped it", func(w *world, id muster.AttemptID) {
+		{"the server stopped it", func(e *env, id muster.AttemptID) {
 			time.Sleep(time.Minute)
-			w.desk.set(func(d *desk) { d.stop = []muster.AttemptID{id} })
-			w.desk.away(false)
+			e.server.set(func(d *fakeServer) { d.stop = []muster.AttemptID{id} })
+			e.server.setDown(false)
 		}},
-		{"the server drops it", func(w *world, id muster.AttemptID) {
-			w.desk.set(func(d *desk) { d.full = true })
-			w.desk.away(false)
+		{"the server drops it", func(e *env, id muster.AttemptID) {
+			e.server.set(func(d *fakeServer) { d.rejectLogs = true })
+			e.server.setDown(false)
 			time.Sleep(20 * time.Second)
-			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: id, Drop: true}}})
+			e.server.send(&link.ToWorker{Cancel: []link.Cancel{{Attempt: id, Drop: true}}})
 			synctest.Wait()
-			w.desk.set(func(d *desk) { d.full = false })
+			e.server.set(func(d *fakeServer) { d.rejectLogs = false })
 		}},
-		{"its lease ended, and the worker starts again", func(w *world, id muster.AttemptID) {
+		{"its lease ended, and the worker starts again", func(e *env, id muster.AttemptID) {
 			time.Sleep(11 * time.Minute)
-			if w.kept() != 1 {
-				w.t.Errorf("%d attempts are kept on disk for their logs", w.kept())
+			if e.savedReports() != 1 {
+				e.t.Errorf("%d attempts are kept on disk for their logs", e.savedReports())
 			}
-			w.agent.Leave()
-			<-w.ended
-			w.desk.set(func(d *desk) { d.stop, d.gone = []muster.AttemptID{id}, false })
-			w.start()
+			e.agent.Detach()
+			<-e.ended
+			e.server.set(func(d *fakeServer) { d.stop, d.down = []muster.AttemptID{id}, false })
+			e.start()
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				t := w.t
-				s := w.run(0)
-				w.print(s, 0, []byte("first\n"))
+			inEnv(t, func(e *env) {
+				t := e.t
+				s := e.run(0)
+				e.print(s, 0, []byte("first\n"))
 				time.Sleep(time.Second)
-				w.desk.away(true)
-				w.print(s, int64(len("first\n")), []byte(rest))
-				tc.lose(w, s.id)
+				e.server.setDown(true)
+				e.print(s, int64(len("first\n")), []byte(rest))
+				tc.lose(e, s.id)
 				time.Sleep(time.Minute)
-				if got := w.desk.log(s.id); got != "first\n"+rest {
+				if got := e.server.log(s.id); got != "first\n"+rest {
 					t.Errorf("the server has %q", got)
 				}
-				if n := len(w.desk.heard().Finished); n != 0 {
+				if n := len(e.server.received().Finished); n != 0 {
 					t.Errorf("%d reports of an attempt that was given up", n)
 				}
-				if n, held := w.agent.roster.count(); n+held != 0 {
+				if n, held := e.agent.table.count(); n+held != 0 {
 					t.Errorf("%d run, %d held", n, held)
 				}
-				if n := w.kept(); n != 0 {
+				if n := e.savedReports(); n != 0 {
 					t.Errorf("%d reports are kept", n)
 				}
-				logsGone(t, w.dir)
+				logsGone(t, e.dir)
 			})
 		})
 	}
@@ -148,26 +148,26 @@ func TestLogOfALostAttemptArrives(t *testing.T) {
 
 // TestTraffic holds that a worker counts its sessions, the leases that it lost, and its logs on their way.
 func TestTraffic(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inEnv(t, func(e *env) {
 		is := func(want Traffic) {
-			w.t.Helper()
-			if got := w.agent.Status().Traffic; got != want {
-				w.t.Errorf("%+v, want %+v", got, want)
+			e.t.Helper()
+			if got := e.agent.Status().Traffic; got != want {
+				e.t.Errorf("%+v, want %+v", got, want)
 			}
 		}
-		s, asleep := w.run(0), w.run(1)
-		w.print(s, 0, []byte("first\n"))
+		s, whileSuspended := e.run(0), e.run(1)
+		e.print(s, 0, []byte("first\n"))
 		time.Sleep(time.Second)
 		is(Traffic{Sessions: 1, LogSent: 6})
-		w.desk.away(true)
-		w.print(s, 6, []byte("second\n"))
+		e.server.setDown(true)
+		e.print(s, 6, []byte("second\n"))
 		time.Sleep(time.Minute)
 		is(Traffic{Sessions: 1, LogSent: 6, LogPending: 7})
-		w.sleep.Store(int64(11 * time.Minute))
-		asleep.finish() // before or after the worker looks at the leases
+		e.suspended.Store(int64(11 * time.Minute))
+		whileSuspended.finish() // before or after the worker looks at the leases
 		time.Sleep(time.Minute)
 		is(Traffic{Sessions: 1, LogSent: 6, LogPending: 7, Expired: 2})
-		w.desk.away(false)
+		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		is(Traffic{Sessions: 2, LogSent: 13, Expired: 2})
 	})
@@ -185,10 +185,10 @@ func logsGone(t *testing.T, dir string) {
 // TestEmptyLogsAreRemoved has an attempt whose log was made and to which nothing could
 // be written.
 func TestEmptyLogsAreRemoved(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		s := w.run(0)
-		folder := filepath.Join(w.dir, "logs", "1", "0")
+	inEnv(t, func(e *env) {
+		t := e.t
+		s := e.run(0)
+		folder := filepath.Join(e.dir, "logs", "1", "0")
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestEmptyLogsAreRemoved(t *testing.T) {
 		}
 		s.finish()
 		time.Sleep(time.Second)
-		logsGone(t, w.dir)
+		logsGone(t, e.dir)
 	})
 }
 
@@ -232,69 +232,69 @@ func (f *flakyLogs) set(broken error) {
 func TestLogsThatCannotBeReadForAWhile(t *testing.T) {
 	tooMany := errors.New("too many open files")
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		logs := &flakyLogs{Dir: w.logs}
-		w.cfg.Logs = logs
-		w.start()
-		s, lost := w.run(0), w.run(1)
+		e := newEnv(t)
+		logs := &flakyLogs{Dir: e.logs}
+		e.cfg.Logs = logs
+		e.start()
+		s, lost := e.run(0), e.run(1)
 		logs.set(tooMany)
-		w.print(s, 0, []byte("all of it\n"))
+		e.print(s, 0, []byte("all of it\n"))
 		s.finish()
 		time.Sleep(30 * time.Second)
-		if got := w.desk.log(s.id); got != "" {
+		if got := e.server.log(s.id); got != "" {
 			t.Errorf("the server has %q", got)
 		}
 		logs.set(nil)
 		time.Sleep(30 * time.Second)
-		if got := w.desk.log(s.id); got != "all of it\n" {
+		if got := e.server.log(s.id); got != "all of it\n" {
 			t.Errorf("the server has %q", got)
 		}
 		logs.set(tooMany)
-		w.print(lost, 0, []byte("lost\n"))
+		e.print(lost, 0, []byte("lost\n"))
 		lost.finish()
 		time.Sleep(logGiveUp + time.Minute)
-		if n, held := w.agent.roster.count(); n+held != 0 {
+		if n, held := e.agent.table.count(); n+held != 0 {
 			t.Errorf("%d run, %d held", n, held)
 		}
-		if err := w.end(); err != nil {
+		if err := e.end(); err != nil {
 			t.Error(err)
 		}
-		w.desk.serving.Wait()
+		e.server.serving.Wait()
 	})
 }
 
 // TestLogsStayOpenBetweenFrames reads a log that grows by one descriptor.
 func TestLogsStayOpenBetweenFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		logs := &flakyLogs{Dir: w.logs}
-		w.cfg.Logs = logs
-		w.start()
-		s := w.run(0)
+		e := newEnv(t)
+		logs := &flakyLogs{Dir: e.logs}
+		e.cfg.Logs = logs
+		e.start()
+		s := e.run(0)
 		want := ""
 		for i := range 100 {
 			line := fmt.Sprintf("line %d\n", i)
-			w.print(s, int64(len(want)), []byte(line))
+			e.print(s, int64(len(want)), []byte(line))
 			want += line
-			time.Sleep(2 * logEvery)
+			time.Sleep(2 * logFrameInterval)
 		}
 		s.finish()
 		time.Sleep(time.Second)
-		if got := w.desk.log(s.id); got != want {
+		if got := e.server.log(s.id); got != want {
 			t.Errorf("the server has %d bytes of %d, or others", len(got), len(want))
 		}
 		if logs.opened > 2 {
 			t.Errorf("the log was opened %d times", logs.opened)
 		}
-		w.agent.readers.mu.Lock()
-		if n := len(w.agent.readers.open); n != 0 {
+		e.agent.readers.mu.Lock()
+		if n := len(e.agent.readers.open); n != 0 {
 			t.Errorf("%d logs are open after they were removed", n)
 		}
-		w.agent.readers.mu.Unlock()
-		if err := w.end(); err != nil {
+		e.agent.readers.mu.Unlock()
+		if err := e.end(); err != nil {
 			t.Error(err)
 		}
-		w.desk.serving.Wait()
+		e.server.serving.Wait()
 	})
 }
 

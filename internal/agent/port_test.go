@@ -34,8 +34,8 @@ func freePort(t *testing.T) int {
 }
 
 // lead assigns the member of rank 0 of a gang that meets on a port.
-func (w *world) lead(num, port int) muster.AttemptID {
-	w.desk.say(&link.ToWorker{
+func (e *env) lead(num, port int) muster.AttemptID {
+	e.server.send(&link.ToWorker{
 		Specs: []link.GroupSpec{{Ref: num + 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
 		Assign: []link.Assign{{
 			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &link.Gang{Size: 2, Master: "127.0.0.1", Port: port},
@@ -48,8 +48,8 @@ func (w *world) lead(num, port int) muster.AttemptID {
 // TestAGangsPortIsKept has the port on which a gang meets taken from the assignment until
 // its process starts, so that a second gang, or another program, does not get it.
 func TestAGangsPortIsKept(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
+	inEnv(t, func(e *env) {
+		t := e.t
 		port := freePort(t)
 		listen := func() error {
 			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))
@@ -58,8 +58,8 @@ func TestAGangsPortIsKept(t *testing.T) {
 			}
 			return err
 		}
-		w.lead(0, port)
-		s := <-w.puppet.began
+		e.lead(0, port)
+		s := <-e.executor.started
 		if listen() == nil {
 			t.Error("the port of a gang that has not started yet is given to another program")
 		}
@@ -67,8 +67,8 @@ func TestAGangsPortIsKept(t *testing.T) {
 			conn.Close()
 			t.Error("whoever connects before the master listens is not refused")
 		}
-		second := w.lead(1, port)
-		if r := w.desk.heard().Rejected; len(r) != 1 || r[0].Attempt != second || !strings.Contains(r[0].Message, "is not free") {
+		second := e.lead(1, port)
+		if r := e.server.received().Rejected; len(r) != 1 || r[0].Attempt != second || !strings.Contains(r[0].Message, "is not free") {
 			t.Errorf("rejected are %v, want %s", r, second)
 		}
 		s.task.ReleasePort() // its process starts
@@ -76,8 +76,8 @@ func TestAGangsPortIsKept(t *testing.T) {
 			t.Errorf("the port is not free for the gang itself: %v", err)
 		}
 		s.finish()
-		w.lead(2, port)
-		(<-w.puppet.began).finish() // before it had a process
+		e.lead(2, port)
+		(<-e.executor.started).finish() // before it had a process
 		time.Sleep(time.Second)
 		if err := listen(); err != nil {
 			t.Errorf("the port of an attempt that ended is not free: %v", err)
@@ -106,7 +106,7 @@ func TestAGangsPortWithConnectionsThatEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, err := meeting(t.Context(), port)
+	held, err := reserveGangPort(t.Context(), port)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,17 +22,17 @@ func (p boundPort) Close() error { return syscall.Close(int(p)) }
 // SO_REUSEADDR would be of no use: others who set it, as most servers do, could take a port
 // that is bound with it.
 func bindPort(ctx context.Context, port int) (io.Closer, error) {
-	fd, err := bindOf(syscall.AF_INET6, &syscall.SockaddrInet6{Port: port})
+	fd, err := bindSocket(syscall.AF_INET6, &syscall.SockaddrInet6{Port: port})
 	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) { // no IPv6 here
-		fd, err = bindOf(syscall.AF_INET, &syscall.SockaddrInet4{Port: port})
+		fd, err = bindSocket(syscall.AF_INET, &syscall.SockaddrInet4{Port: port})
 	}
 	if err == nil {
 		return fd, nil
 	}
-	return tryPort(ctx, port)
+	return checkPort(ctx, port)
 }
 
-func bindOf(family int, to syscall.Sockaddr) (boundPort, error) {
+func bindSocket(family int, addr syscall.Sockaddr) (boundPort, error) {
 	syscall.ForkLock.RLock()
 	fd, err := syscall.Socket(family, syscall.SOCK_STREAM, 0)
 	if err == nil {
@@ -46,7 +46,7 @@ func bindOf(family int, to syscall.Sockaddr) (boundPort, error) {
 		err = syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0)
 	}
 	if err == nil {
-		err = syscall.Bind(fd, to)
+		err = syscall.Bind(fd, addr)
 	}
 	if err != nil {
 		_ = syscall.Close(fd)

@@ -13,24 +13,24 @@ import (
 // A worker that takes nothing for now says so in its hello, before it can be offered a task, and in
 // its refusals, so that it is asked again as soon as it is ready.
 func TestHelloSaysWhetherTheWorkerIsReady(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		if why := w.desk.hello(0).Constrained; why != "" {
+	inEnv(t, func(e *env) {
+		t := e.t
+		if why := e.server.hello(0).Constrained; why != "" {
 			t.Errorf("the first hello says %q", why)
 		}
-		w.agent.Constrain("machine", "it probes its machine")
-		w.assign(0)
-		if h := w.desk.heard(); len(h.Rejected) != 1 || !h.Rejected[0].Constrained || h.Rejected[0].Message != "it probes its machine" {
+		e.agent.Constrain("machine", "it probes its machine")
+		e.assign(0)
+		if h := e.server.received(); len(h.Rejected) != 1 || !h.Rejected[0].Constrained || h.Rejected[0].Message != "it probes its machine" {
 			t.Errorf("rejected %+v", h.Rejected)
 		}
-		w.desk.away(true)
-		w.desk.away(false)
+		e.server.setDown(true)
+		e.server.setDown(false)
 		time.Sleep(time.Minute)
-		if why := w.desk.hello(1).Constrained; why != "it probes its machine" {
+		if why := e.server.hello(1).Constrained; why != "it probes its machine" {
 			t.Errorf("the second hello says %q", why)
 		}
-		w.agent.Constrain("machine", "")
-		w.run(1).finish()
+		e.agent.Constrain("machine", "")
+		e.run(1).finish()
 	})
 }
 
@@ -42,21 +42,21 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 	offer := link.Offer{Resources: muster.Resources{Slots: 2}}
 	id, grant, spec := attemptID(0), muster.Grant{Slots: 1}, &muster.TaskSpec{}
 	for _, ended := range []bool{false, true} {
-		r := newRoster(offer, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
+		r := newAttemptTable(offer, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
 		stops := 0
-		old, no := r.take(id, spec, grant, func(error) { stops++ })
+		old, rejection := r.admit(id, spec, grant, func(error) { stops++ })
 		if old == nil {
-			t.Fatal(no)
+			t.Fatal(rejection)
 		}
 		if ended {
 			old.logSize = 100
 			r.finish(old, &muster.Report{Outcome: muster.AttemptSucceeded})
 		}
-		r.welcome(&link.Welcome{Heartbeat: muster.Duration(time.Second), Stop: []muster.AttemptID{id}}, now)
+		r.onWelcome(&link.Welcome{Heartbeat: muster.Duration(time.Second), Stop: []muster.AttemptID{id}}, now)
 		for range 2 {
-			at, no := r.take(id, spec, grant, func(error) {})
-			if at != nil || no == nil || !no.Constrained || no.Attempt != id {
-				t.Fatalf("ended %t: taken as %v, refused with %+v", ended, at, no)
+			at, rejection := r.admit(id, spec, grant, func(error) {})
+			if at != nil || rejection == nil || !rejection.Constrained || rejection.Attempt != id {
+				t.Fatalf("ended %t: taken as %v, refused with %+v", ended, at, rejection)
 			}
 		}
 		if ended {
@@ -64,8 +64,8 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 		} else {
 			r.finish(old, &muster.Report{Outcome: muster.AttemptLost})
 		}
-		if at, no := r.take(id, spec, grant, func(error) {}); at == nil || at == old {
-			t.Fatalf("ended %t: afterwards the new attempt is refused with %+v", ended, no)
+		if at, rejection := r.admit(id, spec, grant, func(error) {}); at == nil || at == old {
+			t.Fatalf("ended %t: afterwards the new attempt is refused with %+v", ended, rejection)
 		}
 		if want := 1; !ended && stops != want {
 			t.Errorf("the old attempt was stopped %d times", stops)
@@ -76,15 +76,15 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 // A grace that is shorter than the time to the next heartbeat ends no attempt of a worker that is connected: the
 // heartbeat comes earlier.
 func TestAShortGraceOnAConnectedWorker(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
+	inEnv(t, func(e *env) {
+		t := e.t
 		time.Sleep(time.Second)
-		s := w.run(0, grace(3*time.Second))
+		s := e.run(0, grace(3*time.Second))
 		time.Sleep(time.Minute)
 		if s.ctx.Err() != nil {
 			t.Fatalf("it was ended: %v", context.Cause(s.ctx))
 		}
-		w.desk.away(true)
+		e.server.setDown(true)
 		time.Sleep(5 * time.Second)
 		if s.ctx.Err() == nil {
 			t.Error("it goes on without the server")

@@ -20,24 +20,24 @@ import (
 // which return nil, or until coming back makes no sense.
 func (a *Agent) connect(ctx context.Context) error {
 	var backoff link.Backoff
-	_, held := a.roster.count()
-	known := held > 0 // the server has welcomed us, in this life or in one that left us something
-	tries := 0        // since we were connected
+	_, held := a.table.count()
+	everWelcomed := held > 0 // the server has welcomed us, in this life or in one that left us something
+	tries := 0               // since we were connected
 	for {
 		s := &session{agent: a, specs: map[int]*link.GroupSpec{}}
 		err := s.run(ctx)
-		a.roster.disconnected()
+		a.table.onDisconnect()
 		if err == nil || ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
 		if s.welcomed {
-			known = true
+			everWelcomed = true
 		}
 		if s.healthy() {
 			backoff.Reset()
 		}
-		if final(err, known) {
-			return a.refused(err)
+		if isFatal(err, everWelcomed) {
+			return a.explainRefusal(err)
 		}
 		level := slog.LevelDebug // the first failure tells the story
 		if tries++; tries == 1 || s.welcomed {
@@ -50,30 +50,30 @@ func (a *Agent) connect(ctx context.Context) error {
 	}
 }
 
-// final reports whether err ends the worker. A worker that the server knows, and
+// isFatal reports whether err ends the worker. A worker that the server knows, and
 // which may have tasks running, does not leave because something on the way
 // answers strangely for a while.
-func final(err error, known bool) bool {
+func isFatal(err error, everWelcomed bool) bool {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden, muster.Conflict:
 		return true
 	default:
-		return !known && !link.Retryable(err)
+		return !everWelcomed && !link.Retryable(err)
 	}
 }
 
-// ErrUnknown is in the chain of Run's error if the server does not know this worker: it
+// ErrUnknownWorker is in the chain of Run's error if the server does not know this worker: it
 // lost its data, or is another server. A server that removed the worker says so
 // instead, which is Forbidden.
-var ErrUnknown = errors.New("the server does not know this worker")
+var ErrUnknownWorker = errors.New("the server does not know this worker")
 
-// refused says what to do about a server that does not want this worker.
-func (a *Agent) refused(err error) error {
+// explainRefusal says what to do about a server that does not want this worker.
+func (a *Agent) explainRefusal(err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated:
 		return muster.Errorf(muster.Unauthenticated,
 			"%w (%w): if the server lost its data, or is another one, start the worker again with --token-file, and it joins again",
-			ErrUnknown, err)
+			ErrUnknownWorker, err)
 	case muster.Forbidden:
 		return muster.Errorf(muster.Forbidden,
 			"the server refuses this worker (%w): if it was removed and is to come back, delete %s and start again with --token-file",
@@ -89,13 +89,13 @@ func (a *Agent) refused(err error) error {
 
 // session is one connection to the server.
 type session struct {
-	agent    *Agent
-	since    time.Duration // when the hello was made
-	welcomed bool
-	began    time.Time               // when it was welcomed
-	beat     time.Duration           // the heartbeat of the server
-	specs    map[int]*link.GroupSpec // the last link.Refs of them
-	timer    *time.Timer
+	agent      *Agent
+	helloAt    time.Duration // when the hello was made
+	welcomed   bool
+	welcomedAt time.Time               // when it was welcomed
+	heartbeat  time.Duration           // the heartbeat of the server
+	specs      map[int]*link.GroupSpec // the last link.Refs of them
+	timer      *time.Timer
 }
 
 var _ link.FrameSource = (*session)(nil)
@@ -109,18 +109,18 @@ func (s *session) run(ctx context.Context) error {
 	defer s.timer.Stop()
 	tasks := context.WithoutCancel(ctx) // they outlive the session that brings them
 	return link.RunSession(ctx, conn, s.hello(), s, func(f *link.ToWorker) error {
-		s.hear(tasks, f)
+		s.handle(tasks, f)
 		return nil
 	})
 }
 
-// healthyBeats is how many heartbeats a session lasts before its end lets the next
+// minHealthyHeartbeats is how many heartbeats a session lasts before its end lets the next
 // one begin without a pause. Sessions that end sooner, for whatever cause, follow each
 // other in growing pauses.
-const healthyBeats = 2
+const minHealthyHeartbeats = 2
 
 func (s *session) healthy() bool {
-	return s.welcomed && time.Since(s.began) >= healthyBeats*s.beat
+	return s.welcomed && time.Since(s.welcomedAt) >= minHealthyHeartbeats*s.heartbeat
 }
 
 func (s *session) hello() *link.Hello {
@@ -129,7 +129,7 @@ func (s *session) hello() *link.Hello {
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	var o *link.Offer
-	h.Held, h.Stale, o, h.Constrained, s.since = s.agent.roster.hello()
+	h.Held, h.Stale, o, h.Constrained, s.helloAt = s.agent.table.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	h.Lacks, h.Projects = o.Lacks, o.Projects
 	return h
@@ -138,23 +138,23 @@ func (s *session) hello() *link.Hello {
 // Next implements link.Words: it returns the next frame as soon as there is
 // something to say.
 func (s *session) Next(ctx context.Context) (*link.ToServer, error) {
-	r := s.agent.roster
+	tbl := s.agent.table
 	for {
 		var load *muster.Load
-		if r.beatDue() {
+		if tbl.heartbeatDue() {
 			load = s.agent.load(ctx)
 		}
-		f, logs, wait := r.next(load)
+		f, logs, wait := tbl.nextFrame(load)
 		if f != nil {
 			s.agent.readLogs(ctx, f, logs)
 			return f, nil
 		}
-		if r.hasLeft() {
+		if tbl.isDone() {
 			return nil, io.EOF
 		}
 		s.timer.Reset(wait)
 		select {
-		case <-r.wake:
+		case <-tbl.wake:
 		case <-s.timer.C:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -164,19 +164,19 @@ func (s *session) Next(ctx context.Context) (*link.ToServer, error) {
 
 // Post implements link.Words. The session's own words are pings, which go with
 // the heartbeat.
-func (s *session) Post(*link.ToServer) { s.agent.roster.ping() }
+func (s *session) Post(*link.ToServer) { s.agent.table.ping() }
 
-// hear carries out a frame, in its order of effect.
-func (s *session) hear(ctx context.Context, f *link.ToWorker) {
-	r := s.agent.roster
-	contact := r.heard(f.Pong)
+// handle carries out a frame, in its order of effect.
+func (s *session) handle(ctx context.Context, f *link.ToWorker) {
+	tbl := s.agent.table
+	contact := tbl.onContact(f.Pong)
 	if f.Welcome != nil {
-		s.welcomed, s.began, s.beat = true, time.Now(), f.Welcome.Heartbeat.Std()
-		contact = r.welcome(f.Welcome, s.since)
+		s.welcomed, s.welcomedAt, s.heartbeat = true, time.Now(), f.Welcome.Heartbeat.Std()
+		contact = tbl.onWelcome(f.Welcome, s.helloAt)
 		s.agent.log.Info("connected", slog.Int("kept", len(f.Welcome.Keep)), slog.Int("stopped", len(f.Welcome.Stop)))
 	}
 	if f.Welcome != nil || f.Pong {
-		s.agent.cfg.Supervisor.Contact(contact)
+		s.agent.cfg.Supervisor.SetLastContact(contact)
 	}
 	for i := range f.Specs {
 		s.specs[f.Specs[i].Ref] = &f.Specs[i]
@@ -186,22 +186,22 @@ func (s *session) hear(ctx context.Context, f *link.ToWorker) {
 		s.assign(ctx, &f.Assign[i])
 	}
 	if len(f.Assign) > 0 {
-		token(r.wake) // what ran inline is said in one frame
+		trySend(tbl.wake) // what ran inline is said in one frame
 	}
 	for i := range f.Cancel {
-		r.cancel(&f.Cancel[i])
+		tbl.cancel(&f.Cancel[i])
 	}
 	if len(f.FinishedAck) > 0 {
-		r.finishedAck(f.FinishedAck)
+		tbl.finishedAck(f.FinishedAck)
 	}
 	for _, ack := range f.LogAck {
-		r.logAck(ack)
+		tbl.logAck(ack)
 	}
-	if len(f.Heal) > 0 && s.agent.cfg.Heal != nil {
-		s.agent.cfg.Heal(f.Heal)
+	if len(f.Heal) > 0 && s.agent.cfg.OnHeal != nil {
+		s.agent.cfg.OnHeal(f.Heal)
 	}
 	if f.Drain {
-		s.agent.drained()
+		s.agent.onDrained()
 	}
 }
 
@@ -214,37 +214,37 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		spec = &group.Spec
 	}
 	if spec == nil || group == nil {
-		a.roster.reject(as.Attempt, "the server did not say what the task is")
+		a.table.rejectAttempt(as.Attempt, "the server did not say what the task is")
 		return
 	}
 	if why := allow.Check(a.cfg.Allow, spec); why != "" {
-		a.roster.reject(as.Attempt, why)
+		a.table.rejectAttempt(as.Attempt, why)
 		return
 	}
-	if why := a.cannotCarry(spec); why != "" {
-		a.roster.reject(as.Attempt, why)
+	if why := a.missingFeature(spec); why != "" {
+		a.table.rejectAttempt(as.Attempt, why)
 		return
 	}
 	ex := a.executors[spec.Kind]
-	if !a.takes(spec.Kind) {
-		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
+	if !a.accepts(spec.Kind) {
+		a.table.rejectAttempt(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
 		return
 	}
-	if !a.takes(muster.KindContainer) && allow.RunsInContainer(spec) {
-		a.roster.reject(as.Attempt, "this worker runs no containers")
+	if !a.accepts(muster.KindContainer) && allow.RunsInContainer(spec) {
+		a.table.rejectAttempt(as.Attempt, "this worker runs no containers")
 		return
 	}
 	var port io.Closer
-	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.cfg.Elsewhere && !a.roster.holds(as.Attempt) {
+	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {
 		var err error
-		if port, err = meeting(ctx, g.Port); err != nil {
-			a.roster.reject(as.Attempt, err.Error())
+		if port, err = reserveGangPort(ctx, g.Port); err != nil {
+			a.table.rejectAttempt(as.Attempt, err.Error())
 			return
 		}
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.roster.clock(),
+		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.table.clock(),
 	}
 	for _, in := range as.Inputs {
 		t.Inputs = append(t.Inputs, run.Input(in))
@@ -256,9 +256,9 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	}
 }
 
-// cannotCarry says what of spec this worker lacks, or "". The server knows, and offers no such
+// missingFeature says what of spec this worker lacks, or "". The server knows, and offers no such
 // task; one that did all the same would have it run without what it asks for.
-func (a *Agent) cannotCarry(spec *muster.TaskSpec) string {
+func (a *Agent) missingFeature(spec *muster.TaskSpec) string {
 	if len(a.cfg.Lacks) == 0 {
 		return ""
 	}
@@ -270,57 +270,57 @@ func (a *Agent) cannotCarry(spec *muster.TaskSpec) string {
 	return ""
 }
 
-// meeting takes the port on which a gang is to meet here, until the process of its first
+// reserveGangPort takes the port on which a gang is to meet here, until the process of its first
 // member starts.
-func meeting(ctx context.Context, port int) (io.Closer, error) {
-	held, err := bindPort(ctx, port)
+func reserveGangPort(ctx context.Context, port int) (io.Closer, error) {
+	reserved, err := bindPort(ctx, port)
 	if err != nil {
 		return nil, muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
 	}
-	return held, nil
+	return reserved, nil
 }
 
-// unheldPort is a port that was free, and that nothing keeps free.
-type unheldPort struct{}
+// unreservedPort is a port that was free, and that nothing keeps free.
+type unreservedPort struct{}
 
 // Close does nothing.
-func (unheldPort) Close() error { return nil }
+func (unreservedPort) Close() error { return nil }
 
-// tryPort listens on a TCP port for a moment.
-func tryPort(ctx context.Context, port int) (io.Closer, error) {
+// checkPort listens on a TCP port for a moment.
+func checkPort(ctx context.Context, port int) (io.Closer, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
 	if err != nil {
 		return nil, err
 	}
-	return unheldPort{}, l.Close()
+	return unreservedPort{}, l.Close()
 }
 
 // ping has the next frame ask for a sign of life, unless one just did.
-func (r *roster) ping() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := r.clock(); now-r.beatLast > r.beat/2 {
-		r.beatAt = now
-		token(r.wake)
+func (tbl *attemptTable) ping() {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	if now := tbl.clock(); now-tbl.lastHeartbeat > tbl.heartbeat/2 {
+		tbl.nextHeartbeat = now
+		trySend(tbl.wake)
 	}
 }
 
-func (r *roster) hasLeft() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.left
+func (tbl *attemptTable) isDone() bool {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	return tbl.goodbyeSent
 }
 
 // cancel stops an attempt on the server's word.
-func (r *roster) cancel(c *link.Cancel) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at := r.held[c.Attempt]
+func (tbl *attemptTable) cancel(c *link.Cancel) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	at := tbl.held[c.Attempt]
 	switch {
 	case at == nil:
 	case c.Drop:
-		r.forget(at, errDropped)
+		tbl.drop(at, errAttemptDropped)
 	case at.running() && c.Reason == muster.Preempted:
 		at.stop(preempted("the server asked it to make room"))
 	case at.running():
@@ -333,13 +333,13 @@ func (r *roster) cancel(c *link.Cancel) {
 }
 
 // finishedAck settles attempts whose reports the server has.
-func (r *roster) finishedAck(ids []muster.AttemptID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (tbl *attemptTable) finishedAck(ids []muster.AttemptID) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
 	for _, id := range ids {
-		if at := r.held[id]; at != nil && at.report != nil {
-			r.acknowledged(at, true)
-			r.settle(at)
+		if at := tbl.held[id]; at != nil && at.report != nil {
+			tbl.markAcked(at, true)
+			tbl.removeIfDone(at)
 		}
 	}
 }

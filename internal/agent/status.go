@@ -22,14 +22,14 @@ type Traffic struct {
 
 // Status returns how the worker stands now. It waits for nobody.
 func (a *Agent) Status() Status {
-	r := a.roster
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	traffic := r.traffic
-	for _, at := range r.held {
+	tbl := a.table
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	traffic := tbl.traffic
+	for _, at := range tbl.held {
 		traffic.LogPending += at.logSize - at.logAcked
 	}
 	return Status{
-		Connected: r.connected, Constrained: r.constrained(), Executing: r.executes, Held: len(r.held), Offers: r.offer.Resources, Traffic: traffic,
+		Connected: tbl.connected, Constrained: tbl.constrained(), Executing: tbl.executing, Held: len(tbl.held), Offers: tbl.offer.Resources, Traffic: traffic,
 	}
 }

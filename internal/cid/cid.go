@@ -19,11 +19,11 @@ const (
 // Scheme begins an address of a file by its identifier.
 const Scheme = "ipfs://"
 
-// Of returns the CIDv0 of what r delivers, until io.EOF. It keeps one chunk and a list of up to 174 nodes for each level of the tree: under
+// Sum returns the CIDv0 of what r delivers, until io.EOF. It keeps one chunk and a list of up to 174 nodes for each level of the tree: under
 // 400 KiB for a file of terabytes.
-func Of(r io.Reader) (string, error) { return of(r, chunk, width) }
+func Sum(r io.Reader) (string, error) { return sum(r, chunk, width) }
 
-func of(r io.Reader, chunk, width int) (string, error) {
+func sum(r io.Reader, chunk, width int) (string, error) {
 	t := tree{width: width}
 	buf := make([]byte, chunk)
 	for first := true; ; first = false {
@@ -58,9 +58,9 @@ const sha2 = 0x12
 
 // node is a node of the tree, as the one above it tells of it.
 type node struct {
-	hash [sha256.Size]byte
-	file uint64 // bytes of the file below it
-	all  uint64 // bytes of the nodes, from this one down
+	hash       [sha256.Size]byte
+	fileBytes  uint64 // bytes of the file below it
+	totalBytes uint64 // bytes of the nodes, from this one down
 }
 
 // String is the CIDv0.
@@ -82,12 +82,12 @@ func (t *tree) add(level int, n node) {
 		t.levels = append(t.levels, make([]node, 0, t.width))
 	}
 	if len(t.levels[level]) == t.width {
-		t.fold(level)
+		t.flush(level)
 	}
 	t.levels[level] = append(t.levels[level], n)
 }
 
-func (t *tree) fold(level int) {
+func (t *tree) flush(level int) {
 	n := parent(t.levels[level])
 	t.levels[level] = t.levels[level][:0]
 	t.add(level+1, n)
@@ -100,7 +100,7 @@ func (t *tree) root() *node {
 			return &t.levels[level][0]
 		}
 		if len(t.levels[level]) > 0 {
-			t.fold(level)
+			t.flush(level)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func leaf(data []byte) node {
 	for _, part := range [][]byte{head, before, data, after} {
 		_, _ = h.Write(part) // never fails
 	}
-	l := node{file: n, all: uint64(len(head)+len(before)+len(after)) + n}
+	l := node{fileBytes: n, totalBytes: uint64(len(head)+len(before)+len(after)) + n}
 	h.Sum(l.hash[:0])
 	return l
 }
@@ -145,26 +145,26 @@ func parent(children []node) node {
 	var block, link []byte
 	for i := range children {
 		c := &children[i]
-		p.file += c.file
-		p.all += c.all
+		p.fileBytes += c.fileBytes
+		p.totalBytes += c.totalBytes
 		link = append(link[:0], linkHash, 2+sha256.Size)
 		link = append(link, c.multihash()...)
 		link = append(link, linkName, 0)
 		link = append(link, linkSize)
-		link = binary.AppendUvarint(link, c.all)
+		link = binary.AppendUvarint(link, c.totalBytes)
 		block = append(block, nodeLinks)
 		block = binary.AppendUvarint(block, uint64(len(link)))
 		block = append(block, link...)
 	}
-	data := binary.AppendUvarint([]byte{fileType, typeFile, fileSize}, p.file)
+	data := binary.AppendUvarint([]byte{fileType, typeFile, fileSize}, p.fileBytes)
 	for i := range children {
 		data = append(data, blockSizes)
-		data = binary.AppendUvarint(data, children[i].file)
+		data = binary.AppendUvarint(data, children[i].fileBytes)
 	}
 	block = append(block, nodeData) // after the links, though its number is lower: so it is written since the first IPFS
 	block = binary.AppendUvarint(block, uint64(len(data)))
 	block = append(block, data...)
-	p.all += uint64(len(block))
+	p.totalBytes += uint64(len(block))
 	p.hash = sha256.Sum256(block)
 	return p
 }

@@ -51,11 +51,11 @@ var vectors = []struct {
 }
 
 func TestVectors(t *testing.T) {
-	if got, err := Of(strings.NewReader("hello world\n")); err != nil || got != "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o" {
+	if got, err := Sum(strings.NewReader("hello world\n")); err != nil || got != "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o" {
 		t.Errorf("hello world is %s, %v", got, err)
 	}
 	for _, v := range vectors {
-		if got, err := Of(newStream(v.size)); err != nil || got != v.cid {
+		if got, err := Sum(newStream(v.size)); err != nil || got != v.cid {
 			t.Errorf("%d bytes are %s, %v; others say %s", v.size, got, err, v.cid)
 		}
 	}
@@ -81,7 +81,7 @@ var small = []struct {
 
 func TestLevels(t *testing.T) {
 	for _, v := range small {
-		if got, err := of(newStream(v.size), 4, 3); err != nil || got != v.cid {
+		if got, err := sum(newStream(v.size), 4, 3); err != nil || got != v.cid {
 			t.Errorf("%d bytes are %s, %v; others say %s", v.size, got, err, v.cid)
 		}
 	}
@@ -92,23 +92,23 @@ func TestLevels(t *testing.T) {
 func TestDelivery(t *testing.T) {
 	for _, v := range vectors[:8] {
 		for name, by := range map[string]func(io.Reader) io.Reader{
-			"half of what is asked": iotest.HalfReader, "data together with the end": iotest.DataErrReader, "at random": func(r io.Reader) io.Reader { return drawn{r} },
+			"half of what is asked": iotest.HalfReader, "data together with the end": iotest.DataErrReader, "at random": func(r io.Reader) io.Reader { return randomReader{r} },
 		} {
-			if got, err := Of(by(newStream(v.size))); err != nil || got != v.cid {
+			if got, err := Sum(by(newStream(v.size))); err != nil || got != v.cid {
 				t.Errorf("%d bytes, %s: %s, %v", v.size, name, got, err)
 			}
 		}
 	}
 	broken := errors.New("broken")
-	if got, err := Of(io.MultiReader(newStream(3*chunk), iotest.ErrReader(broken))); !errors.Is(err, broken) || got != "" {
+	if got, err := Sum(io.MultiReader(newStream(3*chunk), iotest.ErrReader(broken))); !errors.Is(err, broken) || got != "" {
 		t.Errorf("a reader that fails: %q, %v", got, err)
 	}
 }
 
-// drawn delivers as many bytes as it likes.
-type drawn struct{ io.Reader }
+// randomReader delivers as many bytes as it likes.
+type randomReader struct{ io.Reader }
 
-func (d drawn) Read(b []byte) (int, error) {
+func (d randomReader) Read(b []byte) (int, error) {
 	return d.Reader.Read(b[:rand.IntN(len(b)+1)])
 }
 
@@ -145,7 +145,7 @@ func BenchmarkOf(b *testing.B) {
 	data := strings.Repeat("muster", 10<<20/6)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		if _, err := Of(strings.NewReader(data)); err != nil {
+		if _, err := Sum(strings.NewReader(data)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -36,10 +36,10 @@ func Main(args []string) int {
 		switch args[1] {
 		case host.ShimCommand:
 			return shimMain(args[2:])
-		case shim.HelpedCommand:
-			return complain(netns.Helped(args[2:]))
-		case gate.Command:
-			return gate.Enter(args[2:], os.Stderr)
+		case shim.NSInitCommand:
+			return complain(netns.Init(args[2:]))
+		case gate.EntrypointCommand:
+			return gate.Entrypoint(args[2:], os.Stderr)
 		case do.Command:
 			return do.Main(args[2:])
 		}
@@ -49,7 +49,7 @@ func Main(args []string) int {
 }
 
 func shimMain(args []string) int {
-	return complain(errors.Join(limit.Hide(), shim.Main(args)))
+	return complain(errors.Join(limit.DisableDumpable(), shim.Main(args)))
 }
 
 // complain says what went wrong, and returns the exit status.

@@ -192,7 +192,7 @@ func (c *caller) failed(ctx context.Context, q *request, err error) *callError {
 	if _, ok := errors.AsType[*net.OpError](err); ok && strings.HasPrefix(err.Error(), "dial ") {
 		e.again = true // nothing was sent
 	}
-	if refused, ok := errors.AsType[*outbound.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*outbound.DeniedError](err); ok {
 		return &callError{Class: classRefused, Message: refused.Error()}
 	}
 	if name, ok := errors.AsType[*net.DNSError](err); ok {

@@ -26,7 +26,7 @@ func image(ctx context.Context, t *task) (any, error) {
 		return nil, failf(muster.Dependency, "there is no %s in the image %s: take an image with Python%s", words[0], name, instead(runtime))
 	}
 	if runtime != "" {
-		lack, err := runtimes.Lacks(ctx, runtime, python)
+		lack, err := runtimes.Missing(ctx, runtime, python)
 		switch {
 		case err != nil:
 			return nil, errors.Join(ctx.Err(), failf(muster.Dependency, "%s of the image %s cannot be used: %w", words[0], name, err))

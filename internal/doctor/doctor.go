@@ -176,7 +176,7 @@ func (d *Doctor) Look(ctx context.Context) ([]Finding, error) {
 	r := &round{Config: &d.cfg}
 	limits := d.cfg.Limits
 	r.facts = sync.OnceValue(func() probe.Facts {
-		f, err := probe.New(probe.Config{Data: d.cfg.Data, Reach: limits.Reach(), Engine: d.cfg.Engine, Limits: &limits}).Run(heeded)
+		f, err := probe.New(probe.Config{Data: d.cfg.Data, CanReach: limits.CanReach(), Engine: d.cfg.Engine, Isolation: &limits}).Run(heeded)
 		if err != nil {
 			f.Notes = append(f.Notes, "the machine was not looked at: "+err.Error())
 		}

@@ -23,7 +23,7 @@ import (
 // engine is a container engine that is there, or should be.
 type engine struct {
 	host  string // its URL
-	about *docker.About
+	about *docker.Info
 	err   error // why it cannot be used
 }
 
@@ -95,7 +95,7 @@ func (c *Config) askEngine(ctx context.Context, host string) engine {
 		return e
 	}
 	defer func() { _ = d.Close() }() // nothing was kept
-	e.about, e.err = d.About(ctx)
+	e.about, e.err = d.Info(ctx)
 	return e
 }
 
@@ -204,7 +204,7 @@ func (r *round) unusable(e *engine) Finding {
 		return finding("engine", Problem, r.start(socket)+", or name another one with --engine", "%s is named, and is not there", e.host)
 	case errors.Is(e.err, context.DeadlineExceeded):
 		return finding("engine", Problem, "restart it: "+r.restart(socket), "the engine at %s takes connections and does not answer within %s", e.host, r.patience().step)
-	case errors.Is(e.err, docker.ErrDown):
+	case errors.Is(e.err, docker.ErrUnreachable):
 		return finding("engine", Problem, r.start(socket), "%s", e.err)
 	default:
 		return finding("engine", Problem, "", "the engine at %s cannot be used: %s", e.host, e.err)
@@ -290,7 +290,7 @@ func (r *round) engineNotes(e *engine) (list []Finding) {
 }
 
 // engineDisk looks at how much room images have.
-func (r *round) engineDisk(a *docker.About) []Finding {
+func (r *round) engineDisk(a *docker.Info) []Finding {
 	free, all := room(existing(a.Root))
 	switch {
 	case all == 0:
@@ -337,7 +337,7 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 		if e.err != nil {
 			continue
 		}
-		mine, live, others, err := r.tasksIn(ctx, e.host, work.Label(id, r.Data))
+		mine, live, others, err := r.tasksIn(ctx, e.host, work.ContainerLabel(id, r.Data))
 		switch {
 		case err != nil:
 			list = append(list, finding("leftover-containers", Warning, "", "%s", err))
@@ -348,7 +348,7 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 		case len(mine) > 0:
 			f := finding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(mine), "container"), e.host, some(mine))
 			f.mend = r.alone("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *lives) error {
-				return r.removeDead(ctx, e.host, work.Label(id, r.Data))
+				return r.removeDead(ctx, e.host, work.ContainerLabel(id, r.Data))
 			})
 			list = append(list, f)
 		}
@@ -373,7 +373,7 @@ func (r *round) tasksIn(ctx context.Context, host, label string) (mine, live, ot
 	for i := range all {
 		c := &all[i]
 		worker := c.Labels[container.LabelWorker]
-		if c.Labels[container.LabelAttempt] == "" || !container.Made(worker, c) {
+		if c.Labels[container.LabelAttempt] == "" || !container.BelongsTo(worker, c) {
 			continue
 		}
 		own := c.Labels[container.LabelData] == r.Data && worker == label
@@ -399,7 +399,7 @@ func (r *round) contained(ctx context.Context) bool {
 		if e.err != nil {
 			return false
 		}
-		_, live, _, err := r.tasksIn(ctx, e.host, work.Label(id, r.Data))
+		_, live, _, err := r.tasksIn(ctx, e.host, work.ContainerLabel(id, r.Data))
 		return err != nil || len(live) > 0
 	})
 }

@@ -113,16 +113,16 @@ func TestToolkit(t *testing.T) {
 	t.Parallel()
 	facts := probe.Facts{GPUs: []gpu.Device{{GPU: muster.GPU{Vendor: "nvidia"}}}}
 	for _, c := range []struct {
-		about docker.About
+		about docker.Info
 		cdi   string
 		want  Status
 		says  string
 	}{
-		{docker.About{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "hands"},
-		{docker.About{Name: "docker", Runtimes: []string{"runc"}}, "", Warning, "nvidia-ctk runtime configure"},
-		{docker.About{Name: "podman", CDI: []string{"/etc/cdi"}}, "", Warning, "nvidia-ctk cdi generate"},
-		{docker.About{Name: "podman", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.550.144.03", OK, "hands"},
-		{docker.About{Name: "docker", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.535.54.03", Warning, "another driver"},
+		{docker.Info{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "hands"},
+		{docker.Info{Name: "docker", Runtimes: []string{"runc"}}, "", Warning, "nvidia-ctk runtime configure"},
+		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "", Warning, "nvidia-ctk cdi generate"},
+		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.550.144.03", OK, "hands"},
+		{docker.Info{Name: "docker", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.535.54.03", Warning, "another driver"},
 	} {
 		root := t.TempDir()
 		put(t, root, "/proc/driver/nvidia/version", nvrm("550.144.03"))
@@ -172,21 +172,21 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "usermod -aG docker")
 
 	// A podman beside that answers makes it a note, and is told first: a worker takes it.
-	podman := engine{host: "unix:///x", about: &docker.About{Name: "podman", API: "1.41", CgroupDriver: "none"}}
+	podman := engine{host: "unix:///x", about: &docker.Info{Name: "podman", API: "1.41", CgroupDriver: "none"}}
 	r.hosts = func() []engine { return []engine{e, podman} }
 	found := r.engines(t.Context())
 	want(t, found[:1], "engine", OK, "podman")
 	want(t, found[1:2], "engine-limits", Warning)
 	want(t, found[2:], "engine", Note, "usermod")
 	r.hosts = func() []engine {
-		return []engine{{host: "unix:///d", about: &docker.About{Name: "docker", API: "1.41"}}, podman}
+		return []engine{{host: "unix:///d", about: &docker.Info{Name: "docker", API: "1.41"}}, podman}
 	}
 	found = r.engines(t.Context())
 	want(t, found[:1], "engine", OK, "docker")
 	want(t, found[2:], "engine", Note, "podman", "--engine unix:///x")
 
 	// One of another machine is no service here.
-	for why, err := range map[string]error{"nobody": fmt.Errorf("nobody is there: %w", docker.ErrDown), "does not answer within": context.DeadlineExceeded} {
+	for why, err := range map[string]error{"nobody": fmt.Errorf("nobody is there: %w", docker.ErrUnreachable), "does not answer within": context.DeadlineExceeded} {
 		far := engine{host: "tcp://10.0.0.5:2375", err: err}
 		f := r.unusable(&far)
 		want(t, []Finding{f}, "engine", Problem, why, "listens there", "DOCKER_HOST")
@@ -198,7 +198,7 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 		r.Engine = ""
 	}
 	r.hosts = func() []engine {
-		return []engine{{host: "tcp://x", about: &docker.About{Name: "docker", API: "1.40", Storage: "vfs", CgroupDriver: "systemd", Rootless: true, OS: "windows"}}}
+		return []engine{{host: "tcp://x", about: &docker.Info{Name: "docker", API: "1.40", Storage: "vfs", CgroupDriver: "systemd", Rootless: true, OS: "windows"}}}
 	}
 	found = r.engines(t.Context())
 	want(t, found, "engine-version", Warning, "1.40")
@@ -229,7 +229,7 @@ func TestADockerThatDoesNotRun(t *testing.T) {
 	if runtime.GOOS != "windows" { // where podman is no program without a suffix
 		want(t, found[1:], "engine", Note, "podman.socket")
 	}
-	r.hosts = func() []engine { return []engine{{host: "unix:///x", about: &docker.About{Name: "podman"}}} }
+	r.hosts = func() []engine { return []engine{{host: "unix:///x", about: &docker.Info{Name: "podman"}}} }
 	found = r.engines(t.Context())
 	want(t, found[:1], "engine", OK, "podman")
 	want(t, found[2:], "engine", Note, "Docker is installed")
@@ -258,7 +258,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	image := engines.Busybox(t, host)
 	begin := func(name, worker string) string {
 		t.Helper()
-		id, err := d.Create(t.Context(), &docker.Plan{Name: name, Image: image, Command: []string{"sleep", "60"}, Network: "none", LogSize: "1m", LogFiles: 1,
+		id, err := d.Create(t.Context(), &docker.ContainerSpec{Name: name, Image: image, Command: []string{"sleep", "60"}, Network: "none", LogSize: "1m", LogFiles: 1,
 			Labels: map[string]string{container.LabelWorker: worker, container.LabelAttempt: "17.3#1", container.LabelData: cfg.Data}})
 		if err != nil {
 			t.Fatal(err)
@@ -274,10 +274,10 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	label := work.Label(identity, cfg.Data)
-	mine := container.Prefix(label) + "17.3-1"
+	label := work.ContainerLabel(identity, cfg.Data)
+	mine := container.NamePrefix(label) + "17.3-1"
 	id := begin(mine, label)
-	begin(fmt.Sprintf("%s%d-other", container.Prefix("w-other"), os.Getpid()), "w-other")
+	begin(fmt.Sprintf("%s%d-other", container.NamePrefix("w-other"), os.Getpid()), "w-other")
 	begin(fmt.Sprintf("theirs-%d-other", os.Getpid()), label) // of an image that somebody made of a task's container
 	names := []string{"engine", "leftover-containers", "leftovers"}
 	found := look(t, cfg, names...)
@@ -305,7 +305,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	}
 	mended(t, cfg, look(t, cfg, names...), "leftover-containers", "task-folders")
 	all, err := d.Containers(t.Context(), container.LabelData, cfg.Data)
-	if err != nil || len(all) != 2 || slices.ContainsFunc(all, func(c docker.Listed) bool { return !strings.HasSuffix(c.Name, "-other") }) {
+	if err != nil || len(all) != 2 || slices.ContainsFunc(all, func(c docker.ContainerSummary) bool { return !strings.HasSuffix(c.Name, "-other") }) {
 		t.Errorf("%v, %v", all, err)
 	}
 }
@@ -316,8 +316,8 @@ func TestSystem(t *testing.T) {
 		t.Skip("skipped: the files are Linux's")
 	}
 	root := t.TempDir()
-	none := limit.Description{Cgroups: "v2", CPUs: limit.Way{By: limit.ByNothing, Why: "not delegated"}, Memory: limit.Way{By: limit.ByWatch, Why: "not delegated"}, PIDs: limit.Way{By: limit.ByKernel},
-		Signals: limit.Way{By: limit.ByNothing}, NoNetwork: limit.Way{By: limit.ByNothing, Why: "no user namespace"}}
+	none := limit.Description{Cgroups: "v2", CPUs: limit.Enforcement{By: limit.ByNothing, Why: "not delegated"}, Memory: limit.Enforcement{By: limit.ByWatch, Why: "not delegated"}, PIDs: limit.Enforcement{By: limit.ByKernel},
+		Signals: limit.Enforcement{By: limit.ByNothing}, NoNetwork: limit.Enforcement{By: limit.ByNothing, Why: "no user namespace"}}
 	r := at(root, probe.Facts{Limits: &none})
 	want(t, r.cgroups(t.Context()), "cgroups", Warning, "cpus (no)", "memory (watched)", "not delegated")
 	put(t, root, "/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")

@@ -113,19 +113,19 @@ func (r *round) fetchUV(does string) *mend {
 		if err := os.RemoveAll(filepath.Join(data, "tools", "uv")); err != nil {
 			return err
 		}
-		envs, err := python.New(&run.Env{Dir: data})
+		envs, err := python.New(&run.Deps{Dir: data})
 		if err != nil {
 			return err
 		}
 		silent := func(string) {}
-		_, err = envs.UV(ctx, run.Watch{Step: silent, Say: silent})
+		_, err = envs.UV(ctx, run.Observer{Step: silent, LogLine: silent})
 		return err
 	}}
 }
 
 // runtimes looks for those that the worker made and that are broken since.
 func (r *round) runtimes(ctx context.Context) []Finding {
-	made, err := runtimes.New(runtimes.Config{Dir: r.Data, Apart: true})
+	made, err := runtimes.New(runtimes.Config{Dir: r.Data, Standalone: true})
 	if err != nil {
 		return one("runtimes", Problem, "", "what the worker made cannot be looked at: %v", err)
 	}
@@ -138,7 +138,7 @@ func (r *round) runtimes(ctx context.Context) []Finding {
 	for i := range all {
 		e := &all[i]
 		if e.State == runtimes.Broken {
-			list = append(list, finding("runtimes", Warning, "`muster runtime check --fix "+e.Name+"`; the worker does so for the next task that needs it", "runtime %s is broken: %s", e.Name, e.Why))
+			list = append(list, finding("runtimes", Warning, "`muster runtime check --fix "+e.Name+"`; the worker does so for the next task that needs it", "runtime %s is broken: %s", e.Name, e.Reason))
 		}
 		if e.State == runtimes.Ready {
 			ready++

@@ -31,7 +31,7 @@ func (r *round) cgroups(context.Context) []Finding {
 	why := map[string]bool{}
 	for _, w := range []struct {
 		name string
-		way  limit.Way
+		way  limit.Enforcement
 	}{{"cpus", l.CPUs}, {"memory", l.Memory}, {"pids", l.PIDs}} {
 		if w.way.By == limit.ByKernel {
 			kept = append(kept, w.name)
@@ -109,7 +109,7 @@ func (r *round) taskUser(context.Context) []Finding {
 	switch d := limit.Describe(r.Limits); {
 	case d.User == limit.DynamicUser:
 		return one("task-user", OK, "", "each task runs as a user of its own")
-	case d.User == limit.Superuser:
+	case d.User == limit.RootUser:
 		return one("task-user", Warning, "`muster worker` without --task-user, or `sudo useradd --system --no-create-home muster-task` and `muster worker --task-user muster-task`",
 			"tasks run as root: what root's sockets serve, such as a container engine, is open to them")
 	case name == "":

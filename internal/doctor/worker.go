@@ -22,13 +22,13 @@ import (
 type lives struct {
 	worker bool
 	pid    int // of the worker, 0 if it is not known
-	shims  []shim.Home
+	shims  []shim.Status
 }
 
 // alive reports whether nothing of the data dir may be touched.
 func (l *lives) alive() bool {
 	for _, h := range l.shims {
-		if !h.Dead {
+		if !h.Stale {
 			return true
 		}
 	}
@@ -45,7 +45,7 @@ func (r *round) lives() (lives, error) {
 	if held {
 		l.pid = r.locker(lock)
 	}
-	l.shims, err = shim.Look(r.Data)
+	l.shims, err = shim.Inspect(r.Data)
 	return l, err
 }
 
@@ -61,7 +61,7 @@ func (r *round) running(ctx context.Context) []Finding {
 		if h.PID > 0 {
 			with = append(with, strconv.Itoa(h.PID))
 		}
-		left += h.Left
+		left += h.Orphans
 	}
 	stands := ""
 	if len(with) > 0 {
@@ -125,7 +125,7 @@ func (r *round) leftovers(ctx context.Context) []Finding {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return append(list, finding("task-folders", Warning, "", "the folders of tasks cannot be looked at: %s", err))
 	}
-	tasks = slices.DeleteFunc(tasks, func(t fs.DirEntry) bool { return t.Name() == process.SpareDir }) // of no task
+	tasks = slices.DeleteFunc(tasks, func(t fs.DirEntry) bool { return t.Name() == process.PoolDir }) // of no task
 	if n := len(tasks); n > 0 {
 		f := finding("task-folders", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of tasks that ended with their worker, in %s", plural(n, "folder"), filepath.Join(r.Data, "tasks"))
 		f.mend = r.alone("remove the folders of tasks that are gone", func(context.Context, *lives) error {
@@ -149,8 +149,8 @@ func (r *round) groups(context.Context) []Finding {
 	if err != nil {
 		return nil // running tells of it
 	}
-	var own, others []cgroup.Left
-	for _, g := range cgroup.LeftBehind(r.Data) {
+	var own, others []cgroup.WorkerGroup
+	for _, g := range cgroup.WorkerGroups(r.Data) {
 		switch {
 		case g.Own && !l.alive():
 			own = append(own, g)
@@ -180,7 +180,7 @@ func (r *round) groups(context.Context) []Finding {
 	return list
 }
 
-func leftGroups(own []cgroup.Left) Finding {
+func leftGroups(own []cgroup.WorkerGroup) Finding {
 	groups := 0
 	for _, g := range own {
 		groups += 1 + g.Groups
@@ -192,14 +192,14 @@ func leftGroups(own []cgroup.Left) Finding {
 	return finding("groups", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone%s: %s", plural(groups, "control group"), with, paths(own))
 }
 
-func busy(groups []cgroup.Left) (n int) {
+func busy(groups []cgroup.WorkerGroup) (n int) {
 	for _, g := range groups {
 		n += g.Processes
 	}
 	return n
 }
 
-func paths(groups []cgroup.Left) string {
+func paths(groups []cgroup.WorkerGroup) string {
 	var all []string
 	for _, g := range groups {
 		all = append(all, g.Path)
@@ -224,11 +224,11 @@ func (r *round) alone(does string, do func(context.Context, *lives) error) *mend
 		if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
 			return do(ctx, &lives{}) // and nobody can have started on it
 		}
-		keep, err := agent.OpenKeep(data)
+		keep, err := agent.OpenReportStore(data)
 		if err != nil {
 			return err
 		}
-		shims, err := shim.Look(data)
+		shims, err := shim.Inspect(data)
 		l := lives{shims: shims}
 		switch {
 		case err != nil:

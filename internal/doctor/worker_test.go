@@ -167,7 +167,7 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 
 	// A shim that lives: this process stands for it.
 	cfg := config(t)
-	put(t, cfg.Data, "shim/1/pid", pidFile(t, kin.New(quiet).Myself()))
+	put(t, cfg.Data, "shim/1/pid", pidFile(t, kin.New(quiet).Self()))
 	put(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
 	found := look(t, cfg, names...)
 	want(t, found, "running", Warning, strconv.Itoa(os.Getpid()), "start the worker")
@@ -181,7 +181,7 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 	before := look(t, cfg, "running", "leftovers")
 	before = before[len(before)-1:] // each mend waits for the lock
 	want(t, before, "task-folders", Warning)
-	keep, err := agent.OpenKeep(cfg.Data)
+	keep, err := agent.OpenReportStore(cfg.Data)
 	if err != nil {
 		t.Fatal(err)
 	}

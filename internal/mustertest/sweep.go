@@ -34,7 +34,7 @@ func leaveNothing(tb testing.TB, dir string) {
 
 // removeGroups removes the control groups of a worker that has ended.
 func removeGroups(dir string) (err error) {
-	for _, l := range cgroup.LeftBehind(dir) {
+	for _, l := range cgroup.WorkerGroups(dir) {
 		if l.Own {
 			err = errors.Join(err, l.Remove())
 		}

@@ -70,7 +70,7 @@ func TestAFailedStartLeavesNothingOpen(t *testing.T) {
 	if open := openIn(t, folder); len(open) > 0 {
 		t.Errorf("after the server has stopped, these files are open: %q", open)
 	}
-	if _, err := s.prover.Prove(t.Context(), store.Content{CID: "x", SHA256: strings.Repeat("0", 64)}); muster.CodeOf(err) != muster.Unavailable {
+	if _, err := s.prover.Verify(t.Context(), store.Content{CID: "x", SHA256: strings.Repeat("0", 64)}); muster.CodeOf(err) != muster.Unavailable {
 		t.Errorf("the server has stopped and would read files: %v", err)
 	}
 }

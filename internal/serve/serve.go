@@ -78,10 +78,10 @@ type Server struct {
 	socket   *wslink.Server
 	poll     *polllink.Server
 	http     *http.Server
-	prover   *contents.Prover
+	prover   *contents.Verifier
 	history  *history.History
 	hooks    *webhook.Sender
-	giver    *kubo.Giver   // nil for none
+	giver    *kubo.Pinner  // nil for none
 	listener net.Listener  // nil for a private server
 	pipe     *dialect.Pipe // by which gateways, and who calls Local, reach the server
 	gateways []*gateway
@@ -152,7 +152,7 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	s.prover = contents.New(s.store, blobs, s.log)
 	if s.cfg.IPFS != "" {
-		if s.giver, err = kubo.New(kubo.Config{Node: s.cfg.IPFS, Pins: s.store, Prove: s.prover.Prove, Blobs: blobs, Log: s.log}); err != nil {
+		if s.giver, err = kubo.New(kubo.Config{Node: s.cfg.IPFS, Pins: s.store, Verify: s.prover.Verify, Blobs: blobs, Log: s.log}); err != nil {
 			return err
 		}
 	}
@@ -184,7 +184,7 @@ func (s *Server) build(ctx context.Context) error {
 	limiter := connlimit.New(connections(connlimit.Descriptors(), len(s.cfg.Dialects)))
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
-			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: countedBlobs{blobs, s.metrics}, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
+			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: countedBlobs{blobs, s.metrics}, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 			Metrics: s.cfg.Metrics.Handler(s.log), Measure: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.ready, Dashboard: pages,
 			Views:    s.views(),

@@ -65,7 +65,7 @@ func checkAddress(address string, allow []netip.Prefix) error {
 // addressAllowed reports whether an address may be requested.
 func addressAllowed(ip netip.Addr, allow []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
-	return outbound.Public(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })
+	return outbound.IsPublic(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // attempt sends a delivery once and returns it as it is after that.

@@ -51,9 +51,9 @@ func (c *Config) checkEngine() error {
 	return e.Close()
 }
 
-// host is where the container engine is, "" for none: where the operator says, or the environment as for
+// engineHost is where the container engine is, "" for none: where the operator says, or the environment as for
 // Docker's own tools, or where one was found, or else where one would be.
-func (c *Config) host(found []probe.Engine, env func(string) string) string {
+func (c *Config) engineHost(found []probe.Engine, env func(string) string) string {
 	switch c.Engine {
 	case "", EngineAuto:
 	case EngineNone:
@@ -61,8 +61,8 @@ func (c *Config) host(found []probe.Engine, env func(string) string) string {
 	default:
 		return c.Engine
 	}
-	if to := env("DOCKER_HOST"); to != "" {
-		return to
+	if addr := env("DOCKER_HOST"); addr != "" {
+		return addr
 	}
 	for i := range found {
 		if s := found[i].Socket; s != "" {
@@ -79,16 +79,16 @@ func (c *Config) host(found []probe.Engine, env func(string) string) string {
 type engine struct {
 	*container.Containers
 
-	host string
-	log  *slog.Logger
-	seek bool // nobody said that there is one
-	had  bool // it was ready
+	host     string
+	log      *slog.Logger
+	optional bool // nobody said that there is one
+	wasReady bool // it was ready
 }
 
-// engine opens the container engine, and removes the containers that earlier lives left and nobody holds.
+// openEngine opens the container engine, and removes the containers that earlier lives left and nobody holds.
 // It is nil if the worker is to have none.
-func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.Engine, devices func() []gpu.Device, held []run.Held) (*engine, error) {
-	host := w.cfg.host(found, os.Getenv)
+func (w *Worker) openEngine(ctx context.Context, id agent.Identity, found []probe.Engine, devices func() []gpu.Device, recovered []run.Recovered) (*engine, error) {
+	host := w.cfg.engineHost(found, os.Getenv)
 	if host == "" {
 		return nil, nil //nolint:nilnil // none
 	}
@@ -96,54 +96,54 @@ func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.En
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%w", err)
 	}
-	boxes, err := container.New(container.Config{
-		Engine: api, Worker: Label(id, w.cfg.Data), Dir: w.cfg.Data, Budget: cmp.Or(w.cfg.ImageDisk, DefaultImageDisk),
-		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, PIDs: w.cfg.Limits.PIDs, Swap: w.cfg.AI.EnableSwap, Devices: devices, Log: w.log,
+	containers, err := container.New(container.Config{
+		Engine: api, Worker: ContainerLabel(id, w.cfg.Data), Dir: w.cfg.Data, Budget: cmp.Or(w.cfg.ImageDisk, DefaultImageDisk),
+		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, PIDs: w.cfg.Isolation.PIDs, Swap: w.cfg.AI.EnableSwap, Devices: devices, Log: w.log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, api.Close())
 	}
-	e := &engine{Containers: boxes, host: host, log: w.log, seek: w.cfg.Engine == "" || w.cfg.Engine == EngineAuto}
-	ctx, cancel := context.WithTimeout(ctx, firstSweep)
+	e := &engine{Containers: containers, host: host, log: w.log, optional: w.cfg.Engine == "" || w.cfg.Engine == EngineAuto}
+	ctx, cancel := context.WithTimeout(ctx, firstSweepTimeout)
 	defer cancel()
 	var keep []*run.Container
-	for _, h := range unsettled(held) {
+	for _, h := range unreported(recovered) {
 		if c := h.Start.Container; c != nil {
 			keep = append(keep, c)
 		}
 	}
 	// Where there is no engine yet, or it fails, both are done again by Run.
-	if err := errors.Join(boxes.Ask(ctx), boxes.Sweep(ctx, keep)); err != nil {
+	if err := errors.Join(containers.Check(ctx), containers.Sweep(ctx, keep)); err != nil {
 		w.log.Debug("containers of earlier tasks are not swept yet", slog.Any("error", err))
 	}
 	return e, nil
 }
 
-// firstSweep is how long a worker waits at its start for the containers of its earlier life to be
+// firstSweepTimeout is how long a worker waits at its start for the containers of its earlier life to be
 // removed. What takes longer goes on later.
-const firstSweep = 2 * time.Second
+const firstSweepTimeout = 2 * time.Second
 
-// Label is how a worker's containers are known, in all of its lives and to no other worker of the
+// ContainerLabel is how a worker's containers are known, in all of its lives and to no other worker of the
 // same engine.
-func Label(id agent.Identity, data string) string {
+func ContainerLabel(id agent.Identity, data string) string {
 	sum := sha256.Sum256([]byte(id.Server + "\n" + data))
 	return fmt.Sprintf("%s-%x", id.Worker, sum[:4])
 }
 
-// changed says that the engine became ready, or why it is not.
-func (e *engine) changed(why error) {
+// logChange says that the engine became ready, or why it is not.
+func (e *engine) logChange(err error) {
 	at := slog.String("engine", e.host)
 	switch {
-	case why == nil:
-		e.had = true
+	case err == nil:
+		e.wasReady = true
 		e.log.Info("containers are run", at)
-		if lack := e.Ungated(); lack != nil {
-			e.log.Info("but tasks in them with network: allowlist fail", slog.Any("error", lack))
+		if lackErr := e.AllowlistUnavailable(); lackErr != nil {
+			e.log.Info("but tasks in them with network: allowlist fail", slog.Any("error", lackErr))
 		}
-	case !e.had && e.seek && errors.Is(why, fs.ErrNotExist):
+	case !e.wasReady && e.optional && errors.Is(err, fs.ErrNotExist):
 		e.log.Debug("no containers are run: there is no engine", at)
 	default:
-		e.log.Warn("no containers are run until the engine answers", at, slog.Any("error", why))
+		e.log.Warn("no containers are run until the engine answers", at, slog.Any("error", err))
 	}
 }
 
@@ -155,8 +155,8 @@ func (e *engine) run(o *offers) func(context.Context) error {
 			return nil
 		}
 		return e.Run(ctx, func(why error) {
-			e.changed(why)
-			o.able(muster.KindContainer, why == nil)
+			e.logChange(why)
+			o.setEnabled(muster.KindContainer, why == nil)
 		})
 	}
 }

@@ -34,7 +34,7 @@ func TestWhereTheEngineIs(t *testing.T) {
 		{"unix:///a", "tcp://10.0.0.5:2375", podman, "unix:///a"},
 	} {
 		cfg := Config{Engine: c.engine}
-		if got := cfg.host(c.found, func(string) string { return c.env }); got != c.want {
+		if got := cfg.engineHost(c.found, func(string) string { return c.env }); got != c.want {
 			t.Errorf("--engine %q, DOCKER_HOST %q: %q, want %q", c.engine, c.env, got, c.want)
 		}
 	}
@@ -57,7 +57,7 @@ func TestWhatIsWrongWithAnEngine(t *testing.T) {
 func TestLabelsTellWorkersApart(t *testing.T) {
 	id := agent.Identity{Worker: "w-1", Server: "http://a"}
 	other := agent.Identity{Worker: "w-1", Server: "http://b"}
-	if a := Label(id, "/data"); a == Label(id, "/data2") || a == Label(other, "/data") || a != Label(id, "/data") {
+	if a := ContainerLabel(id, "/data"); a == ContainerLabel(id, "/data2") || a == ContainerLabel(other, "/data") || a != ContainerLabel(id, "/data") {
 		t.Errorf("the label is %s", a)
 	}
 }
@@ -67,9 +67,9 @@ func TestAKindIsOfferedWhileItCanBeRun(t *testing.T) {
 	var offered []string
 	o := newOffers(nil, []string{"process", "container"}, muster.Resources{}, func(_, kinds []string, _ muster.Resources) { offered = kinds })
 	for _, can := range []bool{false, true, false} {
-		o.able("container", can)
+		o.setEnabled("container", can)
 		o.withhold("owner", nil)
-		o.find([]string{"linux"}, muster.Resources{})
+		o.setFound([]string{"linux"}, muster.Resources{})
 		if slices.Contains(offered, "container") != can || !slices.Contains(offered, "process") {
 			t.Errorf("offered are %q", offered)
 		}
@@ -80,23 +80,23 @@ func TestAKindIsOfferedWhileItCanBeRun(t *testing.T) {
 // nobody said that there is an engine, and nothing of one that never was.
 func TestAnEngineThatIsLostIsTold(t *testing.T) {
 	var log strings.Builder
-	gone := fmt.Errorf("no such socket: %w", fs.ErrNotExist)
+	lost := fmt.Errorf("no such socket: %w", fs.ErrNotExist)
 	api, err := docker.Open("unix:///not/there")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer api.Close()
-	boxes, err := container.New(container.Config{Engine: api, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	containers, err := container.New(container.Config{Engine: api, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engine{Containers: boxes, host: "unix:///not/there", log: slog.New(slog.NewTextHandler(&log, nil)), seek: true}
-	if e.changed(gone); log.Len() > 0 {
+	e := &engine{Containers: containers, host: "unix:///not/there", log: slog.New(slog.NewTextHandler(&log, nil)), optional: true}
+	if e.logChange(lost); log.Len() > 0 {
 		t.Errorf("of an engine that never was it says %s", &log)
 	}
-	e.changed(nil)
+	e.logChange(nil)
 	log.Reset()
-	if e.changed(gone); !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "no such socket") {
+	if e.logChange(lost); !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "no such socket") {
 		t.Errorf("of an engine that is lost it says %q", &log)
 	}
 }

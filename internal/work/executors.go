@@ -21,20 +21,20 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// executors makes the executors, which share env once it is filled in, and what the server is told of the owner's own kinds.
-func (w *Worker) executors(id agent.Identity, env *run.Env, saved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
+// newExecutors makes the executors, which share env once it is filled in, and what the server is told of the owner's own kinds.
+func (w *Worker) newExecutors(id agent.Identity, env *run.Deps, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
 	blobs, err := transfer.New(transfer.Config{
-		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log, Moved: w.moved(), Cached: w.cached(),
+		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log, OnTransfer: w.onTransfer(), OnCacheLookup: w.onCacheLookup(),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	w.parts.blobs.Store(blobs)
+	w.gauges.blobs.Store(blobs)
 	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
-	env.LogCap, env.AllowPrivate = int64(w.cfg.LogCap), w.cfg.AllowPrivate
-	env.Checkpoints = save.New(save.Config{Blobs: blobs, Saved: saved, Log: w.log})
+	env.LogCap, env.AllowPrivateURLs = int64(w.cfg.LogCap), w.cfg.AllowPrivate
+	env.Checkpoints = save.New(save.Config{Blobs: blobs, OnSaved: onSaved, Log: w.log})
 	if env.Runtimes, err = runtimes.New(runtimes.Config{
-		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Limits, Log: w.log,
+		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Isolator, Log: w.log,
 	}); err != nil {
 		return nil, nil, err
 	}
@@ -46,24 +46,24 @@ func (w *Worker) executors(id agent.Identity, env *run.Env, saved func(muster.At
 	if err != nil {
 		return nil, nil, err
 	}
-	containers, err := process.NewKind(env, muster.KindContainer, process.Extras{})
+	containers, err := process.NewKind(env, muster.KindContainer, process.KindHooks{})
 	if err != nil {
 		return nil, nil, err
 	}
-	defined, told, err := w.defined(env)
-	return append([]run.Executor{noop.New(), processes, scripts, containers}, defined...), told, err
+	defined, ownKinds, err := w.newKindExecutors(env)
+	return append([]run.Executor{noop.New(), processes, scripts, containers}, defined...), ownKinds, err
 }
 
-// defined makes the executors of defined kinds.
-func (w *Worker) defined(env *run.Env) ([]run.Executor, json.RawMessage, error) {
-	own := w.own()
-	var program container.Program
+// newKindExecutors makes the executors of defined kinds.
+func (w *Worker) newKindExecutors(env *run.Deps) ([]run.Executor, json.RawMessage, error) {
+	own := w.loadOwnKinds()
+	var program container.ProgramCopy
 	copies := filepath.Join(w.cfg.Data, "gate") // with that of containers that wait for their proxy
 	list, err := kinds.New(kinds.Config{
-		Env: env, Own: own, Options: w.cfg.AI.environ(w.cfg.Share.Buffer()),
+		Deps: env, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
 		Program: func(everywhere bool) (string, error) {
 			if everywhere {
-				return program.Everywhere(copies)
+				return program.CopyStatic(copies)
 			}
 			return program.Copy(copies)
 		},
@@ -71,18 +71,18 @@ func (w *Worker) defined(env *run.Env) ([]run.Executor, json.RawMessage, error) 
 	if err != nil || len(own) == 0 {
 		return list, nil, err
 	}
-	told, err := kind.EncodeList(kinds.Kinds(own))
-	return list, told, err
+	ownKinds, err := kind.EncodeList(kinds.Definitions(own))
+	return list, ownKinds, err
 }
 
-// warm makes the keeper of models that stay loaded, nil if the owner does not want it: then those of an earlier life are ended.
-func (w *Worker) warm(env *run.Env, all muster.Size) (*warm.Keeper, error) {
+// newModelPool makes the keeper of models that stay loaded, nil if the owner does not want it: then those of an earlier life are ended.
+func (w *Worker) newModelPool(env *run.Deps, all muster.Size) (*warm.Pool, error) {
 	cfg := warm.Config{
-		Data: w.cfg.Data, TTL: w.cfg.AI.CacheTTL, Spare: muster.Size(float64(all) * w.cfg.Share.Buffer()),
-		Free: probe.FreeMemory, Limits: env.Limits, GPUs: env.GPUs, Log: w.log,
+		Data: w.cfg.Data, TTL: w.cfg.AI.CacheTTL, MinFree: muster.Size(float64(all) * w.cfg.HostPolicy.Buffer()),
+		Free: probe.FreeMemory, Isolator: env.Isolator, GPUs: env.GPUs, Log: w.log,
 	}
 	if !w.cfg.AI.CacheModels {
-		warm.End(cfg)
+		warm.StopOrphans(cfg)
 		return nil, nil //nolint:nilnil // none
 	}
 	if cfg.TTL == 0 {
@@ -91,12 +91,12 @@ func (w *Worker) warm(env *run.Env, all muster.Size) (*warm.Keeper, error) {
 	return warm.New(cfg)
 }
 
-// keepWarm has a keeper, nil for none, do its work until ctx ends.
-func keepWarm(k *warm.Keeper) func(context.Context) error {
+// runPool has a keeper, nil for none, do its work until ctx ends.
+func runPool(p *warm.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if k == nil {
+		if p == nil {
 			return nil
 		}
-		return k.Run(ctx)
+		return p.Run(ctx)
 	}
 }

@@ -13,29 +13,29 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-// readGPUs is the time between two readings of a device.
-const readGPUs = 2 * time.Second
+// gpuInterval is the time between two readings of a device.
+const gpuInterval = 2 * time.Second
 
-// gpus are the worker's devices, as they are read while it runs.
-type gpus struct {
+// gpuReader are the worker's devices, as they are read while it runs.
+type gpuReader struct {
 	log *slog.Logger
 
-	mu      sync.Mutex
-	found   []gpu.Device
-	stream  *gpu.Stream // nil for no devices
-	read    []string    // the UUIDs of what it reads
-	changed chan struct{}
+	mu       sync.Mutex
+	found    []gpu.Device
+	stream   *gpu.Stream // nil for no devices
+	streamed []string    // the UUIDs of what it reads
+	changed  chan struct{}
 }
 
-func newGPUs(devices []gpu.Device, log *slog.Logger) *gpus {
-	g := &gpus{log: log}
+func newGPUs(devices []gpu.Device, log *slog.Logger) *gpuReader {
+	g := &gpuReader{log: log}
 	g.set(devices)
 	g.changed = make(chan struct{}, 1) // Run begins with them
 	return g
 }
 
 // set has these devices read from now on.
-func (g *gpus) set(devices []gpu.Device) {
+func (g *gpuReader) set(devices []gpu.Device) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.found = devices
@@ -43,12 +43,12 @@ func (g *gpus) set(devices []gpu.Device) {
 	for i := range devices {
 		ids = append(ids, devices[i].UUID)
 	}
-	if slices.Equal(ids, g.read) {
+	if slices.Equal(ids, g.streamed) {
 		return
 	}
-	g.read, g.stream = ids, nil
+	g.streamed, g.stream = ids, nil
 	if len(devices) > 0 {
-		g.stream = gpu.NewStream(devices, readGPUs, g.log)
+		g.stream = gpu.NewStream(devices, gpuInterval, g.log)
 	}
 	select {
 	case g.changed <- struct{}{}:
@@ -57,31 +57,31 @@ func (g *gpus) set(devices []gpu.Device) {
 }
 
 // known lists the devices.
-func (g *gpus) known() []gpu.Device {
+func (g *gpuReader) known() []gpu.Device {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.found
 }
 
-func (g *gpus) now() *gpu.Stream {
+func (g *gpuReader) current() *gpu.Stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stream
 }
 
 // Run reads until ctx ends.
-func (g *gpus) Run(ctx context.Context) error {
+func (g *gpuReader) Run(ctx context.Context) error {
 	for {
-		life, end := context.WithCancel(ctx)
+		streamCtx, cancel := context.WithCancel(ctx)
 		var reader errgroup.Group
-		if s := g.now(); s != nil {
-			reader.Go(func() error { return s.Run(life) })
+		if s := g.current(); s != nil {
+			reader.Go(func() error { return s.Run(streamCtx) })
 		}
 		select {
 		case <-ctx.Done():
 		case <-g.changed:
 		}
-		end()
+		cancel()
 		if err := reader.Wait(); err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -89,43 +89,43 @@ func (g *gpus) Run(ctx context.Context) error {
 }
 
 // Latest returns the last readings, and false while there are none.
-func (g *gpus) Latest() (gpu.Readings, bool) {
-	s := g.now()
+func (g *gpuReader) Latest() (gpu.Readings, bool) {
+	s := g.current()
 	if s == nil {
 		return gpu.Readings{}, false
 	}
 	return s.Latest()
 }
 
-// Seen implements devices.Readings.
-func (g *gpus) Seen(uuid string) (figures, processes time.Time) {
-	if s := g.now(); s != nil {
-		return s.Seen(uuid)
+// LastSampled implements devices.Readings.
+func (g *gpuReader) LastSampled(uuid string) (metrics, processes time.Time) {
+	if s := g.current(); s != nil {
+		return s.LastSampled(uuid)
 	}
-	return figures, processes
+	return metrics, processes
 }
 
-// Look implements devices.Readings.
-func (g *gpus) Look() {
-	if s := g.now(); s != nil {
-		s.Look()
+// PollFaults implements devices.Readings.
+func (g *gpuReader) PollFaults() {
+	if s := g.current(); s != nil {
+		s.PollFaults()
 	}
 }
 
-// Forget implements devices.Readings.
-func (g *gpus) Forget(uuid string, before time.Time) {
-	if s := g.now(); s != nil {
-		s.Forget(uuid, before)
+// ForgetFaults implements devices.Readings.
+func (g *gpuReader) ForgetFaults(uuid string, before time.Time) {
+	if s := g.current(); s != nil {
+		s.ForgetFaults(uuid, before)
 	}
 }
 
 // load adds what the devices do to what the host does.
-func (g *gpus) load(host func(context.Context) *muster.Load) func(context.Context) *muster.Load {
+func (g *gpuReader) load(host func(context.Context) *muster.Load) func(context.Context) *muster.Load {
 	return func(ctx context.Context) *muster.Load {
 		l := host(ctx)
 		if rs, ok := g.Latest(); ok && l != nil {
-			for i := range rs.Each {
-				l.GPUs = append(l.GPUs, rs.Each[i].GPULoad)
+			for i := range rs.Devices {
+				l.GPUs = append(l.GPUs, rs.Devices[i].GPULoad)
 			}
 		}
 		return l

@@ -35,7 +35,7 @@ func joined(t *testing.T, s *serve.Server, c *client.Client) (data string, id ag
 // connected waits until a server has n active workers.
 func connected(t *testing.T, c *client.Client, n int) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		ws, err := c.Workers(t.Context())
 		active := 0
@@ -87,19 +87,19 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 		"with a wrong one": {"mst_join_wrong", "refuses the join token"},
 	} {
 		err := again(tc.token).Run(t.Context())
-		if muster.CodeOf(err) != muster.Unauthenticated || !errors.Is(err, agent.ErrUnknown) || !strings.Contains(err.Error(), tc.want) {
+		if muster.CodeOf(err) != muster.Unauthenticated || !errors.Is(err, agent.ErrUnknownWorker) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if id, ok, err := agent.LoadIdentity(data); id != old || !ok || err != nil {
 			t.Errorf("%s: the identity became %v (%v)", name, id, err)
 		}
 	}
-	keep, err := agent.OpenKeep(data)
+	keep, err := agent.OpenReportStore(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	attempt := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
-	err = errors.Join(keep.Change([]*muster.Report{{Attempt: attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}, nil), keep.Close())
+	err = errors.Join(keep.Update([]*muster.Report{{Attempt: attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}, nil), keep.Close())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 	if err != nil || !strings.Contains(string(b), old.Key) {
 		t.Errorf("the old identity is not kept: %v", err)
 	}
-	if keep, err = agent.OpenKeep(data); err != nil {
+	if keep, err = agent.OpenReportStore(data); err != nil {
 		t.Fatal(err)
 	}
 	defer keep.Close()

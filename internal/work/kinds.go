@@ -70,38 +70,38 @@ func (ai *AI) environ(buffer float64) []string {
 
 var kindPattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// Kind reads an entry of Config.Kinds. Which kinds the owner adds is not known yet.
-func Kind(s string) (string, error) {
+// ParseKind reads an entry of Config.Kinds. Which kinds the owner adds is not known yet.
+func ParseKind(s string) (string, error) {
 	if kindPattern.MatchString(s) {
 		return s, nil
 	}
 	return "", muster.Errorf(muster.Invalid, "%q is no kind: write lower-case words such as script or mnist_training", s)
 }
 
-// own reads the owner's own kinds.
-func (w *Worker) own() []kinds.Own {
-	own, wrong := kinds.Load(w.cfg.AI.Kinds)
-	for _, err := range wrong {
+// loadOwnKinds reads the owner's own kinds.
+func (w *Worker) loadOwnKinds() []kinds.OwnerKind {
+	own, errs := kinds.Load(w.cfg.AI.Kinds)
+	for _, err := range errs {
 		w.log.Error("a kind is not offered: " + err.Error())
 	}
 	return own
 }
 
-// kindsLook is the time between looks at the folder of own kinds.
-const kindsLook = 15 * time.Second
+// kindsInterval is the time between looks at the folder of own kinds.
+const kindsInterval = 15 * time.Second
 
 // watchKinds tells, until ctx ends, when the owner's own kinds are no longer those that are offered: they are read when the worker starts.
 func (w *Worker) watchKinds(ctx context.Context) error {
-	tick := time.NewTicker(kindsLook)
+	tick := time.NewTicker(kindsInterval)
 	defer tick.Stop()
-	read := stampKinds(w.cfg.AI.Kinds)
+	read := kindsFingerprint(w.cfg.AI.Kinds)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if now := stampKinds(w.cfg.AI.Kinds); now != read {
+		if now := kindsFingerprint(w.cfg.AI.Kinds); now != read {
 			read = now
 			w.log.Warn("the owner's own kinds have changed: they are read when the worker starts anew, for which kill -USR2 is enough, and tasks go on",
 				slog.String("folder", w.cfg.AI.Kinds), slog.Int("pid", os.Getpid()))
@@ -109,8 +109,8 @@ func (w *Worker) watchKinds(ctx context.Context) error {
 	}
 }
 
-// stampKinds is another text when the definitions in a folder are others.
-func stampKinds(dir string) string {
+// kindsFingerprint is another text when the definitions in a folder are others.
+func kindsFingerprint(dir string) string {
 	var b strings.Builder
 	root := os.DirFS(dir) // whose name may look like a pattern
 	files, _ := fs.Glob(root, "*/kind.yaml")
@@ -128,7 +128,7 @@ func (c *Config) checkKinds() error {
 		return nil
 	}
 	own, _ := kinds.Load(c.AI.Kinds) // what is wrong with one is told when they are offered
-	known := slices.Concat(kind.Core(), kind.NewCatalog(kinds.Kinds(own)...).Names())
+	known := slices.Concat(kind.Core(), kind.NewCatalog(kinds.Definitions(own)...).Names())
 	for _, name := range c.Kinds {
 		if !slices.Contains(known, name) {
 			hint := ""
@@ -141,5 +141,5 @@ func (c *Config) checkKinds() error {
 	return nil
 }
 
-// takes reports whether the operator lets the worker take a kind.
-func (c *Config) takes(kind string) bool { return c.Kinds == nil || slices.Contains(c.Kinds, kind) }
+// accepts reports whether the operator lets the worker take a kind.
+func (c *Config) accepts(kind string) bool { return c.Kinds == nil || slices.Contains(c.Kinds, kind) }

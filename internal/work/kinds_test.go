@@ -33,9 +33,9 @@ func TestWhatTasksAreTold(t *testing.T) {
 	if env := (&AI{CacheModels: true}).environ(0); len(env) > 0 {
 		t.Errorf("without a word of the owner's: %q", env)
 	}
-	all := AI{CUDAStreams: 4, OptimizeFor: OptimizeThroughput, MixedPrecision: true, EnableSwap: true}
+	ai := AI{CUDAStreams: 4, OptimizeFor: OptimizeThroughput, MixedPrecision: true, EnableSwap: true}
 	want := []string{"MUSTER_CUDA_STREAMS=4", "MUSTER_OPTIMIZE_FOR=throughput", "MUSTER_MIXED_PRECISION=1", "MUSTER_MEMORY_BUFFER=0.25", "MUSTER_ENABLE_SWAP=1"}
-	if env := all.environ(0.25); !slices.Equal(env, want) {
+	if env := ai.environ(0.25); !slices.Equal(env, want) {
 		t.Errorf("%q", env)
 	}
 }
@@ -51,14 +51,14 @@ func TestAllowedKindsAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &Worker{cfg: Config{AI: AI{Kinds: dir}, Kinds: []string{"resize", "echo", "process"}}, log: slog.New(slog.DiscardHandler)}
-	if own, err := w.own(), w.cfg.checkKinds(); err != nil || len(own) != 1 {
+	if own, err := w.loadOwnKinds(), w.cfg.checkKinds(); err != nil || len(own) != 1 {
 		t.Errorf("%v, %v", own, err)
 	}
 	w.cfg.Kinds = []string{"resise"}
 	if err := w.cfg.checkKinds(); err == nil || !strings.Contains(err.Error(), "there is no kind resise (did you mean resize?)") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Kind("Resize me"); err == nil {
+	if _, err := ParseKind("Resize me"); err == nil {
 		t.Error("Resize me is taken for a kind")
 	}
 }
@@ -72,15 +72,15 @@ func changedKinds(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.watchKinds(ctx) }()
-	synctest.Wait()           // it has looked for the first time
-	time.Sleep(kindsLook / 2) // the changes come between two looks
+	synctest.Wait()               // it has looked for the first time
+	time.Sleep(kindsInterval / 2) // the changes come between two looks
 	for _, text := range []string{"", "name: words", "name: words2", ""} {
 		if text != "" {
 			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "words"), 0o700), os.WriteFile(filepath.Join(dir, "words", "kind.yaml"), []byte(text), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(2 * kindsLook)
+		time.Sleep(2 * kindsInterval)
 	}
 	end()
 	if err := <-ended; err != nil {

@@ -12,18 +12,18 @@ import (
 // offers puts together what the worker offers: what was found out about the
 // machine, without the devices that somebody withholds.
 type offers struct {
-	say func(tags, kinds []string, res muster.Resources)
+	onChange func(tags, kinds []string, res muster.Resources)
 
 	mu       sync.Mutex
 	tags     []string
 	kinds    []string
 	found    muster.Resources
-	unable   map[string]bool              // kinds that cannot be run now
+	disabled map[string]bool              // kinds that cannot be run now
 	withheld map[string]map[string]string // why, by source and UUID
 }
 
-func newOffers(tags, kinds []string, found muster.Resources, say func(tags, kinds []string, res muster.Resources)) *offers {
-	return &offers{say: say, tags: tags, kinds: kinds, found: found, unable: map[string]bool{}, withheld: map[string]map[string]string{}}
+func newOffers(tags, kinds []string, found muster.Resources, onChange func(tags, kinds []string, res muster.Resources)) *offers {
+	return &offers{onChange: onChange, tags: tags, kinds: kinds, found: found, disabled: map[string]bool{}, withheld: map[string]map[string]string{}}
 }
 
 func kindsOf(executors []run.Executor) []string {
@@ -40,23 +40,23 @@ func (o *offers) withhold(source string, devices map[string]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.withheld[source] = maps.Clone(devices)
-	o.tell()
+	o.publish()
 }
 
-// able takes whether tasks of a kind can be run.
-func (o *offers) able(kind string, can bool) {
+// setEnabled takes whether tasks of a kind can be run.
+func (o *offers) setEnabled(kind string, enabled bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.unable[kind] = !can
-	o.tell()
+	o.disabled[kind] = !enabled
+	o.publish()
 }
 
-// find takes what was found out about the machine, anew.
-func (o *offers) find(tags []string, found muster.Resources) {
+// setFound takes what was found out about the machine, anew.
+func (o *offers) setFound(tags []string, found muster.Resources) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tags, o.found = tags, found
-	o.tell()
+	o.publish()
 }
 
 // devices lists those that were found.
@@ -66,8 +66,8 @@ func (o *offers) devices() []muster.GPU {
 	return o.found.GPUs
 }
 
-// tell says what is offered now. The lock is held, so that nothing is overtaken.
-func (o *offers) tell() {
+// publish says what is offered now. The lock is held, so that nothing is overtaken.
+func (o *offers) publish() {
 	res := o.found
 	res.GPUs = slices.Clone(res.GPUs)
 	for i := range res.GPUs {
@@ -78,6 +78,6 @@ func (o *offers) tell() {
 			}
 		}
 	}
-	kinds := slices.DeleteFunc(slices.Clone(o.kinds), func(kind string) bool { return o.unable[kind] })
-	o.say(o.tags, kinds, res)
+	kinds := slices.DeleteFunc(slices.Clone(o.kinds), func(kind string) bool { return o.disabled[kind] })
+	o.onChange(o.tags, kinds, res)
 }

@@ -38,8 +38,8 @@ func TestRejoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Worker{cfg: Config{Data: data, Token: "token"}, server: at, http: s.Client(), log: slog.New(slog.DiscardHandler), leave: make(chan struct{})}
-	refused := muster.Errorf(muster.Unauthenticated, "%w", agent.ErrUnknown)
+	w := &Worker{cfg: Config{Data: data, Token: "token"}, server: at, http: s.Client(), log: slog.New(slog.DiscardHandler), detach: make(chan struct{})}
+	refused := muster.Errorf(muster.Unauthenticated, "%w", agent.ErrUnknownWorker)
 	kept := errors.New("the disk is full")
 	forgotten := 0
 	rejoin := func(when string, forgets, wants error, asks int64) {
@@ -66,9 +66,9 @@ func TestRejoin(t *testing.T) {
 		t.Errorf("the new identity is %v, %t, %v", second, ok, err)
 	}
 	first = second
-	rejoin("at once", nil, agent.ErrUnknown, 0)
+	rejoin("at once", nil, agent.ErrUnknownWorker, 0)
 	w.rejoined = time.Now().Add(-rejoinEvery)
 	rejoin("after a while", nil, errRejoined, 1)
 	w.cfg.Token, w.rejoined = "", time.Time{}
-	rejoin("without a token", nil, agent.ErrUnknown, 0)
+	rejoin("without a token", nil, agent.ErrUnknownWorker, 0)
 }

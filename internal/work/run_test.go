@@ -70,10 +70,10 @@ func (p *countingProbe) Refresh(context.Context, *probe.Facts) { p.refreshes++ }
 func TestARestartedWorkerIsReadyWithoutAProbe(t *testing.T) {
 	t.Parallel()
 	w := &Worker{cfg: Config{Data: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
-	facts := func(when string, waiting bool, want age, runs int) {
+	facts := func(when string, waiting bool, want factsAge, runs int) {
 		t.Helper()
 		p := &countingProbe{}
-		f, known, err := w.facts(t.Context(), p, waiting)
+		f, known, err := w.loadFacts(t.Context(), p, waiting)
 		if err != nil || known != want || p.runs != runs || p.refreshes != 1-runs || f.Resources.CPUs != 2 {
 			t.Errorf("%s: %v CPUs, of age %d after %d probes and %d refreshes, %v; want age %d after %d probes", when, f.Resources.CPUs, known, p.runs, p.refreshes, err, want, runs)
 		}

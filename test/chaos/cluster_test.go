@@ -278,7 +278,7 @@ func (p *process) sweep() {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 		}
 		busy := false
-		for _, g := range cgroup.LeftBehind(p.data) {
+		for _, g := range cgroup.WorkerGroups(p.data) {
 			busy = g.Own && g.Remove() != nil || busy
 		}
 		if len(pids) == 0 && !busy {
@@ -306,7 +306,7 @@ func (p *process) remains(limit time.Duration) []string {
 				found = append(found, fmt.Sprintf("%s: process %d: %q", p.name, pid, line))
 			}
 		}
-		for _, g := range cgroup.LeftBehind(p.data) {
+		for _, g := range cgroup.WorkerGroups(p.data) {
 			if g.Own {
 				found = append(found, fmt.Sprintf("%s: control group %s with %d processes", p.name, g.Path, g.Processes))
 			}

@@ -106,7 +106,7 @@ func (b *boxes) nothingLeft() {
 				err = errors.Join(err, fmt.Errorf("the folder %s is there", e.Name()))
 			}
 		}
-		for _, l := range cgroup.LeftBehind(b.dir) {
+		for _, l := range cgroup.WorkerGroups(b.dir) {
 			if l.Own && (l.Groups > 0 || l.Processes > 0) {
 				err = errors.Join(err, fmt.Errorf("%s has %d groups and %d processes", l.Path, l.Groups, l.Processes))
 			}

@@ -25,12 +25,12 @@ func BenchmarkMake(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := c.Ask(b.Context()); err != nil {
+		if err := c.Check(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 		silent := func(string) {}
 		for b.Loop() {
-			made, err := c.Make(b.Context(), box(image, "true"), silent, silent)
+			made, err := c.Create(b.Context(), newSpec(image, "true"), silent, silent)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -16,59 +16,59 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// devices adds the GPUs of a grant to a plan, and hides all others. What a spec sets of the variables that show devices
+// addDevices adds the GPUs of a grant to a plan, and hides all others. What a spec sets of the variables that show devices
 // to a container's runtime does not count.
-func (c *Containers) devices(p *docker.Plan, g *muster.Grant, about *docker.About) error {
-	by := map[string][]gpu.Device{} // maker
+func (c *Containers) addDevices(p *docker.ContainerSpec, g *muster.Grant, about *docker.Info) error {
+	byVendor := map[string][]gpu.Device{} // maker
 	for _, uuid := range g.GPUs {
 		known := c.cfg.Devices()
-		at := slices.IndexFunc(known, func(d gpu.Device) bool { return d.UUID == uuid })
-		if at < 0 {
+		index := slices.IndexFunc(known, func(d gpu.Device) bool { return d.UUID == uuid })
+		if index < 0 {
 			return run.Failf(muster.WorkerInternal, "the device %s is not known on this worker", uuid)
 		}
-		by[known[at].Vendor] = append(by[known[at].Vendor], known[at])
+		byVendor[known[index].Vendor] = append(byVendor[known[index].Vendor], known[index])
 	}
 	p.Env = slices.DeleteFunc(p.Env, func(entry string) bool { return strings.HasPrefix(entry, "NVIDIA_VISIBLE_DEVICES=") })
-	shown := "void" // also where its runtime is that of all containers, and the image says all
-	for vendor, devices := range by {
+	visible := "void" // also where its runtime is that of all containers, and the image says all
+	for vendor, devices := range byVendor {
 		var err error
 		switch vendor {
 		case "nvidia":
-			if shown, err = nvidia(p, devices, about, "/"); err != nil {
+			if visible, err = addNVIDIA(p, devices, about, "/"); err != nil {
 				return err
 			}
 		case "amd", "intel":
-			if err := render(p, vendor, devices, "/"); err != nil {
+			if err := addDeviceFiles(p, vendor, devices, "/"); err != nil {
 				return err
 			}
 		default:
 			return run.Failf(muster.Dependency, "containers cannot have devices of %s: write isolation: process", vendor)
 		}
 	}
-	p.Env = append(p.Env, "NVIDIA_VISIBLE_DEVICES="+shown)
+	p.Env = append(p.Env, "NVIDIA_VISIBLE_DEVICES="+visible)
 	return nil
 }
 
-// nvidia asks for devices by their UUIDs: by the toolkit's runtime, which Docker knows as the driver nvidia,
+// addNVIDIA asks for devices by their UUIDs: by the toolkit's runtime, which Docker knows as the driver nvidia,
 // else by CDI, the Container Device Interface, where there are descriptions of them. It returns what
 // NVIDIA_VISIBLE_DEVICES is to be. root stands before all paths.
-func nvidia(p *docker.Plan, devices []gpu.Device, about *docker.About, root string) (string, error) {
+func addNVIDIA(p *docker.ContainerSpec, devices []gpu.Device, about *docker.Info, root string) (string, error) {
 	uuids := make([]string, len(devices))
 	for i := range devices {
 		uuids[i] = devices[i].UUID
 	}
-	if about.Name == "docker" && (slices.Contains(about.Runtimes, "nvidia") || hooked()) {
-		p.Driver, p.GPUs = "nvidia", uuids
+	if about.Name == "docker" && (slices.Contains(about.Runtimes, "nvidia") || hasNVIDIAHook()) {
+		p.GPUDriver, p.GPUs = "nvidia", uuids
 		return strings.Join(uuids, ","), nil
 	}
 	var names []string
 	for i := range devices {
-		if name := described(&devices[i], about.CDI, root); name != "" {
+		if name := cdiName(&devices[i], about.CDI, root); name != "" {
 			names = append(names, name)
 		}
 	}
-	if len(names) == len(devices) && byCDI(about) {
-		p.Driver, p.GPUs = "cdi", names
+	if len(names) == len(devices) && supportsCDI(about) {
+		p.GPUDriver, p.GPUs = "cdi", names
 		return "void", nil // the devices come by CDI, not by this
 	}
 	if about.Name == "podman" {
@@ -77,22 +77,22 @@ func nvidia(p *docker.Plan, devices []gpu.Device, about *docker.About, root stri
 	return "", run.Failf(muster.Dependency, "the worker's Docker cannot give NVIDIA devices to containers: install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, and restart Docker")
 }
 
-// hooked says whether Docker finds the toolkit's hook by itself, as it did before there was a runtime to configure.
-func hooked() bool {
+// hasNVIDIAHook says whether Docker finds the toolkit's hook by itself, as it did before there was a runtime to configure.
+func hasNVIDIAHook() bool {
 	_, err := exec.LookPath("nvidia-container-runtime-hook")
 	return err == nil
 }
 
-// byCDI says whether an engine heeds names of CDI in its API: Docker from version 25 on if it is told to, Podman from
+// supportsCDI says whether an engine heeds names of CDI in its API: Docker from version 25 on if it is told to, Podman from
 // version 5 on; earlier ones leave them out without a word.
-func byCDI(about *docker.About) bool {
+func supportsCDI(about *docker.Info) bool {
 	major, _, _ := strings.Cut(about.Version, ".")
 	n, err := strconv.Atoi(major)
 	return err == nil && len(about.CDI) > 0 && (about.Name == "podman" && n >= 5 || about.Name == "docker" && n >= 25)
 }
 
-// described is the name of a device in the descriptions of CDI, by UUID or else by index, "" if it has none.
-func described(d *gpu.Device, dirs []string, root string) string {
+// cdiName is the name of a device in the descriptions of CDI, by UUID or else by index, "" if it has none.
+func cdiName(d *gpu.Device, dirs []string, root string) string {
 	for _, dir := range dirs {
 		entries, _ := os.ReadDir(filepath.Join(root, dir))
 		for _, e := range entries {
@@ -113,17 +113,17 @@ func described(d *gpu.Device, dirs []string, root string) string {
 	return ""
 }
 
-// render adds the device files of AMD's and Intel's devices, with the groups that may open them, and lets
+// addDeviceFiles adds the device files of AMD's and Intel's devices, with the groups that may open them, and lets
 // programs count them from 0: a container sees no others.
-func render(p *docker.Plan, vendor string, devices []gpu.Device, root string) error {
+func addDeviceFiles(p *docker.ContainerSpec, vendor string, devices []gpu.Device, root string) error {
 	add := func(path string) error {
 		info, err := os.Stat(filepath.Join(root, path))
 		if err != nil {
 			return run.Failf(muster.Dependency, "containers cannot have this worker's devices of %s: %w: install the driver", vendor, err)
 		}
 		p.Devices = append(p.Devices, path)
-		if gid := groupOf(info); gid > 0 && !slices.Contains(p.Groups, strconv.Itoa(gid)) {
-			p.Groups = append(p.Groups, strconv.Itoa(gid))
+		if gid := fileGID(info); gid > 0 && !slices.Contains(p.GroupAdd, strconv.Itoa(gid)) {
+			p.GroupAdd = append(p.GroupAdd, strconv.Itoa(gid))
 		}
 		return nil
 	}
@@ -132,9 +132,9 @@ func render(p *docker.Plan, vendor string, devices []gpu.Device, root string) er
 			return err
 		}
 	}
-	places := make([]string, len(devices))
+	indices := make([]string, len(devices))
 	for i := range devices {
-		places[i] = strconv.Itoa(i)
+		indices[i] = strconv.Itoa(i)
 		nodes, _ := filepath.Glob(filepath.Join(root, "sys/bus/pci/devices", devices[i].Bus, "drm/renderD*"))
 		if devices[i].Bus == "" || len(nodes) == 0 {
 			return run.Failf(muster.Dependency, "the device file of %s is not known on this worker: its driver is not loaded", devices[i].UUID)
@@ -149,7 +149,7 @@ func render(p *docker.Plan, vendor string, devices []gpu.Device, root string) er
 	}
 	for _, name := range variables {
 		p.Env = slices.DeleteFunc(p.Env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
-		p.Env = append(p.Env, fmt.Sprintf("%s=%s", name, strings.Join(places, ",")))
+		p.Env = append(p.Env, fmt.Sprintf("%s=%s", name, strings.Join(indices, ",")))
 	}
 	return nil
 }

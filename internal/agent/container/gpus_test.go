@@ -21,8 +21,8 @@ import (
 // No GPU is needed here: what is held is that the engine is asked in the documented form, which
 // is that of "docker run --gpus" and of "docker run --device vendor/class=name".
 
-// recorder is an engine that keeps what it was asked to create.
-func recorder(t *testing.T) (host string, asked func() map[string]any) {
+// recordingEngine is an engine that keeps what it was asked to create.
+func recordingEngine(t *testing.T) (host string, asked func() map[string]any) {
 	t.Helper()
 	var body []byte
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
@@ -59,7 +59,7 @@ var (
 )
 
 func TestNVIDIADevicesAreAskedForByUUID(t *testing.T) {
-	host, asked := recorder(t)
+	host, asked := recordingEngine(t)
 	engine, err := docker.Open(host)
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +70,9 @@ func TestNVIDIADevicesAreAskedForByUUID(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(cdi, "nvidia.yaml"), []byte("kind: nvidia.com/gpu\ndevices:\n    - name: "+nvidiaA.UUID+"\n    - name: \"1\"\n    - name: all\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	toolkit := &docker.About{Name: "docker", Version: "20.10.24", Runtimes: []string{"nvidia", "runc"}}
+	toolkit := &docker.Info{Name: "docker", Version: "20.10.24", Runtimes: []string{"nvidia", "runc"}}
 	for name, tc := range map[string]struct {
-		about *docker.About
+		about *docker.Info
 		gpus  []string
 		want  string // the DeviceRequests
 		shown string
@@ -83,18 +83,18 @@ func TestNVIDIADevicesAreAskedForByUUID(t *testing.T) {
 			nvidiaB.UUID + "," + nvidiaA.UUID,
 		},
 		"by CDI": {
-			&docker.About{Name: "docker", Version: "28.3.2", CDI: []string{cdi}}, []string{nvidiaA.UUID, nvidiaB.UUID},
+			&docker.Info{Name: "docker", Version: "28.3.2", CDI: []string{cdi}}, []string{nvidiaA.UUID, nvidiaB.UUID},
 			`[{"Driver":"cdi","Count":0,"DeviceIDs":["nvidia.com/gpu=` + nvidiaA.UUID + `","nvidia.com/gpu=1"],"Capabilities":null,"Options":null}]`, "void",
 		},
 		"by Podman": {
-			&docker.About{Name: "podman", Version: "5.4.0", CDI: []string{"/nowhere", cdi}}, []string{nvidiaA.UUID},
+			&docker.Info{Name: "podman", Version: "5.4.0", CDI: []string{"/nowhere", cdi}}, []string{nvidiaA.UUID},
 			`[{"Driver":"cdi","Count":0,"DeviceIDs":["nvidia.com/gpu=` + nvidiaA.UUID + `"],"Capabilities":null,"Options":null}]`, "void",
 		},
 		"none": {toolkit, nil, `null`, "void"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &docker.Plan{Name: "x", Image: "x", Env: []string{"NVIDIA_VISIBLE_DEVICES=all", "A=b"}}
-			if err := c.devices(p, &muster.Grant{GPUs: tc.gpus}, tc.about); err != nil {
+			p := &docker.ContainerSpec{Name: "x", Image: "x", Env: []string{"NVIDIA_VISIBLE_DEVICES=all", "A=b"}}
+			if err := c.addDevices(p, &muster.Grant{GPUs: tc.gpus}, tc.about); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := engine.Create(t.Context(), p); err != nil {
@@ -113,15 +113,15 @@ func TestNVIDIADevicesAreAskedForByUUID(t *testing.T) {
 			}
 		})
 	}
-	for name, about := range map[string]*docker.About{
+	for name, about := range map[string]*docker.Info{
 		"nvidia-ctk runtime configure": {Name: "docker", Version: "28.3.2"},
 		"restart Docker":               {Name: "docker", Version: "24.0.1", CDI: []string{cdi}},
 		"Podman 5 or newer":            {Name: "podman", Version: "4.9.3", CDI: []string{cdi}},
 		"nvidia-ctk cdi generate":      {Name: "podman", Version: "5.4.0", CDI: []string{t.TempDir()}},
 	} {
 		t.Setenv("PATH", t.TempDir()) // without the toolkit's hook
-		err := c.devices(&docker.Plan{}, &muster.Grant{GPUs: []string{nvidiaA.UUID}}, about)
-		wants(t, err, muster.Dependency, name)
+		err := c.addDevices(&docker.ContainerSpec{}, &muster.Grant{GPUs: []string{nvidiaA.UUID}}, about)
+		wantTaskError(t, err, muster.Dependency, name)
 	}
 }
 
@@ -140,8 +140,8 @@ func TestDevicesOfAMDAndIntelAreTheirFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &docker.Plan{Env: []string{"ROCR_VISIBLE_DEVICES=GPU-1,GPU-2", "A=b"}}
-	if err := render(p, "amd", []gpu.Device{device("amd", "GPU-2", 1, "0000:43:00.0"), device("amd", "GPU-1", 0, "0000:03:00.0")}, root); err != nil {
+	p := &docker.ContainerSpec{Env: []string{"ROCR_VISIBLE_DEVICES=GPU-1,GPU-2", "A=b"}}
+	if err := addDeviceFiles(p, "amd", []gpu.Device{device("amd", "GPU-2", 1, "0000:43:00.0"), device("amd", "GPU-1", 0, "0000:03:00.0")}, root); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"/dev/kfd", "/dev/dri/renderD129", "/dev/dri/renderD128"}; !slices.Equal(p.Devices, want) {
@@ -150,16 +150,16 @@ func TestDevicesOfAMDAndIntelAreTheirFiles(t *testing.T) {
 	if want := []string{"A=b", "ROCR_VISIBLE_DEVICES=0,1", "HIP_VISIBLE_DEVICES=0,1"}; !slices.Equal(p.Env, want) {
 		t.Errorf("the environment is %v: want %v", p.Env, want)
 	}
-	p = &docker.Plan{}
-	if err := render(p, "intel", []gpu.Device{device("intel", "x", 0, "0000:03:00.0")}, root); err != nil {
+	p = &docker.ContainerSpec{}
+	if err := addDeviceFiles(p, "intel", []gpu.Device{device("intel", "x", 0, "0000:03:00.0")}, root); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(p.Devices, []string{"/dev/dri/renderD128"}) || !slices.Equal(p.Env, []string{"ZE_AFFINITY_MASK=0"}) {
 		t.Errorf("the devices are %v with %v", p.Devices, p.Env)
 	}
-	wants(t, render(&docker.Plan{}, "intel", []gpu.Device{device("intel", "y", 0, "0000:99:00.0")}, root), muster.Dependency, "driver is not loaded")
-	wants(t, render(&docker.Plan{}, "amd", nil, t.TempDir()), muster.Dependency, "/dev/kfd")
+	wantTaskError(t, addDeviceFiles(&docker.ContainerSpec{}, "intel", []gpu.Device{device("intel", "y", 0, "0000:99:00.0")}, root), muster.Dependency, "driver is not loaded")
+	wantTaskError(t, addDeviceFiles(&docker.ContainerSpec{}, "amd", nil, t.TempDir()), muster.Dependency, "/dev/kfd")
 	c := &Containers{cfg: Config{Devices: func() []gpu.Device { return []gpu.Device{device("apple", "m", 0, "")} }}}
-	wants(t, c.devices(&docker.Plan{}, &muster.Grant{GPUs: []string{"m"}}, &docker.About{}), muster.Dependency, "isolation: process")
-	wants(t, c.devices(&docker.Plan{}, &muster.Grant{GPUs: []string{"gone"}}, &docker.About{}), muster.WorkerInternal, "gone")
+	wantTaskError(t, c.addDevices(&docker.ContainerSpec{}, &muster.Grant{GPUs: []string{"m"}}, &docker.Info{}), muster.Dependency, "isolation: process")
+	wantTaskError(t, c.addDevices(&docker.ContainerSpec{}, &muster.Grant{GPUs: []string{"gone"}}, &docker.Info{}), muster.WorkerInternal, "gone")
 }

@@ -14,88 +14,88 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// mostPulls is how many images are pulled at the same time.
-const mostPulls = 3
+// maxPulls is how many images are pulled at the same time.
+const maxPulls = 3
 
-// bring has the image that a task is to run in here, as its policy says, and returns it. Its errors
+// ensureImage has the image that a task is to run in here, as its policy says, and returns it. Its errors
 // are TaskErrors.
-func (c *Containers) bring(ctx context.Context, ref, policy string, say, step func(string)) (*docker.Image, error) {
+func (c *Containers) ensureImage(ctx context.Context, ref, policy string, logLine, step func(string)) (*docker.Image, error) {
 	if policy != muster.PullAlways {
-		img, err := c.look(ctx, ref)
+		img, err := c.inspectImage(ctx, ref)
 		switch {
 		case err == nil:
 			return img, nil
-		case !errors.Is(err, docker.ErrMissing):
-			return nil, c.failure(ctx, err)
+		case !errors.Is(err, docker.ErrNotFound):
+			return nil, c.taskError(ctx, err)
 		case policy == muster.PullNever:
-			return nil, run.Failf(muster.ImageMissing, "this worker does not have the image %s, and container.pull is never: pull it there, or write container.pull: missing", short(ref))
+			return nil, run.Failf(muster.ImageMissing, "this worker does not have the image %s, and container.pull is never: pull it there, or write container.pull: missing", familiarRef(ref))
 		}
 	}
 	begun := time.Now()
-	img, err := c.pulls.wait(ctx, ref, say, step)
+	img, err := c.puller.wait(ctx, ref, logLine, step)
 	if err != nil {
-		return nil, c.failure(ctx, err)
+		return nil, c.taskError(ctx, err)
 	}
 	if took := time.Since(begun); took > 100*time.Millisecond {
-		say(fmt.Sprintf("pulled the image %s (%s) in %s", short(ref), muster.Size(img.Size), took.Round(100*time.Millisecond)))
+		logLine(fmt.Sprintf("pulled the image %s (%s) in %s", familiarRef(ref), muster.Size(img.Size), took.Round(100*time.Millisecond)))
 	}
 	return img, nil
 }
 
-// look returns an image that is here.
-func (c *Containers) look(ctx context.Context, ref string) (*docker.Image, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
+// inspectImage returns an image that is here.
+func (c *Containers) inspectImage(ctx context.Context, ref string) (*docker.Image, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Image(ctx, ref)
 }
 
-// errSlow is why what takes moments was given up.
-var errSlow = fmt.Errorf("the container engine did not answer in time: %w", docker.ErrDown)
+// errTimeout is why what takes moments was given up.
+var errTimeout = fmt.Errorf("the container engine did not answer in time: %w", docker.ErrUnreachable)
 
-// pull brings an image here. It calls moved as it goes on, and warn for what those who wait should know.
-type pull func(ctx context.Context, ref string, moved func(docker.Pulled), warn func(string)) (*docker.Image, error)
+// pullFunc brings an image here. It calls moved as it goes on, and warn for what those who wait should know.
+type pullFunc func(ctx context.Context, ref string, onProgress func(docker.PullProgress), warn func(string)) (*docker.Image, error)
 
-// pulls brings each image once for all who wait for it.
-type pulls struct {
-	pull   pull
-	waits  *waits
-	places chan struct{}
+// puller brings each image once for all who wait for it.
+type puller struct {
+	pull     pullFunc
+	timeouts *timeouts
+	slots    chan struct{}
 
-	mu     sync.Mutex
-	going  map[string]*flight
-	absent map[string]absence
+	mu       sync.Mutex
+	inFlight map[string]*pullCall
+	absent   map[string]missingImage
 }
 
-// flight is one pull.
-type flight struct {
+// pullCall is one pull.
+type pullCall struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed at the end, after which img, err and warned are set
 
-	waiting int // who want it
-	at      docker.Pulled
-	began   bool // it has a place
+	waiters  int // who want it
+	progress docker.PullProgress
+	started  bool // it has a place
 
-	img    *docker.Image
-	err    error
-	warned string // what those who wait should know
+	img     *docker.Image
+	err     error
+	warning string // what those who wait should know
 }
 
-// absence is what is known of an image that is nowhere.
-type absence struct {
+// missingImage is what is known of an image that is nowhere.
+type missingImage struct {
 	err   error
 	until time.Time
 }
 
-func newPulls(w *waits, pull pull) *pulls {
-	return &pulls{pull: pull, waits: w, places: make(chan struct{}, mostPulls), going: map[string]*flight{}, absent: map[string]absence{}}
+func newPuller(w *timeouts, pull pullFunc) *puller {
+	return &puller{pull: pull, timeouts: w, slots: make(chan struct{}, maxPulls), inFlight: map[string]*pullCall{}, absent: map[string]missingImage{}}
 }
 
-// errUnwanted is why a pull ends that nobody waits for any more.
-var errUnwanted = errors.New("nobody waits for it any more")
+// errAbandoned is why a pull ends that nobody waits for any more.
+var errAbandoned = errors.New("nobody waits for it any more")
 
 // wait returns an image once it is pulled. step tells how far it is, about once a second, and say what is
 // to be known of it at its end.
-func (p *pulls) wait(ctx context.Context, ref string, say, step func(string)) (*docker.Image, error) {
+func (p *puller) wait(ctx context.Context, ref string, logLine, step func(string)) (*docker.Image, error) {
 	f, err := p.join(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func (p *pulls) wait(ctx context.Context, ref string, say, step func(string)) (*
 		}
 		select {
 		case <-f.done:
-			if f.warned != "" {
-				say(f.warned)
+			if f.warning != "" {
+				logLine(f.warning)
 			}
 			return f.img, f.err
 		case <-tick.C:
@@ -122,7 +122,7 @@ func (p *pulls) wait(ctx context.Context, ref string, say, step func(string)) (*
 }
 
 // join returns the pull of an image, begun if there is none.
-func (p *pulls) join(ctx context.Context, ref string) (*flight, error) {
+func (p *puller) join(ctx context.Context, ref string) (*pullCall, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known, ok := p.absent[ref]; ok {
@@ -131,53 +131,53 @@ func (p *pulls) join(ctx context.Context, ref string) (*flight, error) {
 		}
 		delete(p.absent, ref)
 	}
-	f := p.going[ref]
+	f := p.inFlight[ref]
 	if f == nil {
-		f = &flight{done: make(chan struct{})}
-		var own context.Context
-		own, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // it is not of the first who wants it
-		p.going[ref] = f
-		go p.carry(own, ref, f) // joined by the last who waits
+		f = &pullCall{done: make(chan struct{})}
+		var pullCtx context.Context
+		pullCtx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // it is not of the first who wants it
+		p.inFlight[ref] = f
+		go p.run(pullCtx, ref, f) // joined by the last who waits
 	}
-	f.waiting++
+	f.waiters++
 	return f, nil
 }
 
 // leave says that one less waits for a pull. The last one stays until it has ended.
-func (p *pulls) leave(ref string, f *flight) {
+func (p *puller) leave(ref string, f *pullCall) {
 	p.mu.Lock()
-	f.waiting--
-	last := f.waiting == 0
-	if last && p.going[ref] == f {
-		delete(p.going, ref) // who comes now wants another one
+	f.waiters--
+	last := f.waiters == 0
+	if last && p.inFlight[ref] == f {
+		delete(p.inFlight, ref) // who comes now wants another one
 	}
 	p.mu.Unlock()
 	if last {
-		f.cancel(errUnwanted)
+		f.cancel(errAbandoned)
 		<-f.done
 	}
 }
 
-// carry pulls an image and tells all who wait.
-func (p *pulls) carry(ctx context.Context, ref string, f *flight) {
+// run pulls an image and tells all who wait.
+func (p *puller) run(ctx context.Context, ref string, f *pullCall) {
 	defer close(f.done)
 	defer f.cancel(nil)
 	select {
-	case p.places <- struct{}{}:
-		defer func() { <-p.places }()
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
 	case <-ctx.Done():
 		f.err = context.Cause(ctx)
 		return
 	}
-	p.heed(f, docker.Pulled{})
-	f.img, f.err = p.pull(ctx, ref, func(at docker.Pulled) { p.heed(f, at) }, func(text string) { f.warned = text })
+	p.setProgress(f, docker.PullProgress{})
+	f.img, f.err = p.pull(ctx, ref, func(progress docker.PullProgress) { p.setProgress(f, progress) }, func(text string) { f.warning = text })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.going[ref] == f {
-		delete(p.going, ref)
+	if p.inFlight[ref] == f {
+		delete(p.inFlight, ref)
 	}
-	if errors.Is(f.err, docker.ErrMissing) || errors.Is(f.err, docker.ErrDenied) {
-		p.absent[ref] = absence{err: f.err, until: time.Now().Add(p.waits.absent)}
+	if errors.Is(f.err, docker.ErrNotFound) || errors.Is(f.err, docker.ErrDenied) {
+		p.absent[ref] = missingImage{err: f.err, until: time.Now().Add(p.timeouts.absentTTL)}
 	}
 	for other, known := range p.absent {
 		if time.Now().After(known.until) {
@@ -186,79 +186,79 @@ func (p *pulls) carry(ctx context.Context, ref string, f *flight) {
 	}
 }
 
-func (p *pulls) heed(f *flight, at docker.Pulled) {
+func (p *puller) setProgress(f *pullCall, progress docker.PullProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.at, f.began = at, true
+	f.progress, f.started = progress, true
 }
 
 // describe is the step of who waits for a pull.
-func (p *pulls) describe(ref string, f *flight) string {
+func (p *puller) describe(ref string, f *pullCall) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case !f.began:
-		return "waiting for other pulls, then pulling " + short(ref)
-	case f.at.Total == 0:
-		return "pulling " + short(ref)
-	case f.at.Busy:
-		return fmt.Sprintf("unpacking %s, %s", short(ref), muster.Size(f.at.Total))
+	case !f.started:
+		return "waiting for other pulls, then pulling " + familiarRef(ref)
+	case f.progress.Total == 0:
+		return "pulling " + familiarRef(ref)
+	case f.progress.Unpacking:
+		return fmt.Sprintf("unpacking %s, %s", familiarRef(ref), muster.Size(f.progress.Total))
 	}
-	return fmt.Sprintf("pulling %s, %d%% of %s", short(ref), min(100, 100*f.at.Done/f.at.Total), muster.Size(f.at.Total))
+	return fmt.Sprintf("pulling %s, %d%% of %s", familiarRef(ref), min(100, 100*f.progress.Done/f.progress.Total), muster.Size(f.progress.Total))
 }
 
 // pull brings an image here, again where it stalls or breaks, and notes it in the ledger if it was not here before. Where
 // credentials cannot be used it does without, as Docker's own tools do: most images need none.
-func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pulled), warn func(string)) (*docker.Image, error) {
-	before, err := c.have(ctx)
+func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docker.PullProgress), warn func(string)) (*docker.Image, error) {
+	before, err := c.listImages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, named := c.look(ctx, ref) // nil where the name was here already
-	as, bare := c.keys.of(ctx, ref)
-	if bare != nil && ctx.Err() == nil {
-		c.cfg.Log.Warn("an image is pulled without credentials", attrs(ref, bare)...)
-		warn(fmt.Sprintf("pulled %s without credentials: %v", short(ref), bare))
+	_, nameErr := c.inspectImage(ctx, ref) // nil where the name was here already
+	creds, authErr := c.auth.credentials(ctx, ref)
+	if authErr != nil && ctx.Err() == nil {
+		c.cfg.Log.Warn("an image is pulled without credentials", imageAttrs(ref, authErr)...)
+		warn(fmt.Sprintf("pulled %s without credentials: %v", familiarRef(ref), authErr))
 	}
-	for try := 0; ; try++ {
-		err = c.pullOnce(ctx, ref, as, moved)
-		if err == nil || ctx.Err() != nil || try == len(c.waits.pauses) || !again(err) {
+	for attempt := 0; ; attempt++ {
+		err = c.pullOnce(ctx, ref, creds, onProgress)
+		if err == nil || ctx.Err() != nil || attempt == len(c.timeouts.retryDelays) || !isRetryable(err) {
 			break
 		}
-		c.cfg.Log.Warn("an image cannot be pulled, trying again", attrs(ref, err)...)
+		c.cfg.Log.Warn("an image cannot be pulled, trying again", imageAttrs(ref, err)...)
 		select {
-		case <-time.After(c.waits.pauses[try]):
+		case <-time.After(c.timeouts.retryDelays[attempt]):
 		case <-ctx.Done():
 		}
 	}
-	if bare != nil && (errors.Is(err, docker.ErrMissing) || errors.Is(err, docker.ErrDenied)) {
-		err = fmt.Errorf("%w; and %w", err, bare)
+	if authErr != nil && (errors.Is(err, docker.ErrNotFound) || errors.Is(err, docker.ErrDenied)) {
+		err = fmt.Errorf("%w; and %w", err, authErr)
 	}
 	if err != nil {
 		return nil, err
 	}
-	img, err := c.look(ctx, ref)
+	img, err := c.inspectImage(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	if isNew := !slices.Contains(before, img.ID); isNew || named != nil {
-		c.ledger.add(img.ID, ref, muster.Size(img.Size), isNew)
-		c.suspect() // it may be over the budget
+	if isNew := !slices.Contains(before, img.ID); isNew || nameErr != nil {
+		c.usage.add(img.ID, ref, muster.Size(img.Size), isNew)
+		c.checkSoon() // it may be over the budget
 	}
 	return img, nil
 }
 
-// have lists the images that are here.
-func (c *Containers) have(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
+// listImages lists the images that are here.
+func (c *Containers) listImages(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Images(ctx)
 }
 
-// again says whether a pull that failed may do better.
-func again(err error) bool {
-	for _, kind := range []error{docker.ErrMissing, docker.ErrDenied, docker.ErrDown, docker.ErrFull} {
-		if errors.Is(err, kind) {
+// isRetryable says whether a pull that failed may do better.
+func isRetryable(err error) bool {
+	for _, final := range []error{docker.ErrNotFound, docker.ErrDenied, docker.ErrUnreachable, docker.ErrDiskFull} {
+		if errors.Is(err, final) {
 			return false
 		}
 	}
@@ -268,74 +268,74 @@ func again(err error) bool {
 // errStalled is why a pull is given up that does not go on.
 var (
 	errStalled = errors.New("nothing came for too long")
-	errTrickle = errors.New("it would keep others waiting")
+	errTooSlow = errors.New("it would keep others waiting")
 )
 
-// pace is how a pull goes on.
-type pace struct {
+// rateWindow is how a pull goes on.
+type rateWindow struct {
 	since time.Time // since then only what is done has come; zero at the start
 	done  int64
 }
 
 // tooSlow takes how far the pull has come, and says whether it brought less than it must in the time it had.
 // Nothing counts while no bytes are awaited.
-func (p *pace) tooSlow(at docker.Pulled, now time.Time, w *waits) bool {
-	counts := !p.since.IsZero() && at.Total > 0 && !at.Busy
-	if counts && now.Sub(p.since) < w.slow {
+func (p *rateWindow) tooSlow(progress docker.PullProgress, now time.Time, t *timeouts) bool {
+	counts := !p.since.IsZero() && progress.Total > 0 && !progress.Unpacking
+	if counts && now.Sub(p.since) < t.slowWindow {
 		return false
 	}
-	slow := counts && float64(at.Done-p.done) < float64(w.rate)*now.Sub(p.since).Seconds()
-	*p = pace{since: now, done: at.Done}
+	slow := counts && float64(progress.Done-p.done) < float64(t.minRate)*now.Sub(p.since).Seconds()
+	*p = rateWindow{since: now, done: progress.Done}
 	return slow
 }
 
-func (c *Containers) pullOnce(ctx context.Context, ref string, as *docker.Credentials, moved func(docker.Pulled)) error {
+func (c *Containers) pullOnce(ctx context.Context, ref string, creds *docker.Credentials, onProgress func(docker.PullProgress)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stalled := time.AfterFunc(c.waits.stall, func() { cancel(errStalled) })
+	stalled := time.AfterFunc(c.timeouts.stall, func() { cancel(errStalled) })
 	defer stalled.Stop()
-	var going pace
-	err := c.cfg.Engine.Pull(ctx, ref, as, func(at docker.Pulled) {
-		if going.tooSlow(at, time.Now(), &c.waits) {
-			cancel(errTrickle)
+	var window rateWindow
+	err := c.cfg.Engine.Pull(ctx, ref, creds, func(progress docker.PullProgress) {
+		if window.tooSlow(progress, time.Now(), &c.timeouts) {
+			cancel(errTooSlow)
 		}
-		patience := c.waits.stall
-		if at.Busy {
-			patience = c.waits.unpack
+		timeout := c.timeouts.stall
+		if progress.Unpacking {
+			timeout = c.timeouts.unpack
 		}
-		stalled.Reset(patience)
-		moved(at)
+		stalled.Reset(timeout)
+		onProgress(progress)
 	})
 	if errors.Is(err, errStalled) {
-		return fmt.Errorf("the image %s cannot be pulled: nothing came for %s: %w", ref, c.waits.stall, errStalled)
+		return fmt.Errorf("the image %s cannot be pulled: nothing came for %s: %w", ref, c.timeouts.stall, errStalled)
 	}
-	if errors.Is(err, errTrickle) {
-		return fmt.Errorf("the image %s cannot be pulled: less than %s a second came for %s: %w", ref, muster.Size(c.waits.rate), c.waits.slow, errTrickle)
+	if errors.Is(err, errTooSlow) {
+		return fmt.Errorf("the image %s cannot be pulled: less than %s a second came for %s: %w", ref, muster.Size(c.timeouts.minRate), c.timeouts.slowWindow, errTooSlow)
 	}
 	return err
 }
 
-// failure tells why an image is not here, as a TaskError.
-func (c *Containers) failure(ctx context.Context, err error) error {
+// taskError tells why an image is not here, as a TaskError.
+func (c *Containers) taskError(ctx context.Context, err error) error {
 	if t, ok := errors.AsType[*run.TaskError](err); ok {
 		return t
 	}
 	if ctx.Err() != nil {
 		return run.Failf(muster.WorkerInternal, "the task was stopped: %w", context.Cause(ctx))
 	}
-	said := strings.TrimSuffix(err.Error(), ".")
+	msg := strings.TrimSuffix(err.Error(), ".")
 	switch {
-	case errors.Is(err, docker.ErrDown):
-		c.suspect()
+	case errors.Is(err, docker.ErrUnreachable):
+		c.checkSoon()
 		return run.Failf(muster.EngineFailed, "the worker's container engine failed: %w", err)
-	case errors.Is(err, docker.ErrFull):
-		return run.Failf(muster.DiskFull, "%s: make space on the disk of the worker's container engine, or give the worker a smaller --image-disk", said)
+	case errors.Is(err, docker.ErrDiskFull):
+		return run.Failf(muster.DiskFull, "%s: make space on the disk of the worker's container engine, or give the worker a smaller --image-disk", msg)
 	case errors.Is(err, docker.ErrDenied):
-		return run.Failf(muster.ImageMissing, "%s: if the name is right, log in on the worker (docker login), or give it --registry-config", said)
-	case errors.Is(err, docker.ErrMissing):
-		return run.Failf(muster.ImageMissing, "%s: check its name and tag, and if it is private log in on the worker (docker login)", said)
-	case errors.Is(err, docker.ErrReach):
-		return run.Failf(muster.ImagePull, "%s: check that the worker reaches the registry, and by https unless its engine lists it as insecure", said)
+		return run.Failf(muster.ImageMissing, "%s: if the name is right, log in on the worker (docker login), or give it --registry-config", msg)
+	case errors.Is(err, docker.ErrNotFound):
+		return run.Failf(muster.ImageMissing, "%s: check its name and tag, and if it is private log in on the worker (docker login)", msg)
+	case errors.Is(err, docker.ErrRegistryUnreachable):
+		return run.Failf(muster.ImagePull, "%s: check that the worker reaches the registry, and by https unless its engine lists it as insecure", msg)
 	}
 	return run.Failf(muster.ImagePull, "%w", err)
 }

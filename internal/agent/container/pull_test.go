@@ -18,12 +18,12 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
 
-// pushed puts an image of its own into a registry, and removes it from the engine after the test.
-func pushed(w *world, r *engines.Registry, name string, size int) (ref, digest string) {
+// pushImage puts an image of its own into a registry, and removes it from the engine after the test.
+func pushImage(w *testEnv, r *engines.Registry, name string, size int) (ref, digest string) {
 	w.t.Helper()
 	b := engines.Shell(w.t)
 	filler := make([]byte, size) // which packs badly
-	x := uint32(numbers.Add(1))<<1 | 1
+	x := uint32(testSeq.Add(1))<<1 | 1
 	for i := range filler {
 		x ^= x << 13
 		x ^= x >> 17
@@ -42,12 +42,12 @@ func pushed(w *world, r *engines.Registry, name string, size int) (ref, digest s
 }
 
 func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	ref, digest := pushed(w, r, "acme/tool:1", 1000)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	ref, digest := pushImage(w, r, "acme/tool:1", 1000)
 	r.Drip(2 * time.Millisecond) // each of some 300 pieces: the log tells of pulls that take their time
 	want := strings.TrimSuffix(ref, ":1") + "@" + digest
 	for range 2 {
-		if c := w.must(box(ref, "true")); c.Image != want || c.Engine != w.host {
+		if c := w.mustCreate(newSpec(ref, "true")); c.Image != want || c.Engine != w.host {
 			t.Errorf("the container is %+v: want the image %s", c, want)
 		}
 	}
@@ -60,35 +60,35 @@ func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 }
 
 func TestADigestPinsAnImage(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	ref, digest := pushed(w, r, "acme/pin:1", 1000)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	ref, digest := pushImage(w, r, "acme/pin:1", 1000)
 	name := strings.TrimSuffix(ref, ":1")
 	for _, pinned := range []string{name + "@" + digest, ref + "@" + digest} {
-		if c := w.must(box(pinned, "true")); c.Image != name+"@"+digest {
+		if c := w.mustCreate(newSpec(pinned, "true")); c.Image != name+"@"+digest {
 			t.Errorf("%s became %s", pinned, c.Image)
 		}
 	}
-	_, err := w.box(box(name+"@sha256:"+strings.Repeat("0", 64), "true"))
-	wants(t, err, muster.ImageMissing, "acme/pin@sha256:000")
+	_, err := w.create(newSpec(name+"@sha256:"+strings.Repeat("0", 64), "true"))
+	wantTaskError(t, err, muster.ImageMissing, "acme/pin@sha256:000")
 }
 
 func TestPullPolicies(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	ref, first := pushed(w, r, "acme/policy:1", 1000)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	ref, first := pushImage(w, r, "acme/policy:1", 1000)
 	by := func(policy string) (*run.Container, error) {
-		b := box(ref, "true")
+		b := newSpec(ref, "true")
 		b.Task.Spec.Container = &muster.Container{Pull: policy}
-		return w.box(b)
+		return w.create(b)
 	}
 	_, err := by(muster.PullNever)
-	wants(t, err, muster.ImageMissing, "container.pull is never")
+	wantTaskError(t, err, muster.ImageMissing, "container.pull is never")
 	if r.Requests("") != 0 {
 		t.Error("the registry was asked though the policy is never")
 	}
 	if _, err := by(muster.PullMissing); err != nil {
 		t.Fatal(err)
 	}
-	_, second := pushed(w, r, "acme/policy:1", 1000)
+	_, second := pushImage(w, r, "acme/policy:1", 1000)
 	for _, c := range []struct{ policy, digest string }{
 		{muster.PullMissing, first}, {muster.PullNever, first}, {muster.PullAlways, second}, {muster.PullNever, second},
 	} {
@@ -102,15 +102,15 @@ func TestPullPolicies(t *testing.T) {
 	}
 	r.Break(engines.Failing)
 	_, err = by(muster.PullAlways)
-	wants(t, err, muster.ImagePull)
+	wantTaskError(t, err, muster.ImagePull)
 	if _, err := by(muster.PullMissing); err != nil {
 		t.Errorf("what is here needs no registry: %v", err)
 	}
 }
 
 func TestImagesThatAreNowhere(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	pushed(w, r, "acme/there:1", 1000)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	pushImage(w, r, "acme/there:1", 1000)
 	for _, c := range []struct {
 		image  string
 		reason muster.Reason
@@ -120,8 +120,8 @@ func TestImagesThatAreNowhere(t *testing.T) {
 		{r.Addr + "/acme/nothere:1", muster.ImageMissing, "check its name and tag"},
 		{"127.0.0.1:1/acme/tool:1", muster.ImagePull, "check that the worker reaches the registry"},
 	} {
-		_, err := w.box(box(c.image, "true"))
-		wants(t, err, c.reason, c.part, c.image)
+		_, err := w.create(newSpec(c.image, "true"))
+		wantTaskError(t, err, c.reason, c.part, c.image)
 	}
 }
 
@@ -135,18 +135,18 @@ func TestRegistriesThatFail(t *testing.T) {
 		"cut": {engines.Cut, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, r := newWorld(t, nil), engines.NewRegistry(t)
-			w.waits.stall = c.stall
-			ref, _ := pushed(w, r, "acme/"+name+":1", 1000)
+			w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+			w.timeouts.stall = c.stall
+			ref, _ := pushImage(w, r, "acme/"+name+":1", 1000)
 			r.Break(c.fault)
-			_, err := w.box(box(ref, "true"))
-			wants(t, err, muster.ImagePull, ref, c.part)
-			if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
-				t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
+			_, err := w.create(newSpec(ref, "true"))
+			wantTaskError(t, err, muster.ImagePull, ref, c.part)
+			if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
+				t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 			}
 			r.Break(engines.Well)
-			w.waits.stall = time.Minute
-			w.must(box(ref, "true"))
+			w.timeouts.stall = time.Minute
+			w.mustCreate(newSpec(ref, "true"))
 		})
 	}
 }
@@ -154,18 +154,18 @@ func TestRegistriesThatFail(t *testing.T) {
 func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
 	r := engines.NewRegistry(t)
 	r.Auth("ann", "s3cret-of-ann")
-	right := newWorld(t, func(c *Config) { c.Credentials = logins(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
-	ref, _ := pushed(right, r, "acme/private:1", 1000)
+	right := newTestEnv(t, func(c *Config) { c.Credentials = writeAuthFile(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
+	ref, _ := pushImage(right, r, "acme/private:1", 1000)
 	for _, by := range map[string]map[string]string{"none": nil, "wrong": {r.Addr: "ann:no-s3cret"}, "of another": {"127.0.0.2:5000": "ann:s3cret-of-ann"}} {
-		w := newWorld(t, func(c *Config) { c.Credentials = logins(t, by) })
-		_, err := w.box(box(ref, "true"))
-		wants(t, err, muster.ImageMissing, "docker login", ref)
+		w := newTestEnv(t, func(c *Config) { c.Credentials = writeAuthFile(t, by) })
+		_, err := w.create(newSpec(ref, "true"))
+		wantTaskError(t, err, muster.ImageMissing, "docker login", ref)
 		if strings.Contains(w.lines.String()+err.Error(), "s3cret") {
 			t.Errorf("a secret was told: %v\n%s", err, &w.lines)
 		}
 	}
-	b := box(ref, "env")
-	out, _ := right.runs(b)
+	b := newSpec(ref, "env")
+	out, _ := right.runContainer(b)
 	if strings.Contains(out+right.lines.String(), "s3cret") {
 		t.Errorf("the secret was told: %s\n%s", out, &right.lines)
 	}
@@ -181,85 +181,85 @@ func TestPublicImagesNeedNoCredentials(t *testing.T) {
 		"a helper that is not": {`{"credsStore": "no-such-program"}`, "docker-credential-no-such-program"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := logins(t, nil)
-			w := newWorld(t, func(c *Config) { c.Credentials = path })
+			path := writeAuthFile(t, nil)
+			w := newTestEnv(t, func(c *Config) { c.Credentials = path })
 			if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil { // after the worker's start
 				t.Fatal(err)
 			}
 			r.Auth("", "")
-			ref, _ := pushed(w, r, "acme/public:1", 1000)
-			w.must(box(ref, "true"))
+			ref, _ := pushImage(w, r, "acme/public:1", 1000)
+			w.mustCreate(newSpec(ref, "true"))
 			for _, part := range []string{"level=WARN", "pulled " + ref + " without credentials: ", c.part} {
 				if n := strings.Count(w.lines.String(), part); n == 0 || part != c.part && n > 1 {
 					t.Errorf("%q is told %d times: %s", part, n, &w.lines)
 				}
 			}
-			private, _ := pushed(w, r, "acme/private:2", 1000)
+			private, _ := pushImage(w, r, "acme/private:2", 1000)
 			r.Auth("ann", "s3cret-of-ann")
-			_, err := w.box(box(private, "true"))
-			wants(t, err, muster.ImageMissing, "docker login", c.part)
+			_, err := w.create(newSpec(private, "true"))
+			wantTaskError(t, err, muster.ImageMissing, "docker login", c.part)
 		})
 	}
 }
 
 func TestAStalledPullIsTriedAgain(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	w.waits.stall = 300 * time.Millisecond
-	ref, _ := pushed(w, r, "acme/stall:1", 200_000)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w.timeouts.stall = 300 * time.Millisecond
+	ref, _ := pushImage(w, r, "acme/stall:1", 200_000)
 	r.Stall(50_000)
-	_, err := w.box(box(ref, "true"))
-	wants(t, err, muster.ImagePull, "nothing came for 300ms")
-	if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
-		t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
+	_, err := w.create(newSpec(ref, "true"))
+	wantTaskError(t, err, muster.ImagePull, "nothing came for 300ms")
+	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
+		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 	}
 	r.Resume()
-	w.waits.stall = time.Minute
-	w.must(box(ref, "true"))
+	w.timeouts.stall = time.Minute
+	w.mustCreate(newSpec(ref, "true"))
 }
 
 // TestAPullThatTricklesIsGivenUp though it goes on, so that the others who wait for a place get it.
 func TestAPullThatTricklesIsGivenUp(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	w.waits.slow, w.waits.rate = 300*time.Millisecond, 1<<30
-	ref, _ := pushed(w, r, "acme/trickle:1", 1<<20)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w.timeouts.slowWindow, w.timeouts.minRate = 300*time.Millisecond, 1<<30
+	ref, _ := pushImage(w, r, "acme/trickle:1", 1<<20)
 	r.Drip(20 * time.Millisecond)
-	_, err := w.box(box(ref, "true"))
-	wants(t, err, muster.ImagePull, "less than 1GiB a second came for 300ms")
-	if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
-		t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
+	_, err := w.create(newSpec(ref, "true"))
+	wantTaskError(t, err, muster.ImagePull, "less than 1GiB a second came for 300ms")
+	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
+		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 	}
-	if n := len(w.pulls.places); n != 0 {
+	if n := len(w.puller.slots); n != 0 {
 		t.Errorf("%d places are still taken", n)
 	}
-	w.waits.rate = 0
+	w.timeouts.minRate = 0
 	r.Drip(0)
-	w.must(box(ref, "true"))
+	w.mustCreate(newSpec(ref, "true"))
 }
 
-// TestPace holds what counts as too slow.
-func TestPace(t *testing.T) {
+// TestRateWindow holds what counts as too slow.
+func TestRateWindow(t *testing.T) {
 	const kib = 1 << 10
 	type step struct {
 		after time.Duration
-		at    docker.Pulled
+		at    docker.PullProgress
 		slow  bool
 	}
-	at := func(done int64) docker.Pulled { return docker.Pulled{Done: done, Total: 1 << 40} }
-	unpacking := docker.Pulled{Done: 5 * kib, Total: 5 * kib, Busy: true}
+	at := func(done int64) docker.PullProgress { return docker.PullProgress{Done: done, Total: 1 << 40} }
+	unpacking := docker.PullProgress{Done: 5 * kib, Total: 5 * kib, Unpacking: true}
 	for name, steps := range map[string][]step{
 		"fast enough":           {{0, at(0), false}, {5 * time.Minute, at(3000 * kib), false}, {5 * time.Minute, at(6000 * kib), false}},
 		"too slow":              {{0, at(0), false}, {4 * time.Minute, at(kib), false}, {time.Minute, at(2999 * kib), true}},
 		"too slow later":        {{0, at(0), false}, {5 * time.Minute, at(9000 * kib), false}, {5 * time.Minute, at(9001 * kib), true}},
 		"unpacking":             {{0, at(0), false}, {20 * time.Minute, unpacking, false}, {20 * time.Minute, unpacking, false}},
 		"a layer after it":      {{0, unpacking, false}, {20 * time.Minute, unpacking, false}, {time.Minute, at(5 * kib), false}},
-		"sizes are not known":   {{0, docker.Pulled{}, false}, {20 * time.Minute, docker.Pulled{}, false}},
+		"sizes are not known":   {{0, docker.PullProgress{}, false}, {20 * time.Minute, docker.PullProgress{}, false}},
 		"the first word late":   {{20 * time.Minute, at(kib), false}},
 		"a long pause, made up": {{0, at(0), false}, {10 * time.Minute, at(6000 * kib), false}},
 	} {
-		p, now := pace{}, time.Now()
+		p, now := rateWindow{}, time.Now()
 		for i, s := range steps {
 			now = now.Add(s.after)
-			if got := p.tooSlow(s.at, now, &patience); got != s.slow {
+			if got := p.tooSlow(s.at, now, &defaultTimeouts); got != s.slow {
 				t.Errorf("%s, step %d: too slow %t", name, i, got)
 			}
 		}
@@ -267,15 +267,15 @@ func TestPace(t *testing.T) {
 }
 
 func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	ref, _ := pushed(w, r, "acme/many:1", 200_000)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	ref, _ := pushImage(w, r, "acme/many:1", 200_000)
 	r.Stall(50_000)
 	var wait sync.WaitGroup
 	errs := make([]error, 50)
 	for i := range errs {
-		wait.Go(func() { _, errs[i] = w.bring(t.Context(), ref, "", w.lines.add, w.lines.add) })
+		wait.Go(func() { _, errs[i] = w.ensureImage(t.Context(), ref, "", w.lines.add, w.lines.add) })
 	}
-	w.until("all wait", func() bool { return w.waiting(ref) == len(errs) })
+	w.await("all wait", func() bool { return w.waiters(ref) == len(errs) })
 	r.Resume()
 	wait.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -287,16 +287,16 @@ func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
 }
 
 func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
 	ref := r.Addr + "/acme/nowhere:1"
 	var wait sync.WaitGroup
 	errs := make([]error, 50)
 	for i := range errs {
-		wait.Go(func() { _, errs[i] = w.bring(t.Context(), ref, "", w.lines.add, w.lines.add) })
+		wait.Go(func() { _, errs[i] = w.ensureImage(t.Context(), ref, "", w.lines.add, w.lines.add) })
 	}
 	wait.Wait()
 	for _, err := range errs {
-		wants(t, err, muster.ImageMissing)
+		wantTaskError(t, err, muster.ImageMissing)
 	}
 	if n := r.Requests("/v2/acme/nowhere/manifests/"); n > 4 {
 		t.Errorf("the registry was asked %d times", n)
@@ -304,8 +304,8 @@ func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
 }
 
 func TestAPullEndsWhenNobodyWaits(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	ref, _ := pushed(w, r, "acme/leave:1", 200_000)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	ref, _ := pushImage(w, r, "acme/leave:1", 200_000)
 	r.Stall(50_000)
 	stopped := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}
 	one, endOne := context.WithCancelCause(t.Context())
@@ -313,69 +313,69 @@ func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 	ends := make(chan error, 2)
 	for _, ctx := range []context.Context{one, two} {
 		go func() {
-			_, err := w.bring(ctx, ref, "", w.lines.add, w.lines.add)
+			_, err := w.ensureImage(ctx, ref, "", w.lines.add, w.lines.add)
 			ends <- err
 		}()
 	}
-	w.until("both wait", func() bool { return w.waiting(ref) == 2 })
-	w.until("bytes came", func() bool { return strings.Contains(w.lines.String(), "% of") })
+	w.await("both wait", func() bool { return w.waiters(ref) == 2 })
+	w.await("bytes came", func() bool { return strings.Contains(w.lines.String(), "% of") })
 	endOne(stopped)
 	if err := <-ends; !errors.Is(err, stopped) {
 		t.Errorf("who was stopped got %v", err)
 	}
-	if n := w.waiting(ref); n != 1 {
+	if n := w.waiters(ref); n != 1 {
 		t.Fatalf("%d wait: want the other one, whose pull goes on", n)
 	}
 	endTwo(stopped)
 	if err := <-ends; !errors.Is(err, stopped) {
 		t.Errorf("who was stopped got %v", err)
 	}
-	if w.waiting(ref) != 0 || len(w.pulls.places) != 0 {
+	if w.waiters(ref) != 0 || len(w.puller.slots) != 0 {
 		t.Error("the pull did not end")
 	}
 	r.Resume()
-	w.must(box(ref, "true"))
+	w.mustCreate(newSpec(ref, "true"))
 }
 
 func TestNoMoreThanThreePullsGoOn(t *testing.T) {
-	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
 	var refs []string
-	for i := range mostPulls + 1 {
-		ref, _ := pushed(w, r, fmt.Sprintf("acme/turn%d:1", i), 100_000)
+	for i := range maxPulls + 1 {
+		ref, _ := pushImage(w, r, fmt.Sprintf("acme/turn%d:1", i), 100_000)
 		refs = append(refs, ref)
 	}
 	r.Stall(20_000)
 	var wait sync.WaitGroup
 	for _, ref := range refs {
 		wait.Go(func() {
-			if _, err := w.bring(t.Context(), ref, "", w.lines.add, w.lines.add); err != nil {
+			if _, err := w.ensureImage(t.Context(), ref, "", w.lines.add, w.lines.add); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	w.until("one waits for its turn", func() bool {
-		return strings.Contains(w.lines.String(), "waiting for other pulls") && len(w.pulls.places) == mostPulls
+	w.await("one waits for its turn", func() bool {
+		return strings.Contains(w.lines.String(), "waiting for other pulls") && len(w.puller.slots) == maxPulls
 	})
 	r.Resume()
 	wait.Wait()
 }
 
-// waiting is how many wait for an image.
-func (w *world) waiting(ref string) int {
-	w.pulls.mu.Lock()
-	defer w.pulls.mu.Unlock()
-	if f := w.pulls.going[ref]; f != nil {
-		return f.waiting
+// waiters is how many wait for an image.
+func (w *testEnv) waiters(ref string) int {
+	w.puller.mu.Lock()
+	defer w.puller.mu.Unlock()
+	if f := w.puller.inFlight[ref]; f != nil {
+		return f.waiters
 	}
 	return 0
 }
 
-// until waits until something is so.
-func (w *world) until(what string, so func() bool) {
+// await waits until something is so.
+func (w *testEnv) await(desc string, cond func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within a minute\n%s", what, &w.lines)
+			w.t.Fatalf("%s: not within a minute\n%s", desc, &w.lines)
 		}
 	}
 }

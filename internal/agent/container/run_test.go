@@ -26,30 +26,30 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
 
-// goes lets Run go until the test ends, and returns what it says of the engine.
-func (w *world) goes() <-chan error {
-	said := make(chan error, 10)
+// runLoop lets Run go until the test ends, and returns what it says of the engine.
+func (w *testEnv) runLoop() <-chan error {
+	changes := make(chan error, 10)
 	ctx, end := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx, func(why error) { said <- why }) }()
+	go func() { done <- w.Run(ctx, func(cause error) { changes <- cause }) }()
 	w.t.Cleanup(func() {
 		end()
 		if err := <-done; err != nil {
 			w.t.Error(err)
 		}
 	})
-	return said
+	return changes
 }
 
-// told waits for what Run says next.
-func (w *world) told(said <-chan error, ready bool) error {
+// waitChange waits for what Run says next.
+func (w *testEnv) waitChange(changes <-chan error, ready bool) error {
 	w.t.Helper()
 	select {
-	case why := <-said:
-		if (why == nil) != ready {
-			w.t.Fatalf("the engine is said to be ready: %v (%v), want %v", why == nil, why, ready)
+	case cause := <-changes:
+		if (cause == nil) != ready {
+			w.t.Fatalf("the engine is said to be ready: %v (%v), want %v", cause == nil, cause, ready)
 		}
-		return why
+		return cause
 	case <-time.After(time.Minute):
 		w.t.Fatal("nothing was said of the engine for a minute")
 		return nil
@@ -58,42 +58,42 @@ func (w *world) told(said <-chan error, ready bool) error {
 
 func TestAnEngineThatGoesAndComesBack(t *testing.T) {
 	d := engines.Start(t)
-	w := worldAt(t, d.Host(), nil)
-	w.waits.answer = 5 * time.Second // one that is well is not to be taken for one that stands still
+	w := newTestEnvAt(t, d.Host(), nil)
+	w.timeouts.request = 5 * time.Second // one that is well is not to be taken for one that stands still
 	image := w.shell()
 	if err := w.Sweep(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	said := w.goes()
-	w.told(said, true)
-	left, err := w.Make(t.Context(), box(image, "true"), w.lines.add, w.lines.add)
+	changes := w.runLoop()
+	w.waitChange(changes, true)
+	left, err := w.Create(t.Context(), newSpec(image, "true"), w.lines.add, w.lines.add)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	d.Stop()
-	if why := w.told(said, false); !strings.Contains(why.Error(), d.Host()) {
-		t.Errorf("%v: want it to name %s", why, d.Host())
+	if cause := w.waitChange(changes, false); !strings.Contains(cause.Error(), d.Host()) {
+		t.Errorf("%v: want it to name %s", cause, d.Host())
 	}
-	_, err = w.box(box(image, "true"))
-	wants(t, err, muster.EngineFailed, d.Host())
+	_, err = w.create(newSpec(image, "true"))
+	wantTaskError(t, err, muster.EngineFailed, d.Host())
 	if err := w.Remove(t.Context(), left); err == nil {
 		t.Error("a container was removed by an engine that is not there")
 	}
 	d.Again()
-	w.told(said, true)
-	w.until("what could not be removed is swept", func() bool {
+	w.waitChange(changes, true)
+	w.await("what could not be removed is swept", func() bool {
 		list, err := w.cfg.Engine.Containers(t.Context(), LabelWorker, w.cfg.Worker)
 		return err == nil && len(list) == 0
 	})
 
 	d.Freeze(true)
-	if why := w.told(said, false); !strings.Contains(why.Error(), "did not answer within") && !strings.Contains(why.Error(), "deadline") {
-		t.Errorf("%v: want it to say that there was no answer", why)
+	if cause := w.waitChange(changes, false); !strings.Contains(cause.Error(), "did not answer within") && !strings.Contains(cause.Error(), "deadline") {
+		t.Errorf("%v: want it to say that there was no answer", cause)
 	}
 	d.Freeze(false)
-	w.told(said, true)
-	if len(said) != 0 {
+	w.waitChange(changes, true)
+	if len(changes) != 0 {
 		t.Error("more was said of the engine than what changed")
 	}
 }
@@ -105,16 +105,16 @@ func TestAnEngineThatNeverWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close()
-	w := &world{t: t, host: host}
-	if w.Containers, err = New(Config{Engine: engine, Worker: "w", Dir: t.TempDir(), Credentials: logins(t, nil)}); err != nil {
+	w := &testEnv{t: t, host: host}
+	if w.Containers, err = New(Config{Engine: engine, Worker: "w", Dir: t.TempDir(), Credentials: writeAuthFile(t, nil)}); err != nil {
 		t.Fatal(err)
 	}
-	w.waits = quick
-	_, err = w.Make(t.Context(), box("python:3", "true"), w.lines.add, w.lines.add)
-	wants(t, err, muster.EngineFailed, "not asked yet")
-	w.told(w.goes(), false)
-	_, err = w.Make(t.Context(), box("python:3", "true"), w.lines.add, w.lines.add)
-	wants(t, err, muster.EngineFailed, host)
+	w.timeouts = testTimeouts
+	_, err = w.Create(t.Context(), newSpec("python:3", "true"), w.lines.add, w.lines.add)
+	wantTaskError(t, err, muster.EngineFailed, "not asked yet")
+	w.waitChange(w.runLoop(), false)
+	_, err = w.Create(t.Context(), newSpec("python:3", "true"), w.lines.add, w.lines.add)
+	wantTaskError(t, err, muster.EngineFailed, host)
 	if err := w.Sweep(t.Context(), nil); err == nil {
 		t.Error("swept without an engine")
 	}
@@ -143,17 +143,17 @@ func TestAnEngineThatFailsToMakeAContainer(t *testing.T) {
 		})}}
 		server.Start()
 		t.Cleanup(server.Close)
-		w := worldAt(t, "unix://"+l.Addr().String(), nil)
-		_, err = w.box(box("python:3", "true"))
-		wants(t, err, reason, "containerd is not there")
-		if len(w.made) != 0 {
-			t.Errorf("%v is held, and was not made", w.made)
+		w := newTestEnvAt(t, "unix://"+l.Addr().String(), nil)
+		_, err = w.create(newSpec("python:3", "true"))
+		wantTaskError(t, err, reason, "containerd is not there")
+		if len(w.created) != 0 {
+			t.Errorf("%v is held, and was not made", w.created)
 		}
 	}
 }
 
-// behind stands before an engine: handle is asked first, and says whether it has answered.
-func behind(t *testing.T, host string, handle func(http.ResponseWriter, *http.Request) bool) string {
+// throughProxy stands before an engine: handle is asked first, and says whether it has answered.
+func throughProxy(t *testing.T, host string, handle func(http.ResponseWriter, *http.Request) bool) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
 	if err != nil {
@@ -177,9 +177,9 @@ func behind(t *testing.T, host string, handle func(http.ResponseWriter, *http.Re
 // TestWhatAnEngineMakesTooLateGoes holds that a container is removed which an engine makes when nobody waits for it any more,
 // and after it was looked for.
 func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
-	asked, goOn, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	asked, resume, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	host := engines.Shared(t)
-	w := worldAt(t, behind(t, host, func(w http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, host, func(w http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/containers/create") {
 			return false
 		}
@@ -188,7 +188,7 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 			t.Error(err)
 		}
 		close(asked)
-		<-goOn
+		<-resume
 		late := q.Clone(context.WithoutCancel(q.Context()))
 		late.Body = io.NopCloser(bytes.NewReader(body))
 		late.RequestURI, late.URL.Scheme, late.URL.Host = "", "http", "engine"
@@ -207,21 +207,21 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 	if err := w.Sweep(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	w.told(w.goes(), true)
+	w.waitChange(w.runLoop(), true)
 	w.mu.Lock()
-	w.sweep, w.doubt = false, time.Time{} // it has been there for long
+	w.sweepPending, w.lateUntil = false, time.Time{} // it has been there for long
 	w.mu.Unlock()
-	b := box(w.shell(), "true")
+	b := newSpec(w.shell(), "true")
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
 		<-asked
 		stop()
 	}()
-	_, err := w.Make(ctx, b, w.lines.add, w.lines.add)
-	wants(t, err, muster.WorkerInternal, "stopped")
-	close(goOn)
+	_, err := w.Create(ctx, b, w.lines.add, w.lines.add)
+	wantTaskError(t, err, muster.WorkerInternal, "stopped")
+	close(resume)
 	<-made
-	w.until("what was made too late is removed", func() bool {
+	w.await("what was made too late is removed", func() bool {
 		list, err := w.cfg.Engine.Containers(t.Context(), LabelWorker, w.cfg.Worker)
 		return err == nil && len(list) == 0
 	})
@@ -229,18 +229,18 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 
 // TestAnEngineThatStandsStillEndsAPull holds that who waits for an image hears of an engine that does not answer.
 func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
-	w := worldAt(t, behind(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/images/json") {
 			return false
 		}
 		<-q.Context().Done()
 		return true
 	}), nil)
-	w.waits.work = 2 * time.Second
+	w.timeouts.operation = 2 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := w.Make(ctx, box("127.0.0.1:1/nobody/has:this", "true"), w.lines.add, w.lines.add)
-	wants(t, err, muster.EngineFailed, "in time")
+	_, err := w.Create(ctx, newSpec("127.0.0.1:1/nobody/has:this", "true"), w.lines.add, w.lines.add)
+	wantTaskError(t, err, muster.EngineFailed, "in time")
 }
 
 // TestAnEngineThatStandsStillInASweepIsNoticed holds that what is done between two questions to the engine keeps no answer from
@@ -248,7 +248,7 @@ func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
 func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 	const well, frozen, over = 0, 1, 2
 	var is atomic.Int32
-	w := worldAt(t, behind(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if strings.HasSuffix(q.URL.Path, "/containers/json") {
 			is.CompareAndSwap(well, frozen)
 		}
@@ -258,29 +258,29 @@ func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 		<-q.Context().Done()
 		return true
 	}), nil)
-	w.waits.answer = 5 * time.Second
-	w.kept = map[string]bool{} // it sweeps
-	said := w.goes()
-	w.told(said, true)
-	w.told(said, false)
+	w.timeouts.request = 5 * time.Second
+	w.recovered = map[string]bool{} // it sweeps
+	changes := w.runLoop()
+	w.waitChange(changes, true)
+	w.waitChange(changes, false)
 	is.Store(over)
 }
 
 // TestOneThatCannotBeRemovedKeepsNoOther holds that what hangs while it is removed does not hold up others.
 func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	var stuck atomic.Pointer[string]
-	w := worldAt(t, behind(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if id := stuck.Load(); q.Method != http.MethodDelete || id == nil || !strings.HasSuffix(q.URL.Path, *id) {
 			return false
 		}
 		<-q.Context().Done()
 		return true
 	}), nil)
-	other := w.must(box(w.shell(), "true"))
-	last := w.must(box(w.shell(), "true")) // engines list it first
+	other := w.mustCreate(newSpec(w.shell(), "true"))
+	last := w.mustCreate(newSpec(w.shell(), "true")) // engines list it first
 	stuck.Store(&last.ID)
-	next := worldAt(t, w.host, func(c *Config) { c.Worker = w.cfg.Worker })
-	next.waits.answer = 8 * time.Second // for the other one, too, whose removal may take its time
+	next := newTestEnvAt(t, w.host, func(c *Config) { c.Worker = w.cfg.Worker })
+	next.timeouts.request = 8 * time.Second // for the other one, too, whose removal may take its time
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := next.Sweep(ctx, nil); err == nil {
@@ -293,22 +293,22 @@ func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 }
 
 func TestPodman(t *testing.T) {
-	w := worldAt(t, engines.Podman(t), nil)
+	w := newTestEnvAt(t, engines.Podman(t), nil)
 	if w.About().Name != "podman" {
 		t.Errorf("the engine is %+v", w.About())
 	}
 	r := engines.NewRegistry(t)
-	ref, digest := pushed(w, r, "acme/podman:1", 1<<20)
-	c := w.must(box(ref, "true"))
+	ref, digest := pushImage(w, r, "acme/podman:1", 1<<20)
+	c := w.mustCreate(newSpec(ref, "true"))
 	if want := strings.TrimSuffix(ref, ":1") + "@" + digest; c.Image != want {
 		t.Errorf("the image is %s: want %s", c.Image, want)
 	}
-	w.must(with(ref, muster.Container{Pull: muster.PullAlways}, "true"))
-	b := with(ref, muster.Container{User: "1000:1000", ReadOnly: true}, "sh", "-c", "id -u; touch /etc/x; grep NoNewPrivs /proc/self/status; echo $MINE; exit 7")
-	b.Shell, b.Env = true, []string{"MINE=task"}
+	w.mustCreate(specWith(ref, muster.Container{Pull: muster.PullAlways}, "true"))
+	b := specWith(ref, muster.Container{User: "1000:1000", ReadOnly: true}, "sh", "-c", "id -u; touch /etc/x; grep NoNewPrivs /proc/self/status; echo $MINE; exit 7")
+	b.HasInterpreter, b.Env = true, []string{"MINE=task"}
 	b.Task.Spec.Network = muster.NetworkNone
 	b.Task.Grant = muster.Grant{Memory: 64 << 20, CPUs: 0.5, PIDs: 50}
-	out, code := w.runs(b)
+	out, code := w.runContainer(b)
 	for _, part := range []string{"1000\n", "Read-only file system", "NoNewPrivs:\t1", "task\n"} {
 		if !strings.Contains(out, part) {
 			t.Errorf("it printed %q: want %q in it", out, part)
@@ -320,19 +320,19 @@ func TestPodman(t *testing.T) {
 	for image, reason := range map[string]muster.Reason{
 		r.Addr + "/acme/podman:2": muster.ImageMissing, r.Addr + "/acme/nothere:1": muster.ImageMissing, "127.0.0.1:1/acme/x:1": muster.ImagePull,
 	} {
-		_, err := w.box(box(image, "true"))
-		wants(t, err, reason, image)
+		_, err := w.create(newSpec(image, "true"))
+		wantTaskError(t, err, reason, image)
 	}
-	second, _ := pushed(w, r, "acme/second:1", 1000)
+	second, _ := pushImage(w, r, "acme/second:1", 1000)
 	r.Auth("ann", "s3cret")
-	_, err := w.box(box(second, "true"))
-	wants(t, err, muster.ImageMissing, "docker login")
+	_, err := w.create(newSpec(second, "true"))
+	wantTaskError(t, err, muster.ImageMissing, "docker login")
 	r.Auth("", "")
-	third, _ := pushed(w, r, "acme/third:1", 1000)
+	third, _ := pushImage(w, r, "acme/third:1", 1000)
 	for name, fault := range map[string]engines.Fault{"corrupt": engines.Corrupt, "failing": engines.Failing} {
 		r.Break(fault)
-		_, err := w.box(box(third, "true"))
-		wants(t, err, muster.ImagePull, third)
+		_, err := w.create(newSpec(third, "true"))
+		wantTaskError(t, err, muster.ImagePull, third)
 		t.Log(name, err)
 	}
 	if err := w.Sweep(t.Context(), nil); err != nil {

@@ -23,23 +23,23 @@ const noIndex = "65535"
 //	HIP_VISIBLE_DEVICES     places in what ROCR_VISIBLE_DEVICES leaves
 //	ZE_AFFINITY_MASK        indexes of Intel; they count cards and not tiles only
 //	                        where ZE_FLAT_DEVICE_HIERARCHY says so
-func (b *Board) Environ(g *muster.Grant) []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	by := map[string][]string{} // maker
+func (a *Allocator) Environ(g *muster.Grant) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	byVendor := map[string][]string{} // maker
 	for _, uuid := range g.GPUs {
-		if d, ok := b.known[uuid]; ok {
-			by[d.Vendor] = append(by[d.Vendor], named(&d))
+		if d, ok := a.devices[uuid]; ok {
+			byVendor[d.Vendor] = append(byVendor[d.Vendor], visibleName(&d))
 		}
 	}
-	cuda, rocm, intel := strings.Join(by["nvidia"], ","), strings.Join(by["amd"], ","), strings.Join(by["intel"], ",")
-	hip := places(len(by["amd"]))
+	cuda, rocm, intel := strings.Join(byVendor["nvidia"], ","), strings.Join(byVendor["amd"], ","), strings.Join(byVendor["intel"], ",")
+	hip := indexes(len(byVendor["amd"]))
 	env := []string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "ROCR_VISIBLE_DEVICES=" + rocm, "HIP_VISIBLE_DEVICES=" + hip}
-	if !b.some("nvidia") {
+	if !a.hasVendor("nvidia") {
 		cuda = hip // programs for HIP that know the older name only
 	}
 	env = append(env, "CUDA_VISIBLE_DEVICES="+cuda)
-	if list := by["nvidia"]; len(list) > 0 {
+	if list := byVendor["nvidia"]; len(list) > 0 {
 		env = append(env, "NVIDIA_VISIBLE_DEVICES="+strings.Join(list, ","))
 	} else {
 		env = append(env, "NVIDIA_VISIBLE_DEVICES=void")
@@ -50,16 +50,16 @@ func (b *Board) Environ(g *muster.Grant) []string {
 	return append(env, "ZE_AFFINITY_MASK="+intel, "ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE")
 }
 
-// named is what a device is called by its maker's variable.
-func named(d *gpu.Device) string {
+// visibleName is what a device is called by its maker's variable.
+func visibleName(d *gpu.Device) string {
 	if d.Vendor == "intel" || d.Vendor == "amd" && !strings.HasPrefix(d.UUID, "GPU-") {
 		return strconv.Itoa(d.Index)
 	}
 	return d.UUID
 }
 
-// places counts from 0 to n-1.
-func places(n int) string {
+// indexes counts from 0 to n-1.
+func indexes(n int) string {
 	list := make([]string, n)
 	for i := range list {
 		list[i] = strconv.Itoa(i)
@@ -67,9 +67,9 @@ func places(n int) string {
 	return strings.Join(list, ",")
 }
 
-// some says whether there are devices of a maker.
-func (b *Board) some(vendor string) bool {
-	for _, d := range b.known {
+// hasVendor says whether there are devices of a maker.
+func (a *Allocator) hasVendor(vendor string) bool {
+	for _, d := range a.devices {
 		if d.Vendor == vendor {
 			return true
 		}

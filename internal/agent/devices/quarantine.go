@@ -12,103 +12,103 @@ import (
 
 // quarantine keeps a device from tasks, and reports whether that is new. The lock
 // is held.
-func (b *Board) quarantine(uuid string, now quarantine) bool {
-	r := b.of(uuid)
-	if q := r.Quarantine; q != nil && (q.Kind == fault && now.Kind != fault || q.Kind == now.Kind && q.Why == now.Why) {
+func (a *Allocator) quarantine(uuid string, next quarantine) bool {
+	r := a.record(uuid)
+	if q := r.Quarantine; q != nil && (q.Kind == kindFault && next.Kind != kindFault || q.Kind == next.Kind && q.Reason == next.Reason) {
 		return false
 	}
-	now.At = muster.NewTime(time.Now())
-	r.Quarantine = &now
-	d := b.known[uuid]
-	b.cfg.Log.Warn("a GPU is in quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("why", now.Why), slog.Bool("until_healed", now.Kind == fault))
-	b.save()
+	next.At = muster.NewTime(time.Now())
+	r.Quarantine = &next
+	d := a.devices[uuid]
+	a.cfg.Log.Warn("a GPU is in quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("why", next.Reason), slog.Bool("until_healed", next.Kind == kindFault))
+	a.save()
 	return true
 }
 
-// release gives a device to tasks again. The lock is held.
-func (b *Board) release(uuid string) {
-	r := b.of(uuid)
-	d := b.known[uuid]
-	b.cfg.Log.Info("a GPU is out of quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("was", r.Quarantine.Why))
+// unquarantine gives a device to tasks again. The lock is held.
+func (a *Allocator) unquarantine(uuid string) {
+	r := a.record(uuid)
+	d := a.devices[uuid]
+	a.cfg.Log.Info("a GPU is out of quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("was", r.Quarantine.Reason))
 	r.Quarantine = nil
-	b.save()
+	a.save()
 }
 
-// tell says which devices are withheld. The lock is held, so that nothing is
+// publishWithheld says which devices are withheld. The lock is held, so that nothing is
 // overtaken.
-func (b *Board) tell() {
-	if b.cfg.Withhold != nil {
-		b.cfg.Withhold(b.quarantined())
+func (a *Allocator) publishWithheld() {
+	if a.cfg.Withhold != nil {
+		a.cfg.Withhold(a.quarantined())
 	}
 }
 
 // Heal has quarantined devices looked at again, and those released that are well;
 // without uuids all of them. It does not block.
-func (b *Board) Heal(uuids ...string) {
-	b.mu.Lock()
-	b.heal = append(b.heal, uuids...)
-	b.every = b.every || len(uuids) == 0
-	b.mu.Unlock()
-	token(b.heals)
+func (a *Allocator) Heal(uuids ...string) {
+	a.mu.Lock()
+	a.healRequests = append(a.healRequests, uuids...)
+	a.healAll = a.healAll || len(uuids) == 0
+	a.mu.Unlock()
+	notify(a.wake)
 }
 
 // Run looks after the devices until ctx ends. Without any it sleeps.
-func (b *Board) Run(ctx context.Context) error {
-	b.checkLeft(ctx)
-	again := time.NewTicker(b.waits.again)
-	defer again.Stop()
+func (a *Allocator) Run(ctx context.Context) error {
+	a.checkUnchecked(ctx)
+	recheck := time.NewTicker(a.timeouts.recheck)
+	defer recheck.Stop()
 	for {
-		ticks := again.C
-		if b.none() {
+		ticks := recheck.C
+		if a.idle() {
 			ticks = nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-b.heals:
-			b.healAsked(ctx)
+		case <-a.wake:
+			a.healRequested(ctx)
 		case <-ticks:
-			b.lookAgain(ctx)
+			a.recheck(ctx)
 		}
 	}
 }
 
-func (b *Board) none() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.known) == 0
+func (a *Allocator) idle() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.devices) == 0
 }
 
-// checkLeft looks at devices whose tasks ended while nobody was there.
-func (b *Board) checkLeft(ctx context.Context) {
-	b.mu.Lock()
-	uuids := b.those(func(_ string, r *record) bool { return r.Unchecked && len(r.Holders) == 0 })
-	b.mu.Unlock()
+// checkUnchecked looks at devices whose tasks ended while nobody was there.
+func (a *Allocator) checkUnchecked(ctx context.Context) {
+	a.mu.Lock()
+	uuids := a.filter(func(_ string, r *record) bool { return r.Unchecked && len(r.Holders) == 0 })
+	a.mu.Unlock()
 	if len(uuids) == 0 {
 		return
 	}
-	found := b.examine(ctx, uuids, time.Now(), func(string) owner { return owner{} })
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	found := a.inspect(ctx, uuids, time.Now(), func(string) holder { return holder{} })
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for uuid, f := range found {
-		r := b.of(uuid)
-		if f.wait {
+		r := a.record(uuid)
+		if f.pending {
 			continue // told to stop meanwhile
 		}
-		r.Unchecked, r.Last = false, f.left
+		r.Unchecked, r.LastUnexplained = false, f.unexplained
 		if f.kind != "" {
-			b.quarantine(uuid, quarantine{Kind: f.kind, Why: f.why})
+			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason})
 		}
 	}
-	b.tell()
-	b.save()
+	a.publishWithheld()
+	a.save()
 }
 
-// those lists devices in order. The lock is held.
-func (b *Board) those(are func(uuid string, r *record) bool) []string {
+// filter lists devices in order. The lock is held.
+func (a *Allocator) filter(match func(uuid string, r *record) bool) []string {
 	var list []string
-	for uuid, r := range b.all {
-		if _, known := b.known[uuid]; known && are(uuid, r) {
+	for uuid, r := range a.records {
+		if _, known := a.devices[uuid]; known && match(uuid, r) {
 			list = append(list, uuid)
 		}
 	}
@@ -116,49 +116,49 @@ func (b *Board) those(are func(uuid string, r *record) bool) []string {
 	return list
 }
 
-// lookAgain finds new faults, and releases what has become well by itself.
-func (b *Board) lookAgain(ctx context.Context) {
-	latest := b.latest()
-	b.mu.Lock()
+// recheck finds new faults, and releases what has become well by itself.
+func (a *Allocator) recheck(ctx context.Context) {
+	latest := a.latestReadings()
+	a.mu.Lock()
 	changed := false
-	for _, uuid := range b.those(func(string, *record) bool { return true }) {
+	for _, uuid := range a.filter(func(string, *record) bool { return true }) {
 		if reading, ok := latest[uuid]; ok {
-			if why := b.of(uuid).fault(&reading); why != "" {
-				changed = b.quarantine(uuid, quarantine{Kind: fault, Why: why}) || changed
+			if reason := a.record(uuid).faultReason(&reading); reason != "" {
+				changed = a.quarantine(uuid, quarantine{Kind: kindFault, Reason: reason}) || changed
 			}
 		}
 	}
 	if changed {
-		b.tell()
+		a.publishWithheld()
 	}
-	uuids := b.those(func(_ string, r *record) bool { return r.Quarantine != nil && r.Quarantine.Kind != fault })
-	b.mu.Unlock()
-	b.recover(ctx, uuids, false)
+	uuids := a.filter(func(_ string, r *record) bool { return r.Quarantine != nil && r.Quarantine.Kind != kindFault })
+	a.mu.Unlock()
+	a.releaseHealthy(ctx, uuids, false)
 }
 
-// healAsked looks at what an administrator asks for.
-func (b *Board) healAsked(ctx context.Context) {
-	b.mu.Lock()
-	asked, every := b.heal, b.every
-	b.heal, b.every = nil, false
-	uuids := b.those(func(uuid string, r *record) bool {
-		return r.Quarantine != nil && (every || slices.Contains(asked, uuid))
+// healRequested looks at what an administrator asks for.
+func (a *Allocator) healRequested(ctx context.Context) {
+	a.mu.Lock()
+	requested, all := a.healRequests, a.healAll
+	a.healRequests, a.healAll = nil, false
+	uuids := a.filter(func(uuid string, r *record) bool {
+		return r.Quarantine != nil && (all || slices.Contains(requested, uuid))
 	})
-	b.mu.Unlock()
+	a.mu.Unlock()
 	if len(uuids) == 0 {
 		return
 	}
 	now := time.Now()
 	for _, uuid := range uuids {
-		b.cfg.Readings.Forget(uuid, now)
+		a.cfg.Readings.ForgetFaults(uuid, now)
 	}
-	latest := b.latest()
-	b.mu.Lock()
+	latest := a.latestReadings()
+	a.mu.Lock()
 	for _, uuid := range uuids {
-		r := b.of(uuid)
+		r := a.record(uuid)
 		r.ECC, r.Healed, r.Forgiven = nil, muster.NewTime(now), nil
-		if r.Quarantine.Kind == fault {
-			for part := range strings.SplitSeq(r.Quarantine.Why, "; ") {
+		if r.Quarantine.Kind == kindFault {
+			for part := range strings.SplitSeq(r.Quarantine.Reason, "; ") {
 				if strings.HasPrefix(part, "XID ") {
 					r.Forgiven = append(r.Forgiven, part)
 				}
@@ -168,47 +168,47 @@ func (b *Board) healAsked(ctx context.Context) {
 			r.ECC = reading.ECC
 		}
 	}
-	b.mu.Unlock()
-	b.recover(ctx, uuids, true)
+	a.mu.Unlock()
+	a.releaseHealthy(ctx, uuids, true)
 }
 
-// recover releases those devices that are well. asked says that an administrator
+// releaseHealthy releases those devices that are well. asked says that an administrator
 // asked for it: then it waits for what is new, and says why not.
-func (b *Board) recover(ctx context.Context, uuids []string, asked bool) {
+func (a *Allocator) releaseHealthy(ctx context.Context, uuids []string, requested bool) {
 	if len(uuids) == 0 {
 		return
 	}
 	since := time.Now()
-	if !asked {
+	if !requested {
 		since = since.Add(-time.Hour) // what is known is new enough
 	}
-	found := b.examine(ctx, uuids, since, b.last)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	found := a.inspect(ctx, uuids, since, a.lastHolder)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, uuid := range uuids {
-		r, f := b.of(uuid), found[uuid]
+		r, f := a.record(uuid), found[uuid]
 		q := r.Quarantine
 		switch {
-		case f.wait || q == nil:
+		case f.pending || q == nil:
 		case f.kind == "":
-			r.Last = f.left
-			b.release(uuid)
-		case asked:
+			r.LastUnexplained = f.unexplained
+			a.unquarantine(uuid)
+		case requested:
 			r.Quarantine = nil
-			b.quarantine(uuid, quarantine{Kind: f.kind, Why: f.why, Of: q.Of})
+			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: q.Holder})
 		case f.kind != q.Kind:
-			b.quarantine(uuid, quarantine{Kind: f.kind, Why: f.why, Of: q.Of})
+			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: q.Holder})
 		}
 	}
-	b.tell()
+	a.publishWithheld()
 }
 
-// last is who had a quarantined device.
-func (b *Board) last(uuid string) owner {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if q := b.of(uuid).Quarantine; q != nil {
-		return q.Of
+// lastHolder is who had a quarantined device.
+func (a *Allocator) lastHolder(uuid string) holder {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q := a.record(uuid).Quarantine; q != nil {
+		return q.Holder
 	}
-	return owner{}
+	return holder{}
 }

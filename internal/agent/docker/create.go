@@ -13,9 +13,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Plan says how a container is to be. What is left out is as the image says, or as the
+// ContainerSpec says how a container is to be. What is left out is as the image says, or as the
 // engine does by default.
-type Plan struct {
+type ContainerSpec struct {
 	Name       string
 	Image      string // name or EventID
 	Labels     map[string]string
@@ -31,21 +31,21 @@ type Plan struct {
 	Tmpfs    map[string]string // options by folder
 	ReadOnly bool              // of the image's files
 
-	Keep     []string // capabilities; all others are dropped
+	CapAdd   []string // capabilities; all others are dropped
 	LogSize  string   // of one of its files, such as 16m
 	LogFiles int
 
-	Memory int64 // bytes, with swap; 0 for no limit, as below
-	Swap   bool  // what is swapped out does not count as Memory
-	CPUs   float64
-	PIDs   int64
-	Parent string // control group to be in; "" for the engine's own
+	Memory        int64 // bytes, with swap; 0 for no limit, as below
+	UnlimitedSwap bool  // what is swapped out does not count as Memory
+	CPUs          float64
+	PIDs          int64
+	CgroupParent  string // control group to be in; "" for the engine's own
 
-	Network string // bridge, none or host
-	Devices []string
-	Groups  []string // ids that its user has, too
-	GPUs    []string // as Driver names them
-	Driver  string   // for GPUs: nvidia, or cdi
+	Network   string // bridge, none or host
+	Devices   []string
+	GroupAdd  []string // ids that its user has, too
+	GPUs      []string // as Driver names them
+	GPUDriver string   // for GPUs: nvidia, or cdi
 }
 
 // Mount is a file or folder of the engine's machine that a container has.
@@ -54,17 +54,17 @@ type Mount struct {
 	ReadOnly       bool
 }
 
-// Create makes a container, not started, and returns its EventID. It is ErrMissing if the image is not there,
-// and ErrTaken if the name is taken. Names of GPUs by cdi want the API of Docker 25, or Podman.
-func (e *Engine) Create(ctx context.Context, p *Plan) (string, error) {
-	doing := "the container " + p.Name + " cannot be made"
-	opts := client.ContainerCreateOptions{Name: p.Name, Config: p.config(), HostConfig: p.host()}
+// Create makes a container, not started, and returns its EventID. It is ErrNotFound if the image is not there,
+// and ErrConflict if the name is taken. Names of GPUs by cdi want the API of Docker 25, or Podman.
+func (e *Engine) Create(ctx context.Context, s *ContainerSpec) (string, error) {
+	doing := "the container " + s.Name + " cannot be made"
+	opts := client.ContainerCreateOptions{Name: s.Name, Config: s.config(), HostConfig: s.hostConfig()}
 	made, err := e.api.Load().ContainerCreate(ctx, opts)
-	if err != nil && p.Init && ctx.Err() == nil && lacksInit(err) {
+	if err != nil && s.Init && ctx.Err() == nil && lacksInit(err) {
 		opts.HostConfig.Init = nil
 		made, err = e.api.Load().ContainerCreate(ctx, opts)
 	}
-	return made.ID, e.failed(ctx, doing, err)
+	return made.ID, e.wrapError(ctx, doing, err)
 }
 
 // lacksInit says whether an engine has no program for Plan.Init, which Podman tells only when it is
@@ -73,60 +73,60 @@ func lacksInit(err error) bool {
 	return strings.Contains(err.Error(), "init") && (strings.Contains(err.Error(), "catatonit") || strings.Contains(err.Error(), "no such file"))
 }
 
-func (p *Plan) config() *container.Config {
+func (s *ContainerSpec) config() *container.Config {
 	c := &container.Config{
-		Image: p.Image, Labels: p.Labels, Entrypoint: p.Entrypoint, Cmd: p.Command, Env: p.Env, WorkingDir: p.Workdir, User: p.User,
+		Image: s.Image, Labels: s.Labels, Entrypoint: s.Entrypoint, Cmd: s.Command, Env: s.Env, WorkingDir: s.Workdir, User: s.User,
 		AttachStdout: true, AttachStderr: true,
 	}
-	if p.Entrypoint != nil && len(p.Entrypoint) == 0 {
+	if s.Entrypoint != nil && len(s.Entrypoint) == 0 {
 		c.Entrypoint = []string{""} // which is how none is said
 	}
 	return c
 }
 
-// swap is how much memory it has with what is swapped out.
-func (p *Plan) swap() int64 {
-	if p.Swap && p.Memory > 0 {
+// memorySwap is how much memory it has with what is swapped out.
+func (s *ContainerSpec) memorySwap() int64 {
+	if s.UnlimitedSwap && s.Memory > 0 {
 		return -1 // what the machine has
 	}
-	return p.Memory
+	return s.Memory
 }
 
-func (p *Plan) host() *container.HostConfig {
+func (s *ContainerSpec) hostConfig() *container.HostConfig {
 	h := &container.HostConfig{
-		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": p.LogSize, "max-file": strconv.Itoa(p.LogFiles)}},
-		NetworkMode:   container.NetworkMode(p.Network),
+		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": s.LogSize, "max-file": strconv.Itoa(s.LogFiles)}},
+		NetworkMode:   container.NetworkMode(s.Network),
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
-		CapDrop:       []string{"ALL"}, CapAdd: p.Keep,
+		CapDrop:       []string{"ALL"}, CapAdd: s.CapAdd,
 		SecurityOpt:    []string{"no-new-privileges"},
 		IpcMode:        container.IPCModePrivate,
-		ReadonlyRootfs: p.ReadOnly, Tmpfs: p.Tmpfs, ShmSize: p.ShmSize, GroupAdd: p.Groups,
-		Resources: container.Resources{Memory: p.Memory, MemorySwap: p.swap(), NanoCPUs: int64(p.CPUs * 1e9), CgroupParent: p.Parent},
+		ReadonlyRootfs: s.ReadOnly, Tmpfs: s.Tmpfs, ShmSize: s.ShmSize, GroupAdd: s.GroupAdd,
+		Resources: container.Resources{Memory: s.Memory, MemorySwap: s.memorySwap(), NanoCPUs: int64(s.CPUs * 1e9), CgroupParent: s.CgroupParent},
 	}
-	if p.PIDs > 0 {
-		h.PidsLimit = &p.PIDs
+	if s.PIDs > 0 {
+		h.PidsLimit = &s.PIDs
 	}
-	if p.Init {
-		h.Init = &p.Init
+	if s.Init {
+		h.Init = &s.Init
 	}
-	for _, m := range p.Mounts {
+	for _, m := range s.Mounts {
 		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
-	for _, path := range p.Devices {
+	for _, path := range s.Devices {
 		h.Devices = append(h.Devices, container.DeviceMapping{PathOnHost: path, PathInContainer: path, CgroupPermissions: "rw"})
 	}
-	if len(p.GPUs) > 0 {
-		want := container.DeviceRequest{Driver: p.Driver, DeviceIDs: p.GPUs}
-		if p.Driver != "cdi" {
-			want.Capabilities = [][]string{{"gpu"}}
+	if len(s.GPUs) > 0 {
+		req := container.DeviceRequest{Driver: s.GPUDriver, DeviceIDs: s.GPUs}
+		if s.GPUDriver != "cdi" {
+			req.Capabilities = [][]string{{"gpu"}}
 		}
-		h.DeviceRequests = []container.DeviceRequest{want}
+		h.DeviceRequests = []container.DeviceRequest{req}
 	}
 	return h
 }
 
-// Listed is a container in a list.
-type Listed struct {
+// ContainerSummary is a container in a list.
+type ContainerSummary struct {
 	ID     string
 	Name   string
 	Image  string // its EventID
@@ -135,19 +135,19 @@ type Listed struct {
 }
 
 // Containers lists those that have a label of this value, in any state; all for "".
-func (e *Engine) Containers(ctx context.Context, label, value string) ([]Listed, error) {
+func (e *Engine) Containers(ctx context.Context, label, value string) ([]ContainerSummary, error) {
 	opts := client.ContainerListOptions{All: true}
 	if label != "" {
 		opts.Filters = client.Filters{}.Add("label", label+"="+value)
 	}
-	said, err := e.api.Load().ContainerList(ctx, opts)
+	res, err := e.api.Load().ContainerList(ctx, opts)
 	if err != nil {
-		return nil, e.failed(ctx, "the containers cannot be listed", err)
+		return nil, e.wrapError(ctx, "the containers cannot be listed", err)
 	}
-	list := make([]Listed, len(said.Items))
-	for i := range said.Items {
-		c := &said.Items[i]
-		list[i] = Listed{ID: c.ID, Image: c.ImageID, Labels: c.Labels, State: string(c.State)}
+	list := make([]ContainerSummary, len(res.Items))
+	for i := range res.Items {
+		c := &res.Items[i]
+		list[i] = ContainerSummary{ID: c.ID, Image: c.ImageID, Labels: c.Labels, State: string(c.State)}
 		if len(c.Names) > 0 {
 			list[i].Name = strings.TrimPrefix(c.Names[0], "/")
 		}
@@ -161,16 +161,16 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	doing := "the container " + id + " cannot be removed"
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		_, err := e.api.Load().ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		switch err := e.failed(ctx, doing, err); {
-		case err == nil, errors.Is(err, ErrMissing):
+		switch err := e.wrapError(ctx, doing, err); {
+		case err == nil, errors.Is(err, ErrNotFound):
 			return nil
-		case !errors.Is(err, ErrTaken): // ErrTaken: another one is removing it
+		case !errors.Is(err, ErrConflict): // ErrConflict: another one is removing it
 			return err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return e.failed(ctx, doing, fmt.Errorf("it is still being removed: %w", ctx.Err()))
+			return e.wrapError(ctx, doing, fmt.Errorf("it is still being removed: %w", ctx.Err()))
 		}
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// TestAnEngineThatWasUpgraded holds that one is spoken to in a version that it knows, also if it is another one
+// TestUpgradedEngine holds that one is spoken to in a version that it knows, also if it is another one
 // than when it was spoken to first.
-func TestAnEngineThatWasUpgraded(t *testing.T) {
+func TestUpgradedEngine(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
 	if err != nil {
 		t.Skip("no sockets of Unix: ", err)
@@ -47,7 +47,7 @@ func TestAnEngineThatWasUpgraded(t *testing.T) {
 	defer e.Close()
 	for _, v := range []string{"1.44", "1.51", "1.47"} {
 		speaks.Store(v)
-		about, err := e.About(t.Context())
+		about, err := e.Info(t.Context())
 		if err != nil || about.API != v {
 			t.Fatalf("%+v, %v: want %s", about, err, v)
 		}
@@ -67,8 +67,8 @@ func TestAnEngineThatWasUpgraded(t *testing.T) {
 	}
 }
 
-// TestWords holds that errors tell nothing of requests which people did not make, and all that the engine says.
-func TestWords(t *testing.T) {
+// TestErrorMessages holds that errors tell nothing of requests which people did not make, and all that the engine says.
+func TestErrorMessages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	serve := func(name string, speak func(net.Conn)) string {
@@ -101,13 +101,13 @@ func TestWords(t *testing.T) {
 		want       string
 		kind       error
 	}{
-		{"missing", "unix://" + filepath.Join(dir, "none"), "no such file or directory", ErrDown},
-		{"refused", "tcp://127.0.0.1:1", "nobody takes connections there", ErrDown},
-		{"closed", serve("closed", says("")), "the connection was closed", ErrDown},
-		{"no engine", serve("ssh", says("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrDown},
+		{"missing", "unix://" + filepath.Join(dir, "none"), "no such file or directory", ErrUnreachable},
+		{"refused", "tcp://127.0.0.1:1", "nobody takes connections there", ErrUnreachable},
+		{"closed", serve("closed", says("")), "the connection was closed", ErrUnreachable},
+		{"no engine", serve("ssh", says("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrUnreachable},
 		{"hangs", serve("hangs", nil), "it took too long", late},
-		{"fails", serve("fails", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "Get \"https://reg.example/v2/\": dial tcp: no route"}`)), `Get "https://reg.example/v2/": dial tcp: no route`, ErrFault},
-		{"taken, as Podman says it", serve("taken", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "creating container storage: the container name \"x\" is already in use by 1f3: that name is already in use"}`)), `creating container storage: the container name "x" is already in use by 1f3: that name is already in use`, ErrTaken},
+		{"fails", serve("fails", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "Get \"https://reg.example/v2/\": dial tcp: no route"}`)), `Get "https://reg.example/v2/": dial tcp: no route`, ErrEngineFailed},
+		{"taken, as Podman says it", serve("taken", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "creating container storage: the container name \"x\" is already in use by 1f3: that name is already in use"}`)), `creating container storage: the container name "x" is already in use by 1f3: that name is already in use`, ErrConflict},
 	} {
 		e, err := Open(c.host)
 		if err != nil {
@@ -144,14 +144,14 @@ func TestTheProgramOfAContainer(t *testing.T) {
 
 func TestSwapOfContainers(t *testing.T) {
 	for _, c := range []struct {
-		plan Plan
+		plan ContainerSpec
 		want int64 // of memory and swap together; 0 is unsaid, -1 without a limit
 	}{
-		{Plan{Memory: 1 << 30}, 1 << 30},
-		{Plan{Memory: 1 << 30, Swap: true}, -1},
-		{Plan{Swap: true}, 0},
+		{ContainerSpec{Memory: 1 << 30}, 1 << 30},
+		{ContainerSpec{Memory: 1 << 30, UnlimitedSwap: true}, -1},
+		{ContainerSpec{UnlimitedSwap: true}, 0},
 	} {
-		if h := c.plan.host(); h.Memory != c.plan.Memory || h.MemorySwap != c.want {
+		if h := c.plan.hostConfig(); h.Memory != c.plan.Memory || h.MemorySwap != c.want {
 			t.Errorf("%+v has %d of memory and %d with swap, want %d", c.plan, h.Memory, h.MemorySwap, c.want)
 		}
 	}

@@ -30,15 +30,15 @@ type Image struct {
 
 // Image returns the image that a name, or a beginning of its EventID, stands for.
 func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
-	said, err := e.api.Load().ImageInspect(ctx, ref)
+	res, err := e.api.Load().ImageInspect(ctx, ref)
 	if err != nil {
-		return nil, e.failed(ctx, "the image "+ref+" cannot be looked up", err)
+		return nil, e.wrapError(ctx, "the image "+ref+" cannot be looked up", err)
 	}
-	img := &Image{ID: said.ID, Tags: said.RepoTags, Digests: said.RepoDigests, Size: said.Size, OS: said.Os, Arch: said.Architecture}
+	img := &Image{ID: res.ID, Tags: res.RepoTags, Digests: res.RepoDigests, Size: res.Size, OS: res.Os, Arch: res.Architecture}
 	if !strings.Contains(img.ID, ":") {
 		img.ID = "sha256:" + img.ID // Podman leaves it out
 	}
-	if c := said.Config; c != nil {
+	if c := res.Config; c != nil {
 		img.User, img.Workdir, img.Entrypoint, img.Command, img.Env = c.User, c.WorkingDir, c.Entrypoint, c.Cmd, c.Env
 		for path := range c.Volumes {
 			img.Volumes = append(img.Volumes, path)
@@ -49,22 +49,22 @@ func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
 
 // Images lists the IDs of all images with names.
 func (e *Engine) Images(ctx context.Context) ([]string, error) {
-	said, err := e.api.Load().ImageList(ctx, client.ImageListOptions{})
+	res, err := e.api.Load().ImageList(ctx, client.ImageListOptions{})
 	if err != nil {
-		return nil, e.failed(ctx, "the images cannot be listed", err)
+		return nil, e.wrapError(ctx, "the images cannot be listed", err)
 	}
-	list := make([]string, len(said.Items))
-	for i := range said.Items {
-		list[i] = said.Items[i].ID
+	list := make([]string, len(res.Items))
+	for i := range res.Items {
+		list[i] = res.Items[i].ID
 	}
 	return list, nil
 }
 
-// RemoveImage takes an image away, given by name or EventID. It is ErrTaken if a container is made of
+// RemoveImage takes an image away, given by name or EventID. It is ErrConflict if a container is made of
 // it, or if it has further names and ref is its EventID.
 func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	_, err := e.api.Load().ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true})
-	return e.failed(ctx, "the image "+ref+" cannot be removed", err)
+	return e.wrapError(ctx, "the image "+ref+" cannot be removed", err)
 }
 
 // Credentials are shown to a registry.
@@ -87,34 +87,34 @@ func (c *Credentials) header() string {
 	return base64.URLEncoding.EncodeToString(b)
 }
 
-// Pulled is how far a pull has come.
-type Pulled struct {
+// PullProgress is how far a pull has come.
+type PullProgress struct {
 	Done, Total int64 // bytes; Total grows while layers become known
-	Busy        bool  // nothing is awaited: what came is being checked and unpacked
+	Unpacking   bool  // nothing is awaited: what came is being checked and unpacked
 }
 
 // Pull brings an image here, however long it takes, and ends with its ctx. moved is called at
-// each sign of life. Its errors tell ErrMissing, ErrDenied, ErrReach, ErrBroken and ErrFull apart.
-func (e *Engine) Pull(ctx context.Context, ref string, as *Credentials, moved func(Pulled)) error {
+// each sign of life. Its errors tell ErrNotFound, ErrDenied, ErrRegistryUnreachable, ErrRegistryFailed and ErrDiskFull apart.
+func (e *Engine) Pull(ctx context.Context, ref string, creds *Credentials, onProgress func(PullProgress)) error {
 	doing := "the image " + ref + " cannot be pulled"
-	said, err := e.api.Load().ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: as.header()})
+	resp, err := e.api.Load().ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: creds.header()})
 	if err != nil {
-		return e.unpulled(ctx, doing, err)
+		return e.pullError(ctx, doing, err)
 	}
-	defer said.Close()
+	defer resp.Close()
 	layers := layers{}
-	for m, err := range said.JSONMessages(ctx) {
+	for m, err := range resp.JSONMessages(ctx) {
 		switch {
 		case err != nil:
-			return e.failed(ctx, doing, err)
+			return e.wrapError(ctx, doing, err)
 		case m.Error != nil:
-			return e.unpulled(ctx, doing, m.Error)
+			return e.pullError(ctx, doing, m.Error)
 		}
-		if layers.take(&m) {
-			moved(layers.sum())
+		if layers.update(&m) {
+			onProgress(layers.progress())
 		}
 	}
-	return e.failed(ctx, doing, ctx.Err())
+	return e.wrapError(ctx, doing, ctx.Err())
 }
 
 // layers are those of a pull, by their names.
@@ -123,63 +123,63 @@ type layers map[string]layer
 // layer is how far one has come.
 type layer struct {
 	done, total int64
-	here        bool // all of its bytes are
+	downloaded  bool // all of its bytes are
 }
 
-// take heeds a message, and says whether it is a sign of life.
-func (l layers) take(m *jsonstream.Message) bool {
-	one, known := l[m.ID], m.ID != ""
+// update heeds a message, and says whether it is a sign of life.
+func (l layers) update(m *jsonstream.Message) bool {
+	cur, known := l[m.ID], m.ID != ""
 	switch m.Status {
 	case "Pulling fs layer", "Waiting":
 	case "Downloading":
 		if m.Progress != nil {
-			one.done, one.total = max(one.done, m.Progress.Current), max(one.total, m.Progress.Total)
+			cur.done, cur.total = max(cur.done, m.Progress.Current), max(cur.total, m.Progress.Total)
 		}
 	case "Verifying Checksum", "Download complete", "Extracting", "Pull complete", "Already exists":
-		one.done, one.here = one.total, true
+		cur.done, cur.downloaded = cur.total, true
 	default: // words on the whole, or "Retrying in 3 seconds"
 		return !strings.HasPrefix(m.Status, "Retrying")
 	}
 	if known {
-		l[m.ID] = one
+		l[m.ID] = cur
 	}
 	return true
 }
 
-func (l layers) sum() Pulled {
-	p := Pulled{Busy: len(l) > 0}
-	for _, one := range l {
-		p.Done += one.done
-		p.Total += one.total
-		p.Busy = p.Busy && one.here
+func (l layers) progress() PullProgress {
+	p := PullProgress{Unpacking: len(l) > 0}
+	for _, cur := range l {
+		p.Done += cur.done
+		p.Total += cur.total
+		p.Unpacking = p.Unpacking && cur.downloaded
 	}
 	return p
 }
 
-// unpulled tells why an image could not be pulled. Docker and Podman pass on what
+// pullError tells why an image could not be pulled. Docker and Podman pass on what
 // registries say within texts, most often with a status that says nothing: what is known of those texts is here.
-func (e *Engine) unpulled(ctx context.Context, doing string, err error) error {
-	plain := e.failed(ctx, doing, err)
-	if ctx.Err() != nil || errors.Is(plain, ErrDown) || errors.Is(plain, ErrFull) {
-		return plain
+func (e *Engine) pullError(ctx context.Context, doing string, err error) error {
+	wrapped := e.wrapError(ctx, doing, err)
+	if ctx.Err() != nil || errors.Is(wrapped, ErrUnreachable) || errors.Is(wrapped, ErrDiskFull) {
+		return wrapped
 	}
 	text := strings.ToLower(err.Error())
-	for _, sign := range signs {
-		for _, word := range sign.words {
-			if strings.Contains(text, word) {
-				return saying(doing, err, sign.kind)
+	for _, pattern := range pullErrorPatterns {
+		for _, phrase := range pattern.phrases {
+			if strings.Contains(text, phrase) {
+				return newError(doing, err, pattern.kind)
 			}
 		}
 	}
-	return plain
+	return wrapped
 }
 
-// signs are words by which failures of registries are told apart. The first that fits counts.
-var signs = []struct {
-	kind  error
-	words []string
+// pullErrorPatterns are words by which failures of registries are told apart. The first that fits counts.
+var pullErrorPatterns = []struct {
+	kind    error
+	phrases []string
 }{
-	{ErrBroken, []string{
+	{ErrRegistryFailed, []string{
 		"verification failed", "unexpected eof", "digest mismatch", "does not match digest", "does not match expected",
 		"failed commit on ref", "unexpected commit digest", "invalid tar header", "gzip: invalid", "toomanyrequests", "too many requests",
 		"500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway", "received unexpected http status: 5",
@@ -189,8 +189,8 @@ var signs = []struct {
 		"pull access denied", "unauthorized", "authentication required", "no basic auth credentials", "denied: ", "access forbidden", "403 forbidden",
 		"requested access to the resource is denied", "incorrect username or password",
 	}},
-	{ErrMissing, []string{"manifest unknown", "not found", "name unknown", "repository name not known", "no matching manifest", "does not exist", "no image found"}},
-	{ErrReach, []string{
+	{ErrNotFound, []string{"manifest unknown", "not found", "name unknown", "repository name not known", "no matching manifest", "does not exist", "no image found"}},
+	{ErrRegistryUnreachable, []string{
 		"no such host", "connection refused", "i/o timeout", "network is unreachable", "no route to host", "tls:", "x509:", "client.timeout exceeded",
 		"server gave http response to https client", "connection reset", "tls handshake", "server misbehaving", "lookup ", "deadline exceeded", ": eof",
 	}},

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// piece is a piece of output as engines send it.
-func piece(stream byte, data string) []byte {
+// frame is a piece of output as engines send it.
+func frame(stream byte, data string) []byte {
 	b := append([]byte{stream, 0, 0, 0}, 0, 0, 0, 0)
 	binary.BigEndian.PutUint32(b[4:], uint32(len(data)))
 	return append(b, data...)
@@ -19,8 +19,8 @@ func piece(stream byte, data string) []byte {
 
 func outputOf(r io.Reader) *Output { return newOutput(r, io.NopCloser(r)) }
 
-func TestPiecesOfOutputAreToldApart(t *testing.T) {
-	sent := bytes.Join([][]byte{piece(0, "in"), piece(1, "out"), piece(2, "err"), piece(1, ""), piece(2, "skipped"), piece(1, "end")}, nil)
+func TestOutputFrames(t *testing.T) {
+	sent := bytes.Join([][]byte{frame(0, "in"), frame(1, "out"), frame(2, "err"), frame(1, ""), frame(2, "skipped"), frame(1, "end")}, nil)
 	want := []struct {
 		stream int
 		data   string
@@ -43,8 +43,8 @@ func TestPiecesOfOutputAreToldApart(t *testing.T) {
 	}
 }
 
-func TestOutputThatBreaksOffIsNoEnd(t *testing.T) {
-	whole := piece(1, "data")
+func TestTruncatedOutput(t *testing.T) {
+	whole := frame(1, "data")
 	for cut := 1; cut < len(whole); cut++ {
 		o := outputOf(bytes.NewReader(whole[:cut]))
 		_, _, err := o.Next()
@@ -55,20 +55,20 @@ func TestOutputThatBreaksOffIsNoEnd(t *testing.T) {
 			t.Errorf("after %d bytes: %v", cut, err)
 		}
 	}
-	for _, wrong := range [][]byte{piece(3, "an error of the engine"), {1, 1, 0, 0, 0, 0, 0, 1, 'x'}, {1, 0, 0, 0, 0xff, 0, 0, 0}} {
+	for _, wrong := range [][]byte{frame(3, "an error of the engine"), {1, 1, 0, 0, 0, 0, 0, 1, 'x'}, {1, 0, 0, 0, 0xff, 0, 0, 0}} {
 		if _, _, err := outputOf(bytes.NewReader(wrong)).Next(); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("% x is taken: %v", wrong, err)
 		}
 	}
 }
 
-func TestLinesOfAnEnginesLogHaveATime(t *testing.T) {
-	at, data, err := Stamp([]byte("2026-11-21T22:45:00.123456789Z a line\n"))
+func TestSplitTimestamp(t *testing.T) {
+	at, data, err := SplitTimestamp([]byte("2026-11-21T22:45:00.123456789Z a line\n"))
 	if err != nil || string(data) != "a line\n" || !at.Equal(time.Date(2026, 11, 21, 22, 45, 0, 123456789, time.UTC)) {
 		t.Errorf("%v, %q, %v", at, data, err)
 	}
 	for _, wrong := range []string{"", " ", "a line", "2026-11-21T22:45:00Z", "yesterday a line"} {
-		if _, _, err := Stamp([]byte(wrong)); err == nil {
+		if _, _, err := SplitTimestamp([]byte(wrong)); err == nil {
 			t.Errorf("%q has a time", wrong)
 		}
 	}
@@ -76,7 +76,7 @@ func TestLinesOfAnEnginesLogHaveATime(t *testing.T) {
 
 // What an engine sends is read in full or refused, and nothing is read beyond it.
 func FuzzOutput(f *testing.F) {
-	f.Add(bytes.Join([][]byte{piece(1, "out"), piece(2, "err")}, nil))
+	f.Add(bytes.Join([][]byte{frame(1, "out"), frame(2, "err")}, nil))
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 9, 'x'})
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		o := outputOf(bytes.NewReader(sent))
@@ -89,7 +89,7 @@ func FuzzOutput(f *testing.F) {
 				}
 				return
 			}
-			read += pieceHead
+			read += frameHeaderSize
 			b, err := io.ReadAll(o)
 			read += len(b)
 			if err == nil && len(b) != size {

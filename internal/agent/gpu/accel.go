@@ -36,7 +36,7 @@ func Accelerators() []string { return (&host{root: "/"}).accelerators() }
 func (h *host) accelerators() (tags []string) {
 	usable := func(glob string) (files []string) {
 		all, _ := filepath.Glob(filepath.Join(h.root, glob))
-		return slices.DeleteFunc(all, tool.Denied)
+		return slices.DeleteFunc(all, tool.AccessDenied)
 	}
 	for _, d := range deviceFiles {
 		if len(usable(d.glob)) > 0 {

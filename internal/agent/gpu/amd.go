@@ -14,12 +14,12 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// amd finds the devices of AMD that ROCm can use: those of the kernel's compute
+// probeAMD finds the devices of AMD that ROCm can use: those of the kernel's compute
 // driver, named by amd-smi or the older rocm-smi. Where that driver tells its
 // devices, their index is the one by which ROCm counts.
-func (h *host) amd(ctx context.Context) (found []Device, notes []string, err error) {
+func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, err error) {
 	nodes := h.kfdNodes()
-	found, err = askAMD(ctx)
+	found, err = queryAMD(ctx)
 	if err != nil && len(nodes) > 0 {
 		if !errors.Is(err, tool.ErrMissing) {
 			notes = append(notes, fmt.Sprintf("AMD GPUs have no names: %v", err))
@@ -30,7 +30,7 @@ func (h *host) amd(ctx context.Context) (found []Device, notes []string, err err
 		return nil, nil, err
 	}
 	if len(nodes) > 0 {
-		found = named(nodes, found)
+		found = mergeNames(nodes, found)
 	}
 	rocm := tool.FirstLine(read(filepath.Join(h.root, "opt/rocm/.info/version")))
 	rocm, _, _ = strings.Cut(rocm, "-")
@@ -40,12 +40,12 @@ func (h *host) amd(ctx context.Context) (found []Device, notes []string, err err
 		files = append(files, h.amdFiles(&found[i])...)
 	}
 	slices.Sort(files)
-	shut := tool.Closed(ctx, h.root, slices.Compact(files))
+	denied := tool.Inaccessible(ctx, h.root, slices.Compact(files))
 	seen := map[string]bool{}
-	open := found[:0]
+	usable := found[:0]
 	for i := range found {
 		d := &found[i]
-		if slices.ContainsFunc(h.amdFiles(d), func(f string) bool { return shut[f] }) {
+		if slices.ContainsFunc(h.amdFiles(d), func(f string) bool { return denied[f] }) {
 			notes = append(notes, fmt.Sprintf("AMD GPU %d (%s) is left out: this user may not open %s: add it to the groups render and video", d.Index, d.Name, strings.Join(h.amdFiles(d), " and ")))
 			continue
 		}
@@ -59,13 +59,13 @@ func (h *host) amd(ctx context.Context) (found []Device, notes []string, err err
 		}
 		d.Reading.UUID = d.UUID
 		d.Reading.Processes = h.kfdProcesses(d.Bus)
-		open = append(open, *d)
+		usable = append(usable, *d)
 	}
-	return open, notes, nil
+	return usable, notes, nil
 }
 
-// named gives the devices of the kernel the names that a tool knows.
-func named(nodes, known []Device) []Device {
+// mergeNames gives the devices of the kernel the names that a tool knows.
+func mergeNames(nodes, known []Device) []Device {
 	for i := range nodes {
 		n := &nodes[i]
 		at := slices.IndexFunc(known, func(k Device) bool { return k.Bus == n.Bus })
@@ -95,25 +95,25 @@ func (h *host) amdFiles(d *Device) []string {
 	return files
 }
 
-// askAMD asks amd-smi, and where that is missing or fails rocm-smi.
-func askAMD(ctx context.Context) ([]Device, error) {
-	out, err := tool.Ask(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
+// queryAMD asks amd-smi, and where that is missing or fails rocm-smi.
+func queryAMD(ctx context.Context) ([]Device, error) {
+	out, err := tool.Output(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
 	if err == nil {
 		var found []Device
 		if found, err = parseAMD(out); err == nil {
 			return found, nil
 		}
 	}
-	out, older := tool.Ask(ctx, "rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram",
+	out, rocmErr := tool.Output(ctx, "rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram",
 		"--showuse", "--showtemp", "--showpower", "--showmaxpower", "--showdriverversion", "--json")
-	if older == nil {
+	if rocmErr == nil {
 		var found []Device
-		if found, older = parseROCm(out); older == nil {
+		if found, rocmErr = parseROCm(out); rocmErr == nil {
 			return found, nil
 		}
 	}
 	if errors.Is(err, tool.ErrMissing) {
-		err = older
+		err = rocmErr
 	}
 	return nil, err
 }
@@ -123,18 +123,18 @@ func askAMD(ctx context.Context) ([]Device, error) {
 type amdValue struct{ text, unit string }
 
 func (v *amdValue) UnmarshalJSON(b []byte) error {
-	var with struct {
+	var object struct {
 		Value json.RawMessage `json:"value"`
 		Unit  string          `json:"unit"`
 	}
 	*v = amdValue{}
 	switch {
 	case len(b) > 0 && b[0] == '{':
-		_ = json.Unmarshal(b, &with) // one of another kind is no value
-		if len(with.Value) == 0 {
+		_ = json.Unmarshal(b, &object) // one of another kind is no value
+		if len(object.Value) == 0 {
 			return nil
 		}
-		v.unit, b = with.Unit, with.Value
+		v.unit, b = object.Unit, object.Value
 	case len(b) > 0 && b[0] == '[':
 		return nil // a list is nothing that is asked for
 	}
@@ -152,7 +152,7 @@ func (v amdValue) size() *muster.Size {
 	f, ok := tool.Number(v.text)
 	for _, unit := range []string{"B", "KB", "MB", "GB"} {
 		if unit == v.unit || v.unit == "" && unit == "MB" {
-			if !ok || f < 0 || f > tool.Most {
+			if !ok || f < 0 || f > tool.MaxMemory {
 				return nil
 			}
 			size := muster.Size(f)
@@ -198,27 +198,27 @@ func parseAMD(out string) ([]Device, error) {
 	if dec := json.NewDecoder(strings.NewReader(out[at:])); out[at] == '[' {
 		err = dec.Decode(&list)
 	} else {
-		var within struct {
+		var wrapper struct {
 			List []amdStatic `json:"gpu_data"`
 		}
-		err = dec.Decode(&within)
-		list = within.List
+		err = dec.Decode(&wrapper)
+		list = wrapper.List
 	}
 	if err != nil {
 		return nil, fmt.Errorf("amd-smi printed JSON that cannot be read: %w", err)
 	}
 	found := make([]Device, 0, len(list))
 	for _, s := range list {
-		d := Device{Driver: tool.Known(s.Driver.Version.text), Bus: tool.Bus(s.Bus.BDF.text)}
+		d := Device{Driver: tool.Text(s.Driver.Version.text), Bus: tool.PCIAddress(s.Bus.BDF.text)}
 		if d.Driver == "" {
-			d.Driver = tool.Known(s.Driver.Older.text)
+			d.Driver = tool.Text(s.Driver.Older.text)
 		}
-		d.GPU = muster.GPU{UUID: amdUUID(s.ASIC.Serial.text), Index: max(0, s.GPU), Vendor: "amd", Name: tool.Known(s.ASIC.Name.text)}
+		d.GPU = muster.GPU{UUID: amdUUID(s.ASIC.Serial.text), Index: max(0, s.GPU), Vendor: "amd", Name: tool.Text(s.ASIC.Name.text)}
 		if size := s.VRAM.Size.size(); size != nil {
 			d.Memory = *size
 		}
-		if d.PowerLimit = tool.Amount(s.Limit.Socket.text); d.PowerLimit == nil {
-			d.PowerLimit = tool.Amount(s.Limit.Max.text)
+		if d.PowerLimit = tool.NonNegative(s.Limit.Socket.text); d.PowerLimit == nil {
+			d.PowerLimit = tool.NonNegative(s.Limit.Max.text)
 		}
 		if d.Name == "" {
 			d.Name = "AMD GPU"
@@ -256,8 +256,8 @@ func parseROCm(out string) ([]Device, error) {
 		if err != nil || index < 0 || !strings.HasPrefix(key, "card") {
 			continue
 		}
-		text := fields(card)
-		d := Device{Driver: fields(all["system"])("Driver version"), Bus: tool.Bus(text("PCI Bus"))}
+		text := lookupFold(card)
+		d := Device{Driver: lookupFold(all["system"])("Driver version"), Bus: tool.PCIAddress(text("PCI Bus"))}
 		d.GPU = muster.GPU{UUID: amdUUID(text("Unique ID")), Index: index, Vendor: "amd", Name: "AMD GPU"}
 		for _, k := range []string{"Card series", "Device Name", "Card model"} {
 			if name := text(k); name != "" && !strings.HasPrefix(name, "0x") {
@@ -268,17 +268,17 @@ func parseROCm(out string) ([]Device, error) {
 		if size := (amdValue{text("VRAM Total Memory (B)"), "B"}).size(); size != nil {
 			d.Memory = *size
 		}
-		d.PowerLimit = tool.Amount(text("Max Graphics Package Power (W)"))
+		d.PowerLimit = tool.NonNegative(text("Max Graphics Package Power (W)"))
 		r := &d.Reading
 		r.Memory = (amdValue{text("VRAM Total Used Memory (B)"), "B"}).size()
-		r.Utilization = tool.Share(text("GPU use (%)"))
+		r.Utilization = tool.Fraction(text("GPU use (%)"))
 		for _, k := range []string{"Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)"} {
-			if r.Temperature = tool.Degrees(text(k)); r.Temperature != nil {
+			if r.Temperature = tool.Temperature(text(k)); r.Temperature != nil {
 				break
 			}
 		}
 		for _, k := range []string{"Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)"} {
-			if r.Power = tool.Amount(text(k)); r.Power != nil {
+			if r.Power = tool.NonNegative(text(k)); r.Power != nil {
 				break
 			}
 		}
@@ -288,12 +288,12 @@ func parseROCm(out string) ([]Device, error) {
 	return found, nil
 }
 
-// fields looks texts up in an object, without regard to the case of its keys.
-func fields(of map[string]any) func(key string) string {
+// lookupFold looks texts up in an object, without regard to the case of its keys.
+func lookupFold(object map[string]any) func(key string) string {
 	return func(key string) string {
-		for k, v := range of {
+		for k, v := range object {
 			if strings.EqualFold(k, key) {
-				return tool.Known(strings.TrimSpace(fmt.Sprint(v)))
+				return tool.Text(strings.TrimSpace(fmt.Sprint(v)))
 			}
 		}
 		return ""

@@ -10,11 +10,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// apple finds the GPU within a processor of Apple, which PyTorch uses as MPS.
+// probeApple finds the GPU within a processor of Apple, which PyTorch uses as MPS.
 // Those of other makers in older machines are not offered: nothing computes on
 // them any more.
-func (h *host) apple(ctx context.Context) ([]Device, []string, error) {
-	out, err := tool.Ask(ctx, "system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
+func (h *host) probeApple(ctx context.Context) ([]Device, []string, error) {
+	out, err := tool.Output(ctx, "system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,7 +46,7 @@ func parseApple(out string) (found []Device, err error) {
 	for _, hw := range p.Hardware {
 		machine = hw.UUID
 		// Its GB are of 1024 MB.
-		if all, err := muster.ParseSize(strings.NewReplacer(" GB", "GiB", " MB", "MiB", " TB", "TiB").Replace(hw.Memory)); err == nil && all <= tool.Most {
+		if all, err := muster.ParseSize(strings.NewReplacer(" GB", "GiB", " MB", "MiB", " TB", "TiB").Replace(hw.Memory)); err == nil && all <= tool.MaxMemory {
 			if memory = all / 3 * 2; all > 36<<30 {
 				memory = all / 4 * 3
 			}

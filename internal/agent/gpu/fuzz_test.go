@@ -31,13 +31,13 @@ func seed(f *testing.F, pattern string) {
 func sane(found []Device) string {
 	for _, d := range found {
 		switch {
-		case d.Memory < 0 || d.Memory > tool.Most:
+		case d.Memory < 0 || d.Memory > tool.MaxMemory:
 			return "memory " + d.Memory.String()
 		case d.Index < 0 || d.Vendor == "":
 			return "no place or maker"
 		case d.PowerLimit != nil && *d.PowerLimit < 0:
 			return "a power limit below zero"
-		case len(d.Bus) > 0 && tool.Bus(d.Bus) != d.Bus:
+		case len(d.Bus) > 0 && tool.PCIAddress(d.Bus) != d.Bus:
 			return "the address " + d.Bus
 		}
 		if bad := saneReading(&d.Reading); bad != "" {
@@ -51,13 +51,13 @@ func saneReading(r *Reading) string {
 	switch {
 	case r.Utilization != nil && (*r.Utilization < 0 || *r.Utilization > 1):
 		return "a utilization that is no share"
-	case r.Memory != nil && (*r.Memory < 0 || *r.Memory > tool.Most):
+	case r.Memory != nil && (*r.Memory < 0 || *r.Memory > tool.MaxMemory):
 		return "memory in use that no device has"
 	case r.Power != nil && *r.Power < 0:
 		return "power below zero"
 	}
 	for _, p := range r.Processes {
-		if p.PID <= 0 || p.Memory < 0 || p.Memory > tool.Most {
+		if p.PID <= 0 || p.Memory < 0 || p.Memory > tool.MaxMemory {
 			return "a process without a number or with memory below zero"
 		}
 	}
@@ -72,9 +72,9 @@ func FuzzNVIDIALog(f *testing.F) {
 		var found []Device
 		for i := range log.devices {
 			d := &log.devices[i]
-			whole := h.whole(i, d, &log)
-			found = append(found, whole)
-			for _, p := range divided(i, d, &log, nil) {
+			complete := h.wholeDevice(i, d, &log)
+			found = append(found, complete)
+			for _, p := range migInstances(i, d, &log, nil) {
 				if p.MIG == "" || p.UUID == "" {
 					t.Errorf("a MIG instance without a name: %+v", p)
 				}
@@ -99,11 +99,11 @@ func FuzzMIGList(f *testing.F) {
 }
 
 func FuzzFigures(f *testing.F) {
-	for _, line := range figureLines {
+	for _, line := range metricLines {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		uuid, r, _ := parseFigures(line, figureFields)
+		uuid, r, _ := parseMetrics(line, metricFields)
 		if bad := saneReading(&r); bad != "" || strings.Contains(uuid, ",") {
 			t.Error(uuid, bad)
 		}
@@ -114,12 +114,12 @@ func FuzzPIDs(f *testing.F) {
 	f.Add(pidLog)
 	f.Fuzz(func(t *testing.T, out string) {
 		s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}, Bus: "0000:01:00.0"}}, time.Second, slog.New(slog.DiscardHandler))
-		r := &pids{s: s}
+		r := &processReader{s: s}
 		for line := range strings.Lines(out) {
 			r.Line(time.Now(), line)
 		}
-		r.Quiet(time.Now())
-		if bad := saneReading(&Reading{Processes: s.each[0].processes}); bad != "" || len(r.all) > 0 {
+		r.FlushIdle(time.Now())
+		if bad := saneReading(&Reading{Processes: s.states[0].processes}); bad != "" || len(r.lists) > 0 {
 			t.Error(bad)
 		}
 	})

@@ -42,7 +42,7 @@ type Process struct {
 
 // Readings are those of all devices at one time.
 type Readings struct {
-	At   time.Time
-	Took time.Duration // the latency: from when the tool asked the driver, or printed, to when it was known here
-	Each []Reading     // by the order of the devices
+	At      time.Time
+	Latency time.Duration // the latency: from when the tool asked the driver, or printed, to when it was known here
+	Devices []Reading     // by the order of the devices
 }

@@ -13,37 +13,37 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// intel finds the devices of Intel that xpu-smi knows, as the versions 1.2 to
+// probeIntel finds the devices of Intel that xpu-smi knows, as the versions 1.2 to
 // 2.1 tell them.
-func (h *host) intel(ctx context.Context) (found []Device, notes []string, err error) {
-	out, err := tool.Ask(ctx, "xpu-smi", "discovery", "-j")
+func (h *host) probeIntel(ctx context.Context) (found []Device, notes []string, err error) {
+	out, err := tool.Output(ctx, "xpu-smi", "discovery", "-j")
 	if err != nil {
 		return nil, nil, err
 	}
 	if found, err = parseDiscovery(out); err != nil {
 		return nil, nil, fmt.Errorf("GPUs of Intel are unknown: %w", err)
 	}
-	found = h.shownByIntel(found)
+	found = h.visibleIntel(found)
 	var files []string
 	for i := range found {
 		files = append(files, h.renderFiles(found[i].Bus)...)
 	}
-	shut := tool.Closed(ctx, h.root, files)
-	open := found[:0]
+	denied := tool.Inaccessible(ctx, h.root, files)
+	usable := found[:0]
 	for _, d := range found {
-		if own := h.renderFiles(d.Bus); slices.ContainsFunc(own, func(f string) bool { return shut[f] }) {
+		if own := h.renderFiles(d.Bus); slices.ContainsFunc(own, func(f string) bool { return denied[f] }) {
 			notes = append(notes, fmt.Sprintf("Intel GPU %d (%s) is left out: this user may not open %s: add it to the group render", d.Index, d.Name, own[0]))
 			continue
 		}
 		// The list has names only.
-		if out, err := tool.Ask(ctx, "xpu-smi", "discovery", "-d", strconv.Itoa(d.Index), "-j"); err != nil {
+		if out, err := tool.Output(ctx, "xpu-smi", "discovery", "-d", strconv.Itoa(d.Index), "-j"); err != nil {
 			notes = append(notes, fmt.Sprintf("the memory of Intel GPU %d (%s) is unknown: %v", d.Index, d.Name, err))
 		} else if one, err := parseDiscovery(out); err == nil && len(one) == 1 {
 			d.Memory, d.Driver = one[0].Memory, one[0].Driver
 		}
-		open = append(open, d)
+		usable = append(usable, d)
 	}
-	return open, notes, nil
+	return usable, notes, nil
 }
 
 // renderFiles is the file that a program opens to compute on a device, if the
@@ -98,13 +98,13 @@ func parseDiscovery(out string) (found []Device, err error) {
 	seen := map[string]bool{}
 	for _, x := range p.List {
 		index, err := strconv.Atoi(x.ID.text)
-		uuid := tool.Known(x.UUID.text)
+		uuid := tool.Text(x.UUID.text)
 		if err != nil || index < 0 || uuid == "" || seen[uuid] || x.Type.text != "" && x.Type.text != "GPU" {
 			continue
 		}
 		seen[uuid] = true
-		d := Device{Driver: tool.Known(x.Driver.text), Bus: tool.Bus(x.Bus.text)}
-		d.GPU = muster.GPU{UUID: uuid, Index: index, Vendor: "intel", Name: tool.Known(x.Name.text)}
+		d := Device{Driver: tool.Text(x.Driver.text), Bus: tool.PCIAddress(x.Bus.text)}
+		d.GPU = muster.GPU{UUID: uuid, Index: index, Vendor: "intel", Name: tool.Text(x.Name.text)}
 		x.Memory.unit = "B"
 		if m := x.Memory.size(); m != nil {
 			d.Memory = *m

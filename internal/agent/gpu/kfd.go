@@ -23,10 +23,10 @@ const kfdRoot = "sys/class/kfd/kfd"
 // ROCm. Those that a container may not use cannot be read and are not there.
 func (h *host) kfdNodes() []Device {
 	dirs, _ := filepath.Glob(filepath.Join(h.root, kfdRoot, "topology/nodes/*"))
-	slices.SortFunc(dirs, func(a, b string) int { return numbered(a) - numbered(b) })
+	slices.SortFunc(dirs, func(a, b string) int { return nodeNumber(a) - nodeNumber(b) })
 	var found []Device
 	for _, dir := range dirs {
-		p := properties(read(filepath.Join(dir, "properties")))
+		p := parseProperties(read(filepath.Join(dir, "properties")))
 		if p["simd_count"] == 0 { // a processor
 			continue
 		}
@@ -38,9 +38,9 @@ func (h *host) kfdNodes() []Device {
 		}
 		banks, _ := filepath.Glob(filepath.Join(dir, "mem_banks/*/properties"))
 		for _, b := range banks {
-			bank := properties(read(b))
-			if heap := bank["heap_type"]; (heap == 1 || heap == 2) && bank["size_in_bytes"] < tool.Most {
-				d.Memory = min(tool.Most, d.Memory+muster.Size(bank["size_in_bytes"]))
+			bank := parseProperties(read(b))
+			if heap := bank["heap_type"]; (heap == 1 || heap == 2) && bank["size_in_bytes"] < tool.MaxMemory {
+				d.Memory = min(tool.MaxMemory, d.Memory+muster.Size(bank["size_in_bytes"]))
 			}
 		}
 		found = append(found, d)
@@ -48,8 +48,8 @@ func (h *host) kfdNodes() []Device {
 	return found
 }
 
-// numbered is the number that names a folder.
-func numbered(path string) int {
+// nodeNumber is the number that names a folder.
+func nodeNumber(path string) int {
 	n, err := strconv.Atoi(filepath.Base(path))
 	if err != nil {
 		return 1 << 20
@@ -57,8 +57,8 @@ func numbered(path string) int {
 	return n
 }
 
-// properties reads lines such as "simd_count 304".
-func properties(text string) map[string]uint64 {
+// parseProperties reads lines such as "simd_count 304".
+func parseProperties(text string) map[string]uint64 {
 	p := map[string]uint64{}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -84,7 +84,7 @@ func (h *host) kfdProcesses(bus string) []Process {
 			continue
 		}
 		n := tool.Count(read(filepath.Join(h.root, kfdRoot, "proc", e.Name(), "vram_"+id)))
-		if n == nil || *n == 0 || *n > tool.Most {
+		if n == nil || *n == 0 || *n > tool.MaxMemory {
 			continue
 		}
 		name := tool.FirstLine(read(filepath.Join(h.root, "proc", e.Name(), "comm")))
@@ -97,9 +97,9 @@ func (h *host) kfdProcesses(bus string) []Process {
 func (h *host) kfdID(bus string) string {
 	dirs, _ := filepath.Glob(filepath.Join(h.root, kfdRoot, "topology/nodes/*"))
 	for _, dir := range dirs {
-		p := properties(read(filepath.Join(dir, "properties")))
-		at := fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)
-		if p["simd_count"] > 0 && at == bus {
+		p := parseProperties(read(filepath.Join(dir, "properties")))
+		addr := fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)
+		if p["simd_count"] > 0 && addr == bus {
 			return tool.FirstLine(read(filepath.Join(dir, "gpu_id")))
 		}
 	}
@@ -112,8 +112,8 @@ func (h *host) amdReading(bus string) (r Reading) {
 		return r
 	}
 	dir := filepath.Join(h.root, "sys/bus/pci/devices", bus)
-	r.Utilization = tool.Share(read(filepath.Join(dir, "gpu_busy_percent")))
-	if n := tool.Count(read(filepath.Join(dir, "mem_info_vram_used"))); n != nil && *n <= tool.Most {
+	r.Utilization = tool.Fraction(read(filepath.Join(dir, "gpu_busy_percent")))
+	if n := tool.Count(read(filepath.Join(dir, "mem_info_vram_used"))); n != nil && *n <= tool.MaxMemory {
 		size := muster.Size(*n)
 		r.Memory = &size
 	}

@@ -18,14 +18,14 @@ import (
 // The forms of nvidia-smi are those of its manual page, and of the drivers 418
 // to 595 whose output is in testdata.
 
-// nvidia finds the devices of NVIDIA. A device in MIG mode cannot be used as a
+// probeNVIDIA finds the devices of NVIDIA. A device in MIG mode cannot be used as a
 // whole: its instances are there in its place.
-func (h *host) nvidia(ctx context.Context) ([]Device, []string, error) {
-	log, notes, err := askLog(ctx)
+func (h *host) probeNVIDIA(ctx context.Context) ([]Device, []string, error) {
+	log, notes, err := queryLog(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	listed, err := instances(ctx, &log)
+	listed, err := queryInstances(ctx, &log)
 	if err != nil {
 		notes = append(notes, err.Error())
 	}
@@ -37,52 +37,52 @@ func (h *host) nvidia(ctx context.Context) ([]Device, []string, error) {
 		case d.uuid == "" || seen[d.uuid]:
 			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: nvidia-smi tells no UUID of its own for it", i, d.name))
 			continue
-		case h.shut(d):
+		case h.inaccessible(d):
 			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: this user may not open its device files", i, d.name))
 			continue
 		}
 		seen[d.uuid] = true
 		if !d.mig {
-			found = append(found, h.whole(i, d, &log))
+			found = append(found, h.wholeDevice(i, d, &log))
 			continue
 		}
-		parts := divided(i, d, &log, listed)
-		if len(parts) == 0 {
+		instances := migInstances(i, d, &log, listed)
+		if len(instances) == 0 {
 			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: it is in MIG mode and has no instances that can be used", i, d.name))
 		}
-		for _, p := range parts {
+		for _, p := range instances {
 			if !seen[p.UUID] {
 				seen[p.UUID] = true
 				found = append(found, p)
 			}
 		}
 	}
-	found, more := h.shownByNVIDIA(found)
-	h.pastFaults(found)
+	found, more := h.visibleNVIDIA(found)
+	h.addKernelFaults(found)
 	return found, append(notes, more...), nil
 }
 
-// lost is what nvidia-smi says of a device that does not answer at all. Newer
+// lostDevice is what nvidia-smi says of a device that does not answer at all. Newer
 // versions go on with the others, older ones end there.
-const lost = "Unable to determine the device handle"
+const lostDevice = "Unable to determine the device handle"
 
-// askLog asks for all devices at once, or for each by itself if one of them is
+// queryLog asks for all devices at once, or for each by itself if one of them is
 // so broken that the tool tells nothing of the others.
-func askLog(ctx context.Context) (log smiLog, notes []string, err error) {
-	out, err := tool.Ask(ctx, "nvidia-smi", "-q", "-x")
-	log, whole := parseLog(out)
-	if at := strings.Index(out, lost); at >= 0 {
+func queryLog(ctx context.Context) (log smiLog, notes []string, err error) {
+	out, err := tool.Output(ctx, "nvidia-smi", "-q", "-x")
+	log, complete := parseLog(out)
+	if at := strings.Index(out, lostDevice); at >= 0 {
 		notes = append(notes, "an NVIDIA GPU does not answer and is left out: "+tool.FirstLine(out[at:]))
 	}
 	switch {
-	case whole && len(log.devices) > 0:
+	case complete && len(log.devices) > 0:
 		if err != nil && notes == nil {
 			notes = append(notes, "NVIDIA GPUs may be known in part: "+err.Error())
 		}
 		return log, notes, nil
 	case strings.Contains(out, "No devices were found"), strings.Contains(out, "No devices found"):
 		return smiLog{}, notes, nil
-	case whole && err == nil:
+	case complete && err == nil:
 		return log, notes, nil
 	case err == nil:
 		err = fmt.Errorf("nvidia-smi -q -x printed something else than a log: %q", tool.FirstLine(out))
@@ -92,18 +92,18 @@ func askLog(ctx context.Context) (log smiLog, notes []string, err error) {
 	if notes == nil {
 		return smiLog{}, nil, fmt.Errorf("NVIDIA GPUs are unknown: %w", err)
 	}
-	return askEach(ctx), notes, nil
+	return queryEach(ctx), notes, nil
 }
 
-func askEach(ctx context.Context) (log smiLog) {
-	list, _ := tool.Ask(ctx, "nvidia-smi", "-L") // that it fails in part is known by now
+func queryEach(ctx context.Context) (log smiLog) {
+	list, _ := tool.Output(ctx, "nvidia-smi", "-L") // that it fails in part is known by now
 	for line := range strings.Lines(list) {
 		m := listedGPU.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
-		out, _ := tool.Ask(ctx, "nvidia-smi", "-q", "-x", "-i", m[3]) // the one that is lost fails
-		if one, whole := parseLog(out); whole && len(one.devices) == 1 {
+		out, _ := tool.Output(ctx, "nvidia-smi", "-q", "-x", "-i", m[3]) // the one that is lost fails
+		if one, complete := parseLog(out); complete && len(one.devices) == 1 {
 			log.driver, log.cuda = one.driver, one.cuda
 			log.devices = append(log.devices, one.devices...)
 		}
@@ -111,11 +111,11 @@ func askEach(ctx context.Context) (log smiLog) {
 	return log
 }
 
-// instances asks for what the log does not tell of MIG instances.
-func instances(ctx context.Context, log *smiLog) ([]smiListed, error) {
+// queryInstances asks for what the log does not tell of MIG instances.
+func queryInstances(ctx context.Context, log *smiLog) ([]smiListEntry, error) {
 	for i := range log.devices {
-		if d := &log.devices[i]; d.mig && len(d.parts) > 0 {
-			out, err := tool.Ask(ctx, "nvidia-smi", "-L")
+		if d := &log.devices[i]; d.mig && len(d.instances) > 0 {
+			out, err := tool.Output(ctx, "nvidia-smi", "-L")
 			if err != nil {
 				return nil, fmt.Errorf("MIG instances are unknown: %w", err)
 			}
@@ -125,24 +125,24 @@ func instances(ctx context.Context, log *smiLog) ([]smiListed, error) {
 	return nil, nil
 }
 
-// shut says whether the files of a device are there, and closed to this user.
+// inaccessible says whether the files of a device are there, and closed to this user.
 // They are not opened: that wakes a sleeping device, and nvidia-smi has just
 // done it.
-func (h *host) shut(d *smiDevice) bool {
+func (h *host) inaccessible(d *smiDevice) bool {
 	files := []string{"/dev/nvidiactl"}
 	if d.minor >= 0 {
 		files = append(files, "/dev/nvidia"+strconv.Itoa(d.minor))
 	}
 	for _, f := range files {
-		if tool.Denied(filepath.Join(h.root, f)) {
+		if tool.AccessDenied(filepath.Join(h.root, f)) {
 			return true
 		}
 	}
 	return false
 }
 
-func (h *host) whole(index int, d *smiDevice, log *smiLog) Device {
-	dev := describe(d, log)
+func (h *host) wholeDevice(index int, d *smiDevice, log *smiLog) Device {
+	dev := baseDevice(d, log)
 	dev.GPU = muster.GPU{UUID: strings.Clone(d.uuid), Index: index, Vendor: "nvidia", Name: strings.Clone(d.name)}
 	if m := tool.Mebibytes(d.total); m != nil {
 		dev.Memory = *m
@@ -150,19 +150,19 @@ func (h *host) whole(index int, d *smiDevice, log *smiLog) Device {
 		dev.Memory = h.memory()
 	}
 	dev.Reading = d.reading
-	dev.Reading.UUID, dev.Reading.Processes = dev.UUID, of(d.processes, "")
+	dev.Reading.UUID, dev.Reading.Processes = dev.UUID, processesOf(d.processes, "")
 	return dev
 }
 
-// describe is what a device and its MIG instances have in common.
-func describe(d *smiDevice, log *smiLog) Device {
-	return Device{Driver: strings.Clone(log.driver), Runtime: strings.Clone(log.cuda), PowerLimit: d.limit, Bus: d.bus}
+// baseDevice is what a device and its MIG instances have in common.
+func baseDevice(d *smiDevice, log *smiLog) Device {
+	return Device{Driver: strings.Clone(log.driver), Runtime: strings.Clone(log.cuda), PowerLimit: d.powerLimit, Bus: d.bus}
 }
 
-// divided are the MIG instances of a device.
-func divided(index int, d *smiDevice, log *smiLog, listed []smiListed) (parts []Device) {
-	for i := range d.parts {
-		p := &d.parts[i]
+// migInstances are the MIG instances of a device.
+func migInstances(index int, d *smiDevice, log *smiLog, listed []smiListEntry) (instances []Device) {
+	for i := range d.instances {
+		p := &d.instances[i]
 		profile := ""
 		for _, l := range listed {
 			if l.parent == d.uuid && l.index == p.index {
@@ -175,7 +175,7 @@ func divided(index int, d *smiDevice, log *smiLog, listed []smiListed) (parts []
 		if p.uuid == "" || p.total == nil {
 			continue
 		}
-		dev := describe(d, log)
+		dev := baseDevice(d, log)
 		dev.PowerLimit = nil // it is that of all together
 		dev.Instance = strings.Clone(p.instance)
 		dev.GPU = muster.GPU{
@@ -187,21 +187,21 @@ func divided(index int, d *smiDevice, log *smiLog, listed []smiListed) (parts []
 		}
 		dev.Reading = p.reading(d)
 		dev.Reading.UUID = dev.UUID
-		parts = append(parts, dev)
+		instances = append(instances, dev)
 	}
-	return parts
+	return instances
 }
 
 // reading is how a MIG instance does. It is as hot as its device and as broken;
 // what it computes and draws by itself is not told.
-func (p *smiPart) reading(d *smiDevice) Reading {
-	r := Reading{ECC: p.ecc, Faults: d.reading.Faults, Processes: of(d.processes, p.instance)}
+func (p *smiInstance) reading(d *smiDevice) Reading {
+	r := Reading{ECC: p.ecc, Faults: d.reading.Faults, Processes: processesOf(d.processes, p.instance)}
 	r.Memory, r.Temperature = p.used, d.reading.Temperature
 	return r
 }
 
-// pastFaults adds what the kernel's log has said of devices of late.
-func (h *host) pastFaults(found []Device) {
+// addKernelFaults adds what the kernel's log has said of devices of late.
+func (h *host) addKernelFaults(found []Device) {
 	if len(found) == 0 || h.root != "/" {
 		return
 	}
@@ -213,8 +213,8 @@ func (h *host) pastFaults(found []Device) {
 	kernel.Read(func(message string, age time.Duration) {
 		x, ok := xid.Parse(message)
 		for i := range found {
-			if r := &found[i].Reading; ok && age < xid.Holds && x.Of(found[i].Bus, found[i].Instance) {
-				r.Faults = adding(slices.Clone(r.Faults), x.Why)
+			if r := &found[i].Reading; ok && age < xid.FaultTTL && x.Matches(found[i].Bus, found[i].Instance) {
+				r.Faults = appendFault(slices.Clone(r.Faults), x.Reason)
 			}
 		}
 	})

@@ -102,7 +102,7 @@ func TestNVIDIA(t *testing.T) {
 		t.Run(tc.file, func(t *testing.T) {
 			fake(t, "nvidia-smi", cat(t, tc.file))
 			tc.want.Vendor, tc.want.Reading.UUID = "nvidia", tc.want.UUID
-			found, notes, err := bare(t).nvidia(t.Context())
+			found, notes, err := bare(t).probeNVIDIA(t.Context())
 			if err != nil || len(notes) > 0 {
 				t.Errorf("%v, notes %q", err, notes)
 			}
@@ -122,7 +122,7 @@ func TestMIG(t *testing.T) {
   MIG 1g.20gb     Device  2: (UUID: MIG-d5a46a2e-1d77-575d-99e3-1f96c8555a2e)
 `
 	fake(t, "nvidia-smi", "case $1 in -L) cat <<'END'\n"+list+"END\n;; *) "+cat(t, "535-a100-mig.xml")+";; esac")
-	found, notes, err := bare(t).nvidia(t.Context())
+	found, notes, err := bare(t).probeNVIDIA(t.Context())
 	if err != nil || len(notes) > 0 || len(found) != 3 { // the fourth has no UUID: it was made in between
 		t.Fatalf("%v, notes %q, devices %+v", err, notes, found)
 	}
@@ -139,20 +139,20 @@ func TestMIG(t *testing.T) {
 		t.Error(d)
 	}
 	fake(t, "nvidia-smi", "[ $1 = -L ] || "+cat(t, "535-a100-mig.xml"))
-	if found, notes, err := bare(t).nvidia(t.Context()); err != nil || len(found) > 0 || len(notes) != 1 || !strings.Contains(notes[0], "MIG mode") {
+	if found, notes, err := bare(t).probeNVIDIA(t.Context()); err != nil || len(found) > 0 || len(notes) != 1 || !strings.Contains(notes[0], "MIG mode") {
 		t.Errorf("without a list: %v, notes %q, devices %+v", err, notes, found)
 	}
 }
 
 func TestMIGList(t *testing.T) {
-	parts := parseList(recorded(t, "mig-list-h100.txt"))
-	want := []smiListed{
+	instances := parseList(recorded(t, "mig-list-h100.txt"))
+	want := []smiListEntry{
 		{"GPU-c08d91cb-e324-655c-71ba-7570956445bc", 0, "1c.3g.40gb", "MIG-c788539f-c1ea-5a36-8b4d-9b07d024b1bb"},
 		{"GPU-c08d91cb-e324-655c-71ba-7570956445bc", 1, "1c.3g.40gb", "MIG-405bbda1-6b05-535f-9702-f95e8cd170ce"},
 		{"GPU-c08d91cb-e324-655c-71ba-7570956445bc", 2, "1g.10gb", "MIG-b4b2228d-6933-5839-bc0e-41ab9edb61c6"},
 	}
-	if !slices.Equal(parts, want) {
-		t.Errorf("got %+v", parts)
+	if !slices.Equal(instances, want) {
+		t.Errorf("got %+v", instances)
 	}
 	older := parseList("GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c)\n  MIG 3g.20gb Device 0: (UUID: MIG-GPU-e86cb44c/1/0)\n")
 	if len(older) != 1 || older[0].uuid != "MIG-GPU-e86cb44c/1/0" {
@@ -166,7 +166,7 @@ func TestNoAnswer(t *testing.T) {
 	for _, tc := range []struct {
 		name, script string
 		devices      int
-		says         string // by a note or an error
+		want         string // by a note or an error
 	}{
 		{"no devices", "echo 'No devices were found'; exit 6", 0, ""},
 		{"no driver", `echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver is installed and running."; exit 9`, 0, "couldn't communicate"},
@@ -189,13 +189,13 @@ func TestNoAnswer(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fake(t, "nvidia-smi", tc.script)
-			found, notes, err := bare(t).nvidia(t.Context())
-			said := strings.Join(notes, "\n")
+			found, notes, err := bare(t).probeNVIDIA(t.Context())
+			got := strings.Join(notes, "\n")
 			if err != nil {
-				said += err.Error()
+				got += err.Error()
 			}
-			if len(found) != tc.devices || !strings.Contains(said, tc.says) || tc.says == "" && said != "" {
-				t.Errorf("%d devices and %q, want %d and words of %q", len(found), said, tc.devices, tc.says)
+			if len(found) != tc.devices || !strings.Contains(got, tc.want) || tc.want == "" && got != "" {
+				t.Errorf("%d devices and %q, want %d and words of %q", len(found), got, tc.devices, tc.want)
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func TestNoAnswer(t *testing.T) {
 // TestBroken proves that a device that its driver calls broken has a fault, and
 // one that merely lacks a sensor has none.
 func TestBroken(t *testing.T) {
-	whole := recorded(t, "570-rtx-3060.xml")
+	complete := recorded(t, "570-rtx-3060.xml")
 	for _, tc := range []struct{ from, to, fault string }{
 		{"<gpu_temp>42 C<", "<gpu_temp>GPU requires reset<", "GPU requires reset"},
 		{"<gpu_temp>42 C<", "<gpu_temp>Unknown Error<", "cannot read its temperature"},
@@ -216,8 +216,8 @@ func TestBroken(t *testing.T) {
 		{"<average_power_draw>11.60 W<", "<average_power_draw>Unknown Error<", ""},
 		{"<gpu_util>0 %<", "<gpu_util>Not Supported<", ""},
 	} {
-		text := strings.Replace(whole, tc.from, tc.to, 1)
-		if text == whole {
+		text := strings.Replace(complete, tc.from, tc.to, 1)
+		if text == complete {
 			t.Fatalf("the recording has no %s", tc.from)
 		}
 		log, ok := parseLog(text)
@@ -236,11 +236,11 @@ func TestBroken(t *testing.T) {
 func TestSharedMemory(t *testing.T) {
 	h := bare(t)
 	write(t, h, "proc/meminfo", "MemTotal:       125513880 kB\nMemFree:  1 kB\n")
-	whole := recorded(t, "570-rtx-3060.xml")
+	complete := recorded(t, "570-rtx-3060.xml")
 	for name, want := range map[string]muster.Size{"NVIDIA GB10": 125513880 << 10, "Orin (nvgpu)": 125513880 << 10, "NVIDIA GeForce 210": 0} {
-		text := strings.Replace(strings.Replace(whole, "NVIDIA GeForce RTX 3060", name, 1), ">12288 MiB<", ">N/A<", 1)
+		text := strings.Replace(strings.Replace(complete, "NVIDIA GeForce RTX 3060", name, 1), ">12288 MiB<", ">N/A<", 1)
 		log, _ := parseLog(text)
-		if d := h.whole(0, &log.devices[0], &log); d.Memory != want || len(d.Reading.Faults) > 0 {
+		if d := h.wholeDevice(0, &log.devices[0], &log); d.Memory != want || len(d.Reading.Faults) > 0 {
 			t.Errorf("%s has %s and the faults %q, want %s", name, d.Memory, d.Reading.Faults, want)
 		}
 	}

@@ -33,34 +33,34 @@ func (h *host) env(name string) string {
 	return value
 }
 
-// maker asks the tools of one maker.
-type maker struct {
+// vendorProbe asks the tools of one maker.
+type vendorProbe struct {
 	name, pci, tools string
 	find             func(context.Context) ([]Device, []string, error)
 
 	devices []Device
 	notes   []string
 	missing bool
-	took    float64 // seconds
+	latency float64 // seconds
 }
 
 func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
-	makers := []*maker{
-		{name: "NVIDIA", pci: "0x10de", tools: "nvidia-smi", find: h.nvidia},
-		{name: "AMD", pci: "0x1002", tools: "amd-smi or rocm-smi", find: h.amd},
-		{name: "Intel", pci: "0x8086", tools: "xpu-smi", find: h.intel},
-		{name: "Apple", tools: "system_profiler", find: h.apple},
+	vendors := []*vendorProbe{
+		{name: "NVIDIA", pci: "0x10de", tools: "nvidia-smi", find: h.probeNVIDIA},
+		{name: "AMD", pci: "0x1002", tools: "amd-smi or rocm-smi", find: h.probeAMD},
+		{name: "Intel", pci: "0x8086", tools: "xpu-smi", find: h.probeIntel},
+		{name: "Apple", tools: "system_profiler", find: h.probeApple},
 	}
 	var wg sync.WaitGroup
-	for _, m := range makers {
+	for _, m := range vendors {
 		wg.Go(func() {
 			// All looks of one maker's tools together have the time of one.
-			ctx, cancel := context.WithTimeout(ctx, tool.Patience)
+			ctx, cancel := context.WithTimeout(ctx, tool.Timeout)
 			defer cancel()
 			var err error
 			asked := time.Now()
 			m.devices, m.notes, err = m.find(ctx)
-			m.took = time.Since(asked).Seconds()
+			m.latency = time.Since(asked).Seconds()
 			if m.missing = errors.Is(err, tool.ErrMissing); err != nil && !m.missing {
 				m.notes = append(m.notes, err.Error())
 			}
@@ -69,12 +69,12 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 	wg.Wait()
 
 	none := true
-	for _, m := range makers {
+	for _, m := range vendors {
 		if m.name == "AMD" && len(m.devices) > 0 {
-			m.devices = h.shownByAMD(m.devices, len(makers[0].devices) > 0)
+			m.devices = h.visibleAMD(m.devices, len(vendors[0].devices) > 0)
 		}
 		for i := range m.devices {
-			m.devices[i].Reading.Latency = &m.took
+			m.devices[i].Reading.Latency = &m.latency
 		}
 		found = append(found, m.devices...)
 		notes = append(notes, m.notes...)
@@ -108,7 +108,7 @@ func (h *host) memory() muster.Size {
 	for line := range strings.Lines(read(filepath.Join(h.root, "proc/meminfo"))) {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err == nil && kib >= 0 && kib < tool.Most>>10 {
+			if err == nil && kib >= 0 && kib < tool.MaxMemory>>10 {
 				return muster.Size(kib) << 10
 			}
 		}

@@ -22,14 +22,14 @@ type smiDevice struct {
 	minor           int    // of its device file; -1 where unknown
 	mig             bool   // it is divided, and cannot be used as a whole
 	total           string // of its memory, as it is told
-	limit           *float64
+	powerLimit      *float64
 	reading         Reading
-	parts           []smiPart
+	instances       []smiInstance
 	processes       []smiProcess
 }
 
-// smiPart is a MIG instance.
-type smiPart struct {
+// smiInstance is a MIG instance.
+type smiInstance struct {
 	index    int // among those of its device
 	gi, ci   string
 	uuid     string // newer drivers tell it here, all in the list
@@ -49,11 +49,11 @@ type smiProcess struct {
 // escape all that it prints, and a machine of eight devices prints 150 KB each
 // time. Elements that it does not know are passed over.
 type smiReader struct {
-	log  smiLog
-	path []string // open elements, from the outermost
-	at   *smiDevice
-	part *smiPart
-	proc *smiProcess
+	log      smiLog
+	path     []string // open elements, from the outermost
+	device   *smiDevice
+	instance *smiInstance
+	process  *smiProcess
 }
 
 // maxDepth bounds what broken output can make of path.
@@ -88,21 +88,21 @@ func (r *smiReader) open(name, attributes string) {
 	case "gpu":
 		_, id, _ := strings.Cut(attributes, `"`)
 		id, _, _ = strings.Cut(id, `"`)
-		r.log.devices = append(r.log.devices, smiDevice{bus: tool.Bus(id), minor: -1})
-		r.at = &r.log.devices[len(r.log.devices)-1]
+		r.log.devices = append(r.log.devices, smiDevice{bus: tool.PCIAddress(id), minor: -1})
+		r.device = &r.log.devices[len(r.log.devices)-1]
 	case "mig_device":
-		if r.at != nil {
-			r.at.parts = append(r.at.parts, smiPart{index: -1})
-			r.part = &r.at.parts[len(r.at.parts)-1]
+		if r.device != nil {
+			r.device.instances = append(r.device.instances, smiInstance{index: -1})
+			r.instance = &r.device.instances[len(r.device.instances)-1]
 		}
 	case "processes":
-		if r.at != nil && r.at.processes == nil {
-			r.at.processes = []smiProcess{}
+		if r.device != nil && r.device.processes == nil {
+			r.device.processes = []smiProcess{}
 		}
 	case "process_info":
-		if r.at != nil {
-			r.at.processes = append(r.at.processes, smiProcess{})
-			r.proc = &r.at.processes[len(r.at.processes)-1]
+		if r.device != nil {
+			r.device.processes = append(r.device.processes, smiProcess{})
+			r.process = &r.device.processes[len(r.device.processes)-1]
 		}
 	}
 	if len(r.path) < maxDepth {
@@ -120,61 +120,61 @@ func (r *smiReader) close(name string) (done bool) {
 	}
 	switch name {
 	case "gpu":
-		r.at, r.part, r.proc = nil, nil, nil
+		r.device, r.instance, r.process = nil, nil, nil
 	case "mig_device":
-		r.part = nil
+		r.instance = nil
 	case "process_info":
-		r.proc = nil
+		r.process = nil
 	case "nvidia_smi_log":
 		return true
 	}
 	return false
 }
 
-// in is the element around a value.
-func (r *smiReader) in() string {
+// parent is the element around a value.
+func (r *smiReader) parent() string {
 	if len(r.path) == 0 {
 		return ""
 	}
 	return r.path[len(r.path)-1]
 }
 
-// within says whether an element is open.
-func (r *smiReader) within(name string) bool {
+// inElement says whether an element is open.
+func (r *smiReader) inElement(name string) bool {
 	return slices.Contains(r.path, name)
 }
 
 func (r *smiReader) leaf(name, value string) {
 	switch {
-	case r.proc != nil:
-		r.proc.leaf(name, value)
-	case r.part != nil:
-		r.part.leaf(r.in(), name, value)
-	case r.at != nil:
-		r.device(name, value)
+	case r.process != nil:
+		r.process.leaf(name, value)
+	case r.instance != nil:
+		r.instance.leaf(r.parent(), name, value)
+	case r.device != nil:
+		r.deviceLeaf(name, value)
 	case name == "driver_version":
-		r.log.driver = tool.Known(value)
+		r.log.driver = tool.Text(value)
 	case name == "cuda_version":
-		r.log.cuda = tool.Known(value)
+		r.log.cuda = tool.Text(value)
 	}
 }
 
-func (r *smiReader) device(name, value string) {
-	d := r.at
-	switch r.in() {
+func (r *smiReader) deviceLeaf(name, value string) {
+	d := r.device
+	switch r.parent() {
 	case "gpu":
 		switch name {
 		case "product_name":
-			d.name = tool.Known(value)
+			d.name = tool.Text(value)
 		case "uuid":
-			d.uuid = tool.Known(value)
+			d.uuid = tool.Text(value)
 		case "minor_number":
 			if n, err := strconv.Atoi(value); err == nil && n >= 0 {
 				d.minor = n
 			}
 		case "gpu_recovery_action":
-			if v := tool.Known(value); v != "" && v != "None" {
-				d.fault("the driver asks for its recovery: " + strings.ToLower(v))
+			if v := tool.Text(value); v != "" && v != "None" {
+				d.addFault("the driver asks for its recovery: " + strings.ToLower(v))
 			}
 		}
 	case "mig_mode":
@@ -183,35 +183,35 @@ func (r *smiReader) device(name, value string) {
 		}
 	case "gpu_reset_status":
 		if name == "reset_required" && value == "Yes" {
-			d.fault("GPU requires reset")
+			d.addFault("GPU requires reset")
 		}
 	case "remapped_rows":
 		if name == "remapped_row_failure" && value == "Yes" {
-			d.fault("its memory has more bad rows than can be remapped")
+			d.addFault("its memory has more bad rows than can be remapped")
 		}
 	case "fb_memory_usage":
 		switch name {
 		case "total":
 			d.total = value
-			d.readable("memory", value)
+			d.checkReadable("memory", value)
 		case "used":
 			d.reading.Memory = tool.Mebibytes(value)
-			d.readable("memory", value)
+			d.checkReadable("memory", value)
 		}
 	case "utilization":
 		if name == "gpu_util" {
-			d.reading.Utilization = tool.Share(value)
+			d.reading.Utilization = tool.Fraction(value)
 		}
 	case "temperature":
 		if name == "gpu_temp" {
-			d.reading.Temperature = tool.Degrees(value)
-			d.readable("temperature", value)
+			d.reading.Temperature = tool.Temperature(value)
+			d.checkReadable("temperature", value)
 		}
 	case "power_readings", "gpu_power_readings":
 		d.power(name, value)
 	default:
-		if r.within("ecc_errors") && r.within("volatile") {
-			d.ecc(r.in(), name, value)
+		if r.inElement("ecc_errors") && r.inElement("volatile") {
+			d.ecc(r.parent(), name, value)
 		}
 	}
 }
@@ -221,23 +221,23 @@ func (r *smiReader) device(name, value string) {
 func (d *smiDevice) power(name, value string) {
 	switch name {
 	case "power_draw", "average_power_draw":
-		d.reading.Power = tool.Amount(value)
+		d.reading.Power = tool.NonNegative(value)
 	case "instant_power_draw":
 		if d.reading.Power == nil {
-			d.reading.Power = tool.Amount(value)
+			d.reading.Power = tool.NonNegative(value)
 		}
 	case "power_limit", "current_power_limit":
-		d.limit = tool.Amount(value)
+		d.powerLimit = tool.NonNegative(value)
 	}
 }
 
 // ecc adds up the errors that could not be corrected. Devices since Turing tell
 // them by kind of memory, earlier ones as a total of double bit errors.
-func (d *smiDevice) ecc(in, name, value string) {
-	since := in == "volatile" && strings.Contains(name, "uncorrectable")
-	before := in == "double_bit" && name == "total"
+func (d *smiDevice) ecc(parent, name, value string) {
+	byKind := parent == "volatile" && strings.Contains(name, "uncorrectable")
+	total := parent == "double_bit" && name == "total"
 	n := tool.Count(value)
-	if !since && !before || n == nil {
+	if !byKind && !total || n == nil {
 		return
 	}
 	if d.reading.ECC != nil {
@@ -246,42 +246,42 @@ func (d *smiDevice) ecc(in, name, value string) {
 	d.reading.ECC = n
 }
 
-// readable notes if a value that every device has could not be read.
-func (d *smiDevice) readable(what, value string) {
+// checkReadable notes if a value that every device has could not be read.
+func (d *smiDevice) checkReadable(name, value string) {
 	if tool.Unreadable(value) {
-		d.fault("the driver cannot read its " + what)
-	} else if why := tool.Ill(value); why != "" {
-		d.fault(why)
+		d.addFault("the driver cannot read its " + name)
+	} else if reason := tool.UnhealthyReason(value); reason != "" {
+		d.addFault(reason)
 	}
 }
 
-func (d *smiDevice) fault(why string) { d.reading.Faults = adding(d.reading.Faults, why) }
+func (d *smiDevice) addFault(reason string) { d.reading.Faults = appendFault(d.reading.Faults, reason) }
 
-// adding appends a fault that is not there yet.
-func adding(faults []string, why string) []string {
-	if slices.Contains(faults, why) {
+// appendFault appends a fault that is not there yet.
+func appendFault(faults []string, reason string) []string {
+	if slices.Contains(faults, reason) {
 		return faults
 	}
-	return append(faults, why)
+	return append(faults, reason)
 }
 
-func (p *smiPart) leaf(in, name, value string) {
+func (p *smiInstance) leaf(parent, name, value string) {
 	switch {
-	case in == "mig_device" && name == "index":
+	case parent == "mig_device" && name == "index":
 		if n, err := strconv.Atoi(value); err == nil && n >= 0 {
 			p.index = n
 		}
 	case name == "gpu_instance_id":
-		p.gi = tool.Known(value)
+		p.gi = tool.Text(value)
 	case name == "compute_instance_id":
-		p.ci = tool.Known(value)
-	case in == "mig_device" && name == "uuid":
-		p.uuid = tool.Known(value)
-	case in == "fb_memory_usage" && name == "total":
+		p.ci = tool.Text(value)
+	case parent == "mig_device" && name == "uuid":
+		p.uuid = tool.Text(value)
+	case parent == "fb_memory_usage" && name == "total":
 		p.total = tool.Mebibytes(value)
-	case in == "fb_memory_usage" && name == "used":
+	case parent == "fb_memory_usage" && name == "used":
 		p.used = tool.Mebibytes(value)
-	case in == "volatile_count" && name == "sram_uncorrectable":
+	case parent == "volatile_count" && name == "sram_uncorrectable":
 		p.ecc = tool.Count(value)
 	}
 	if p.gi != "" && p.ci != "" {
@@ -292,9 +292,9 @@ func (p *smiPart) leaf(in, name, value string) {
 func (p *smiProcess) leaf(name, value string) {
 	switch name {
 	case "gpu_instance_id":
-		p.gi = tool.Known(value)
+		p.gi = tool.Text(value)
 	case "compute_instance_id":
-		p.ci = tool.Known(value)
+		p.ci = tool.Text(value)
 	case "pid":
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			p.PID = n
@@ -310,8 +310,8 @@ func (p *smiProcess) leaf(name, value string) {
 	}
 }
 
-// of returns the processes of a MIG instance, or with "" of the whole device.
-func of(all []smiProcess, instance string) []Process {
+// processesOf returns the processes of a MIG instance, or with "" of the whole device.
+func processesOf(all []smiProcess, instance string) []Process {
 	if all == nil {
 		return nil
 	}
@@ -340,15 +340,15 @@ func processName(s string) string {
 }
 
 // parseLog reads all that nvidia-smi -q -x printed.
-func parseLog(out string) (log smiLog, whole bool) {
+func parseLog(out string) (log smiLog, complete bool) {
 	var r smiReader
 	for line := range strings.Lines(out) {
 		if r.line(line) {
-			whole = true
+			complete = true
 			break
 		}
 	}
-	return r.log, whole
+	return r.log, complete
 }
 
 var (
@@ -356,24 +356,24 @@ var (
 	listedMIG = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: ([^\s()]+)\)`)
 )
 
-// smiListed is a MIG instance as nvidia-smi -L tells it.
-type smiListed struct {
+// smiListEntry is a MIG instance as nvidia-smi -L tells it.
+type smiListEntry struct {
 	parent        string // UUID
 	index         int    // among those of its device
 	profile, uuid string
 }
 
 // parseList reads the MIG instances that nvidia-smi -L printed.
-func parseList(out string) (parts []smiListed) {
+func parseList(out string) (instances []smiListEntry) {
 	parent := ""
 	for line := range strings.Lines(out) {
 		if m := listedGPU.FindStringSubmatch(line); m != nil {
 			parent = m[3]
 		} else if m := listedMIG.FindStringSubmatch(line); m != nil && parent != "" {
 			if n, err := strconv.Atoi(m[2]); err == nil {
-				parts = append(parts, smiListed{parent: parent, index: n, profile: m[1], uuid: m[3]})
+				instances = append(instances, smiListEntry{parent: parent, index: n, profile: m[1], uuid: m[3]})
 			}
 		}
 	}
-	return parts
+	return instances
 }

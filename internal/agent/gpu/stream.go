@@ -16,48 +16,48 @@ import (
 // for the figures, once for the processes; of Intel xpu-smi dump; of AMD the
 // files of the kernel. Apple tells nothing to a user who is not root.
 type Stream struct {
-	host    *host
-	devices []Device
-	every   time.Duration
-	log     *slog.Logger
-	again   time.Duration // the first wait before a tool that ended is started again
+	host       *host
+	devices    []Device
+	interval   time.Duration
+	log        *slog.Logger
+	minBackoff time.Duration // the first wait before a tool that ended is started again
 
-	mu   sync.Mutex
-	each []state // by the order of devices
+	mu     sync.Mutex
+	states []deviceState // by the order of devices
 
-	looking sync.Mutex
-	kernel  *xid.Log // nil while it is not read
+	kernelMu sync.Mutex
+	kernel   *xid.Log // nil while it is not read
 }
 
-// state is what is known of a device, from several sources.
-type state struct {
+// deviceState is what is known of a device, from several sources.
+type deviceState struct {
 	reading Reading
 	at      time.Time     // when the reading came
-	took    time.Duration // or untold
-	until   time.Time     // it is too old from then on
+	latency time.Duration // or untold
+	expires time.Time     // it is too old from then on
 
-	processes      []Process
-	processesAt    time.Time
-	processesUntil time.Time
-	xids           []past
-	reset          time.Time // what was said before does not count
+	processes       []Process
+	processesAt     time.Time
+	processesExpire time.Time
+	faults          []pastFault
+	resetAt         time.Time // what was said before does not count
 }
 
-// past is a fault that was told once.
-type past struct {
-	why string
-	at  time.Time
+// pastFault is a fault that was told once.
+type pastFault struct {
+	reason string
+	at     time.Time
 }
 
-const untold = -time.Second // as a latency: the tool does not say when it asked
+const unknownLatency = -time.Second // as a latency: the tool does not say when it asked
 
 // NewStream prepares the reading of devices, as Probe found them, every period
 // of at least 100 ms.
-func NewStream(devices []Device, every time.Duration, log *slog.Logger) *Stream {
-	every = max(every, 100*time.Millisecond)
+func NewStream(devices []Device, interval time.Duration, log *slog.Logger) *Stream {
+	interval = max(interval, 100*time.Millisecond)
 	return &Stream{
-		host: &host{root: "/"}, devices: slices.Clone(devices), every: every,
-		log: log, again: min(time.Second, every), each: make([]state, len(devices)),
+		host: &host{root: "/"}, devices: slices.Clone(devices), interval: interval,
+		log: log, minBackoff: min(time.Second, interval), states: make([]deviceState, len(devices)),
 	}
 }
 
@@ -66,26 +66,26 @@ func NewStream(devices []Device, every time.Duration, log *slog.Logger) *Stream 
 func (s *Stream) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	whole := slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "nvidia" && d.MIG == "" })
-	parts := slices.ContainsFunc(s.devices, func(d Device) bool { return d.MIG != "" })
-	run := func(f *tool.Feed) { wg.Go(func() { f.Run(ctx) }) }
-	if whole {
-		run(s.figures())
+	wholeDevices := slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "nvidia" && d.MIG == "" })
+	instances := slices.ContainsFunc(s.devices, func(d Device) bool { return d.MIG != "" })
+	run := func(f *tool.Stream) { wg.Go(func() { f.Run(ctx) }) }
+	if wholeDevices {
+		run(s.nvidiaMetrics())
 	}
 	switch {
-	case parts:
-		run(s.logs())
-	case whole:
-		run(s.pids())
+	case instances:
+		run(s.nvidiaLogs())
+	case wholeDevices:
+		run(s.nvidiaProcesses())
 	}
-	if whole || parts {
+	if wholeDevices || instances {
 		wg.Go(func() { s.watchFaults(ctx) })
 	}
 	if slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "intel" }) {
-		run(s.dump())
+		run(s.intelDump())
 	}
 	if slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "amd" }) {
-		wg.Go(func() { s.readFiles(ctx) })
+		wg.Go(func() { s.pollAMD(ctx) })
 	}
 	return nil
 }
@@ -96,95 +96,95 @@ func (s *Stream) Latest() (Readings, bool) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := Readings{Each: make([]Reading, len(s.each))}
-	some := false
-	for i := range s.each {
-		st, r := &s.each[i], &all.Each[i]
-		if now.Before(st.until) {
-			some = true
+	all := Readings{Devices: make([]Reading, len(s.states))}
+	fresh := false
+	for i := range s.states {
+		st, r := &s.states[i], &all.Devices[i]
+		if now.Before(st.expires) {
+			fresh = true
 			*r = st.reading
-			if st.took != untold {
-				r.Latency = new(st.took.Seconds())
+			if st.latency != unknownLatency {
+				r.Latency = new(st.latency.Seconds())
 			}
 			if st.at.After(all.At) {
 				all.At = st.at
 			}
-			all.Took = max(all.Took, st.took)
+			all.Latency = max(all.Latency, st.latency)
 		}
 		r.UUID = s.devices[i].UUID
-		if now.Before(st.processesUntil) {
+		if now.Before(st.processesExpire) {
 			r.Processes = slices.Clone(st.processes)
 		}
 		r.Faults = slices.Clone(r.Faults)
-		for _, x := range st.xids {
-			if now.Sub(x.at) < xid.Holds {
-				some = true
-				r.Faults = adding(r.Faults, x.why)
+		for _, x := range st.faults {
+			if now.Sub(x.at) < xid.FaultTTL {
+				fresh = true
+				r.Faults = appendFault(r.Faults, x.reason)
 			}
 		}
 	}
 	if all.At.IsZero() {
 		all.At = now
 	}
-	return all, some
+	return all, fresh
 }
 
-// put notes a reading of the devices that match. Processes come by putProcesses.
-func (s *Stream) put(now time.Time, took, every time.Duration, match func(*Device) bool, r Reading) {
+// setReading notes a reading of the devices that match. Processes come by setProcesses.
+func (s *Stream) setReading(now time.Time, latency, interval time.Duration, match func(*Device) bool, r Reading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
 		if match(&s.devices[i]) {
-			st := &s.each[i]
+			st := &s.states[i]
 			r.Processes = nil
-			st.reading, st.at, st.took, st.until = r, now, took, now.Add(tool.Late(every))
+			st.reading, st.at, st.latency, st.expires = r, now, latency, now.Add(tool.StaleAfter(interval))
 		}
 	}
 }
 
-// putProcesses notes who holds memory of the devices that match.
-func (s *Stream) putProcesses(now time.Time, every time.Duration, match func(*Device) bool, p []Process) {
+// setProcesses notes who holds memory of the devices that match.
+func (s *Stream) setProcesses(now time.Time, interval time.Duration, match func(*Device) bool, p []Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
 		if match(&s.devices[i]) {
-			st := &s.each[i]
-			st.processes, st.processesAt, st.processesUntil = p, now, now.Add(tool.Late(every))
+			st := &s.states[i]
+			st.processes, st.processesAt, st.processesExpire = p, now, now.Add(tool.StaleAfter(interval))
 		}
 	}
 }
 
-// Seen says when a device was asked for its last figures, and when its last list
+// LastSampled says when a device was asked for its last figures, and when its last list
 // of processes came; the zero time stands for never.
-func (s *Stream) Seen(uuid string) (figures, processes time.Time) {
+func (s *Stream) LastSampled(uuid string) (metrics, processes time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
-		if st := &s.each[i]; s.devices[i].UUID == uuid && !st.at.IsZero() {
-			return st.at.Add(-max(0, st.took)), st.processesAt
+		if st := &s.states[i]; s.devices[i].UUID == uuid && !st.at.IsZero() {
+			return st.at.Add(-max(0, st.latency)), st.processesAt
 		}
 	}
-	return figures, processes
+	return metrics, processes
 }
 
-// Look reads at once what the kernel says of devices.
-func (s *Stream) Look() {
-	s.looking.Lock()
-	defer s.looking.Unlock()
+// PollFaults reads at once what the kernel says of devices.
+func (s *Stream) PollFaults() {
+	s.kernelMu.Lock()
+	defer s.kernelMu.Unlock()
 	if s.kernel != nil {
-		s.kernel.Read(func(message string, age time.Duration) { s.fault(time.Now(), message, age) })
+		s.kernel.Read(func(message string, age time.Duration) { s.recordFault(time.Now(), message, age) })
 	}
 }
 
-// Forget drops what the kernel said of a device before a time, also if it is read
+// ForgetFaults drops what the kernel said of a device before a time, also if it is read
 // later: the device was reset then.
-func (s *Stream) Forget(uuid string, before time.Time) {
+func (s *Stream) ForgetFaults(uuid string, before time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
-		if st := &s.each[i]; s.devices[i].UUID == uuid {
-			st.reset = before
-			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.at.Before(before) })
+		if st := &s.states[i]; s.devices[i].UUID == uuid {
+			st.resetAt = before
+			st.faults = slices.DeleteFunc(st.faults, func(p pastFault) bool { return p.at.Before(before) })
 		}
 	}
 }
@@ -196,15 +196,15 @@ func (s *Stream) watchFaults(ctx context.Context) {
 		s.log.Info("XID faults of GPUs are not read: this user may not read the kernel's log")
 		return
 	}
-	s.reads(kernel)
+	s.setKernelLog(kernel)
 	defer func() {
-		s.reads(nil)
+		s.setKernelLog(nil)
 		kernel.Close()
 	}()
-	tick := time.NewTicker(max(s.every, 5*time.Second)) // faults are rare, wake-ups cost
+	tick := time.NewTicker(max(s.interval, 5*time.Second)) // faults are rare, wake-ups cost
 	defer tick.Stop()
 	for {
-		s.Look()
+		s.PollFaults()
 		select {
 		case <-ctx.Done():
 			return
@@ -213,31 +213,31 @@ func (s *Stream) watchFaults(ctx context.Context) {
 	}
 }
 
-func (s *Stream) reads(kernel *xid.Log) {
-	s.looking.Lock()
-	defer s.looking.Unlock()
+func (s *Stream) setKernelLog(kernel *xid.Log) {
+	s.kernelMu.Lock()
+	defer s.kernelMu.Unlock()
 	s.kernel = kernel
 }
 
-// fault notes a message of the kernel's log, if it is one of a device.
-func (s *Stream) fault(now time.Time, message string, age time.Duration) {
+// recordFault notes a message of the kernel's log, if it is one of a device.
+func (s *Stream) recordFault(now time.Time, message string, age time.Duration) {
 	x, ok := xid.Parse(message)
-	if !ok || age >= xid.Holds {
+	if !ok || age >= xid.FaultTTL {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
-		if st, at := &s.each[i], now.Add(-age); x.Of(s.devices[i].Bus, s.devices[i].Instance) && !at.Before(st.reset) {
-			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.why == x.Why || now.Sub(p.at) >= xid.Holds })
-			st.xids = append(st.xids, past{x.Why, at})
+		if st, at := &s.states[i], now.Add(-age); x.Matches(s.devices[i].Bus, s.devices[i].Instance) && !at.Before(st.resetAt) {
+			st.faults = slices.DeleteFunc(st.faults, func(p pastFault) bool { return p.reason == x.Reason || now.Sub(p.at) >= xid.FaultTTL })
+			st.faults = append(st.faults, pastFault{x.Reason, at})
 		}
 	}
 }
 
-// readFiles reads the devices of AMD from the kernel.
-func (s *Stream) readFiles(ctx context.Context) {
-	tick := time.NewTicker(s.every)
+// pollAMD reads the devices of AMD from the kernel.
+func (s *Stream) pollAMD(ctx context.Context) {
+	tick := time.NewTicker(s.interval)
 	defer tick.Stop()
 	for {
 		for i := range s.devices {
@@ -251,10 +251,10 @@ func (s *Stream) readFiles(ctx context.Context) {
 			now := time.Now()
 			same := func(other *Device) bool { return other == d }
 			if r.Memory != nil || r.Temperature != nil || r.Utilization != nil {
-				s.put(now, now.Sub(asked), s.every, same, r)
+				s.setReading(now, now.Sub(asked), s.interval, same, r)
 			}
 			if processes != nil {
-				s.putProcesses(now, s.every, same, processes)
+				s.setProcesses(now, s.interval, same, processes)
 			}
 		}
 		select {

@@ -79,30 +79,30 @@ func TestStream(t *testing.T) {
 	}
 	s, _ := stream(t)
 	r := await(t, s, "read", func(r gpu.Readings) bool {
-		return r.Each[0].Utilization != nil && len(r.Each[0].Processes) == 1 && r.Each[1].Processes != nil
+		return r.Devices[0].Utilization != nil && len(r.Devices[0].Processes) == 1 && r.Devices[1].Processes != nil
 	})
-	a := r.Each[0]
+	a := r.Devices[0]
 	if a.UUID != "GPU-a" || *a.Utilization != 0.25 || *a.Memory != 1<<30 || *a.Temperature != 50 || *a.Power != 120 || *a.ECC != 0 ||
-		a.Processes[0] != (gpu.Process{PID: 7, Name: "python", Memory: 900 << 20}) || len(r.Each[1].Processes) != 0 {
+		a.Processes[0] != (gpu.Process{PID: 7, Name: "python", Memory: 900 << 20}) || len(r.Devices[1].Processes) != 0 {
 		t.Errorf("got %+v", r)
 	}
-	if r.At.IsZero() || r.Took < 0 {
-		t.Errorf("read at %s, took %s", r.At, r.Took)
+	if r.At.IsZero() || r.Latency < 0 {
+		t.Errorf("read at %s, took %s", r.At, r.Latency)
 	}
-	s.Look()
-	if figures, lists := s.Seen("GPU-a"); time.Since(figures) > time.Minute || time.Since(lists) > time.Minute {
-		t.Errorf("its figures are of %s, its list is of %s", figures, lists)
+	s.PollFaults()
+	if metrics, lists := s.LastSampled("GPU-a"); time.Since(metrics) > time.Minute || time.Since(lists) > time.Minute {
+		t.Errorf("its figures are of %s, its list is of %s", metrics, lists)
 	}
-	if figures, lists := s.Seen("GPU-none"); !figures.IsZero() || !lists.IsZero() {
-		t.Errorf("a device that is not there was seen: %s, %s", figures, lists)
+	if metrics, lists := s.LastSampled("GPU-none"); !metrics.IsZero() || !lists.IsZero() {
+		t.Errorf("a device that is not there was seen: %s, %s", metrics, lists)
 	}
 	tool.Set(gputest.GPU{UUID: "GPU-a", ECC: 3, Broken: "[GPU requires reset]"}, gputest.GPU{UUID: "GPU-b", Processes: []gputest.Process{{PID: 8, Name: "Xorg", Graphics: true}}})
 	await(t, s, "seen to break", func(r gpu.Readings) bool {
-		return slices.Equal(r.Each[0].Faults, []string{"GPU requires reset"}) && r.Each[0].Memory == nil &&
-			r.Each[0].Processes != nil && len(r.Each[0].Processes) == 0 && len(r.Each[1].Processes) == 1 && r.Each[1].Processes[0].Graphics
+		return slices.Equal(r.Devices[0].Faults, []string{"GPU requires reset"}) && r.Devices[0].Memory == nil &&
+			r.Devices[0].Processes != nil && len(r.Devices[0].Processes) == 0 && len(r.Devices[1].Processes) == 1 && r.Devices[1].Processes[0].Graphics
 	})
 	tool.Set(gputest.GPU{UUID: "GPU-a"}, gputest.GPU{UUID: "GPU-b"})
-	await(t, s, "healthy again", func(r gpu.Readings) bool { return len(r.Each[0].Faults) == 0 && r.Each[0].Memory != nil })
+	await(t, s, "healthy again", func(r gpu.Readings) bool { return len(r.Devices[0].Faults) == 0 && r.Devices[0].Memory != nil })
 }
 
 // TestStreamComesBack proves that a tool that dies, is taken away or hangs makes
@@ -110,32 +110,32 @@ func TestStream(t *testing.T) {
 func TestStreamComesBack(t *testing.T) {
 	tool := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
 	s, _ := stream(t)
-	there := func(r gpu.Readings) bool { return r.Each[0].Memory != nil && r.Each[0].Processes != nil }
+	found := func(r gpu.Readings) bool { return r.Devices[0].Memory != nil && r.Devices[0].Processes != nil }
 	gone := func() bool { _, ok := s.Latest(); return !ok }
 	for _, tc := range []struct {
-		name       string
-		hurt, mend func()
+		name           string
+		damage, repair func()
 	}{
 		{"dies", func() { tool.Fail(9, "no driver") }, func() { tool.Fail(0, "") }},
 		{"is gone", func() { tool.Remove(); tool.Fail(1, "") }, func() { tool.Fail(0, ""); tool.Restore() }},
 		{"hangs", func() { tool.Hang(true) }, func() { tool.Hang(false) }},
 	} {
-		await(t, s, "read before it "+tc.name, there)
-		tc.hurt()
+		await(t, s, "read before it "+tc.name, found)
+		tc.damage()
 		for deadline := time.Now().Add(time.Minute); !gone(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("readings stay when the tool %s", tc.name)
 			}
 		}
-		tc.mend()
+		tc.repair()
 	}
-	await(t, s, "read at the end", there)
+	await(t, s, "read at the end", found)
 }
 
 // TestStreamOfParts proves that MIG instances have their own memory and
 // processes.
 func TestStreamOfParts(t *testing.T) {
-	gputest.New(t, gputest.GPU{UUID: "GPU-a", Temperature: 44, Parts: []gputest.Part{
+	gputest.New(t, gputest.GPU{UUID: "GPU-a", Temperature: 44, Instances: []gputest.Instance{
 		{UUID: "MIG-b", Used: 1 << 30, Processes: []gputest.Process{{PID: 7, Name: "one", Memory: 1 << 30}}},
 		{UUID: "MIG-c", Used: 12 << 20, Profile: "2g.10gb", Memory: 9984 << 20},
 	}})
@@ -143,9 +143,9 @@ func TestStreamOfParts(t *testing.T) {
 	if len(devices) != 2 || devices[0].MIG != "1g.5gb" || devices[1].MIG != "2g.10gb" || devices[1].Parent != "GPU-a" || devices[1].Memory != 9984<<20 {
 		t.Fatalf("devices %+v", devices)
 	}
-	r := await(t, s, "read", func(r gpu.Readings) bool { return r.Each[0].Memory != nil })
-	if *r.Each[0].Memory != 1<<30 || len(r.Each[0].Processes) != 1 || r.Each[0].Processes[0].Name != "one" || *r.Each[1].Memory != 12<<20 ||
-		len(r.Each[1].Processes) != 0 || *r.Each[1].Temperature != 44 || r.Each[1].Utilization != nil {
+	r := await(t, s, "read", func(r gpu.Readings) bool { return r.Devices[0].Memory != nil })
+	if *r.Devices[0].Memory != 1<<30 || len(r.Devices[0].Processes) != 1 || r.Devices[0].Processes[0].Name != "one" || *r.Devices[1].Memory != 12<<20 ||
+		len(r.Devices[1].Processes) != 0 || *r.Devices[1].Temperature != 44 || r.Devices[1].Utilization != nil {
 		t.Errorf("got %+v", r)
 	}
 }

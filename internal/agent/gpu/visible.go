@@ -20,27 +20,27 @@ import (
 //	CUDA_VISIBLE_DEVICES     as HIP_VISIBLE_DEVICES, where that is not set
 //	ZE_AFFINITY_MASK         indexes, each with or without a tile (1.0)
 
-// chosen returns the devices that a list names, in its order, up to the first
+// selectDevices returns the devices that a list names, in its order, up to the first
 // name that fits none, or several, or one that is there already.
-func chosen(all []Device, list string, named func(d *Device, at int, want string) bool) []Device {
+func selectDevices(all []Device, list string, matches func(d *Device, at int, want string) bool) []Device {
 	var out []Device
-	taken := make([]bool, len(all))
+	selected := make([]bool, len(all))
 	for want := range strings.SplitSeq(list, ",") {
 		want = strings.TrimSpace(want)
-		before, board := len(out), ""
+		before, physical := len(out), ""
 		for i := range all {
 			d := &all[i]
-			if want == "" || !named(d, i, want) {
+			if want == "" || !matches(d, i, want) {
 				continue
 			}
-			on := cmp.Or(d.Parent, d.UUID)
-			if taken[i] || board != "" && board != on {
+			uuid := cmp.Or(d.Parent, d.UUID)
+			if selected[i] || physical != "" && physical != uuid {
 				return out[:before]
 			}
-			taken[i], board = true, on
+			selected[i], physical = true, uuid
 			out = append(out, *d)
 		}
-		if board == "" {
+		if physical == "" {
 			break
 		}
 	}
@@ -68,17 +68,17 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-func (h *host) shownByNVIDIA(all []Device) (shown []Device, notes []string) {
-	shown = byToolkit(all, h.env("NVIDIA_VISIBLE_DEVICES"))
+func (h *host) visibleNVIDIA(all []Device) (visible []Device, notes []string) {
+	visible = byToolkit(all, h.env("NVIDIA_VISIBLE_DEVICES"))
 	list, set := h.lookup("CUDA_VISIBLE_DEVICES")
 	if !set {
-		return shown, nil
+		return visible, nil
 	}
-	shown = chosen(shown, list, byCUDA)
-	if h.env("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" && mixed(all) && slices.ContainsFunc(strings.Split(list, ","), isIndex) {
+	visible = selectDevices(visible, list, byCUDA)
+	if h.env("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" && mixedModels(all) && slices.ContainsFunc(strings.Split(list, ","), isIndex) {
 		notes = append(notes, fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s is taken for indexes of nvidia-smi, which CUDA counts otherwise where GPUs differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name UUIDs", list))
 	}
-	return shown, notes
+	return visible, notes
 }
 
 func isIndex(s string) bool {
@@ -86,8 +86,8 @@ func isIndex(s string) bool {
 	return err == nil && n >= 0
 }
 
-// mixed says whether there are devices of several models.
-func mixed(all []Device) bool {
+// mixedModels says whether there are devices of several models.
+func mixedModels(all []Device) bool {
 	return slices.ContainsFunc(all, func(d Device) bool { return d.Name != all[0].Name })
 }
 
@@ -124,20 +124,20 @@ func byHostName(d *Device, want string, indexes bool) bool {
 	return byCUDA(d, 0, want)
 }
 
-// byPlace says whether a name is the place of a device in a list, or its UUID.
-func byPlace(d *Device, at int, want string) bool {
+// byPosition says whether a name is the place of a device in a list, or its UUID.
+func byPosition(d *Device, at int, want string) bool {
 	if n, err := strconv.Atoi(want); err == nil {
 		return n == at
 	}
 	return strings.EqualFold(d.UUID, want)
 }
 
-// shownByAMD heeds the variables of the HSA runtime, then of HIP above it. HIP
+// visibleAMD heeds the variables of the HSA runtime, then of HIP above it. HIP
 // takes CUDA_VISIBLE_DEVICES for its own; where there are NVIDIA devices it
 // means those.
-func (h *host) shownByAMD(all []Device, besideNVIDIA bool) []Device {
+func (h *host) visibleAMD(all []Device, besideNVIDIA bool) []Device {
 	if list, set := h.lookup("ROCR_VISIBLE_DEVICES"); set {
-		all = chosen(all, list, byPlace)
+		all = selectDevices(all, list, byPosition)
 	}
 	list, set := h.lookup("HIP_VISIBLE_DEVICES")
 	if !set && !besideNVIDIA {
@@ -146,12 +146,12 @@ func (h *host) shownByAMD(all []Device, besideNVIDIA bool) []Device {
 	if !set {
 		return all
 	}
-	return chosen(all, list, byPlace)
+	return selectDevices(all, list, byPosition)
 }
 
-// shownByIntel heeds the mask of Level Zero, which is empty where it does not
+// visibleIntel heeds the mask of Level Zero, which is empty where it does not
 // limit.
-func (h *host) shownByIntel(all []Device) []Device {
+func (h *host) visibleIntel(all []Device) []Device {
 	mask := h.env("ZE_AFFINITY_MASK")
 	if mask == "" || mask == "default" {
 		return all

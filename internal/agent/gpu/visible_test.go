@@ -55,20 +55,20 @@ func TestVisibleNVIDIA(t *testing.T) {
 		{"NVIDIA_VISIBLE_DEVICES=1,2 CUDA_VISIBLE_DEVICES=0,1", ""}, // 0 is not there
 		{"NVIDIA_VISIBLE_DEVICES=1,2 CUDA_VISIBLE_DEVICES=1", "GPU-ab22"},
 	} {
-		shown, notes := bare(t, strings.Split(tc.env, " ")...).shownByNVIDIA(all)
+		shown, notes := bare(t, strings.Split(tc.env, " ")...).visibleNVIDIA(all)
 		if strings.HasPrefix(tc.env, "CUDA_VISIBLE_DEVICES= ") {
-			shown, notes = bare(t, tc.env).shownByNVIDIA(all)
+			shown, notes = bare(t, tc.env).visibleNVIDIA(all)
 		}
 		if got := strings.Join(indexes(shown), " "); got != tc.want || len(notes) > 0 {
 			t.Errorf("%s shows %q with the notes %q, want %q", tc.env, got, notes, tc.want)
 		}
 	}
 	all[1].Name = "another"
-	if _, notes := bare(t, "CUDA_VISIBLE_DEVICES=0").shownByNVIDIA(all); len(notes) != 1 || !strings.Contains(notes[0], "CUDA_DEVICE_ORDER=PCI_BUS_ID") {
+	if _, notes := bare(t, "CUDA_VISIBLE_DEVICES=0").visibleNVIDIA(all); len(notes) != 1 || !strings.Contains(notes[0], "CUDA_DEVICE_ORDER=PCI_BUS_ID") {
 		t.Errorf("indexes of models that differ: notes %q", notes)
 	}
 	for _, env := range [][]string{{"CUDA_VISIBLE_DEVICES=0", "CUDA_DEVICE_ORDER=PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES=GPU-aa11"}} {
-		if _, notes := bare(t, env...).shownByNVIDIA(all); len(notes) > 0 {
+		if _, notes := bare(t, env...).visibleNVIDIA(all); len(notes) > 0 {
 			t.Errorf("%q: notes %q", env, notes)
 		}
 	}
@@ -93,7 +93,7 @@ func TestVisibleAMDAndIntel(t *testing.T) {
 		{"CUDA_VISIBLE_DEVICES=1", true, "GPU-0a GPU-0b GPU-0c"},
 		{"CUDA_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=2", false, "GPU-0c"},
 	} {
-		if got := strings.Join(indexes(bare(t, strings.Split(tc.env, " ")...).shownByAMD(all, tc.beside)), " "); got != tc.want {
+		if got := strings.Join(indexes(bare(t, strings.Split(tc.env, " ")...).visibleAMD(all, tc.beside)), " "); got != tc.want {
 			t.Errorf("%s shows %q, want %q", tc.env, got, tc.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestVisibleAMDAndIntel(t *testing.T) {
 		"ZE_AFFINITY_MASK=": "GPU-0a GPU-0b GPU-0c", "ZE_AFFINITY_MASK=default": "GPU-0a GPU-0b GPU-0c",
 		"ZE_AFFINITY_MASK=1": "GPU-0b", "ZE_AFFINITY_MASK=0.1,2": "GPU-0a GPU-0c", "ZE_AFFINITY_MASK=9": "",
 	} {
-		if got := strings.Join(indexes(bare(t, env).shownByIntel(all)), " "); got != want {
+		if got := strings.Join(indexes(bare(t, env).visibleIntel(all)), " "); got != want {
 			t.Errorf("%s shows %q, want %q", env, got, want)
 		}
 	}
@@ -116,7 +116,7 @@ func FuzzVisible(f *testing.F) {
 			{GPU: muster.GPU{UUID: "GPU-aa11", Index: 0}}, {GPU: muster.GPU{UUID: "GPU-ab22", Index: 1}},
 			{GPU: muster.GPU{UUID: "MIG-cc33", Index: 2, Parent: "GPU-dd44"}, Instance: "1/0"},
 		}
-		for _, shown := range [][]Device{chosen(all, list, byCUDA), chosen(all, list, byPlace), byToolkit(all, list)} {
+		for _, shown := range [][]Device{selectDevices(all, list, byCUDA), selectDevices(all, list, byPosition), byToolkit(all, list)} {
 			got := indexes(shown)
 			slices.Sort(got)
 			if len(slices.Compact(got)) != len(shown) || len(shown) > len(all) {

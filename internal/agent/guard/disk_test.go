@@ -31,18 +31,18 @@ func TestFreeDisk(t *testing.T) {
 			if got := c.options.minFreeDisk(c.disk); got != c.least {
 				t.Errorf("it keeps %s free, want %s", got, c.least)
 			}
-			if g := c.options.gates(c.disk).disk; (g == nil) != (c.least == 0) {
+			if g := c.options.thresholds(c.disk).disk; (g == nil) != (c.least == 0) {
 				t.Errorf("its gate is %+v", g)
 			}
 		})
 	}
-	g := (&Options{}).gates(100 << 30).disk
+	g := (&Options{}).thresholds(100 << 30).disk
 	now := epoch
 	for i, s := range []struct {
 		after  time.Duration
 		free   float64
 		closed bool
-		says   string
+		want   string
 	}{
 		{0, 1 << 30, false, ""},
 		{2 * time.Second, 12 * float64(mib), true, "disk at 12MiB free is under --min-free-disk 1GiB; takes tasks again above 1.3GiB for 30s"},
@@ -53,8 +53,8 @@ func TestFreeDisk(t *testing.T) {
 	} {
 		now = now.Add(s.after)
 		reading := -s.free
-		if why := g.see(now, reading); (why != "") != s.closed || !strings.Contains(why, s.says) {
-			t.Fatalf("look %d: %q, want closed %t and %q", i, why, s.closed, s.says)
+		if why := g.update(now, reading); (why != "") != s.closed || !strings.Contains(why, s.want) {
+			t.Fatalf("look %d: %q, want closed %t and %q", i, why, s.closed, s.want)
 		}
 	}
 }
@@ -81,12 +81,12 @@ func TestLowDisk(t *testing.T) {
 		{"little without a limit", new(muster.Size(0)), 2*gib - 1, 1000 * gib, true},
 	} {
 		o := Options{MinFreeDisk: c.least}
-		if got := o.low(&muster.DiskLoad{Free: c.free, Total: c.total}); got != c.low {
+		if got := o.isLow(&muster.DiskLoad{Free: c.free, Total: c.total}); got != c.low {
 			t.Errorf("%s: %s of %s free: low %t", c.name, c.free, c.total, got)
 		}
 	}
-	g := New(Config{Options: Options{MinFreeDisk: new(muster.Size(1) << 60)}, Data: t.TempDir(), Worker: &crew{}, Log: quiet})
-	g.Begin(t.Context())
+	g := New(Config{Options: Options{MinFreeDisk: new(muster.Size(1) << 60)}, Data: t.TempDir(), Worker: &fakeWorker{}, Log: quiet})
+	g.CheckThresholds(t.Context())
 	if d := g.Disk(); d == nil || d.Free <= 0 || d.Total < d.Free || d.Low {
 		t.Errorf("the disk of a worker that takes nothing because of it is %+v", d)
 	}
@@ -95,8 +95,8 @@ func TestLowDisk(t *testing.T) {
 // The first look is made before the worker takes tasks.
 func TestBeginLooksAtTheDisk(t *testing.T) {
 	t.Parallel()
-	c := &crew{}
+	c := &fakeWorker{}
 	g := New(Config{Options: Options{MinFreeDisk: new(muster.Size(1) << 60)}, Data: t.TempDir(), Worker: c, Log: quiet})
-	g.Begin(t.Context())
+	g.CheckThresholds(t.Context())
 	expect(t, c, "constrain disk: disk at ")
 }

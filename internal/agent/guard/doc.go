@@ -14,7 +14,7 @@
 // the worker for new tasks with that very look. It opens when the share has been
 // at least Slack under the threshold for the cool-down, in every look. So it changes its
 // mind at most once in a cool-down. Running tasks go on. What cannot be measured any more for
-// blindFor does not close it.
+// blindTimeout does not close it.
 //
 // # Hours
 //

@@ -65,11 +65,11 @@ func diskSize(dir string) muster.Size {
 	return muster.Size(u.Total)
 }
 
-// computing returns the average utilization of the devices that tell it.
-func computing(rs *gpu.Readings) float64 {
+// meanUtilization returns the average utilization of the devices that tell it.
+func meanUtilization(rs *gpu.Readings) float64 {
 	sum, n := 0.0, 0
-	for i := range rs.Each {
-		if u := rs.Each[i].Utilization; u != nil {
+	for i := range rs.Devices {
+		if u := rs.Devices[i].Utilization; u != nil {
 			sum += 100 * *u
 			n++
 		}

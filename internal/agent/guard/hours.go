@@ -75,14 +75,14 @@ func (h *Hours) add(words []string) error {
 	for d := range on {
 		for _, t := range times {
 			if on[d] || !anyDay {
-				h.mark(d*dayMinutes+t.first, d*dayMinutes+t.last)
+				h.setOpen(d*dayMinutes+t.first, d*dayMinutes+t.last)
 			}
 		}
 	}
 	return nil
 }
 
-func (h *Hours) mark(first, last int) {
+func (h *Hours) setOpen(first, last int) {
 	if last < first {
 		last += dayMinutes
 	}
@@ -141,11 +141,11 @@ func (h *Hours) Open(t time.Time) bool {
 	return h.open[int(t.Weekday())*dayMinutes+t.Hour()*60+t.Minute()]
 }
 
-// Opens returns when they open next after t, at which they are not.
-func (h *Hours) Opens(t time.Time) time.Time {
-	const most = weekMinutes + 2*dayMinutes // clocks are put forward by less than a day
+// NextOpening returns when they open next after t, at which they are not.
+func (h *Hours) NextOpening(t time.Time) time.Time {
+	const maxMinutes = weekMinutes + 2*dayMinutes // clocks are put forward by less than a day
 	t = t.Truncate(time.Minute)
-	for range most {
+	for range maxMinutes {
 		t = t.Add(time.Minute)
 		if h.Open(t) {
 			break
@@ -154,12 +154,12 @@ func (h *Hours) Opens(t time.Time) time.Time {
 	return t
 }
 
-// see returns why nothing new is taken at now, "" if it is.
-func (h *Hours) see(now time.Time) (why string) {
+// closedReason returns why nothing new is taken at now, "" if it is.
+func (h *Hours) closedReason(now time.Time) (why string) {
 	if h.Open(now) {
 		return ""
 	}
-	at := h.Opens(now)
+	at := h.NextOpening(now)
 	day := at.Format("Mon 15:04 MST")
 	if at.YearDay() == now.YearDay() && at.Year() == now.Year() {
 		day = at.Format("15:04 MST")

@@ -110,8 +110,8 @@ func TestHoursOverChangesOfTheClock(t *testing.T) {
 		if got := h.Open(at); got != test.open {
 			t.Errorf("%q at %s: open %t, want %t", test.hours, at, got, test.open)
 		}
-		if test.opens != "" && !h.Opens(at).Equal(utc(test.opens)) {
-			t.Errorf("%q at %s opens at %s, want %s", test.hours, at, h.Opens(at), utc(test.opens))
+		if test.opens != "" && !h.NextOpening(at).Equal(utc(test.opens)) {
+			t.Errorf("%q at %s opens at %s, want %s", test.hours, at, h.NextOpening(at), utc(test.opens))
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestHoursOpens(t *testing.T) {
 		if h.Open(at) {
 			return
 		}
-		opens := h.Opens(at)
+		opens := h.NextOpening(at)
 		if !h.Open(opens) {
 			// Only hours in a missing hour of the clock do not come within a week.
 			if opens.Sub(at) < 7*24*time.Hour {
@@ -166,7 +166,7 @@ func TestHoursSay(t *testing.T) {
 		epoch.Add(6 * time.Hour):   "",
 		epoch.Add(102 * time.Hour): "",
 	} {
-		if got := h.see(at); got != want {
+		if got := h.closedReason(at); got != want {
 			t.Errorf("at %s: %q, want %q", at, got, want)
 		}
 	}
@@ -181,11 +181,11 @@ func FuzzParseHours(f *testing.F) {
 		if err != nil {
 			return
 		}
-		some := false
+		anyOpen := false
 		for _, open := range h.open {
-			some = some || open
+			anyOpen = anyOpen || open
 		}
-		if !some {
+		if !anyOpen {
 			t.Fatalf("%q is never open", s)
 		}
 		again, err := ParseHours(h.String())

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	desktopMost = 1 << 30   // bytes of a device that what draws the desktop may hold
-	daemonMost  = 256 << 20 // that a process of root's may hold
-	hiddenMost  = 1 << 30   // that no listed process holds
-	hiddenLooks = 3         // in a row, since lists of processes lag behind
+	maxDesktopMemory = 1 << 30   // bytes of a device that what draws the desktop may hold
+	maxDaemonMemory  = 256 << 20 // that a process of root's may hold
+	maxHiddenMemory  = 1 << 30   // that no listed process holds
+	hiddenChecks     = 3         // in a row, since lists of processes lag behind
 )
 
 // desktop names what draws desktops, in lower case. Each holds memory of the device that
@@ -27,48 +27,48 @@ var desktop = []string{
 	"xdg-desktop-portal", "xdg-desktop-portal-gnome", "xdg-desktop-portal-kde", "dwm.exe", "explorer.exe", "windowserver",
 }
 
-// whose says whose a process is.
-type whose int
+// ownerKind says whose a process is.
+type ownerKind int
 
 const (
-	somebody whose = iota // the owner's, as far as is known
-	nobody                // it has ended, or is not in this machine's view
-	ofTask                // of a task of this worker or of another one here
-	ofRoot                // of the user root, and no task's
+	ownedByUser   ownerKind = iota // the owner's, as far as is known
+	ownedByNobody                  // it has ended, or is not in this machine's view
+	ownedByTask                    // of a task of this worker or of another one here
+	ownedByRoot                    // of the user root, and no task's
 )
 
-// kin tells whose processes are.
-type kin func(pid int) whose
+// ownerFunc tells whose processes are.
+type ownerFunc func(pid int) ownerKind
 
-// wants says what of the owner's is on a device, "" for nothing. It returns
+// ownerUse says what of the owner's is on a device, "" for nothing. It returns
 // known if that could be found out, and hidden if memory is held of which no
 // process is known.
-func wants(r *gpu.Reading, of kin, given bool) (why string, hidden, known bool) {
+func ownerUse(r *gpu.Reading, kindOf ownerFunc, granted bool) (why string, hidden, known bool) {
 	if r.Processes == nil {
 		return "", false, false
 	}
 	var biggest *gpu.Process
-	listed, countable, mine := muster.Size(0), true, false
+	listed, countable, hasTask := muster.Size(0), true, false
 	for i := range r.Processes {
 		p := &r.Processes[i]
 		listed += p.Memory
 		countable = countable && p.Memory > 0
-		switch w := of(p.PID); {
-		case w == ofTask:
-			mine = true
-		case w == nobody:
-		case w == ofRoot && p.Memory < daemonMost:
-		case isDesktop(p.Name) && p.Memory < desktopMost:
+		switch w := kindOf(p.PID); {
+		case w == ownedByTask:
+			hasTask = true
+		case w == ownedByNobody:
+		case w == ownedByRoot && p.Memory < maxDaemonMemory:
+		case isDesktop(p.Name) && p.Memory < maxDesktopMemory:
 		case biggest == nil || p.Memory > biggest.Memory:
 			biggest = p
 		}
 	}
 	if biggest != nil {
-		return fmt.Sprintf("in use by its owner: pid %d%s", biggest.PID, named(biggest.Name)), false, true
+		return fmt.Sprintf("in use by its owner: pid %d%s", biggest.PID, nameSuffix(biggest.Name)), false, true
 	}
 	// Games and others that only draw are not listed by all tools. Where the tool
 	// does not even list the tasks, as in a container, nothing follows from that.
-	hidden = countable && r.Memory != nil && *r.Memory-listed > hiddenMost && (mine || !given)
+	hidden = countable && r.Memory != nil && *r.Memory-listed > maxHiddenMemory && (hasTask || !granted)
 	return "", hidden, true
 }
 
@@ -76,37 +76,37 @@ func isDesktop(name string) bool { return slices.Contains(desktop, strings.ToLow
 
 func base(name string) string { return path.Base(strings.ReplaceAll(name, `\`, "/")) }
 
-func named(name string) string {
+func nameSuffix(name string) string {
 	if name == "" || strings.HasPrefix(name, "[") { // as in [Not Found]
 		return ""
 	}
 	return " " + base(name)
 }
 
-// owner follows what the owner does with each device.
-type owner struct {
+// ownerTracker follows what the owner does with each device.
+type ownerTracker struct {
 	coolDown time.Duration
-	uses     map[string]*use // by UUID
+	uses     map[string]*deviceUse // by UUID
 }
 
-// use is what is known of a device that the owner uses, or may.
-type use struct {
-	why    string    // "" if only hidden memory was seen, too few times yet
-	last   time.Time // the owner was seen there
-	looked time.Time // something was seen of the device
-	hidden int       // looks in a row
+// deviceUse is what is known of a device that the owner uses, or may.
+type deviceUse struct {
+	why      string    // "" if only hidden memory was seen, too few times yet
+	lastUsed time.Time // the owner was seen there
+	lastRead time.Time // something was seen of the device
+	hidden   int       // looks in a row
 }
 
-// see takes what the devices say and returns those that the owner has, and why.
+// update takes what the devices say and returns those that the owner has, and why.
 // given tells the devices that tasks hold.
-func (o *owner) see(now time.Time, each []gpu.Reading, given map[string]bool, of kin) map[string]string {
-	for i := range each {
-		o.look(now, &each[i], given, of)
+func (o *ownerTracker) update(now time.Time, readings []gpu.Reading, granted map[string]bool, kindOf ownerFunc) map[string]string {
+	for i := range readings {
+		o.observe(now, &readings[i], granted, kindOf)
 	}
 	busy := map[string]string{}
 	for id, u := range o.uses {
-		if now.Sub(u.looked) >= blindFor {
-			*u = use{}
+		if now.Sub(u.lastRead) >= blindTimeout {
+			*u = deviceUse{}
 		}
 		if u.why != "" {
 			busy[id] = u.why
@@ -117,25 +117,25 @@ func (o *owner) see(now time.Time, each []gpu.Reading, given map[string]bool, of
 	return busy
 }
 
-func (o *owner) look(now time.Time, r *gpu.Reading, given map[string]bool, of kin) {
-	why, hidden, known := wants(r, of, given[r.UUID])
+func (o *ownerTracker) observe(now time.Time, r *gpu.Reading, granted map[string]bool, kindOf ownerFunc) {
+	why, hidden, known := ownerUse(r, kindOf, granted[r.UUID])
 	u := o.uses[r.UUID]
 	if !known || u == nil && why == "" && !hidden {
 		return
 	}
 	if u == nil {
-		u = &use{}
+		u = &deviceUse{}
 		o.uses[r.UUID] = u
 	}
-	u.looked = now
+	u.lastRead = now
 	if !hidden {
 		u.hidden = 0
-	} else if u.hidden++; u.hidden >= hiddenLooks {
+	} else if u.hidden++; u.hidden >= hiddenChecks {
 		why = "in use by its owner: it holds memory of processes that its driver does not list, such as a game"
 	}
 	if why != "" {
-		u.why, u.last = why, now
-	} else if u.why != "" && now.Sub(u.last) >= o.coolDown {
+		u.why, u.lastUsed = why, now
+	} else if u.why != "" && now.Sub(u.lastUsed) >= o.coolDown {
 		u.why = ""
 	}
 }

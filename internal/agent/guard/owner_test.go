@@ -21,8 +21,8 @@ func reading(used muster.Size, processes ...gpu.Process) gpu.Reading {
 }
 
 func TestWants(t *testing.T) {
-	of := func(pid int) whose { return whose(pid % 10) } // by the last digit
-	const somebodys, nobodys, tasks, roots = 10 + int(somebody), 10 + int(nobody), 10 + int(ofTask), 10 + int(ofRoot)
+	of := func(pid int) ownerKind { return ownerKind(pid % 10) } // by the last digit
+	const somebodys, nobodys, task, roots = 10 + int(ownedByUser), 10 + int(ownedByNobody), 10 + int(ownedByTask), 10 + int(ownedByRoot)
 	for _, test := range []struct {
 		name   string
 		r      gpu.Reading
@@ -31,9 +31,9 @@ func TestWants(t *testing.T) {
 		hidden bool
 	}{
 		{"idle", reading(3 * mib), false, "", false},
-		{"a task of ours", reading(8*gib, gpu.Process{PID: tasks, Memory: 8 * gib}), true, "", false},
+		{"a task of ours", reading(8*gib, gpu.Process{PID: task, Memory: 8 * gib}), true, "", false},
 		{"the owner's", reading(gib, gpu.Process{PID: somebodys, Name: "/usr/bin/blender", Memory: gib}), false, "in use by its owner: pid 10 blender", false},
-		{"the owner's beside ours", reading(9*gib, gpu.Process{PID: tasks, Memory: 8 * gib}, gpu.Process{PID: somebodys, Name: "python", Memory: gib}), true, "in use by its owner: pid 10 python", false},
+		{"the owner's beside ours", reading(9*gib, gpu.Process{PID: task, Memory: 8 * gib}, gpu.Process{PID: somebodys, Name: "python", Memory: gib}), true, "in use by its owner: pid 10 python", false},
 		{"the biggest is named", reading(3*gib, gpu.Process{PID: somebodys, Name: "a", Memory: gib}, gpu.Process{PID: 20, Name: "b", Memory: 2 * gib}), false, "in use by its owner: pid 20 b", false},
 		{"of unknown memory", reading(gib, gpu.Process{PID: somebodys, Name: "[Not Found]"}), false, "in use by its owner: pid 10", false},
 		{"of Windows", reading(gib, gpu.Process{PID: somebodys, Name: `C:\Games\doom.exe`, Memory: gib}), false, "in use by its owner: pid 10 doom.exe", false},
@@ -44,23 +44,23 @@ func TestWants(t *testing.T) {
 		{"one that has just ended", reading(gib, gpu.Process{PID: nobodys, Name: "python", Memory: gib}), false, "", false},
 		{"nobody is listed", reading(2*gib + mib), false, "", true},
 		{"nobody is listed, not even our task, as in a container", reading(20 * gib), true, "", false},
-		{"our task is listed, something else is not", reading(11*gib, gpu.Process{PID: tasks, Memory: 8 * gib}), true, "", true},
-		{"our task's memory is not told", reading(11*gib, gpu.Process{PID: tasks}), true, "", false},
-		{"a driver's own memory", reading(10*gib, gpu.Process{PID: tasks, Memory: 9*gib + 200*mib}), true, "", false},
+		{"our task is listed, something else is not", reading(11*gib, gpu.Process{PID: task, Memory: 8 * gib}), true, "", true},
+		{"our task's memory is not told", reading(11*gib, gpu.Process{PID: task}), true, "", false},
+		{"a driver's own memory", reading(10*gib, gpu.Process{PID: task, Memory: 9*gib + 200*mib}), true, "", false},
 	} {
-		why, hidden, known := wants(&test.r, of, test.given)
+		why, hidden, known := ownerUse(&test.r, of, test.given)
 		if why != test.why || hidden != test.hidden || !known {
 			t.Errorf("%s: %q, hidden %t, known %t", test.name, why, hidden, known)
 		}
 	}
-	if _, _, known := wants(&gpu.Reading{}, of, false); known {
+	if _, _, known := ownerUse(&gpu.Reading{}, of, false); known {
 		t.Error("a device that tells nothing is known")
 	}
 }
 
 func TestOwner(t *testing.T) {
-	o := owner{coolDown: 30 * time.Second, uses: map[string]*use{}}
-	of := func(int) whose { return somebody }
+	o := ownerTracker{coolDown: 30 * time.Second, uses: map[string]*deviceUse{}}
+	of := func(int) ownerKind { return ownedByUser }
 	here := reading(gib, gpu.Process{PID: 1, Name: "blender", Memory: gib})
 	game := reading(3 * gib)
 	gone := reading(0)
@@ -78,16 +78,16 @@ func TestOwner(t *testing.T) {
 		{27 * time.Second, &gone, blender},
 		{time.Second, &gone, ""},
 		{2 * time.Second, &here, blender},
-		{40 * time.Second, nil, blender},      // nothing is known meanwhile
-		{2 * time.Second, &silent, blender},   // nor here
-		{2 * time.Second, &gone, ""},          // the cool-down is over
-		{2 * time.Second, &game, ""},          // may be a list that lags behind
-		{2 * time.Second, &game, ""},          //
-		{2 * time.Second, &gone, ""},          // it was
-		{2 * time.Second, &game, ""},          //
-		{2 * time.Second, &game, ""},          //
-		{2 * time.Second, &game, "a game"},    // it is not
-		{blindFor - time.Second, nil, "game"}, // the tool fell silent
+		{40 * time.Second, nil, blender},          // nothing is known meanwhile
+		{2 * time.Second, &silent, blender},       // nor here
+		{2 * time.Second, &gone, ""},              // the cool-down is over
+		{2 * time.Second, &game, ""},              // may be a list that lags behind
+		{2 * time.Second, &game, ""},              //
+		{2 * time.Second, &gone, ""},              // it was
+		{2 * time.Second, &game, ""},              //
+		{2 * time.Second, &game, ""},              //
+		{2 * time.Second, &game, "a game"},        // it is not
+		{blindTimeout - time.Second, nil, "game"}, // the tool fell silent
 		{time.Second, nil, ""},
 	} {
 		now = now.Add(step.after)
@@ -95,7 +95,7 @@ func TestOwner(t *testing.T) {
 		if step.r != nil {
 			each = []gpu.Reading{*step.r}
 		}
-		got := o.see(now, each, nil, of)["GPU-1"]
+		got := o.update(now, each, nil, of)["GPU-1"]
 		if step.want == "" && got != "" || !contains(got, step.want) {
 			t.Fatalf("look %d: %q, want %q", i, got, step.want)
 		}

@@ -20,7 +20,7 @@ type Options struct {
 	MinFreeDisk  *muster.Size // of the data dir's disk that stays free; nil means DefaultMinFreeDisk
 	CoolDown     *muster.Duration
 	Hours        *Hours // nil means always
-	HoursThen    string // Finish or Preempt
+	AfterHours   string // Finish or Preempt
 	Yield        bool   // tasks make way for the owner's processes on GPUs
 }
 
@@ -87,9 +87,9 @@ func (o *Options) profile() (Profile, bool) {
 	return Profile{}, false
 }
 
-// Shape makes of r, what a machine has, what is offered of it: fewer cores and
+// Apply makes of r, what a machine has, what is offered of it: fewer cores and
 // other slots as the profile says, and memory without the buffer.
-func (o *Options) Shape(r *muster.Resources) {
+func (o *Options) Apply(r *muster.Resources) {
 	p, ok := o.profile()
 	if ok {
 		r.Slots = p.Slots(r.CPUs)
@@ -101,79 +101,79 @@ func (o *Options) Shape(r *muster.Resources) {
 // Buffer is the share of the memory that stays free.
 func (o *Options) Buffer() float64 {
 	p, _ := o.profile()
-	return said(o.MemoryBuffer, p.MemoryBuffer)
+	return valueOr(o.MemoryBuffer, p.MemoryBuffer)
 }
 
 func (o *Options) coolDown() time.Duration {
-	usual := DefaultCoolDown
+	fallback := DefaultCoolDown
 	if p, ok := o.profile(); ok {
-		usual = p.CoolDown
+		fallback = p.CoolDown
 	}
-	return said(o.CoolDown, muster.Duration(usual)).Std()
+	return valueOr(o.CoolDown, muster.Duration(fallback)).Std()
 }
 
-// said is what the operator said, else what is usual.
-func said[T any](word *T, usual T) T {
-	if word != nil {
-		return *word
+// valueOr is what the operator said, else what is usual.
+func valueOr[T any](value *T, fallback T) T {
+	if value != nil {
+		return *value
 	}
-	return usual
+	return fallback
 }
 
-// gates are the thresholds that there are, by what they measure; nil for none.
-type gates struct{ cpu, memory, gpu, disk *gate }
+// thresholds are the thresholds that there are, by what they measure; nil for none.
+type thresholds struct{ cpu, memory, gpu, disk *threshold }
 
 // disk is the size of the data dir's disk, 0 where it is unknown.
-func (o *Options) gates(disk muster.Size) gates {
+func (o *Options) thresholds(disk muster.Size) thresholds {
 	p, ok := o.profile()
 	by := " of the profile " + p.Name
 	if !ok {
 		p, by = Profile{MaxCPU: 100, MaxMemory: 100, MaxGPU: 100}, ""
 	}
 	cool := o.coolDown()
-	at := func(name, flag string, word *float64, usual float64) *gate {
-		most, whose := said(word, usual), by
-		if word != nil {
-			whose = ""
+	newPercent := func(name, flag string, value *float64, fallback float64) *threshold {
+		high, source := valueOr(value, fallback), by
+		if value != nil {
+			source = ""
 		}
-		if most >= 100 {
+		if high >= 100 {
 			return nil
 		}
-		return newGate(name, flag+" "+number(most)+whose, most, cool)
+		return newThreshold(name, flag+" "+formatNumber(high)+source, high, cool)
 	}
-	g := gates{
-		cpu:    at("cpu", "--max-cpu-percent", o.MaxCPU, p.MaxCPU),
-		memory: at("memory", "--max-memory-percent", o.MaxMemory, p.MaxMemory),
-		gpu:    at("gpu", "--max-gpu-percent", o.MaxGPU, p.MaxGPU),
+	g := thresholds{
+		cpu:    newPercent("cpu", "--max-cpu-percent", o.MaxCPU, p.MaxCPU),
+		memory: newPercent("memory", "--max-memory-percent", o.MaxMemory, p.MaxMemory),
+		gpu:    newPercent("gpu", "--max-gpu-percent", o.MaxGPU, p.MaxGPU),
 	}
-	b := said(o.MemoryBuffer, p.MemoryBuffer)
-	if most := 100 * (1 - b); b > 0 && (g.memory == nil || most < g.memory.most) {
+	b := valueOr(o.MemoryBuffer, p.MemoryBuffer)
+	if high := 100 * (1 - b); b > 0 && (g.memory == nil || high < g.memory.high) {
 		if o.MemoryBuffer != nil {
 			by = ""
 		}
-		g.memory = newGate("memory", "the "+show(most)+" that --memory-buffer "+number(b)+by+" leaves", most, cool)
+		g.memory = newThreshold("memory", "the "+formatPercent(high)+" that --memory-buffer "+formatNumber(b)+by+" leaves", high, cool)
 	}
 	if least := o.minFreeDisk(disk); least > 0 {
-		g.disk = newFloor("disk", "--min-free-disk "+least.String(), least, cool)
+		g.disk = newFreeThreshold("disk", "--min-free-disk "+least.String(), least, cool)
 	}
 	return g
 }
 
 // minFreeDisk is how much of a disk of that size stays free.
 func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
-	usual := DefaultMinFreeDisk
+	fallback := DefaultMinFreeDisk
 	if disk > 0 {
-		usual = min(usual, disk/20)
+		fallback = min(fallback, disk/20)
 	}
-	return said(o.MinFreeDisk, usual)
+	return valueOr(o.MinFreeDisk, fallback)
 }
 
-// low reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays free, or lowDisk where
+// isLow reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays free, or lowDisk where
 // that is more.
-func (o *Options) low(d *muster.DiskLoad) bool {
+func (o *Options) isLow(d *muster.DiskLoad) bool {
 	least := o.minFreeDisk(d.Total)
 	left := d.Free - least
 	return left < d.Total/10 && left < max(2*least, lowDisk)
 }
 
-func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+func formatNumber(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

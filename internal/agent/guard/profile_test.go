@@ -42,7 +42,7 @@ func TestShape(t *testing.T) {
 		{"light", Options{Profile: "light", MemoryBuffer: new(0.5)}, muster.Resources{CPUs: 8, Memory: 32 * gib, Slots: 64}},
 	} {
 		got := machine
-		test.o.Shape(&got)
+		test.o.Apply(&got)
 		if got.CPUs != test.want.CPUs || got.Memory != test.want.Memory || got.Slots != test.want.Slots {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
 		}
@@ -67,8 +67,8 @@ func TestGatesOfOptions(t *testing.T) {
 		{name: "flags over a profile", o: Options{Profile: "light", MaxCPU: new(100.0), MaxGPU: new(50.0), MaxMemory: new(100.0), MemoryBuffer: new(0.0), CoolDown: new(muster.Duration(0))},
 			gpu: "--max-gpu-percent 50"},
 	} {
-		g := test.o.gates(0)
-		for name, got := range map[string]*gate{test.cpu: g.cpu, test.memory: g.memory, test.gpu: g.gpu} {
+		g := test.o.thresholds(0)
+		for name, got := range map[string]*threshold{test.cpu: g.cpu, test.memory: g.memory, test.gpu: g.gpu} {
 			switch {
 			case got == nil && name != "":
 				t.Errorf("%s: no gate for %s", test.name, name)
@@ -96,9 +96,9 @@ func TestProfilesAreDocumented(t *testing.T) {
 			if f >= 100 {
 				return "none"
 			}
-			return number(f)
+			return formatNumber(f)
 		}
-		for i, want := range []string{percent(p.MaxCPU), percent(p.MaxMemory), percent(p.MaxGPU), number(p.MemoryBuffer), p.CoolDown.String()} {
+		for i, want := range []string{percent(p.MaxCPU), percent(p.MaxMemory), percent(p.MaxGPU), formatNumber(p.MemoryBuffer), p.CoolDown.String()} {
 			if got := strings.TrimSpace(cells[i+4]); got != want {
 				t.Errorf("profile %s: cell %d is %q, want %q", p.Name, i+4, got, want)
 			}

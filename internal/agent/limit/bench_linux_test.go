@@ -26,7 +26,7 @@ func BenchmarkSpawn(b *testing.B) {
 		{name: "plain", plain: true},
 		{name: "groups", mode: Off},
 		{name: "sandbox", mode: Auto},
-		{name: "sandbox of root", mode: Auto, user: Superuser},
+		{name: "sandbox of root", mode: Auto, user: RootUser},
 		{name: "memory and cpus", mode: Auto, grant: muster.Grant{Memory: 64 * mib, CPUs: 1}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -51,16 +51,16 @@ func BenchmarkSpawn(b *testing.B) {
 			}
 			defer func() { _ = null.Close() }()
 			t := &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}}, Spec: &muster.TaskSpec{}, Grant: c.grant}
-			self, children := used(b, unix.RUSAGE_SELF), used(b, unix.RUSAGE_CHILDREN)
+			self, children := rusage(b, unix.RUSAGE_SELF), rusage(b, unix.RUSAGE_CHILDREN)
 			for b.Loop() {
 				t.Attempt.N++
-				var confine *run.Confine
+				var spec *run.IsolationSpec
 				if !c.plain {
-					if confine, err = l.Confine(t, run.Folders{Base: base}); err != nil {
+					if spec, err = l.Prepare(t, run.Folders{Base: base}); err != nil {
 						b.Fatal(err)
 					}
 				}
-				pid, fd, err := Spawn(confine, Program{Path: "/bin/true", Argv: []string{"true"}, Dir: "/", Stdin: null, Stdout: null, Stderr: null})
+				pid, fd, err := Spawn(spec, Program{Path: "/bin/true", Argv: []string{"true"}, Dir: "/", Stdin: null, Stdout: null, Stderr: null})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -68,17 +68,17 @@ func BenchmarkSpawn(b *testing.B) {
 				if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
 					b.Fatal(err)
 				}
-				if confine != nil {
-					l.Release(confine)
+				if spec != nil {
+					l.Release(spec)
 				}
 			}
-			b.ReportMetric(float64((used(b, unix.RUSAGE_SELF)-self).Microseconds())/float64(b.N), "cpu-µs/op")
-			b.ReportMetric(float64((used(b, unix.RUSAGE_CHILDREN)-children).Microseconds())/float64(b.N), "child-µs/op")
+			b.ReportMetric(float64((rusage(b, unix.RUSAGE_SELF)-self).Microseconds())/float64(b.N), "cpu-µs/op")
+			b.ReportMetric(float64((rusage(b, unix.RUSAGE_CHILDREN)-children).Microseconds())/float64(b.N), "child-µs/op")
 		})
 	}
 }
 
-func used(b *testing.B, who int) time.Duration {
+func rusage(b *testing.B, who int) time.Duration {
 	b.Helper()
 	var ru unix.Rusage
 	if err := unix.Getrusage(who, &ru); err != nil {

@@ -16,24 +16,24 @@ import (
 
 const mib = 1 << 20
 
-// hog is a script that takes memory without end.
-const hog = `x=x; while :; do x=$x$x; done`
+// memoryHog is a script that takes memory without end.
+const memoryHog = `x=x; while :; do x=$x$x; done`
 
 func TestMemoryHogEndsAlone(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("memory")
+	w := newEnv(t, nil)
+	w.needControllers("memory")
 	limited := func(r *run.Task) { r.Grant.Memory = 64 * mib }
 	other := w.task(limited)
 	bystander := other.shell("echo on; while :; do sleep 1000; done")
-	bystander.line()
+	bystander.readLine()
 	bad := w.task(limited)
-	if bad.confine.WatchMemory != 0 {
+	if bad.spec.WatchMemory != 0 {
 		t.Error("the limit is watched, although the kernel keeps it")
 	}
-	if _, code := bad.shell(hog).wait(); code != 128+int(unix.SIGKILL) {
+	if _, code := bad.shell(memoryHog).wait(); code != 128+int(unix.SIGKILL) {
 		t.Errorf("the task exits with %d, want it killed", code)
 	}
-	n := w.limits.Counted(bad.confine)
+	n := w.limits.Stats(bad.spec)
 	if n.OOMKills == nil || *n.OOMKills < 1 {
 		t.Errorf("the kernel killed %v processes, want at least one", n.OOMKills)
 	}
@@ -41,7 +41,7 @@ func TestMemoryHogEndsAlone(t *testing.T) {
 	if n.MemoryPeak == nil || *n.MemoryPeak < 32*mib || *n.MemoryPeak > 65*mib {
 		t.Errorf("the peak is %v, want near 64MiB and not above", n.MemoryPeak)
 	}
-	if n := w.limits.Counted(other.confine); n.OOMKills == nil || *n.OOMKills != 0 {
+	if n := w.limits.Stats(other.spec); n.OOMKills == nil || *n.OOMKills != 0 {
 		t.Errorf("the other task has %v killed processes", n.OOMKills)
 	}
 	if err := unix.Kill(bystander.pid, 0); err != nil {
@@ -50,40 +50,40 @@ func TestMemoryHogEndsAlone(t *testing.T) {
 }
 
 func TestMemoryOfAllTasks(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Memory = 64 * mib })
-	w.needs("memory")
+	w := newEnv(t, func(c *Config) { c.Memory = 64 * mib })
+	w.needControllers("memory")
 	task := w.task(nil)
-	if _, code := task.shell(hog).wait(); code != 128+int(unix.SIGKILL) {
+	if _, code := task.shell(memoryHog).wait(); code != 128+int(unix.SIGKILL) {
 		t.Errorf("a task that names no memory exits with %d, want it killed", code)
 	}
-	if n := w.limits.Counted(task.confine); n.OOMKills == nil || *n.OOMKills < 1 {
+	if n := w.limits.Stats(task.spec); n.OOMKills == nil || *n.OOMKills < 1 {
 		t.Errorf("the kernel killed %v processes, want at least one", n.OOMKills)
 	}
 	next := w.task(nil)
-	if n := w.limits.Counted(next.confine); n.OOMKills == nil || *n.OOMKills != 0 {
+	if n := w.limits.Stats(next.spec); n.OOMKills == nil || *n.OOMKills != 0 {
 		t.Errorf("a task that has just begun has %v killed processes", n.OOMKills)
 	}
 }
 
-// bomb forks more processes than it may have.
-const bomb = `i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait`
+// forkBomb forks more processes than it may have.
+const forkBomb = `i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait`
 
 func TestForkBombIsHeld(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("pids")
+	w := newEnv(t, nil)
+	w.needControllers("pids")
 	task := w.task(func(r *run.Task) { r.Grant.PIDs = 20 })
-	p := task.shell(bomb)
-	for n := w.limits.Counted(task.confine); n.PIDsDenied == nil || *n.PIDsDenied == 0; n = w.limits.Counted(task.confine) {
+	p := task.shell(forkBomb)
+	for n := w.limits.Stats(task.spec); n.PIDsDenied == nil || *n.PIDsDenied == 0; n = w.limits.Stats(task.spec) {
 		if n.PIDs != nil && *n.PIDs > 20 {
 			t.Fatalf("%d processes run", *n.PIDs)
 		}
 	}
-	if err := Kill(task.confine); err != nil {
+	if err := Kill(task.spec); err != nil {
 		t.Fatal(err)
 	}
 	p.wait()
-	task.empty()
-	if task.confine.WatchPIDs != 0 {
+	task.checkEmpty()
+	if task.spec.WatchPIDs != 0 {
 		t.Error("the limit is watched, although the kernel keeps it")
 	}
 }
@@ -91,76 +91,76 @@ func TestForkBombIsHeld(t *testing.T) {
 // TestKillFindsAll holds that nothing escapes: neither sessions of their own, nor
 // orphans, nor what forks while it is killed, nor what is stopped.
 func TestKillFindsAll(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("pids")
+	w := newEnv(t, nil)
+	w.needControllers("pids")
 	task := w.task(nil)
 	p := task.shell(`setsid sh -c 'sleep 1000 & sleep 1000' & (setsid sleep 1000 &) ; sh -c 'kill -STOP $$' &
 		sh -c 'while :; do sleep 1000 & sleep 0.001; done' & echo on; wait`)
-	p.line()
-	if err := Kill(task.confine); err != nil {
+	p.readLine()
+	if err := Kill(task.spec); err != nil {
 		t.Fatal(err)
 	}
 	p.wait()
-	task.empty()
-	w.limits.Release(task.confine)
-	for _, g := range task.confine.Cgroups {
+	task.checkEmpty()
+	w.limits.Release(task.spec)
+	for _, g := range task.spec.Cgroups {
 		await(t, g.Path+" is removed", func() bool {
-			w.limits.groups.RemoveLate()
+			w.limits.groups.RetryRemove()
 			return g.Shared || !exists(g.Path)
 		})
 	}
-	if err := Kill(task.confine); err != nil {
+	if err := Kill(task.spec); err != nil {
 		t.Errorf("to kill what is gone: %v", err)
 	}
 }
 
 func TestFreeze(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("pids")
+	w := newEnv(t, nil)
+	w.needControllers("pids")
 	task := w.task(nil)
 	p := task.shell(`(while :; do echo x; done) & wait`)
-	p.line()
-	if ok, err := Freeze(task.confine, true); !ok || err != nil {
+	p.readLine()
+	if ok, err := Freeze(task.spec, true); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	group := task.confine.Cgroups[slices.IndexFunc(task.confine.Cgroups, func(g run.Cgroup) bool { return !g.Shared })]
+	group := task.spec.Cgroups[slices.IndexFunc(task.spec.Cgroups, func(g run.Cgroup) bool { return !g.Shared })]
 	if group.Unified {
 		await(t, "the group is frozen", func() bool {
-			return field(t, filepath.Join(group.Path, "cgroup.events"), "frozen") == 1
+			return readField(t, filepath.Join(group.Path, "cgroup.events"), "frozen") == 1
 		})
 	} else {
-		all := processes(t, group.Path)
+		all := readProcs(t, group.Path)
 		if len(all) < 2 {
 			t.Fatal(all)
 		}
 		for _, pid := range all {
-			await(t, fmt.Sprintf("process %d is stopped", pid), func() bool { return state(pid) == 'T' })
+			await(t, fmt.Sprintf("process %d is stopped", pid), func() bool { return procState(pid) == 'T' })
 		}
 	}
-	if ok, err := Freeze(task.confine, false); !ok || err != nil {
+	if ok, err := Freeze(task.spec, false); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	for range 100_000 { // more than the pipe holds
-		p.line()
+		p.readLine()
 	}
-	if ok, err := Freeze(&run.Confine{}, true); ok || err != nil {
+	if ok, err := Freeze(&run.IsolationSpec{}, true); ok || err != nil {
 		t.Errorf("without groups: %t, %v", ok, err)
 	}
 }
 
 func TestQuotaOfProcessors(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("cpu")
+	w := newEnv(t, nil)
+	w.needControllers("cpu")
 	task := w.task(func(r *run.Task) { r.Grant.CPUs = 0.1 })
 	p := task.shell("while :; do :; done")
-	group := task.confine.Cgroups[slices.IndexFunc(task.confine.Cgroups, func(g run.Cgroup) bool { return slices.Contains(g.Controllers, "cpu") })]
+	group := task.spec.Cgroups[slices.IndexFunc(task.spec.Cgroups, func(g run.Cgroup) bool { return slices.Contains(g.Controllers, "cpu") })]
 	for throttled := 0; throttled < 3; { // the kernel counts the periods in which it was held back
-		throttled = field(t, filepath.Join(group.Path, "cpu.stat"), "nr_throttled")
+		throttled = readField(t, filepath.Join(group.Path, "cpu.stat"), "nr_throttled")
 	}
-	if n := w.limits.Counted(task.confine); n.CPU == nil || *n.CPU <= 0 {
+	if n := w.limits.Stats(task.spec); n.CPU == nil || *n.CPU <= 0 {
 		t.Errorf("the time of processors is %v", n.CPU)
 	}
-	if err := Kill(task.confine); err != nil {
+	if err := Kill(task.spec); err != nil {
 		t.Fatal(err)
 	}
 	p.wait()
@@ -171,23 +171,23 @@ func TestQuotaOfProcessors(t *testing.T) {
 // TestSweep holds that the groups of earlier lives go with all that is in them, but
 // for those of attempts that go on.
 func TestSweep(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("pids")
-	stays, goes := w.task(nil), w.task(nil)
-	a, b := stays.shell("echo on; sleep 1000"), goes.shell("echo on; sleep 1000")
-	a.line()
-	b.line()
-	again, err := New(w.limits.cfg) // the next life
+	w := newEnv(t, nil)
+	w.needControllers("pids")
+	kept, removed := w.task(nil), w.task(nil)
+	a, b := kept.shell("echo on; sleep 1000"), removed.shell("echo on; sleep 1000")
+	a.readLine()
+	b.readLine()
+	next, err := New(w.limits.cfg) // the next life
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Sweep(stays.confine); err != nil {
+	if err := next.Sweep(kept.spec); err != nil {
 		t.Fatal(err)
 	}
 	if _, code := b.wait(); code != 128+int(unix.SIGKILL) {
 		t.Errorf("the task that nobody keeps exits with %d, want it killed", code)
 	}
-	for _, g := range goes.confine.Cgroups {
+	for _, g := range removed.spec.Cgroups {
 		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
 			t.Errorf("%s is left", g.Path)
 		}
@@ -195,7 +195,7 @@ func TestSweep(t *testing.T) {
 	if err := unix.Kill(a.pid, 0); err != nil {
 		t.Errorf("the task that is kept is gone: %v", err)
 	}
-	if n := again.Counted(stays.confine); n.PIDs == nil || *n.PIDs == 0 {
+	if n := next.Stats(kept.spec); n.PIDs == nil || *n.PIDs == 0 {
 		t.Errorf("the task that is kept has %v processes", n.PIDs)
 	}
 }
@@ -203,10 +203,10 @@ func TestSweep(t *testing.T) {
 // TestAttemptTakenUpAnew holds that a group of the same attempt that was not removed is
 // no obstacle.
 func TestAttemptTakenUpAnew(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("pids")
+	w := newEnv(t, nil)
+	w.needControllers("pids")
 	p := w.task(nil).shell("echo on; sleep 1000")
-	p.line()
+	p.readLine()
 	w.n = 0
 	w.task(nil).expect("echo new", "new", 0)
 	if _, code := p.wait(); code != 128+int(unix.SIGKILL) {
@@ -217,12 +217,12 @@ func TestAttemptTakenUpAnew(t *testing.T) {
 // TestGroupsClearedAway holds that a worker whose groups somebody removed makes them
 // again, with their bounds.
 func TestGroupsClearedAway(t *testing.T) {
-	w := newWorld(t, nil)
-	w.needs("pids")
+	w := newEnv(t, nil)
+	w.needControllers("pids")
 	w.limits.Close()
 	task := w.task(nil)
 	task.expect("echo on", "on", 0)
-	for _, g := range task.confine.Cgroups {
+	for _, g := range task.spec.Cgroups {
 		if !slices.Contains(g.Controllers, "pids") {
 			continue
 		}

@@ -22,27 +22,27 @@ const (
 	ByNothing = "no"
 )
 
-// Way is how something is kept, and why not better.
-type Way struct {
+// Enforcement is how something is kept, and why not better.
+type Enforcement struct {
 	By  string `json:"by"`
 	Why string `json:"why,omitempty"`
 }
 
 // Description is how a worker of this machine can hold its tasks.
 type Description struct {
-	Cgroups     string   `json:"cgroups"`               // v1, v2, hybrid or none
-	Controllers []string `json:"controllers,omitempty"` // that can be used
-	CPUs        Way      `json:"cpus"`
-	Memory      Way      `json:"memory"`
-	PIDs        Way      `json:"pids"`
-	Disk        Way      `json:"disk"`
-	Files       Way      `json:"files"`          // what a task may open
-	Signals     Way      `json:"signals"`        // that tasks cannot send to others
-	Devices     Way      `json:"devices"`        // that tasks without GPUs cannot open GPUs
-	Landlock    int      `json:"landlock"`       // version, 0 for none
-	User        string   `json:"user,omitempty"` // whom tasks run as: DynamicUser, a name, or "" for the worker's own user
-	Processes   Way      `json:"processes"`      // that tasks do not see those of others, and their command lines
-	NoNetwork   Way      `json:"no_network"`     // network: none
+	Cgroups     string      `json:"cgroups"`               // v1, v2, hybrid or none
+	Controllers []string    `json:"controllers,omitempty"` // that can be used
+	CPUs        Enforcement `json:"cpus"`
+	Memory      Enforcement `json:"memory"`
+	PIDs        Enforcement `json:"pids"`
+	Disk        Enforcement `json:"disk"`
+	Files       Enforcement `json:"files"`          // what a task may open
+	Signals     Enforcement `json:"signals"`        // that tasks cannot send to others
+	Devices     Enforcement `json:"devices"`        // that tasks without GPUs cannot open GPUs
+	Landlock    int         `json:"landlock"`       // version, 0 for none
+	User        string      `json:"user,omitempty"` // whom tasks run as: DynamicUser, a name, or "" for the worker's own user
+	Processes   Enforcement `json:"processes"`      // that tasks do not see those of others, and their command lines
+	NoNetwork   Enforcement `json:"no_network"`     // network: none
 }
 
 // Describe finds out how tasks would be held, and changes nothing. Of cfg it
@@ -51,76 +51,76 @@ func Describe(cfg Config) Description {
 	version, controllers, why := cgroup.Describe()
 	d := Description{
 		Cgroups: version, Controllers: controllers, Landlock: landlock.ABI(), User: cfg.TaskUser,
-		CPUs: Way{By: ByNothing}, Memory: Way{By: ByWatch}, PIDs: Way{By: ByWatch},
-		Disk: Way{By: ByWatch, Why: "no quota is set on the file system"},
+		CPUs: Enforcement{By: ByNothing}, Memory: Enforcement{By: ByWatch}, PIDs: Enforcement{By: ByWatch},
+		Disk: Enforcement{By: ByWatch, Why: "no quota is set on the file system"},
 	}
-	t, err := cfg.tenant(cfg.reachable(commonPaths(&cfg)))
+	ra, err := cfg.runAs(cfg.exposedPaths(commonPaths(&cfg)))
 	if err != nil {
-		t = &tenant{} // Check says so
+		ra = &runAs{} // Check says so
 	}
 	switch {
-	case t.super != nil:
-		d.User = Superuser
-	case t.own():
+	case ra.rootReason != nil:
+		d.User = RootUser
+	case ra.perAttempt():
 		d.User = DynamicUser
 	}
-	if t.super == nil && os.Geteuid() == 0 {
+	if ra.rootReason == nil && os.Geteuid() == 0 {
 		d.PIDs.By = ByRlimit
 	}
-	d.Processes = Way{By: ByKernel}
+	d.Processes = Enforcement{By: ByKernel}
 	switch {
-	case t.noView != nil:
-		d.Processes = Way{ByNothing, t.noView.Error()}
-	case t.view == nil:
-		d.Processes = Way{ByNothing, "the worker is not run by root"}
+	case ra.viewErr != nil:
+		d.Processes = Enforcement{ByNothing, ra.viewErr.Error()}
+	case ra.view == nil:
+		d.Processes = Enforcement{ByNothing, "the worker is not run by root"}
 	}
-	for name, way := range map[string]*Way{"cpu": &d.CPUs, "memory": &d.Memory, "pids": &d.PIDs} {
+	for name, enforcement := range map[string]*Enforcement{"cpu": &d.CPUs, "memory": &d.Memory, "pids": &d.PIDs} {
 		switch {
 		case slices.Contains(d.Controllers, name):
-			*way = Way{By: ByKernel}
+			*enforcement = Enforcement{By: ByKernel}
 		case why[name] != "":
-			way.Why = why[name]
+			enforcement.Why = why[name]
 		default:
-			way.Why = "no control groups with the controller " + name + " are mounted"
+			enforcement.Why = "no control groups with the controller " + name + " are mounted"
 		}
 	}
-	d.sandbox(cfg, t)
-	d.NoNetwork = Way{By: ByKernel}
+	d.describeSandbox(cfg, ra)
+	d.NoNetwork = Enforcement{By: ByKernel}
 	if err := tryNetwork(); err != nil {
-		d.NoNetwork = Way{By: ByNothing, Why: err.Error()}
+		d.NoNetwork = Enforcement{By: ByNothing, Why: err.Error()}
 	}
 	return d
 }
 
-// sandbox describes what keeps tasks from what is not theirs.
-func (d *Description) sandbox(cfg Config, t *tenant) {
-	d.Files, d.Signals, d.Devices = Way{By: ByKernel}, Way{By: ByKernel}, Way{By: ByKernel}
-	none := ""
+// describeSandbox describes what keeps tasks from what is not theirs.
+func (d *Description) describeSandbox(cfg Config, ra *runAs) {
+	d.Files, d.Signals, d.Devices = Enforcement{By: ByKernel}, Enforcement{By: ByKernel}, Enforcement{By: ByKernel}
+	reason := ""
 	switch {
 	case cfg.Sandbox == Off:
-		none = "--sandbox is off"
+		reason = "--sandbox is off"
 	case runtime.GOOS != "linux":
-		none = "this system has no Landlock"
+		reason = "this system has no Landlock"
 	case d.Landlock == 0:
-		none = "this kernel has no Landlock, or it is off: Linux 5.13 or newer with lsm=landlock"
+		reason = "this kernel has no Landlock, or it is off: Linux 5.13 or newer with lsm=landlock"
 	}
 	switch {
-	case none != "":
-		d.Files, d.Signals, d.Devices = Way{ByNothing, none}, Way{ByNothing, none}, Way{ByNothing, none}
+	case reason != "":
+		d.Files, d.Signals, d.Devices = Enforcement{ByNothing, reason}, Enforcement{ByNothing, reason}, Enforcement{ByNothing, reason}
 	case d.Landlock < landlock.StrictABI:
-		d.Signals = Way{ByNothing, fmt.Sprintf("Landlock has version %d here, and knows signals from 6 on (Linux 6.12)", d.Landlock)}
+		d.Signals = Enforcement{ByNothing, fmt.Sprintf("Landlock has version %d here, and knows signals from 6 on (Linux 6.12)", d.Landlock)}
 	}
-	if none == "" && d.Landlock < landlock.TruncateABI {
+	if reason == "" && d.Landlock < landlock.TruncateABI {
 		d.Files.Why = fmt.Sprintf("Landlock has version %d here: what a task may see it may also cut off, if its user may (Linux 6.2 or newer)", d.Landlock)
 	}
 	switch {
 	case d.Signals.By != ByNothing:
-	case t.own():
-		d.Signals = Way{By: ByKernel, Why: "by the users of tasks"}
-	case t.named != nil:
-		d.Signals = Way{ByKernel, "by the user of tasks; they can reach one another"}
+	case ra.perAttempt():
+		d.Signals = Enforcement{By: ByKernel, Why: "by the users of tasks"}
+	case ra.named != nil:
+		d.Signals = Enforcement{ByKernel, "by the user of tasks; they can reach one another"}
 	}
-	if t.super != nil && none == "" {
-		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: named sockets of root's, such as a container engine's, are open to them ("+t.super.Error()+")", "; ")
+	if ra.rootReason != nil && reason == "" {
+		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: named sockets of root's, such as a container engine's, are open to them ("+ra.rootReason.Error()+")", "; ")
 	}
 }

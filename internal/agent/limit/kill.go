@@ -7,26 +7,26 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// monitor is the group that Podman makes, beside a container's own, for the process that tells it how the container
+// conmonCgroup is the group that Podman makes, beside a container's own, for the process that tells it how the container
 // ended. Killed with it, the container would be taken to run for ever.
-const monitor = "conmon"
+const conmonCgroup = "conmon"
 
 // Kill ends every process in the groups of c, those that are being forked
 // included, and returns when they are gone, or an error when they do not go. Without groups,
 // or without c, it does nothing: others know the task's processes. The monitor of a container
 // is left to end by itself.
-func Kill(c *run.Confine) error {
+func Kill(c *run.IsolationSpec) error {
 	if c == nil {
 		return nil
 	}
-	var but []string
-	if c.Parent != "" {
-		but = []string{monitor}
+	var except []string
+	if c.CgroupParent != "" {
+		except = []string{conmonCgroup}
 	}
 	var errs []error
 	for i := range c.Cgroups {
 		if g := &c.Cgroups[i]; !g.Shared {
-			errs = append(errs, cgroup.Empty(g, but...))
+			errs = append(errs, cgroup.Kill(g, except...))
 		}
 	}
 	return errors.Join(errs...)
@@ -34,7 +34,7 @@ func Kill(c *run.Confine) error {
 
 // Freeze stops every process in the groups of c, or lets them go on. It reports
 // false if no group can do that here.
-func Freeze(c *run.Confine, on bool) (bool, error) {
+func Freeze(c *run.IsolationSpec, on bool) (bool, error) {
 	if c == nil {
 		return false, nil
 	}

@@ -5,11 +5,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Own reports whether c has a control group that no other attempt shares: all processes of the
+// HasOwnCgroup reports whether c has a control group that no other attempt shares: all processes of the
 // attempt are in it.
-func Own(c *run.Confine) bool { return ownGroup(c) != nil }
+func HasOwnCgroup(c *run.IsolationSpec) bool { return ownCgroup(c) != nil }
 
-func ownGroup(c *run.Confine) *run.Cgroup {
+func ownCgroup(c *run.IsolationSpec) *run.Cgroup {
 	if c == nil {
 		return nil
 	}
@@ -23,8 +23,8 @@ func ownGroup(c *run.Confine) *run.Cgroup {
 
 // Processes lists the processes in the control group of a task. It reports false if the task has
 // no group of its own, or its members cannot be read.
-func (l *Limits) Processes(c *run.Confine) (pids []int, ok bool) {
-	g := ownGroup(c)
+func (l *Isolator) Processes(c *run.IsolationSpec) (pids []int, ok bool) {
+	g := ownCgroup(c)
 	if g == nil {
 		return nil, false
 	}

@@ -28,32 +28,32 @@ func withLoopback(p *Program) (*Program, []uintptr) {
 	if ip == "" {
 		return p, nil
 	}
-	with := *p
-	with.Path = "/bin/sh"
-	with.Argv = slices.Concat([]string{"sh", "-c", ip + ` link set dev lo up; exec "$@"`, "sh", p.Path}, p.Argv[min(1, len(p.Argv)):])
-	return &with, []uintptr{unix.CAP_NET_ADMIN}
+	wrapped := *p
+	wrapped.Path = "/bin/sh"
+	wrapped.Argv = slices.Concat([]string{"sh", "-c", ip + ` link set dev lo up; exec "$@"`, "sh", p.Path}, p.Argv[min(1, len(p.Argv)):])
+	return &wrapped, []uintptr{unix.CAP_NET_ADMIN}
 }
 
-// hidden is whether Hide was called, and keeps it from changing while it is undone
+// undumpable is whether Hide was called, and keeps it from changing while it is undone
 // for a moment.
-var hidden struct {
+var undumpable struct {
 	sync.Mutex
 	on bool
 }
 
 // forkInUserNamespace starts the process in namespaces that come with it. denied is
 // why there is no simpler way.
-func (s *process) forkInUserNamespace(denied error) {
-	hidden.Lock()
-	defer hidden.Unlock()
-	if hidden.on {
+func (s *spawner) forkInUserNamespace(denied error) {
+	undumpable.Lock()
+	defer undumpable.Unlock()
+	if undumpable.on {
 		// The files of hidden processes in /proc are the superuser's, its map of users as well.
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
 		defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }()
 	}
 	s.fork()
-	for _, no := range []error{syscall.EPERM, syscall.ENOSPC, syscall.EUSERS, syscall.ENOSYS} {
-		if errors.Is(s.err, no) {
+	for _, errno := range []error{syscall.EPERM, syscall.ENOSPC, syscall.EUSERS, syscall.ENOSYS} {
+		if errors.Is(s.err, errno) {
 			s.err = run.Failf(muster.StartFailed, "the task asks for a network of its own (network: none or allowlist), which this worker cannot give: "+
 				"it is not privileged (%v), and makes no user namespace (%w)", denied, s.err)
 			return
@@ -61,11 +61,11 @@ func (s *process) forkInUserNamespace(denied error) {
 	}
 }
 
-// Hide keeps other processes of this user from looking into this one: its
+// DisableDumpable keeps other processes of this user from looking into this one: its
 // environment, memory and files. The privileged can all the same.
-func Hide() error {
-	hidden.Lock()
-	defer hidden.Unlock()
-	hidden.on = true
+func DisableDumpable() error {
+	undumpable.Lock()
+	defer undumpable.Unlock()
+	undumpable.on = true
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 }

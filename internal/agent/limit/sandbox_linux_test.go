@@ -21,41 +21,41 @@ import (
 )
 
 func TestTasksSeeOnlyTheirOwn(t *testing.T) {
-	needsLandlock(t, 1)
+	requireLandlock(t, 1)
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Skip("this user has no home")
 	}
-	owners, err := os.CreateTemp(home, ".limit-test-")
+	ownerFile, err := os.CreateTemp(home, ".limit-test-")
 	if err != nil {
 		t.Skipf("nothing can be put into the owner's home: %v", err)
 	}
-	t.Cleanup(func() { _, _ = owners.Close(), os.Remove(owners.Name()) })
-	w := newWorld(t, nil)
+	t.Cleanup(func() { _, _ = ownerFile.Close(), os.Remove(ownerFile.Name()) })
+	w := newEnv(t, nil)
 	other := w.task(func(*run.Task) { w.write(filepath.Join(w.data, "tasks", "17.1-1", "work", "secret"), "another's") })
-	mine := w.task(func(*run.Task) { w.write(filepath.Join(w.data, "tasks", "17.2-1", "work", "input"), "mine") })
+	task := w.task(func(*run.Task) { w.write(filepath.Join(w.data, "tasks", "17.2-1", "work", "input"), "mine") })
 
 	for _, path := range []string{
 		filepath.Join(w.data, "identity"), w.data, filepath.Join(w.data, "tasks"), filepath.Join(w.data, "cgroups"),
 		other.folders.Work, filepath.Join(other.folders.Work, "secret"), other.folders.Checkpoint,
-		home, owners.Name(), filepath.Dir(w.data),
+		home, ownerFile.Name(), filepath.Dir(w.data),
 	} {
-		mine.refused("if [ -d " + path + " ]; then ls " + path + "; else cat " + path + "; fi")
-		mine.refused("setsid sh -c '(cat " + path + "/* || cat <" + path + ")'") // it holds for all that is started
+		task.expectDenied("if [ -d " + path + " ]; then ls " + path + "; else cat " + path + "; fi")
+		task.expectDenied("setsid sh -c '(cat " + path + "/* || cat <" + path + ")'") // it holds for all that is started
 	}
-	mine.expect("cat input", "mine", 0)
-	for _, dir := range []string{mine.folders.Work, mine.folders.Out, mine.folders.Tmp, mine.folders.Checkpoint} {
-		mine.expect("cd "+dir+" && mkdir a && echo x >a/b && mv a/b c && ln c d && ln -s c e && cat e && rm -r a c d e", "x", 0)
+	task.expect("cat input", "mine", 0)
+	for _, dir := range []string{task.folders.Work, task.folders.Out, task.folders.Tmp, task.folders.Checkpoint} {
+		task.expect("cd "+dir+" && mkdir a && echo x >a/b && mv a/b c && ln c d && ln -s c e && cat e && rm -r a c d e", "x", 0)
 	}
 	for _, script := range []string{
 		"echo x >" + filepath.Join(w.data, "new"), "echo x >>" + filepath.Join(w.data, "identity"), "rm " + filepath.Join(w.data, "identity"),
-		"mv " + mine.folders.Work + "/input " + other.folders.Work,
+		"mv " + task.folders.Work + "/input " + other.folders.Work,
 		"echo x >/etc/limit-test", "mkdir /tmp/limit-test", "echo x >/proc/self/comm", "touch /usr/limit-test",
 		": >" + filepath.Join(other.folders.Work, "secret"),
 	} {
-		mine.refused(script)
+		task.expectDenied(script)
 	}
-	if out, code := mine.shell("ln " + filepath.Join(w.data, "identity") + " here").wait(); code == 0 {
+	if out, code := task.shell("ln " + filepath.Join(w.data, "identity") + " here").wait(); code == 0 {
 		t.Errorf("the worker's identity was given another name: %s", out)
 	}
 	for path, want := range map[string]string{filepath.Join(w.data, "identity"): "the worker's token", filepath.Join(other.folders.Work, "secret"): "another's"} {
@@ -63,12 +63,12 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 			t.Errorf("%s holds %q: %v", path, b, err)
 		}
 	}
-	mine.expect("echo a >/dev/stdout; echo b >/dev/null; echo c >/dev/fd/2; head -c 1 /dev/urandom | wc -c; echo d >/dev/shm/$$ && rm /dev/shm/$$; ls /dev | grep -c '^null$'", "a\nc\n1\n1", 0)
+	task.expect("echo a >/dev/stdout; echo b >/dev/null; echo c >/dev/fd/2; head -c 1 /dev/urandom | wc -c; echo d >/dev/shm/$$ && rm /dev/shm/$$; ls /dev | grep -c '^null$'", "a\nc\n1\n1", 0)
 }
 
 func TestProgramsOutsideAreBarred(t *testing.T) {
-	needsLandlock(t, 1)
-	w := newWorld(t, nil)
+	requireLandlock(t, 1)
+	w := newEnv(t, nil)
 	path := filepath.Join(t.TempDir(), "tool")
 	if err := errors.Join(os.WriteFile(path, []byte("#!/bin/sh\n"), 0o600), os.Chmod(path, 0o755)); err != nil {
 		t.Fatal(err)
@@ -81,30 +81,30 @@ func TestProgramsOutsideAreBarred(t *testing.T) {
 
 // TestCutOff holds that a file which may not be written may not be emptied, either.
 func TestCutOff(t *testing.T) {
-	needsLandlock(t, landlock.TruncateABI)
-	w := newWorld(t, nil)
+	requireLandlock(t, landlock.TruncateABI)
+	w := newEnv(t, nil)
 	path := filepath.Join(w.data, "identity")
-	mine := w.task(nil)
-	mine.refused("truncate -s 0 " + path)
+	task := w.task(nil)
+	task.expectDenied("truncate -s 0 " + path)
 	if st, err := os.Stat(path); err != nil || st.Size() == 0 {
 		t.Errorf("the file was cut off: %v", err)
 	}
 }
 
 func TestSuperuserInTheSandbox(t *testing.T) {
-	needsRoot(t)
-	needsLandlock(t, 1)
-	w := newWorld(t, func(c *Config) { c.TaskUser = Superuser })
-	mine := w.task(nil)
-	mine.expect("id -u", "0", 0)
+	requireRoot(t)
+	requireLandlock(t, 1)
+	w := newEnv(t, func(c *Config) { c.TaskUser = RootUser })
+	task := w.task(nil)
+	task.expect("id -u", "0", 0)
 	for _, script := range []string{
 		"cat /etc/shadow", "mknod null c 1 3", "mount -t tmpfs none .", "chroot / cat " + filepath.Join(w.data, "identity"),
 		"date -s @0", "unshare -m true", "nsenter -t " + strconv.Itoa(os.Getpid()) + " -m cat " + filepath.Join(w.data, "identity"),
 	} {
-		mine.refused(script)
+		task.expectDenied(script)
 	}
-	mine.expect("head -n 1 /etc/passwd | cut -d: -f1", "root", 0)
-	status, _ := mine.shell("grep CapBnd /proc/self/status; grep CapEff /proc/self/status").wait()
+	task.expect("head -n 1 /etc/passwd | cut -d: -f1", "root", 0)
+	status, _ := task.shell("grep CapBnd /proc/self/status; grep CapEff /proc/self/status").wait()
 	for line := range strings.Lines(status) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
 		caps, err := strconv.ParseUint(value, 16, 64)
@@ -122,29 +122,29 @@ func TestSuperuserInTheSandbox(t *testing.T) {
 // TestOthersAreOutOfReach holds that a task of the same user reaches neither this
 // process nor another task.
 func TestOthersAreOutOfReach(t *testing.T) {
-	needsLandlock(t, landlock.StrictABI)
-	w := newWorld(t, nil)
-	other, mine := w.task(nil), w.task(nil)
+	requireLandlock(t, landlock.StrictABI)
+	w := newEnv(t, nil)
+	other, task := w.task(nil), w.task(nil)
 	p := other.shell("echo on; sleep 1000")
-	p.line()
+	p.readLine()
 	for _, pid := range []int{os.Getpid(), p.pid} {
 		id := strconv.Itoa(pid)
-		mine.refused("kill -0 " + id)
-		mine.refused("kill -CONT -" + strconv.Itoa(p.pid))
+		task.expectDenied("kill -0 " + id)
+		task.expectDenied("kill -CONT -" + strconv.Itoa(p.pid))
 		for _, file := range []string{"environ", "mem", "maps"} {
-			mine.refused("cat /proc/" + id + "/" + file)
+			task.expectDenied("cat /proc/" + id + "/" + file)
 		}
-		mine.refused("ls /proc/" + id + "/root/ && ls /proc/" + id + "/cwd/") // links that lead out
-		mine.refused("readlink -v /proc/" + id + "/fd/1")
+		task.expectDenied("ls /proc/" + id + "/root/ && ls /proc/" + id + "/cwd/") // links that lead out
+		task.expectDenied("readlink -v /proc/" + id + "/fd/1")
 	}
-	mine.expect("sleep 1000 & kill $!; wait $! 2>/dev/null; echo $?", "143", 0)
+	task.expect("sleep 1000 & kill $!; wait $! 2>/dev/null; echo $?", "143", 0)
 	if err := unix.Kill(p.pid, 0); err != nil {
 		t.Errorf("the other task is gone: %v", err)
 	}
 }
 
 func TestAbstractSockets(t *testing.T) {
-	needsLandlock(t, landlock.StrictABI)
+	requireLandlock(t, landlock.StrictABI)
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
 		t.Skip("there is no /usr/bin/python3 to connect with")
 	}
@@ -153,15 +153,15 @@ func TestAbstractSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	w := newWorld(t, nil)
-	w.task(nil).refused(`/usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect("\0limit-test-` + strconv.Itoa(os.Getpid()) + `")'`)
+	w := newEnv(t, nil)
+	w.task(nil).expectDenied(`/usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect("\0limit-test-` + strconv.Itoa(os.Getpid()) + `")'`)
 }
 
 func TestNoNewPrivileges(t *testing.T) {
-	needsRoot(t)
-	nobody := needsUser(t)
+	requireRoot(t)
+	nobody := requireUser(t)
 	var tool string
-	w := newWorld(t, func(c *Config) {
+	w := newEnv(t, func(c *Config) {
 		tool = filepath.Join(filepath.Dir(c.Data), "id")
 		b, err := os.ReadFile("/usr/bin/id")
 		if err != nil {
@@ -173,7 +173,7 @@ func TestNoNewPrivileges(t *testing.T) {
 		c.TaskUser, c.Read = nobody.Username, []string{tool}
 	})
 	// Where set-user-EventID has an effect at all.
-	plain, err := spawnIn(t, &run.Confine{User: w.limits.tenant.named}, "/", tool, "id", "-u")
+	plain, err := spawnIn(t, &run.IsolationSpec{User: w.limits.runAs.named}, "/", tool, "id", "-u")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestNoNewPrivileges(t *testing.T) {
 	}
 }
 
-func needsUser(t *testing.T) *user.User {
+func requireUser(t *testing.T) *user.User {
 	t.Helper()
 	u, err := user.Lookup("nobody")
 	if err != nil {
@@ -202,7 +202,7 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no user nobody")
 	}
-	if reach := (&Config{TaskUser: Superuser}).Reach(); reach != nil {
+	if reach := (&Config{TaskUser: RootUser}).CanReach(); reach != nil {
 		t.Error("tasks of the worker's own user come where it does")
 	}
 	private := filepath.Join(t.TempDir(), "private")
@@ -213,7 +213,7 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", nobody.Username} {
-		reach := (&Config{TaskUser: name}).Reach()
+		reach := (&Config{TaskUser: name}).CanReach()
 		for dir, want := range map[string]bool{"/usr/bin": true, "/bin": true, private: false, filepath.Join(private, "bin"): false, "/no/such": false} {
 			for range 2 { // the second answer was kept
 				if reach(dir) != want {
@@ -221,7 +221,7 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 				}
 			}
 		}
-		reach = (&Config{TaskUser: name, Read: []string{filepath.Join(private, "bin")}}).Reach()
+		reach = (&Config{TaskUser: name, Read: []string{filepath.Join(private, "bin")}}).CanReach()
 		for dir, want := range map[string]bool{private: true, filepath.Join(private, "bin"): true, filepath.Dir(private): true} {
 			if reach(dir) != want {
 				t.Errorf("%s, in which something is to be read, with the user %q: %t", dir, name, !want)
@@ -231,9 +231,9 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 }
 
 func TestTaskUser(t *testing.T) {
-	needsRoot(t)
-	nobody := needsUser(t)
-	w := newWorld(t, func(c *Config) {
+	requireRoot(t)
+	nobody := requireUser(t)
+	w := newEnv(t, func(c *Config) {
 		c.TaskUser = nobody.Username
 		if err := os.Mkdir(filepath.Join(c.Data, "sdk"), 0o700); err != nil {
 			t.Fatal(err)
@@ -254,9 +254,9 @@ func TestTaskUser(t *testing.T) {
 	task.expect("id -u; id -g", nobody.Uid+"\n"+nobody.Gid, 0)
 	task.expect("cat input && echo more >>input && echo out >../out/result && echo c >"+task.folders.Checkpoint+"/c && cat ../../../sdk/muster.py", "mine"+"module", 0)
 	task.expect("echo err >/dev/stderr", "err", 0)
-	task.refused("cat " + filepath.Join(w.data, "identity"))
-	task.refused("cat link")
-	task.refused("ls " + w.data)
+	task.expectDenied("cat " + filepath.Join(w.data, "identity"))
+	task.expectDenied("cat link")
+	task.expectDenied("ls " + w.data)
 	if b, err := os.ReadFile(filepath.Join(task.folders.Out, "result")); err != nil || string(b) != "out\n" {
 		t.Errorf("what the task left is %q: %v", b, err)
 	}
@@ -267,15 +267,15 @@ func TestTaskUser(t *testing.T) {
 
 	other := w.task(nil)
 	if landlock.ABI() > 0 {
-		other.refused("cat " + filepath.Join(task.folders.Work, "input"))
+		other.expectDenied("cat " + filepath.Join(task.folders.Work, "input"))
 	}
 }
 
 // TestHardLinks holds that a file outside is not given away by another name of it.
 func TestHardLinks(t *testing.T) {
-	needsRoot(t)
-	nobody := needsUser(t)
-	w := newWorld(t, func(c *Config) { c.TaskUser = nobody.Username })
+	requireRoot(t)
+	nobody := requireUser(t)
+	w := newEnv(t, func(c *Config) { c.TaskUser = nobody.Username })
 	_, err := w.try(func(*run.Task) {
 		if err := os.Link(filepath.Join(w.data, "identity"), filepath.Join(w.data, "tasks", "17.1-1", "work", "x")); err != nil {
 			t.Fatal(err)
@@ -288,17 +288,17 @@ func TestHardLinks(t *testing.T) {
 
 // TestDataThatOnlyRootReaches holds that tasks work in a folder that lies in one of root's own, of which they see nothing else.
 func TestDataThatOnlyRootReaches(t *testing.T) {
-	needsRoot(t)
-	needsUser(t)
-	needsView(t)
+	requireRoot(t)
+	requireUser(t)
+	requireView(t)
 	before := syscall.Umask(0o077) // as on hardened machines
 	defer syscall.Umask(before)
 	for _, name := range []string{"", "nobody"} {
 		var closed, shown string
-		w := newWorld(t, func(c *Config) {
+		w := newEnv(t, func(c *Config) {
 			closed = filepath.Dir(c.Data)
 			shown = filepath.Join(closed, "a", "b", "shown") // below folders that the view makes
-			c.TaskUser, c.Sandbox, c.Show = name, Off, []string{shown}
+			c.TaskUser, c.Sandbox, c.Expose = name, Off, []string{shown}
 			err := errors.Join(os.Chmod(closed, 0o700), os.WriteFile(filepath.Join(closed, "secret"), []byte("root's"), 0o644), os.MkdirAll(shown, 0o700),
 				os.Chmod(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("shown"), 0o600), os.Chmod(filepath.Join(shown, "file"), 0o644))
 			if err != nil {
@@ -311,7 +311,7 @@ func TestDataThatOnlyRootReaches(t *testing.T) {
 		if out, code := task.shell("cat " + closed + "/secret").wait(); code == 0 {
 			t.Errorf("the task reads %s", out)
 		}
-		task.refused("ls " + w.data)
+		task.expectDenied("ls " + w.data)
 		if st, err := os.Stat(closed); err != nil || st.Mode().Perm() != 0o700 {
 			t.Errorf("the folder above has the mode %v: %v", st.Mode(), err)
 		}
@@ -319,7 +319,7 @@ func TestDataThatOnlyRootReaches(t *testing.T) {
 }
 
 func TestGrantedPaths(t *testing.T) {
-	needsLandlock(t, 1)
+	requireLandlock(t, 1)
 	top := t.TempDir()
 	for _, name := range []string{"models", "scratch", "hidden"} { // open to all users, in a folder that is not
 		dir := filepath.Join(top, name)
@@ -328,21 +328,21 @@ func TestGrantedPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := newWorld(t, func(c *Config) {
+	w := newEnv(t, func(c *Config) {
 		c.Read, c.Write = []string{filepath.Join(top, "models")}, []string{filepath.Join(top, "scratch")}
 	})
 	task := w.task(nil)
 	task.expect("cat "+top+"/models/f", "models", 0)
-	task.refused("echo >>" + top + "/models/f")
+	task.expectDenied("echo >>" + top + "/models/f")
 	task.expect("echo >>"+top+"/scratch/f; cat "+top+"/scratch/f", "scratch", 0)
-	task.refused("cat " + top + "/hidden/f")
+	task.expectDenied("cat " + top + "/hidden/f")
 }
 
 func TestSandboxOff(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := newEnv(t, func(c *Config) {
 		c.Sandbox = Off
 		if os.Geteuid() == 0 {
-			c.TaskUser = Superuser
+			c.TaskUser = RootUser
 		}
 	})
 	task := w.task(nil)
@@ -391,7 +391,7 @@ func TestLinksHideNothing(t *testing.T) {
 		"home/me/.venv/lib": true, "home/me/.local/lib": true, "home/me/.local/bin": true, "home/me/.local/share": false,
 		"home/me/.ssh": false, "home/me": false, "home/me/bin": true, "home": false,
 	} {
-		if got := within(at(path), p.read); got != want {
+		if got := insideAny(at(path), p.read); got != want {
 			t.Errorf("%s may be read: %t, want %t", path, got, want)
 		}
 	}
@@ -404,7 +404,7 @@ func TestNetworkNone(t *testing.T) {
 	if err := tryNetwork(); err != nil {
 		t.Skipf("there is no network to be had: %v", err)
 	}
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	task := w.task(func(r *run.Task) { r.Spec.Network = muster.NetworkNone })
 	task.expect("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; wc -l </proc/net/route", "lo\n1", 0)
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {

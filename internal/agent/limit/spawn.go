@@ -17,14 +17,14 @@ type Program struct {
 	Stdout *os.File
 	Stderr *os.File
 
-	// Gate is given what listens on run.ProxyPort of the program's own loopback device, if
+	// OnListener is given what listens on run.ProxyPort of the program's own loopback device, if
 	// Confine.Hosts names some, once the program was started: it is the receiver's then.
-	Gate func(l net.Listener)
-	// Helper is the command of this program that is netns.Helped. It is
+	OnListener func(l net.Listener)
+	// NSInit is the command of this program that is netns.Helped. It is
 	// needed for Gate where this process is not privileged.
-	Helper []string
+	NSInit []string
 
-	fourth *os.File // is open in it besides the standard three
+	extraFile *os.File // is open in it besides the standard three
 }
 
 // Spawn starts a program as the leader of a session of its own: it has no terminal,
@@ -33,9 +33,9 @@ type Program struct {
 // there is none; it and the reaping of the process are the caller's. The caller
 // itself stays as it is. A failure starts nothing: it is a *run.TaskError if c
 // cannot be carried out here, else the system's error, such as ENOENT.
-func Spawn(c *run.Confine, p Program) (pid, pidfd int, err error) {
+func Spawn(c *run.IsolationSpec, p Program) (pid, pidfd int, err error) {
 	if c == nil {
-		c = &run.Confine{}
+		c = &run.IsolationSpec{}
 	}
 	return spawn(c, &p)
 }

@@ -23,84 +23,84 @@ import (
 // what else the machine is for. See proc_pid_oom_score_adj(5).
 const oomScore = "500"
 
-// process is one on its way to be started.
-type process struct {
-	c    *run.Confine
-	own  *Program // that was asked for
-	p    *Program // that is executed: own, or what leads to it
-	attr syscall.SysProcAttr
-	pid  int
-	err  error
+// spawner is one on its way to be started.
+type spawner struct {
+	c         *run.IsolationSpec
+	requested *Program // that was asked for
+	p         *Program // that is executed: own, or what leads to it
+	attr      syscall.SysProcAttr
+	pid       int
+	err       error
 
-	gateFD int         // what listens in its own network, or -1
-	help   *netns.Help // if it is executed by netns.Helped
+	listenerFD int           // what listens in its own network, or -1
+	nsinit     *netns.Helper // if it is executed by netns.Helped
 }
 
-func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
+func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
 	pidfd = -1
-	s := process{c: c, own: p, p: p, attr: syscall.SysProcAttr{PidFD: &pidfd}, gateFD: -1}
+	s := spawner{c: c, requested: p, p: p, attr: syscall.SysProcAttr{PidFD: &pidfd}, listenerFD: -1}
 	if u := c.User; u != nil {
 		s.attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
-		s.pass(p.Stdout)
-		s.pass(p.Stderr)
+		s.chownPipe(p.Stdout)
+		s.chownPipe(p.Stderr)
 	}
-	if s.plain() {
+	if s.unconfined() {
 		s.fork()
 	} else {
-		netns.OnThread(s.confined)
-		s.gate()
+		netns.OnThread(s.enterAndFork)
+		s.passListener()
 	}
 	if s.err != nil {
-		return 0, -1, s.barred(s.err)
+		return 0, -1, s.explainExecError(s.err)
 	}
-	if c.NoNewPri { // a task's, that is
+	if c.NoNewPrivileges { // a task's, that is
 		_ = os.WriteFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do
 	}
 	return s.pid, pidfd, nil
 }
 
-// barred says of a program that may not be executed whether it is c that bars it.
-func (s *process) barred(err error) error {
+// explainExecError says of a program that may not be executed whether it is c that bars it.
+func (s *spawner) explainExecError(err error) error {
 	if !errors.Is(err, unix.EACCES) || s.c.Sandbox == nil && s.c.User == nil {
 		return err
 	}
 	if _, ok := errors.AsType[*run.TaskError](err); ok {
 		return err
 	}
-	path := s.own.Path
+	path := s.requested.Path
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(s.own.Dir, path)
+		path = filepath.Join(s.requested.Dir, path)
 	}
-	if end, e := filepath.EvalSymlinks(path); e == nil {
-		path = end
+	if target, e := filepath.EvalSymlinks(path); e == nil {
+		path = target
 	}
-	if b := s.c.Sandbox; b != nil && !within(path, b.Read) && !within(path, b.Write) {
+	if b := s.c.Sandbox; b != nil && !insideAny(path, b.Read) && !insideAny(path, b.Write) {
 		return run.Failf(muster.StartFailed, "%s cannot be executed: this worker's sandbox keeps tasks from it; its owner can let them in with --allow-read (%w)", path, err)
 	}
 	return run.Failf(muster.StartFailed,
 		"%s cannot be executed: this worker's sandbox, or the modes of files for the user of its tasks, keep tasks from it or from the program that its first line names (%w)", path, err)
 }
 
-// pass gives a pipe to the user that is to write to it, so that it may open it as
+// chownPipe gives a pipe to the user that is to write to it, so that it may open it as
 // /dev/stderr, too.
-func (s *process) pass(f *os.File) {
+func (s *spawner) chownPipe(f *os.File) {
 	if st, err := f.Stat(); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
 		_ = f.Chown(int(s.c.User.UID), int(s.c.User.GID)) // what is open can be written in any case
 	}
 }
 
-// plain reports whether nothing has to be entered on a thread.
-func (s *process) plain() bool {
+// unconfined reports whether nothing has to be entered on a thread.
+func (s *spawner) unconfined() bool {
 	c := s.c
-	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPri && len(c.Rlimits) == 0
+	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPrivileges && len(c.Rlimits) == 0
 }
 
-// confined enters all that holds the task, in an order in which no step bars the next,
+// enterAndFork enters all that holds the task, in an order in which no step bars the next,
 // and starts it.
-func (s *process) confined() {
+func (s *spawner) enterAndFork() {
 	c := s.c
 	for i := range c.Cgroups {
-		if s.err = s.join(&c.Cgroups[i]); s.err != nil {
+		if s.err = s.joinCgroup(&c.Cgroups[i]); s.err != nil {
 			return
 		}
 	}
@@ -112,22 +112,22 @@ func (s *process) confined() {
 	sandbox, p, fork := c.Sandbox, s.p, s.fork
 	if c.View != nil {
 		if err := view.Enter(c.View); err != nil {
-			s.err = cannot("the task's view of the machine cannot be made", err)
+			s.err = setupError("the task's view of the machine cannot be made", err)
 			return
 		}
 	}
-	if c.User != nil && c.User.Shares {
+	if c.User != nil && c.User.GroupWritable {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			s.err = cannot("the task's umask cannot be set", err)
+			s.err = setupError("the task's umask cannot be set", err)
 			return
 		}
 		unix.Umask(0o002) // this thread's
 	}
 	if c.NoNet {
-		err := netns.Own()
-		if err == nil && len(c.Hosts) > 0 {
-			if s.gateFD, err = netns.Here(); err != nil {
-				s.err = cannot("the proxy of the task's network cannot listen", err)
+		err := netns.Unshare()
+		if err == nil && len(c.AllowHosts) > 0 {
+			if s.listenerFD, err = netns.ListenFD(); err != nil {
+				s.err = setupError("the proxy of the task's network cannot listen", err)
 				return
 			}
 		}
@@ -137,33 +137,33 @@ func (s *process) confined() {
 			s.attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
 			s.attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 			s.attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-			if len(c.Hosts) == 0 {
+			if len(c.AllowHosts) == 0 {
 				s.p, s.attr.AmbientCaps = withLoopback(p)
-			} else if herr := s.withHelp(); herr != nil {
-				s.err = cannot("the task's network cannot be set up", herr)
+			} else if initErr := s.useNSInit(); initErr != nil {
+				s.err = setupError("the task's network cannot be set up", initErr)
 				return
 			}
 			if sandbox != nil {
-				with := *sandbox
-				with.Write = append(slices.Clip(with.Write), "/proc")
-				if s.help != nil {
-					with.Read = append(slices.Clip(with.Read), s.p.Path)
+				extended := *sandbox
+				extended.Write = append(slices.Clip(extended.Write), "/proc")
+				if s.nsinit != nil {
+					extended.Read = append(slices.Clip(extended.Read), s.p.Path)
 				}
-				sandbox = &with
+				sandbox = &extended
 			}
 			fork = func() { s.forkInUserNamespace(err) }
 		}
 	}
-	if c.NoNewPri || sandbox != nil {
+	if c.NoNewPrivileges || sandbox != nil {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			s.err = cannot("new privileges cannot be refused", err)
+			s.err = setupError("new privileges cannot be refused", err)
 			return
 		}
 	}
-	if c.NoNewPri && os.Geteuid() == 0 {
+	if c.NoNewPrivileges && os.Geteuid() == 0 {
 		var keep []int
 		if c.User == nil {
-			keep = kept
+			keep = keptCapabilities
 		}
 		if c.User != nil || sandbox != nil {
 			if s.err = dropCapabilities(keep); s.err != nil {
@@ -173,7 +173,7 @@ func (s *process) confined() {
 	}
 	if sandbox != nil {
 		if err := landlock.Enter(sandbox, view.Key(c.View)); err != nil {
-			s.err = cannot("the task cannot be put into its sandbox", err)
+			s.err = setupError("the task cannot be put into its sandbox", err)
 			return
 		}
 	}
@@ -182,34 +182,34 @@ func (s *process) confined() {
 	}
 }
 
-// cannot is the error of a worker that cannot hold a task as it promised to.
-func cannot(what string, err error) error {
+// setupError is the error of a worker that cannot hold a task as it promised to.
+func setupError(what string, err error) error {
 	return run.Failf(muster.WorkerInternal, "%s: %w", what, err)
 }
 
-func (s *process) fork() { s.pid, s.err = forkExec(s.p, &s.attr) }
+func (s *spawner) fork() { s.pid, s.err = forkExec(s.p, &s.attr) }
 
-// join enters a group: of version 1 with this thread, of version 2 with the
+// joinCgroup enters a group: of version 1 with this thread, of version 2 with the
 // process that is cloned.
-func (s *process) join(g *run.Cgroup) error {
+func (s *spawner) joinCgroup(g *run.Cgroup) error {
 	if g.Unified {
 		fd, err := unix.Open(g.Path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return cannot("the task's control group "+g.Path+" cannot be entered", err)
+			return setupError("the task's control group "+g.Path+" cannot be entered", err)
 		}
 		s.attr.UseCgroupFD, s.attr.CgroupFD = true, fd
 		return nil
 	}
 	if err := cgroup.Enter(g); err != nil {
-		return cannot("the task's control group "+g.Path+" cannot be entered", err)
+		return setupError("the task's control group "+g.Path+" cannot be entered", err)
 	}
 	return nil
 }
 
-// kept are the capabilities that a task of the superuser has in its sandbox: those
+// keptCapabilities are the capabilities that a task of the superuser has in its sandbox: those
 // that it needs for its own files and processes. Without the others it cannot load
 // modules, change clocks, networks or mounts, listen to the machine's traffic, or go around the sandbox.
-var kept = []int{
+var keptCapabilities = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
 	unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE,
 }
@@ -222,7 +222,7 @@ func dropCapabilities(kept []int) error {
 	}
 	head, sets, err := capabilities()
 	if err != nil {
-		return cannot("the task's capabilities cannot be read", err)
+		return setupError("the task's capabilities cannot be read", err)
 	}
 	for i := range unix.CAP_LAST_CAP + 1 {
 		if slices.Contains(kept, i) {
@@ -230,11 +230,11 @@ func dropCapabilities(kept []int) error {
 		}
 		sets[i/32].Inheritable &^= 1 << (i % 32)
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // not known to this kernel
-			return cannot("the task's capabilities cannot be dropped", err)
+			return setupError("the task's capabilities cannot be dropped", err)
 		}
 	}
 	if err := unix.Capset(head, &sets[0]); err != nil {
-		return cannot("the task's capabilities cannot be dropped", err)
+		return setupError("the task's capabilities cannot be dropped", err)
 	}
 	return nil
 }
@@ -247,48 +247,48 @@ func capabilities() (*unix.CapUserHeader, *[2]unix.CapUserData, error) {
 }
 
 // capable reports whether this thread has a capability.
-func capable(which int) bool {
+func capable(capability int) bool {
 	_, sets, err := capabilities()
-	return err == nil && sets[which/32].Effective&(1<<(which%32)) != 0
+	return err == nil && sets[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
 // rlimits are the names of Rlimit.
 var rlimits = map[string]int{"core": unix.RLIMIT_CORE, "nproc": unix.RLIMIT_NPROC}
 
-// starting is held for writing while the process has limits that are a child's.
-var starting sync.RWMutex
+// rlimitsMu is held for writing while the process has limits that are a child's.
+var rlimitsMu sync.RWMutex
 
 // withRlimits calls fork while the process has the limits of a child, which
 // inherits them: there is no other way to give them to it before its first
 // instruction.
 func withRlimits(limits []run.Rlimit, fork func()) error {
 	if len(limits) == 0 {
-		starting.RLock()
-		defer starting.RUnlock()
+		rlimitsMu.RLock()
+		defer rlimitsMu.RUnlock()
 		fork()
 		return nil
 	}
-	starting.Lock()
-	defer starting.Unlock()
-	back := capable(unix.CAP_SYS_RESOURCE) // there is a way back from a lower hard limit
+	rlimitsMu.Lock()
+	defer rlimitsMu.Unlock()
+	canRaise := capable(unix.CAP_SYS_RESOURCE) // there is a way back from a lower hard limit
 	for _, l := range limits {
-		which, ok := rlimits[l.Name]
+		resource, ok := rlimits[l.Name]
 		if !ok {
-			return cannot("the limit "+l.Name+" is not known", errors.ErrUnsupported)
+			return setupError("the limit "+l.Name+" is not known", errors.ErrUnsupported)
 		}
 		var old unix.Rlimit
-		err := unix.Prlimit(0, which, nil, &old)
+		err := unix.Prlimit(0, resource, nil, &old)
 		if err == nil {
-			wanted := unix.Rlimit{Cur: min(l.Value, old.Max), Max: old.Max}
-			if back {
-				wanted = unix.Rlimit{Cur: l.Value, Max: l.Value}
+			rlimit := unix.Rlimit{Cur: min(l.Value, old.Max), Max: old.Max}
+			if canRaise {
+				rlimit = unix.Rlimit{Cur: l.Value, Max: l.Value}
 			}
-			err = unix.Prlimit(0, which, &wanted, nil)
+			err = unix.Prlimit(0, resource, &rlimit, nil)
 		}
 		if err != nil {
-			return cannot("the limit "+l.Name+" cannot be set", err)
+			return setupError("the limit "+l.Name+" cannot be set", err)
 		}
-		defer func() { _ = unix.Prlimit(0, which, &old, nil) }() // what it was is allowed
+		defer func() { _ = unix.Prlimit(0, resource, &old, nil) }() // what it was is allowed
 	}
 	fork()
 	return nil

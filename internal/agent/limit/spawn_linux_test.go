@@ -32,14 +32,14 @@ func TestSpawnPlain(t *testing.T) {
 	if _, err := spawnIn(t, nil, "/", "/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a program that is not there: %v", err)
 	}
-	if _, err := spawnIn(t, &run.Confine{NoNewPri: true}, "/", "/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := spawnIn(t, &run.IsolationSpec{NoNewPrivileges: true}, "/", "/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a program that is not there, on a thread: %v", err)
 	}
 }
 
 // TestSpawnerStaysFree holds that whatever tasks are put into, this process is not.
 func TestSpawnerStaysFree(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	secret := filepath.Join(w.data, "identity")
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -114,7 +114,7 @@ func TestRlimitsAreTheChildsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 1 << 20
-	c := &run.Confine{Rlimits: []run.Rlimit{{Name: "core", Value: most}}}
+	c := &run.IsolationSpec{Rlimits: []run.Rlimit{{Name: "core", Value: most}}}
 	want := strconv.FormatUint(min(most, before.Max)/512, 10) // in blocks
 	p, err := spawnIn(t, c, "/", "/bin/sh", "sh", "-c", "ulimit -c")
 	if err != nil {
@@ -133,9 +133,9 @@ func TestRlimitsAreTheChildsOnly(t *testing.T) {
 }
 
 func TestScoreForTheKernel(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	p := w.task(nil).shell("echo on; read x; cat /proc/self/oom_score_adj")
-	if got := p.line(); got != "on" {
+	if got := p.readLine(); got != "on" {
 		t.Fatal(got)
 	}
 	// Its standard input is empty, so that it may have gone on before the score was set.

@@ -9,7 +9,7 @@ import (
 )
 
 // spawn starts p plainly: nothing here confines it.
-func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
+func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
 	if c.NoNet {
 		return 0, -1, errNetwork()
 	}

@@ -12,18 +12,18 @@ import (
 // that may still be open for writing in a process which is being forked at this moment.
 func forkExec(p *Program, attr *syscall.SysProcAttr) (int, error) {
 	attr.Setsid = true
-	how := &syscall.ProcAttr{
+	attrs := &syscall.ProcAttr{
 		Dir:   p.Dir,
 		Env:   p.Env,
 		Files: []uintptr{p.Stdin.Fd(), p.Stdout.Fd(), p.Stderr.Fd()},
 		Sys:   attr,
 	}
-	if p.fourth != nil {
-		how.Files = append(how.Files, p.fourth.Fd())
+	if p.extraFile != nil {
+		attrs.Files = append(attrs.Files, p.extraFile.Fd())
 	}
-	for try := 0; ; try++ {
-		pid, err := syscall.ForkExec(p.Path, p.Argv, how)
-		if errors.Is(err, syscall.ETXTBSY) && try < 100 {
+	for retries := 0; ; retries++ {
+		pid, err := syscall.ForkExec(p.Path, p.Argv, attrs)
+		if errors.Is(err, syscall.ETXTBSY) && retries < 100 {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}

@@ -12,23 +12,23 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// reach checks that a user can go into a folder, by doing so.
-func reach(u *run.User, v *run.View, dir string) error {
-	return try(&run.Confine{User: u, View: v}, dir)
+// tryReach checks that a user can go into a folder, by doing so.
+func tryReach(u *run.User, v *run.View, dir string) error {
+	return trySpawn(&run.IsolationSpec{User: u, View: v}, dir)
 }
 
-// canBecome says why this process cannot run tasks as users of their own, nil if it can.
-func canBecome() error {
-	for which, name := range map[int]string{unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID", unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_FOWNER: "CAP_FOWNER", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE"} {
-		if !capable(which) {
+// canSwitchUsers says why this process cannot run tasks as users of their own, nil if it can.
+func canSwitchUsers() error {
+	for capability, name := range map[int]string{unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID", unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_FOWNER: "CAP_FOWNER", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE"} {
+		if !capable(capability) {
 			return fmt.Errorf("the worker has not the capability %s", name)
 		}
 	}
 	return nil
 }
 
-// mapped reports whether users and groups with these numbers exist in this process's user namespace.
-func mapped(first, count uint32) bool {
+// idsMapped reports whether users and groups with these numbers exist in this process's user namespace.
+func idsMapped(first, count uint32) bool {
 	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
 		b, err := os.ReadFile(name)
 		if err != nil {
@@ -46,10 +46,10 @@ func mapped(first, count uint32) bool {
 }
 
 // tryNetwork says why tasks cannot have a network of their own, nil if they can.
-func tryNetwork() error { return try(&run.Confine{NoNet: true}, "/") }
+func tryNetwork() error { return trySpawn(&run.IsolationSpec{NoNet: true}, "/") }
 
-// try starts a program that does nothing.
-func try(c *run.Confine, dir string) error {
+// trySpawn starts a program that does nothing.
+func trySpawn(c *run.IsolationSpec, dir string) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err

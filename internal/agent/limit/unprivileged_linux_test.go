@@ -18,9 +18,9 @@ import (
 
 // TestUnprivileged runs tests as a user without privileges, if it is run by root.
 func TestUnprivileged(t *testing.T) {
-	needsRoot(t)
-	nobody := needsUser(t)
-	uid, err := id(nobody.Uid)
+	requireRoot(t)
+	nobody := requireUser(t)
+	uid, err := parseID(nobody.Uid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,35 +64,35 @@ func TestHide(t *testing.T) {
 		t.Skip("nothing is hidden from root")
 	}
 	environ := fmt.Sprintf("cat /proc/%d/environ", os.Getpid())
-	look := func() (string, int) {
-		p, err := spawnIn(t, &run.Confine{}, "/", "/bin/sh", "sh", "-c", environ)
+	readEnviron := func() (string, int) {
+		p, err := spawnIn(t, &run.IsolationSpec{}, "/", "/bin/sh", "sh", "-c", environ)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p.wait()
 	}
-	if _, code := look(); code != 0 {
+	if _, code := readEnviron(); code != 0 {
 		t.Skip("this machine hides processes by itself")
 	}
 	network := tryNetwork()
-	if err := Hide(); err != nil {
+	if err := DisableDumpable(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		hidden.Lock()
-		defer hidden.Unlock()
-		hidden.on = false
+		undumpable.Lock()
+		defer undumpable.Unlock()
+		undumpable.on = false
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 			t.Error(err)
 		}
 	})
-	if out, code := look(); code == 0 || !strings.Contains(out, "ermission denied") {
+	if out, code := readEnviron(); code == 0 || !strings.Contains(out, "ermission denied") {
 		t.Errorf("the environment can be read: %q, %d", out, code)
 	}
 	if err := tryNetwork(); (err == nil) != (network == nil) {
 		t.Errorf("a task without a network: before %v, hidden %v", network, err)
 	}
-	if out, code := look(); code == 0 {
+	if out, code := readEnviron(); code == 0 {
 		t.Errorf("after that the environment can be read: %q", out)
 	}
 	if got, err := os.ReadFile("/proc/" + strconv.Itoa(os.Getpid()) + "/cgroup"); err != nil || len(got) == 0 {

@@ -9,21 +9,21 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Taken adds up what folders take of the disk. It reports false if they hold very many files,
+// DiskUsage adds up what folders take of the disk. It reports false if they hold very many files,
 // cannot be read, or ctx ends before.
-func Taken(ctx context.Context, folders ...string) (size muster.Size, ok bool) {
-	return taken(ctx, folders, mostFiles)
+func DiskUsage(ctx context.Context, folders ...string) (size muster.Size, ok bool) {
+	return diskUsage(ctx, folders, maxFiles)
 }
 
-// mostFiles is how many files of an attempt are counted whose disk is not limited: what a
+// maxFiles is how many files of an attempt are counted whose disk is not limited: what a
 // walk of more would cost the disk is more than the figure is worth.
-const mostFiles = 200_000
+const maxFiles = 200_000
 
 var errTooMany = errors.New("too many files")
 
-// taken adds up the blocks that folders take, and reports false if they hold more
+// diskUsage adds up the blocks that folders take, and reports false if they hold more
 // than so many files or cannot be read. Files that vanish meanwhile are left out.
-func taken(ctx context.Context, folders []string, most int) (size muster.Size, ok bool) {
+func diskUsage(ctx context.Context, folders []string, limit int) (size muster.Size, ok bool) {
 	files := 0
 	for _, folder := range folders {
 		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -33,7 +33,7 @@ func taken(ctx context.Context, folders []string, most int) (size muster.Size, o
 				}
 				return nil // it vanished, or the task shut it
 			}
-			if files++; files > most || ctx.Err() != nil {
+			if files++; files > limit || ctx.Err() != nil {
 				return errTooMany
 			}
 			if info, err := d.Info(); err == nil {

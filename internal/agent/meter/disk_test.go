@@ -16,14 +16,14 @@ func TestManyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all, ok := taken(t.Context(), []string{dir}, 21); !ok || all <= 0 { // with the folder
+	if all, ok := diskUsage(t.Context(), []string{dir}, 21); !ok || all <= 0 { // with the folder
 		t.Errorf("%s, %t", all, ok)
 	}
-	if _, ok := taken(t.Context(), []string{dir}, 20); ok {
+	if _, ok := diskUsage(t.Context(), []string{dir}, 20); ok {
 		t.Error("more than the most are counted")
 	}
-	free, limited := &subject{}, &subject{Subject: run.Subject{Confine: &run.Confine{WatchDisk: 1}}}
-	if free.most() != mostFiles || limited.most() <= mostFiles {
-		t.Errorf("%d files are counted without a limit, %d with one: many small files rid a task of it", free.most(), limited.most())
+	free, limited := &subject{}, &subject{Subject: run.Subject{Isolation: &run.IsolationSpec{WatchDisk: 1}}}
+	if free.fileLimit() != maxFiles || limited.fileLimit() <= maxFiles {
+		t.Errorf("%d files are counted without a limit, %d with one: many small files rid a task of it", free.fileLimit(), limited.fileLimit())
 	}
 }

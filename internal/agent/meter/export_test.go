@@ -9,7 +9,7 @@ import (
 func Tick(ctx context.Context, m *Meter) {
 	var list []*subject
 	for sub := range m.samples.all {
-		sub.next = time.Time{}
+		sub.nextSample = time.Time{}
 		list = append(list, sub)
 	}
 	m.measure(ctx, time.Now(), list)

@@ -15,18 +15,18 @@ import (
 
 // Config is what a Meter is made of.
 type Config struct {
-	Limits  run.Limiter                                     // nil: no kernel counts
-	GPUs    func() (gpu.Readings, bool)                     // the last readings; nil for no devices
-	History func(muster.AttemptID) ([]muster.Sample, error) // the series so far, of an earlier life, too
-	Price   float64                                         // of the worker, per hour
-	Log     *slog.Logger
+	Isolator run.Isolator                                    // nil: no kernel counts
+	GPUs     func() (gpu.Readings, bool)                     // the last readings; nil for no devices
+	History  func(muster.AttemptID) ([]muster.Sample, error) // the series so far, of an earlier life, too
+	Price    float64                                         // of the worker, per hour
+	Log      *slog.Logger
 }
 
 // Meter implements run.Meter while Run runs.
 type Meter struct {
-	cfg   Config
-	host  traffic // of the goroutine of measure
-	scans int     // of all processes of the machine, by the same goroutine
+	cfg     Config
+	network traffic // of the goroutine of measure
+	scans   int     // of all processes of the machine, by the same goroutine
 
 	samples *schedule // of subjects that are measured
 	walks   *schedule // of those whose folders are
@@ -40,16 +40,16 @@ func New(cfg Config) *Meter {
 }
 
 const (
-	first    = time.Second      // to the first sample
-	often    = 5 * time.Second  // between samples at first
-	seldom   = time.Minute      // between samples at most
-	watching = time.Second      // between looks at limits that no kernel enforces
-	walking  = 30 * time.Second // between walks of folders
-	spread   = 720              // an attempt's age is at most that many times the time between samples, until that is seldom
+	firstSample   = time.Second      // to the first sample
+	minInterval   = 5 * time.Second  // between samples at first
+	maxInterval   = time.Minute      // between samples at most
+	checkInterval = time.Second      // between looks at limits that no kernel enforces
+	walkInterval  = 30 * time.Second // between walks of folders
+	ageDivisor    = 720              // an attempt's age is at most that many times the time between samples, until that is seldom
 )
 
 // Watch implements run.Meter.
-func (m *Meter) Watch(s *run.Subject, w run.Watcher) (stop func() muster.Usage) {
+func (m *Meter) Watch(s *run.Subject, w run.MeterHandler) (stop func() muster.Usage) {
 	sub := newSubject(s, w, time.Now())
 	m.samples.add(sub, sub.due())
 	m.walks.add(sub, sub.walkDue())
@@ -69,20 +69,20 @@ func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	sums := &sub.sums
-	if sub.Task.Held != nil && m.cfg.History != nil {
+	if sub.Task.Recovered != nil && m.cfg.History != nil {
 		// Another life measured the beginning.
 		if all, err := m.cfg.History(sub.Task.Attempt); err != nil {
 			m.cfg.Log.Warn("what was measured of a task before the worker was started is left out of its usage",
 				slog.String("attempt", sub.Task.Attempt.String()), slog.Any("error", err))
 		} else if len(all) >= sums.Len() {
-			whole := sub.noSums()
+			total := sub.newSums()
 			before := sub.started
 			for i := range all {
-				whole.AddSince(before, &all[i])
+				total.AddSince(before, &all[i])
 				before = all[i].At.Std()
 			}
-			whole.MergePeaksOf(sums)
-			sums = &whole
+			total.MergePeaksOf(sums)
+			sums = &total
 		}
 	}
 	u := sums.Usage()
@@ -112,29 +112,29 @@ func (m *Meter) Run(ctx context.Context) error {
 
 // measure looks at every subject of the list.
 func (m *Meter) measure(ctx context.Context, now time.Time, list []*subject) {
-	w := m.look(ctx)
+	src := m.readSources(ctx)
 	for _, sub := range list {
-		sub.measure(ctx, now, w, &m.cfg)
+		sub.update(ctx, now, src, &m.cfg)
 	}
 }
 
-// world is what all subjects are measured by at one time.
-type world struct {
-	procs   func() table // all processes of the machine, read once at most
-	devices gpu.Readings
-	in, out *float64 // bytes a second of the host's network
+// sources is what all subjects are measured by at one time.
+type sources struct {
+	processes func() processTable // all processes of the machine, read once at most
+	devices   gpu.Readings
+	in, out   *float64 // bytes a second of the host's network
 }
 
-func (m *Meter) look(ctx context.Context) *world {
-	w := &world{procs: sync.OnceValue(func() table {
+func (m *Meter) readSources(ctx context.Context) *sources {
+	src := &sources{processes: sync.OnceValue(func() processTable {
 		m.scans++
-		return newTable(processes(ctx))
+		return newProcessTable(processes(ctx))
 	})}
 	if m.cfg.GPUs != nil {
-		w.devices, _ = m.cfg.GPUs()
+		src.devices, _ = m.cfg.GPUs()
 	}
-	w.in, w.out = m.host.rates(ctx, time.Now())
-	return w
+	src.in, src.out = m.network.rates(ctx, time.Now())
+	return src
 }
 
 // walk measures the folders of every subject of the list.

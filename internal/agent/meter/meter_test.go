@@ -21,39 +21,41 @@ import (
 // limit bounds every wait of these tests.
 const limit = time.Minute
 
-// heard collects what a Meter tells of one attempt.
-type heard struct {
-	mu       sync.Mutex
-	samples  []muster.Sample
-	warnings []string
-	over     []*run.Stopped
-	warned   func() // is called at a warning, nil for nothing
-	news     chan struct{}
+// watcher collects what a Meter tells of one attempt.
+type watcher struct {
+	mu        sync.Mutex
+	samples   []muster.Sample
+	warnings  []string
+	exceeded  []*run.Stopped
+	onWarning func() // is called at a warning, nil for nothing
+	changed   chan struct{}
 }
 
-func newHeard() *heard { return &heard{news: make(chan struct{}, 1)} }
+func newWatcher() *watcher { return &watcher{changed: make(chan struct{}, 1)} }
 
-func (h *heard) change(do func()) {
+func (h *watcher) change(fn func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	do()
+	fn()
 	select {
-	case h.news <- struct{}{}:
+	case h.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (h *heard) Sampled(s muster.Sample)   { h.change(func() { h.samples = append(h.samples, s) }) }
-func (h *heard) Exceeded(why *run.Stopped) { h.change(func() { h.over = append(h.over, why) }) }
-func (h *heard) Warned(line string) {
-	if h.warned != nil {
-		h.warned()
+func (h *watcher) Sampled(s muster.Sample) { h.change(func() { h.samples = append(h.samples, s) }) }
+func (h *watcher) Exceeded(why *run.Stopped) {
+	h.change(func() { h.exceeded = append(h.exceeded, why) })
+}
+func (h *watcher) Warned(line string) {
+	if h.onWarning != nil {
+		h.onWarning()
 	}
 	h.change(func() { h.warnings = append(h.warnings, line) })
 }
 
 // await returns once what was heard fulfils want.
-func (h *heard) await(tb testing.TB, what string, want func() bool) {
+func (h *watcher) await(tb testing.TB, what string, want func() bool) {
 	tb.Helper()
 	timeout := time.After(limit)
 	for {
@@ -64,7 +66,7 @@ func (h *heard) await(tb testing.TB, what string, want func() bool) {
 			return
 		}
 		select {
-		case <-h.news:
+		case <-h.changed:
 		case <-timeout:
 			tb.Fatalf("no %s within %s: %+v", what, limit, h)
 		}
@@ -113,7 +115,7 @@ func start(tb testing.TB, script string) *run.Subject {
 // A process tree without a control group is measured with what its children do.
 func TestTreeIsMeasured(t *testing.T) {
 	m := begin(t, meter.Config{Price: 3600})
-	h := newHeard()
+	h := newWatcher()
 	s := start(t, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; (while :; do :; done) & cat; kill $!")
 	began := time.Now()
 	stop := m.Watch(s, h)
@@ -141,29 +143,29 @@ func TestLimitsWithoutKernel(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		script  string
-		confine run.Confine
+		spec    run.IsolationSpec
 		reason  muster.Reason
 		message []string
 	}{
-		"memory": {`a=$(head -c 30000000 /dev/zero | tr '\0' x); cat`, run.Confine{WatchMemory: 10 << 20}, muster.OutOfMemory, []string{"may have 10MiB", "resources.memory"}},
-		"pids":   {"sleep 100 & a=$!; sleep 100 & b=$!; sleep 100 & cat; kill $a $b $!", run.Confine{WatchPIDs: 2}, muster.PIDLimit, []string{"may have 2", "resources.pids"}},
-		"disk":   {"cat", run.Confine{WatchDisk: 1 << 20}, muster.DiskLimit, []string{"4.8MiB", "may take 1MiB", "resources.disk"}},
+		"memory": {`a=$(head -c 30000000 /dev/zero | tr '\0' x); cat`, run.IsolationSpec{WatchMemory: 10 << 20}, muster.OutOfMemory, []string{"may have 10MiB", "resources.memory"}},
+		"pids":   {"sleep 100 & a=$!; sleep 100 & b=$!; sleep 100 & cat; kill $a $b $!", run.IsolationSpec{WatchPIDs: 2}, muster.PIDLimit, []string{"may have 2", "resources.pids"}},
+		"disk":   {"cat", run.IsolationSpec{WatchDisk: 1 << 20}, muster.DiskLimit, []string{"4.8MiB", "may take 1MiB", "resources.disk"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := begin(t, meter.Config{})
-			h := newHeard()
+			h := newWatcher()
 			s := start(t, tc.script)
-			s.Confine = &tc.confine
+			s.Isolation = &tc.spec
 			file := make([]byte, 5_000_000) // is there as a whole at the first look
 			_, _ = rand.Read(file)          // so that no file system makes it smaller
 			if err := os.WriteFile(filepath.Join(s.Folders.Base, "file"), file, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			stop := m.Watch(s, h)
-			h.await(t, "word", func() bool { return len(h.over) > 0 && len(h.samples) > 0 })
+			h.await(t, "word", func() bool { return len(h.exceeded) > 0 && len(h.samples) > 0 })
 			stop()
-			why := h.over[0]
+			why := h.exceeded[0]
 			if why.Outcome != muster.AttemptFailed || why.Reason != tc.reason {
 				t.Errorf("stopped by %s %s", why.Outcome, why.Reason)
 			}
@@ -188,7 +190,7 @@ func TestVRAMBudget(t *testing.T) {
 		for pid, n := range held {
 			r.Processes = append(r.Processes, gpu.Process{PID: pid, Memory: n})
 		}
-		return gpu.Readings{At: time.Now(), Each: []gpu.Reading{r}}, true
+		return gpu.Readings{At: time.Now(), Devices: []gpu.Reading{r}}, true
 	}
 	hold := func(pid int, n muster.Size) {
 		mu.Lock()
@@ -197,14 +199,14 @@ func TestVRAMBudget(t *testing.T) {
 	}
 	m := begin(t, meter.Config{GPUs: readings})
 	greedy, fair := start(t, "cat"), start(t, "cat")
-	hears := map[*run.Subject]*heard{}
+	hears := map[*run.Subject]*watcher{}
 	stops := map[*run.Subject]func() muster.Usage{}
 	for _, s := range []*run.Subject{greedy, fair} {
 		s.Task.Grant = muster.Grant{GPUs: []string{"GPU-1"}, GPUMemory: 2 << 30}
 		hold(s.Pid.PID, 3<<30)
-		hears[s] = newHeard()
+		hears[s] = newWatcher()
 	}
-	hears[fair].warned = func() { hold(fair.Pid.PID, 2<<30) }
+	hears[fair].onWarning = func() { hold(fair.Pid.PID, 2<<30) }
 	for s, h := range hears {
 		stops[s] = m.Watch(s, h)
 	}
@@ -214,8 +216,8 @@ func TestVRAMBudget(t *testing.T) {
 		t.Errorf("warned by %q", w)
 	}
 	h = hears[greedy]
-	h.await(t, "end", func() bool { return len(h.over) > 0 })
-	if why := h.over[0]; why.Reason != muster.GPUMemory || !strings.Contains(why.Message, "held 3GiB") {
+	h.await(t, "end", func() bool { return len(h.exceeded) > 0 })
+	if why := h.exceeded[0]; why.Reason != muster.GPUMemory || !strings.Contains(why.Message, "held 3GiB") {
 		t.Errorf("stopped by %s: %s", why.Reason, why.Message)
 	}
 	u := stops[greedy]()
@@ -224,7 +226,7 @@ func TestVRAMBudget(t *testing.T) {
 		t.Errorf("usage %+v", u)
 	}
 	stops[fair]()
-	if over := hears[fair].over; len(over) > 0 {
+	if over := hears[fair].exceeded; len(over) > 0 {
 		t.Errorf("what gave memory back was stopped: %s", over[0].Message)
 	}
 }
@@ -239,9 +241,9 @@ func TestHistoryCounts(t *testing.T) {
 	}
 	m := begin(t, meter.Config{Price: 2, History: func(muster.AttemptID) ([]muster.Sample, error) { return past, nil }})
 	s := start(t, "cat")
-	s.Task.Held = &run.Held{Started: muster.NewTime(started)}
+	s.Task.Recovered = &run.Recovered{Started: muster.NewTime(started)}
 	s.Task.Grant = muster.Grant{GPUs: []string{"GPU-1"}}
-	u := m.Watch(s, newHeard())()
+	u := m.Watch(s, newWatcher())()
 	if u.EnergyWh < 195 || u.EnergyWh > 205 || u.PIDsPeak != 7 || u.MemoryAvg != 1<<30 || u.GPUAvg != 1 {
 		t.Errorf("an hour at 200 W: %+v", u)
 	}
@@ -256,7 +258,7 @@ func TestRecycledNumberIsNotMeasured(t *testing.T) {
 		t.Skip("this system does not tell when a process was started")
 	}
 	m := begin(t, meter.Config{})
-	h := newHeard()
+	h := newWatcher()
 	s := start(t, "cat")
 	s.Pid.StartTicks = 1
 	stop := m.Watch(s, h)
@@ -279,7 +281,7 @@ func BenchmarkTick(b *testing.B) {
 		list = append(list, s)
 	}
 	m := meter.New(meter.Config{Log: slog.New(slog.DiscardHandler)})
-	h := newHeard()
+	h := newWatcher()
 	for _, s := range list {
 		m.Watch(s, h)
 	}

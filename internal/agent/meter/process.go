@@ -18,29 +18,29 @@ type process struct {
 	read, written               muster.Size // from and to disks; -1 where the system does not tell
 }
 
-// wanted is what is to be known of the processes in a control group, beside their numbers.
-type wanted struct {
+// processFields is what is to be known of the processes in a control group, beside their numbers.
+type processFields struct {
 	load      bool // CPU time, memory and threads
 	transfers bool
 }
 
-// table is all processes of the machine, by how they hang together.
-type table struct {
+// processTable is all processes of the machine, by how they hang together.
+type processTable struct {
 	list     []process
-	number   map[int]int   // index in list by pid
+	index    map[int]int   // index in list by pid
 	children map[int][]int // indexes by the parent's pid
-	circle   map[int][]int // indexes by the pid of the leader of their group or session
+	byLeader map[int][]int // indexes by the pid of the leader of their group or session
 }
 
-func newTable(list []process) table {
-	t := table{list: list, number: make(map[int]int, len(list)), children: make(map[int][]int, len(list)), circle: make(map[int][]int, len(list))}
+func newProcessTable(list []process) processTable {
+	t := processTable{list: list, index: make(map[int]int, len(list)), children: make(map[int][]int, len(list)), byLeader: make(map[int][]int, len(list))}
 	for i := range list {
 		p := &list[i]
-		t.number[p.pid] = i
+		t.index[p.pid] = i
 		t.children[p.parent] = append(t.children[p.parent], i)
-		t.circle[p.group] = append(t.circle[p.group], i)
+		t.byLeader[p.group] = append(t.byLeader[p.group], i)
 		if p.session != p.group {
-			t.circle[p.session] = append(t.circle[p.session], i)
+			t.byLeader[p.session] = append(t.byLeader[p.session], i)
 		}
 	}
 	return t
@@ -48,19 +48,19 @@ func newTable(list []process) table {
 
 // tree returns the process with a number and a start (0 for any), what descends
 // from it, and what is in its session or its process group.
-func (t *table) tree(pid int, start uint64) []process {
+func (t *processTable) tree(pid int, start uint64) []process {
 	if pid == 0 {
 		return nil // it runs on another machine: 0 would be the kernel's threads
 	}
-	queue := slices.Clone(t.circle[pid])
-	if i, there := t.number[pid]; there {
+	queue := slices.Clone(t.byLeader[pid])
+	if i, ok := t.index[pid]; ok {
 		if start != 0 && t.list[i].start != start {
 			return nil // the number was given to another one
 		}
 		queue = append(queue, i)
 	}
 	seen := map[int]bool{}
-	var mine []process
+	var list []process
 	for len(queue) > 0 {
 		i := queue[0]
 		queue = queue[1:]
@@ -68,68 +68,68 @@ func (t *table) tree(pid int, start uint64) []process {
 			continue
 		}
 		seen[i] = true
-		mine = append(mine, t.list[i].detail())
+		list = append(list, t.list[i].withDetail())
 		queue = append(queue, t.children[t.list[i].pid]...)
 	}
-	return mine
+	return list
 }
 
-// clock turns CPU time that grows into cores in use.
-type clock struct {
-	last  time.Duration
-	known bool
-	each  map[int]time.Duration // by process, where nobody counts them together
+// cpuCounter turns CPU time that grows into cores in use.
+type cpuCounter struct {
+	last      time.Duration
+	known     bool
+	byProcess map[int]time.Duration // by process, where nobody counts them together
 }
 
 // rate returns the cores in use over the last span, in seconds, nil if they are
 // unknown.
-func (c *clock) rate(counted *time.Duration, mine []process, span float64) *float64 {
+func (c *cpuCounter) rate(counted *time.Duration, procs []process, span float64) *float64 {
 	var spent time.Duration
 	if counted != nil {
 		spent, c.last = *counted-c.last, *counted
 	} else {
-		now := make(map[int]time.Duration, len(mine))
-		for i := range mine {
-			p := &mine[i]
-			spent += max(0, p.cpu-c.each[p.pid]) // a child's time counts from its start
+		now := make(map[int]time.Duration, len(procs))
+		for i := range procs {
+			p := &procs[i]
+			spent += max(0, p.cpu-c.byProcess[p.pid]) // a child's time counts from its start
 			now[p.pid] = p.cpu
 		}
-		c.each = now
+		c.byProcess = now
 	}
 	known := c.known
 	c.known = true
-	if !known || span <= 0 || counted == nil && len(mine) == 0 {
+	if !known || span <= 0 || counted == nil && len(procs) == 0 {
 		return nil // what came before is nobody's
 	}
 	return new(max(0, spent.Seconds()/span))
 }
 
-// counters turn bytes that grow into rates.
-type counters struct {
+// ioCounters turn bytes that grow into rates.
+type ioCounters struct {
 	read, written map[int]muster.Size // by process; 0 for what the kernel counts together
 	known         bool
 }
 
-func (c *counters) rates(counted *run.Counted, mine []process, span float64) (read, written *float64) {
+func (c *ioCounters) rates(counted *run.CgroupStats, procs []process, span float64) (read, written *float64) {
 	reads, writes := map[int]muster.Size{}, map[int]muster.Size{}
 	if counted.Read != nil && counted.Written != nil {
 		reads[0], writes[0] = *counted.Read, *counted.Written
 	} else {
-		for i := range mine {
-			if p := &mine[i]; p.read >= 0 {
+		for i := range procs {
+			if p := &procs[i]; p.read >= 0 {
 				reads[p.pid], writes[p.pid] = p.read, p.written
 			}
 		}
 	}
 	known := c.known && len(reads) > 0 && span > 0
 	if known {
-		read, written = new(grown(reads, c.read)/span), new(grown(writes, c.written)/span)
+		read, written = new(increase(reads, c.read)/span), new(increase(writes, c.written)/span)
 	}
 	c.read, c.written, c.known = reads, writes, true
 	return read, written
 }
 
-func grown(now, before map[int]muster.Size) float64 {
+func increase(now, before map[int]muster.Size) float64 {
 	var sum muster.Size
 	for pid, n := range now {
 		sum += max(0, n-before[pid])

@@ -12,9 +12,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// ticks is the kernel's unit of time in /proc, a second's part on every system that
+// clockTicks is the kernel's unit of time in /proc, a second's part on every system that
 // Go runs on.
-const ticks = 100
+const clockTicks = 100
 
 // processes reads /proc/PID/stat of all processes. Those that end meanwhile, or
 // are hidden from this user, are left out.
@@ -32,7 +32,7 @@ func processes(context.Context) []process {
 		if err != nil {
 			continue
 		}
-		if b, err := small("/proc/"+name+"/stat", buf[:]); err == nil {
+		if b, err := readSmall("/proc/"+name+"/stat", buf[:]); err == nil {
 			if p, ok := parseStat(pid, b); ok {
 				t = append(t, p)
 			}
@@ -42,16 +42,16 @@ func processes(context.Context) []process {
 }
 
 // processOf reads what is wanted of one process. It reports false if it has ended.
-func processOf(_ context.Context, pid int, want wanted) (process, bool) {
-	if !want.load {
+func processOf(_ context.Context, pid int, fields processFields) (process, bool) {
+	if !fields.load {
 		p := process{pid: pid, read: -1, written: -1}
-		if want.transfers {
-			p.read, p.written = transfers(pid)
+		if fields.transfers {
+			p.read, p.written = ioBytes(pid)
 		}
 		return p, true
 	}
 	var buf [1024]byte
-	b, err := small("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
 		return process{}, false
 	}
@@ -59,7 +59,7 @@ func processOf(_ context.Context, pid int, want wanted) (process, bool) {
 	if !ok {
 		return process{}, false
 	}
-	return p.detail(), true
+	return p.withDetail(), true
 }
 
 // parseStat reads /proc/PID/stat, see proc_pid_stat(5).
@@ -79,26 +79,26 @@ func parseStat(pid int, b []byte) (process, bool) {
 	}
 	p := process{
 		pid: pid, parent: int(field(4)), group: int(field(5)), session: int(field(6)),
-		cpu: time.Duration(field(14)+field(15)) * (time.Second / ticks), threads: int(field(20)), start: uint64(field(22)),
+		cpu: time.Duration(field(14)+field(15)) * (time.Second / clockTicks), threads: int(field(20)), start: uint64(field(22)),
 	}
 	return p, f[0][0] != 'Z'
 }
 
-// detail adds what only those are asked for that are measured.
-func (p process) detail() process {
+// withDetail adds what only those are asked for that are measured.
+func (p process) withDetail() process {
 	dir := "/proc/" + strconv.Itoa(p.pid)
 	var buf [512]byte
-	if b, err := small(dir+"/statm", buf[:]); err == nil {
+	if b, err := readSmall(dir+"/statm", buf[:]); err == nil {
 		p.memory = parseStatm(b)
 	}
-	p.read, p.written = transfers(p.pid)
+	p.read, p.written = ioBytes(p.pid)
 	return p
 }
 
-// transfers returns what a process read and wrote, -1 where that is hidden.
-func transfers(pid int) (read, written muster.Size) {
+// ioBytes returns what a process read and wrote, -1 where that is hidden.
+func ioBytes(pid int) (read, written muster.Size) {
 	var buf [512]byte
-	b, err := small("/proc/"+strconv.Itoa(pid)+"/io", buf[:])
+	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/io", buf[:])
 	if err != nil {
 		return -1, -1
 	}
@@ -135,8 +135,8 @@ func parseIO(b []byte) (read, written muster.Size) {
 	return read, written
 }
 
-// small reads what fits of a file of /proc.
-func small(path string, buf []byte) ([]byte, error) {
+// readSmall reads what fits of a file of /proc.
+func readSmall(path string, buf []byte) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func FuzzStat(f *testing.F) {
 
 // TestATaskOfAnotherMachineHasNoProcesses is one whose container engine is elsewhere.
 func TestATaskOfAnotherMachineHasNoProcesses(t *testing.T) {
-	table := newTable([]process{{pid: 1}, {pid: 2}, {pid: 30, parent: 2}})
+	table := newProcessTable([]process{{pid: 1}, {pid: 2}, {pid: 30, parent: 2}})
 	if mine := table.tree(0, 0); mine != nil {
 		t.Errorf("it has %+v", mine)
 	}

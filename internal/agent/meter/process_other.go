@@ -29,7 +29,7 @@ func processes(ctx context.Context) []process {
 }
 
 // processOf asks the system for one process. It reports false if it has ended.
-func processOf(ctx context.Context, pid int, _ wanted) (process, bool) {
+func processOf(ctx context.Context, pid int, _ processFields) (process, bool) {
 	one, err := psutil.NewProcessWithContext(ctx, int32(pid)) //nolint:gosec // it is the number of a process
 	if err != nil {
 		return process{}, false
@@ -38,11 +38,11 @@ func processOf(ctx context.Context, pid int, _ wanted) (process, bool) {
 	if err != nil {
 		return process{}, false
 	}
-	return process{pid: pid, parent: int(parent), group: -1, session: -1}.detail(), true
+	return process{pid: pid, parent: int(parent), group: -1, session: -1}.withDetail(), true
 }
 
-// detail adds what only those are asked for that are measured.
-func (p process) detail() process {
+// withDetail adds what only those are asked for that are measured.
+func (p process) withDetail() process {
 	p.read, p.written, p.threads = -1, -1, 1
 	one, err := psutil.NewProcess(int32(p.pid)) //nolint:gosec // it came from an int32
 	if err != nil {

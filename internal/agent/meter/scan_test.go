@@ -14,16 +14,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// groups is a Limiter whose control groups count what it is told to.
-type groups struct {
-	run.Limiter // the rest is not asked for
-	counted     run.Counted
-	known       bool // the members of a group are known
+// fakeLimiter is a Limiter whose control groups count what it is told to.
+type fakeLimiter struct {
+	run.Isolator // the rest is not asked for
+	counted      run.CgroupStats
+	known        bool // the members of a group are known
 }
 
-func (g *groups) Used(*run.Confine) run.Counted { return g.counted }
+func (g *fakeLimiter) CurrentStats(*run.IsolationSpec) run.CgroupStats { return g.counted }
 
-func (g *groups) Processes(*run.Confine) ([]int, bool) {
+func (g *fakeLimiter) Processes(*run.IsolationSpec) ([]int, bool) {
 	return []int{os.Getpid()}, g.known
 }
 
@@ -38,13 +38,13 @@ func measure(t *testing.T, n int, cfg meter.Config, grant muster.Grant) (scans i
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
-		var all []*heard
+		var all []*watcher
 		for range n {
 			time.Sleep(170 * time.Millisecond)
-			h := newHeard()
+			h := newWatcher()
 			m.Watch(&run.Subject{
 				Task: &run.Task{Spec: &muster.TaskSpec{}, Grant: grant}, Pid: run.Pid{PID: os.Getpid()},
-				Confine: &run.Confine{}, Folders: run.Folders{Base: base},
+				Isolation: &run.IsolationSpec{}, Folders: run.Folders{Base: base},
 			}, h)
 			all = append(all, h)
 		}
@@ -88,29 +88,29 @@ func TestAttemptsAreMeasuredTogether(t *testing.T) {
 // An attempt with a control group costs no reading of other processes.
 func TestGroupsAreMeasuredAlone(t *testing.T) {
 	t.Parallel()
-	all := run.Counted{
+	all := run.CgroupStats{
 		CPU: new(time.Second), Memory: new(muster.Size(1 << 20)), PIDs: new(3), Read: new(muster.Size(0)), Written: new(muster.Size(0)),
 	}
 	part := all
 	part.Read, part.Written = nil, nil // as in version 1
 	readings := func() (gpu.Readings, bool) {
-		return gpu.Readings{Each: []gpu.Reading{{GPULoad: muster.GPULoad{UUID: "GPU-1"}, Processes: []gpu.Process{{PID: os.Getpid(), Memory: 1 << 30}}}}}, true
+		return gpu.Readings{Devices: []gpu.Reading{{GPULoad: muster.GPULoad{UUID: "GPU-1"}, Processes: []gpu.Process{{PID: os.Getpid(), Memory: 1 << 30}}}}}, true
 	}
 	for name, tc := range map[string]struct {
-		limits *groups
+		limits *fakeLimiter
 		grant  muster.Grant
 		scans  bool
 		own    muster.Size // of the memory of a device
 	}{
-		"everything is counted":       {limits: &groups{counted: all}},
-		"transfers are not counted":   {limits: &groups{counted: part, known: true}},
-		"a device":                    {limits: &groups{counted: all, known: true}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, own: 1 << 30},
-		"the group cannot be read":    {limits: &groups{counted: part}, scans: true},
-		"a device, and without group": {limits: &groups{counted: all}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, scans: true, own: 1 << 30},
+		"everything is counted":       {limits: &fakeLimiter{counted: all}},
+		"transfers are not counted":   {limits: &fakeLimiter{counted: part, known: true}},
+		"a device":                    {limits: &fakeLimiter{counted: all, known: true}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, own: 1 << 30},
+		"the group cannot be read":    {limits: &fakeLimiter{counted: part}, scans: true},
+		"a device, and without group": {limits: &fakeLimiter{counted: all}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, scans: true, own: 1 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			scans, samples := measure(t, 1, meter.Config{Limits: tc.limits, GPUs: readings}, tc.grant)
+			scans, samples := measure(t, 1, meter.Config{Isolator: tc.limits, GPUs: readings}, tc.grant)
 			if scans > 0 != tc.scans {
 				t.Errorf("all processes were read %d times", scans)
 			}

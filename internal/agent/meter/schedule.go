@@ -12,7 +12,7 @@ import (
 // next one as fast as an idle worker. It is safe for concurrent use, but run must be called once.
 type schedule struct {
 	mu      sync.Mutex
-	waiting entries
+	waiting entryHeap
 	all     map[*subject]*entry
 	wake    chan struct{} // holds one token if another subject became the first
 }
@@ -54,8 +54,8 @@ func (s *schedule) remove(sub *subject) {
 	}
 }
 
-// take returns what is due; put puts it back.
-func (s *schedule) take(now time.Time) (due []*entry) {
+// popDue returns what is due; put puts it back.
+func (s *schedule) popDue(now time.Time) (due []*entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) {
@@ -64,9 +64,9 @@ func (s *schedule) take(now time.Time) (due []*entry) {
 	return due
 }
 
-// put has those called back for again that were not removed since, and returns the time until the
+// requeue has those called back for again that were not removed since, and returns the time until the
 // first of all is due: an hour if there is none.
-func (s *schedule) put(done []*entry) time.Duration {
+func (s *schedule) requeue(done []*entry) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range done {
@@ -81,7 +81,7 @@ func (s *schedule) put(done []*entry) time.Duration {
 }
 
 // run calls do with the subjects that are due until ctx ends, and next for when each is due again.
-func (s *schedule) run(ctx context.Context, do func(context.Context, time.Time, []*subject), next func(*subject) time.Time) {
+func (s *schedule) run(ctx context.Context, fn func(context.Context, time.Time, []*subject), next func(*subject) time.Time) {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -92,46 +92,46 @@ func (s *schedule) run(ctx context.Context, do func(context.Context, time.Time, 
 		case <-t.C:
 		}
 		now := time.Now()
-		due := s.take(now)
+		due := s.popDue(now)
 		if len(due) > 0 {
 			subjects := make([]*subject, len(due))
 			for i, e := range due {
 				subjects[i] = e.sub
 			}
-			do(ctx, now, subjects)
+			fn(ctx, now, subjects)
 		}
 		for _, e := range due {
 			e.due = next(e.sub)
 		}
-		t.Reset(s.put(due))
+		t.Reset(s.requeue(due))
 	}
 }
 
-// entries are ordered by when they are due.
-type entries []*entry
+// entryHeap are ordered by when they are due.
+type entryHeap []*entry
 
 // Len implements heap.Interface.
-func (h *entries) Len() int { return len(*h) }
+func (h *entryHeap) Len() int { return len(*h) }
 
 // Less implements heap.Interface.
-func (h *entries) Less(i, j int) bool { return (*h)[i].due.Before((*h)[j].due) }
+func (h *entryHeap) Less(i, j int) bool { return (*h)[i].due.Before((*h)[j].due) }
 
 // Swap implements heap.Interface.
-func (h *entries) Swap(i, j int) {
+func (h *entryHeap) Swap(i, j int) {
 	l := *h
 	l[i], l[j] = l[j], l[i]
 	l[i].index, l[j].index = i, j
 }
 
 // Push implements heap.Interface.
-func (h *entries) Push(x any) {
+func (h *entryHeap) Push(x any) {
 	e := x.(*entry) //nolint:forcetypeassert // nothing else is pushed
 	e.index = len(*h)
 	*h = append(*h, e)
 }
 
 // Pop implements heap.Interface.
-func (h *entries) Pop() any {
+func (h *entryHeap) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
 	(*h)[last] = nil

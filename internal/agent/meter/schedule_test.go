@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// called records when subjects were called back for.
-type called struct {
+// calls records when subjects were called back for.
+type calls struct {
 	mu    sync.Mutex
 	began time.Time
 	at    map[*subject][]time.Duration
 	hook  func(*subject) // is called within a call, nil for nothing
 }
 
-func (c *called) do(_ context.Context, now time.Time, list []*subject) {
+func (c *calls) record(_ context.Context, now time.Time, list []*subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, sub := range list {
@@ -28,7 +28,7 @@ func (c *called) do(_ context.Context, now time.Time, list []*subject) {
 	}
 }
 
-func (c *called) want(t *testing.T, sub *subject, at ...time.Duration) {
+func (c *calls) check(t *testing.T, sub *subject, at ...time.Duration) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,15 +37,15 @@ func (c *called) want(t *testing.T, sub *subject, at ...time.Duration) {
 	}
 }
 
-// runs starts s, whose subjects are due every so often.
-func runs(t *testing.T, s *schedule, every time.Duration) *called {
+// start starts s, whose subjects are due every so often.
+func start(t *testing.T, s *schedule, interval time.Duration) *calls {
 	t.Helper()
-	c := &called{began: time.Now(), at: map[*subject][]time.Duration{}}
+	c := &calls{began: time.Now(), at: map[*subject][]time.Duration{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.run(ctx, c.do, func(*subject) time.Time { return time.Now().Add(every) })
+		s.run(ctx, c.record, func(*subject) time.Time { return time.Now().Add(interval) })
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return c
@@ -54,22 +54,22 @@ func runs(t *testing.T, s *schedule, every time.Duration) *called {
 func TestEachSubjectIsCalledBackForWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, late, soon := newSchedule(), &subject{}, &subject{}
-		c := runs(t, s, 10*time.Second)
+		c := start(t, s, 10*time.Second)
 		synctest.Wait() // it sleeps, with nothing to do
 		s.add(late, c.began.Add(8*time.Second))
 		synctest.Wait() // and until then
 		s.add(soon, c.began.Add(3*time.Second))
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
-		c.want(t, soon, 3*time.Second, 13*time.Second, 23*time.Second)
-		c.want(t, late, 8*time.Second, 18*time.Second)
+		c.check(t, soon, 3*time.Second, 13*time.Second, 23*time.Second)
+		c.check(t, late, 8*time.Second, 18*time.Second)
 	})
 }
 
 func TestARemovedSubjectIsNotCalledBackForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, first, second, third := newSchedule(), &subject{}, &subject{}, &subject{}
-		c := runs(t, s, time.Second)
+		c := start(t, s, time.Second)
 		c.hook = func(sub *subject) {
 			if sub == second {
 				s.remove(sub)
@@ -82,9 +82,9 @@ func TestARemovedSubjectIsNotCalledBackForAgain(t *testing.T) {
 		s.remove(first) // does nothing
 		time.Sleep(5*time.Second + time.Millisecond)
 		synctest.Wait()
-		c.want(t, first)
-		c.want(t, second, 2*time.Second)
-		c.want(t, third, 3*time.Second, 4*time.Second, 5*time.Second)
+		c.check(t, first)
+		c.check(t, second, 2*time.Second)
+		c.check(t, third, 3*time.Second, 4*time.Second, 5*time.Second)
 	})
 }
 

@@ -17,37 +17,37 @@ import (
 // subject is one attempt that is measured.
 type subject struct {
 	run.Subject
-	watcher run.Watcher
+	watcher run.MeterHandler
 	started time.Time
 	limits  bool // some are to be watched
 
-	mu       sync.Mutex
-	next     time.Time // sample
-	look     time.Time // at the limits
-	measured time.Time // the last measurement: rates count from it
-	sampled  time.Time
-	cpu      clock // of the group, or of the tree
-	io       counters
-	sums     series.Accumulator
-	pending  series.Peaks // since the last sample
+	mu         sync.Mutex
+	nextSample time.Time // sample
+	nextCheck  time.Time // at the limits
+	measured   time.Time // the last measurement: rates count from it
+	sampled    time.Time
+	cpu        cpuCounter // of the group, or of the tree
+	io         ioCounters
+	sums       series.Accumulator
+	pending    series.Peaks // since the last sample
 
 	disk     *muster.Size
 	nextWalk time.Time // of the folders
 
 	vramSince time.Time // over its budget since then
-	over      bool      // Exceeded was said
+	stopped   bool      // Exceeded was said
 }
 
-func newSubject(s *run.Subject, w run.Watcher, now time.Time) *subject {
-	sub := &subject{Subject: *s, watcher: w, started: now, measured: now, sampled: now, next: aligned(now.Add(first), watching), nextWalk: now.Add(first)}
-	if h := s.Task.Held; h != nil {
+func newSubject(s *run.Subject, w run.MeterHandler, now time.Time) *subject {
+	sub := &subject{Subject: *s, watcher: w, started: now, measured: now, sampled: now, nextSample: aligned(now.Add(firstSample), checkInterval), nextWalk: now.Add(firstSample)}
+	if h := s.Task.Recovered; h != nil {
 		sub.started = h.Started.Std()
 	}
-	sub.sums = sub.noSums()
-	c := s.Confine
+	sub.sums = sub.newSums()
+	c := s.Isolation
 	sub.limits = c != nil && (c.WatchMemory > 0 || c.WatchPIDs > 0 || c.WatchDisk > 0) || s.Task.Grant.GPUMemory > 0
 	if sub.limits {
-		sub.look = aligned(now.Add(watching), watching)
+		sub.nextCheck = aligned(now.Add(checkInterval), checkInterval)
 	}
 	return sub
 }
@@ -55,15 +55,15 @@ func newSubject(s *run.Subject, w run.Watcher, now time.Time) *subject {
 func (sub *subject) due() time.Time {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	if sub.limits && !sub.over && sub.look.Before(sub.next) {
-		return sub.look
+	if sub.limits && !sub.stopped && sub.nextCheck.Before(sub.nextSample) {
+		return sub.nextCheck
 	}
-	return sub.next
+	return sub.nextSample
 }
 
-// measure takes a sample if it is due, and looks at the limits.
-func (sub *subject) measure(ctx context.Context, now time.Time, w *world, cfg *Config) {
-	s, exceeded, warning := sub.read(ctx, now, w, cfg)
+// update takes a sample if it is due, and looks at the limits.
+func (sub *subject) update(ctx context.Context, now time.Time, src *sources, cfg *Config) {
+	s, exceeded, warning := sub.sample(ctx, now, src, cfg)
 	if s != nil {
 		sub.watcher.Sampled(*s)
 	}
@@ -75,78 +75,78 @@ func (sub *subject) measure(ctx context.Context, now time.Time, w *world, cfg *C
 	}
 }
 
-func (sub *subject) read(ctx context.Context, now time.Time, w *world, cfg *Config) (s *muster.Sample, exceeded *run.Stopped, warning string) {
-	var counted run.Counted
-	if cfg.Limits != nil && sub.Confine != nil {
-		counted = cfg.Limits.Used(sub.Confine)
+func (sub *subject) sample(ctx context.Context, now time.Time, src *sources, cfg *Config) (s *muster.Sample, exceeded *run.Stopped, warning string) {
+	var counted run.CgroupStats
+	if cfg.Isolator != nil && sub.Isolation != nil {
+		counted = cfg.Isolator.CurrentStats(sub.Isolation)
 	}
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	mine := sub.processes(ctx, w, cfg, &counted)
-	point := sub.point(now, w, &counted, mine)
+	procs := sub.processes(ctx, src, cfg, &counted)
+	usage := sub.measureUsage(now, src, &counted, procs)
 	sub.measured = now
-	if sub.limits && !sub.over {
-		sub.look = aligned(now.Add(watching), watching)
-		exceeded, warning = sub.check(now, &point)
-		sub.over = exceeded != nil
+	if sub.limits && !sub.stopped {
+		sub.nextCheck = aligned(now.Add(checkInterval), checkInterval)
+		exceeded, warning = sub.check(now, &usage)
+		sub.stopped = exceeded != nil
 	}
-	if now.Before(sub.next) && exceeded == nil {
-		sub.pending.Observe(&point)
+	if now.Before(sub.nextSample) && exceeded == nil {
+		sub.pending.Observe(&usage)
 		return nil, nil, warning
 	}
-	sub.sums.Add(&point, now.Sub(sub.sampled))
+	sub.sums.Add(&usage, now.Sub(sub.sampled))
 	sub.sums.MergePeaks(&sub.pending)
 	sub.sampled, sub.pending = now, series.Peaks{}
-	sub.next = aligned(now.Add(min(seldom, max(often, now.Sub(sub.started)/spread))), often)
-	return &point, exceeded, warning
+	sub.nextSample = aligned(now.Add(min(maxInterval, max(minInterval, now.Sub(sub.started)/ageDivisor))), minInterval)
+	return &usage, exceeded, warning
 }
 
 // processes returns the attempt's processes, none if everything is counted without them. Only an
 // attempt without a control group needs all processes of the machine.
-func (sub *subject) processes(ctx context.Context, w *world, cfg *Config, c *run.Counted) []process {
-	want := wanted{
+func (sub *subject) processes(ctx context.Context, src *sources, cfg *Config, c *run.CgroupStats) []process {
+	fields := processFields{
 		load:      c.CPU == nil || c.Memory == nil || c.PIDs == nil,
 		transfers: c.Read == nil || c.Written == nil,
 	}
-	if want == (wanted{}) && len(sub.Task.Grant.GPUs) == 0 {
+	if fields == (processFields{}) && len(sub.Task.Grant.GPUs) == 0 {
 		return nil
 	}
-	if cfg.Limits != nil && sub.Confine != nil {
-		if pids, ok := cfg.Limits.Processes(sub.Confine); ok {
-			mine := make([]process, 0, len(pids))
+	if cfg.Isolator != nil && sub.Isolation != nil {
+		if pids, ok := cfg.Isolator.Processes(sub.Isolation); ok {
+			list := make([]process, 0, len(pids))
 			for _, pid := range pids {
-				if p, ok := processOf(ctx, pid, want); ok {
-					mine = append(mine, p)
+				if p, ok := processOf(ctx, pid, fields); ok {
+					list = append(list, p)
 				}
 			}
-			return mine
+			return list
 		}
 	}
-	procs := w.procs()
-	return procs.tree(sub.Pid.PID, sub.Pid.StartTicks)
+	table := src.processes()
+	return table.tree(sub.Pid.PID, sub.Pid.StartTicks)
 }
 
-// point measures what the attempt uses now. Rates are those since the last
+// measureUsage measures what the attempt uses now. Rates are those since the last
 // measurement.
-func (sub *subject) point(now time.Time, w *world, c *run.Counted, mine []process) muster.Sample {
-	s := muster.Sample{At: muster.NewTime(now), Memory: c.Memory, Disk: sub.disk, NetIn: w.in, NetOut: w.out}
+func (sub *subject) measureUsage(now time.Time, src *sources, c *run.CgroupStats, procs []process) muster.Sample {
+	s := muster.Sample{At: muster.NewTime(now), Memory: c.Memory, Disk: sub.disk, NetIn: src.in, NetOut: src.out}
 	span := now.Sub(sub.measured).Seconds()
-	s.CPU = sub.cpu.rate(c.CPU, mine, span)
+	s.CPU = sub.cpu.rate(c.CPU, procs, span)
 	var resident muster.Size
 	threads := 0
-	for i := range mine {
-		resident += mine[i].memory
-		threads += mine[i].threads
+	for i := range procs {
+		resident += procs[i].memory
+		threads += procs[i].threads
 	}
-	if s.Memory == nil && len(mine) > 0 {
+	if s.Memory == nil && len(procs) > 0 {
 		s.Memory = &resident
 	}
 	if s.PIDs = threads; c.PIDs != nil {
 		s.PIDs = *c.PIDs
 	}
-	s.Read, s.Write = sub.io.rates(c, mine, span)
+	s.Read, s.Write = sub.io.rates(c, procs, span)
 	for _, id := range sub.Task.Grant.GPUs {
-		s.GPUs = append(s.GPUs, device(id, w.devices.Each, mine))
+		s.GPUs = append(s.GPUs, device(id, src.devices.Devices, procs))
 	}
 	round(&s)
 	return s
@@ -175,7 +175,7 @@ func round(s *muster.Sample) {
 }
 
 // device is how a device does, and what of its memory the processes hold.
-func device(id string, all []gpu.Reading, mine []process) muster.GPUSample {
+func device(id string, all []gpu.Reading, procs []process) muster.GPUSample {
 	i := slices.IndexFunc(all, func(r gpu.Reading) bool { return r.UUID == id })
 	if i < 0 {
 		return muster.GPUSample{GPULoad: muster.GPULoad{UUID: id}}
@@ -186,15 +186,15 @@ func device(id string, all []gpu.Reading, mine []process) muster.GPUSample {
 	}
 	g.OwnMemory = new(muster.Size)
 	for _, p := range all[i].Processes {
-		if slices.ContainsFunc(mine, func(q process) bool { return q.pid == p.PID }) {
+		if slices.ContainsFunc(procs, func(q process) bool { return q.pid == p.PID }) {
 			*g.OwnMemory += p.Memory
 		}
 	}
 	return g
 }
 
-// noSums are those of a series that begins.
-func (sub *subject) noSums() series.Accumulator {
+// newSums are those of a series that begins.
+func (sub *subject) newSums() series.Accumulator {
 	return series.Accumulator{Shared: sub.Task.Grant.GPUMemory > 0}
 }
 
@@ -206,7 +206,7 @@ func (sub *subject) check(now time.Time, s *muster.Sample) (exceeded *run.Stoppe
 	stop := func(reason muster.Reason, format string, args ...any) (*run.Stopped, string) {
 		return &run.Stopped{Outcome: muster.AttemptFailed, Reason: reason, Message: fmt.Sprintf(format, args...)}, ""
 	}
-	if c := sub.Confine; c != nil {
+	if c := sub.Isolation; c != nil {
 		switch {
 		case c.WatchMemory > 0 && s.Memory != nil && *s.Memory > c.WatchMemory:
 			return stop(muster.OutOfMemory, "stopped because it used %s of memory and may have %s: ask for more with resources.memory", *s.Memory, c.WatchMemory)
@@ -250,15 +250,15 @@ func (sub *subject) walkDue() time.Time {
 	return sub.nextWalk
 }
 
-func (sub *subject) watchesDisk() bool { return sub.Confine != nil && sub.Confine.WatchDisk > 0 }
+func (sub *subject) watchesDisk() bool { return sub.Isolation != nil && sub.Isolation.WatchDisk > 0 }
 
-// most is how many files are counted: with many small ones a task is not rid of its
+// fileLimit is how many files are counted: with many small ones a task is not rid of its
 // limit.
-func (sub *subject) most() int {
+func (sub *subject) fileLimit() int {
 	if sub.watchesDisk() {
 		return math.MaxInt
 	}
-	return mostFiles
+	return maxFiles
 }
 
 // walk measures the folders: more often where a limit is watched, but never for more
@@ -268,16 +268,16 @@ func (sub *subject) walk(ctx context.Context) {
 	if c := sub.Folders.Checkpoint; c != "" {
 		folders = append(folders, c)
 	}
-	every := walking
+	interval := walkInterval
 	if sub.watchesDisk() {
-		every = watching
+		interval = checkInterval
 	}
 	begin := time.Now()
-	size, ok := taken(ctx, folders, sub.most())
+	size, ok := diskUsage(ctx, folders, sub.fileLimit())
 	now := time.Now()
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	sub.nextWalk = now.Add(max(every, 10*now.Sub(begin)))
+	sub.nextWalk = now.Add(max(interval, 10*now.Sub(begin)))
 	if ok {
 		sub.disk = &size
 	}

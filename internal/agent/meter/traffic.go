@@ -30,7 +30,7 @@ func (t *traffic) rates(ctx context.Context, now time.Time) (in, out *float64) {
 		}
 	}
 	span := now.Sub(before.at).Seconds()
-	if before.at.IsZero() || span <= 0 || span > 2*seldom.Seconds() || t.in < before.in || t.out < before.out {
+	if before.at.IsZero() || span <= 0 || span > 2*maxInterval.Seconds() || t.in < before.in || t.out < before.out {
 		return nil, nil
 	}
 	return new(float64(t.in-before.in) / span), new(float64(t.out-before.out) / span)

@@ -28,26 +28,26 @@ func Transport(allowPrivate bool) *http.Transport {
 	if allowPrivate {
 		transport.Proxy = http.ProxyFromEnvironment
 	} else {
-		dialer.Control = refusePrivate
+		dialer.Control = denyPrivate
 	}
 	return transport
 }
 
-// RefusedError says why this worker does not go where a URL leads. Another try meets the same.
-type RefusedError struct{ why string }
+// DeniedError says why this worker does not go where a URL leads. Another try meets the same.
+type DeniedError struct{ reason string }
 
-func (e *RefusedError) Error() string { return e.why }
+func (e *DeniedError) Error() string { return e.reason }
 
-func refusePrivate(_, address string, _ syscall.RawConn) error {
+func denyPrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
-	if err != nil || !Public(ap.Addr()) {
-		return &RefusedError{"the address " + address + " is not public: allow it on the worker with --allow-private-addresses"}
+	if err != nil || !IsPublic(ap.Addr()) {
+		return &DeniedError{"the address " + address + " is not public: allow it on the worker with --allow-private-addresses"}
 	}
 	return nil
 }
 
-// Public reports whether an address is one of the open internet.
-func Public(a netip.Addr) bool {
+// IsPublic reports whether an address is one of the open internet.
+func IsPublic(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if !a.IsGlobalUnicast() || a.IsPrivate() {
 		return false
@@ -67,13 +67,13 @@ func Public(a netip.Addr) bool {
 
 // Redirects returns a CheckRedirect that follows at most so many, to http and https URLs. With none the redirect itself is the answer. Another
 // host gets no header that the first one was meant to have: keys are in them.
-func Redirects(most int) func(req *http.Request, via []*http.Request) error {
+func Redirects(limit int) func(req *http.Request, via []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
-		if most == 0 {
+		if limit == 0 {
 			return http.ErrUseLastResponse
 		}
-		if len(via) > most {
-			return &RefusedError{fmt.Sprintf("it redirects more than %d times", most)}
+		if len(via) > limit {
+			return &DeniedError{fmt.Sprintf("it redirects more than %d times", limit)}
 		}
 		if req.URL.Host != via[0].URL.Host {
 			maps.DeleteFunc(req.Header, func(name string, _ []string) bool { return name != "User-Agent" && name != "Content-Type" })
@@ -85,7 +85,7 @@ func Redirects(most int) func(req *http.Request, via []*http.Request) error {
 // CheckScheme refuses what is no http or https URL of a host.
 func CheckScheme(u *url.URL) error {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return &RefusedError{u.Redacted() + " is not an http or https URL"}
+		return &DeniedError{u.Redacted() + " is not an http or https URL"}
 	}
 	return nil
 }

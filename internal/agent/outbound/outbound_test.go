@@ -9,7 +9,7 @@ import (
 
 func TestPublic(t *testing.T) {
 	for _, a := range []string{"8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "100.63.0.1", "172.32.0.1"} {
-		if !Public(netip.MustParseAddr(a)) {
+		if !IsPublic(netip.MustParseAddr(a)) {
 			t.Errorf("%s is refused", a)
 		}
 	}
@@ -18,14 +18,14 @@ func TestPublic(t *testing.T) {
 		"255.255.255.255", "240.0.0.1", "::", "::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
 		"64:ff9b::7f00:1", "2002:7f00:1::", "fec0::1", "198.18.0.1", "::7f00:1", "::ffff:0:7f00:1", "64:ff9b:1::1", "100::1", "192.88.99.1",
 	} {
-		if Public(netip.MustParseAddr(a)) {
+		if IsPublic(netip.MustParseAddr(a)) {
 			t.Errorf("%s is taken for public", a)
 		}
 	}
 }
 
-// TestAnotherHostGetsNoKeys holds that a redirect takes headers along only within its host.
-func TestAnotherHostGetsNoKeys(t *testing.T) {
+// TestRedirectToAnotherHostDropsKeys holds that a redirect takes headers along only within its host.
+func TestRedirectToAnotherHostDropsKeys(t *testing.T) {
 	var key []string
 	seen := func(_ http.ResponseWriter, r *http.Request) { key = append(key, r.Host+" "+r.Header.Get("X-Api-Key")) }
 	other := httptest.NewServer(http.HandlerFunc(seen))

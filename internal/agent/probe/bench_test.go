@@ -10,7 +10,7 @@ func BenchmarkHints(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		_ = stamp(p.hints()...)
+		_ = fingerprint(p.hints()...)
 	}
 }
 

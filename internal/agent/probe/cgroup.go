@@ -14,14 +14,14 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// groups are the control groups of this process: by controller, "" for those of
+// ownCgroups are the control groups of this process: by controller, "" for those of
 // version 2.
-type groups map[string]string
+type ownCgroups map[string]string
 
-// ownGroups reads /proc/self/cgroup. Without a line for version 2 its root is
+// parseOwnCgroups reads /proc/self/cgroup. Without a line for version 2 its root is
 // meant.
-func ownGroups(text string) groups {
-	g := groups{"": "/"}
+func parseOwnCgroups(text string) ownCgroups {
+	g := ownCgroups{"": "/"}
 	for line := range strings.Lines(text) {
 		_, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, ok2 := strings.Cut(rest, ":")
@@ -44,7 +44,7 @@ func (h *host) limits(mount, group string, files ...string) [][]string {
 		values := make([]string, len(files))
 		known := false
 		for i, file := range files {
-			values[i] = h.text(path.Join(mount, dir, file))
+			values[i] = h.readText(path.Join(mount, dir, file))
 			known = known || values[i] != ""
 		}
 		if known {
@@ -58,22 +58,22 @@ func (h *host) limits(mount, group string, files ...string) [][]string {
 
 // cgroupCPUs is how many cores this process's groups let it use.
 func (h *host) cgroupCPUs() (cores float64, ok bool) {
-	own := ownGroups(h.text("/proc/self/cgroup"))
+	own := parseOwnCgroups(h.readText("/proc/self/cgroup"))
 	cores = math.Inf(1)
 	for _, limit := range h.limits(cgroupRoot, own[""], "cpu.max") { // such as "150000 100000" or "max 100000"
 		quota, period, _ := strings.Cut(limit[0], " ")
-		cores = math.Min(cores, share(quota, period))
+		cores = math.Min(cores, quotaCPUs(quota, period))
 	}
 	if group, v1 := own["cpu"]; v1 {
 		for _, limit := range h.limits(path.Join(cgroupRoot, "cpu"), group, "cpu.cfs_quota_us", "cpu.cfs_period_us") {
-			cores = math.Min(cores, share(limit[0], limit[1]))
+			cores = math.Min(cores, quotaCPUs(limit[0], limit[1]))
 		}
 	}
 	return cores, !math.IsInf(cores, 1)
 }
 
-// share returns quota/period, or infinity if that is no limit.
-func share(quota, period string) float64 {
+// quotaCPUs returns quota/period, or infinity if that is no limit.
+func quotaCPUs(quota, period string) float64 {
 	q, err1 := strconv.ParseFloat(quota, 64)
 	p, err2 := strconv.ParseFloat(period, 64)
 	if err1 != nil || err2 != nil || !(q > 0 && p > 0) || math.IsInf(q, 0) || math.IsInf(p, 0) {
@@ -88,7 +88,7 @@ const unlimited = math.MaxInt64 &^ (1<<16 - 1)
 
 // cgroupMemory is how much memory this process's groups let it use.
 func (h *host) cgroupMemory() (least muster.Size, ok bool) {
-	own := ownGroups(h.text("/proc/self/cgroup"))
+	own := parseOwnCgroups(h.readText("/proc/self/cgroup"))
 	limits := h.limits(cgroupRoot, own[""], "memory.max")
 	if group, v1 := own["memory"]; v1 {
 		limits = append(limits, h.limits(path.Join(cgroupRoot, "memory"), group, "memory.limit_in_bytes")...)

@@ -31,18 +31,18 @@ func (h *host) cpus(ctx context.Context) CPU {
 		c.Load = []float64{hundredths(avg.Load1), hundredths(avg.Load5), hundredths(avg.Load15)}
 	}
 	if h.os == "linux" {
-		info := parseCPUInfo(h.text("/proc/cpuinfo"))
+		info := parseCPUInfo(h.readText("/proc/cpuinfo"))
 		c.Model, c.Features = info.model, info.features
 		if c.Sockets, c.Cores, c.Threads = h.topology(); c.Threads == 0 {
 			c.Sockets, c.Cores, c.Threads = len(info.sockets), len(info.cores), info.threads
 		}
 		if c.Model == "" {
-			c.Model = h.text("/proc/device-tree/model") // of the board
+			c.Model = h.readText("/proc/device-tree/model") // of the board
 		}
 		c.Model = strings.Trim(c.Model, "\x00 ")
 		return c
 	}
-	c.Features = builtFeatures()
+	c.Features = cpuidFeatures()
 	if n, err := gopscpu.CountsWithContext(ctx, false); err == nil {
 		c.Cores = n
 	}
@@ -61,12 +61,12 @@ func hundredths(f float64) float64 { return math.Round(f*100) / 100 }
 func (h *host) topology() (sockets, cores, threads int) {
 	const dir = "/sys/devices/system/cpu"
 	packages, both := map[string]bool{}, map[[2]string]bool{}
-	for _, name := range h.list(dir) {
+	for _, name := range h.readDir(dir) {
 		if digits, ok := strings.CutPrefix(name, "cpu"); !ok || strings.Trim(digits, "0123456789") != "" || digits == "" {
 			continue
 		}
-		socket := h.text(path.Join(dir, name, "topology", "physical_package_id"))
-		core := h.text(path.Join(dir, name, "topology", "core_id"))
+		socket := h.readText(path.Join(dir, name, "topology", "physical_package_id"))
+		core := h.readText(path.Join(dir, name, "topology", "core_id"))
 		if socket == "" || core == "" {
 			continue // it is off
 		}

@@ -35,22 +35,22 @@ func (h *host) disk(ctx context.Context, dir string, mounts []mount) (Disk, erro
 		return Disk{}, fmt.Errorf("the data dir is unknown: %w", err)
 	}
 	d := Disk{Path: dir}
-	there := dir
+	existing := dir
 	for {
-		if _, err := os.Stat(there); err == nil || there == filepath.Dir(there) {
+		if _, err := os.Stat(existing); err == nil || existing == filepath.Dir(existing) {
 			break
 		}
-		there = filepath.Dir(there)
+		existing = filepath.Dir(existing)
 	}
-	u, err := gopsdisk.UsageWithContext(ctx, there)
+	u, err := gopsdisk.UsageWithContext(ctx, existing)
 	if err != nil {
-		return d, fmt.Errorf("the size of the disk under %s is unknown: %w", there, err)
+		return d, fmt.Errorf("the size of the disk under %s is unknown: %w", existing, err)
 	}
 	d.Total, d.Free = muster.Size(u.Total), muster.Size(u.Free)
-	if target, err := filepath.EvalSymlinks(there); err == nil {
-		there = target
+	if target, err := filepath.EvalSymlinks(existing); err == nil {
+		existing = target
 	}
-	if m := holding(mounts, there); m != nil {
+	if m := mountOf(mounts, existing); m != nil {
 		d.Device, d.Type, d.ReadOnly, d.Kind = m.device, m.fstype, m.readonly, h.diskKind(m)
 	}
 	return d, nil
@@ -59,7 +59,7 @@ func (h *host) disk(ctx context.Context, dir string, mounts []mount) (Disk, erro
 // disks are the file systems on local disks, each once.
 func (h *host) disks(ctx context.Context, mounts []mount) []Disk {
 	disks := []Disk{}
-	for _, m := range local(mounts) {
+	for _, m := range localMounts(mounts) {
 		if len(disks) == maxDisks || ctx.Err() != nil {
 			break
 		}
@@ -90,7 +90,7 @@ type mount struct {
 
 func (h *host) mounts(ctx context.Context) []mount {
 	if h.os == "linux" {
-		return parseMounts(h.text("/proc/self/mountinfo"))
+		return parseMounts(h.readText("/proc/self/mountinfo"))
 	}
 	parts, err := gopsdisk.PartitionsWithContext(ctx, false)
 	if err != nil {
@@ -125,9 +125,9 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// holding returns the mount that a path is on. A later mount covers an earlier one
+// mountOf returns the mount that a path is on. A later mount covers an earlier one
 // on the same folder.
-func holding(mounts []mount, name string) *mount {
+func mountOf(mounts []mount, name string) *mount {
 	var best *mount
 	for i := range mounts {
 		m := &mounts[i]
@@ -140,9 +140,9 @@ func holding(mounts []mount, name string) *mount {
 	return best
 }
 
-// local picks the file systems on disks, each once, where it is mounted with the
+// localMounts picks the file systems on disks, each once, where it is mounted with the
 // shortest path: others are views of parts of it.
-func local(mounts []mount) []mount {
+func localMounts(mounts []mount) []mount {
 	first := map[string]int{}
 	var all []mount
 	for _, m := range mounts {
@@ -167,12 +167,12 @@ func (h *host) diskKind(m *mount) string {
 	if name == "" {
 		return ""
 	}
-	rotational, ok := h.number(path.Join("/sys/block", name, "queue/rotational"))
-	lent := strings.HasPrefix(name, "vd") || strings.HasPrefix(name, "xvd")
+	rotational, ok := h.readInt(path.Join("/sys/block", name, "queue/rotational"))
+	virtual := strings.HasPrefix(name, "vd") || strings.HasPrefix(name, "xvd")
 	switch {
 	case ok && rotational == 0:
 		return "ssd"
-	case ok && !lent:
+	case ok && !virtual:
 		return "hdd"
 	default:
 		return ""
@@ -182,12 +182,12 @@ func (h *host) diskKind(m *mount) string {
 // blockDevice returns the name in /sys/block of the disk that a file system is
 // on, or "".
 func (h *host) blockDevice(m *mount) string {
-	for _, name := range h.list("/sys/block") {
-		if name == path.Base(m.device) || h.text(path.Join("/sys/block", name, "dev")) == m.number {
+	for _, name := range h.readDir("/sys/block") {
+		if name == path.Base(m.device) || h.readText(path.Join("/sys/block", name, "dev")) == m.number {
 			return name
 		}
-		for _, part := range h.list(path.Join("/sys/block", name)) {
-			if strings.HasPrefix(part, name) && (part == path.Base(m.device) || h.text(path.Join("/sys/block", name, part, "dev")) == m.number) {
+		for _, part := range h.readDir(path.Join("/sys/block", name)) {
+			if strings.HasPrefix(part, name) && (part == path.Base(m.device) || h.readText(path.Join("/sys/block", name, part, "dev")) == m.number) {
 				return name
 			}
 		}

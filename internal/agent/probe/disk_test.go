@@ -28,7 +28,7 @@ func TestMounts(t *testing.T) {
 		t.Fatalf("%d mounts: %+v", len(mounts), mounts)
 	}
 	var got []string
-	for _, m := range local(mounts) {
+	for _, m := range localMounts(mounts) {
 		got = append(got, m.point+" "+m.device)
 	}
 	if d := cmp.Diff([]string{"/ /dev/sda2", "/boot/efi /dev/sda1", "/data /dev/nvme0n1p1", "/home /dev/mapper/vg-home"}, got); d != "" {
@@ -37,11 +37,11 @@ func TestMounts(t *testing.T) {
 	for path, want := range map[string]string{
 		"/var/lib/muster": "/", "/data": "/data", "/data/muster/worker": "/data", "/data/tmp/x": "/data/tmp", "/database": "/", "/mnt/a view/x": "/mnt/a view",
 	} {
-		if m := holding(mounts, path); m == nil || m.point != want {
+		if m := mountOf(mounts, path); m == nil || m.point != want {
 			t.Errorf("%s is on %+v, want %s", path, m, want)
 		}
 	}
-	if m := holding(nil, "/x"); m != nil {
+	if m := mountOf(nil, "/x"); m != nil {
 		t.Errorf("without mounts %+v", m)
 	}
 }
@@ -93,11 +93,11 @@ func FuzzMounts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		mounts := parseMounts(text)
 		for _, m := range mounts {
-			if found := holding(mounts, m.point); found == nil || found.point != m.point {
+			if found := mountOf(mounts, m.point); found == nil || found.point != m.point {
 				t.Errorf("%q is on %+v", m.point, found)
 			}
 		}
-		if all := local(mounts); len(all) > strings.Count(text, "\n")+1 {
+		if all := localMounts(mounts); len(all) > strings.Count(text, "\n")+1 {
 			t.Errorf("%d disks", len(all))
 		}
 	})

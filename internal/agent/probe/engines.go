@@ -28,31 +28,31 @@ type Engine struct {
 
 // engines finds out which engines there are and answer. One that is there and does not is
 // told in a note.
-func (h *host) engines(ctx context.Context, a *asker) (found []Engine, notes []string) {
+func (h *host) engines(ctx context.Context, a *toolRunner) (found []Engine, notes []string) {
 	found = []Engine{}
 	cdi := h.cdi()
 	byTool := func(name string, parse func([]byte, []string) (*Engine, error), args ...string) func() (*Engine, error) {
-		return func() (*Engine, error) { return askEngine(ctx, a, name, parse, cdi, args...) }
+		return func() (*Engine, error) { return queryEngine(ctx, a, name, parse, cdi, args...) }
 	}
 	bySocket := func(name string, sockets []string) func() (*Engine, error) {
-		return func() (*Engine, error) { return first(ctx, name, sockets, cdi) }
+		return func() (*Engine, error) { return firstSocket(ctx, name, sockets, cdi) }
 	}
 	docker := []string{"info", "--format", "{{json .}}"}
-	ways := []func() (*Engine, error){byTool("docker", parseDocker, docker...)}
+	queries := []func() (*Engine, error){byTool("docker", parseDocker, docker...)}
 	if h.os != "windows" {
-		ways = []func() (*Engine, error){bySocket("docker", h.dockerSockets()), bySocket("podman", h.podmanSockets())}
+		queries = []func() (*Engine, error){bySocket("docker", h.dockerSockets()), bySocket("podman", h.podmanSockets())}
 	}
-	ways = append(ways, byTool("podman", parsePodman, "info", "--format", "json"), byTool("nerdctl", parseDocker, docker...))
+	queries = append(queries, byTool("podman", parsePodman, "info", "--format", "json"), byTool("nerdctl", parseDocker, docker...))
 	type answer struct {
 		engine *Engine
 		err    error
 	}
-	answers := make([]answer, len(ways))
-	var asked sync.WaitGroup
-	for i, ask := range ways { // at the same time: one that hangs is waited for alone
-		asked.Go(func() { answers[i].engine, answers[i].err = ask() })
+	answers := make([]answer, len(queries))
+	var wg sync.WaitGroup
+	for i, query := range queries { // at the same time: one that hangs is waited for alone
+		wg.Go(func() { answers[i].engine, answers[i].err = query() })
 	}
-	asked.Wait()
+	wg.Wait()
 	for _, x := range answers {
 		switch e := x.engine; {
 		case x.err != nil:
@@ -67,12 +67,12 @@ func (h *host) engines(ctx context.Context, a *asker) (found []Engine, notes []s
 // dockerSockets lists where Docker may listen: where the user says, else for the
 // machine, for the user alone, and where its desktop relatives do.
 func (h *host) dockerSockets() []string {
-	to := h.env("DOCKER_HOST")
+	addr := h.env("DOCKER_HOST")
 	if strings.Contains(h.engine, "://") {
-		to = h.engine
+		addr = h.engine
 	}
-	if to != "" {
-		socket, ok := strings.CutPrefix(to, "unix://")
+	if addr != "" {
+		socket, ok := strings.CutPrefix(addr, "unix://")
 		if !ok {
 			return nil // the engine of another machine
 		}
@@ -83,16 +83,16 @@ func (h *host) dockerSockets() []string {
 		all = append(all, filepath.Join(dir, "docker.sock"))
 	}
 	if h.home != "" {
-		for _, at := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
-			all = append(all, filepath.Join(h.home, filepath.FromSlash(at), "docker.sock"))
+		for _, dir := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
+			all = append(all, filepath.Join(h.home, filepath.FromSlash(dir), "docker.sock"))
 		}
 	}
 	return all
 }
 
 func (h *host) podmanSockets() []string {
-	if to := h.env("CONTAINER_HOST"); to != "" {
-		if socket, ok := strings.CutPrefix(to, "unix://"); ok {
+	if addr := h.env("CONTAINER_HOST"); addr != "" {
+		if socket, ok := strings.CutPrefix(addr, "unix://"); ok {
 			return []string{socket}
 		}
 		return nil
@@ -104,31 +104,31 @@ func (h *host) podmanSockets() []string {
 	return append(all, "/run/podman/podman.sock")
 }
 
-// first returns the first engine that answers at one of the sockets, or else why
+// firstSocket returns the first engine that answers at one of the sockets, or else why
 // the first socket that is there does not lead to one.
-func first(ctx context.Context, name string, sockets []string, cdi []string) (*Engine, error) {
-	var why error
+func firstSocket(ctx context.Context, name string, sockets []string, cdi []string) (*Engine, error) {
+	var reason error
 	for _, socket := range sockets {
-		e, err := atSocket(ctx, socket, cdi)
+		e, err := querySocket(ctx, socket, cdi)
 		switch {
 		case err == nil:
 			return e, nil
-		case errors.Is(err, fs.ErrNotExist) || why != nil:
+		case errors.Is(err, fs.ErrNotExist) || reason != nil:
 		case errors.Is(err, fs.ErrPermission):
-			why = fmt.Errorf("%s is not offered: this user may not use %s; add the user to the group that owns it", name, socket)
+			reason = fmt.Errorf("%s is not offered: this user may not use %s; add the user to the group that owns it", name, socket)
 		case errors.Is(err, syscall.ECONNREFUSED):
-			why = fmt.Errorf("%s is not offered: nobody answers at %s; start its service if it is wanted", name, socket)
+			reason = fmt.Errorf("%s is not offered: nobody answers at %s; start its service if it is wanted", name, socket)
 		default:
-			why = fmt.Errorf("%s is not offered: %s: %w", name, socket, err)
+			reason = fmt.Errorf("%s is not offered: %s: %w", name, socket, err)
 		}
 	}
-	return nil, why
+	return nil, reason
 }
 
-// atSocket asks the engine at a socket by Docker's HTTP API, which Podman speaks
+// querySocket asks the engine at a socket by Docker's HTTP API, which Podman speaks
 // as well.
-func atSocket(ctx context.Context, socket string, cdi []string) (*Engine, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("it did not answer within %s", askTimeout))
+func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, toolTimeout, fmt.Errorf("it did not answer within %s", toolTimeout))
 	defer cancel()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -152,7 +152,7 @@ func atSocket(ctx context.Context, socket string, cdi []string) (*Engine, error)
 		if resp.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("it answers %s", resp.Status)
 		}
-		return readMost(resp.Body, maxAnswer), nil
+		return readLimited(resp.Body, maxOutput), nil
 	}
 	version, err := get("/version")
 	if err != nil {
@@ -173,13 +173,13 @@ func atSocket(ctx context.Context, socket string, cdi []string) (*Engine, error)
 	return e, nil
 }
 
-// askEngine asks an engine by its tool.
-func askEngine(ctx context.Context, a *asker, name string, parse func([]byte, []string) (*Engine, error), cdi []string, args ...string) (*Engine, error) {
-	tool := find(name)
+// queryEngine asks an engine by its tool.
+func queryEngine(ctx context.Context, a *toolRunner, name string, parse func([]byte, []string) (*Engine, error), cdi []string, args ...string) (*Engine, error) {
+	tool := lookPath(name)
 	if tool == "" {
 		return nil, nil //nolint:nilnil // no tool, no engine, no note
 	}
-	out, err := a.ask(ctx, tool, args...)
+	out, err := a.run(ctx, tool, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%w; it is not offered", err)
 	}
@@ -231,7 +231,7 @@ func parseDocker(info []byte, cdi []string) (*Engine, error) {
 		e.GPUs = append(e.GPUs, "nvidia")
 	}
 	if len(d.CDISpecDirs) > 0 {
-		e.GPUs = append(e.GPUs, makers(cdi)...)
+		e.GPUs = append(e.GPUs, gpuVendors(cdi)...)
 	}
 	slices.Sort(e.GPUs)
 	e.GPUs = slices.Compact(e.GPUs)
@@ -261,7 +261,7 @@ func parsePodman(info []byte, cdi []string) (*Engine, error) {
 	if p.Version.Version == "" {
 		return nil, errors.New("its answer does not tell its version")
 	}
-	e := &Engine{Version: p.Version.Version, Rootless: p.Host.Rootless || p.Host.Security.Rootless, GPUs: makers(cdi)}
+	e := &Engine{Version: p.Version.Version, Rootless: p.Host.Rootless || p.Host.Security.Rootless, GPUs: gpuVendors(cdi)}
 	if p.Host.Runtime.Name != "" {
 		e.Runtimes = []string{p.Host.Runtime.Name}
 	}
@@ -276,11 +276,11 @@ var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 func (h *host) cdi() []string {
 	var kinds []string
 	for _, dir := range cdiDirs {
-		for _, name := range h.list(dir) {
+		for _, name := range h.readDir(dir) {
 			if ext := filepath.Ext(name); ext != ".json" && ext != ".yaml" && ext != ".yml" {
 				continue
 			}
-			if kind := cdiKind(h.text(dir + "/" + name)); kind != "" {
+			if kind := cdiKind(h.readText(dir + "/" + name)); kind != "" {
 				kinds = append(kinds, kind)
 			}
 		}
@@ -306,11 +306,11 @@ func cdiKind(spec string) string {
 	return ""
 }
 
-// makers are those whose GPUs are among the kinds.
-func makers(kinds []string) []string {
+// gpuVendors are those whose GPUs are among the kinds.
+func gpuVendors(kinds []string) []string {
 	found := []string{}
 	for _, kind := range kinds {
-		if maker, what, ok := strings.Cut(kind, ".com/"); ok && what == "gpu" && slices.Contains([]string{"nvidia", "amd", "intel"}, maker) {
+		if maker, class, ok := strings.Cut(kind, ".com/"); ok && class == "gpu" && slices.Contains([]string{"nvidia", "amd", "intel"}, maker) {
 			found = append(found, maker)
 		}
 	}

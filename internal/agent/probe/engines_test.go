@@ -67,7 +67,7 @@ func TestCDI(t *testing.T) {
 	if d := cmp.Diff([]string{"amd.com/gpu", "nvidia.com/gpu", "vendor.com/nic"}, kinds); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{"amd", "nvidia"}, makers(kinds)); d != "" {
+	if d := cmp.Diff([]string{"amd", "nvidia"}, gpuVendors(kinds)); d != "" {
 		t.Error(d)
 	}
 }
@@ -128,7 +128,7 @@ func TestEngineAtSocket(t *testing.T) {
 		{"none", []string{"/nowhere/docker.sock"}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e, err := first(t.Context(), "docker", tc.sockets, nil)
+			e, err := firstSocket(t.Context(), "docker", tc.sockets, nil)
 			if (e == nil) != (tc.engine == "") || e != nil && (e.Name != tc.engine || e.Version == "" || e.Socket == "") {
 				t.Errorf("got %+v", e)
 			}
@@ -150,7 +150,7 @@ func TestEngineThatHangs(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := atSocket(ctx, socket+".2", nil); err == nil {
+	if _, err := querySocket(ctx, socket+".2", nil); err == nil {
 		t.Error("an engine that never answers is taken for one")
 	}
 }
@@ -162,14 +162,14 @@ func TestEngines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tool(t, "podman", `[ "$*" = "info --format json" ] && cat `+here+`/podman-3.json`)
-	tool(t, "nerdctl", `echo "cannot access containerd socket: permission denied" >&2; exit 1`)
+	writeTool(t, "podman", `[ "$*" = "info --format json" ] && cat `+here+`/podman-3.json`)
+	writeTool(t, "nerdctl", `echo "cannot access containerd socket: permission denied" >&2; exit 1`)
 	h := fakeHost(nil)
 	h.env = func(name string) string {
 		return map[string]string{"DOCKER_HOST": "unix://" + socket, "CONTAINER_HOST": "ssh://elsewhere"}[name]
 	}
-	asker := newAsker()
-	asker.patience = time.Minute // a script answers late where all is slow
+	asker := newToolRunner()
+	asker.timeout = time.Minute // a script answers late where all is slow
 	found, notes := h.engines(t.Context(), asker)
 	if len(found) != 2 || found[0].Name != "docker" || found[0].Socket != socket || found[1].Name != "podman" || found[1].Tool == "" {
 		t.Errorf("found %+v", found)

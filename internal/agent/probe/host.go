@@ -17,8 +17,8 @@ type host struct {
 	home string // of this user, "" if unknown
 	os   string // as runtime.GOOS
 
-	reach  func(dir string) bool // Config.Reach
-	engine string                // Config.Engine
+	canReach func(dir string) bool // Config.Reach
+	engine   string                // Config.Engine
 }
 
 func thisHost() *host {
@@ -32,25 +32,25 @@ func thisHost() *host {
 // maxFile bounds what is read of one file.
 const maxFile = 4 << 20
 
-// text returns what a file below the root holds, without white space around it,
+// readText returns what a file below the root holds, without white space around it,
 // or "" if it cannot be read.
-func (h *host) text(name string) string {
+func (h *host) readText(name string) string {
 	f, err := h.fs.Open(strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
 		return ""
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return strings.TrimSpace(string(readMost(f, maxFile)))
+	return strings.TrimSpace(string(readLimited(f, maxFile)))
 }
 
-// number returns the whole number in a file.
-func (h *host) number(name string) (int64, bool) {
-	n, err := strconv.ParseInt(h.text(name), 10, 64)
+// readInt returns the whole number in a file.
+func (h *host) readInt(name string) (int64, bool) {
+	n, err := strconv.ParseInt(h.readText(name), 10, 64)
 	return n, err == nil
 }
 
-// list returns the names in a folder, sorted, or none.
-func (h *host) list(name string) []string {
+// readDir returns the names in a folder, sorted, or none.
+func (h *host) readDir(name string) []string {
 	entries, err := fs.ReadDir(h.fs, strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
 		return nil
@@ -62,8 +62,8 @@ func (h *host) list(name string) []string {
 	return names
 }
 
-// there says whether there is something at a path.
-func (h *host) there(name string) bool {
+// exists says whether there is something at a path.
+func (h *host) exists(name string) bool {
 	_, err := fs.Stat(h.fs, strings.TrimPrefix(path.Clean(name), "/"))
 	return err == nil
 }

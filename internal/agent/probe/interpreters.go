@@ -10,10 +10,10 @@ import (
 
 // interpreter is a program that may be a Python.
 type interpreter struct {
-	path     string
-	of       string // who installed it, "" for the system
-	standard bool   // found by the name that tasks use
-	mayFail  bool   // it is known not to work everywhere: no note if it does not
+	path      string
+	source    string // who installed it, "" for the system
+	isDefault bool   // found by the name that tasks use
+	mayFail   bool   // it is known not to work everywhere: no note if it does not
 }
 
 var pythonName = regexp.MustCompile(`^python3(\.\d+)?(\.exe)?$`)
@@ -23,9 +23,9 @@ var pythonName = regexp.MustCompile(`^python3(\.\d+)?(\.exe)?$`)
 // how many there are beyond the bound.
 func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 	seen := map[string]bool{}
-	add := func(of, path string) {
-		key := h.identify(path)
-		if key == "" || seen[key] || !h.reached(path) {
+	add := func(source, path string) {
+		key := h.interpreterKey(path)
+		if key == "" || seen[key] || !h.reachable(path) {
 			return
 		}
 		seen[key] = true
@@ -33,63 +33,63 @@ func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 			dropped++
 			return
 		}
-		found = append(found, interpreter{path: path, of: of})
+		found = append(found, interpreter{path: path, source: source})
 	}
-	standard := "python3"
+	name := "python3"
 	if h.os == "windows" {
-		standard = "python"
+		name = "python"
 	}
-	if path := h.first(standard); path != "" {
-		add(h.madeBy(path), path)
+	if path := h.taskProgram(name); path != "" {
+		add(h.installerOf(path), path)
 		for i := range found {
 			// On Windows the name may lead to a shop, and on macOS to an offer to install it.
-			found[i].standard, found[i].mayFail = true, h.os != "linux"
+			found[i].isDefault, found[i].mayFail = true, h.os != "linux"
 		}
 	}
 	for _, dir := range filepath.SplitList(h.env("PATH")) {
 		if !filepath.IsAbs(dir) || filepath.Base(dir) == "shims" { // pyenv's: they stand for what is listed below
 			continue
 		}
-		for _, name := range names(dir) {
+		for _, name := range readDirNames(dir) {
 			if pythonName.MatchString(name) {
-				add(h.madeBy(filepath.Join(dir, name)), filepath.Join(dir, name))
+				add(h.installerOf(filepath.Join(dir, name)), filepath.Join(dir, name))
 			}
 		}
 	}
-	for _, place := range h.pythonPlaces(data) {
-		for _, dir := range place.dirs {
-			add(place.of, program(dir, h.os))
+	for _, src := range h.pythonSources(data) {
+		for _, dir := range src.dirs {
+			add(src.source, pythonPath(dir, h.os))
 		}
 	}
 	return found, dropped
 }
 
-// first returns the program that tasks find on the PATH by a name, "" for none.
-func (h *host) first(name string) string {
-	path := find(name)
-	if path == "" || h.reached(path) {
+// taskProgram returns the program that tasks find on the PATH by a name, "" for none.
+func (h *host) taskProgram(name string) string {
+	path := lookPath(name)
+	if path == "" || h.reachable(path) {
 		return path
 	}
 	for _, dir := range filepath.SplitList(h.env("PATH")) {
-		if path := filepath.Join(dir, name); filepath.IsAbs(dir) && h.identify(path) != "" && h.reached(path) {
+		if path := filepath.Join(dir, name); filepath.IsAbs(dir) && h.interpreterKey(path) != "" && h.reachable(path) {
 			return path
 		}
 	}
 	return ""
 }
 
-// reached reports whether tasks can come to a program, and to where its links lead.
-func (h *host) reached(path string) bool {
-	if h.reach == nil {
+// reachable reports whether tasks can come to a program, and to where its links lead.
+func (h *host) reachable(path string) bool {
+	if h.canReach == nil {
 		return true
 	}
 	target, err := filepath.EvalSymlinks(path)
-	return err == nil && h.reach(filepath.Dir(path)) && h.reach(filepath.Dir(target))
+	return err == nil && h.canReach(filepath.Dir(path)) && h.canReach(filepath.Dir(target))
 }
 
-// identify returns a text that is the same for names of the same interpreter, or
+// interpreterKey returns a text that is the same for names of the same interpreter, or
 // "" if it is no program. A venv is one of its own, though its program is a link.
-func (h *host) identify(path string) string {
+func (h *host) interpreterKey(path string) string {
 	if path == "" {
 		return ""
 	}
@@ -97,7 +97,7 @@ func (h *host) identify(path string) string {
 	if err != nil || info.IsDir() || h.os != "windows" && info.Mode()&0o111 == 0 {
 		return ""
 	}
-	if dir := filepath.Dir(path); !changedAt(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")).IsZero() {
+	if dir := filepath.Dir(path); !modTime(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")).IsZero() {
 		return dir
 	}
 	target, err := filepath.EvalSymlinks(path)
@@ -107,8 +107,8 @@ func (h *host) identify(path string) string {
 	return target
 }
 
-// madeBy tells who installed an interpreter by where it is.
-func (h *host) madeBy(path string) string {
+// installerOf tells who installed an interpreter by where it is.
+func (h *host) installerOf(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -125,33 +125,33 @@ func (h *host) madeBy(path string) string {
 	}
 }
 
-// pythonPlace is a tool's interpreters: each in a folder of its own.
-type pythonPlace struct {
-	of   string
-	dirs []string
+// pythonSource is a tool's interpreters: each in a folder of its own.
+type pythonSource struct {
+	source string
+	dirs   []string
 }
 
-func (h *host) pythonPlaces(data string) []pythonPlace {
+func (h *host) pythonSources(data string) []pythonSource {
 	roots := h.pythonRoots(data)
-	venv := pythonPlace{of: "venv"}
+	venv := pythonSource{source: "venv"}
 	if dir := h.env("VIRTUAL_ENV"); dir != "" {
 		venv.dirs = append(venv.dirs, dir)
 	}
-	conda := pythonPlace{of: "conda"}
+	conda := pythonSource{source: "conda"}
 	if dir := h.env("CONDA_PREFIX"); dir != "" {
 		conda.dirs = append(conda.dirs, dir)
 	}
 	for _, root := range roots.conda {
-		conda.dirs = append(append(conda.dirs, root), below(filepath.Join(root, "envs"))...)
+		conda.dirs = append(append(conda.dirs, root), childPaths(filepath.Join(root, "envs"))...)
 	}
-	pyenv, uv := pythonPlace{of: "pyenv"}, pythonPlace{of: "uv"}
+	pyenv, uv := pythonSource{source: "pyenv"}, pythonSource{source: "uv"}
 	for _, root := range roots.pyenv {
-		pyenv.dirs = append(pyenv.dirs, below(filepath.Join(root, "versions"))...)
+		pyenv.dirs = append(pyenv.dirs, childPaths(filepath.Join(root, "versions"))...)
 	}
 	for _, root := range roots.uv {
-		uv.dirs = append(uv.dirs, below(root)...)
+		uv.dirs = append(uv.dirs, childPaths(root)...)
 	}
-	return []pythonPlace{venv, pyenv, uv, conda}
+	return []pythonSource{venv, pyenv, uv, conda}
 }
 
 // pythonRoots are the folders of tools that install interpreters.
@@ -196,16 +196,16 @@ func (h *host) pythonRoots(data string) pythonRoots {
 	return r
 }
 
-// program is the path of the interpreter in its folder.
-func program(dir, os string) string {
+// pythonPath is the path of the interpreter in its folder.
+func pythonPath(dir, os string) string {
 	if os == "windows" {
 		return filepath.Join(dir, "python.exe")
 	}
 	return filepath.Join(dir, "bin", "python3")
 }
 
-// names lists a folder.
-func names(dir string) []string {
+// readDirNames lists a folder.
+func readDirNames(dir string) []string {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil
@@ -219,9 +219,9 @@ func names(dir string) []string {
 	return all
 }
 
-// below lists the paths of what is in a folder.
-func below(dir string) []string {
-	all := names(dir)
+// childPaths lists the paths of what is in a folder.
+func childPaths(dir string) []string {
+	all := readDirNames(dir)
 	for i := range all {
 		all[i] = filepath.Join(dir, all[i])
 	}

@@ -15,7 +15,7 @@ import (
 
 // ModelCache is a folder in which a library keeps the models that it fetched.
 type ModelCache struct {
-	Of      string      `json:"of"` // huggingface, torch, ollama, lmstudio, llama.cpp or whisper
+	Library string      `json:"of"` // huggingface, torch, ollama, lmstudio, llama.cpp or whisper
 	Path    string      `json:"path"`
 	Size    muster.Size `json:"size"`              // bytes of all files
 	Models  []string    `json:"models"`            // names, at most 500
@@ -23,9 +23,9 @@ type ModelCache struct {
 }
 
 const (
-	maxModels     = 500
-	maxCached     = 20000 // files and folders that are looked at in one cache
-	modelPatience = 2 * time.Second
+	maxModels       = 500
+	maxCacheEntries = 20000 // files and folders that are looked at in one cache
+	modelTimeout    = 2 * time.Second
 )
 
 // models looks at the caches that this user's libraries use, as each of them
@@ -37,7 +37,7 @@ func (h *host) models(ctx context.Context) []ModelCache {
 			if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
 				continue
 			}
-			one := ModelCache{Of: c.of, Path: dir, Models: c.names(dir)}
+			one := ModelCache{Library: c.library, Path: dir, Models: c.names(dir)}
 			if one.Size, one.Partial = folderSize(ctx, dir); len(one.Models) == 0 {
 				break // an empty cache
 			}
@@ -53,9 +53,9 @@ func (h *host) models(ctx context.Context) []ModelCache {
 
 // modelCache is a library's cache: the first of the folders that is there.
 type modelCache struct {
-	of    string
-	dirs  []string
-	names func(dir string) []string
+	library string
+	dirs    []string
+	names   func(dir string) []string
 }
 
 func (h *host) modelCaches() []modelCache {
@@ -78,7 +78,7 @@ func (h *host) modelCaches() []modelCache {
 		{"huggingface", []string{firstOf(h.env("HF_HUB_CACHE"), h.env("HUGGINGFACE_HUB_CACHE"), under(h.env("HF_HOME"), "hub"), under(cache, "huggingface", "hub"))}, hubModels},
 		{"torch", []string{firstOf(under(h.env("TORCH_HOME"), "hub"), under(cache, "torch", "hub"))}, torchModels},
 		{"ollama", ollama, ollamaModels},
-		{"lmstudio", []string{under(h.home, ".lmstudio", "models"), under(h.home, ".cache", "lm-studio", "models")}, twoDeep},
+		{"lmstudio", []string{under(h.home, ".lmstudio", "models"), under(h.home, ".cache", "lm-studio", "models")}, makerModels},
 		{"llama.cpp", []string{firstOf(h.env("LLAMA_CACHE"), under(llama, "llama.cpp"))}, func(dir string) []string { return files(dir, ".gguf") }},
 		{"whisper", []string{under(cache, "whisper")}, func(dir string) []string { return files(dir, ".pt") }},
 	}
@@ -97,7 +97,7 @@ func firstOf(texts ...string) string {
 // hubModels reads folders such as models--Qwen--Qwen2.5-7B, one for each model.
 func hubModels(dir string) []string {
 	models := []string{}
-	for _, name := range names(dir) {
+	for _, name := range readDirNames(dir) {
 		if model, ok := strings.CutPrefix(name, "models--"); ok && model != "" {
 			models = append(models, strings.ReplaceAll(model, "--", "/"))
 		}
@@ -114,7 +114,7 @@ func torchModels(dir string) []string {
 			models = append(models, name)
 		}
 	}
-	for _, name := range names(dir) {
+	for _, name := range readDirNames(dir) {
 		if info, err := os.Stat(filepath.Join(dir, name)); name != "checkpoints" && err == nil && info.IsDir() {
 			models = append(models, name)
 		}
@@ -127,10 +127,10 @@ func torchModels(dir string) []string {
 func ollamaModels(dir string) []string {
 	models := []string{}
 	root := filepath.Join(dir, "manifests")
-	for _, host := range names(root) {
-		for _, space := range names(filepath.Join(root, host)) {
-			for _, model := range names(filepath.Join(root, host, space)) {
-				for _, tag := range names(filepath.Join(root, host, space, model)) {
+	for _, host := range readDirNames(root) {
+		for _, space := range readDirNames(filepath.Join(root, host)) {
+			for _, model := range readDirNames(filepath.Join(root, host, space)) {
+				for _, tag := range readDirNames(filepath.Join(root, host, space, model)) {
 					name := model + ":" + tag
 					if space != "library" {
 						name = space + "/" + name
@@ -158,14 +158,14 @@ func isManifest(path string) bool {
 	var m struct {
 		Layers []json.RawMessage `json:"layers"`
 	}
-	return json.Unmarshal(readMost(f, 1<<20), &m) == nil && len(m.Layers) > 0
+	return json.Unmarshal(readLimited(f, 1<<20), &m) == nil && len(m.Layers) > 0
 }
 
-// twoDeep are folders MAKER/MODEL.
-func twoDeep(dir string) []string {
+// makerModels are folders MAKER/MODEL.
+func makerModels(dir string) []string {
 	models := []string{}
-	for _, maker := range names(dir) {
-		for _, model := range names(filepath.Join(dir, maker)) {
+	for _, maker := range readDirNames(dir) {
+		for _, model := range readDirNames(filepath.Join(dir, maker)) {
 			models = append(models, maker+"/"+model)
 		}
 	}
@@ -173,27 +173,27 @@ func twoDeep(dir string) []string {
 }
 
 // files lists the regular files of a folder whose names end so.
-func files(dir, end string) []string {
+func files(dir, suffix string) []string {
 	all := []string{}
-	for _, name := range names(dir) {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() && strings.HasSuffix(name, end) {
+	for _, name := range readDirNames(dir) {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() && strings.HasSuffix(name, suffix) {
 			all = append(all, name)
 		}
 	}
 	return all
 }
 
-var errEnough = errors.New("enough")
+var errLimitReached = errors.New("enough")
 
 // folderSize adds up the files below a folder, links not followed, until it has
 // seen too many or it took too long.
 func folderSize(ctx context.Context, dir string) (size muster.Size, partial bool) {
-	ctx, cancel := context.WithTimeout(ctx, modelPatience)
+	ctx, cancel := context.WithTimeout(ctx, modelTimeout)
 	defer cancel()
 	seen := 0
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if seen++; seen > maxCached || ctx.Err() != nil {
-			return errEnough
+		if seen++; seen > maxCacheEntries || ctx.Err() != nil {
+			return errLimitReached
 		}
 		if err != nil || !d.Type().IsRegular() {
 			return nil //nolint:nilerr // what cannot be read does not count

@@ -56,12 +56,12 @@ func TestModels(t *testing.T) {
 	}
 	var got []cache
 	for _, c := range h.models(t.Context()) {
-		if c.Of == "ollama" {
+		if c.Library == "ollama" {
 			c.Size = 9 // and the manifests
 		}
-		got = append(got, cache{c.Of, int(c.Size), c.Models})
+		got = append(got, cache{c.Library, int(c.Size), c.Models})
 		if c.Partial {
-			t.Errorf("%s is said to be partial", c.Of)
+			t.Errorf("%s is said to be partial", c.Library)
 		}
 	}
 	want := []cache{

@@ -52,8 +52,8 @@ func (h *host) networkInterface(i *net.Interface, addresses []string) (Interface
 	one := Interface{Name: i.Name, Up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0, MTU: i.MTU, Addresses: addresses}
 	if h.os == "linux" {
 		dir := path.Join("/sys/class/net", i.Name)
-		one.Virtual = !h.there(path.Join(dir, "device"))
-		if mbits, ok := h.number(path.Join(dir, "speed")); ok && mbits > 0 && mbits < 1<<31 { // else -1, or unreadable: unknown
+		one.Virtual = !h.exists(path.Join(dir, "device"))
+		if mbits, ok := h.readInt(path.Join(dir, "speed")); ok && mbits > 0 && mbits < 1<<31 { // else -1, or unreadable: unknown
 			one.Speed = muster.Size(mbits) * 1e6
 		}
 	}

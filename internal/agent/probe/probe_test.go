@@ -29,8 +29,8 @@ func recorded(tb testing.TB, name string) string {
 	return string(b)
 }
 
-// tool puts a program that is a shell script first on the PATH.
-func tool(t *testing.T, name, script string) string {
+// writeTool puts a program that is a shell script first on the PATH.
+func writeTool(t *testing.T, name, script string) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("the fake tool is a shell script")
@@ -44,8 +44,8 @@ func tool(t *testing.T, name, script string) string {
 	return path
 }
 
-// alone is a Probe with nothing on its PATH.
-func alone(t *testing.T, c Config) *Probe {
+// onlyPath is a Probe with nothing on its PATH.
+func onlyPath(t *testing.T, c Config) *Probe {
 	t.Helper()
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
@@ -60,7 +60,7 @@ func alone(t *testing.T, c Config) *Probe {
 }
 
 func TestDevices(t *testing.T) {
-	p := alone(t, Config{Data: t.TempDir()})
+	p := onlyPath(t, Config{Data: t.TempDir()})
 	t.Setenv("PATH", "/usr/bin:/bin") // the stand-in is a script
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"}, gputest.GPU{UUID: "GPU-b", Name: "NVIDIA L4", Memory: 23034 << 20})
 	f, err := p.Run(t.Context())
@@ -76,7 +76,7 @@ func TestDevices(t *testing.T) {
 
 func TestRunHere(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-	f, err := New(Config{Data: dir, Bandwidth: 1 << 20, Limits: &limit.Config{}}).Run(t.Context())
+	f, err := New(Config{Data: dir, Bandwidth: 1 << 20, Isolation: &limit.Config{}}).Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestRunHere(t *testing.T) {
 // TestNothingHere holds that a machine without tools, home or engines has facts all
 // the same, and nothing to complain about.
 func TestNothingHere(t *testing.T) {
-	p := alone(t, Config{Data: t.TempDir()})
+	p := onlyPath(t, Config{Data: t.TempDir()})
 	p.host.home = ""
 	f, err := p.Run(t.Context())
 	if err != nil || len(f.Python)+len(f.Models) > 0 || f.UV != nil || f.CPU.Count <= 0 {
@@ -121,16 +121,16 @@ func TestNothingHere(t *testing.T) {
 // TestToolsThatHang holds that tools which never answer are killed with what they
 // started, and that their facts are absent with a note.
 func TestToolsThatHang(t *testing.T) {
-	mark := filepath.Join(t.TempDir(), "pids")
-	hang := "echo $$ >>" + mark + "; sleep 1000 & echo $! >>" + mark + "; wait"
+	envTag := filepath.Join(t.TempDir(), "pids")
+	hang := "echo $$ >>" + envTag + "; sleep 1000 & echo $! >>" + envTag + "; wait"
 	for _, name := range []string{"podman", "nerdctl", "uv", "python3", "python3.7"} {
-		tool(t, name, hang)
+		writeTool(t, name, hang)
 	}
 	if runtime.GOOS != "linux" {
 		t.Skip("whether processes are left is read from /proc")
 	}
 	p := New(Config{Data: t.TempDir()})
-	p.tools.patience = time.Second
+	p.tools.timeout = time.Second
 	f, err := p.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestToolsThatHang(t *testing.T) {
 	if slices.Contains(f.Tags, "podman") || slices.Contains(f.Tags, "python") || f.UV == nil || f.UV.Version != "" {
 		t.Errorf("tags %q, uv %+v", f.Tags, f.UV)
 	}
-	pids, err := os.ReadFile(mark)
+	pids, err := os.ReadFile(envTag)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func alive(pid int) bool {
 // TestAnAnswerThatNeverComes holds that a fact which hangs in the kernel holds up
 // neither the others nor itself again.
 func TestAnAnswerThatNeverComes(t *testing.T) {
-	p := alone(t, Config{})
+	p := onlyPath(t, Config{})
 	p.busy["disks"] = true // an earlier look hangs
 	f, err := p.Run(t.Context())
 	if err != nil || f.Memory.Total == 0 {
@@ -198,7 +198,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestKeys holds that the JSON form, which docs/workers.md documents, stays as it
+// TestRegistryAuth holds that the JSON form, which docs/workers.md documents, stays as it
 // is.
 func TestKeys(t *testing.T) {
 	half, size, count := 0.5, muster.Size(1), uint64(1)
@@ -217,11 +217,11 @@ func TestKeys(t *testing.T) {
 			},
 		}},
 		Accels: []string{"npu"}, Engines: []Engine{{Name: "n", Version: "v", Socket: "s", Tool: "t", Rootless: true, Runtimes: []string{"r"}, GPUs: []string{"nvidia"}}},
-		Python: []Python{{Path: "p", Version: "v", Default: true, Of: "o", Packages: map[string]string{"torch": "1"}, Torch: "cpu"}},
+		Python: []Python{{Path: "p", Version: "v", Default: true, Source: "o", Packages: map[string]string{"torch": "1"}, Torch: "cpu"}},
 		UV:     &UV{Path: "p", Version: "v"},
-		Models: []ModelCache{{Of: "o", Path: "p", Models: []string{"m"}, Partial: true}},
-		Limits: &Limits{Controllers: []string{"c"}, CPUs: limit.Way{By: "b", Why: "w"}, User: "u"},
-		Tags:   []string{"t"}, Notes: []string{"n"}, Took: map[string]Took{"all": 1},
+		Models: []ModelCache{{Library: "o", Path: "p", Models: []string{"m"}, Partial: true}},
+		Limits: &Limits{Controllers: []string{"c"}, CPUs: limit.Enforcement{By: "b", Why: "w"}, User: "u"},
+		Tags:   []string{"t"}, Notes: []string{"n"}, Took: map[string]Seconds{"all": 1},
 	}
 	b, err := json.Marshal(f)
 	if err != nil {

@@ -20,7 +20,7 @@ type Python struct {
 	Path     string            `json:"path"`
 	Version  string            `json:"version"`           // such as 3.11.7
 	Default  bool              `json:"default,omitempty"` // what a task gets that runs python3
-	Of       string            `json:"of,omitempty"`      // who installed it, if not the system: pyenv, conda, uv or venv
+	Source   string            `json:"of,omitempty"`      // who installed it, if not the system: pyenv, conda, uv or venv
 	Packages map[string]string `json:"packages"`          // versions of those that jobs ask for, by name
 	Torch    string            `json:"torch,omitempty"`   // what its torch computes on: cuda 12.1, rocm 6.0, xpu or cpu
 }
@@ -38,28 +38,28 @@ var packages = []string{
 	"deepspeed", "lightning", "openvino", "mlx", "llama-cpp-python", "triton",
 }
 
-// describe is the program that an interpreter runs to tell of itself. It imports
+// describeScript is the program that an interpreter runs to tell of itself. It imports
 // nothing but the standard library.
 //
 //go:embed describe.py
-var describe string
+var describeScript string
 
 const maxPythons = 24
 
-// pythons remembers what interpreters told, since asking one takes longer than
+// pythonCache remembers what interpreters told, since asking one takes longer than
 // looking whether anything changed.
-type pythons struct {
-	mu   sync.Mutex
-	told map[string]telling
+type pythonCache struct {
+	mu      sync.Mutex
+	reports map[string]cachedReport
 }
 
-type telling struct {
-	stamp string // of the files that it depends on, see stamp
-	self  selfTold
+type cachedReport struct {
+	fingerprint string // of the files that it depends on, see stamp
+	report      pythonReport
 }
 
-// selfTold is what describe.py prints.
-type selfTold struct {
+// pythonReport is what describe.py prints.
+type pythonReport struct {
 	Version      string            `json:"version"`
 	Executable   string            `json:"executable"`
 	Prefix       string            `json:"prefix"`
@@ -69,99 +69,99 @@ type selfTold struct {
 	TorchVersion string            `json:"torch_version"` // the text of torch/version.py
 }
 
-// find asks all interpreters. The first one is the default, if there is one.
-func (p *pythons) find(ctx context.Context, h *host, a *asker, data string) (found []Python, notes []string) {
+// discover asks all interpreters. The first one is the default, if there is one.
+func (p *pythonCache) discover(ctx context.Context, h *host, a *toolRunner, data string) (found []Python, notes []string) {
 	candidates, dropped := h.interpreters(data)
 	if dropped > 0 {
 		notes = append(notes, fmt.Sprintf("only the first %d Python interpreters are looked at; %d others are not", maxPythons, dropped))
 	}
-	all := make([]selfTold, len(candidates))
+	all := make([]pythonReport, len(candidates))
 	errs := make([]error, len(candidates))
-	var asked sync.WaitGroup
+	var wg sync.WaitGroup
 	for i, c := range candidates {
-		asked.Go(func() { all[i], errs[i] = p.ask(ctx, a, c) })
+		wg.Go(func() { all[i], errs[i] = p.query(ctx, a, c) })
 	}
-	asked.Wait()
+	wg.Wait()
 	found = []Python{}
 	seen := map[string]bool{}
-	for i, told := range all {
+	for i, report := range all {
 		switch {
 		case errs[i] != nil && candidates[i].mayFail:
 		case errs[i] != nil:
 			notes = append(notes, fmt.Sprintf("%s is not counted: %v", candidates[i].path, errs[i]))
-		case !seen[told.Prefix+"\x00"+told.Version]: // several names lead to one
-			seen[told.Prefix+"\x00"+told.Version] = true
-			found = append(found, describePython(candidates[i], told))
+		case !seen[report.Prefix+"\x00"+report.Version]: // several names lead to one
+			seen[report.Prefix+"\x00"+report.Version] = true
+			found = append(found, describePython(candidates[i], report))
 		}
 	}
-	p.forget(candidates)
+	p.prune(candidates)
 	return found, notes
 }
 
-func describePython(c interpreter, told selfTold) Python {
-	one := Python{Path: orElse(told.Executable, c.path), Version: told.Version, Default: c.standard, Of: c.of, Packages: told.Packages}
+func describePython(c interpreter, report pythonReport) Python {
+	one := Python{Path: orElse(report.Executable, c.path), Version: report.Version, Default: c.isDefault, Source: c.source, Packages: report.Packages}
 	if one.Packages == nil {
 		one.Packages = map[string]string{}
 	}
-	if one.Of == "" && told.Base != told.Prefix {
-		one.Of = "venv"
+	if one.Source == "" && report.Base != report.Prefix {
+		one.Source = "venv"
 	}
 	if version, ok := one.Packages["torch"]; ok {
-		one.Torch = torchBuild(told.TorchVersion, version)
+		one.Torch = torchBuild(report.TorchVersion, version)
 	}
 	return one
 }
 
-// ask asks one interpreter, unless it told before and nothing changed since.
-func (p *pythons) ask(ctx context.Context, a *asker, c interpreter) (selfTold, error) {
+// query asks one interpreter, unless it told before and nothing changed since.
+func (p *pythonCache) query(ctx context.Context, a *toolRunner, c interpreter) (pythonReport, error) {
 	p.mu.Lock()
-	before, ok := p.told[c.path]
+	cached, ok := p.reports[c.path]
 	p.mu.Unlock()
-	if ok && !c.standard && before.stamp == stamp(append(before.self.Folders, c.path)...) { // what the default is may change without a trace in the file
-		return before.self, nil
+	if ok && !c.isDefault && cached.fingerprint == fingerprint(append(cached.report.Folders, c.path)...) { // what the default is may change without a trace in the file
+		return cached.report, nil
 	}
-	out, err := a.ask(ctx, c.path, append([]string{"-I", "-c", describe}, packages...)...)
+	out, err := a.run(ctx, c.path, append([]string{"-I", "-c", describeScript}, packages...)...)
 	if err != nil {
-		return selfTold{}, err
+		return pythonReport{}, err
 	}
-	told, err := parseSelf(out)
+	report, err := parseReport(out)
 	if err != nil {
-		return selfTold{}, err
+		return pythonReport{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.told == nil {
-		p.told = map[string]telling{}
+	if p.reports == nil {
+		p.reports = map[string]cachedReport{}
 	}
-	p.told[c.path] = telling{stamp(append(told.Folders, c.path)...), told}
-	return told, nil
+	p.reports[c.path] = cachedReport{fingerprint(append(report.Folders, c.path)...), report}
+	return report, nil
 }
 
-// forget drops interpreters that are no more.
-func (p *pythons) forget(still []interpreter) {
+// prune drops interpreters that are no more.
+func (p *pythonCache) prune(current []interpreter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for path := range p.told {
-		if !slices.ContainsFunc(still, func(c interpreter) bool { return c.path == path }) {
-			delete(p.told, path)
+	for path := range p.reports {
+		if !slices.ContainsFunc(current, func(c interpreter) bool { return c.path == path }) {
+			delete(p.reports, path)
 		}
 	}
 }
 
-// folders are where the interpreters keep packages: they change when one is
+// packageDirs are where the interpreters keep packages: they change when one is
 // installed.
-func (p *pythons) folders() []string {
+func (p *pythonCache) packageDirs() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []string
-	for _, t := range p.told {
-		all = append(all, t.self.Folders...)
+	for _, t := range p.reports {
+		all = append(all, t.report.Folders...)
 	}
 	return all
 }
 
-// stamp is another text after one of the files was changed, replaced, made or removed.
-func stamp(names ...string) string {
+// fingerprint is another text after one of the files was changed, replaced, made or removed.
+func fingerprint(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
 		if info, err := os.Stat(name); err == nil {
@@ -173,31 +173,31 @@ func stamp(names ...string) string {
 	return b.String()
 }
 
-// parseSelf reads the last line that describe.py printed: what runs at the start of
+// parseReport reads the last line that describe.py printed: what runs at the start of
 // some interpreters prints, too.
-func parseSelf(out []byte) (selfTold, error) {
+func parseReport(out []byte) (pythonReport, error) {
 	text := strings.TrimSpace(string(out))
 	last := text[strings.LastIndexByte(text, '\n')+1:]
-	var told selfTold
-	if err := json.Unmarshal([]byte(last), &told); err != nil {
-		return selfTold{}, errors.New("it does not tell of itself as Python 3 does")
+	var report pythonReport
+	if err := json.Unmarshal([]byte(last), &report); err != nil {
+		return pythonReport{}, errors.New("it does not tell of itself as Python 3 does")
 	}
-	if !pythonVersion.MatchString(told.Version) {
-		return selfTold{}, fmt.Errorf("it tells the version %q", told.Version)
+	if !pythonVersion.MatchString(report.Version) {
+		return pythonReport{}, fmt.Errorf("it tells the version %q", report.Version)
 	}
-	return told, nil
+	return report, nil
 }
 
 var pythonVersion = regexp.MustCompile(`^3\.\d{1,3}\.\d{1,3}$`)
 
-// torchBuilt matches what torch/version.py says about a platform, in the forms of
+// torchPlatform matches what torch/version.py says about a platform, in the forms of
 // all releases since 1.8: a value, or None.
-var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip|xpu)\b[^=\n]*=\s*['"](\d+(?:\.\d+)*)[^'"\n]*['"]`)
+var torchPlatform = regexp.MustCompile(`(?m)^(cuda|hip|xpu)\b[^=\n]*=\s*['"](\d+(?:\.\d+)*)[^'"\n]*['"]`)
 
 // torchBuild says what a torch computes on, by its version.py or else by the last
 // part of its version, such as +cu121.
 func torchBuild(text, version string) string {
-	if m := torchBuilt.FindStringSubmatch(text); m != nil {
+	if m := torchPlatform.FindStringSubmatch(text); m != nil {
 		switch m[1] {
 		case "xpu":
 			return "xpu" // its number is a date
@@ -228,23 +228,23 @@ func majorMinor(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-func (h *host) uv(ctx context.Context, a *asker, data string) *UV {
-	u := &UV{Path: find(orElse(h.env("MUSTER_UV"), "uv"))}
-	if own := filepath.Join(data, "tools", "uv", "bin", "uv"); u.Path == "" && !changedAt(own).IsZero() {
+func (h *host) uv(ctx context.Context, a *toolRunner, data string) *UV {
+	u := &UV{Path: lookPath(orElse(h.env("MUSTER_UV"), "uv"))}
+	if own := filepath.Join(data, "tools", "uv", "bin", "uv"); u.Path == "" && !modTime(own).IsZero() {
 		u.Path = own // that the worker fetched
 	}
 	if u.Path == "" {
 		return nil
 	}
-	out, err := a.ask(ctx, u.Path, "--version")
+	out, err := a.run(ctx, u.Path, "--version")
 	if f := strings.Fields(string(out)); err == nil && len(f) > 1 { // uv 0.5.11 (…)
 		u.Version = f[1]
 	}
 	return u
 }
 
-// changedAt returns when a file changed last, or the zero time if it is not there.
-func changedAt(name string) time.Time {
+// modTime returns when a file changed last, or the zero time if it is not there.
+func modTime(name string) time.Time {
 	info, err := os.Stat(name)
 	if err != nil {
 		return time.Time{}

@@ -73,12 +73,12 @@ func TestDescribe(t *testing.T) {
 
 	h := fakeHost(nil)
 	h.env = func(name string) string { return map[string]string{"VIRTUAL_ENV": venv}[name] }
-	var p pythons
-	asker := newAsker()
-	asker.patience = time.Minute // all of them are to answer, also where all is slow
+	var p pythonCache
+	asker := newToolRunner()
+	asker.timeout = time.Minute // all of them are to answer, also where all is slow
 	find := func() *Python {
 		t.Helper()
-		found, notes := p.find(t.Context(), h, asker, "")
+		found, notes := p.discover(t.Context(), h, asker, "")
 		i := slices.IndexFunc(found, func(o Python) bool { return strings.HasPrefix(o.Path, venv) })
 		if i < 0 {
 			t.Fatalf("the venv is not among %+v; notes %q", found, notes)
@@ -92,7 +92,7 @@ func TestDescribe(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"torch": "2.4.0", "scikit-learn": "1.5.1"}, one.Packages); d != "" {
 		t.Error(d)
 	}
-	if one.Torch != "cuda 12.1" || one.Of != "venv" || !pythonVersion.MatchString(one.Version) {
+	if one.Torch != "cuda 12.1" || one.Source != "venv" || !pythonVersion.MatchString(one.Version) {
 		t.Errorf("%+v", one)
 	}
 	if _, err := os.Stat(imported); err == nil {
@@ -138,7 +138,7 @@ func TestInterpreters(t *testing.T) {
 	var got []string
 	for _, c := range found {
 		if path, ok := strings.CutPrefix(c.path, home); ok { // and not /opt/conda, where there is one
-			got = append(got, c.of+" "+path)
+			got = append(got, c.source+" "+path)
 		}
 	}
 	want := []string{" /bin/python3"}
@@ -148,15 +148,15 @@ func TestInterpreters(t *testing.T) {
 	want = append(want, "uv "+strings.TrimPrefix(own, home))
 	slices.Sort(got)
 	slices.Sort(want)
-	if d := cmp.Diff(want, got); d != "" || dropped != 0 || !found[0].standard {
+	if d := cmp.Diff(want, got); d != "" || dropped != 0 || !found[0].isDefault {
 		t.Errorf("%d dropped, %+v: %s", dropped, found[0], d)
 	}
 
 	// Tasks come to conda's only, so that it is theirs by the usual name if the PATH leads there.
 	theirs := filepath.Dir(conda)
 	t.Setenv("PATH", os.Getenv("PATH")+":"+theirs)
-	h.reach = func(dir string) bool { return dir == theirs }
-	if found, _ = h.interpreters(filepath.Join(home, "data")); len(found) != 1 || found[0].path != conda || !found[0].standard {
+	h.canReach = func(dir string) bool { return dir == theirs }
+	if found, _ = h.interpreters(filepath.Join(home, "data")); len(found) != 1 || found[0].path != conda || !found[0].isDefault {
 		t.Errorf("where tasks come to %s only, there are %+v", theirs, found)
 	}
 }
@@ -170,9 +170,9 @@ func TestSelfTold(t *testing.T) {
 		{`{"version": "2.7.18"}`, "", `the version "2.7.18"`},
 		{`{"version": "3.11.7; rm -rf"}`, "", "the version"},
 	} {
-		told, err := parseSelf([]byte(tc.out))
-		if told.Version != tc.version || (err == nil) != (tc.bad == "") || err != nil && !strings.Contains(err.Error(), tc.bad) {
-			t.Errorf("%q: %+v, %v", tc.out, told, err)
+		report, err := parseReport([]byte(tc.out))
+		if report.Version != tc.version || (err == nil) != (tc.bad == "") || err != nil && !strings.Contains(err.Error(), tc.bad) {
+			t.Errorf("%q: %+v, %v", tc.out, report, err)
 		}
 	}
 }
@@ -183,17 +183,17 @@ func FuzzPython(f *testing.F) {
 	f.Add([]byte(`{"version": "3.11.7", "packages": {"torch": "2.4.0+cu121", "vllm": "0.5.4"}}`), "cuda = '12.1'")
 	f.Add([]byte(`{"version": "3.9.1", "packages": {"torch": "x", "jax": ":"}}`), recorded(f, "python/version-rocm.py"))
 	f.Fuzz(func(t *testing.T, out []byte, version string) {
-		told, err := parseSelf(out)
+		report, err := parseReport(out)
 		if err != nil {
 			return
 		}
-		told.TorchVersion = version
-		one := describePython(interpreter{path: "/x", standard: true}, told)
+		report.TorchVersion = version
+		one := describePython(interpreter{path: "/x", isDefault: true}, report)
 		if kind, _, _ := strings.Cut(one.Torch, " "); !slices.Contains([]string{"", "cpu", "cuda", "rocm", "xpu"}, kind) {
 			t.Errorf("torch %q", one.Torch)
 		}
 		for _, tag := range tags(&Facts{Python: []Python{one}}) {
-			if !tagChars(tag) {
+			if !validTag(tag) {
 				t.Errorf("tag %q", tag)
 			}
 		}

@@ -42,14 +42,14 @@ type tagSet []string
 
 func (t *tagSet) add(tags ...string) {
 	for _, tag := range tags {
-		if tag = strings.ToLower(tag); tagChars(tag) && !slices.Contains(*t, tag) {
+		if tag = strings.ToLower(tag); validTag(tag) && !slices.Contains(*t, tag) {
 			*t = append(*t, tag)
 		}
 	}
 }
 
-// tagChars tells what may be a tag from what a strange tool says.
-func tagChars(tag string) bool {
+// validTag tells what may be a tag from what a strange tool says.
+func validTag(tag string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789.:_+-"
 	return tag != "" && len(tag) <= muster.MaxNameSize && strings.Trim(tag, allowed) == ""
 }

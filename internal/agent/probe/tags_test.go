@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/valid"
 )
 
-func everything() *Facts {
+func allFacts() *Facts {
 	return &Facts{
 		System: System{OS: "linux", Arch: "amd64"},
 		CPU:    CPU{Features: []string{"sse4_2", "avx2", "avx512", "amx", "neon", "sve"}},
@@ -46,14 +46,14 @@ func TestTags(t *testing.T) {
 		diffusers diffusers:0 diffusers:0.30 onnxruntime onnxruntime:1 onnxruntime:1.18 tensorflow tensorflow:2 tensorflow:2.17
 		jax jax:0 jax:0.4 scikit-learn scikit-learn:1 scikit-learn:1.5 mlx mlx:0 mlx:0.16 openvino openvino:2024 openvino:2024.3
 		torch-cuda python:3.12 uv`)
-	if d := cmp.Diff(want, tags(everything())); d != "" {
+	if d := cmp.Diff(want, tags(allFacts())); d != "" {
 		t.Error(d)
 	}
 }
 
 // TestTagsMayBeAskedFor holds that a job can name every tag.
 func TestTagsMayBeAskedFor(t *testing.T) {
-	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Where: muster.Where{Tags: tags(everything())}}}}
+	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Where: muster.Where{Tags: tags(allFacts())}}}}
 	if wrong := valid.Spec(spec.Normalize()); len(wrong) > 0 {
 		t.Error(wrong)
 	}
@@ -81,7 +81,7 @@ func TestTagsAreDocumented(t *testing.T) {
 		}
 	}
 	given := map[string]bool{}
-	for _, tag := range tags(everything()) {
+	for _, tag := range tags(allFacts()) {
 		name, _, _ := strings.Cut(tag, ":")
 		given[name] = true
 		if !documented[name] && tag != "linux" && tag != "amd64" {

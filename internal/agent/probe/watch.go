@@ -11,15 +11,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Every is how often a worker looks at everything again, unless a hint tells it
+// Interval is how often a worker looks at everything again, unless a hint tells it
 // to before.
-const Every = 10 * time.Minute
+const Interval = 10 * time.Minute
 
 const (
-	hintEvery = time.Second      // a look at the hints takes some 0.1 ms of CPU
-	hintQuiet = 10 * time.Second // hints that follow each other are waited for, so long: perhaps an installation is under way
-	hintPause = 3 * time.Second  // between two Runs for hints; longer while they lead to nothing
-	hintLate  = 30 * time.Second // when it is looked once more after a hint that led to nothing: a driver takes time to load
+	hintInterval = time.Second      // a look at the hints takes some 0.1 ms of CPU
+	hintSettle   = 10 * time.Second // hints that follow each other are waited for, so long: perhaps an installation is under way
+	hintBackoff  = 3 * time.Second  // between two Runs for hints; longer while they lead to nothing
+	hintRecheck  = 30 * time.Second // when it is looked once more after a hint that led to nothing: a driver takes time to load
 )
 
 // Watch looks again and again at what the machine offers, and tells changed when that
@@ -27,15 +27,15 @@ const (
 // first after the time named so, then from time to time, and soon after files changed that hint at a change: a device
 // appears, a tool is installed, an engine opens its socket. What is gone is believed at
 // the second look. Watch calls looked after each look, and returns nil when ctx ends.
-func (p *Probe) Watch(ctx context.Context, known Facts, first, every time.Duration, looked func(), changed func(Facts)) error {
-	look := func(ctx context.Context) (Facts, error) {
+func (p *Probe) Watch(ctx context.Context, known Facts, first, interval time.Duration, onProbe func(), onChange func(Facts)) error {
+	run := func(ctx context.Context) (Facts, error) {
 		f, err := p.Run(ctx)
 		if err == nil {
-			looked()
+			onProbe()
 		}
 		return f, err
 	}
-	w := watch{look: look, hints: func() string { return stamp(p.hints()...) }, first: first, every: every, changed: changed}
+	w := watcher{probe: run, hints: func() string { return fingerprint(p.hints()...) }, first: first, interval: interval, onChange: onChange}
 	return w.run(ctx, known)
 }
 
@@ -56,28 +56,28 @@ func (p *Probe) hints() []string {
 	for _, root := range roots.conda {
 		all = append(all, filepath.Join(root, "envs"))
 	}
-	return append(append(all, roots.uv...), p.pythons.folders()...)
+	return append(append(all, roots.uv...), p.pythons.packageDirs()...)
 }
 
-// watch is Watch with what it depends on.
-type watch struct {
-	look    func(context.Context) (Facts, error)
-	hints   func() string // another text when there is a hint
-	first   time.Duration // until the first look without a hint; 0 means every
-	every   time.Duration
-	changed func(Facts)
+// watcher is Watch with what it depends on.
+type watcher struct {
+	probe    func(context.Context) (Facts, error)
+	hints    func() string // another text when there is a hint
+	first    time.Duration // until the first look without a hint; 0 means every
+	interval time.Duration
+	onChange func(Facts)
 }
 
-func (w *watch) run(ctx context.Context, known Facts) error {
-	tick := time.NewTicker(min(hintEvery, w.every))
+func (w *watcher) run(ctx context.Context, known Facts) error {
+	tick := time.NewTicker(min(hintInterval, w.interval))
 	defer tick.Stop()
 	var (
-		hint   = w.hints()
-		since  time.Time                              // when the first of the hints came that led to no Run yet; zero for none
-		looked = time.Now()                           // for the last time
-		next   = looked.Add(cmp.Or(w.first, w.every)) // look then, hint or not
-		pause  = hintPause
-		again  bool // something was gone: look at once
+		hint     = w.hints()
+		hintedAt time.Time                                   // when the first of the hints came that led to no Run yet; zero for none
+		probedAt = time.Now()                                // for the last time
+		next     = probedAt.Add(cmp.Or(w.first, w.interval)) // look then, hint or not
+		pause    = hintBackoff
+		confirm  bool // something was gone: look at once
 	)
 	for {
 		select {
@@ -88,53 +88,53 @@ func (w *watch) run(ctx context.Context, known Facts) error {
 		now, quiet := time.Now(), true
 		if h := w.hints(); h != hint {
 			hint, quiet = h, false
-			if since.IsZero() {
-				since = now
+			if hintedAt.IsZero() {
+				hintedAt = now
 			}
 		}
-		hinted := !since.IsZero() && (quiet || now.Sub(since) >= hintQuiet)
-		if hinted && now.Sub(looked) >= 2*pause {
-			pause = hintPause
+		hinted := !hintedAt.IsZero() && (quiet || now.Sub(hintedAt) >= hintSettle)
+		if hinted && now.Sub(probedAt) >= 2*pause {
+			pause = hintBackoff
 		}
-		if !again && now.Before(next) && (!hinted || now.Sub(looked) < pause) {
+		if !confirm && now.Before(next) && (!hinted || now.Sub(probedAt) < pause) {
 			continue
 		}
-		f, err := w.look(ctx)
+		f, err := w.probe(ctx)
 		if err != nil {
 			return nil // told to stop
 		}
-		looked = time.Now()
-		next = looked.Add(w.every)
-		switch gone := loses(&known, &f); {
-		case same(&known, &f):
-			again = false
-			if hinted && pause == hintPause {
-				next = looked.Add(min(hintLate, w.every))
+		probedAt = time.Now()
+		next = probedAt.Add(w.interval)
+		switch lost := lostAny(&known, &f); {
+		case sameOffer(&known, &f):
+			confirm = false
+			if hinted && pause == hintBackoff {
+				next = probedAt.Add(min(hintRecheck, w.interval))
 			}
 			if hinted { // by a file that changes all the time, perhaps
-				pause = min(2*pause, w.every)
+				pause = min(2*pause, w.interval)
 			}
-		case gone && !again:
-			again = true
+		case lost && !confirm:
+			confirm = true
 		default:
-			known, again, pause = f, false, hintPause
-			w.changed(f)
+			known, confirm, pause = f, false, hintBackoff
+			w.onChange(f)
 		}
-		since = time.Time{}
+		hintedAt = time.Time{}
 	}
 }
 
-// same says whether the same is offered. The free disk always changes a little.
-func same(a, b *Facts) bool {
+// sameOffer says whether the same is offered. The free disk always changes a little.
+func sameOffer(a, b *Facts) bool {
 	x, y := a.Resources, b.Resources
 	return x.CPUs == y.CPUs && x.Memory == y.Memory && x.Slots == y.Slots && slices.Equal(x.GPUs, y.GPUs) &&
 		max(x.Disk-y.Disk, y.Disk-x.Disk) <= max(a.Disk.Total, b.Disk.Total)/20 &&
 		maps.Equal(set(a.Tags), set(b.Tags))
 }
 
-// loses says whether something that was offered is not any more. A tool that did
+// lostAny says whether something that was offered is not any more. A tool that did
 // not answer in time looks the same.
-func loses(a, b *Facts) bool {
+func lostAny(a, b *Facts) bool {
 	has := set(b.Tags)
 	for _, tag := range a.Tags {
 		if !has[tag] {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock is the time by which leases are counted: that since the machine started,
+// BootClock is the time by which leases are counted: that since the machine started,
 // its sleep included. All processes of a machine see the same, and nobody can set it.
-func Clock() time.Duration {
+func BootClock() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		return wallClock()

@@ -4,5 +4,5 @@ package run
 
 import "time"
 
-// Clock is the time by which leases are counted.
-func Clock() time.Duration { return wallClock() }
+// BootClock is the time by which leases are counted.
+func BootClock() time.Duration { return wallClock() }

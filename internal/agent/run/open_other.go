@@ -3,6 +3,6 @@
 package run
 
 const (
-	openFlags = 0
-	noWait    = 0
+	noFollowFlags = 0
+	nonBlock      = 0
 )

@@ -5,6 +5,6 @@ package run
 import "syscall"
 
 const (
-	openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	noWait    = syscall.O_NONBLOCK
+	noFollowFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	nonBlock      = syscall.O_NONBLOCK
 )

@@ -10,33 +10,35 @@ import (
 )
 
 const (
-	// PointSpacing is the least time between two points of a task at its beginning. It doubles with each pointStep bytes of points,
-	// so that a task of any length has points in PointRoom.
-	PointSpacing = 100 * time.Millisecond
-	pointStep    = 2 << 20
-	// PointRoom is the most bytes of points in the log of one attempt.
-	PointRoom = 32 << 20
+	// MinPointInterval is the least time between two points of a task at its beginning. It doubles with each pointIntervalDoubling bytes of points,
+	// so that a task of any length has points in MaxPointBytes.
+	MinPointInterval      = 100 * time.Millisecond
+	pointIntervalDoubling = 2 << 20
+	// MaxPointBytes is the most bytes of points in the log of one attempt.
+	MaxPointBytes = 32 << 20
 )
 
-// Points thins what a task reports into points for its log. What is reported between two of them is merged: the last value of each
+// PointLogger thins what a task reports into points for its log. What is reported between two of them is merged: the last value of each
 // name counts, and none is lost at the end. Its methods may be called at the same time.
-type Points struct {
+type PointLogger struct {
 	write func(at time.Time, data []byte)
 
-	mu      sync.Mutex
-	pending *muster.Point
-	at      time.Time // when the last part of pending was reported
-	last    time.Time // when a point was last written
-	timer   *time.Timer
-	written int64
-	closed  bool
+	mu         sync.Mutex
+	pending    *muster.Point
+	reportedAt time.Time // when the last part of pending was reported
+	writtenAt  time.Time // when a point was last written
+	timer      *time.Timer
+	written    int64
+	closed     bool
 }
 
-// NewPoints returns Points that are written by write: one call at a time, which must not take long.
-func NewPoints(write func(at time.Time, data []byte)) *Points { return &Points{write: write} }
+// NewPointLogger returns Points that are written by write: one call at a time, which must not take long.
+func NewPointLogger(write func(at time.Time, data []byte)) *PointLogger {
+	return &PointLogger{write: write}
+}
 
 // Add takes what a task reports.
-func (p *Points) Add(r *muster.Progress) {
+func (p *PointLogger) Add(r *muster.Progress) {
 	if r.Progress == nil && r.Step == nil && len(r.Metrics) == 0 {
 		return
 	}
@@ -45,7 +47,7 @@ func (p *Points) Add(r *muster.Progress) {
 	if p.closed {
 		return
 	}
-	p.at = time.Now()
+	p.reportedAt = time.Now()
 	if p.pending == nil {
 		p.pending = &muster.Point{Progress: r.Progress, Step: r.Step, Metrics: maps.Clone(r.Metrics)}
 	} else {
@@ -54,14 +56,14 @@ func (p *Points) Add(r *muster.Progress) {
 	if p.timer != nil {
 		return
 	}
-	if wait := p.spacing() - p.at.Sub(p.last); !p.last.IsZero() && wait > 0 {
-		p.timer = time.AfterFunc(wait, p.due)
+	if wait := p.interval() - p.reportedAt.Sub(p.writtenAt); !p.writtenAt.IsZero() && wait > 0 {
+		p.timer = time.AfterFunc(wait, p.onTimer)
 		return
 	}
 	p.flush()
 }
 
-func (p *Points) merge(r *muster.Progress) {
+func (p *PointLogger) merge(r *muster.Progress) {
 	if r.Progress != nil {
 		p.pending.Progress = r.Progress
 	}
@@ -78,10 +80,12 @@ func (p *Points) merge(r *muster.Progress) {
 	}
 }
 
-func (p *Points) spacing() time.Duration { return PointSpacing << (p.written / pointStep) }
+func (p *PointLogger) interval() time.Duration {
+	return MinPointInterval << (p.written / pointIntervalDoubling)
+}
 
-// due writes what came since the last point.
-func (p *Points) due() {
+// onTimer writes what came since the last point.
+func (p *PointLogger) onTimer() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = nil
@@ -91,21 +95,21 @@ func (p *Points) due() {
 }
 
 // flush writes what is pending. The lock is held.
-func (p *Points) flush() {
+func (p *PointLogger) flush() {
 	if p.pending == nil {
 		return
 	}
 	data, err := json.Marshal(p.pending)
-	p.pending, p.last = nil, time.Now()
-	if err != nil || p.written+int64(len(data)) > PointRoom {
+	p.pending, p.writtenAt = nil, time.Now()
+	if err != nil || p.written+int64(len(data)) > MaxPointBytes {
 		return // a value that is no number, or a task of months
 	}
 	p.written += int64(len(data))
-	p.write(p.at, data)
+	p.write(p.reportedAt, data)
 }
 
 // Flush writes what is pending, however little time has passed.
-func (p *Points) Flush() {
+func (p *PointLogger) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
@@ -114,7 +118,7 @@ func (p *Points) Flush() {
 }
 
 // Close writes what is pending. Nothing is written after it.
-func (p *Points) Close() {
+func (p *PointLogger) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -127,5 +131,5 @@ func (p *Points) Close() {
 	p.flush()
 }
 
-// SavedPoint is the data of a record that says that the task's checkpoint was saved.
-func SavedPoint() []byte { return []byte(`{"checkpoint":true}`) }
+// CheckpointPoint is the data of a record that says that the task's checkpoint was saved.
+func CheckpointPoint() []byte { return []byte(`{"checkpoint":true}`) }

@@ -13,14 +13,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// kept is the points that were written.
-type kept struct {
+// recordedPoints is the points that were written.
+type recordedPoints struct {
 	points []muster.Point
 	at     []time.Time
 	bytes  int64
 }
 
-func (k *kept) write(at time.Time, data []byte) {
+func (k *recordedPoints) write(at time.Time, data []byte) {
 	var p muster.Point
 	if err := json.Unmarshal(data, &p); err != nil {
 		panic(err)
@@ -35,8 +35,8 @@ func loss(v float64) *muster.Progress {
 // A task that reports a thousand times a second has ten points a second, the first value and the last one among them.
 func TestPointsAreThinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var k kept
-		p := run.NewPoints(k.write)
+		var k recordedPoints
+		p := run.NewPointLogger(k.write)
 		for i := range 5_000 {
 			p.Add(loss(float64(i)))
 			time.Sleep(time.Millisecond)
@@ -48,11 +48,11 @@ func TestPointsAreThinned(t *testing.T) {
 		if n := len(k.points); n < 48 || n > 52 {
 			t.Errorf("%d points in 5 s, want about 50", n)
 		}
-		if first, last := k.points[0].Metrics["loss"], k.points[len(k.points)-1].Metrics["loss"]; first != 0 || last != 4999 {
-			t.Errorf("the first point is %v, the last one %v", first, last)
+		if first, final := k.points[0].Metrics["loss"], k.points[len(k.points)-1].Metrics["loss"]; first != 0 || final != 4999 {
+			t.Errorf("the first point is %v, the last one %v", first, final)
 		}
 		for i := 1; i < len(k.at)-1; i++ {
-			if d := k.at[i].Sub(k.at[i-1]); d < run.PointSpacing-time.Millisecond {
+			if d := k.at[i].Sub(k.at[i-1]); d < run.MinPointInterval-time.Millisecond {
 				t.Fatalf("points %d and %d are %s apart", i-1, i, d)
 			}
 		}
@@ -62,8 +62,8 @@ func TestPointsAreThinned(t *testing.T) {
 // What is reported between two points is merged, and written without another report.
 func TestPointsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var k kept
-		p := run.NewPoints(k.write)
+		var k recordedPoints
+		p := run.NewPointLogger(k.write)
 		p.Add(&muster.Progress{Step: new("epoch 1")})
 		p.Add(&muster.Progress{Artifacts: []muster.Artifact{{}}}) // nothing for a chart
 		p.Add(&muster.Progress{Progress: new(0.1), Metrics: map[string]float64{"loss": 3, "accuracy": 0.5}})
@@ -92,8 +92,8 @@ func TestPointsAreMerged(t *testing.T) {
 // The points of a task of any length fit into their room, with the more time between them the more there are.
 func TestPointsHaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &kept{}
-		p := run.NewPoints(func(at time.Time, data []byte) { k.bytes, k.at = k.bytes+int64(len(data)), append(k.at, at) })
+		k := &recordedPoints{}
+		p := run.NewPointLogger(func(at time.Time, data []byte) { k.bytes, k.at = k.bytes+int64(len(data)), append(k.at, at) })
 		metrics := map[string]float64{}
 		for i := range run.MaxMetrics {
 			metrics[fmt.Sprintf("%0*d", run.MaxMetricName, i)] = 1.0 / 3
@@ -104,11 +104,11 @@ func TestPointsHaveRoom(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		p.Close()
-		if k.bytes > run.PointRoom || k.bytes < run.PointRoom/4 {
+		if k.bytes > run.MaxPointBytes || k.bytes < run.MaxPointBytes/4 {
 			t.Errorf("%d bytes of points", k.bytes)
 		}
-		if last := k.at[len(k.at)-1].Sub(k.at[0]); last < 25*24*time.Hour {
-			t.Errorf("the points end after %s", last)
+		if span := k.at[len(k.at)-1].Sub(k.at[0]); span < 25*24*time.Hour {
+			t.Errorf("the points end after %s", span)
 		}
 	})
 }

@@ -45,11 +45,11 @@ func ParseLine(line []byte) (muster.Progress, error) {
 	for len(body) > 0 {
 		key, rest, ok := bytes.Cut(body, []byte("="))
 		if !ok {
-			return muster.Progress{}, fmt.Errorf("%q is not name=value", cut(string(body), 40))
+			return muster.Progress{}, fmt.Errorf("%q is not name=value", truncate(string(body), 40))
 		}
-		val, rest, err := value(rest)
+		val, rest, err := parseValue(rest)
 		if err != nil {
-			return muster.Progress{}, fmt.Errorf("%s: %w", cut(string(key), 40), err)
+			return muster.Progress{}, fmt.Errorf("%s: %w", truncate(string(key), 40), err)
 		}
 		if err := setField(&p, string(key), val); err != nil {
 			return muster.Progress{}, err
@@ -81,7 +81,7 @@ func ParseEvent(line []byte) (muster.Progress, error) {
 		val := string(raw)
 		if len(raw) > 0 && raw[0] == '"' {
 			if err := json.Unmarshal(raw, &val); err != nil {
-				return muster.Progress{}, fmt.Errorf("%s: %w", cut(name, 40), err)
+				return muster.Progress{}, fmt.Errorf("%s: %w", truncate(name, 40), err)
 			}
 		}
 		if err := setField(&p, name, val); err != nil {
@@ -93,7 +93,7 @@ func ParseEvent(line []byte) (muster.Progress, error) {
 
 var (
 	errLongLine = fmt.Errorf("longer than %d bytes", MaxEventLine)
-	errEmpty    = errors.New("says nothing")
+	errNoFields = errors.New("says nothing")
 )
 
 func addMetrics(p *muster.Progress, raw []byte) error {
@@ -109,8 +109,8 @@ func addMetrics(p *muster.Progress, raw []byte) error {
 	return nil
 }
 
-// value splits off a quoted or bare value, which a space ends.
-func value(b []byte) (string, []byte, error) {
+// parseValue splits off a quoted or bare value, which a space ends.
+func parseValue(b []byte) (string, []byte, error) {
 	if len(b) > 0 && b[0] == '"' {
 		dec := json.NewDecoder(bytes.NewReader(b))
 		var s string
@@ -135,14 +135,14 @@ func setField(p *muster.Progress, name, val string) error {
 		if !utf8.ValidString(val) {
 			return errors.New("step is not UTF-8")
 		}
-		s := cut(val, MaxStep)
+		s := truncate(val, MaxStep)
 		p.Step = &s
 		return nil
 	case "progress":
 		f, err := strconv.ParseFloat(val, 64)
 		// Sums of steps such as 0.1 end a little beyond 1.
 		if err != nil || !(f >= -1e-6 && f <= 1+1e-6) {
-			return fmt.Errorf("progress is %q: it must be a number from 0 to 1", cut(val, 40))
+			return fmt.Errorf("progress is %q: it must be a number from 0 to 1", truncate(val, 40))
 		}
 		f = min(max(f, 0), 1)
 		p.Progress = &f
@@ -150,15 +150,15 @@ func setField(p *muster.Progress, name, val string) error {
 	default:
 		f, err := strconv.ParseFloat(val, 64)
 		if err != nil {
-			return fmt.Errorf("%s is %q: a metric must be a number", cut(name, 40), cut(val, 40))
+			return fmt.Errorf("%s is %q: a metric must be a number", truncate(name, 40), truncate(val, 40))
 		}
 		return setMetric(p, name, f)
 	}
 }
 
 func setMetric(p *muster.Progress, name string, v float64) error {
-	if !metricName(name) {
-		return fmt.Errorf("%q is not a metric's name: use up to %d letters, digits and _ - . /, a letter first", cut(name, 40), MaxMetricName)
+	if !isMetricName(name) {
+		return fmt.Errorf("%q is not a metric's name: use up to %d letters, digits and _ - . /, a letter first", truncate(name, 40), MaxMetricName)
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return fmt.Errorf("%s is not a finite number", name)
@@ -172,7 +172,7 @@ func setMetric(p *muster.Progress, name string, v float64) error {
 	return nil
 }
 
-func metricName(s string) bool {
+func isMetricName(s string) bool {
 	if s == "" || len(s) > MaxMetricName {
 		return false
 	}
@@ -189,13 +189,13 @@ func metricName(s string) bool {
 
 func notEmpty(p *muster.Progress) error {
 	if p.Progress == nil && p.Step == nil && len(p.Metrics) == 0 {
-		return errEmpty
+		return errNoFields
 	}
 	return nil
 }
 
-// cut shortens s to at most n bytes at a character's border.
-func cut(s string, n int) string {
+// truncate shortens s to at most n bytes at a character's border.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

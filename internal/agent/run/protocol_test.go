@@ -31,7 +31,7 @@ func TestParseLine(t *testing.T) {
 			t.Errorf("%s: %s", line, d)
 		}
 	}
-	for line, says := range map[string]string{
+	for line, wantErr := range map[string]string{
 		`::muster `:                                     "nothing",
 		`::muster progress=42`:                          "from 0 to 1",
 		`::muster progress=NaN`:                         "from 0 to 1",
@@ -48,7 +48,7 @@ func TestParseLine(t *testing.T) {
 		`::muster {"metrics": {"x": "text"}}`:           "metrics",
 		"::muster " + strings.Repeat("m=1 ", 3) + "m=x": "number",
 	} {
-		if got, err := run.ParseLine([]byte(line)); err == nil || !strings.Contains(err.Error(), says) {
+		if got, err := run.ParseLine([]byte(line)); err == nil || !strings.Contains(err.Error(), wantErr) {
 			t.Errorf("%.60s: %v %v", line, got, err)
 		}
 	}
@@ -64,15 +64,15 @@ func TestStepIsCutAtACharacter(t *testing.T) {
 // What is said in JSON arrives as it was said.
 func TestParseEventRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		said := map[string]any{}
+		event := map[string]any{}
 		want := muster.Progress{}
 		if rapid.Bool().Draw(t, "with progress") {
 			want.Progress = new(rapid.Float64Range(0, 1).Draw(t, "progress"))
-			said["progress"] = *want.Progress
+			event["progress"] = *want.Progress
 		}
 		if rapid.Bool().Draw(t, "with step") {
 			want.Step = new(rapid.StringN(0, 40, run.MaxStep).Draw(t, "step"))
-			said["step"] = *want.Step
+			event["step"] = *want.Step
 		}
 		for name, v := range rapid.MapOfN(rapid.StringMatching(`m[a-z_./-]{0,20}`), rapid.Float64(), 1, 5).Draw(t, "metrics") {
 			if name == "metrics" || math.IsInf(v, 0) || math.IsNaN(v) {
@@ -82,12 +82,12 @@ func TestParseEventRoundTrip(t *testing.T) {
 				want.Metrics = map[string]float64{}
 			}
 			want.Metrics[name] = v
-			said[name] = v
+			event[name] = v
 		}
-		if len(said) == 0 {
+		if len(event) == 0 {
 			return
 		}
-		b, err := json.Marshal(said)
+		b, err := json.Marshal(event)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ type Task struct {
 	Gang       *Gang         `json:"gang,omitempty"`       // nil if it is no member of one
 	Port       io.Closer     `json:"-"`                    // holds Gang.Port for the process; nil if nothing does: see ReleasePort
 	Assigned   time.Duration `json:"assigned"`             // when it came, by Clock
-	Held       *Held         `json:"-"`                    // if an earlier life of the worker started it: go on from there
+	Recovered  *Recovered    `json:"-"`                    // if an earlier life of the worker started it: go on from there
 }
 
 // ReleasePort gives the port of the gang free for the process, which is about to start
@@ -42,8 +42,8 @@ func (t *Task) ReleasePort() {
 func (t *Task) State() (json.RawMessage, error) { return json.Marshal(t) }
 
 // Task returns the task that State was made of, with Held set.
-func (h *Held) Task() (*Task, error) {
-	t := &Task{Held: h}
+func (h *Recovered) Task() (*Task, error) {
+	t := &Task{Recovered: h}
 	err := json.Unmarshal(h.Start.State, t)
 	switch {
 	case err != nil:
@@ -76,12 +76,12 @@ type Executor interface {
 	// Run executes one attempt and returns how it ended; it never returns Open. It
 	// blocks until nothing of the task is left. When ctx ends it stops the task
 	// as Spec.Kill says and reports what context.Cause(ctx) asks for: see Stopped.
-	Run(ctx context.Context, t *Task, sink Sink) muster.Report
+	Run(ctx context.Context, t *Task, reporter Reporter) muster.Report
 }
 
-// Sink receives what happens while a task runs. Its methods do not block for
+// Reporter receives what happens while a task runs. Its methods do not block for
 // long, and may be called from several goroutines.
-type Sink interface {
+type Reporter interface {
 	// Started says that the task's work has begun.
 	Started(at muster.Time)
 	// Process says which process is the task's main one, if it has one.
@@ -110,19 +110,19 @@ func (s *Stopped) Error() string {
 	return string(s.Reason)
 }
 
-// StoppedBy returns why ctx was cancelled: its Stopped cause, or, for any other
+// StopCause returns why ctx was cancelled: its Stopped cause, or, for any other
 // one, that the worker shuts down.
-func StoppedBy(ctx context.Context) *Stopped {
+func StopCause(ctx context.Context) *Stopped {
 	if s, ok := errors.AsType[*Stopped](context.Cause(ctx)); ok {
 		return s
 	}
 	return &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
 }
 
-// ErrLeave is the cause with which a task's context is cancelled to leave its
+// ErrDetach is the cause with which a task's context is cancelled to leave its
 // process to the worker's next life: the executor returns at once, stops nothing and
 // removes nothing. What it returns does not count.
-var ErrLeave = errors.New("the worker leaves its tasks to its next life")
+var ErrDetach = errors.New("the worker leaves its tasks to its next life")
 
 // Transfer brings blobs to the worker and takes them off it.
 type Transfer interface {

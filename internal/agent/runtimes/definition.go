@@ -42,8 +42,8 @@ func (r *Runtimes) Names() ([]string, error) {
 	return names, nil
 }
 
-// Known is nil if there are all runtimes of these names.
-func (r *Runtimes) Known(names ...string) error {
+// CheckNames is nil if there are all runtimes of these names.
+func (r *Runtimes) CheckNames(names ...string) error {
 	all, err := r.Names()
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (r *Runtimes) Known(names ...string) error {
 
 // definition reads the files of a runtime.
 func (r *Runtimes) definition(name string) (*definition, error) {
-	if err := r.Known(name); err != nil {
+	if err := r.CheckNames(name); err != nil {
 		return nil, err
 	}
 	d := &definition{name: name}
@@ -71,20 +71,20 @@ func (r *Runtimes) definition(name string) (*definition, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "runtime %s: %w", name, err)
 	}
-	if d.python, d.needs, err = readProject(string(project)); err != nil {
+	if d.python, d.needs, err = parseProject(string(project)); err != nil {
 		return nil, muster.Errorf(muster.Internal, "runtime %s: pyproject.toml: %w", name, err)
 	}
 	lock, err := fs.ReadFile(r.files, path.Join("python", name, "requirements.lock"))
 	if err != nil && (!errors.Is(err, fs.ErrNotExist) || len(d.needs) > 0) {
 		return nil, muster.Errorf(muster.Internal, "runtime %s: %w", name, err)
 	}
-	d.lock = readLock(string(lock))
+	d.lock = parseLock(string(lock))
 	return d, nil
 }
 
-// readProject reads the two values that are wanted of a pyproject.toml, written as all of ours are: each on one
+// parseProject reads the two values that are wanted of a pyproject.toml, written as all of ours are: each on one
 // line, or a list with an item on each line.
-func readProject(text string) (python string, needs []string, err error) {
+func parseProject(text string) (python string, needs []string, err error) {
 	table, inList, complete := "", false, false
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -112,8 +112,8 @@ func readProject(text string) (python string, needs []string, err error) {
 	return python, needs, nil
 }
 
-// readLock makes one line of each package.
-func readLock(text string) []string {
+// parseLock makes one line of each package.
+func parseLock(text string) []string {
 	var lines []string
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
 		line = strings.Join(strings.Fields(line), " ")
@@ -124,14 +124,14 @@ func readLock(text string) []string {
 	return lines
 }
 
-// newest bounds the versions of Python: all packages of the locks exist ready for these.
-const newest = ",<3.15"
+// maxPython bounds the versions of Python: all packages of the locks exist ready for these.
+const maxPython = ",<3.15"
 
 // key names the environment of a runtime: another one is made when it changes.
 func (d *definition) key(backend, gpu string) (string, error) {
 	b, err := json.Marshal(map[string]any{
 		"layout": 1, // changes when this package makes them differently
-		"needs":  d.needs, "lock": d.lock, "python": d.python + newest, "wanted": os.Getenv("UV_PYTHON"),
+		"needs":  d.needs, "lock": d.lock, "python": d.python + maxPython, "wanted": os.Getenv("UV_PYTHON"),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH, "backend": backend, "gpu": gpu,
 	})
 	if err != nil {
@@ -144,23 +144,23 @@ func (d *definition) key(backend, gpu string) (string, error) {
 // usesTorch reports whether PyTorch's own index may be asked for other builds. What is built upon one build
 // of PyTorch, such as vLLM, names no version of it and gets the one that its lock has.
 func (d *definition) usesTorch() bool {
-	return slices.ContainsFunc(d.needs, func(need string) bool { return nameOf(need) == "torch" })
+	return slices.ContainsFunc(d.needs, func(need string) bool { return requirementName(need) == "torch" })
 }
 
-// want is what the environment is made of.
-func (d *definition) want(backend, wheels string) *python.Want {
-	w := &python.Want{Name: "runtime " + d.name, Version: d.python + newest, Requirements: d.lock, Ready: true, Backend: backend, Wheels: wheels}
+// pythonSpec is what the environment is made of.
+func (d *definition) pythonSpec(backend, wheels string) *python.Spec {
+	w := &python.Spec{Name: "runtime " + d.name, Version: d.python + maxPython, Requirements: d.lock, Prebuilt: true, TorchBackend: backend, Wheels: wheels}
 	if backend == "" {
 		return w
 	}
 	// The builds on PyTorch's index have other companions and other hashes.
 	w.Requirements, w.Constraints = d.needs, nil
 	for _, line := range d.lock {
-		switch name := nameOf(line); {
+		switch name := requirementName(line); {
 		case strings.HasPrefix(name, "nvidia-"), strings.HasPrefix(name, "cuda-"), name == "triton":
 		case name == "torch", strings.HasPrefix(name, "torchvision"), strings.HasPrefix(name, "torchaudio"):
-			bare, _, _ := strings.Cut(line, " --hash=")
-			w.Constraints = append(w.Constraints, bare)
+			pinned, _, _ := strings.Cut(line, " --hash=")
+			w.Constraints = append(w.Constraints, pinned)
 		default:
 			w.Constraints = append(w.Constraints, line)
 		}
@@ -168,8 +168,8 @@ func (d *definition) want(backend, wheels string) *python.Want {
 	return w
 }
 
-// nameOf is the name at the begin of a requirement.
-func nameOf(need string) string {
+// requirementName is the name at the begin of a requirement.
+func requirementName(need string) string {
 	if i := strings.IndexAny(need, "=<>!~;[ "); i >= 0 {
 		need = need[:i]
 	}
@@ -178,33 +178,33 @@ func nameOf(need string) string {
 
 // Where PyTorch has builds for CPUs, CUDA and ROCm, and how long it may take to answer.
 const (
-	torchIndex = "https://download.pytorch.org/whl/"
-	torchWait  = 5 * time.Second
+	torchIndex   = "https://download.pytorch.org/whl/"
+	torchTimeout = 5 * time.Second
 )
 
-// backend says which builds of PyTorch to take: those that uv finds to fit, where PyTorch's own index can be
+// torchBackend says which builds of PyTorch to take: those that uv finds to fit, where PyTorch's own index can be
 // reached, or else the package index's ("").
-func (r *Runtimes) backend(ctx context.Context, d *definition, watch run.Watch) string {
+func (r *Runtimes) torchBackend(ctx context.Context, d *definition, observer run.Observer) string {
 	if !d.usesTorch() || runtime.GOOS == "darwin" || r.cfg.Wheels != "" {
 		return ""
 	}
-	if told := os.Getenv("UV_TORCH_BACKEND"); told != "" {
-		return told
+	if configured := os.Getenv("UV_TORCH_BACKEND"); configured != "" {
+		return configured
 	}
-	err := answers(ctx, torchIndex)
+	err := checkReachable(ctx, torchIndex)
 	if err == nil {
 		return "auto"
 	}
-	watch.Say("runtime " + d.name + ": PyTorch's own index cannot be reached (" + err.Error() + "): its builds on the package index are taken, which bring CUDA and run on CPUs, too")
+	observer.LogLine("runtime " + d.name + ": PyTorch's own index cannot be reached (" + err.Error() + "): its builds on the package index are taken, which bring CUDA and run on CPUs, too")
 	if gpuVendor() == amd {
-		watch.Say("runtime " + d.name + ": those builds do not use AMD's GPUs: let this machine reach " + torchIndex + " and remove the runtime, or give --python or --wheels")
+		observer.LogLine("runtime " + d.name + ": those builds do not use AMD's GPUs: let this machine reach " + torchIndex + " and remove the runtime, or give --python or --wheels")
 	}
 	return ""
 }
 
-// answers returns why nothing answers at an address.
-func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, torchWait)
+// checkReachable returns why nothing answers at an address.
+func checkReachable(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, torchTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, http.NoBody)
 	if err != nil {
@@ -238,8 +238,8 @@ func gpuVendor() string {
 	return ""
 }
 
-// place is the folder of a runtime's environment.
-func (r *Runtimes) place(d *definition) (string, error) {
+// envDir is the folder of a runtime's environment.
+func (r *Runtimes) envDir(d *definition) (string, error) {
 	key, err := d.key(os.Getenv("UV_TORCH_BACKEND"), cmp.Or(gpuVendor(), "none"))
-	return r.env(d.name + "-" + key), err
+	return r.envPath(d.name + "-" + key), err
 }

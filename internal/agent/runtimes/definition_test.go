@@ -33,10 +33,10 @@ func TestEmbeddedRuntimes(t *testing.T) {
 			if !line.MatchString(l) {
 				t.Errorf("%s: the line %.120q of its lock is not as scripts/lock writes it", name, l)
 			}
-			locked = append(locked, nameOf(l))
+			locked = append(locked, requirementName(l))
 		}
 		for _, need := range d.needs {
-			if !slices.Contains(locked, nameOf(need)) {
+			if !slices.Contains(locked, requirementName(need)) {
 				t.Errorf("%s: its lock has no %s: run scripts/lock", name, need)
 			}
 		}
@@ -49,11 +49,11 @@ func TestBuildsOfPyTorch(t *testing.T) {
 		"numpy==2.4.6 ; python_full_version < '3.12' --hash=sha256:aa --hash=sha256:bb", "nvidia-cublas==13 --hash=sha256:cc", "cuda-bindings==13",
 		"torch==2.15.0 --hash=sha256:dd", "triton==3.9.0 --hash=sha256:ee",
 	}}
-	if w := d.want("", "/wheels"); !slices.Equal(w.Requirements, d.lock) || w.Constraints != nil || w.Wheels != "/wheels" || !w.Ready {
+	if w := d.pythonSpec("", "/wheels"); !slices.Equal(w.Requirements, d.lock) || w.Constraints != nil || w.Wheels != "/wheels" || !w.Prebuilt {
 		t.Errorf("from the package index it is made of %+v", w)
 	}
-	w := d.want("auto", "")
-	if !slices.Equal(w.Requirements, d.needs) || !slices.Equal(w.Constraints, []string{d.lock[0], "torch==2.15.0"}) || w.Backend != "auto" {
+	w := d.pythonSpec("auto", "")
+	if !slices.Equal(w.Requirements, d.needs) || !slices.Equal(w.Constraints, []string{d.lock[0], "torch==2.15.0"}) || w.TorchBackend != "auto" {
 		t.Errorf("from PyTorch's index it is made of %+v", w)
 	}
 	if (&definition{needs: []string{"vllm>=0.20"}}).usesTorch() || !d.usesTorch() {
@@ -65,18 +65,18 @@ func TestBuildsOfPyTorch(t *testing.T) {
 func TestWhetherAnIndexAnswers(t *testing.T) {
 	for status, want := range map[int]bool{200: true, 403: true, 503: false} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		if err := answers(t.Context(), s.URL); (err == nil) != want {
+		if err := checkReachable(t.Context(), s.URL); (err == nil) != want {
 			t.Errorf("with status %d: %v", status, err)
 		}
 		s.Close()
 	}
 	const away = "http://127.0.0.1:1/"
-	if answers(t.Context(), away) == nil {
+	if checkReachable(t.Context(), away) == nil {
 		t.Error("one that is away answers")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if answers(ctx, away) == nil {
+	if checkReachable(ctx, away) == nil {
 		t.Error("nobody waits for it any more, and it answers")
 	}
 }
@@ -101,19 +101,19 @@ func TestVersionsWithinBounds(t *testing.T) {
 		{"2", "==2.0.0", true},
 		{"1", "", true},
 	} {
-		if got := fits(c.version, c.bounds); got != c.want {
+		if got := satisfies(c.version, c.bounds); got != c.want {
 			t.Errorf("%s within %q is %v", c.version, c.bounds, got)
 		}
 	}
 }
 
 func TestProjectFiles(t *testing.T) {
-	python, needs, err := readProject("[project]\nrequires-python = \">=3.11\"\ndependencies = [\n    \"a>=1\",\n    \"b\",\n]\n\n[tool.x]\ndependencies = []\n")
+	python, needs, err := parseProject("[project]\nrequires-python = \">=3.11\"\ndependencies = [\n    \"a>=1\",\n    \"b\",\n]\n\n[tool.x]\ndependencies = []\n")
 	if err != nil || python != ">=3.11" || strings.Join(needs, " ") != "a>=1 b" {
 		t.Errorf("%q %q %v", python, needs, err)
 	}
 	for _, text := range []string{"", "[project]\nrequires-python = \">=3.11\"\n", "[project]\ndependencies = []\n", "[project]\nrequires-python = \"3\"\ndependencies = [\n\"a\",\n"} {
-		if _, _, err := readProject(text); err == nil {
+		if _, _, err := parseProject(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}

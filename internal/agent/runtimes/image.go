@@ -9,22 +9,22 @@ import (
 	"github.com/muster-dev/muster/runtimes"
 )
 
-// Lacks lists what an interpreter lacks of what a runtime that comes with Muster needs. It is for programs that run where
+// Missing lists what an interpreter lacks of what a runtime that comes with Muster needs. It is for programs that run where
 // the interpreter is, as in an image: it is executed as it is, without limits.
-func Lacks(ctx context.Context, name, python string) ([]string, error) {
+func Missing(ctx context.Context, name, python string) ([]string, error) {
 	d, err := (&Runtimes{files: runtimes.Files()}).definition(name)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	said, err := exec.CommandContext(ctx, python, append([]string{"-c", asked}, d.names()...)...).CombinedOutput()
-	var h hearing
-	for line := range strings.Lines(string(said)) {
-		h.hear(strings.TrimSpace(line))
+	logged, err := exec.CommandContext(ctx, python, append([]string{"-c", inspectScript}, d.packageNames()...)...).CombinedOutput()
+	var h inspectOutput
+	for line := range strings.Lines(string(logged)) {
+		h.addLine(strings.TrimSpace(line))
 	}
-	if h.answer == nil {
+	if h.result == nil {
 		return nil, fmt.Errorf("%s does not work: it says %q (%w)", python, h.last, err)
 	}
-	return d.lacks(h.answer), nil
+	return d.missing(h.result), nil
 }

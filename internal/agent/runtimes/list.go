@@ -17,19 +17,19 @@ type State string
 
 // The states.
 const (
-	Absent  State = "not installed"
-	Making  State = "building" // or being removed, by some process
-	Ready   State = "ready"
-	Broken  State = "broken"         // something of it is missing: it is made anew when it is used next
-	Given   State = "given"          // by the operator, with all that it needs
-	Lacking State = "lacks packages" // by the operator, without all that it needs
+	Absent     State = "not installed"
+	Building   State = "building" // or being removed, by some process
+	Ready      State = "ready"
+	Broken     State = "broken"         // something of it is missing: it is made anew when it is used next
+	External   State = "given"          // by the operator, with all that it needs
+	Incomplete State = "lacks packages" // by the operator, without all that it needs
 )
 
 // Entry is what is known of one runtime.
 type Entry struct {
 	Name     string      `json:"name"`
 	State    State       `json:"state"`
-	Why      string      `json:"why,omitempty"`    // it is broken, or what it lacks
+	Reason   string      `json:"why,omitempty"`    // it is broken, or what it lacks
 	Step     string      `json:"step,omitempty"`   // what is being done with it, and for whom
 	Size     muster.Size `json:"size,omitempty"`   // of its environment, with packages that others have, too
 	Used     muster.Time `json:"used,omitzero"`    // last
@@ -37,7 +37,7 @@ type Entry struct {
 	Packages int         `json:"packages"`         // that its lock has
 	Python   string      `json:"python,omitempty"` // its interpreter
 	Folder   string      `json:"folder,omitempty"` // of its environment
-	Old      int         `json:"old,omitempty"`    // environments of other versions of it, which are removed to make room
+	Outdated int         `json:"old,omitempty"`    // environments of other versions of it, which are removed to make room
 }
 
 // List says how the named runtimes are, all for none. Each file of each package is looked at.
@@ -48,7 +48,7 @@ func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 			return nil, err
 		}
 	}
-	placed, err := r.environments()
+	envs, err := r.environments()
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
 	}
@@ -62,9 +62,9 @@ func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range placed {
+		for _, p := range envs {
 			if p.name == name && p.dir != e.Folder {
-				e.Old++
+				e.Outdated++
 			}
 		}
 		list = append(list, e)
@@ -75,16 +75,16 @@ func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	e := Entry{Name: d.name, State: Absent, Packages: len(d.lock)}
 	if r.cfg.Python != "" {
-		e.State, e.Python = Given, r.cfg.Python
-		if _, err := r.givenFor(ctx, d, nil); err != nil {
-			e.State, e.Why = Broken, err.Error()
-			if _, lacks := errors.AsType[*lackError](err); lacks {
-				e.State = Lacking
+		e.State, e.Python = External, r.cfg.Python
+		if _, err := r.external(ctx, d, nil); err != nil {
+			e.State, e.Reason = Broken, err.Error()
+			if _, isMissing := errors.AsType[*missingError](err); isMissing {
+				e.State = Incomplete
 			}
 		}
 		return e, nil
 	}
-	dir, err := r.place(d)
+	dir, err := r.envDir(d)
 	if err != nil {
 		return e, err
 	}
@@ -95,61 +95,61 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	}
 	switch {
 	case r.busy(d.name):
-		e.State, e.Step = Making, r.told(d.name).text()
+		e.State, e.Step = Building, r.lockHolder(d.name).text()
 	case err == nil:
 		e.State = Ready
-		if err = r.works(ctx, dir); err == nil {
+		if err = r.checkInterpreter(ctx, dir); err == nil {
 			err = rec.Check(ctx, dir)
 		}
 		if err != nil {
-			e.State, e.Why = Broken, err.Error()
+			e.State, e.Reason = Broken, err.Error()
 		}
 	case !errors.Is(err, errAbsent):
-		e.State, e.Why, e.Folder = Broken, err.Error(), dir
+		e.State, e.Reason, e.Folder = Broken, err.Error(), dir
 	}
 	return e, nil
 }
 
 // Remove removes all environments of a runtime, unless a process uses one, and the packages that were kept for the
 // next one. It returns what that freed.
-func (r *Runtimes) Remove(ctx context.Context, name string, watch run.Watch) (freed muster.Size, err error) {
+func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observer) (freed muster.Size, err error) {
 	if _, err := r.definition(name); err != nil {
 		return 0, err
 	}
-	h, err := r.wait(ctx, name, true, watch)
+	h, err := r.lock(ctx, name, true, observer)
 	if err != nil {
 		return 0, err
 	}
 	defer h.release()
-	r.clear(name)
+	r.removeUnfinished(name)
 	all, err := r.environments()
 	if err != nil {
 		return 0, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
 	}
-	b := r.books()
+	b := r.diskUsage()
 	for _, p := range all {
 		if p.name != name {
 			continue
 		}
-		if pids := users(p.dir); len(pids) > 0 {
-			return freed, muster.Errorf(muster.Conflict, "runtime %s is in use by %s: wait until its tasks end, or cancel them", name, processes(pids))
+		if pids := usersOf(p.dir); len(pids) > 0 {
+			return freed, muster.Errorf(muster.Conflict, "runtime %s is in use by %s: wait until its tasks end, or cancel them", name, formatPIDs(pids))
 		}
-		if err := r.discard(p.dir); err != nil {
+		if err := r.removeEnv(p.dir); err != nil {
 			return freed, muster.Errorf(muster.Internal, "runtime %s cannot be removed: %w", name, err)
 		}
-		freed += b.drop(p.dir)
+		freed += b.remove(p.dir)
 	}
-	if _, err := os.Lstat(r.envs.Cache()); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(r.envs.CacheDir()); errors.Is(err, fs.ErrNotExist) {
 		return freed, nil // else uv would be fetched to remove nothing
 	}
-	if err := r.envs.Forget(ctx); err != nil {
+	if err := r.envs.CleanCache(ctx); err != nil {
 		return freed, muster.Errorf(muster.Internal, "the packages that were kept cannot be removed: %w", err)
 	}
-	return freed + b.drop(r.envs.Cache()), nil
+	return freed + b.remove(r.envs.CacheDir()), nil
 }
 
-// processes names some of them.
-func processes(pids []int) string {
+// formatPIDs names some of them.
+func formatPIDs(pids []int) string {
 	text := "process " + strconv.Itoa(pids[0])
 	if more := len(pids) - 1; more > 0 {
 		text += " and " + strconv.Itoa(more) + " more"

@@ -19,51 +19,51 @@ var errBusy = errors.New("it is being made or removed")
 
 // How often it is looked whether a lock is free, and what its holder does.
 const (
-	lookAgain = 100 * time.Millisecond
-	readAgain = time.Second
+	lockPollInterval   = 100 * time.Millisecond
+	statusPollInterval = time.Second
 )
 
-// hold is a lock that is held. It ends with the process.
-type hold struct{ file *os.File }
+// fileLock is a lock that is held. It ends with the process.
+type fileLock struct{ file *os.File }
 
-func (h *hold) release() { _ = h.file.Close() } // which gives the lock back
+func (h *fileLock) release() { _ = h.file.Close() } // which gives the lock back
 
-// word is what the holder of a lock tells those who wait for it, in the lock's file.
-type word struct {
-	For  string `json:"for,omitempty"` // whom the runtime is made for
-	Step string `json:"step"`
+// lockStatus is what the holder of a lock tells those who wait for it, in the lock's file.
+type lockStatus struct {
+	Requester string `json:"for,omitempty"` // whom the runtime is made for
+	Step      string `json:"step"`
 }
 
-// tell leaves word for others. That it cannot is no harm.
-func (h *hold) tell(w word) {
+// setStatus leaves word for others. That it cannot is no harm.
+func (h *fileLock) setStatus(w lockStatus) {
 	if b, err := json.Marshal(w); err == nil {
 		_, _ = h.file.WriteAt(append(b, '\n'), 0) // what was longer before stays behind it, unread
 	}
 }
 
 // text says what is being done, and for whom.
-func (w word) text() string {
+func (w lockStatus) text() string {
 	switch {
-	case w.For == "":
+	case w.Requester == "":
 		return w.Step
 	case w.Step == "":
-		return "made for " + w.For
+		return "made for " + w.Requester
 	}
-	return "made for " + w.For + ": " + w.Step
+	return "made for " + w.Requester + ": " + w.Step
 }
 
-// watched is watch, whose steps those who wait are told, too.
-func (h *hold) watched(watch run.Watch) run.Watch {
-	own := watch.Step
-	watch.Step = func(step string) {
-		own(step)
-		h.tell(word{watch.For, step})
+// publishSteps is watch, whose steps those who wait are told, too.
+func (h *fileLock) publishSteps(observer run.Observer) run.Observer {
+	report := observer.Step
+	observer.Step = func(step string) {
+		report(step)
+		h.setStatus(lockStatus{observer.Requester, step})
 	}
-	return watch
+	return observer
 }
 
-// told returns what the one who holds a lock alone is doing; none, if there is none or it cannot be known.
-func (r *Runtimes) told(name string) (w word) {
+// lockHolder returns what the one who holds a lock alone is doing; none, if there is none or it cannot be known.
+func (r *Runtimes) lockHolder(name string) (w lockStatus) {
 	if !r.busy(name) {
 		return w
 	}
@@ -77,9 +77,9 @@ func (r *Runtimes) told(name string) (w word) {
 // lockPath is the path of a runtime's lock.
 func (r *Runtimes) lockPath(name string) string { return filepath.Join(r.dir, "locks", name) }
 
-// try takes the lock of a runtime, which all processes with this data dir keep to: alone, to make
+// tryLock takes the lock of a runtime, which all processes with this data dir keep to: alone, to make
 // or remove its environments, or with others, to begin to use one.
-func (r *Runtimes) try(name string, alone bool) (*hold, error) {
+func (r *Runtimes) tryLock(name string, exclusive bool) (*fileLock, error) {
 	path := r.lockPath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -88,13 +88,13 @@ func (r *Runtimes) try(name string, alone bool) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lockFile(f, alone); err != nil {
+	if err := lockFile(f, exclusive); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	if alone {
+	if exclusive {
 		_ = f.Truncate(0) // the word of one who ended
 	}
-	return &hold{f}, nil
+	return &fileLock{f}, nil
 }
 
 // busy reports whether some process makes or removes a runtime. It changes nothing, also in another user's data dir.
@@ -107,25 +107,25 @@ func (r *Runtimes) busy(name string) bool {
 	return errors.Is(lockFile(f, false), errBusy)
 }
 
-// wait takes the lock when it is free.
-func (r *Runtimes) wait(ctx context.Context, name string, alone bool, watch run.Watch) (*hold, error) {
+// lock takes the lock when it is free.
+func (r *Runtimes) lock(ctx context.Context, name string, exclusive bool, observer run.Observer) (*fileLock, error) {
 	var read time.Time
 	last := ""
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(lockPollInterval)
 	defer tick.Stop()
 	for {
-		h, err := r.try(name, alone)
+		h, err := r.tryLock(name, exclusive)
 		if err == nil {
 			return h, nil
 		}
 		if !errors.Is(err, errBusy) {
 			return nil, run.Failf(muster.WorkerInternal, "the lock of runtime %s cannot be taken: %w", name, err)
 		}
-		if time.Since(read) >= readAgain {
+		if time.Since(read) >= statusPollInterval {
 			read = time.Now()
-			if now := r.waiting(name); now != last {
+			if now := r.waitingStep(name); now != last {
 				last = now
-				watch.Step(now)
+				observer.Step(now)
 			}
 		}
 		select {
@@ -136,11 +136,11 @@ func (r *Runtimes) wait(ctx context.Context, name string, alone bool, watch run.
 	}
 }
 
-// waiting is the step of who waits for a runtime.
-func (r *Runtimes) waiting(name string) string {
+// waitingStep is the step of who waits for a runtime.
+func (r *Runtimes) waitingStep(name string) string {
 	text := "waiting for runtime " + name
-	if told := r.told(name).text(); told != "" {
-		text += ", " + told
+	if holder := r.lockHolder(name).text(); holder != "" {
+		text += ", " + holder
 	}
 	return text
 }

@@ -12,7 +12,7 @@ import (
 // lockFile has no meaning where environments are not made, which uv does for Unix here.
 func lockFile(*os.File, bool) error { return nil }
 
-// onDisk knows no names.
-func onDisk(info fs.FileInfo) (id fileID, size muster.Size, names uint64) {
+// fileUsage knows no names.
+func fileUsage(info fs.FileInfo) (id fileID, size muster.Size, links uint64) {
 	return id, muster.Size(info.Size()), 1
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/python"
 )
 
-// marker is the file in an environment that is whole.
-const marker = "muster-runtime.json"
+// markerFile is the file in an environment that is whole.
+const markerFile = "muster-runtime.json"
 
 // record is what marker holds. Its time of change is when the environment was last used.
 type record struct {
@@ -26,15 +26,15 @@ type record struct {
 	Built   muster.Time `json:"built"`
 }
 
-// finish returns the mark of an environment that is whole.
-func finish(dir string, rec record) (name string, data []byte, err error) {
-	disk := newBooks()
-	if err := disk.add(dir); err != nil {
+// newMarker returns the mark of an environment that is whole.
+func newMarker(dir string, rec record) (name string, data []byte, err error) {
+	usage := newDiskUsage()
+	if err := usage.add(dir); err != nil {
 		return "", nil, err
 	}
-	rec.Size, rec.Built = disk.size(dir), muster.NewTime(time.Now())
+	rec.Size, rec.Built = usage.size(dir), muster.NewTime(time.Now())
 	data, err = json.Marshal(rec)
-	return marker, data, err
+	return markerFile, data, err
 }
 
 // errAbsent is that there is no environment at all.
@@ -42,10 +42,10 @@ var errAbsent = errors.New("it is not installed")
 
 // readRecord reads what an environment holds. The error is errAbsent where there is none.
 func readRecord(dir string) (rec record, used time.Time, err error) {
-	path := filepath.Join(dir, marker)
+	path := filepath.Join(dir, markerFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("its %s is gone", marker)
+		err = fmt.Errorf("its %s is gone", markerFile)
 		if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
 			err = errAbsent
 		}
@@ -58,12 +58,12 @@ func readRecord(dir string) (rec record, used time.Time, err error) {
 		return rec, used, err
 	}
 	if err := json.Unmarshal(b, &rec); err != nil {
-		return rec, used, fmt.Errorf("%s is damaged: %w", marker, err)
+		return rec, used, fmt.Errorf("%s is damaged: %w", markerFile, err)
 	}
 	return rec, st.ModTime(), nil
 }
 
-// sortedByUse sorts environments, least recently used first.
-func sortedByUse(all []*placed) {
-	slices.SortFunc(all, func(a, b *placed) int { return a.used.Compare(b.used) })
+// sortByUse sorts environments, least recently used first.
+func sortByUse(all []*environment) {
+	slices.SortFunc(all, func(a, b *environment) int { return a.used.Compare(b.used) })
 }

@@ -23,16 +23,16 @@ const DefaultBudget muster.Size = 40 << 30
 
 // Config says how runtimes are made.
 type Config struct {
-	Dir    string      // the worker's data dir
-	Python string      // an interpreter for all runtimes: nothing is installed, what it lacks is said; "" makes environments
-	Wheels string      // a folder with all packages: nothing is fetched; "" asks the package index
-	Budget muster.Size // 0 means DefaultBudget
-	UV     string      // as in run.Env
-	Path   string      // as in run.Env
-	Limits run.Limiter // as in run.Env
-	Files  fs.FS       // folder python, as in package runtimes; nil means those that come with Muster
-	Log    *slog.Logger
-	Apart  bool // this is no worker: what it runs is not ended when the worker of this data dir starts, and it makes no room
+	Dir        string       // the worker's data dir
+	Python     string       // an interpreter for all runtimes: nothing is installed, what it lacks is said; "" makes environments
+	Wheels     string       // a folder with all packages: nothing is fetched; "" asks the package index
+	Budget     muster.Size  // 0 means DefaultBudget
+	UV         string       // as in run.Env
+	Path       string       // as in run.Env
+	Limits     run.Isolator // as in run.Env
+	Files      fs.FS        // folder python, as in package runtimes; nil means those that come with Muster
+	Log        *slog.Logger
+	Standalone bool // this is no worker: what it runs is not ended when the worker of this data dir starts, and it makes no room
 }
 
 // Check says what is wrong with what the operator says, and makes the paths absolute.
@@ -74,10 +74,10 @@ type Runtimes struct {
 	files fs.FS
 	envs  *python.Envs
 
-	mu    sync.Mutex
-	given map[string]*run.Runtime // checked in this life, by name; with Config.Python
-	seen  map[string]time.Time    // until when what was found of an environment holds, by its folder
-	code  string                  // the folder of modules, once it is written
+	mu           sync.Mutex
+	externals    map[string]*run.Runtime // checked in this life, by name; with Config.Python
+	checkedUntil map[string]time.Time    // until when what was found of an environment holds, by its folder
+	moduleDir    string                  // the folder of modules, once it is written
 }
 
 // New returns the runtimes of a data dir. Nothing is made before it is asked for.
@@ -92,10 +92,10 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	open := python.New
-	if cfg.Apart {
-		open = python.NewApart
+	if cfg.Standalone {
+		open = python.NewStandalone
 	}
-	envs, err := open(&run.Env{Dir: cfg.Dir, Log: cfg.Log, Limits: cfg.Limits, Path: cfg.Path, UV: cfg.UV})
+	envs, err := open(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", cfg.Dir, err)
 	}
-	r := &Runtimes{cfg: cfg, dir: filepath.Join(dir, "runtimes"), files: cfg.Files, envs: envs, given: map[string]*run.Runtime{}, seen: map[string]time.Time{}}
+	r := &Runtimes{cfg: cfg, dir: filepath.Join(dir, "runtimes"), files: cfg.Files, envs: envs, externals: map[string]*run.Runtime{}, checkedUntil: map[string]time.Time{}}
 	if r.files == nil {
 		r.files = runtimes.Files()
 	}
@@ -113,38 +113,38 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 // buildTimeout bounds the making of a runtime, with waiting for another that makes it.
 const buildTimeout = 3 * time.Hour
 
-// recheck is how many times as long as looking at an environment what was found holds: with one short task after the other,
+// recheckFactor is how many times as long as looking at an environment what was found holds: with one short task after the other,
 // a twentieth of a core is spent on that.
-const recheck = 20
+const recheckFactor = 20
 
 // Get returns a runtime, built if need be.
-func (r *Runtimes) Get(ctx context.Context, name string, watch run.Watch) (*run.Runtime, error) {
+func (r *Runtimes) Get(ctx context.Context, name string, observer run.Observer) (*run.Runtime, error) {
 	d, err := r.definition(name)
 	if err != nil {
 		return nil, run.Failf(muster.Dependency, "%w", err)
 	}
-	code, err := r.Code(name)
+	code, err := r.ModuleDirs(name)
 	if err != nil {
 		return nil, err
 	}
 	if r.cfg.Python != "" {
-		return r.givenFor(ctx, d, code)
+		return r.external(ctx, d, code)
 	}
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
-	dir, err := r.place(d)
+	dir, err := r.envDir(d)
 	if err != nil {
 		return nil, run.Failf(muster.WorkerInternal, "%w", err)
 	}
-	if err := r.ensure(ctx, d, dir, watch); err != nil {
+	if err := r.ensure(ctx, d, dir, observer); err != nil {
 		return nil, err
 	}
-	return &run.Runtime{Name: name, Python: filepath.Join(dir, "bin", "python"), Env: dir, Code: code}, nil
+	return &run.Runtime{Name: name, Python: filepath.Join(dir, "bin", "python"), VenvDir: dir, ModuleDirs: code}, nil
 }
 
 // ensure leaves a whole environment at dir that counts as just used.
-func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, watch run.Watch) error {
-	h, err := r.wait(ctx, d.name, false, watch)
+func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, observer run.Observer) error {
+	h, err := r.lock(ctx, d.name, false, observer)
 	if err != nil {
 		return err
 	}
@@ -153,15 +153,15 @@ func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, watch 
 	if err == nil {
 		return nil
 	}
-	if h, err = r.wait(ctx, d.name, true, watch); err != nil {
+	if h, err = r.lock(ctx, d.name, true, observer); err != nil {
 		return err
 	}
 	err = r.usable(ctx, d, dir)
 	if err != nil {
-		err = r.build(ctx, d, dir, err, h.watched(watch))
+		err = r.build(ctx, d, dir, err, h.publishSteps(observer))
 	}
 	h.release()
-	if err == nil && !r.cfg.Apart { // who else would remove what a worker keeps?
+	if err == nil && !r.cfg.Standalone { // who else would remove what a worker keeps?
 		r.prune(ctx)
 	}
 	return err
@@ -175,10 +175,10 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 		return err
 	}
 	r.mu.Lock()
-	until, known := r.seen[dir]
+	until, known := r.checkedUntil[dir]
 	r.mu.Unlock()
 	if !known {
-		if err := r.works(ctx, dir); err != nil {
+		if err := r.checkInterpreter(ctx, dir); err != nil {
 			return err
 		}
 	}
@@ -187,73 +187,73 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 			return err
 		}
 		r.mu.Lock()
-		r.seen[dir] = time.Now().Add(recheck * time.Since(begun))
+		r.checkedUntil[dir] = time.Now().Add(recheckFactor * time.Since(begun))
 		r.mu.Unlock()
 	}
 	now := time.Now()
-	if err := os.Chtimes(filepath.Join(dir, marker), now, now); err != nil {
+	if err := os.Chtimes(filepath.Join(dir, markerFile), now, now); err != nil {
 		r.cfg.Log.Warn("that a runtime is used cannot be noted", slog.String("runtime", d.name), slog.Any("error", err))
 	}
 	return nil
 }
 
-// works returns why the interpreter of an environment does not.
-func (r *Runtimes) works(ctx context.Context, dir string) error {
-	if err := r.envs.Works(ctx, dir); err != nil {
+// checkInterpreter returns why the interpreter of an environment does not.
+func (r *Runtimes) checkInterpreter(ctx context.Context, dir string) error {
+	if err := r.envs.CheckInterpreter(ctx, dir); err != nil {
 		return fmt.Errorf("its interpreter does not work: %w", err)
 	}
 	return nil
 }
 
 // build makes an environment at dir. Its lock is held alone.
-func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why error, watch run.Watch) error {
+func (r *Runtimes) build(ctx context.Context, d *definition, dir string, damage error, observer run.Observer) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !errors.Is(why, errAbsent) {
-		r.cfg.Log.Log(ctx, r.bad(), "a damaged runtime is made anew", slog.String("runtime", d.name), slog.Any("found", why))
-		watch.Say("runtime " + d.name + " is damaged and made anew (dependency recovery): " + why.Error())
+	if !errors.Is(damage, errAbsent) {
+		r.cfg.Log.Log(ctx, r.failureLevel(), "a damaged runtime is made anew", slog.String("runtime", d.name), slog.Any("found", damage))
+		observer.LogLine("runtime " + d.name + " is damaged and made anew (dependency recovery): " + damage.Error())
 	}
-	r.clear(d.name)
-	backend := r.backend(ctx, d, watch)
+	r.removeUnfinished(d.name)
+	backend := r.torchBackend(ctx, d, observer)
 	r.cfg.Log.Info("a runtime is made", slog.String("runtime", d.name), slog.String("torch", backend))
 	begun := time.Now()
-	want := d.want(backend, r.cfg.Wheels)
-	err := r.envs.Make(ctx, want, dir, func(made string, in python.Installed) (string, []byte, error) {
-		return finish(made, record{Name: d.name, Installed: in, Backend: backend})
-	}, watch)
+	pySpec := d.pythonSpec(backend, r.cfg.Wheels)
+	err := r.envs.Make(ctx, pySpec, dir, func(builtDir string, in python.Installed) (string, []byte, error) {
+		return newMarker(builtDir, record{Name: d.name, Installed: in, Backend: backend})
+	}, observer)
 	if err != nil {
-		r.cfg.Log.Log(ctx, r.bad(), "a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
+		r.cfg.Log.Log(ctx, r.failureLevel(), "a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
 		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {
-			r.yield(ctx)
+			r.freeDisk(ctx)
 		}
 		return err
 	}
 	r.mu.Lock()
-	r.seen[dir] = time.Now()
+	r.checkedUntil[dir] = time.Now()
 	r.mu.Unlock()
 	took := time.Since(begun).Round(time.Second)
 	if rec, _, err := readRecord(dir); err == nil {
-		watch.Say(fmt.Sprintf("runtime %s: %s, %s, built in %.0f s", d.name, python.Packages(len(rec.Packages)), rec.Size, took.Seconds()))
+		observer.LogLine(fmt.Sprintf("runtime %s: %s, %s, built in %.0f s", d.name, python.PackageCount(len(rec.Packages)), rec.Size, took.Seconds()))
 	}
 	r.cfg.Log.Info("a runtime is ready", slog.String("runtime", d.name), slog.Duration("after", took))
 	return nil
 }
 
-// bad is the level of what whoever asked for a runtime is told, too: to one at a terminal once is enough.
-func (r *Runtimes) bad() slog.Level {
-	if r.cfg.Apart {
+// failureLevel is the level of what whoever asked for a runtime is told, too: to one at a terminal once is enough.
+func (r *Runtimes) failureLevel() slog.Level {
+	if r.cfg.Standalone {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
 }
 
-// yield leaves a disk that is full no fuller than it must be: what was fetched in vain is not kept.
-func (r *Runtimes) yield(ctx context.Context) {
-	if err := r.envs.Forget(ctx); err != nil {
+// freeDisk leaves a disk that is full no fuller than it must be: what was fetched in vain is not kept.
+func (r *Runtimes) freeDisk(ctx context.Context) {
+	if err := r.envs.CleanCache(ctx); err != nil {
 		r.cfg.Log.Warn("kept packages cannot be removed", slog.Any("error", err))
 	}
 }
 
-// env is the folder of an environment, by its name.
-func (r *Runtimes) env(name string) string { return filepath.Join(r.dir, "envs", name) }
+// envPath is the folder of an environment, by its name.
+func (r *Runtimes) envPath(name string) string { return filepath.Join(r.dir, "envs", name) }

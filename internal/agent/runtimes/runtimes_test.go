@@ -27,7 +27,7 @@ import (
 func works(t *testing.T, rt *run.Runtime) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), rt.Python, "-B", "-c", "import muster_tiny, nugget; print(nugget.version)")
-	cmd.Env = []string{"PYTHONPATH=" + strings.Join(rt.Code, ":")}
+	cmd.Env = []string{"PYTHONPATH=" + strings.Join(rt.ModuleDirs, ":")}
 	if out, err := cmd.CombinedOutput(); err != nil || string(bytes.TrimSpace(out)) != "1.5" {
 		t.Errorf("%v %s", err, out)
 	}
@@ -36,17 +36,17 @@ func works(t *testing.T, rt *run.Runtime) {
 // TestARuntimeIsMadeOnceForAll holds that tasks of several processes that ask at once share what one of them
 // makes, and that the others are told so.
 func TestARuntimeIsMadeOnceForAll(t *testing.T) {
-	w := newWorld(t)
-	lives := []*runtimes.Runtimes{w.life(), w.life(), w.life()}
-	if e := w.state(lives[0], "tiny"); e.State != runtimes.Absent || e.Packages != 1 {
+	w := newTestEnv(t)
+	instances := []*runtimes.Runtimes{w.open(), w.open(), w.open()}
+	if e := w.state(instances[0], "tiny"); e.State != runtimes.Absent || e.Packages != 1 {
 		t.Errorf("before it is made it is %+v", e)
 	}
-	heards := make([]heard, 2*len(lives))
-	all := make([]*run.Runtime, len(heards))
+	observers := make([]recordingObserver, 2*len(instances))
+	all := make([]*run.Runtime, len(observers))
 	var wg sync.WaitGroup
-	for i := range heards {
+	for i := range observers {
 		wg.Go(func() {
-			rt, err := lives[i%len(lives)].Get(t.Context(), "tiny", heards[i].watch())
+			rt, err := instances[i%len(instances)].Get(t.Context(), "tiny", observers[i].observer())
 			if err != nil {
 				t.Error(err)
 			}
@@ -58,23 +58,23 @@ func TestARuntimeIsMadeOnceForAll(t *testing.T) {
 		return
 	}
 	made := 0
-	for i := range heards {
-		made += strings.Count(heards[i].String(), "runtime tiny: 1 package, ")
-		if all[i].Env != all[0].Env {
-			t.Errorf("one is at %s, another at %s", all[i].Env, all[0].Env)
+	for i := range observers {
+		made += strings.Count(observers[i].String(), "runtime tiny: 1 package, ")
+		if all[i].VenvDir != all[0].VenvDir {
+			t.Errorf("one is at %s, another at %s", all[i].VenvDir, all[0].VenvDir)
 		}
 	}
 	if made != 1 {
 		t.Errorf("it was made %d times", made)
 	}
 	works(t, all[0])
-	if e := w.state(lives[1], "tiny"); e.State != runtimes.Ready || e.Size < 512<<10 || e.Folder != all[0].Env || e.Used == 0 {
+	if e := w.state(instances[1], "tiny"); e.State != runtimes.Ready || e.Size < 512<<10 || e.Folder != all[0].VenvDir || e.Used == 0 {
 		t.Errorf("when it is made it is %+v", e)
 	}
 	if left := w.unfinished(); len(left) > 0 {
 		t.Errorf("left is %q", left)
 	}
-	st, err := os.Stat(filepath.Join(all[0].Code[0], "muster_tiny", "__init__.py"))
+	st, err := os.Stat(filepath.Join(all[0].ModuleDirs[0], "muster_tiny", "__init__.py"))
 	if err != nil || st.Mode().Perm() != 0o644 {
 		t.Errorf("the users of tasks cannot read its modules: %v, %v", st, err)
 	}
@@ -84,10 +84,10 @@ func TestARuntimeIsMadeOnceForAll(t *testing.T) {
 // whatever it is, and that the logs of the worker and of the task say what was found. Files that are cut short in
 // an environment are so, too, in what was kept of the packages, which are the same files.
 func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
-	w := newWorld(t)
-	life := w.life()
-	rt, _ := w.get(life, "tiny")
-	found, err := filepath.Glob(filepath.Join(rt.Env, "lib", "python*", "site-packages", "nugget"))
+	w := newTestEnv(t)
+	rts := w.open()
+	rt, _ := w.get(rts, "tiny")
+	found, err := filepath.Glob(filepath.Join(rt.VenvDir, "lib", "python*", "site-packages", "nugget"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%q %v", found, err)
 	}
@@ -95,32 +95,32 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 	for what, path := range map[string]string{
 		"nugget/__init__.py of nugget 1.5 is gone": filepath.Join(module, "__init__.py"),
 		"nugget 1.5 is gone":                       module + "-1.5.dist-info",
-		"its interpreter does not work":            filepath.Join(rt.Env, "bin", "python"),
-		"muster-runtime.json is gone":              filepath.Join(rt.Env, "muster-runtime.json"),
+		"its interpreter does not work":            filepath.Join(rt.VenvDir, "bin", "python"),
+		"muster-runtime.json is gone":              filepath.Join(rt.VenvDir, "muster-runtime.json"),
 	} {
 		if err := os.Rename(path, path+"~"); err != nil {
 			t.Fatal(err)
 		}
-		if e := w.state(life, "tiny"); e.State != runtimes.Broken || !strings.Contains(e.Why, what) {
+		if e := w.state(rts, "tiny"); e.State != runtimes.Broken || !strings.Contains(e.Reason, what) {
 			t.Errorf("without %s it is %+v", path, e)
 		}
 		if err := os.Rename(path+"~", path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if e := w.state(life, "tiny"); e.State != runtimes.Ready {
+	if e := w.state(rts, "tiny"); e.State != runtimes.Ready {
 		t.Fatalf("whole again it is %+v", e)
 	}
 	if err := os.Truncate(filepath.Join(module, "__init__.py"), 10); err != nil {
 		t.Fatal(err)
 	}
-	again, said := w.get(life, "tiny")
+	again, logged := w.get(rts, "tiny")
 	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the cached packages are damaged, too"} {
-		if !strings.Contains(said, words) {
-			t.Errorf("it does not say %q: %s", words, said)
+		if !strings.Contains(logged, words) {
+			t.Errorf("it does not say %q: %s", words, logged)
 		}
 	}
-	if again.Env != rt.Env || !strings.Contains(w.log.String(), "a damaged runtime is made anew") {
+	if again.VenvDir != rt.VenvDir || !strings.Contains(w.log.String(), "a damaged runtime is made anew") {
 		t.Errorf("the log says %s", &w.log)
 	}
 	works(t, again)
@@ -131,8 +131,8 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 
 // TestModulesAreWrittenAnew where somebody changed them.
 func TestModulesAreWrittenAnew(t *testing.T) {
-	w := newWorld(t)
-	code, err := w.life().Code("tiny")
+	w := newTestEnv(t)
+	code, err := w.open().ModuleDirs("tiny")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestModulesAreWrittenAnew(t *testing.T) {
 	if err := os.WriteFile(name, []byte("raise SystemExit"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := w.life().Code("tiny")
+	again, err := w.open().ModuleDirs("tiny")
 	if err != nil || again[0] != code[0] {
 		t.Fatalf("%q %v", again, err)
 	}
@@ -151,44 +151,44 @@ func TestModulesAreWrittenAnew(t *testing.T) {
 
 // TestWhatCannotBeMade ends with what is missing, and leaves nothing.
 func TestWhatCannotBeMade(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.define("poor", "nugget", "absent")
-	_, err := w.life().Get(t.Context(), "poor", silent)
-	lacks(t, err, "runtime poor", "absent")
-	_, err = w.life().Get(t.Context(), "tini", silent)
-	lacks(t, err, "there is no runtime tini", "did you mean tiny")
+	_, err := w.open().Get(t.Context(), "poor", discardObserver)
+	wantMissing(t, err, "runtime poor", "absent")
+	_, err = w.open().Get(t.Context(), "tini", discardObserver)
+	wantMissing(t, err, "there is no runtime tini", "did you mean tiny")
 	w.wheel("nugget", "1.5")
 	w.define("forged", "nugget")
 	lock := w.files["python/forged/requirements.lock"]
 	lock.Data = bytes.Replace(lock.Data, lock.Data[len(lock.Data)-9:], []byte("00000000\n"), 1)
-	_, err = w.life().Get(t.Context(), "forged", silent)
-	lacks(t, err, "runtime forged", "sha256:")
+	_, err = w.open().Get(t.Context(), "forged", discardObserver)
+	wantMissing(t, err, "runtime forged", "sha256:")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := &run.Stopped{Outcome: muster.AttemptCancelled}
 	cancel(stopped)
-	if _, err = w.life().Get(ctx, "tiny", silent); !errors.As(err, &stopped) {
+	if _, err = w.open().Get(ctx, "tiny", discardObserver); !errors.As(err, &stopped) {
 		t.Errorf("for a stopped task it ends with %v", err)
 	}
 	if left := w.unfinished(); len(left) > 0 {
 		t.Errorf("left is %q", left)
 	}
-	if e := w.state(w.life(), "poor"); e.State != runtimes.Absent {
+	if e := w.state(w.open(), "poor"); e.State != runtimes.Absent {
 		t.Errorf("it is %+v", e)
 	}
 }
 
 // TestRoomIsMade holds that what was not used for longest is removed first, and never what a process uses.
 func TestRoomIsMade(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	for _, name := range []string{"first", "second", "third"} {
 		w.wheel(name, "1.5")
 		w.define(name, name)
 	}
 	all := map[string]*run.Runtime{}
 	for i, name := range []string{"first", "second", "tiny"} {
-		all[name], _ = w.get(w.life(), name)
+		all[name], _ = w.get(w.open(), name)
 		then := time.Now().Add(time.Duration(i-10) * time.Hour)
-		if err := os.Chtimes(filepath.Join(all[name].Env, "muster-runtime.json"), then, then); err != nil {
+		if err := os.Chtimes(filepath.Join(all[name].VenvDir, "muster-runtime.json"), then, then); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,47 +208,47 @@ func TestRoomIsMade(t *testing.T) {
 	if _, err := out.Read(make([]byte, 2)); err != nil {
 		t.Fatal(err)
 	}
-	size := w.state(w.life(), "first").Size
-	tight := w.life(func(c *runtimes.Config) { c.Budget = 3*size + size/2 })
+	size := w.state(w.open(), "first").Size
+	tight := w.open(func(c *runtimes.Config) { c.Budget = 3*size + size/2 })
 	w.get(tight, "third")
 	for name, want := range map[string]runtimes.State{"first": runtimes.Ready, "second": runtimes.Absent, "tiny": runtimes.Ready, "third": runtimes.Ready} {
 		if e := w.state(tight, name); e.State != want {
 			t.Errorf("%s is %+v\n%s", name, e, &w.log)
 		}
 	}
-	if _, err := tight.Remove(t.Context(), "first", silent); muster.CodeOf(err) != muster.Conflict {
+	if _, err := tight.Remove(t.Context(), "first", discardObserver); muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("what is in use is removed with %v", err)
 	}
 	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	before := w.disk(tight)
-	freed, err := tight.Remove(t.Context(), "first", silent)
-	if e := w.state(tight, "first"); err != nil || freed < size || freed != before.Own["first"]+before.Kept || e.State != runtimes.Absent {
+	freed, err := tight.Remove(t.Context(), "first", discardObserver)
+	if e := w.state(tight, "first"); err != nil || freed < size || freed != before.Exclusive["first"]+before.Cached || e.State != runtimes.Absent {
 		t.Errorf("removed are %s, %v; it is %+v", freed, err, e)
 	}
 }
 
 // TestAGivenInterpreter is used as it is: what it lacks is said, and nothing is installed.
 func TestAGivenInterpreter(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.wheel("other", "1.5")
 	w.define("rich", "nugget", "other")
-	env, _ := w.get(w.life(), "tiny")
-	given := w.life(func(c *runtimes.Config) { c.Wheels, c.Python = "", env.Python })
-	rt, _ := w.get(given, "tiny")
-	if rt.Python != env.Python || rt.Env != "" {
+	env, _ := w.get(w.open(), "tiny")
+	external := w.open(func(c *runtimes.Config) { c.Wheels, c.Python = "", env.Python })
+	rt, _ := w.get(external, "tiny")
+	if rt.Python != env.Python || rt.VenvDir != "" {
 		t.Errorf("it is %+v", rt)
 	}
 	works(t, rt)
-	_, err := given.Get(t.Context(), "rich", silent)
-	lacks(t, err, "the interpreter "+env.Python+" lacks other>=1 for runtime rich", "without --python")
-	if e := w.state(given, "rich"); e.State != runtimes.Lacking || !strings.Contains(e.Why, "other") {
+	_, err := external.Get(t.Context(), "rich", discardObserver)
+	wantMissing(t, err, "the interpreter "+env.Python+" lacks other>=1 for runtime rich", "without --python")
+	if e := w.state(external, "rich"); e.State != runtimes.Incomplete || !strings.Contains(e.Reason, "other") {
 		t.Errorf("it is %+v", e)
 	}
 	for _, path := range []string{"/bin/false", "/bin/echo"} {
-		_, err := w.life(func(c *runtimes.Config) { c.Wheels, c.Python = "", path }).Get(t.Context(), "tiny", silent)
-		lacks(t, err, path)
+		_, err := w.open(func(c *runtimes.Config) { c.Wheels, c.Python = "", path }).Get(t.Context(), "tiny", discardObserver)
+		wantMissing(t, err, path)
 	}
 	for _, cfg := range []runtimes.Config{{Dir: w.data, Python: "/no/such"}, {Dir: w.data, Wheels: "/no/such"}, {Dir: w.data, Wheels: env.Python}, {Dir: w.data, Budget: -1}} {
 		if _, err := runtimes.New(cfg); muster.CodeOf(err) != muster.Invalid {
@@ -259,17 +259,17 @@ func TestAGivenInterpreter(t *testing.T) {
 
 // TestAKilledBuild leaves nothing that is used, and nothing that stays: the next one begins anew.
 func TestAKilledBuild(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	// uv is made to stand still once it has begun, and what made it is killed.
 	begun := filepath.Join(w.data, "begun")
 	if err := syscall.Mkfifo(begun, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	heard, err := os.OpenFile(begun, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	pipe, err := os.OpenFile(begun, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.Close()
+	defer pipe.Close()
 	slow := filepath.Join(w.data, "slow-uv")
 	script := "#!/bin/sh\ncase $1 in pip) echo $$ > " + begun + "; exec sleep 600;; esac\nexec " + w.uv + " \"$@\"\n"
 	if err := os.WriteFile(slow, []byte(script), 0o700); err != nil {
@@ -280,10 +280,10 @@ func TestAKilledBuild(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := heard.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := pipe.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(heard).ReadString('\n')
+	line, err := bufio.NewReader(pipe).ReadString('\n')
 	if err != nil {
 		t.Fatalf("it does not begin: %v", err)
 	}
@@ -292,16 +292,16 @@ func TestAKilledBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(orphan, syscall.SIGKILL) }() // which the next worker would do
-	life := w.life()
-	if e := w.state(life, "tiny"); e.State != runtimes.Making || e.Step != "made for task 1.0: installing 1 package" {
+	rts := w.open()
+	if e := w.state(rts, "tiny"); e.State != runtimes.Building || e.Step != "made for task 1.0: installing 1 package" {
 		t.Errorf("meanwhile it is %+v", e)
 	}
 	// Who waits for it is told what is done, for whom, and goes on where it was killed.
-	waits := make(chan string, 1)
-	watch := silent
-	watch.Step = func(step string) {
+	waitSteps := make(chan string, 1)
+	observer := discardObserver
+	observer.Step = func(step string) {
 		select {
-		case waits <- step:
+		case waitSteps <- step:
 		default:
 		}
 	}
@@ -309,11 +309,11 @@ func TestAKilledBuild(t *testing.T) {
 	var late sync.WaitGroup
 	late.Go(func() {
 		var err error
-		if rt, err = w.life().Get(t.Context(), "tiny", watch); err != nil {
+		if rt, err = w.open().Get(t.Context(), "tiny", observer); err != nil {
 			t.Error(err)
 		}
 	})
-	if step := <-waits; step != "waiting for runtime tiny, made for task 1.0: installing 1 package" {
+	if step := <-waitSteps; step != "waiting for runtime tiny, made for task 1.0: installing 1 package" {
 		t.Errorf("who waits is told %q", step)
 	}
 	if left := w.unfinished(); len(left) != 1 {
@@ -339,10 +339,10 @@ func TestBuilder(t *testing.T) {
 	if data == "" {
 		return
 	}
-	w := &world{t: t, data: data, wheels: os.Getenv("BUILDER_WHEELS"), uv: os.Getenv("BUILDER_UV"), files: fstest.MapFS{}}
+	w := &testEnv{t: t, data: data, wheels: os.Getenv("BUILDER_WHEELS"), uv: os.Getenv("BUILDER_UV"), files: fstest.MapFS{}}
 	w.define("tiny", "nugget")
-	watch := silent
-	watch.For = "task 1.0"
-	_, err := w.life().Get(t.Context(), "tiny", watch)
+	observer := discardObserver
+	observer.Requester = "task 1.0"
+	_, err := w.open().Get(t.Context(), "tiny", observer)
 	t.Fatal(err)
 }

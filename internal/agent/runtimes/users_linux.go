@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// users lists the processes of this machine that run or have loaded something from a folder.
-func users(dir string) (pids []int) {
+// usersOf lists the processes of this machine that run or have loaded something from a folder.
+func usersOf(dir string) (pids []int) {
 	names := [][]byte{[]byte(dir + "/")}
 	if end, err := filepath.EvalSymlinks(dir); err == nil && end != dir {
 		names = append(names, []byte(end+"/"))

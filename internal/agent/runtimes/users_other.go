@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// users lists the processes of this machine that run something from a folder. It lists none where there is no ps.
-func users(dir string) (pids []int) {
+// usersOf lists the processes of this machine that run something from a folder. It lists none where there is no ps.
+func usersOf(dir string) (pids []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "ps", "-axww", "-o", "pid=,command=").Output()

@@ -21,58 +21,58 @@ import (
 )
 
 const (
-	pipesWait  = 2 * time.Second  // for output after the main process has exited
-	sweepWait  = 5 * time.Second  // for killed processes to be gone
-	stuckAfter = 30 * time.Second // after SIGKILL a process that is still there is worth a word
+	pipeDrainTimeout = 2 * time.Second  // for output after the main process has exited
+	cleanupTimeout   = 5 * time.Second  // for killed processes to be gone
+	stuckAfter       = 30 * time.Second // after SIGKILL a process that is still there is worth a word
 )
 
 // attempt is one attempt that a server stands by.
 type attempt struct {
-	server *server
-	s      *run.Start
-	since  time.Duration // when it was started, by run.Clock
-	log    *output.Log
-	size   atomic.Int64 // of the log
-	pumps  *output.Pumps
-	events *output.Events
-	points *run.Points   // of what the task reports
-	way    gate.Way      // out of its network, if that is its own
-	once   sync.Once     // for the word about what was misunderstood
-	poke   chan struct{} // holds one token if there is something to look at
-	begun  chan struct{} // closed when begin is done
-	quiet  atomic.Int32  // looks at $MUSTER_EVENTS in a row in which there was nothing
+	server         *server
+	spec           *run.StartSpec
+	startClock     time.Duration // when it was started, by run.Clock
+	log            *output.Log
+	size           atomic.Int64 // of the log
+	pumps          *output.Pumps
+	events         *output.Events
+	points         *run.PointLogger // of what the task reports
+	egress         gate.Server      // out of its network, if that is its own
+	parseErrorOnce sync.Once        // for the word about what was misunderstood
+	wake           chan struct{}    // holds one token if there is something to look at
+	startDone      chan struct{}    // closed when begin is done
+	idlePolls      atomic.Int32     // looks at $MUSTER_EVENTS in a row in which there was nothing
 
 	// Set before begun is closed, and not changed.
-	body    body
-	pid     run.Pid
-	started time.Time
-	refused error // of begin
+	workload workload
+	pid      run.Pid
+	started  time.Time
+	startErr error // of begin
 
-	freezing  sync.Mutex // held while frozen is changed, and what it says is done
-	mu        sync.Mutex
-	running   bool
-	frozen    bool
-	ended     bool         // the main process: no reason to stop it counts any more
-	forgotten bool         // nobody wants it any more: it is killed, and dropped at its end
-	failed    *run.Stopped // the first panic that it met
-	stopped   *run.Stopped // why it was told to stop
-	signal    string       // to be sent
-	killAt    time.Time    // zero if it was not told to stop
-	progress  *muster.Progress
-	unsaid    *muster.Progress // that the worker was not told
-	toldTo    *session         // in whose fresh it is
-	exit      *run.Exit
-	report    *muster.Report
-	records   []record // of the worker, to be written
-	recording bool     // by a goroutine
+	freezeMu       sync.Mutex // held while frozen is changed, and what it says is done
+	mu             sync.Mutex
+	running        bool
+	frozen         bool
+	ended          bool         // the main process: no reason to stop it counts any more
+	forgotten      bool         // nobody wants it any more: it is killed, and dropped at its end
+	panicked       *run.Stopped // the first panic that it met
+	stopped        *run.Stopped // why it was told to stop
+	signal         string       // to be sent
+	killAt         time.Time    // zero if it was not told to stop
+	progress       *muster.Progress
+	unsentProgress *muster.Progress // that the worker was not told
+	dirtyIn        *session         // in whose fresh it is
+	exit           *run.Exit
+	report         *muster.Report
+	records        []record // of the worker, to be written
+	recordsActive  bool     // by a goroutine
 }
 
 // begin starts the process of an attempt.
-func (s *server) begin(st *run.Start) (*attempt, error) {
-	a := &attempt{server: s, s: st, since: run.Clock(), poke: make(chan struct{}, 1), begun: make(chan struct{})}
-	defer close(a.begun)
+func (s *server) begin(st *run.StartSpec) (*attempt, error) {
+	a := &attempt{server: s, spec: st, startClock: run.BootClock(), wake: make(chan struct{}, 1), startDone: make(chan struct{})}
+	defer close(a.startDone)
 	a.events = output.NewEvents(st.Events, a)
-	a.points = run.NewPoints(func(at time.Time, data []byte) {
+	a.points = run.NewPointLogger(func(at time.Time, data []byte) {
 		a.record(&wire.RecordFrame{Attempt: st.Attempt, Stream: tasklog.Progress, Data: data}, at, nil)
 	})
 	s.mu.Lock()
@@ -82,55 +82,55 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 		return nil, run.Failf(muster.WorkerInternal, "%s was started before", st.Attempt)
 	case s.closed:
 		s.mu.Unlock()
-		return nil, errEnding
+		return nil, errShuttingDown
 	}
 	s.attempts[st.Attempt] = a
 	s.mu.Unlock()
 	err := fault.Catch(a.start)
 	if _, ok := errors.AsType[*fault.PanicError](err); ok {
 		a.fail("it started the task", err)
-		a.discard()
-		err = &run.TaskError{Reason: a.failed.Reason, Message: a.failed.Message, Err: err}
+		a.cleanupFailedStart()
+		err = &run.TaskError{Reason: a.panicked.Reason, Message: a.panicked.Message, Err: err}
 	}
 	if err != nil {
 		s.mu.Lock()
 		delete(s.attempts, st.Attempt)
 		s.mu.Unlock()
-		a.refused = err
+		a.startErr = err
 		return nil, err
 	}
 	return a, nil
 }
 
-// startedAs answers the frame that asked for the start of the attempt, once it has been started or refused.
-func (a *attempt) startedAs(seq uint64) *wire.ToWorker {
-	<-a.begun
-	if a.refused != nil {
-		return &wire.ToWorker{Seq: seq, Failed: failure(a.refused)}
+// startReply answers the frame that asked for the start of the attempt, once it has been started or refused.
+func (a *attempt) startReply(seq uint64) *wire.ToWorker {
+	<-a.startDone
+	if a.startErr != nil {
+		return &wire.ToWorker{Seq: seq, Failed: failedFrame(a.startErr)}
 	}
 	return &wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.NewTime(a.started)}}
 }
 
 // start starts the main process and the reading of its output.
 func (a *attempt) start() (err error) {
-	s, st := a.server, a.s
-	if a.log, err = output.Take(s.logs, st, a.grew); err != nil {
+	s, st := a.server, a.spec
+	if a.log, err = output.OpenLog(s.logs, st, a.onLogGrew); err != nil {
 		return err
 	}
 	a.size.Store(st.LogSize)
-	if err := a.planWay(); err != nil {
+	if err := a.initEgress(); err != nil {
 		return err
 	}
 	a.pumps = output.NewPumps(a.log, a, &s.buffers, st.LogRate)
 	if st.Container != nil {
-		err = a.sail()
+		err = a.startContainer()
 	} else {
-		err = a.spawn()
+		err = a.startProcess()
 	}
 	if err != nil {
 		return err
 	}
-	a.pid, a.started = a.body.Pid(), time.Now()
+	a.pid, a.started = a.workload.Pid(), time.Now()
 	a.mu.Lock()
 	a.running = true
 	a.mu.Unlock()
@@ -140,45 +140,45 @@ func (a *attempt) start() (err error) {
 // supervise waits for the end of the main process, stops it when it is told to, and
 // returns when nothing of the task is left and all of its output is in the log.
 func (a *attempt) supervise() {
-	exited := make(chan kin.Ended, 1)
-	a.server.wg.Go(func() { exited <- a.await() })
-	var x kin.Ended
+	exited := make(chan kin.ExitStatus, 1)
+	a.server.wg.Go(func() { exited <- a.waitExit() })
+	var x kin.ExitStatus
 	if !a.try("it watched the task", func() { x = a.watch(exited) }) {
 		x = a.abort(exited)
 	}
-	a.end(x)
+	a.finish(x)
 }
 
 // watch stops the task when it is told to, and returns how the main process ended.
-func (a *attempt) watch(exited <-chan kin.Ended) kin.Ended {
-	if limit := a.s.Timeout; limit > 0 {
-		late := time.AfterFunc(limit, func() {
+func (a *attempt) watch(exited <-chan kin.ExitStatus) kin.ExitStatus {
+	if limit := a.spec.Timeout; limit > 0 {
+		timer := time.AfterFunc(limit, func() {
 			a.stop(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
 				Message: "it ran longer than its timeout of " + muster.Duration(limit).String()}, muster.Kill{})
 		})
-		defer late.Stop()
+		defer timer.Stop()
 	}
 	var (
 		kill, stuck <-chan time.Time
-		by          time.Time // when kill comes
-		broken      = a.log.Failed()
+		killAt      time.Time // when kill comes
+		logFailed   = a.log.Failed()
 	)
 	for {
 		select {
 		case x := <-exited:
 			return x
-		case <-a.poke:
-			if a.events.Look() {
-				a.quiet.Store(0)
+		case <-a.wake:
+			if a.events.Poll() {
+				a.idlePolls.Store(0)
 			} else {
-				a.quiet.Add(1)
+				a.idlePolls.Add(1)
 			}
-			if at := a.signalled(); !at.Equal(by) {
-				by, kill = at, time.After(time.Until(at))
+			if at := a.sendPendingSignal(); !at.Equal(killAt) {
+				killAt, kill = at, time.After(time.Until(at))
 			}
-		case <-broken:
-			broken = nil
-			a.stop(brokenLog(a.log.Failure()), muster.Kill{})
+		case <-logFailed:
+			logFailed = nil
+			a.stop(logFailure(a.log.Failure()), muster.Kill{})
 			a.kill()
 		case <-kill:
 			kill = nil
@@ -188,13 +188,13 @@ func (a *attempt) watch(exited <-chan kin.Ended) kin.Ended {
 			}
 		case <-stuck:
 			a.server.log.Error("a killed task does not end: its process waits in the kernel, or its container for its engine",
-				slog.String("attempt", a.s.Attempt.String()), slog.Int("pid", a.pid.PID))
+				slog.String("attempt", a.spec.Attempt.String()), slog.Int("pid", a.pid.PID))
 		}
 	}
 }
 
-// brokenLog is why a task is stopped whose log cannot be written.
-func brokenLog(err error) *run.Stopped {
+// logFailure is why a task is stopped whose log cannot be written.
+func logFailure(err error) *run.Stopped {
 	s := &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: err.Error()}
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
 		s.Reason = f.Reason
@@ -204,27 +204,27 @@ func brokenLog(err error) *run.Stopped {
 
 // stop tells the task to end: the first reason counts, and a shorter grace is
 // heeded.
-func (a *attempt) stop(why *run.Stopped, how muster.Kill) {
-	if how.Signal == "" {
-		how.Signal = a.s.Kill.Signal
+func (a *attempt) stop(why *run.Stopped, opts muster.Kill) {
+	if opts.Signal == "" {
+		opts.Signal = a.spec.Kill.Signal
 	}
-	if how.Grace <= 0 {
-		how.Grace = a.s.Kill.Grace
+	if opts.Grace <= 0 {
+		opts.Grace = a.spec.Kill.Grace
 	}
-	by := time.Now().Add(how.Grace.Std())
+	killAt := time.Now().Add(opts.Grace.Std())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.ended:
 		return
 	case a.stopped == nil:
-		a.stopped, a.signal, a.killAt = why, how.Signal, by
-	case by.Before(a.killAt):
-		a.killAt = by
+		a.stopped, a.signal, a.killAt = why, opts.Signal, killAt
+	case killAt.Before(a.killAt):
+		a.killAt = killAt
 	default:
 		return
 	}
-	token(a.poke)
+	trySend(a.wake)
 }
 
 // forget kills the task at once, and drops the attempt then.
@@ -236,112 +236,112 @@ func (a *attempt) forget() {
 		a.stopped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the worker gave it up"}
 	}
 	a.signal, a.killAt = "", time.Now()
-	token(a.poke)
+	trySend(a.wake)
 }
 
-// signalled sends the signal that was asked for, once, and returns by when the task
+// sendPendingSignal sends the signal that was asked for, once, and returns by when the task
 // is to have ended; zero if it may go on.
-func (a *attempt) signalled() time.Time {
+func (a *attempt) sendPendingSignal() time.Time {
 	a.mu.Lock()
-	signal, at, frozen := a.signal, a.killAt, a.frozen
+	signal, killAt, frozen := a.signal, a.killAt, a.frozen
 	a.signal = ""
 	a.mu.Unlock()
-	if at.IsZero() {
-		return at
+	if killAt.IsZero() {
+		return killAt
 	}
 	if frozen { // what stands still cannot end itself
 		if err := a.freeze(false); err != nil {
-			a.server.log.Warn("a frozen task cannot be thawed to be stopped", slog.String("attempt", a.s.Attempt.String()), slog.Any("error", err))
+			a.server.log.Warn("a frozen task cannot be thawed to be stopped", slog.String("attempt", a.spec.Attempt.String()), slog.Any("error", err))
 		}
 	}
 	if signal != "" {
-		a.pumps.Fast()
-		a.body.Signal(signal)
+		a.pumps.Unthrottle()
+		a.workload.Signal(signal)
 	}
-	return at
+	return killAt
 }
 
 // kill ends all of the task.
 func (a *attempt) kill() {
-	a.body.Kill()
+	a.workload.Kill()
 	a.killGroups()
 }
 
 // killGroups ends all that is in the attempt's control groups, and reports whether it has some of its own, which are
 // empty now.
 func (a *attempt) killGroups() bool {
-	if a.s.Confine == nil || len(a.s.Confine.Cgroups) == 0 {
+	if a.spec.Isolation == nil || len(a.spec.Isolation.Cgroups) == 0 {
 		return false
 	}
-	if err := limit.Kill(a.s.Confine); err != nil {
+	if err := limit.Kill(a.spec.Isolation); err != nil {
 		a.server.log.Error("the processes of a task do not end, even when killed",
-			slog.String("attempt", a.s.Attempt.String()), slog.Any("error", err))
+			slog.String("attempt", a.spec.Attempt.String()), slog.Any("error", err))
 		return false
 	}
-	return limit.Own(a.s.Confine)
+	return limit.HasOwnCgroup(a.spec.Isolation)
 }
 
-// end sees to it that nothing of the task is left, and tells how it ended.
-func (a *attempt) end(x kin.Ended) {
+// finish sees to it that nothing of the task is left, and tells how it ended.
+func (a *attempt) finish(x kin.ExitStatus) {
 	at := time.Now()
 	s := a.server
 	a.mu.Lock()
 	a.ended = true
 	stopped := a.stopped
 	a.mu.Unlock()
-	left, emptied := 0, false
-	a.try("it emptied the task's control groups", func() { emptied = a.killGroups() })
-	a.try("it ended what the task left", func() { left = a.body.Bury(emptied) })
+	left, groupsEmpty := 0, false
+	a.try("it emptied the task's control groups", func() { groupsEmpty = a.killGroups() })
+	a.try("it ended what the task left", func() { left = a.workload.Cleanup(groupsEmpty) })
 	if left > 0 {
-		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
+		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.spec.Attempt.String()), slog.Int("processes", left))
 	}
-	a.try("it closed the task's network", a.way.Close)
-	a.try("it read the task's output", func() { a.pumps.Finish(pipesWait) })
-	a.try("it read what the task told", func() { a.events.Look() })
+	a.try("it closed the task's network", a.egress.Close)
+	a.try("it read the task's output", func() { a.pumps.Drain(pipeDrainTimeout) })
+	a.try("it read what the task told", func() { a.events.Poll() })
 	a.events.Close()
 	a.points.Close()
-	a.recorded()
-	a.try("it explained the task's end", func() { a.explain(x.Code) })
+	a.flushRecords()
+	a.try("it explained the task's end", func() { a.explainDenial(x.Code) })
 	exit := &run.Exit{
 		Code: x.Code, Signal: x.Signal, OOM: x.OOM, CPU: x.CPU, MaxRSS: x.MaxRSS,
-		Wall: at.Sub(a.started), At: muster.NewTime(at), Left: left,
+		Wall: at.Sub(a.started), At: muster.NewTime(at), Survivors: left,
 	}
-	broken := a.log.Failure()
+	logErr := a.log.Failure()
 	a.mu.Lock()
 	exit.Stopped = stopped
 	if exit.Stopped == nil {
 		exit.Stopped = x.Stopped
 	}
 	if exit.Stopped == nil {
-		exit.Stopped = a.failed
+		exit.Stopped = a.panicked
 	}
-	if exit.Stopped == nil && broken != nil {
-		exit.Stopped = brokenLog(broken)
+	if exit.Stopped == nil && logErr != nil {
+		exit.Stopped = logFailure(logErr)
 	}
 	a.exit, a.running = exit, false
 	forgotten := a.forgotten
-	ss := a.tell()
+	ss := a.notify()
 	a.mu.Unlock()
 	if ss != nil {
 		ss.out.Flush()
 	}
 	if forgotten {
-		s.forget([]muster.AttemptID{a.s.Attempt})
+		s.forget([]muster.AttemptID{a.spec.Attempt})
 	}
 }
 
-// explain says in the log what the sandbox may have to do with the task's failure.
-func (a *attempt) explain(code int) {
-	if a.s.Confine == nil || code == 0 {
+// explainDenial says in the log what the sandbox may have to do with the task's failure.
+func (a *attempt) explainDenial(code int) {
+	if a.spec.Isolation == nil || code == 0 {
 		return
 	}
-	if line := limit.Refused(a.s.Confine.Sandbox, a.pumps.Denied()); line != "" {
-		a.log.Say(line)
+	if line := limit.ExplainDenial(a.spec.Isolation.Sandbox, a.pumps.Denied()); line != "" {
+		a.log.WriteLine(line)
 	}
 }
 
-// over reports whether it has ended.
-func (a *attempt) over() bool {
+// hasEnded reports whether it has ended.
+func (a *attempt) hasEnded() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.exit != nil
@@ -349,24 +349,24 @@ func (a *attempt) over() bool {
 
 // freeze stops all processes of the task, or lets them go on.
 func (a *attempt) freeze(on bool) error {
-	a.freezing.Lock()
-	defer a.freezing.Unlock()
+	a.freezeMu.Lock()
+	defer a.freezeMu.Unlock()
 	a.mu.Lock()
 	running, stopping := a.running, a.stopped != nil
 	a.mu.Unlock()
 	switch {
 	case !running:
-		return run.Failf(muster.WorkerInternal, "%s does not run", a.s.Attempt)
+		return run.Failf(muster.WorkerInternal, "%s does not run", a.spec.Attempt)
 	case on && stopping:
-		return run.Failf(muster.WorkerInternal, "%s is being stopped", a.s.Attempt)
+		return run.Failf(muster.WorkerInternal, "%s is being stopped", a.spec.Attempt)
 	}
-	if err := a.body.Freeze(on); err != nil {
+	if err := a.workload.Freeze(on); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.frozen = on
-	token(a.poke) // it may have been told to stop meanwhile
+	trySend(a.wake) // it may have been told to stop meanwhile
 	return nil
 }
 
@@ -387,19 +387,19 @@ func (a *attempt) record(r *wire.RecordFrame, at time.Time, written func()) {
 		return
 	}
 	a.records = append(a.records, record{r, at, written})
-	if !a.recording {
-		a.recording = true
-		a.async(writing, a.writeRecords)
+	if !a.recordsActive {
+		a.recordsActive = true
+		a.async(doingWrite, a.writeRecords)
 	}
 }
 
-const writing = "it wrote into the task's log"
+const doingWrite = "it wrote into the task's log"
 
 const (
 	// maxRecords is how many samples and points of an attempt may wait for the disk.
 	maxRecords = 64
-	// recordsWait is how long the end of an attempt waits for them.
-	recordsWait = 30 * time.Second
+	// recordsTimeout is how long the end of an attempt waits for them.
+	recordsTimeout = 30 * time.Second
 )
 
 // record is one that is to be written into the log.
@@ -409,13 +409,13 @@ type record struct {
 	written func() // nil if nobody waits for it
 }
 
-// recorded waits until the log has what was to be recorded, as long as its disk may take for one record.
-func (a *attempt) recorded() {
+// flushRecords waits until the log has what was to be recorded, as long as its disk may take for one record.
+func (a *attempt) flushRecords() {
 	done := make(chan struct{})
 	a.record(nil, time.Time{}, func() { close(done) })
 	select {
 	case <-done:
-	case <-time.After(recordsWait):
+	case <-time.After(recordsTimeout):
 	}
 }
 
@@ -425,14 +425,14 @@ func (a *attempt) writeRecords() {
 		a.mu.Lock()
 		records := a.records
 		a.records = nil
-		a.recording = len(records) > 0
+		a.recordsActive = len(records) > 0
 		a.mu.Unlock()
 		if len(records) == 0 {
 			return
 		}
 		for _, r := range records {
 			if r.frame != nil && len(r.frame.Data) > 0 {
-				a.try(writing, func() { a.log.Record(r.frame.Stream, r.at, r.frame.Data) })
+				a.try(doingWrite, func() { a.log.Record(r.frame.Stream, r.at, r.frame.Data) })
 			}
 			if r.written != nil {
 				r.written()
@@ -441,33 +441,33 @@ func (a *attempt) writeRecords() {
 	}
 }
 
-// settle keeps the report.
-func (a *attempt) settle(r *muster.Report) {
+// saveReport keeps the report.
+func (a *attempt) saveReport(r *muster.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.report = r
 }
 
-// grew is told the size of the log.
-func (a *attempt) grew(size int64) {
+// onLogGrew is told the size of the log.
+func (a *attempt) onLogGrew(size int64) {
 	a.size.Store(size)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tellSoon()
+	a.notifyLater()
 }
 
-// Said takes a sign of life of the task.
-func (a *attempt) Said(p muster.Progress) {
+// OnProgress takes a sign of life of the task.
+func (a *attempt) OnProgress(p muster.Progress) {
 	a.points.Add(&p) // before the lock: it records what is due
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p.Attempt = a.s.Attempt
-	a.progress, a.unsaid = merge(a.progress, &p), merge(a.unsaid, &p)
-	a.tellSoon()
+	p.Attempt = a.spec.Attempt
+	a.progress, a.unsentProgress = mergeProgress(a.progress, &p), mergeProgress(a.unsentProgress, &p)
+	a.notifyLater()
 }
 
-// merge adds what p says to what was said before: up to run.MaxMetrics names.
-func merge(old, p *muster.Progress) *muster.Progress {
+// mergeProgress adds what p says to what was said before: up to run.MaxMetrics names.
+func mergeProgress(old, p *muster.Progress) *muster.Progress {
 	m := &muster.Progress{}
 	if old != nil {
 		*m = *old
@@ -491,70 +491,70 @@ func merge(old, p *muster.Progress) *muster.Progress {
 	return m
 }
 
-// Misunderstood says once that something meant for Muster was not understood.
-func (a *attempt) Misunderstood(what string, err error) {
-	a.once.Do(func() { a.log.Say(fmt.Sprintf("%s was not understood: %v (said once)", what, err)) })
+// OnParseError says once that something meant for Muster was not understood.
+func (a *attempt) OnParseError(what string, err error) {
+	a.parseErrorOnce.Do(func() { a.log.WriteLine(fmt.Sprintf("%s was not understood: %v (said once)", what, err)) })
 }
 
-// tell has the worker told at the next flush that there is news, and returns the session
+// notify has the worker told at the next flush that there is news, and returns the session
 // with it, nil for none. The lock is held.
-func (a *attempt) tell() *session {
+func (a *attempt) notify() *session {
 	ss := a.server.worker.Load()
-	if ss != nil && a.toldTo != ss {
-		a.toldTo = ss
-		ss.hear(a)
+	if ss != nil && a.dirtyIn != ss {
+		a.dirtyIn = ss
+		ss.markDirty(a)
 	}
 	return ss
 }
 
-// tellSoon is tell for what may wait a little. The lock is held.
-func (a *attempt) tellSoon() {
-	if ss := a.tell(); ss != nil {
-		ss.flushSoon()
+// notifyLater is tell for what may wait a little. The lock is held.
+func (a *attempt) notifyLater() {
+	if ss := a.notify(); ss != nil {
+		ss.flushLater()
 	}
 }
 
-// news is what ss has not been told.
-func (a *attempt) news(ss *session) wire.News {
+// takeUpdate is what ss has not been told.
+func (a *attempt) takeUpdate(ss *session) wire.Update {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := wire.News{Attempt: a.s.Attempt, Progress: a.unsaid, LogSize: a.size.Load(), Exit: a.exit}
-	if a.toldTo == ss {
-		a.toldTo, a.unsaid = nil, nil
+	n := wire.Update{Attempt: a.spec.Attempt, Progress: a.unsentProgress, LogSize: a.size.Load(), Exit: a.exit}
+	if a.dirtyIn == ss {
+		a.dirtyIn, a.unsentProgress = nil, nil
 	}
 	return n
 }
 
-// held is what a new worker is told; nil while the process is being started.
-func (a *attempt) held() *wire.HeldFrame {
+// snapshot is what a new worker is told; nil while the process is being started.
+func (a *attempt) snapshot() *wire.SnapshotFrame {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.running && a.exit == nil || a.forgotten {
 		return nil
 	}
-	a.unsaid = nil
-	return &wire.HeldFrame{
-		Held: run.Held{
-			Start: *a.s, Started: muster.NewTime(a.started), PID: a.pid, Exit: a.exit, LogSize: a.size.Load(), Frozen: a.frozen, Report: a.report,
+	a.unsentProgress = nil
+	return &wire.SnapshotFrame{
+		Recovered: run.Recovered{
+			Start: *a.spec, Started: muster.NewTime(a.started), PID: a.pid, Exit: a.exit, LogSize: a.size.Load(), Frozen: a.frozen, Report: a.report,
 		},
 		Progress: a.progress,
 	}
 }
 
-// tellHeld tells a new worker of the attempt, if it is held. If that cannot be encoded the attempt fails, and the worker is
+// sendSnapshot tells a new worker of the attempt, if it is held. If that cannot be encoded the attempt fails, and the worker is
 // told so.
-func (a *attempt) tellHeld(ss *session) {
-	h := a.held()
+func (a *attempt) sendSnapshot(ss *session) {
+	h := a.snapshot()
 	if h == nil {
 		return
 	}
-	err := ss.out.Put(&wire.ToWorker{Held: h})
-	if !errors.Is(err, wire.ErrNotSent) { // the worker has it, or is gone
+	err := ss.out.Send(&wire.ToWorker{Snapshot: h})
+	if !errors.Is(err, wire.ErrEncode) { // the worker has it, or is gone
 		return
 	}
-	a.fail(telling, err)
-	a.plainNews()
-	if h = a.held(); h != nil {
-		_ = ss.out.Put(&wire.ToWorker{Held: h}) // a worker that is gone needs none
+	a.fail(doingNotify, err)
+	a.minimalUpdate()
+	if h = a.snapshot(); h != nil {
+		_ = ss.out.Send(&wire.ToWorker{Snapshot: h}) // a worker that is gone needs none
 	}
 }

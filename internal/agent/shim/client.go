@@ -27,19 +27,19 @@ type Config struct {
 
 // Client is a worker's side: a run.Supervisor over the shims of all its lives.
 type Client struct {
-	cfg Config
-	kin *kin.Kin // nil if shims are a part of this process, which have their own
+	cfg     Config
+	tracker *kin.Tracker // nil if shims are a part of this process, which have their own
 
 	wg       sync.WaitGroup // of lines
 	starting chan struct{}  // held while a shim is started
-	ending   chan struct{}  // closed by Close
+	closing  chan struct{}  // closed by Close
 
-	mu      sync.Mutex
-	lines   []*line
-	current *line // for new tasks, nil until there is one
-	held    []run.Held
-	contact time.Duration
-	closed  bool
+	mu        sync.Mutex
+	conns     []*shimConn
+	current   *shimConn // for new tasks, nil until there is one
+	recovered []run.Recovered
+	contact   time.Duration
+	closed    bool
 }
 
 var _ run.Supervisor = (*Client)(nil)
@@ -48,80 +48,80 @@ var _ run.Supervisor = (*Client)(nil)
 // held that is gone is ended before Open returns. Only one process at a time may use a data
 // dir.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, starting: make(chan struct{}, 1), ending: make(chan struct{})}
+	c := &Client{cfg: cfg, starting: make(chan struct{}, 1), closing: make(chan struct{})}
 	if cfg.Build == "" {
-		c.cfg.Build = executable()
+		c.cfg.Build = buildID()
 	}
 	if outlives && cfg.Command != nil {
-		c.kin = kin.New(cfg.Log)
+		c.tracker = kin.New(cfg.Log)
 	}
-	homes, err := homesIn(cfg.Dir)
+	dirs, err := listStateDirs(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range homes {
+	for _, d := range dirs {
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), c.Close())
 		}
-		if err := c.revisit(ctx, h); err != nil {
+		if err := c.reconnect(ctx, d); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
 	return c, nil
 }
 
-// revisit takes up a shim of an earlier life, or cleans up after one that is gone.
-func (c *Client) revisit(ctx context.Context, h *home) error {
+// reconnect takes up a shim of an earlier life, or cleans up after one that is gone.
+func (c *Client) reconnect(ctx context.Context, d *stateDir) error {
 	log := c.cfg.Log
 	for try := 1; ; try++ {
-		conn, err := h.dial()
-		if nobody(err) {
-			if err := h.checkCopy(ctx); err != nil {
+		conn, err := d.dial()
+		if noListener(err) {
+			if err := d.checkCopy(ctx); err != nil {
 				return err
 			}
-			h.raze(run.Pid{}, log)
+			d.killAndRemove(run.Pid{}, log)
 			return nil
 		}
 		if err != nil { // such as too many open files: what it holds goes on, and has its lease
-			return muster.Errorf(muster.Unavailable, "the shim that stands by the tasks of this worker cannot be reached in %s: %w", h.dir, err)
+			return muster.Errorf(muster.Unavailable, "the shim that stands by the tasks of this worker cannot be reached in %s: %w", d.path, err)
 		}
-		l, held, err := call(conn, h, 0, log)
+		sc, recovered, err := handshake(conn, d, 0, log)
 		if err == nil {
-			c.takeUp(l, held)
+			c.attach(sc, recovered)
 			return nil
 		}
-		if try == callTries || errors.Is(err, errProtocol) {
+		if try == handshakeTries || errors.Is(err, errProtocol) {
 			// What cannot be talked to cannot be kept: its tasks would run twice.
-			log.Error("a shim of an earlier life cannot be talked to; ending it and its tasks", slog.String("folder", h.dir), slog.Any("error", err))
-			h.raze(run.Pid{}, log)
+			log.Error("a shim of an earlier life cannot be talked to; ending it and its tasks", slog.String("folder", d.path), slog.Any("error", err))
+			d.killAndRemove(run.Pid{}, log)
 			return nil
 		}
 	}
 }
 
-// callTries is how often a shim is called that has something to lose: either side may have
+// handshakeTries is how often a shim is called that has something to lose: either side may have
 // stood still meanwhile.
-const callTries = 2
+const handshakeTries = 2
 
-func (c *Client) takeUp(l *line, held []run.Held) {
+func (c *Client) attach(sc *shimConn, recovered []run.Recovered) {
 	c.mu.Lock() // another one's line may be ending
 	defer c.mu.Unlock()
-	c.contact = max(c.contact, l.contact)
-	c.held = append(c.held, held...)
-	c.join(l)
-	if l.build == c.cfg.Build {
-		c.current = l
-	} else if len(held) == 0 {
-		l.close()
+	c.contact = max(c.contact, sc.contact)
+	c.recovered = append(c.recovered, recovered...)
+	c.addConn(sc)
+	if sc.build == c.cfg.Build {
+		c.current = sc
+	} else if len(recovered) == 0 {
+		sc.close()
 	}
 }
 
-// join begins to hear a shim. The lock is held.
-func (c *Client) join(l *line) {
-	c.lines = append(c.lines, l)
+// addConn begins to hear a shim. The lock is held.
+func (c *Client) addConn(sc *shimConn) {
+	c.conns = append(c.conns, sc)
 	c.wg.Go(func() {
-		l.run()
-		c.leave(l)
+		sc.run()
+		c.removeConn(sc)
 		c.reap()
 	})
 }
@@ -129,14 +129,14 @@ func (c *Client) join(l *line) {
 // reap buries the shim that has just ended, if it is a child of this process, and what
 // it left: the kernel gives that to the worker.
 func (c *Client) reap() {
-	if c.kin == nil {
+	if c.tracker == nil {
 		return
 	}
-	for range 2 * idleLooks { // one that was let go takes that long
-		c.kin.Reap()
+	for range 2 * idleExitTicks { // one that was let go takes that long
+		c.tracker.Reap()
 		select {
-		case <-time.After(lookEvery):
-		case <-c.ending:
+		case <-time.After(tickInterval):
+		case <-c.closing:
 			return
 		}
 	}
@@ -150,20 +150,20 @@ func (c *Client) Outlives() bool { return outlives && c.cfg.Command != nil }
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if !c.closed {
-		close(c.ending)
+		close(c.closing)
 	}
 	c.closed = true
-	for _, l := range c.lines {
-		l.close()
+	for _, sc := range c.conns {
+		sc.close()
 	}
 	c.mu.Unlock()
 	c.wg.Wait()
 	return nil
 }
 
-// line returns a shim for new tasks, and starts one if there is none.
-func (c *Client) line(ctx context.Context) (*line, error) {
-	find := func() (*line, error) {
+// acquireConn returns a shim for new tasks, and starts one if there is none.
+func (c *Client) acquireConn(ctx context.Context) (*shimConn, error) {
+	find := func() (*shimConn, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.closed {
@@ -171,8 +171,8 @@ func (c *Client) line(ctx context.Context) (*line, error) {
 		}
 		return c.current, nil
 	}
-	if l, err := find(); l != nil || err != nil {
-		return l, err
+	if sc, err := find(); sc != nil || err != nil {
+		return sc, err
 	}
 	select {
 	case c.starting <- struct{}{}:
@@ -180,56 +180,56 @@ func (c *Client) line(ctx context.Context) (*line, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if l, err := find(); l != nil || err != nil {
-		return l, err
+	if sc, err := find(); sc != nil || err != nil {
+		return sc, err
 	}
 	return c.launch() //nolint:contextcheck // a shim outlives whoever asks for it first
 }
 
 // launch starts a shim.
-func (c *Client) launch() (*line, error) {
-	h, err := newHome(c.cfg.Dir)
+func (c *Client) launch() (*shimConn, error) {
+	d, err := newStateDir(c.cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	conn, end, err := c.bear(h)
+	conn, wait, err := c.spawn(d)
 	if err != nil {
-		h.raze(run.Pid{}, c.cfg.Log)
+		d.killAndRemove(run.Pid{}, c.cfg.Log)
 		return nil, err
 	}
 	c.mu.Lock()
 	contact := c.contact
 	c.mu.Unlock()
-	l, _, err := call(conn, h, contact, c.cfg.Log)
+	sc, _, err := handshake(conn, d, contact, c.cfg.Log)
 	if err != nil {
-		h.raze(run.Pid{}, c.cfg.Log)
+		d.killAndRemove(run.Pid{}, c.cfg.Log)
 		c.reap()
-		return nil, run.Failf(muster.WorkerInternal, "the shim that would stand by the task does not answer: see %s: %w", h.logPath(), err)
+		return nil, run.Failf(muster.WorkerInternal, "the shim that would stand by the task does not answer: see %s: %w", d.logPath(), err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if end != nil {
-		c.wg.Go(end)
+	if wait != nil {
+		c.wg.Go(wait)
 	}
-	c.join(l)
+	c.addConn(sc)
 	if c.closed {
-		l.close()
+		sc.close()
 		return nil, run.Failf(muster.WorkerInternal, "the worker is being stopped")
 	}
-	c.current = l
-	return l, nil
+	c.current = sc
+	return sc, nil
 }
 
 // Start implements run.Supervisor.
-func (c *Client) Start(ctx context.Context, s *run.Start, sink run.Sink) (run.Proc, error) {
+func (c *Client) Start(ctx context.Context, s *run.StartSpec, reporter run.Reporter) (run.Proc, error) {
 	for {
-		l, err := c.line(ctx)
+		sc, err := c.acquireConn(ctx)
 		if err != nil {
 			return nil, err
 		}
-		p, err := l.start(s, sink)
-		if errors.Is(err, errBefore) {
-			c.retire(l)
+		p, err := sc.start(s, reporter)
+		if errors.Is(err, errExitedBefore) {
+			c.retire(sc)
 			continue
 		}
 		if err != nil {
@@ -240,60 +240,60 @@ func (c *Client) Start(ctx context.Context, s *run.Start, sink run.Sink) (run.Pr
 }
 
 // retire has no new task started over a line. What its shim holds it holds.
-func (c *Client) retire(l *line) {
+func (c *Client) retire(sc *shimConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current == l {
+	if c.current == sc {
 		c.current = nil
 	}
-	if l.idle() {
-		l.close()
+	if sc.idle() {
+		sc.close()
 	}
 }
 
-// leave forgets a line that has ended.
-func (c *Client) leave(l *line) {
+// removeConn forgets a line that has ended.
+func (c *Client) removeConn(sc *shimConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lines = slices.DeleteFunc(c.lines, func(o *line) bool { return o == l })
-	if c.current == l {
+	c.conns = slices.DeleteFunc(c.conns, func(o *shimConn) bool { return o == sc })
+	if c.current == sc {
 		c.current = nil
 	}
 }
 
 // Adopt implements run.Supervisor.
-func (c *Client) Adopt(h *run.Held, sink run.Sink) (run.Proc, error) {
+func (c *Client) Adopt(h *run.Recovered, reporter run.Reporter) (run.Proc, error) {
 	c.mu.Lock()
-	lines := slices.Clone(c.lines)
+	conns := slices.Clone(c.conns)
 	c.mu.Unlock()
-	for _, l := range lines {
-		if p := l.find(h.Start.Attempt); p != nil {
-			p.follow(sink)
+	for _, sc := range conns {
+		if p := sc.find(h.Start.Attempt); p != nil {
+			p.setReporter(reporter)
 			return p, nil
 		}
 	}
 	return nil, run.Failf(muster.WorkerInternal, "the shim that stood by %s is gone", h.Start.Attempt)
 }
 
-// Held implements run.Supervisor.
-func (c *Client) Held() []run.Held {
+// Recovered implements run.Supervisor.
+func (c *Client) Recovered() []run.Recovered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.held)
+	return slices.Clone(c.recovered)
 }
 
-// Contact implements run.Supervisor.
-func (c *Client) Contact(at time.Duration) {
+// SetLastContact implements run.Supervisor.
+func (c *Client) SetLastContact(at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.contact = max(c.contact, at)
-	for _, l := range c.lines {
-		l.touch(at)
+	for _, sc := range c.conns {
+		sc.setContact(at)
 	}
 }
 
-// Contacted implements run.Supervisor.
-func (c *Client) Contacted() time.Duration {
+// LastContact implements run.Supervisor.
+func (c *Client) LastContact() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.contact
@@ -302,11 +302,11 @@ func (c *Client) Contacted() time.Duration {
 // Freeze implements run.Supervisor.
 func (c *Client) Freeze(id muster.AttemptID, on bool) error {
 	c.mu.Lock()
-	lines := slices.Clone(c.lines)
+	conns := slices.Clone(c.conns)
 	c.mu.Unlock()
-	for _, l := range lines {
-		if l.find(id) != nil {
-			_, err := l.ask(&wire.ToShim{Freeze: &wire.FreezeFrame{Attempt: id, On: on}})
+	for _, sc := range conns {
+		if sc.find(id) != nil {
+			_, err := sc.call(&wire.ToShim{Freeze: &wire.FreezeFrame{Attempt: id, On: on}})
 			return err
 		}
 	}
@@ -318,19 +318,19 @@ func (c *Client) Freeze(id muster.AttemptID, on bool) error {
 func (c *Client) Forget(ids ...muster.AttemptID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = slices.DeleteFunc(c.held, func(h run.Held) bool { return slices.Contains(ids, h.Start.Attempt) })
-	for _, l := range c.lines {
-		var its []muster.AttemptID
+	c.recovered = slices.DeleteFunc(c.recovered, func(h run.Recovered) bool { return slices.Contains(ids, h.Start.Attempt) })
+	for _, sc := range c.conns {
+		var matching []muster.AttemptID
 		for _, id := range ids {
-			if l.find(id) != nil {
-				its = append(its, id)
+			if sc.find(id) != nil {
+				matching = append(matching, id)
 			}
 		}
-		if len(its) > 0 {
-			l.forget(its...)
+		if len(matching) > 0 {
+			sc.forget(matching...)
 		}
-		if l != c.current && l.idle() {
-			l.close()
+		if sc != c.current && sc.idle() {
+			sc.close()
 		}
 	}
 }

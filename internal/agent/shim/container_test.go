@@ -21,19 +21,19 @@ import (
 
 // What is true of processes is true of containers.
 
-// box is an attempt that runs a shell text in a container, with a folder of its own
+// containerTask is an attempt that runs a shell text in a container, with a folder of its own
 // at /muster.
-func box(t *testing.T, text string) *run.Start {
+func containerTask(t *testing.T, text string) *run.StartSpec {
 	t.Helper()
-	s := shell(t, text)
+	s := shellTask(t, text)
 	host := engines.Shared(t)
 	e, err := docker.Open(host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := e.Create(t.Context(), &docker.Plan{
+	id, err := e.Create(t.Context(), &docker.ContainerSpec{
 		Name: fmt.Sprintf("shim-%d-%d", os.Getpid(), s.Attempt.Task.Num), Image: engines.Busybox(t, host),
-		Entrypoint: []string{}, Command: []string{"sh", "-c", text}, LogSize: "32m", LogFiles: 2, Network: "none", Keep: []string{"KILL"},
+		Entrypoint: []string{}, Command: []string{"sh", "-c", text}, LogSize: "32m", LogFiles: 2, Network: "none", CapAdd: []string{"KILL"},
 		Mounts: []docker.Mount{{Source: s.Dir, Target: "/muster"}},
 	})
 	if err != nil {
@@ -50,93 +50,93 @@ func box(t *testing.T, text string) *run.Start {
 	return s
 }
 
-func TestAContainerIsStoodByAsAProcessIs(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+func TestContainerIsSupervisedAsAProcess(t *testing.T) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		why := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"}
 
 		t.Run("its words", func(t *testing.T) {
-			s := box(t, `echo '{"step":"one"}' >> /muster/events; echo '::muster progress=0.5 loss=2'; echo out; echo err >&2; exit 4`)
-			p, k := begin(t, c, s)
-			if x := wait(t, p); x.Code != 4 || x.Stopped != nil || x.Wall <= 0 {
+			s := containerTask(t, `echo '{"step":"one"}' >> /muster/events; echo '::muster progress=0.5 loss=2'; echo out; echo err >&2; exit 4`)
+			p, k := startTask(t, c, s)
+			if x := waitTask(t, p); x.Code != 4 || x.Stopped != nil || x.Wall <= 0 {
 				t.Errorf("%+v", x)
 			}
-			said, _ := k.seen()
-			if said.Progress == nil || *said.Progress != 0.5 || said.Step == nil || *said.Step != "one" || said.Metrics["loss"] != 2 {
-				t.Errorf("%+v", said)
+			progress, _ := k.last()
+			if progress.Progress == nil || *progress.Progress != 0.5 || progress.Step == nil || *progress.Step != "one" || progress.Metrics["loss"] != 2 {
+				t.Errorf("%+v", progress)
 			}
 			if out, errs := printed(t, dir, s.Attempt, tasklog.Stdout), printed(t, dir, s.Attempt, tasklog.Stderr); out != "out\n" || errs != "err\n" {
 				t.Errorf("%q, %q", out, errs)
 			}
 		})
 		t.Run("a stop", func(t *testing.T) {
-			s := box(t, "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.02; done")
+			s := containerTask(t, "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.02; done")
 			s.Kill.Signal = "SIGUSR1"
-			p, _ := begin(t, c, s)
-			ready(t, dir, s)
+			p, _ := startTask(t, c, s)
+			waitReady(t, dir, s)
 			p.Stop(why, muster.Kill{})
-			if x := wait(t, p); x.Code != 5 || x.Stopped == nil || *x.Stopped != *why {
+			if x := waitTask(t, p); x.Code != 5 || x.Stopped == nil || *x.Stopped != *why {
 				t.Errorf("%+v", x)
 			}
 		})
 		t.Run("a grace", func(t *testing.T) {
-			s := box(t, "trap 'echo hup' HUP; trap '' TERM; echo ready; while :; do sleep 0.02; done")
+			s := containerTask(t, "trap 'echo hup' HUP; trap '' TERM; echo ready; while :; do sleep 0.02; done")
 			s.Kill.Grace = muster.Duration(time.Hour)
-			p, _ := begin(t, c, s)
-			ready(t, dir, s)
+			p, _ := startTask(t, c, s)
+			waitReady(t, dir, s)
 			p.Stop(why, muster.Kill{Signal: "SIGHUP"})
-			await(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
+			eventually(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
-			if x := wait(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || x.Left != 0 {
+			if x := waitTask(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || x.Survivors != 0 {
 				t.Errorf("%+v", x)
 			}
 		})
 		t.Run("a timeout", func(t *testing.T) {
-			s := box(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
+			s := containerTask(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
 			s.Kill.Grace = muster.Duration(time.Second) // a signal that comes before the trap is not heeded
 			s.Timeout = 50 * time.Millisecond
-			p, _ := begin(t, c, s)
-			if x := wait(t, p); x.Stopped == nil || x.Stopped.Reason != muster.Timeout || x.Signal == "" {
+			p, _ := startTask(t, c, s)
+			if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.Timeout || x.Signal == "" {
 				t.Errorf("%+v", x)
 			}
 		})
 		t.Run("a lease", func(t *testing.T) {
-			s := box(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
+			s := containerTask(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
 			s.Kill.Grace = muster.Duration(time.Second) // a signal that comes before the trap is not heeded
 			s.Lease = time.Millisecond
-			p, _ := begin(t, c, s)
-			if x := wait(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerLost {
+			p, _ := startTask(t, c, s)
+			if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerLost {
 				t.Errorf("%+v", x)
 			}
 		})
 		t.Run("a freeze", func(t *testing.T) {
-			s := box(t, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
-			p, _ := begin(t, c, s)
-			ready(t, dir, s)
+			s := containerTask(t, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+			p, _ := startTask(t, c, s)
+			waitReady(t, dir, s)
 			if err := c.Freeze(s.Attempt, true); err != nil {
 				t.Fatal(err)
 			}
 			p.Stop(why, muster.Kill{})
-			if x := wait(t, p); x.Code != 0 || printed(t, dir, s.Attempt, tasklog.Stdout) != "ready\nsaved\n" {
+			if x := waitTask(t, p); x.Code != 0 || printed(t, dir, s.Attempt, tasklog.Stdout) != "ready\nsaved\n" {
 				t.Errorf("%+v", x)
 			}
 		})
 		t.Run("a log that is cut", func(t *testing.T) {
-			s := box(t, "while echo a line of output; do :; done")
+			s := containerTask(t, "while echo a line of output; do :; done")
 			s.LogCap = 10 << 10
-			p, _ := begin(t, c, s)
-			await(t, "the log is cut", func() bool {
+			p, _ := startTask(t, c, s)
+			eventually(t, "the log is cut", func() bool {
 				return strings.Contains(printed(t, dir, s.Attempt, tasklog.System), "the output is cut here")
 			})
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
-			wait(t, p)
+			waitTask(t, p)
 		})
 		t.Run("no start", func(t *testing.T) {
-			s := box(t, "")
+			s := containerTask(t, "")
 			s.Container.ID = "nosuchcontainer"
-			_, err := c.Start(t.Context(), s, newSink())
+			_, err := c.Start(t.Context(), s, newFakeReporter())
 			if f, ok := err.(*run.TaskError); !ok || f.Reason != muster.EngineFailed { //nolint:errorlint // the contract
 				t.Errorf("%v", err)
 			}
@@ -144,25 +144,25 @@ func TestAContainerIsStoodByAsAProcessIs(t *testing.T) {
 	})
 }
 
-func TestAContainerIsTakenUpByTheWorkersNextLife(t *testing.T) {
+func TestContainerIsRecoveredAfterARestart(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
-	s := box(t, "i=0; while [ ! -e /muster/go ]; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 6")
+	s := containerTask(t, "i=0; while [ ! -e /muster/go ]; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 6")
 	w := startWorker(t, dir)
-	w.do(order{Start: s})
+	w.do(workerCommand{Start: s})
 	w.kill()
-	c := detached(t, dir)
-	h := held(t, c)
+	c := openDetached(t, dir)
+	h := recoveredAttempt(t, c)
 	if h.Start.Container == nil || h.Start.Container.ID != s.Container.ID {
 		t.Errorf("held is %+v", h.Start.Container)
 	}
 	p, k := adopt(t, c, h)
-	_, before := k.seen()
-	await(t, "its log grows", func() bool { _, now := k.seen(); return now > before })
+	_, before := k.last()
+	eventually(t, "its log grows", func() bool { _, now := k.last(); return now > before })
 	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if x := wait(t, p); x.Code != 6 || x.Stopped != nil {
+	if x := waitTask(t, p); x.Code != 6 || x.Stopped != nil {
 		t.Errorf("%+v", x)
 	}
 	lines := strings.Split(strings.TrimSuffix(printed(t, dir, s.Attempt, tasklog.Stdout), "\n"), "\n")
@@ -173,21 +173,21 @@ func TestAContainerIsTakenUpByTheWorkersNextLife(t *testing.T) {
 	}
 }
 
-func TestWithoutItsShimAContainerIsOver(t *testing.T) {
+func TestContainerFailsWithItsShim(t *testing.T) {
 	dir := t.TempDir()
-	c := detached(t, dir)
-	s := box(t, "echo ready; while :; do sleep 0.02; done")
-	p, _ := begin(t, c, s)
-	ready(t, dir, s)
-	homes, err := homesIn(dir)
+	c := openDetached(t, dir)
+	s := containerTask(t, "echo ready; while :; do sleep 0.02; done")
+	p, _ := startTask(t, c, s)
+	waitReady(t, dir, s)
+	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
 		t.Fatal(homes, err)
 	}
-	if err := syscall.Kill(homes[0].owner().PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(homes[0].pid().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	// Whoever made the container removes it then.
-	if x := wait(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
+	if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
 		t.Errorf("%+v", x)
 	}
 }

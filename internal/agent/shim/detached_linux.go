@@ -26,34 +26,34 @@ import (
 // outlives says whether there are shims that outlive the worker on this system.
 const outlives = true
 
-// self is the file that this process executes, whatever has taken its place.
-func self(string) string { return "/proc/self/exe" }
+// selfPath is the file that this process executes, whatever has taken its place.
+func selfPath(string) string { return "/proc/self/exe" }
 
-// listenerFile is the number under which a shim finds what it listens on.
-const listenerFile = 3
+// listenerFD is the number under which a shim finds what it listens on.
+const listenerFD = 3
 
-// maxLog is how large the file may be in which shims complain before a new one is
+// maxShimLog is how large the file may be in which shims complain before a new one is
 // begun.
-const maxLog = 1 << 20
+const maxShimLog = 1 << 20
 
-// bear starts a shim and returns a connection with it, and what waits for the end of
+// spawn starts a shim and returns a connection with it, and what waits for the end of
 // one that is a part of this process. The shim gets a socket that listens already, so that there is no moment in which it lives
 // and cannot be reached.
-func (c *Client) bear(h *home) (net.Conn, func(), error) {
+func (c *Client) spawn(d *stateDir) (net.Conn, func(), error) {
 	if c.cfg.Command == nil {
-		return c.inside(h)
+		return c.startInProcess(d)
 	}
-	listener, err := h.listen()
+	listener, err := d.listen()
 	if err != nil {
 		return nil, nil, run.Failf(muster.WorkerInternal, "the shim cannot listen: %w", err)
 	}
 	defer listener.Close()
-	log, err := h.openLog()
+	log, err := d.openLog()
 	if err != nil {
 		return nil, nil, run.Failf(muster.WorkerInternal, "the log of shims cannot be opened: %w", err)
 	}
 	defer log.Close()
-	args := append(append([]string(nil), c.cfg.Command[1:]...), h.dir, h.data, c.cfg.Build)
+	args := append(append([]string(nil), c.cfg.Command[1:]...), d.path, d.data, c.cfg.Build)
 	cmd := exec.Command(c.cfg.Command[0], args...) //nolint:noctx // it is to outlive whoever starts it
 	cmd.Args[0] = "muster"
 	cmd.Dir = "/"
@@ -64,7 +64,7 @@ func (c *Client) bear(h *home) (net.Conn, func(), error) {
 	if err := cmd.Start(); err != nil {
 		return nil, nil, run.Failf(muster.WorkerInternal, "the shim that would stand by the task cannot be started: %w", err)
 	}
-	conn, err := h.dial()
+	conn, err := d.dial()
 	if err != nil {
 		return nil, nil, errors.Join(run.Failf(muster.WorkerInternal, "the shim cannot be reached: %w", err), cmd.Process.Kill(), cmd.Wait())
 	}
@@ -84,17 +84,17 @@ func environ() []string {
 	return env
 }
 
-func (h *home) openLog() (*os.File, error) {
-	if info, err := os.Stat(h.logPath()); err == nil && info.Size() > maxLog {
-		_ = os.Rename(h.logPath(), h.logPath()+".1") // else it grows on
+func (d *stateDir) openLog() (*os.File, error) {
+	if info, err := os.Stat(d.logPath()); err == nil && info.Size() > maxShimLog {
+		_ = os.Rename(d.logPath(), d.logPath()+".1") // else it grows on
 	}
-	return os.OpenFile(h.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	return os.OpenFile(d.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-// at calls f with an address of the home's socket. The paths of sockets are short,
+// withSocketAddr calls f with an address of the home's socket. The paths of sockets are short,
 // those of data dirs need not be: the folder is named by an open file.
-func (h *home) at(f func(addr *unix.SockaddrUnix) error) error {
-	dir, err := unix.Open(h.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func (d *stateDir) withSocketAddr(f func(addr *unix.SockaddrUnix) error) error {
+	dir, err := unix.Open(d.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -103,20 +103,20 @@ func (h *home) at(f func(addr *unix.SockaddrUnix) error) error {
 }
 
 // socket makes one and does something with it.
-func (h *home) socket(do func(fd int, addr *unix.SockaddrUnix) error) (*os.File, error) {
+func (d *stateDir) socket(do func(fd int, addr *unix.SockaddrUnix) error) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.at(func(addr *unix.SockaddrUnix) error { return do(fd, addr) }); err != nil {
+	if err := d.withSocketAddr(func(addr *unix.SockaddrUnix) error { return do(fd, addr) }); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), filepath.Join(h.dir, sockFile)), nil
+	return os.NewFile(uintptr(fd), filepath.Join(d.path, sockFile)), nil
 }
 
-func (h *home) listen() (*os.File, error) {
-	return h.socket(func(fd int, addr *unix.SockaddrUnix) error {
+func (d *stateDir) listen() (*os.File, error) {
+	return d.socket(func(fd int, addr *unix.SockaddrUnix) error {
 		if err := unix.Bind(fd, addr); err != nil {
 			return err
 		}
@@ -125,8 +125,8 @@ func (h *home) listen() (*os.File, error) {
 }
 
 // dial connects with the shim; it fails if none lives here.
-func (h *home) dial() (net.Conn, error) {
-	f, err := h.socket(func(fd int, addr *unix.SockaddrUnix) error { return unix.Connect(fd, addr) })
+func (d *stateDir) dial() (net.Conn, error) {
+	f, err := d.socket(func(fd int, addr *unix.SockaddrUnix) error { return unix.Connect(fd, addr) })
 	if err != nil {
 		return nil, err
 	}
@@ -140,33 +140,33 @@ func Main(args []string) error {
 	if len(args) != 3 {
 		return muster.Errorf(muster.Invalid, "this command is for the worker itself, which starts it when it needs it")
 	}
-	h := &home{dir: args[0], data: args[1]}
+	d := &stateDir{path: args[0], data: args[1]}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With(slog.Int("shim", os.Getpid()))
-	if err := live(h, args[2], log, nil); err != nil {
+	if err := runShim(d, args[2], log, nil); err != nil {
 		log.Error("the shim ends", slog.Any("error", err))
 		return err
 	}
 	return nil
 }
 
-// live is a shim's life. tune, if it is not nil, changes the server, as tests do.
-func live(h *home, build string, log *slog.Logger, tune func(*server)) error {
+// runShim is a shim's life. tune, if it is not nil, changes the server, as tests do.
+func runShim(d *stateDir, build string, log *slog.Logger, tune func(*server)) error {
 	_ = os.WriteFile("/proc/self/comm", []byte("muster-shim"), 0) // for those who look at the list of processes; else it is "exe"
-	f := os.NewFile(listenerFile, "listener")
+	f := os.NewFile(listenerFD, "listener")
 	listener, err := net.FileListener(f)
 	if err != nil {
 		return fmt.Errorf("there is nothing to listen on: %w", err)
 	}
 	_ = f.Close()
-	key, err := os.ReadFile(filepath.Join(h.dir, keyFile))
+	key, err := os.ReadFile(filepath.Join(d.path, keyFile))
 	if err != nil {
 		return err
 	}
-	logs, err := tasklog.OpenDir(filepath.Join(h.data, "logs"))
+	logs, err := tasklog.OpenDir(filepath.Join(d.data, "logs"))
 	if err != nil {
 		return err
 	}
-	record, err := kin.OpenRecord(h.dir)
+	record, err := kin.CreatePIDFile(d.path)
 	if err != nil {
 		return err
 	}
@@ -177,66 +177,66 @@ func live(h *home, build string, log *slog.Logger, tune func(*server)) error {
 	if tune != nil {
 		tune(s)
 	}
-	s.sweeps = true
-	s.helper = []string{self(""), HelpedCommand}
-	told := make(chan os.Signal, 1) // from when anybody can know whom to tell
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	if err := h.own(s.self); err != nil {
+	s.reapsOrphans = true
+	s.helper = []string{selfPath(""), NSInitCommand}
+	signals := make(chan os.Signal, 1) // from when anybody can know whom to tell
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	if err := d.writePID(s.self); err != nil {
 		return err
 	}
-	anchor, err := h.hold()
+	handle, err := d.openHandle()
 	if err != nil {
 		return err
 	}
-	defer anchor.close()
-	s.homeless = anchor.lost
+	defer handle.close()
+	s.dirDeleted = handle.deleted
 	var wg sync.WaitGroup
 	wg.Go(func() { accept(listener, s, &wg) })
 	wg.Go(func() {
-		for sig := range told {
+		for sig := range signals {
 			if sig == syscall.SIGHUP {
 				continue // whoever hung up is none of a task's business
 			}
 			log.Warn("told to end: stopping all tasks")
-			s.drain()
+			s.stopAll()
 		}
 	})
 	s.run(context.Background(), true)
-	signal.Stop(told)
-	close(told)
+	signal.Stop(signals)
+	close(signals)
 	// Who comes now finds no home, and nothing is lost with it.
-	if !anchor.lost() { // else another one may be at its path
-		h.remove(log)
+	if !handle.deleted() { // else another one may be at its path
+		d.remove(log)
 	}
 	_ = listener.Close()
 	return errors.Join(record.Close(), logs.Close())
 }
 
-// refusedEvery is how often it is said that somebody is refused: a task could fill the
+// rejectLogInterval is how often it is said that somebody is refused: a task could fill the
 // disk with it.
-const refusedEvery = time.Minute
+const rejectLogInterval = time.Minute
 
 // accept serves whoever comes; the last one counts.
 func accept(l net.Listener, s *server, wg *sync.WaitGroup) {
-	var said time.Time
+	var lastLogged time.Time
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // such as too many open files: it is tried again
-			time.Sleep(lookEvery)
+			time.Sleep(tickInterval)
 			continue
 		}
 		if !trusted(conn) {
-			if time.Since(said) > refusedEvery {
-				said = time.Now()
+			if time.Since(lastLogged) > rejectLogInterval {
+				lastLogged = time.Now()
 				s.log.Warn("a connection of a task, or of another user, is refused")
 			}
 			_ = conn.Close()
 			continue
 		}
-		wg.Go(func() { s.caught("it talked to the worker", func() { s.serve(conn) }) })
+		wg.Go(func() { s.protect("it talked to the worker", func() { s.serve(conn) }) })
 	}
 }
 
@@ -260,10 +260,10 @@ func trusted(conn net.Conn) bool {
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return false
 	}
-	return !kin.Below(int(cred.Pid), os.Getpid())
+	return !kin.IsDescendant(int(cred.Pid), os.Getpid())
 }
 
-// nobody reports whether an error of dial says that no shim is there.
-func nobody(err error) bool {
+// noListener reports whether an error of dial says that no shim is there.
+func noListener(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
 }

@@ -11,16 +11,16 @@ import (
 
 // proc is the worker's side of one attempt.
 type proc struct {
-	line    *line
-	id      muster.AttemptID
-	mark    string
-	confine *run.Confine
-	done    chan struct{}
+	conn      *shimConn
+	id        muster.AttemptID
+	envTag    string
+	isolation *run.IsolationSpec
+	done      chan struct{}
 
 	mu       sync.Mutex
 	pid      run.Pid
 	started  muster.Time
-	sink     run.Sink // nil until it is adopted
+	reporter run.Reporter // nil until it is adopted
 	size     int64
 	unsynced bool             // samples were sent that size may lack
 	progress *muster.Progress // that no sink was told
@@ -33,8 +33,8 @@ type proc struct {
 
 var _ run.Proc = (*proc)(nil)
 
-func newProc(l *line, id muster.AttemptID, mark string, c *run.Confine) *proc {
-	return &proc{line: l, id: id, mark: mark, confine: c, done: make(chan struct{})}
+func newProc(sc *shimConn, id muster.AttemptID, envTag string, c *run.IsolationSpec) *proc {
+	return &proc{conn: sc, id: id, envTag: envTag, isolation: c, done: make(chan struct{})}
 }
 
 // Pid implements run.Proc.
@@ -65,8 +65,8 @@ func (p *proc) Exit() *run.Exit {
 const maxStops = 8
 
 // Stop implements run.Proc.
-func (p *proc) Stop(why *run.Stopped, how muster.Kill) {
-	f := wire.StopFrame{Attempt: p.id, Why: *why, How: how}
+func (p *proc) Stop(why *run.Stopped, opts muster.Kill) {
+	f := wire.StopFrame{Attempt: p.id, Why: *why, Kill: opts}
 	p.mu.Lock()
 	if len(p.stops) < maxStops {
 		p.stops = append(p.stops, f)
@@ -74,19 +74,19 @@ func (p *proc) Stop(why *run.Stopped, how muster.Kill) {
 		p.stops[maxStops-1] = f
 	}
 	p.mu.Unlock()
-	p.line.send(&wire.ToShim{Stop: &f})
+	p.conn.send(&wire.ToShim{Stop: &f})
 }
 
-// Record implements run.Proc. It returns when the log has the data, or when it
+// AppendLog implements run.Proc. It returns when the log has the data, or when it
 // cannot have it any more. A sample or a point is only sent: there is one every few seconds of
 // each task, and nobody waits for it before LogSize.
-func (p *proc) Record(stream tasklog.Stream, data []byte) {
+func (p *proc) AppendLog(stream tasklog.Stream, data []byte) {
 	f := &wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: stream, Data: data}}
 	if stream == tasklog.Usage || stream == tasklog.Progress {
 		p.mu.Lock()
 		p.unsynced = true
 		p.mu.Unlock()
-		p.line.send(f)
+		p.conn.send(f)
 		return
 	}
 	p.record(f)
@@ -94,12 +94,12 @@ func (p *proc) Record(stream tasklog.Stream, data []byte) {
 
 // record sends a record and waits until the shim has written it, and all that was sent before.
 func (p *proc) record(f *wire.ToShim) {
-	r, err := p.line.ask(f)
+	r, err := p.conn.call(f)
 	if err != nil {
 		return // Exit tells what became of the shim
 	}
-	for i := range r.News {
-		p.grew(r.News[i].LogSize)
+	for i := range r.Updates {
+		p.onLogGrew(r.Updates[i].LogSize)
 	}
 }
 
@@ -117,54 +117,54 @@ func (p *proc) LogSize() int64 {
 	return p.size
 }
 
-// Settle implements run.Proc. It returns when the shim will have the report, whatever
+// SaveReport implements run.Proc. It returns when the shim will have the report, whatever
 // becomes of this process.
-func (p *proc) Settle(r *muster.Report) {
+func (p *proc) SaveReport(r *muster.Report) {
 	p.mu.Lock()
 	p.report = r
 	p.mu.Unlock()
-	_ = p.line.outbox().PutAndWait(&wire.ToShim{Settle: r}) // without a shim nobody asks for it
+	_ = p.conn.outbox().SendAndWait(&wire.ToShim{Report: r}) // without a shim nobody asks for it
 }
 
-// follow gives the attempt its sink and tells it what was missed.
-func (p *proc) follow(sink run.Sink) {
+// setReporter gives the attempt its sink and tells it what was missed.
+func (p *proc) setReporter(reporter run.Reporter) {
 	p.mu.Lock()
-	p.sink = sink
+	p.reporter = reporter
 	progress, size := p.progress, p.size
 	p.progress = nil
 	p.mu.Unlock()
 	if progress != nil {
-		sink.Progress(*progress)
+		reporter.Progress(*progress)
 	}
 	if size > 0 {
-		sink.LogGrew(size)
+		reporter.LogGrew(size)
 	}
 }
 
-// hear takes up news.
-func (p *proc) hear(n *wire.News) {
+// onUpdate takes up news.
+func (p *proc) onUpdate(n *wire.Update) {
 	p.mu.Lock()
-	sink, grew := p.sink, n.LogSize > p.size
+	reporter, grew := p.reporter, n.LogSize > p.size
 	p.size = max(p.size, n.LogSize)
-	if n.Progress != nil && sink == nil {
-		p.progress = merge(p.progress, n.Progress)
+	if n.Progress != nil && reporter == nil {
+		p.progress = mergeProgress(p.progress, n.Progress)
 	}
 	p.mu.Unlock()
-	if sink != nil && n.Progress != nil {
-		sink.Progress(*n.Progress)
+	if reporter != nil && n.Progress != nil {
+		reporter.Progress(*n.Progress)
 	}
-	if sink != nil && grew {
-		sink.LogGrew(n.LogSize)
+	if reporter != nil && grew {
+		reporter.LogGrew(n.LogSize)
 	}
 	if n.Exit != nil {
-		p.ended(n.Exit)
+		p.setExit(n.Exit)
 	}
 }
 
-func (p *proc) grew(size int64) { p.hear(&wire.News{Attempt: p.id, LogSize: size}) }
+func (p *proc) onLogGrew(size int64) { p.onUpdate(&wire.Update{Attempt: p.id, LogSize: size}) }
 
-// ended takes up the end; what comes after the first one does not count.
-func (p *proc) ended(x *run.Exit) {
+// setExit takes up the end; what comes after the first one does not count.
+func (p *proc) setExit(x *run.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.exit == nil {

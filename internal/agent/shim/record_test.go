@@ -14,11 +14,11 @@ import (
 // Samples wait for no shim, and are in the log before its size is known.
 func TestSamplesDoNotWaitForTheShim(t *testing.T) {
 	dir := t.TempDir()
-	c := detached(t, dir)
-	s := shell(t, "echo ready; exec sleep 1000")
-	p, k := begin(t, c, s)
-	await(t, "the log grows", func() bool { _, size := k.seen(); return size > 0 })
-	pid := homeOf(t, dir).owner().PID
+	c := openDetached(t, dir)
+	s := shellTask(t, "echo ready; exec sleep 1000")
+	p, k := startTask(t, c, s)
+	eventually(t, "the log grows", func() bool { _, size := k.last(); return size > 0 })
+	pid := stateDirOf(t, dir).pid().PID
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -28,12 +28,12 @@ func TestSamplesDoNotWaitForTheShim(t *testing.T) {
 	go func() {
 		defer close(sent)
 		for range samples {
-			p.Record(tasklog.Usage, []byte(`{"at":1}`))
+			p.AppendLog(tasklog.Usage, []byte(`{"at":1}`))
 		}
 	}()
 	select {
 	case <-sent:
-	case <-time.After(replyWait / 2):
+	case <-time.After(replyTimeout / 2):
 		t.Fatal("a sample waits for the shim")
 	}
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
@@ -49,14 +49,14 @@ func TestSamplesDoNotWaitForTheShim(t *testing.T) {
 	if got != samples || size != sizeOf(all) {
 		t.Errorf("the log has %d of %d samples and %d bytes, told are %d", got, samples, sizeOf(all), size)
 	}
-	p.Stop(brokenLog(muster.Errorf(muster.Internal, "the test is over")), muster.Kill{Signal: "SIGKILL"})
-	wait(t, p)
+	p.Stop(logFailure(muster.Errorf(muster.Internal, "the test is over")), muster.Kill{Signal: "SIGKILL"})
+	waitTask(t, p)
 }
 
-// homeOf returns the only home of a data dir.
-func homeOf(t *testing.T, dir string) *home {
+// stateDirOf returns the only home of a data dir.
+func stateDirOf(t *testing.T, dir string) *stateDir {
 	t.Helper()
-	homes, err := homesIn(dir)
+	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
 		t.Fatalf("%d homes: %v", len(homes), err)
 	}

@@ -18,53 +18,53 @@ import (
 const (
 	maxRedials  = 6                      // in a row, each after a connection that broke at once
 	redialPause = 100 * time.Millisecond // before the second one; doubled for each further one
-	steadyAfter = pingEvery              // a connection that lasted so long did not break at once
+	stableAfter = pingInterval           // a connection that lasted so long did not break at once
 )
 
-// redial connects a line again whose connection broke although its shim lives, as it does when the session of the shim
+// redialer connects a line again whose connection broke although its shim lives, as it does when the session of the shim
 // ends by a panic.
-type redial struct {
-	line  *line
+type redialer struct {
+	conn  *shimConn
 	tries int       // in a row
 	since time.Time // when the last connection was made
 }
 
-// pauseBefore is the pause before one of several tries in a row.
-func pauseBefore(try int) time.Duration {
+// redialDelay is the pause before one of several tries in a row.
+func redialDelay(try int) time.Duration {
 	if try < 2 {
 		return 0
 	}
 	return redialPause << (try - 2)
 }
 
-// again connects the line again, and reports whether it did. It does not if the line was closed or taken over on
+// redial connects the line again, and reports whether it did. It does not if the line was closed or taken over on
 // purpose, or if the shim ended or hangs.
-func (r *redial) again() bool {
-	l := r.line
-	if r.since.IsZero() || time.Since(r.since) > steadyAfter {
+func (r *redialer) redial() bool {
+	sc := r.conn
+	if r.since.IsZero() || time.Since(r.since) > stableAfter {
 		r.tries = 0
 	}
 	for r.tries < maxRedials {
-		if !l.broken() {
+		if !sc.connectionLost() {
 			return false
 		}
 		r.tries++
-		time.Sleep(pauseBefore(r.tries))
-		conn, err := l.home.dial()
-		if nobody(err) {
+		time.Sleep(redialDelay(r.tries))
+		conn, err := sc.dir.dial()
+		if noListener(err) {
 			return false
 		}
 		if err != nil { // such as too many open files
 			continue
 		}
-		l.mu.Lock()
-		contact := l.contact
-		l.mu.Unlock()
-		next, _, err := call(conn, l.home, contact, l.log)
-		if err == nil && next.self == l.self {
+		sc.mu.Lock()
+		contact := sc.contact
+		sc.mu.Unlock()
+		next, _, err := handshake(conn, sc.dir, contact, sc.log)
+		if err == nil && next.self == sc.self {
 			r.since = time.Now()
-			l.log.Warn("the connection with a shim broke, and was made again", slog.Int("pid", l.self.PID))
-			return l.resume(next)
+			sc.log.Warn("the connection with a shim broke, and was made again", slog.Int("pid", sc.self.PID))
+			return sc.resume(next)
 		}
 		if err == nil {
 			next.out.Close(wire.ErrClosed)
@@ -73,78 +73,78 @@ func (r *redial) again() bool {
 	return false
 }
 
-// broken reports whether the shim lives and only the connection with it has ended.
-func (l *line) broken() bool {
-	l.mu.Lock()
-	meant := l.bye || l.let
-	why := l.out.Err()
-	l.mu.Unlock()
-	_, bug := errors.AsType[*fault.PanicError](why)
-	return !meant && (bug || errors.Is(why, wire.ErrClosed)) && kin.Lives(l.self)
+// connectionLost reports whether the shim lives and only the connection with it has ended.
+func (sc *shimConn) connectionLost() bool {
+	sc.mu.Lock()
+	intentional := sc.displaced || sc.detached
+	why := sc.out.Err()
+	sc.mu.Unlock()
+	_, panicked := errors.AsType[*fault.PanicError](why)
+	return !intentional && (panicked || errors.Is(why, wire.ErrClosed)) && kin.Alive(sc.self)
 }
 
 // resume takes up the connection of next, which was told what the shim holds, and tells the shim what it may not have
 // heard over the last one. It reports whether the line is still wanted.
-func (l *line) resume(next *line) bool {
-	l.mu.Lock()
-	if l.let {
-		l.mu.Unlock()
+func (sc *shimConn) resume(next *shimConn) bool {
+	sc.mu.Lock()
+	if sc.detached {
+		sc.mu.Unlock()
 		next.out.Close(wire.ErrClosed)
 		return false
 	}
-	l.out, l.in, l.pings = next.out, next.in, 0
-	contact := l.contact // it may be later than what next began with
-	again := make([]wire.ToShim, 0, len(l.asked))
-	for _, q := range l.asked {
+	sc.out, sc.in, sc.missedPings = next.out, next.in, 0
+	contact := sc.contact // it may be later than what next began with
+	resend := make([]wire.ToShim, 0, len(sc.pending))
+	for _, q := range sc.pending {
 		f := *q.frame
-		f.Again = true
+		f.Resent = true
 		if f.Record != nil { // it may be in the log: only the size is asked for
 			f.Record = &wire.RecordFrame{Attempt: f.Record.Attempt, Stream: f.Record.Stream}
 		}
-		again = append(again, f)
+		resend = append(resend, f)
 	}
 	var unknown []muster.AttemptID
 	for id := range next.procs {
-		if l.procs[id] == nil {
+		if sc.procs[id] == nil {
 			unknown = append(unknown, id)
 		}
 	}
-	procs := slices.Collect(maps.Values(l.procs))
-	l.mu.Unlock()
+	procs := slices.Collect(maps.Values(sc.procs))
+	sc.mu.Unlock()
 	if contact > 0 {
-		l.send(&wire.ToShim{Contact: contact})
+		sc.send(&wire.ToShim{Contact: contact})
 	}
-	for i := range again {
-		l.send(&again[i])
+	for i := range resend {
+		sc.send(&resend[i])
 	}
 	for _, p := range procs {
 		switch now := next.procs[p.id]; {
 		case now != nil:
-			p.resume(now)
+			p.resendPending(now)
 		case p.Started() != 0: // else it is being started
 			unknown = append(unknown, p.id)
-			p.ended(&run.Exit{Code: -1, At: run.Now(), Stopped: &run.Stopped{
+			p.setExit(&run.Exit{Code: -1, At: run.Now(), Stopped: &run.Stopped{
 				Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal,
-				Message: fmt.Sprintf("the worker's shim (process %d) does not know the task any more: this is a bug of Muster; see shim.log in the worker's data dir", l.self.PID),
+				Message: fmt.Sprintf("the worker's shim (process %d) does not know the task any more: this is a bug of Muster; see shim.log in the worker's data dir", sc.self.PID),
 			}})
 		}
 	}
 	if len(unknown) > 0 {
-		l.send(&wire.ToShim{Forget: unknown})
+		sc.send(&wire.ToShim{Forget: unknown})
 	}
 	return true
 }
 
-// resume takes up what the shim tells of the attempt over a new connection, and tells it what it may not have heard.
-func (p *proc) resume(now *proc) {
+// resendPending takes up what the shim tells of the attempt over a new connection, and tells it what it may not have heard.
+func (p *proc) resendPending(current *proc) {
 	p.mu.Lock()
 	stops, report := slices.Clone(p.stops), p.report
 	p.mu.Unlock()
 	for i := range stops {
-		p.line.send(&wire.ToShim{Stop: &stops[i]})
+		p.conn.send(&wire.ToShim{Stop: &stops[i]})
 	}
 	if report != nil {
-		p.line.send(&wire.ToShim{Settle: report})
+		p.conn.send(&wire.ToShim{Report: report})
 	}
-	p.hear(&wire.News{Attempt: p.id, Progress: now.progress, LogSize: now.size, Exit: now.exit})
+	p.onUpdate(&wire.Update{Attempt: p.id, Progress: current.progress, LogSize: current.size, Exit: current.exit})
 }

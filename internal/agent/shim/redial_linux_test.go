@@ -19,33 +19,33 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// standIn speaks for a shim, one connection after the other.
-type standIn struct {
+// fakeShim speaks for a shim, one connection after the other.
+type fakeShim struct {
 	t    *testing.T
 	l    net.Listener
 	conn net.Conn
-	in   *wire.Frames
+	in   *wire.FrameReader
 }
 
-// connected waits for the worker, and tells it what is held.
-func (s *standIn) connected(held ...*wire.HeldFrame) {
+// accept waits for the worker, and tells it what is held.
+func (s *fakeShim) accept(held ...*wire.SnapshotFrame) {
 	s.t.Helper()
 	conn, err := s.l.Accept()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.conn, s.in = conn, wire.NewFrames(conn)
+	s.conn, s.in = conn, wire.NewFrameReader(conn)
 	if f := s.next(); f.Hello == nil {
 		s.t.Fatalf("it begins with %+v", f)
 	}
-	s.say(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: "test", Pid: kin.Name(os.Getpid())}})
+	s.send(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: "test", Pid: kin.Identify(os.Getpid())}})
 	for _, h := range held {
-		s.say(&wire.ToWorker{Held: h})
+		s.send(&wire.ToWorker{Snapshot: h})
 	}
-	s.say(&wire.ToWorker{Ready: true})
+	s.send(&wire.ToWorker{Ready: true})
 }
 
-func (s *standIn) say(f *wire.ToWorker) {
+func (s *fakeShim) send(f *wire.ToWorker) {
 	s.t.Helper()
 	b, err := wire.AppendFrame(nil, f)
 	if err == nil {
@@ -56,7 +56,7 @@ func (s *standIn) say(f *wire.ToWorker) {
 	}
 }
 
-func (s *standIn) next() *wire.ToShim {
+func (s *fakeShim) next() *wire.ToShim {
 	s.t.Helper()
 	var f wire.ToShim
 	if err := s.in.Next(&f); err != nil {
@@ -67,8 +67,8 @@ func (s *standIn) next() *wire.ToShim {
 
 // What a worker asked for over a connection that broke it asks for over the next one: starts, stops and reports are not
 // lost, and nothing is written twice. An attempt that the shim does not know any more has failed.
-func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
-	h, err := newHome(t.TempDir())
+func TestRequestsAreResentAfterALostConnection(t *testing.T) {
+	h, err := newStateDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,25 +82,25 @@ func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
 	}
 	_ = file.Close()
 	defer l.Close()
-	shim := &standIn{t: t, l: l}
-	heldNow := func(s *run.Start) *wire.HeldFrame {
-		return &wire.HeldFrame{Held: run.Held{Start: *s, Started: 1, LogSize: 7}}
+	shim := &fakeShim{t: t, l: l}
+	heldNow := func(s *run.StartSpec) *wire.SnapshotFrame {
+		return &wire.SnapshotFrame{Recovered: run.Recovered{Start: *s, Started: 1, LogSize: 7}}
 	}
-	stays, lost := shell(t, "exec sleep 1000"), shell(t, "exec sleep 1000")
+	stays, lost := shellTask(t, "exec sleep 1000"), shellTask(t, "exec sleep 1000")
 
 	conn, err := h.dial()
 	if err != nil {
 		t.Fatal(err)
 	}
-	called := make(chan *line, 1)
+	called := make(chan *shimConn, 1)
 	go func() {
-		line, _, err := call(conn, h, 0, slog.New(slog.NewTextHandler(t.Output(), nil)))
+		line, _, err := handshake(conn, h, 0, slog.New(slog.NewTextHandler(t.Output(), nil)))
 		if err != nil {
 			t.Error(err)
 		}
 		called <- line
 	}()
-	shim.connected(heldNow(stays), heldNow(lost))
+	shim.accept(heldNow(stays), heldNow(lost))
 	line := <-called
 	if line == nil {
 		t.FailNow()
@@ -118,10 +118,10 @@ func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
 
 	p, missing := line.find(stays.Attempt), line.find(lost.Attempt)
 	p.Stop(&run.Stopped{Outcome: muster.AttemptCancelled, Message: "no need"}, muster.Kill{Signal: "SIGINT"})
-	p.Settle(&muster.Report{Attempt: stays.Attempt, Message: "settled"})
-	starting, started := shell(t, "exit 0"), make(chan error, 1)
+	p.SaveReport(&muster.Report{Attempt: stays.Attempt, Message: "settled"})
+	starting, started := shellTask(t, "exit 0"), make(chan error, 1)
 	go func() {
-		_, err := line.start(starting, newSink())
+		_, err := line.start(starting, newFakeReporter())
 		started <- err
 	}()
 	written := make(chan struct{})
@@ -129,29 +129,29 @@ func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
 	}
 	go func() {
 		defer close(written)
-		p.Record(tasklog.System, []byte("a line"))
+		p.AppendLog(tasklog.System, []byte("a line"))
 	}()
 	for f := shim.next(); f.Record == nil; f = shim.next() {
 	}
 	_ = shim.conn.Close()
 
-	shim.connected(heldNow(stays))
+	shim.accept(heldNow(stays))
 	var seen struct{ start, stop, report, record, forget bool }
 	for seen != struct{ start, stop, report, record, forget bool }{true, true, true, true, true} {
 		switch f := shim.next(); {
 		case f.Start != nil:
-			seen.start = f.Again && f.Start.Attempt == starting.Attempt
-			shim.say(&wire.ToWorker{Seq: f.Seq, Started: &wire.StartedFrame{Pid: run.Pid{PID: 1}, At: 1}})
+			seen.start = f.Resent && f.Start.Attempt == starting.Attempt
+			shim.send(&wire.ToWorker{Seq: f.Seq, Started: &wire.StartedFrame{Pid: run.Pid{PID: 1}, At: 1}})
 		case f.Stop != nil:
-			seen.stop = f.Stop.Attempt == stays.Attempt && f.Stop.Why.Message == "no need" && f.Stop.How.Signal == "SIGINT"
-		case f.Settle != nil:
-			seen.report = f.Settle.Message == "settled"
+			seen.stop = f.Stop.Attempt == stays.Attempt && f.Stop.Why.Message == "no need" && f.Stop.Kill.Signal == "SIGINT"
+		case f.Report != nil:
+			seen.report = f.Report.Message == "settled"
 		case f.Record != nil:
 			if len(f.Record.Data) > 0 {
 				t.Error("a line that may be in the log is sent again")
 			}
 			seen.record = true
-			shim.say(&wire.ToWorker{Seq: f.Seq, News: []wire.News{{Attempt: stays.Attempt, LogSize: 20}}})
+			shim.send(&wire.ToWorker{Seq: f.Seq, Updates: []wire.Update{{Attempt: stays.Attempt, LogSize: 20}}})
 		case f.Forget != nil:
 			seen.forget = len(f.Forget) == 1 && f.Forget[0] == lost.Attempt
 		default:
@@ -165,7 +165,7 @@ func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
 	if size := p.LogSize(); size != 20 {
 		t.Errorf("the log has %d bytes", size)
 	}
-	if x := wait(t, missing); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
+	if x := waitTask(t, missing); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
 		t.Errorf("the attempt that the shim does not know ended with %+v", x)
 	}
 	if p.Exit() != nil {
@@ -174,13 +174,13 @@ func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
 }
 
 // A start that is asked for again is answered, and starts nothing again.
-func TestAStartThatIsAskedForAgain(t *testing.T) {
+func TestResentStartIsNotRepeated(t *testing.T) {
 	s := testServer(t, openLogs(t))
-	st := shell(t, "echo x >>$BASE/starts; exec sleep 1000")
-	mine, its := net.Pipe()
-	t.Cleanup(func() { _ = its.Close() })
-	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
-	ss.out = wire.NewOutbox(mine, ss.gather)
+	st := shellTask(t, "echo x >>$BASE/starts; exec sleep 1000")
+	local, peer := net.Pipe()
+	t.Cleanup(func() { _ = peer.Close() })
+	ss := &session{server: s, flushRequests: make(chan struct{}, 1), drained: make(chan struct{})}
+	ss.out = wire.NewOutbox(local, ss.queueUpdates)
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -191,9 +191,9 @@ func TestAStartThatIsAskedForAgain(t *testing.T) {
 		<-sent
 	}()
 	ss.handle(&wire.ToShim{Seq: 1, Start: st})
-	in := wire.NewFrames(its)
-	await(t, "it is started", func() bool { return s.find(st.Attempt) != nil })
-	ss.handle(&wire.ToShim{Seq: 2, Start: st, Again: true})
+	in := wire.NewFrameReader(peer)
+	eventually(t, "it is started", func() bool { return s.find(st.Attempt) != nil })
+	ss.handle(&wire.ToShim{Seq: 2, Start: st, Resent: true})
 	var pids []int
 	for range 2 {
 		var f wire.ToWorker
@@ -213,20 +213,20 @@ func TestAStartThatIsAskedForAgain(t *testing.T) {
 }
 
 // News that cannot be sent fail the attempt that they are of, and hold up no news of others.
-func TestNewsThatCannotBeSent(t *testing.T) {
+func TestUpdatesThatCannotBeEncoded(t *testing.T) {
 	s := testServer(t, openLogs(t))
-	mine, its := net.Pipe()
-	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
-	ss.out = wire.NewOutbox(mine, ss.gather)
+	local, peer := net.Pipe()
+	ss := &session{server: s, flushRequests: make(chan struct{}, 1), drained: make(chan struct{})}
+	ss.out = wire.NewOutbox(local, ss.queueUpdates)
 	s.worker.Store(ss)
-	bad, good, over := shell(t, "exec sleep 1000"), shell(t, "exit 3"), shell(t, "exit 4")
-	for _, st := range []*run.Start{bad, good, over} {
+	bad, good, over := shellTask(t, "exec sleep 1000"), shellTask(t, "exit 3"), shellTask(t, "exit 4")
+	for _, st := range []*run.StartSpec{bad, good, over} {
 		a, err := s.begin(st)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if st != good {
-			a.Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+			a.OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
 		}
 		s.wg.Go(a.supervise)
 	}
@@ -241,13 +241,13 @@ func TestNewsThatCannotBeSent(t *testing.T) {
 	}()
 	ss.out.Flush()
 	ends := map[muster.AttemptID]*run.Exit{}
-	_ = its.SetReadDeadline(time.Now().Add(patience))
-	for in := wire.NewFrames(its); len(ends) < 3; {
+	_ = peer.SetReadDeadline(time.Now().Add(testTimeout))
+	for in := wire.NewFrameReader(peer); len(ends) < 3; {
 		var f wire.ToWorker
 		if err := in.Next(&f); err != nil {
 			t.Fatalf("after the ends %v: %v", ends, err)
 		}
-		for _, n := range f.News {
+		for _, n := range f.Updates {
 			if n.Exit != nil {
 				ends[n.Attempt] = n.Exit
 			}
@@ -256,11 +256,11 @@ func TestNewsThatCannotBeSent(t *testing.T) {
 	if x := ends[good.Attempt]; x.Code != 3 || x.Stopped != nil {
 		t.Errorf("another attempt ended with %+v", x)
 	}
-	for _, st := range []*run.Start{bad, over} {
+	for _, st := range []*run.StartSpec{bad, over} {
 		if x := ends[st.Attempt]; x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
 			t.Errorf("the attempt whose news cannot be sent ended with %+v", x)
 		}
-		if h := s.find(st.Attempt).held(); h == nil {
+		if h := s.find(st.Attempt).snapshot(); h == nil {
 			t.Error("it is not held")
 		} else if _, err := wire.AppendFrame(nil, h); err != nil {
 			t.Errorf("the next worker cannot be told of it: %v", err)
@@ -269,26 +269,26 @@ func TestNewsThatCannotBeSent(t *testing.T) {
 }
 
 // An attempt of which a new worker cannot be told fails, and the worker hears of that, and of the others.
-func TestWhatIsHeldCannotBeSent(t *testing.T) {
+func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 	s := testServer(t, openLogs(t))
-	bad, good := shell(t, "exec sleep 1000"), shell(t, "exec sleep 1000")
-	for _, st := range []*run.Start{bad, good} {
+	bad, good := shellTask(t, "exec sleep 1000"), shellTask(t, "exec sleep 1000")
+	for _, st := range []*run.StartSpec{bad, good} {
 		a, err := s.begin(st)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if st == bad {
-			a.Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+			a.OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
 		}
 		s.wg.Go(a.supervise)
 	}
-	mine, its := net.Pipe()
+	local, peer := net.Pipe()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		s.serve(its)
+		s.serve(peer)
 	}()
-	line, all, err := call(mine, &home{}, 0, s.log)
+	line, all, err := handshake(local, &stateDir{}, 0, s.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestWhatIsHeldCannotBeSent(t *testing.T) {
 		defer close(ended)
 		line.run()
 	}()
-	if x := wait(t, line.find(bad.Attempt)); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
+	if x := waitTask(t, line.find(bad.Attempt)); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
 		t.Errorf("the attempt that cannot be told of ended with %+v", x)
 	}
 	if x := line.find(good.Attempt).Exit(); x != nil {
@@ -313,9 +313,9 @@ func TestWhatIsHeldCannotBeSent(t *testing.T) {
 
 // A panic while something is sent closes the connection, and whoever waits for it is told so.
 func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
-	mine, its := net.Pipe()
+	local, peer := net.Pipe()
 	armed := false
-	out := wire.NewOutbox(mine, func() {
+	out := wire.NewOutbox(local, func() {
 		if armed {
 			panic("a bug")
 		}
@@ -325,94 +325,94 @@ func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
 		defer close(ran)
 		out.Run()
 	}()
-	if err := out.Put("before"); err != nil || out.Err() != nil {
+	if err := out.Send("before"); err != nil || out.Err() != nil {
 		t.Fatal(err, out.Err())
 	}
 	var text string
-	if err := wire.NewFrames(its).Next(&text); err != nil || text != "before" {
+	if err := wire.NewFrameReader(peer).Next(&text); err != nil || text != "before" {
 		t.Fatal(text, err)
 	}
-	if err := out.Put(func() {}); !errors.Is(err, wire.ErrNotSent) || out.Err() != nil {
+	if err := out.Send(func() {}); !errors.Is(err, wire.ErrEncode) || out.Err() != nil {
 		t.Fatalf("what cannot be encoded ends with %v, and the connection with %v", err, out.Err())
 	}
 	armed = true
-	_ = out.PutAndWait("lost") // it returns
+	_ = out.SendAndWait("lost") // it returns
 	<-ran
 	if err := out.Err(); err == nil || !strings.Contains(err.Error(), "a bug") {
 		t.Errorf("it was closed for %v", err)
 	}
-	if _, err := its.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the other side reads %v", err)
 	}
 }
 
 // News that cannot be sent do not stop the server when they are gathered while its lock is held, as it is while a new
 // worker is told what is held.
-func TestNewsThatCannotBeSentWithTheLockHeld(t *testing.T) {
+func TestUpdatesThatCannotBeEncodedWithTheLockHeld(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	mine, err := net.Dial("unix", l.Addr().String()) // of which the outbox can write without Run
+	local, err := net.Dial("unix", l.Addr().String()) // of which the outbox can write without Run
 	if err != nil {
 		t.Fatal(err)
 	}
-	its, err := l.Accept()
+	peer, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer its.Close()
-	next := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
-	next.out = wire.NewOutbox(mine, next.gather)
+	defer peer.Close()
+	next := &session{server: s, flushRequests: make(chan struct{}, 1), drained: make(chan struct{})}
+	next.out = wire.NewOutbox(local, next.queueUpdates)
 	defer next.out.Close(wire.ErrClosed)
 	s.worker.Store(next)
 	var attempts []*attempt
 	for range 2 {
-		a, err := s.begin(shell(t, "exec sleep 1000"))
+		a, err := s.begin(shellTask(t, "exec sleep 1000"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.wg.Go(a.supervise)
 		attempts = append(attempts, a)
 	}
-	attempts[0].Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
-	told := make(chan struct{})
+	attempts[0].OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+	notified := make(chan struct{})
 	go func() {
-		defer close(told)
-		(&session{server: s}).tellNext(attempts[1])
+		defer close(notified)
+		(&session{server: s}).notifySuccessor(attempts[1])
 	}()
 	select {
-	case <-told:
-	case <-time.After(patience):
+	case <-notified:
+	case <-time.After(testTimeout):
 		t.Fatal("the server waits for its own lock")
 	}
 	attempts[0].mu.Lock()
 	defer attempts[0].mu.Unlock()
-	if attempts[0].failed == nil {
+	if attempts[0].panicked == nil {
 		t.Error("the attempt whose news cannot be sent did not fail")
 	}
 }
 
 // A contact with the server that falls into the time in which a connection is made again is not lost: the leases of tasks
 // count from it.
-func TestAContactWhileALineIsConnectedAgain(t *testing.T) {
-	h, err := newHome(t.TempDir())
+func TestContactDuringRedial(t *testing.T) {
+	h, err := newStateDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, its := net.Pipe()
+	local, peer := net.Pipe()
 	broken, other := net.Pipe()
 	defer other.Close()
-	defer its.Close()
+	defer peer.Close()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	l := &line{home: h, log: log, procs: map[muster.AttemptID]*proc{}, asked: map[uint64]question{}, contact: time.Second}
+	l := &shimConn{dir: h, log: log, procs: map[muster.AttemptID]*proc{}, pending: map[uint64]request{}, contact: time.Second}
 	l.out = wire.NewOutbox(broken, nil)
 	l.out.Close(wire.ErrClosed)
-	next := &line{home: h, log: log} // it began with a hello that has the contact of then
-	next.out = wire.NewOutbox(mine, nil)
-	l.touch(2 * time.Second)
+	next := &shimConn{dir: h, log: log} // it began with a hello that has the contact of then
+	next.out = wire.NewOutbox(local, nil)
+	l.setContact(2 * time.Second)
 	if !l.resume(next) {
 		t.Fatal("the line is not wanted")
 	}
@@ -425,18 +425,18 @@ func TestAContactWhileALineIsConnectedAgain(t *testing.T) {
 		next.out.Close(wire.ErrClosed)
 		<-sent
 	}()
-	_ = its.SetReadDeadline(time.Now().Add(patience))
+	_ = peer.SetReadDeadline(time.Now().Add(testTimeout))
 	var f wire.ToShim
-	if err := wire.NewFrames(its).Next(&f); err != nil || f.Contact != 2*time.Second {
+	if err := wire.NewFrameReader(peer).Next(&f); err != nil || f.Contact != 2*time.Second {
 		t.Errorf("the shim hears %+v: %v", f, err)
 	}
 }
 
 // Orders to stop that come while others are repeated do not change those.
-func TestStopsWhileALineIsConnectedAgain(t *testing.T) {
-	mine, its := net.Pipe()
-	defer its.Close()
-	l := &line{out: wire.NewOutbox(mine, nil)} // nobody runs it: what is sent stays in it
+func TestStopsDuringRedial(t *testing.T) {
+	local, peer := net.Pipe()
+	defer peer.Close()
+	l := &shimConn{out: wire.NewOutbox(local, nil)} // nobody runs it: what is sent stays in it
 	defer l.out.Close(wire.ErrClosed)
 	p := newProc(l, muster.AttemptID{}, "", nil)
 	stop := func() { p.Stop(&run.Stopped{Message: "no need"}, muster.Kill{}) }
@@ -451,7 +451,7 @@ func TestStopsWhileALineIsConnectedAgain(t *testing.T) {
 		}
 	}()
 	for range 10_000 {
-		p.resume(&proc{}) // the race detector looks on
+		p.resendPending(&proc{}) // the race detector looks on
 	}
 	<-stopped
 }
@@ -460,7 +460,7 @@ func TestStopsWhileALineIsConnectedAgain(t *testing.T) {
 func TestASlowShimEndsLeases(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	s.worker.Store(&session{server: s})
-	st := shell(t, "exec sleep 1000")
+	st := shellTask(t, "exec sleep 1000")
 	st.Lease = 10 * time.Second
 	a, err := s.begin(st)
 	if err != nil {
@@ -470,16 +470,16 @@ func TestASlowShimEndsLeases(t *testing.T) {
 		s.worker.Store(nil)
 		s.wg.Go(a.supervise)
 	}()
-	s.looked = a.since
-	now := a.since + 6*time.Second
+	s.lastTick = a.startClock
+	now := a.startClock + 6*time.Second
 	for range 20 {
-		s.look(now)
-		now += 2 * standstill
+		s.tick(now)
+		now += 2 * stallThreshold
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped != &errLeaseEnded {
-		t.Errorf("%s after its start it runs with a lease of %s: %+v", now-a.since, st.Lease, a.stopped)
+		t.Errorf("%s after its start it runs with a lease of %s: %+v", now-a.startClock, st.Lease, a.stopped)
 	}
 }
 
@@ -487,9 +487,9 @@ func TestASlowShimEndsLeases(t *testing.T) {
 func TestPausesBetweenRedialsGrow(t *testing.T) {
 	var total time.Duration
 	for try := 1; try <= maxRedials; try++ {
-		pause := pauseBefore(try)
-		if try == 1 && pause != 0 || try > 2 && pause != 2*pauseBefore(try-1) {
-			t.Errorf("the pause before try %d is %v, after one of %v", try, pause, pauseBefore(try-1))
+		pause := redialDelay(try)
+		if try == 1 && pause != 0 || try > 2 && pause != 2*redialDelay(try-1) {
+			t.Errorf("the pause before try %d is %v, after one of %v", try, pause, redialDelay(try-1))
 		}
 		total += pause
 	}

@@ -23,71 +23,71 @@ import (
 )
 
 const (
-	lookEvery  = 250 * time.Millisecond // at $MUSTER_EVENTS and at leases
-	quietLooks = 40                     // without anything in $MUSTER_EVENTS, then it is looked at
-	quietEvery = 4                      // looks only: most tasks never write to it
-	reapEvery  = 4                      // looks
-	homeEvery  = 4                      // looks
-	idleLooks  = 20                     // without a worker and without a task, then there is no use
-	helloWait  = 10 * time.Second       // for a worker to say who it is
-	partWait   = time.Second            // for the words of the worker before it
-	partTicks  = 4                      // of partWait: this process may itself have stood still for longer
-	standstill = time.Second            // between two looks
-	hearLooks  = 4                      // looks in which what a worker said before is heard
-	leaseSlack = 10 * time.Minute       // beyond its lease that an exited attempt is kept
+	tickInterval    = 250 * time.Millisecond // at $MUSTER_EVENTS and at leases
+	idlePollTicks   = 40                     // without anything in $MUSTER_EVENTS, then it is looked at
+	idlePollEvery   = 4                      // looks only: most tasks never write to it
+	reapTicks       = 4                      // looks
+	dirCheckTicks   = 4                      // looks
+	idleExitTicks   = 20                     // without a worker and without a task, then there is no use
+	helloTimeout    = 10 * time.Second       // for a worker to say who it is
+	displaceTimeout = time.Second            // for the words of the worker before it
+	displaceTicks   = 4                      // of displaceTimeout: this process may itself have stood still for longer
+	stallThreshold  = time.Second            // between two looks
+	stallGraceTicks = 4                      // looks in which what a worker said before is heard
+	leaseRetention  = 10 * time.Minute       // beyond its lease that an exited attempt is kept
 )
 
 // server stands by attempts, whoever asks it to.
 type server struct {
-	logs  run.Logs
-	pids  *kin.Record
-	build string
-	key   string // that a worker must know, "" for none
-	self  run.Pid
-	log   *slog.Logger
+	logs    run.Logs
+	pidFile *kin.PIDFile
+	build   string
+	key     string // that a worker must know, "" for none
+	self    run.Pid
+	log     *slog.Logger
 
-	sweeps   bool        // run ends what escaped from control groups, and reaps orphans: all children are tasks
-	homeless func() bool // whether no worker can find this server any more; nil if there is no such time
-	helper   []string    // the command of this program that is netns.Helped, nil for none
+	reapsOrphans bool        // run ends what escaped from control groups, and reaps orphans: all children are tasks
+	dirDeleted   func() bool // whether no worker can find this server any more; nil if there is no such time
+	helper       []string    // the command of this program that is netns.Helped, nil for none
 
-	dress func(net.Conn) net.Conn // puts something around connections with workers, as tests do; nil for nothing
+	wrapConn func(net.Conn) net.Conn // puts something around connections with workers, as tests do; nil for nothing
 
-	kin      *kin.Kin
-	oom      kin.OOM
+	tracker  *kin.Tracker
+	oom      kin.OOMDetector
 	null     *os.File
-	patience vessel.Patience
+	timeouts vessel.Timeouts
 	buffers  output.Buffers
 	wg       sync.WaitGroup
 	worker   atomic.Pointer[session] // the connected one, or nil
 
-	mu       sync.Mutex
-	attempts map[muster.AttemptID]*attempt
-	contact  time.Duration // the last one, by run.Clock
-	looks    int
-	looked   time.Duration // when look was called last, by run.Clock
-	stood    time.Duration // how long this process stood still lately, 0 for not
-	hearing  int           // looks until what the worker said meanwhile counts as heard
-	idle     int           // looks since when nobody is connected and nothing is held
-	closed   bool
+	mu         sync.Mutex
+	attempts   map[muster.AttemptID]*attempt
+	contact    time.Duration // the last one, by run.Clock
+	ticks      int
+	lastTick   time.Duration // when look was called last, by run.Clock
+	stalledFor time.Duration // how long this process stood still lately, 0 for not
+	stallGrace int           // looks until what the worker said meanwhile counts as heard
+	idleTicks  int           // looks since when nobody is connected and nothing is held
+	closed     bool
 }
 
-func newServer(logs run.Logs, pids *kin.Record, build, key string, log *slog.Logger) (*server, error) {
+func newServer(logs run.Logs, pidFile *kin.PIDFile, build, key string, log *slog.Logger) (*server, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "no standard input for tasks: %w", err)
 	}
 	s := &server{
-		logs: logs, pids: pids, build: build, key: key, log: log, null: null,
-		patience: vessel.Usual, kin: kin.New(log), attempts: map[muster.AttemptID]*attempt{},
+		logs: logs, pidFile: pidFile, build: build, key: key, log: log, null: null,
+		timeouts: vessel.DefaultTimeouts, tracker: kin.New(log), attempts: map[muster.AttemptID]*attempt{},
 	}
-	s.self = s.kin.Myself()
+	s.self = s.tracker.Self()
 	return s, nil
 }
 
 // run looks after what is held until ctx ends, or, if it may, until it is of no use
 // any more.
 func (s *server) run(ctx context.Context, mayEnd bool) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -95,79 +95,79 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 			return
 		case <-tick.C:
 		}
-		over := false
-		if s.homeless != nil && n%homeEvery == 0 && s.homeless() {
-			s.caught("it gave up its tasks", s.giveUp)
+		done := false
+		if s.dirDeleted != nil && n%dirCheckTicks == 0 && s.dirDeleted() {
+			s.protect("it gave up its tasks", s.abandonTasks)
 		}
-		s.caught("it looked after all attempts", func() { over = s.look(run.Clock()) })
-		if over && mayEnd {
+		s.protect("it looked after all attempts", func() { done = s.tick(run.BootClock()) })
+		if done && mayEnd {
 			return
 		}
-		if s.sweeps && n%reapEvery == 0 {
+		if s.reapsOrphans && n%reapTicks == 0 {
 			// What a task leaves to this process counts as the task's until then.
-			s.caught("it reaped orphans", s.kin.Sweep)
+			s.protect("it reaped orphans", s.tracker.Sweep)
 		}
 	}
 }
 
-// look pokes what runs, ends what has outlived its lease, and drops what nobody came
+// tick pokes what runs, ends what has outlived its lease, and drops what nobody came
 // for. It reports whether the server has been of no use for a while.
-func (s *server) look(now time.Duration) bool {
+func (s *server) tick(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looks++
-	s.noteStandstill(now)
+	s.ticks++
+	s.detectStall(now)
 	running := 0
 	for id, a := range s.attempts {
-		running += b2i(!a.over())
-		since := now - max(s.contact, a.since)
+		running += boolToInt(!a.hasEnded())
+		since := now - max(s.contact, a.startClock)
 		switch {
-		case a.over():
-			if since > a.s.Lease+leaseSlack {
+		case a.hasEnded():
+			if since > a.spec.Lease+leaseRetention {
 				s.log.Warn("nobody came for an attempt that has ended", slog.String("attempt", id.String()))
 				s.drop(id)
 			}
-		case since > a.s.Lease && a.s.Lease > 0:
-			if s.worker.Load() == nil || s.stood < a.s.Lease/2 { // else it may have said that it has contact
+		case since > a.spec.Lease && a.spec.Lease > 0:
+			if s.worker.Load() == nil || s.stalledFor < a.spec.Lease/2 { // else it may have said that it has contact
 				a.stop(&errLeaseEnded, muster.Kill{})
 			}
-		case a.quiet.Load() < quietLooks || s.looks%quietEvery == 0:
-			token(a.poke)
+		case a.idlePolls.Load() < idlePollTicks || s.ticks%idlePollEvery == 0:
+			trySend(a.wake)
 		}
 	}
-	switch alone := s.worker.Load() == nil; {
-	case alone && s.closed && running == 0:
+	switch noWorker := s.worker.Load() == nil; {
+	case noWorker && s.closed && running == 0:
 		return true
-	case !alone || len(s.attempts) > 0:
-		s.idle = 0
+	case !noWorker || len(s.attempts) > 0:
+		s.idleTicks = 0
 		return false
 	}
-	s.idle++
-	s.closed = s.closed || s.idle > idleLooks
+	s.idleTicks++
+	s.closed = s.closed || s.idleTicks > idleExitTicks
 	return s.closed
 }
 
-// noteStandstill notes whether this process stood still since the last look, frozen or without a turn: then what a
+// detectStall notes whether this process stood still since the last look, frozen or without a turn: then what a
 // connected worker said meanwhile is heard before leases end. The lock is held.
-func (s *server) noteStandstill(now time.Duration) {
-	gap := now - s.looked
-	if s.looked == 0 {
+func (s *server) detectStall(now time.Duration) {
+	gap := now - s.lastTick
+	if s.lastTick == 0 {
 		gap = 0
 	}
-	s.looked = now
+	s.lastTick = now
 	switch {
-	case gap > max(standstill, s.stood): // a process that is slow at each look puts no lease off for ever
-		s.stood, s.hearing = gap, hearLooks
-	case s.hearing > 0:
-		s.hearing--
+	case gap > max(stallThreshold, s.stalledFor): // a process that is slow at each look puts no lease off for ever
+		s.stalledFor, s.stallGrace = gap, stallGraceTicks
+	case s.stallGrace > 0:
+		s.stallGrace--
 	default:
-		s.stood = 0
+		s.stalledFor = 0
 	}
 }
 
-// drain stops everything as each task asks for, and takes nothing new: the machine is
+// stopAll stops everything as each task asks for, and takes nothing new: the machine is
 // shut down, or somebody wants the shim gone.
-func (s *server) drain() {
+func (s *server) stopAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -176,9 +176,9 @@ func (s *server) drain() {
 	}
 }
 
-// giveUp takes nothing new, and without a worker it kills everything: the next worker does not find this server, so
+// abandonTasks takes nothing new, and without a worker it kills everything: the next worker does not find this server, so
 // the tasks would run twice, and nobody would hear how they end.
-func (s *server) giveUp() {
+func (s *server) abandonTasks() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -189,7 +189,7 @@ func (s *server) giveUp() {
 		return
 	}
 	for id, a := range s.attempts {
-		if a.over() {
+		if a.hasEnded() {
 			s.drop(id)
 		} else {
 			a.forget()
@@ -201,9 +201,9 @@ var errShutDown = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.Worker
 
 var errLeaseEnded = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "its lease ended while the server was away"}
 
-// kill ends everything that is held and waits for it, though not for what the
+// killAll ends everything that is held and waits for it, though not for what the
 // kernel cannot end.
-func (s *server) kill() {
+func (s *server) killAll() {
 	s.mu.Lock()
 	s.closed = true
 	for _, a := range s.attempts {
@@ -217,100 +217,100 @@ func (s *server) kill() {
 // serve talks to one worker until it goes or another one comes. What it started
 // goes on.
 func (s *server) serve(conn net.Conn) {
-	if s.dress != nil {
-		conn = s.dress(conn)
+	if s.wrapConn != nil {
+		conn = s.wrapConn(conn)
 	}
-	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
-	ss.out = wire.NewOutbox(conn, ss.gather)
+	ss := &session{server: s, flushRequests: make(chan struct{}, 1), drained: make(chan struct{})}
+	ss.out = wire.NewOutbox(conn, ss.queueUpdates)
 	defer ss.out.Close(wire.ErrClosed)
-	in := wire.NewFrames(conn)
-	if err := fault.Catch(func() error { return s.greet(conn, in, ss) }); err != nil {
+	in := wire.NewFrameReader(conn)
+	if err := fault.Catch(func() error { return s.handshake(conn, in, ss) }); err != nil {
 		s.worker.CompareAndSwap(ss, nil)
-		close(ss.heard)
+		close(ss.drained)
 		s.log.Warn("a connection is refused", slog.Any("error", err))
 		return
 	}
 	var g errgroup.Group
 	g.Go(func() error { ss.out.Run(); return nil })
-	g.Go(func() error { ss.hurryUp(); return nil })
-	err := fault.Catch(func() error { return ss.listen(in) })
+	g.Go(func() error { ss.flushLoop(); return nil })
+	err := fault.Catch(func() error { return ss.readLoop(in) })
 	for _, err := range []error{err, ss.out.Err()} {
 		if _, ok := errors.AsType[*fault.PanicError](err); ok {
 			logPanic(s.log, err, slog.String("doing", "it talked to the worker"))
 		}
 	}
-	close(ss.heard)
+	close(ss.drained)
 	ss.out.Close(wire.ErrClosed)
 	s.worker.CompareAndSwap(ss, nil)
-	ss.end()
+	ss.stopFlushLoop()
 	_ = g.Wait()
 	s.log.Debug("the worker is gone", slog.Any("error", err))
 }
 
 var (
-	errEnding = errors.New("the shim is about to end")
-	errKey    = errors.New("whoever connected does not know the key")
+	errShuttingDown = errors.New("the shim is about to end")
+	errBadKey       = errors.New("whoever connected does not know the key")
 )
 
-// maxHello is the most bytes of a frame of somebody who has not said who he is.
-const maxHello = 4 << 10
+// maxHelloSize is the most bytes of a frame of somebody who has not said who he is.
+const maxHelloSize = 4 << 10
 
-// greet makes the connection the one worker's, and tells it what is held.
-func (s *server) greet(conn net.Conn, in *wire.Frames, ss *session) error {
-	_ = conn.SetReadDeadline(time.Now().Add(helloWait)) // without one it takes longer
+// handshake makes the connection the one worker's, and tells it what is held.
+func (s *server) handshake(conn net.Conn, in *wire.FrameReader, ss *session) error {
+	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout)) // without one it takes longer
 	var f wire.ToShim
-	in.Most = maxHello
+	in.MaxSize = maxHelloSize
 	if err := in.Next(&f); err != nil {
 		return err
 	}
-	in.Most = wire.MaxFrame
+	in.MaxSize = wire.MaxFrame
 	if f.Hello == nil || subtle.ConstantTimeCompare([]byte(f.Hello.Key), []byte(s.key)) != 1 {
-		return errKey
+		return errBadKey
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	s.part()
+	s.displace()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed && len(s.attempts) == 0 {
-		return errEnding
+		return errShuttingDown
 	}
-	s.idle = 0
+	s.idleTicks = 0
 	s.contact = max(s.contact, f.Hello.Contact)
-	if err := ss.out.Put(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: s.build, Pid: s.self, Contact: s.contact}}); err != nil {
+	if err := ss.out.Send(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: s.build, Pid: s.self, Contact: s.contact}}); err != nil {
 		return err
 	}
-	if before := s.worker.Swap(ss); before != nil {
-		_ = before.out.Put(&wire.ToWorker{Bye: true}) // it may be gone already
-		before.out.Finish()
+	if prev := s.worker.Swap(ss); prev != nil {
+		_ = prev.out.Send(&wire.ToWorker{Displaced: true}) // it may be gone already
+		prev.out.Finish()
 	}
 	for _, a := range s.attempts {
-		a.try(telling, func() { a.tellHeld(ss) })
+		a.try(doingNotify, func() { a.sendSnapshot(ss) })
 	}
-	return ss.out.Put(&wire.ToWorker{Ready: true})
+	return ss.out.Send(&wire.ToWorker{Ready: true})
 }
 
-// part tells the connected worker that another one has come, and waits until all that it
+// displace tells the connected worker that another one has come, and waits until all that it
 // said is heard: one that was killed has said things that the next one builds on, such
 // as what it settled.
-func (s *server) part() {
-	before := s.worker.Load()
-	if before == nil {
+func (s *server) displace() {
+	prev := s.worker.Load()
+	if prev == nil {
 		return
 	}
-	_ = before.out.Put(&wire.ToWorker{Bye: true}) // it may be gone already
-	late := time.NewTicker(partWait / partTicks)
-	defer late.Stop()
-	for range partTicks { // then it lives, and hangs
+	_ = prev.out.Send(&wire.ToWorker{Displaced: true}) // it may be gone already
+	tick := time.NewTicker(displaceTimeout / displaceTicks)
+	defer tick.Stop()
+	for range displaceTicks { // then it lives, and hangs
 		select {
-		case <-before.heard:
+		case <-prev.drained:
 			return
-		case <-late.C:
+		case <-tick.C:
 		}
 	}
 }
 
-// touch takes up when the server last knew of the worker.
-func (s *server) touch(at time.Duration) {
+// setContact takes up when the server last knew of the worker.
+func (s *server) setContact(at time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.contact = max(s.contact, at)
@@ -331,7 +331,7 @@ func (s *server) forget(ids []muster.AttemptID) {
 		if a == nil {
 			continue
 		}
-		if a.over() {
+		if a.hasEnded() {
 			s.drop(id)
 			continue
 		}
@@ -343,21 +343,21 @@ func (s *server) forget(ids []muster.AttemptID) {
 func (s *server) drop(id muster.AttemptID) {
 	delete(s.attempts, id)
 	if l, ok := s.logs.(interface {
-		Shut(a muster.AttemptID) error
+		CloseAttempt(a muster.AttemptID) error
 	}); ok {
-		_ = l.Shut(id) // nothing is buffered
+		_ = l.CloseAttempt(id) // nothing is buffered
 	}
 }
 
-// token puts one into c unless it holds one.
-func token(c chan struct{}) {
+// trySend puts one into c unless it holds one.
+func trySend(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-func b2i(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}

@@ -22,8 +22,8 @@ import (
 
 // What is true of every shim, wherever it lives.
 
-func TestHowAProcessEndsIsTold(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+func TestExitOfAProcess(t *testing.T) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
@@ -34,13 +34,13 @@ func TestHowAProcessEndsIsTold(t *testing.T) {
 			"kill -KILL $$":  {Code: 137, Signal: "SIGKILL"},
 			"sleep 1000 & :": {Code: 0},
 		} {
-			s := shell(t, text)
-			p, _ := begin(t, c, s)
-			x := wait(t, p)
-			if x.Code != want.Code || x.Signal != want.Signal || x.Stopped != nil || x.Left != 0 || x.Wall <= 0 || x.At < p.Started() {
+			s := shellTask(t, text)
+			p, _ := startTask(t, c, s)
+			x := waitTask(t, p)
+			if x.Code != want.Code || x.Signal != want.Signal || x.Stopped != nil || x.Survivors != 0 || x.Wall <= 0 || x.At < p.Started() {
 				t.Errorf("%s: %+v", text, x)
 			}
-			if p.Pid().PID == 0 || p.Pid().Mark != s.Mark || m.command != nil && p.Pid().StartTicks == 0 {
+			if p.Pid().PID == 0 || p.Pid().EnvTag != s.EnvTag || m.command != nil && p.Pid().StartTicks == 0 {
 				t.Errorf("%s: its process is %+v", text, p.Pid())
 			}
 			c.Forget(s.Attempt)
@@ -48,25 +48,25 @@ func TestHowAProcessEndsIsTold(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeStartedSaysWhyAndLeavesNothing(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+func TestFailedStartIsExplainedAndLeavesNothing(t *testing.T) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
-		s := shell(t, "")
+		s := shellTask(t, "")
 		s.Path = filepath.Join(s.Dir, "plain")
 		if err := os.WriteFile(s.Path, []byte("\x01\x02"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Start(t.Context(), s, newSink()); err == nil || !strings.Contains(err.Error(), "no program for this machine") {
+		if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "no program for this machine") {
 			t.Errorf("it says %v", err)
 		}
 		s.Path, s.Argv = "/bin/sh", []string{"sh", "-c", "exit 3"}
-		p, _ := begin(t, c, s) // the same attempt
-		if x := wait(t, p); x.Code != 3 {
+		p, _ := startTask(t, c, s) // the same attempt
+		if x := waitTask(t, p); x.Code != 3 {
 			t.Errorf("%+v", x)
 		}
-		if _, err := c.Start(t.Context(), s, newSink()); err == nil || !strings.Contains(err.Error(), "was started before") {
+		if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "was started before") {
 			t.Errorf("an attempt is started twice: %v", err)
 		}
 	})
@@ -81,7 +81,7 @@ func sizeOf(all []tasklog.Record) (size int64) {
 }
 
 func TestALogHasOneWriterAtATime(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
@@ -90,32 +90,32 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer logs.Close()
-		s := shell(t, "echo task; while [ ! -e go ]; do sleep 0.02; done; echo end")
+		s := shellTask(t, "echo task; while [ ! -e go ]; do sleep 0.02; done; echo end")
 		before := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.System, At: time.Now(), Data: []byte("worker\n")})
 		if _, err := logs.Append(t.Context(), s.Attempt, 0, before); err != nil {
 			t.Fatal(err)
 		}
 		for _, wrong := range []int64{0, int64(len(before)) - 1, int64(len(before)) + 1} {
 			s.LogSize = wrong
-			if _, err := c.Start(t.Context(), s, newSink()); err == nil || !strings.Contains(err.Error(), "another program writes") {
+			if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "another program writes") {
 				t.Errorf("a log that is said to have %d bytes is taken over: %v", wrong, err)
 			}
 		}
 		s.LogSize = int64(len(before))
-		p, k := begin(t, c, s)
-		await(t, "the log grows", func() bool { _, size := k.seen(); return size > s.LogSize })
-		p.Record(tasklog.Usage, []byte(`{"at":1}`))
+		p, k := startTask(t, c, s)
+		eventually(t, "the log grows", func() bool { _, size := k.last(); return size > s.LogSize })
+		p.AppendLog(tasklog.Usage, []byte(`{"at":1}`))
 		if size := p.LogSize(); size != sizeOf(records(t, dir, s.Attempt)) {
 			t.Errorf("the log has %d bytes, told are %d", sizeOf(records(t, dir, s.Attempt)), size)
 		}
 		if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wait(t, p)
-		p.Record(tasklog.System, []byte("after\n"))
+		waitTask(t, p)
+		p.AppendLog(tasklog.System, []byte("after\n"))
 		size := p.LogSize()
-		p.Settle(&muster.Report{Attempt: s.Attempt, Outcome: muster.AttemptSucceeded})
-		p.Record(tasklog.System, []byte("too late\n"))
+		p.SaveReport(&muster.Report{Attempt: s.Attempt, Outcome: muster.AttemptSucceeded})
+		p.AppendLog(tasklog.System, []byte("too late\n"))
 		var got []string
 		all := records(t, dir, s.Attempt)
 		for _, r := range all {
@@ -135,7 +135,7 @@ func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there are sandboxes on Linux only")
 	}
-	modes(t, func(t *testing.T, m mode) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir, owners := t.TempDir(), t.TempDir()
 		c := openClient(t, dir, m)
@@ -148,18 +148,18 @@ func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
 			"cat " + secret + "; exit 0": false, // it got on without
 			"cat nothing":                false,
 		} {
-			s := shell(t, text)
-			s.Confine = &run.Confine{NoNewPri: true, Sandbox: &run.Sandbox{Read: []string{"/bin", "/lib", "/usr", "/etc"}, Write: []string{s.Dir, "/dev/null"}}}
+			s := shellTask(t, text)
+			s.Isolation = &run.IsolationSpec{NoNewPrivileges: true, Sandbox: &run.Sandbox{Read: []string{"/bin", "/lib", "/usr", "/etc"}, Write: []string{s.Dir, "/dev/null"}}}
 			if _, err := os.Stat("/lib64"); err == nil {
-				s.Confine.Sandbox.Read = append(s.Confine.Sandbox.Read, "/lib64")
+				s.Isolation.Sandbox.Read = append(s.Isolation.Sandbox.Read, "/lib64")
 			}
-			p, err := c.Start(t.Context(), s, newSink())
+			p, err := c.Start(t.Context(), s, newFakeReporter())
 			if err != nil && strings.Contains(err.Error(), "no Landlock") {
 				t.Skipf("there is no sandbox here: %v", err)
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			wait(t, p)
+			waitTask(t, p)
 			if got := printed(t, dir, s.Attempt, tasklog.System); strings.Contains(got, "keeps tasks from "+secret) != explained || !explained && got != "" {
 				t.Errorf("%s: Muster says %q, and the task %q", text, got, printed(t, dir, s.Attempt, tasklog.Stderr))
 			}
@@ -167,72 +167,72 @@ func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
 	})
 }
 
-func TestATaskIsStoppedAsItIsToldTo(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+func TestStop(t *testing.T) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		first := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"}
 		second := &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown}
 
-		s := shell(t, "trap 'echo usr1; exit 5' USR1; trap 'echo term' TERM; echo ready; while :; do sleep 0.02; done")
+		s := shellTask(t, "trap 'echo usr1; exit 5' USR1; trap 'echo term' TERM; echo ready; while :; do sleep 0.02; done")
 		s.Kill.Signal = "SIGUSR1"
-		p, _ := begin(t, c, s)
-		ready(t, dir, s)
+		p, _ := startTask(t, c, s)
+		waitReady(t, dir, s)
 		p.Stop(first, muster.Kill{})
-		if x := wait(t, p); x.Code != 5 || x.Stopped == nil || *x.Stopped != *first {
+		if x := waitTask(t, p); x.Code != 5 || x.Stopped == nil || *x.Stopped != *first {
 			t.Errorf("%+v", x)
 		}
 
-		s = shell(t, "trap 'echo usr2' USR2; trap '' TERM; echo ready; while :; do sleep 0.02; done")
+		s = shellTask(t, "trap 'echo usr2' USR2; trap '' TERM; echo ready; while :; do sleep 0.02; done")
 		s.Kill.Grace = muster.Duration(time.Hour)
-		p, _ = begin(t, c, s)
-		ready(t, dir, s)
+		p, _ = startTask(t, c, s)
+		waitReady(t, dir, s)
 		p.Stop(first, muster.Kill{Signal: "SIGUSR2"}) // not SIGHUP: below nohup no shell traps that
 		defer func(attempt muster.AttemptID) {
 			if t.Failed() {
 				t.Logf("the task printed %q", printed(t, dir, attempt, tasklog.Stdout))
 			}
 		}(s.Attempt)
-		await(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nusr2\n" })
+		eventually(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nusr2\n" })
 		p.Stop(second, muster.Kill{Grace: muster.Duration(time.Millisecond)})
-		if x := wait(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || *x.Stopped != *first || x.Left != 0 {
+		if x := waitTask(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || *x.Stopped != *first || x.Survivors != 0 {
 			t.Errorf("the first reason and the shorter grace count: %+v", x)
 		}
 	})
 }
 
-// ready waits until the task says so.
-func ready(t *testing.T, dir string, s *run.Start) {
+// waitReady waits until the task says so.
+func waitReady(t *testing.T, dir string, s *run.StartSpec) {
 	t.Helper()
-	await(t, "the task is ready", func() bool { return strings.HasPrefix(printed(t, dir, s.Attempt, tasklog.Stdout), "ready\n") })
+	eventually(t, "the task is ready", func() bool { return strings.HasPrefix(printed(t, dir, s.Attempt, tasklog.Stdout), "ready\n") })
 }
 
 func TestTimeoutAndLeaseAreKept(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		c := openClient(t, t.TempDir(), m)
-		s := shell(t, "exec sleep 1000")
+		s := shellTask(t, "exec sleep 1000")
 		s.Timeout = 50 * time.Millisecond
-		p, _ := begin(t, c, s)
-		if x := wait(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptTimedOut || x.Stopped.Reason != muster.Timeout || x.Signal != "SIGTERM" {
+		p, _ := startTask(t, c, s)
+		if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptTimedOut || x.Stopped.Reason != muster.Timeout || x.Signal != "SIGTERM" {
 			t.Errorf("%+v", x)
 		}
-		s = shell(t, "exec sleep 1000")
+		s = shellTask(t, "exec sleep 1000")
 		s.Lease = time.Millisecond
-		p, _ = begin(t, c, s)
-		if x := wait(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptLost || x.Stopped.Reason != muster.WorkerLost {
+		p, _ = startTask(t, c, s)
+		if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptLost || x.Stopped.Reason != muster.WorkerLost {
 			t.Errorf("%+v", x)
 		}
 		// A contact in the future stands for a server that is heard all the time.
-		c.Contact(run.Clock() + time.Hour)
-		s = shell(t, "sleep 1; exit 4")
+		c.SetLastContact(run.BootClock() + time.Hour)
+		s = shellTask(t, "sleep 1; exit 4")
 		s.Lease = time.Millisecond
-		p, _ = begin(t, c, s)
-		if x := wait(t, p); x.Stopped != nil || x.Code != 4 {
+		p, _ = startTask(t, c, s)
+		if x := waitTask(t, p); x.Stopped != nil || x.Code != 4 {
 			t.Errorf("%+v", x)
 		}
-		if c.Contacted() == 0 {
+		if c.LastContact() == 0 {
 			t.Error("the contact is forgotten")
 		}
 	})
@@ -242,15 +242,15 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 	if !outlives {
 		t.Skip("the state of a process is shown by Linux")
 	}
-	modes(t, func(t *testing.T, m mode) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
-		s := shell(t, "trap 'echo saved; exit 0' TERM; setsid sh -c 'echo $$ > child; while :; do sleep 0.02; done' & echo ready; while :; do sleep 0.02; done")
-		p, _ := begin(t, c, s)
-		ready(t, dir, s)
+		s := shellTask(t, "trap 'echo saved; exit 0' TERM; setsid sh -c 'echo $$ > child; while :; do sleep 0.02; done' & echo ready; while :; do sleep 0.02; done")
+		p, _ := startTask(t, c, s)
+		waitReady(t, dir, s)
 		var child int
-		await(t, "the child says its number", func() bool {
+		eventually(t, "the child says its number", func() bool {
 			b, _ := os.ReadFile(filepath.Join(s.Dir, "child"))
 			child, _ = strconv.Atoi(strings.TrimSpace(string(b)))
 			return child > 0
@@ -260,15 +260,15 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, pid := range []int{p.Pid().PID, child} {
-				await(t, fmt.Sprintf("process %d stands still: %t", pid, on), func() bool {
+				eventually(t, fmt.Sprintf("process %d stands still: %t", pid, on), func() bool {
 					// A shell that waits for its child to execute a program stands still with that.
-					s := state(pid)
+					s := procState(pid)
 					return (s == 'T' || s == 'D') == on
 				})
 			}
 		}
 		p.Stop(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted}, muster.Kill{})
-		if x := wait(t, p); x.Code != 0 || x.Left != 0 {
+		if x := waitTask(t, p); x.Code != 0 || x.Survivors != 0 {
 			t.Errorf("%+v", x)
 		}
 		if got := printed(t, dir, s.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
@@ -284,30 +284,30 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 }
 
 func TestForgetKillsWhatRuns(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
-		s := shell(t, "trap '' TERM; echo ready; while :; do sleep 0.02; done")
+		s := shellTask(t, "trap '' TERM; echo ready; while :; do sleep 0.02; done")
 		s.Kill.Grace = muster.Duration(time.Hour)
-		p, _ := begin(t, c, s)
-		ready(t, dir, s)
+		p, _ := startTask(t, c, s)
+		waitReady(t, dir, s)
 		c.Forget(s.Attempt, muster.AttemptID{Task: muster.TaskID{Job: 9}, N: 1})
-		await(t, "the process is gone", func() bool { return syscall.Kill(p.Pid().PID, 0) != nil })
+		eventually(t, "the process is gone", func() bool { return syscall.Kill(p.Pid().PID, 0) != nil })
 	})
 }
 
 func TestMuchOutputOfManyTasksIsWhole(t *testing.T) {
-	modes(t, func(t *testing.T, m mode) {
+	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		const tasks, lines = 8, 3000
-		var all []*run.Start
+		var all []*run.StartSpec
 		var procs []run.Proc
 		for range tasks {
-			s := shell(t, fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); done; echo '::muster progress=1 last=%d'", lines, lines))
-			p, _ := begin(t, c, s)
+			s := shellTask(t, fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); done; echo '::muster progress=1 last=%d'", lines, lines))
+			p, _ := startTask(t, c, s)
 			all, procs = append(all, s), append(procs, p)
 		}
 		var want strings.Builder
@@ -315,7 +315,7 @@ func TestMuchOutputOfManyTasksIsWhole(t *testing.T) {
 			fmt.Fprintf(&want, "line %d\n", i)
 		}
 		for i, p := range procs {
-			wait(t, p)
+			waitTask(t, p)
 			if got := printed(t, dir, all[i].Attempt, tasklog.Stdout); got != want.String() {
 				t.Errorf("task %d printed %d bytes, want %d", i, len(got), want.Len())
 			}

@@ -55,42 +55,42 @@ func (c *cache) partials() string { return filepath.Join(c.dir, "partial") }
 
 func (c *cache) path(sha string) string { return filepath.Join(c.blobs(), sha[:2], sha) }
 
-// biggest is the size from which a blob is not cached.
-func (c *cache) biggest() int64 { return c.budget / 2 }
+// maxBlobSize is the size from which a blob is not cached.
+func (c *cache) maxBlobSize() int64 { return c.budget / 2 }
 
 // load takes up what an earlier life left, in the order of its last use, and
 // removes parts that are too old.
 func (c *cache) load() error {
-	type found struct {
+	type savedBlob struct {
 		blob
 
 		used time.Time
 	}
-	var all []found
+	var all []savedBlob
 	err := filepath.WalkDir(c.blobs(), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !isHash(d.Name()) {
 			return err
 		}
 		info, err := d.Info()
 		if err == nil {
-			all = append(all, found{blob{d.Name(), info.Size()}, info.ModTime()})
+			all = append(all, savedBlob{blob{d.Name(), info.Size()}, info.ModTime()})
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, func(a, b found) int { return a.used.Compare(b.used) })
+	slices.SortFunc(all, func(a, b savedBlob) int { return a.used.Compare(b.used) })
 	for _, f := range all {
 		c.byHash[f.sha] = c.recent.PushFront(&f.blob)
 		c.total += f.size
 	}
 	c.evict()
-	parts, err := os.ReadDir(c.partials())
+	partials, err := os.ReadDir(c.partials())
 	if err != nil {
 		return err
 	}
-	for _, p := range parts {
+	for _, p := range partials {
 		if info, err := p.Info(); err == nil && time.Since(info.ModTime()) > partialAge {
 			_ = os.Remove(filepath.Join(c.partials(), p.Name())) // the next start tries again
 		}
@@ -104,14 +104,14 @@ func (c *cache) lock(ctx context.Context, sha string) (unlock func(), err error)
 		c.mu.Lock()
 		busy := c.locks[sha]
 		if busy == nil {
-			mine := make(chan struct{})
-			c.locks[sha] = mine
+			done := make(chan struct{})
+			c.locks[sha] = done
 			c.mu.Unlock()
 			return func() {
 				c.mu.Lock()
 				delete(c.locks, sha)
 				c.mu.Unlock()
-				close(mine)
+				close(done)
 			}, nil
 		}
 		c.mu.Unlock()
@@ -156,19 +156,19 @@ func (c *cache) partial(sha string) (*os.File, error) {
 }
 
 // add makes a verified part a blob and opens it. The hash is locked.
-func (c *cache) add(sha string, part *os.File) (*os.File, error) {
-	info, err := part.Stat()
+func (c *cache) add(sha string, partial *os.File) (*os.File, error) {
+	info, err := partial.Stat()
 	if err != nil {
 		return nil, err
 	}
 	// After a loss of power a file may have its name but not its bytes.
-	if err := part.Sync(); err != nil {
+	if err := partial.Sync(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(c.path(sha)), 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(part.Name(), c.path(sha)); err != nil {
+	if err := os.Rename(partial.Name(), c.path(sha)); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(c.path(sha))

@@ -24,7 +24,7 @@ func (c *Client) Fetch(ctx context.Context, sha string, size int64, path string)
 	if err != nil {
 		return run.Failf(muster.FetchFailed, "an input cannot be written: %w", err)
 	}
-	err = errors.Join(c.into(ctx, sha, size, f), f.Close())
+	err = errors.Join(c.fetchInto(ctx, sha, size, f), f.Close())
 	if err != nil {
 		return errors.Join(fetchFailed(sha, err), os.Remove(path))
 	}
@@ -37,16 +37,16 @@ func fetchFailed(sha string, err error) error {
 
 func short(sha string) string { return sha[:min(12, len(sha))] }
 
-// into writes a blob to the empty file dst, by way of the cache unless it is too
+// fetchInto writes a blob to the empty file dst, by way of the cache unless it is too
 // big for that. A negative size is unknown.
-func (c *Client) into(ctx context.Context, sha string, size int64, dst *os.File) error {
+func (c *Client) fetchInto(ctx context.Context, sha string, size int64, dst *os.File) error {
 	if !isHash(sha) {
 		return fmt.Errorf("%q is not a SHA-256", sha)
 	}
-	if size > c.cache.biggest() {
-		return c.download(ctx, sha, size, unbounded, dst)
+	if size > c.cache.maxBlobSize() {
+		return c.download(ctx, sha, size, unlimited, dst)
 	}
-	src, err := c.cached(ctx, sha, size, unbounded)
+	src, err := c.openCached(ctx, sha, size, unlimited)
 	if err != nil {
 		return err
 	}
@@ -55,71 +55,71 @@ func (c *Client) into(ctx context.Context, sha string, size int64, dst *os.File)
 	return err
 }
 
-// unbounded stands for no bound of a blob whose size is unknown.
-const unbounded = -1
+// unlimited stands for no bound of a blob whose size is unknown.
+const unlimited = -1
 
-// cached opens a blob in the cache, where it is brought if need be. One that is longer than most is not.
-func (c *Client) cached(ctx context.Context, sha string, size, most int64) (*os.File, error) {
+// openCached opens a blob in the cache, where it is brought if need be. One that is longer than most is not.
+func (c *Client) openCached(ctx context.Context, sha string, size, maxSize int64) (*os.File, error) {
 	unlock, err := c.cache.lock(ctx, sha)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	f := c.cache.open(sha, size)
-	c.cfg.Cached(f != nil)
+	c.cfg.OnCacheLookup(f != nil)
 	if f != nil {
 		return f, nil
 	}
-	part, err := c.cache.partial(sha)
+	partial, err := c.cache.partial(sha)
 	if err != nil {
 		return nil, err
 	}
-	defer part.Close()
-	if err := c.download(ctx, sha, size, most, part); err != nil {
+	defer partial.Close()
+	if err := c.download(ctx, sha, size, maxSize, partial); err != nil {
 		return nil, err
 	}
-	return c.cache.add(sha, part)
+	return c.cache.add(sha, partial)
 }
 
-// maxWrong is how often bytes with another hash may come before a fetch fails.
-const maxWrong = 3
+// maxMismatches is how often bytes with another hash may come before a fetch fails.
+const maxMismatches = 3
 
 // download brings f to the blob's bytes, going on from what it holds already.
-func (c *Client) download(ctx context.Context, sha string, size, most int64, f *os.File) error {
+func (c *Client) download(ctx context.Context, sha string, size, maxSize int64, f *os.File) error {
 	release, err := c.slot(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	d := &download{client: c, sha: sha, size: size, most: most, f: f}
+	d := &download{client: c, sha: sha, size: size, maxSize: maxSize, f: f}
 	if err := d.rehash(); err != nil {
 		return err
 	}
-	wrong := 0
-	return c.insist(ctx, "fetching "+short(sha), func(ctx context.Context) (int64, error) {
-		before := d.have
-		if err := d.more(ctx); err != nil {
-			return d.have - before, err
+	mismatches := 0
+	return c.retry(ctx, "fetching "+short(sha), func(ctx context.Context) (int64, error) {
+		before := d.received
+		if err := d.fetchRest(ctx); err != nil {
+			return d.received - before, err
 		}
 		got := hex.EncodeToString(d.sum.Sum(nil))
 		if got == sha {
 			return 0, nil
 		}
-		c.reportWrong(ctx, sha)
-		if wrong++; wrong >= maxWrong {
-			return 0, finalError{fmt.Errorf("the server delivers other bytes, with the hash %s", short(got))}
+		c.reportCorrupt(ctx, sha)
+		if mismatches++; mismatches >= maxMismatches {
+			return 0, permanentError{fmt.Errorf("the server delivers other bytes, with the hash %s", short(got))}
 		}
 		if err := d.restart(); err != nil {
-			return 0, finalError{err}
+			return 0, permanentError{err}
 		}
 		return 0, fmt.Errorf("the bytes have the hash %s", short(got))
 	})
 }
 
-// reportWrong tells the server that it delivered other bytes than a blob has: it looks at its file, and takes a new upload if
+// reportCorrupt tells the server that it delivered other bytes than a blob has: it looks at its file, and takes a new upload if
 // that is damaged. If it does not hear of it, the fetch fails all the same.
-func (c *Client) reportWrong(ctx context.Context, sha string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (c *Client) reportCorrupt(ctx context.Context, sha string) {
+	ctx, cancel := context.WithTimeout(ctx, retryTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url(sha)+"/check", http.NoBody)
 	if err == nil {
@@ -136,13 +136,13 @@ func (c *Client) reportWrong(ctx context.Context, sha string) {
 
 // download is a file on its way.
 type download struct {
-	client *Client
-	sha    string
-	size   int64 // negative if unknown
-	most   int64 // bytes that it may have; negative if that is not known
-	f      *os.File
-	sum    hash.Hash // of the first have bytes of f
-	have   int64
+	client   *Client
+	sha      string
+	size     int64 // negative if unknown
+	maxSize  int64 // bytes that it may have; negative if that is not known
+	f        *os.File
+	sum      hash.Hash // of the first have bytes of f
+	received int64
 }
 
 // rehash takes up what the file holds from an earlier try.
@@ -152,7 +152,7 @@ func (d *download) rehash() error {
 	if err != nil {
 		return err
 	}
-	if d.have = n; d.size >= 0 && d.have > d.size {
+	if d.received = n; d.size >= 0 && d.received > d.size {
 		return d.restart()
 	}
 	return nil
@@ -160,7 +160,7 @@ func (d *download) rehash() error {
 
 func (d *download) restart() error {
 	d.sum.Reset()
-	d.have = 0
+	d.received = 0
 	if err := d.f.Truncate(0); err != nil {
 		return err
 	}
@@ -168,22 +168,22 @@ func (d *download) restart() error {
 	return err
 }
 
-// more asks for the bytes that are missing and appends them. It returns nil at
+// fetchRest asks for the bytes that are missing and appends them. It returns nil at
 // the blob's end.
-func (d *download) more(ctx context.Context) error {
-	if d.have == d.size {
+func (d *download) fetchRest(ctx context.Context) error {
+	if d.received == d.size {
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing came for %s", stall)) })
-	defer watch.Stop()
+	stallTimer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("nothing came for %s", stallTimeout)) })
+	defer stallTimer.Stop()
 	req, err := d.client.request(ctx, http.MethodGet, d.sha)
 	if err != nil {
-		return finalError{err}
+		return permanentError{err}
 	}
-	if d.have > 0 {
-		req.Header.Set("Range", "bytes="+strconv.FormatInt(d.have, 10)+"-")
+	if d.received > 0 {
+		req.Header.Set("Range", "bytes="+strconv.FormatInt(d.received, 10)+"-")
 	}
 	resp, err := d.client.do(req)
 	if err != nil {
@@ -191,64 +191,64 @@ func (d *download) more(ctx context.Context) error {
 	}
 	defer resp.Body.Close()
 	switch {
-	case resp.StatusCode == http.StatusPartialContent && d.have > 0:
+	case resp.StatusCode == http.StatusPartialContent && d.received > 0:
 	case resp.StatusCode == http.StatusOK:
 		if err := d.restart(); err != nil {
-			return finalError{err}
+			return permanentError{err}
 		}
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		// It has no more than we have, or less than we took for a part of it.
-		if resp.Header.Get("Content-Range") == fmt.Sprintf("bytes */%d", d.have) {
+		if resp.Header.Get("Content-Range") == fmt.Sprintf("bytes */%d", d.received) {
 			return nil
 		}
 		if err := d.restart(); err != nil {
-			return finalError{err}
+			return permanentError{err}
 		}
 		return errors.New("the part that was kept is longer than the blob")
 	case resp.StatusCode == http.StatusNotFound:
-		return finalError{errors.New("the server does not have it")}
+		return permanentError{errors.New("the server does not have it")}
 	default:
-		return refusal(resp)
+		return statusError(resp)
 	}
-	if d.most >= 0 && resp.ContentLength > d.most-d.have {
-		return errTooLong(d.most)
+	if d.maxSize >= 0 && resp.ContentLength > d.maxSize-d.received {
+		return tooLongError(d.maxSize)
 	}
 	body := io.Reader(resp.Body)
 	if d.size >= 0 {
-		body = io.LimitReader(body, d.size-d.have+1) // one more shows that it is too long
-	} else if d.most >= 0 {
-		body = io.LimitReader(body, d.most-d.have+1)
+		body = io.LimitReader(body, d.size-d.received+1) // one more shows that it is too long
+	} else if d.maxSize >= 0 {
+		body = io.LimitReader(body, d.maxSize-d.received+1)
 	}
-	err = d.take(ctx, body, watch)
-	if d.most >= 0 && d.have > d.most {
-		return errors.Join(errTooLong(d.most), d.restart())
+	err = d.readBody(ctx, body, stallTimer)
+	if d.maxSize >= 0 && d.received > d.maxSize {
+		return errors.Join(tooLongError(d.maxSize), d.restart())
 	}
-	if err == nil && d.size >= 0 && d.have < d.size {
+	if err == nil && d.size >= 0 && d.received < d.size {
 		err = io.ErrUnexpectedEOF
 	}
 	return cause(ctx, err)
 }
 
-func errTooLong(most int64) error {
-	return finalError{fmt.Errorf("it is longer than %s", muster.Size(most))}
+func tooLongError(maxSize int64) error {
+	return permanentError{fmt.Errorf("it is longer than %s", muster.Size(maxSize))}
 }
 
-// take appends what body has.
-func (d *download) take(ctx context.Context, body io.Reader, watch *time.Timer) error {
-	buf := d.client.pace.cut(make([]byte, mostAtOnce))
+// readBody appends what body has.
+func (d *download) readBody(ctx context.Context, body io.Reader, stallTimer *time.Timer) error {
+	buf := d.client.throttle.clip(make([]byte, maxChunk))
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
-			if err := d.client.pace.wait(ctx, n); err != nil {
+			if err := d.client.throttle.wait(ctx, n); err != nil {
 				return err
 			}
-			watch.Reset(stall)
+			stallTimer.Reset(stallTimeout)
 			if _, err := d.f.Write(buf[:n]); err != nil {
-				return finalError{err}
+				return permanentError{err}
 			}
 			d.sum.Write(buf[:n])
-			d.have += int64(n)
-			d.client.cfg.Moved(true, n)
+			d.received += int64(n)
+			d.client.cfg.OnTransfer(true, n)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -12,12 +12,12 @@ import (
 // does not.
 type throttle struct {
 	limit *rate.Limiter
-	piece int // bytes that move at once
+	chunk int // bytes that move at once
 }
 
 const (
-	mostAtOnce  = 128 << 10
-	leastAtOnce = 512
+	maxChunk = 128 << 10
+	minChunk = 512
 )
 
 func newThrottle(perSecond muster.Size) *throttle {
@@ -26,16 +26,16 @@ func newThrottle(perSecond muster.Size) *throttle {
 	}
 	// Pieces of a quarter of a second keep the flow even, and keep a slow one from
 	// looking like one that stands still.
-	piece := int(min(max(perSecond/4, leastAtOnce), mostAtOnce))
-	return &throttle{rate.NewLimiter(rate.Limit(perSecond), piece), piece}
+	chunk := int(min(max(perSecond/4, minChunk), maxChunk))
+	return &throttle{rate.NewLimiter(rate.Limit(perSecond), chunk), chunk}
 }
 
-// cut shortens p to what may move at once.
-func (t *throttle) cut(p []byte) []byte {
+// clip shortens p to what may move at once.
+func (t *throttle) clip(p []byte) []byte {
 	if t == nil {
 		return p
 	}
-	return p[:min(len(p), t.piece)]
+	return p[:min(len(p), t.chunk)]
 }
 
 // wait waits until n bytes more, at most a piece, may have moved.

@@ -23,14 +23,14 @@ import (
 func TestThrottle(t *testing.T) {
 	for _, rate := range []muster.Size{1 << 10, 100_000, 1 << 30} {
 		synctest.Test(t, func(t *testing.T) {
-			pace := newThrottle(rate)
+			limiter := newThrottle(rate)
 			began := time.Now()
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
 					for left := int(10 * rate / 4); left > 0; {
-						n := len(pace.cut(make([]byte, min(left, mostAtOnce))))
-						if err := pace.wait(t.Context(), n); err != nil {
+						n := len(limiter.clip(make([]byte, min(left, maxChunk))))
+						if err := limiter.wait(t.Context(), n); err != nil {
 							t.Errorf("wait: %v", err)
 							return
 						}
@@ -47,8 +47,8 @@ func TestThrottle(t *testing.T) {
 }
 
 func TestThrottleIsNone(t *testing.T) {
-	pace := newThrottle(0)
-	if b := pace.cut(make([]byte, 1<<20)); len(b) != 1<<20 || pace.wait(t.Context(), len(b)) != nil {
+	limiter := newThrottle(0)
+	if b := limiter.clip(make([]byte, 1<<20)); len(b) != 1<<20 || limiter.wait(t.Context(), len(b)) != nil {
 		t.Error("bytes wait without a cap")
 	}
 }
@@ -56,39 +56,39 @@ func TestThrottleIsNone(t *testing.T) {
 // TestThrottleIsCancelled holds that nobody waits for leave any longer than for
 // anything else.
 func TestThrottleIsCancelled(t *testing.T) {
-	pace := newThrottle(1)
+	limiter := newThrottle(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := pace.wait(ctx, leastAtOnce); !errors.Is(err, context.Canceled) {
+	if err := limiter.wait(ctx, minChunk); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// pieces is a connection that remembers how much was read from it at once.
-type pieces struct {
+// chunkTransport is a connection that remembers how much was read from it at once.
+type chunkTransport struct {
 	http.RoundTripper
 
-	mu   sync.Mutex
-	most int
+	mu      sync.Mutex
+	maxRead int
 }
 
-func (p *pieces) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *chunkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := p.RoundTripper.RoundTrip(r)
 	if err == nil {
-		resp.Body = &piecewise{resp.Body, p}
+		resp.Body = &chunkReader{resp.Body, p}
 	}
 	return resp, err
 }
 
-type piecewise struct {
+type chunkReader struct {
 	io.ReadCloser
-	of *pieces
+	transport *chunkTransport
 }
 
-func (b *piecewise) Read(buf []byte) (int, error) {
-	b.of.mu.Lock()
-	b.of.most = max(b.of.most, len(buf))
-	b.of.mu.Unlock()
+func (b *chunkReader) Read(buf []byte) (int, error) {
+	b.transport.mu.Lock()
+	b.transport.maxRead = max(b.transport.maxRead, len(buf))
+	b.transport.mu.Unlock()
 	return b.ReadCloser.Read(buf)
 }
 
@@ -100,10 +100,10 @@ func TestTransfersKeepToTheRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := &pieces{RoundTripper: s.Client().Transport}
+	transport := &chunkTransport{RoundTripper: s.Client().Transport}
 	dir := t.TempDir()
 	c, err := New(Config{
-		Server: u, Key: "key", HTTP: &http.Client{Transport: seen}, Dir: filepath.Join(dir, "cache"), Rate: 256 << 10, Log: slog.New(slog.DiscardHandler),
+		Server: u, Key: "key", HTTP: &http.Client{Transport: transport}, Dir: filepath.Join(dir, "cache"), Rate: 256 << 10, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -116,15 +116,15 @@ func TestTransfersKeepToTheRate(t *testing.T) {
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, blob) {
 		t.Fatalf("got %d bytes that differ, %v", len(got), err)
 	}
-	if seen.most > 64<<10 {
-		t.Errorf("%d bytes were read at once, a quarter of a second's worth is %d", seen.most, 64<<10)
+	if transport.maxRead > 64<<10 {
+		t.Errorf("%d bytes were read at once, a quarter of a second's worth is %d", transport.maxRead, 64<<10)
 	}
-	mine := random(100 << 10)
-	if err := os.WriteFile(path, mine, 0o600); err != nil {
+	upload := random(100 << 10)
+	if err := os.WriteFile(path, upload, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	sha, _, err := uploadPath(t, c, path)
-	if err != nil || !bytes.Equal(s.blobs[sha], mine) {
-		t.Errorf("uploaded %d of %d bytes, %v", len(s.blobs[sha]), len(mine), err)
+	if err != nil || !bytes.Equal(s.blobs[sha], upload) {
+		t.Errorf("uploaded %d of %d bytes, %v", len(s.blobs[sha]), len(upload), err)
 	}
 }

@@ -36,27 +36,27 @@ type Config struct {
 	Rate   muster.Size  // bytes a second that all transfers together keep to; 0 means no cap
 	Log    *slog.Logger
 
-	// Moved is told of bytes that came in or went out, and Cached of each blob that a task needs, whether the cache has it. Both
+	// OnTransfer is told of bytes that came in or went out, and Cached of each blob that a task needs, whether the cache has it. Both
 	// return at once. Nil means that nobody counts.
-	Moved  func(in bool, n int)
-	Cached func(hit bool)
+	OnTransfer    func(in bool, n int)
+	OnCacheLookup func(hit bool)
 }
 
 // DefaultBudget is the size of the cache if Config names none.
 const DefaultBudget = 10 << 30
 
 const (
-	atOnce   = 4                // transfers that move bytes at the same time
-	patience = 10 * time.Minute // without a byte moved, then a transfer fails
-	stall    = time.Minute      // without a byte moved, then a connection is given up
+	maxConcurrent = 4                // transfers that move bytes at the same time
+	retryTimeout  = 10 * time.Minute // without a byte moved, then a transfer fails
+	stallTimeout  = time.Minute      // without a byte moved, then a connection is given up
 )
 
 // Client moves blobs. Its methods may be called at the same time.
 type Client struct {
-	cfg   Config
-	cache *cache
-	slots chan struct{}
-	pace  *throttle
+	cfg      Config
+	cache    *cache
+	slots    chan struct{}
+	throttle *throttle
 }
 
 var _ run.Transfer = (*Client)(nil)
@@ -71,17 +71,17 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.HTTP = origin.Client(cfg.HTTP)
-	if cfg.Moved == nil {
-		cfg.Moved = func(bool, int) {}
+	if cfg.OnTransfer == nil {
+		cfg.OnTransfer = func(bool, int) {}
 	}
-	if cfg.Cached == nil {
-		cfg.Cached = func(bool) {}
+	if cfg.OnCacheLookup == nil {
+		cfg.OnCacheLookup = func(bool) {}
 	}
-	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, atOnce), pace: newThrottle(cfg.Rate)}, nil
+	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, maxConcurrent), throttle: newThrottle(cfg.Rate)}, nil
 }
 
-// As returns a client with another worker's key, which shares the cache, the rate and all else of c.
-func (c *Client) As(key string) *Client {
+// WithKey returns a client with another worker's key, which shares the cache, the rate and all else of c.
+func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.cfg.Key = key
 	return &other
@@ -118,40 +118,40 @@ func (c *Client) request(ctx context.Context, method, sha string) (*http.Request
 // do sends a request. That the server redirects to another one is final.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
 	resp, err := c.cfg.HTTP.Do(req)
-	if elsewhere, ok := errors.AsType[*origin.RedirectError](err); ok {
-		return nil, finalError{elsewhere}
+	if redirect, ok := errors.AsType[*origin.RedirectError](err); ok {
+		return nil, permanentError{redirect}
 	}
 	return resp, err
 }
 
-// finalError is a failure that trying again does not mend.
-type finalError struct{ error }
+// permanentError is a failure that trying again does not mend.
+type permanentError struct{ error }
 
-func (e finalError) Unwrap() error { return e.error }
+func (e permanentError) Unwrap() error { return e.error }
 
-// insist calls try until it succeeds, fails for good, or has moved nothing for as
+// retry calls try until it succeeds, fails for good, or has moved nothing for as
 // long as patience. try returns how many bytes it moved.
-func (c *Client) insist(ctx context.Context, what string, try func(context.Context) (int64, error)) error {
-	pause := firstPause
-	quiet := time.Now()
+func (c *Client) retry(ctx context.Context, desc string, try func(context.Context) (int64, error)) error {
+	pause := minBackoff
+	lastProgress := time.Now()
 	for {
 		moved, err := try(ctx)
 		if err == nil {
 			return nil
 		}
-		if final, ok := errors.AsType[finalError](err); ok {
+		if final, ok := errors.AsType[permanentError](err); ok {
 			return final.error
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if moved > 0 {
-			pause, quiet = firstPause, time.Now()
+			pause, lastProgress = minBackoff, time.Now()
 		}
-		if time.Since(quiet)+pause > patience {
-			return muster.Errorf(muster.Unavailable, "%s failed for %s: %w", what, patience, err)
+		if time.Since(lastProgress)+pause > retryTimeout {
+			return muster.Errorf(muster.Unavailable, "%s failed for %s: %w", desc, retryTimeout, err)
 		}
-		c.cfg.Log.Debug("a transfer broke; going on", slog.String("what", what), slog.Any("error", err), slog.Duration("pause", pause))
+		c.cfg.Log.Debug("a transfer broke; going on", slog.String("what", desc), slog.Any("error", err), slog.Duration("pause", pause))
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
@@ -159,22 +159,22 @@ func (c *Client) insist(ctx context.Context, what string, try func(context.Conte
 			t.Stop()
 			return context.Cause(ctx)
 		}
-		pause = min(2*pause, lastPause)
+		pause = min(2*pause, maxBackoff)
 	}
 }
 
 const (
-	firstPause = 100 * time.Millisecond
-	lastPause  = 15 * time.Second
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 15 * time.Second
 )
 
-// refusal is the error of an HTTP status that is not the wanted one.
-func refusal(resp *http.Response) error {
+// statusError is the error of an HTTP status that is not the wanted one.
+func statusError(resp *http.Response) error {
 	err := muster.Errorf(muster.Unavailable, "the server answered %s", resp.Status)
 	switch code := resp.StatusCode; {
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout:
 		return err
 	default:
-		return finalError{err}
+		return permanentError{err}
 	}
 }

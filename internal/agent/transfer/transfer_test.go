@@ -69,7 +69,7 @@ func (s *server) put(b []byte) string {
 	return hashOf(b)
 }
 
-func (s *server) next(line string) fault {
+func (s *server) nextFault(line string) fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = append(s.log, line)
@@ -89,7 +89,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	sha := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-	f := s.next(r.Method + " " + r.Header.Get("Range") + r.Header.Get(headerOffset))
+	f := s.nextFault(r.Method + " " + r.Header.Get("Range") + r.Header.Get(headerOffset))
 	if r.Header.Get("Authorization") != "Bearer key" {
 		f.status = http.StatusUnauthorized
 	}
@@ -102,7 +102,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	part := s.parts[sha]
 	s.mu.Unlock()
 	if r.Method == http.MethodPut {
-		s.take(w, r, sha, part, f)
+		s.receive(w, r, sha, part, f)
 		return
 	}
 	if !ok {
@@ -141,7 +141,7 @@ func (c *cutter) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-func (s *server) take(w http.ResponseWriter, r *http.Request, sha string, part []byte, f fault) {
+func (s *server) receive(w http.ResponseWriter, r *http.Request, sha string, part []byte, f fault) {
 	if r.Header.Get(headerOffset) != strconv.Itoa(len(part)) {
 		w.Header().Set(headerOffset, strconv.Itoa(len(part)))
 		w.WriteHeader(http.StatusConflict)
@@ -275,10 +275,10 @@ func TestFetchIsCancelled(t *testing.T) {
 	for i := range s.faults {
 		s.faults[i].status = 503
 	}
-	why := errors.New("enough")
+	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(why)
-	if err := c.Fetch(ctx, sha, 10, filepath.Join(t.TempDir(), "out")); !errors.Is(err, why) {
+	cancel(cause)
+	if err := c.Fetch(ctx, sha, 10, filepath.Join(t.TempDir(), "out")); !errors.Is(err, cause) {
 		t.Fatalf("got %v, want the cause of the cancel", err)
 	}
 }
@@ -294,12 +294,12 @@ func (d deadServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("connection refused")
 }
 
-func TestPatienceEnds(t *testing.T) {
-	for name, way := range map[string]deadServer{"refused": {}, "silent": {hangs: true}} {
+func TestRetryTimeout(t *testing.T) {
+	for name, transport := range map[string]deadServer{"refused": {}, "silent": {hangs: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, err := New(Config{
-					Server: &url.URL{Scheme: "http", Host: "away"}, HTTP: &http.Client{Transport: way}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+					Server: &url.URL{Scheme: "http", Host: "away"}, HTTP: &http.Client{Transport: transport}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -309,8 +309,8 @@ func TestPatienceEnds(t *testing.T) {
 				if err := c.Fetch(t.Context(), hashOf(nil), 10, path); reasonOf(err) != muster.FetchFailed {
 					t.Errorf("fetching: %v", err)
 				}
-				if took := time.Since(begun); took < patience-lastPause-stall || took > patience+stall {
-					t.Errorf("it gave up after %s, want about %s", took, patience)
+				if took := time.Since(begun); took < retryTimeout-maxBackoff-stallTimeout || took > retryTimeout+stallTimeout {
+					t.Errorf("it gave up after %s, want about %s", took, retryTimeout)
 				}
 				if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
@@ -463,15 +463,15 @@ func TestUploadIsCancelledWhileItReads(t *testing.T) {
 	if err := f.Truncate(8 << 40); err != nil {
 		t.Skip("no file can be so large here: ", err)
 	}
-	why := errors.New("enough")
+	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		for at := int64(0); at == 0; at, _ = f.Seek(0, io.SeekCurrent) {
 			runtime.Gosched()
 		}
-		cancel(why)
+		cancel(cause)
 	}()
-	if _, _, err := c.UploadFile(ctx, f); !errors.Is(err, why) {
+	if _, _, err := c.UploadFile(ctx, f); !errors.Is(err, cause) {
 		t.Fatalf("got %v, want the cause of the cancel", err)
 	}
 }
@@ -591,8 +591,8 @@ func FuzzTree(f *testing.F) {
 
 // A server cannot lead a transfer, and the worker's key, to another address, be it another port of its own host.
 func TestTransfersStayAtTheirServer(t *testing.T) {
-	var led atomic.Int32
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
+	var redirected atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))
 	defer other.Close()
 	s := &server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
@@ -610,7 +610,7 @@ func TestTransfersStayAtTheirServer(t *testing.T) {
 	if _, _, err := uploadPath(t, c, path); err == nil || !strings.Contains(err.Error(), "another server") {
 		t.Errorf("upload: %v", err)
 	}
-	if n := led.Load(); n != 0 {
+	if n := redirected.Load(); n != 0 {
 		t.Errorf("%d requests came to another server", n)
 	}
 }
@@ -637,7 +637,7 @@ func TestAListOfFilesIsBounded(t *testing.T) {
 			t.Errorf("length known %v: %v", known, err)
 		}
 		s.Close()
-		if most := int64(2 * maxTree); sent.Load() > most {
+		if maxSize := int64(2 * maxTree); sent.Load() > maxSize {
 			t.Errorf("length known %v: %d bytes were sent", known, sent.Load())
 		}
 	}

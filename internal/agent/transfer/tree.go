@@ -38,7 +38,7 @@ func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
 		return run.Failf(muster.FetchFailed, "the task's folder cannot be opened: %w", err)
 	}
 	defer func() { _ = root.Close() }() // holds nothing that could be lost
-	if err := c.layOut(ctx, tree, root); err != nil {
+	if err := c.writeTree(ctx, tree, root); err != nil {
 		return run.Failf(muster.FetchFailed, "the project folder %s could not be laid out: %w", short(sha), err)
 	}
 	return nil
@@ -48,7 +48,7 @@ func (c *Client) tree(ctx context.Context, sha string) (*muster.Tree, error) {
 	if !isHash(sha) {
 		return nil, fmt.Errorf("%q is not a SHA-256", sha)
 	}
-	f, err := c.cached(ctx, sha, -1, maxTree)
+	f, err := c.openCached(ctx, sha, -1, maxTree)
 	if err != nil {
 		return nil, err
 	}
@@ -112,18 +112,18 @@ func checkTree(t *muster.Tree) error {
 	return nil
 }
 
-// layOut writes the files and then the links, so that no file is written through
+// writeTree writes the files and then the links, so that no file is written through
 // one.
-func (c *Client) layOut(ctx context.Context, t *muster.Tree, root *os.Root) error {
+func (c *Client) writeTree(ctx context.Context, t *muster.Tree, root *os.Root) error {
 	g, files := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
+	g.SetLimit(maxConcurrent)
 	for i := range t.Files {
 		f := &t.Files[i]
 		if f.Link != "" || files.Err() != nil {
 			continue
 		}
 		g.Go(func() error {
-			if err := c.layFile(files, f, root); err != nil {
+			if err := c.writeFile(files, f, root); err != nil {
 				return fmt.Errorf("%s: %w", f.Path, err)
 			}
 			return nil
@@ -147,7 +147,7 @@ func (c *Client) layOut(ctx context.Context, t *muster.Tree, root *os.Root) erro
 	return ctx.Err()
 }
 
-func (c *Client) layFile(ctx context.Context, f *muster.File, root *os.Root) error {
+func (c *Client) writeFile(ctx context.Context, f *muster.File, root *os.Root) error {
 	mode := fs.FileMode(0o644)
 	if f.Exec {
 		mode = 0o755
@@ -159,5 +159,5 @@ func (c *Client) layFile(ctx context.Context, f *muster.File, root *os.Root) err
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.into(ctx, f.SHA256, f.Size, dst), dst.Close())
+	return errors.Join(c.fetchInto(ctx, f.SHA256, f.Size, dst), dst.Close())
 }

@@ -43,22 +43,22 @@ func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {
 	}
 	defer release()
 	sum := sha256.New()
-	size, err := io.Copy(sum, io.LimitReader(until{ctx, f}, info.Size())) // a task may make it longer meanwhile
+	size, err := io.Copy(sum, io.LimitReader(ctxReader{ctx, f}, info.Size())) // a task may make it longer meanwhile
 	if err != nil {
 		return "", 0, err
 	}
 	u := &upload{client: c, f: f, size: size, sha: hex.EncodeToString(sum.Sum(nil))}
-	err = c.insist(ctx, "uploading "+short(u.sha), u.try)
+	err = c.retry(ctx, "uploading "+short(u.sha), u.try)
 	return u.sha, u.size, err
 }
 
-// until is a reader that ends with a context.
-type until struct {
+// ctxReader is a reader that ends with a context.
+type ctxReader struct {
 	ctx context.Context //nolint:containedctx // of one reading
 	r   io.Reader
 }
 
-func (u until) Read(b []byte) (int, error) {
+func (u ctxReader) Read(b []byte) (int, error) {
 	if u.ctx.Err() != nil {
 		return 0, context.Cause(u.ctx)
 	}
@@ -75,21 +75,21 @@ type upload struct {
 
 // try asks how much the server has and sends the rest.
 func (u *upload) try(ctx context.Context) (moved int64, err error) {
-	offset, done, err := u.ask(ctx)
+	offset, done, err := u.serverOffset(ctx)
 	if err != nil || done {
 		return 0, err
 	}
 	return u.send(ctx, offset)
 }
 
-// ask returns how many bytes the server keeps, or done if it has all of them. It
+// serverOffset returns how many bytes the server keeps, or done if it has all of them. It
 // may keep others than these, and more, by somebody who broke off.
-func (u *upload) ask(ctx context.Context) (offset int64, done bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, stall)
+func (u *upload) serverOffset(ctx context.Context) (offset int64, done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
 	req, err := u.client.request(ctx, http.MethodHead, u.sha)
 	if err != nil {
-		return 0, false, finalError{err}
+		return 0, false, permanentError{err}
 	}
 	resp, err := u.client.do(req)
 	if err != nil {
@@ -101,12 +101,12 @@ func (u *upload) ask(ctx context.Context) (offset int64, done bool, err error) {
 		return 0, true, nil
 	case http.StatusNotFound:
 	default:
-		return 0, false, refusal(resp)
+		return 0, false, statusError(resp)
 	}
-	if kept := resp.Header.Get(headerOffset); kept != "" {
-		offset, err = strconv.ParseInt(kept, 10, 64)
+	if header := resp.Header.Get(headerOffset); header != "" {
+		offset, err = strconv.ParseInt(header, 10, 64)
 		if err != nil || offset < 0 {
-			return 0, false, fmt.Errorf("the server says that it has %q bytes of %d", kept, u.size)
+			return 0, false, fmt.Errorf("the server says that it has %q bytes of %d", header, u.size)
 		}
 	}
 	return offset, false, nil
@@ -116,16 +116,16 @@ func (u *upload) ask(ctx context.Context) (offset int64, done bool, err error) {
 func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing left for %s", stall)) })
-	defer watch.Stop()
+	stallTimer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("nothing left for %s", stallTimeout)) })
+	defer stallTimer.Stop()
 	req, err := u.client.request(ctx, http.MethodPut, u.sha)
 	if err != nil {
-		return 0, finalError{err}
+		return 0, permanentError{err}
 	}
 	rest := max(u.size-offset, 0) // without any, the server looks at what it keeps
-	body := &outgoing{
-		r: io.NewSectionReader(u.f, offset, rest), watch: watch, moved: u.client.cfg.Moved,
-		cut: u.client.pace.cut, wait: func(n int) error { return u.client.pace.wait(ctx, n) },
+	body := &uploadBody{
+		r: io.NewSectionReader(u.f, offset, rest), stallTimer: stallTimer, onTransfer: u.client.cfg.OnTransfer,
+		clip: u.client.throttle.clip, wait: func(n int) error { return u.client.throttle.wait(ctx, n) },
 	}
 	req.Header.Set(headerOffset, strconv.FormatInt(offset, 10))
 	req.Header.Set("Content-Type", "application/octet-stream")
@@ -147,32 +147,32 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 		if offset > 0 {
 			return 0, errors.New("the server kept other bytes, and has dropped them")
 		}
-		return 0, finalError{fmt.Errorf("the server refuses the bytes (%s): did the file change while it was uploaded?", resp.Status)}
+		return 0, permanentError{fmt.Errorf("the server refuses the bytes (%s): did the file change while it was uploaded?", resp.Status)}
 	default:
-		return body.sent.Load(), refusal(resp)
+		return body.sent.Load(), statusError(resp)
 	}
 }
 
-// outgoing is a body that says when it moves. The transport may still read it
+// uploadBody is a body that says when it moves. The transport may still read it
 // when the answer is there.
-type outgoing struct {
-	r     io.Reader
-	watch *time.Timer
-	cut   func([]byte) []byte
-	wait  func(n int) error
-	moved func(in bool, n int)
-	sent  atomic.Int64
+type uploadBody struct {
+	r          io.Reader
+	stallTimer *time.Timer
+	clip       func([]byte) []byte
+	wait       func(n int) error
+	onTransfer func(in bool, n int)
+	sent       atomic.Int64
 }
 
-func (o *outgoing) Read(p []byte) (int, error) {
-	n, err := o.r.Read(o.cut(p))
+func (o *uploadBody) Read(p []byte) (int, error) {
+	n, err := o.r.Read(o.clip(p))
 	if n > 0 {
 		if err := o.wait(n); err != nil {
 			return 0, err
 		}
-		o.watch.Reset(stall)
+		o.stallTimer.Reset(stallTimeout)
 		o.sent.Add(int64(n))
-		o.moved(false, n)
+		o.onTransfer(false, n)
 	}
 	return n, err
 }

@@ -17,38 +17,38 @@ import (
 	"time"
 )
 
-// hostWord makes the test program a stand-in for a host: one that keeps no model, but lives as hosts do.
-const hostWord = "be-a-host"
+// serverArg makes the test program a stand-in for a host: one that keeps no model, but lives as hosts do.
+const serverArg = "be-a-host"
 
-// workerWord makes it a worker that starts a host which kills it.
-const workerWord = "be-a-worker"
+// workerArg makes it a worker that starts a host which kills it.
+const workerArg = "be-a-worker"
 
 func worker() {
 	k, err := New(Config{Data: os.Args[2], Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err)
 	}
-	_, _, err = k.Socket(context.Background(), want("a", "kills "+strconv.Itoa(os.Getpid())), watch)
+	_, _, err = k.Acquire(context.Background(), serverSpec("a", "kills "+strconv.Itoa(os.Getpid())), watch)
 	panic(fmt.Sprint("it lives on: ", err))
 }
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == hostWord {
-		standIn()
+	if len(os.Args) > 1 && os.Args[1] == serverArg {
+		serve()
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == workerWord {
+	if len(os.Args) > 1 && os.Args[1] == workerArg {
 		worker()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-func standIn() {
-	how, whom, _ := strings.Cut(os.Getenv("HOST"), " ")
-	switch how {
+func serve() {
+	mode, arg, _ := strings.Cut(os.Getenv("HOST"), " ")
+	switch mode {
 	case "kills":
-		if pid, err := strconv.Atoi(whom); err == nil && pid == os.Getppid() {
+		if pid, err := strconv.Atoi(arg); err == nil && pid == os.Getppid() {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Kill()
 			}
@@ -75,14 +75,14 @@ func standIn() {
 		if err != nil {
 			continue
 		}
-		var asked struct {
+		var req struct {
 			Op string `json:"op"`
 		}
-		if err := json.Unmarshal([]byte(strings.TrimSpace(line)), &asked); err != nil {
+		if err := json.Unmarshal([]byte(strings.TrimSpace(line)), &req); err != nil {
 			panic(err)
 		}
 		fmt.Fprintf(conn, "{\"ok\":true,\"pid\":%d}\n", os.Getpid())
-		if asked.Op == "evict" && os.Getenv("HOST") != "stubborn" {
+		if req.Op == "evict" && os.Getenv("HOST") != "stubborn" {
 			os.Exit(0)
 		}
 		_ = conn.Close()

@@ -133,18 +133,18 @@ func (o *dtfOptions) Machine(w *work.Config) error {
 	w.Name, w.Tags, w.Slots = cmp.Or(o.cfg.Name, o.hostname), o.cfg.Tags, o.slots()
 	w.MaxTasks = o.slots()
 	w.AI = o.ai
-	w.Share.Profile = o.profile
+	w.HostPolicy.Profile = o.profile
 	for _, limit := range []struct {
 		name    string
 		percent float64
 		to      **float64
-	}{{"cpu", o.cpu, &w.Share.MaxCPU}, {"memory", o.memory, &w.Share.MaxMemory}, {"gpu", o.gpu, &w.Share.MaxGPU}} {
+	}{{"cpu", o.cpu, &w.HostPolicy.MaxCPU}, {"memory", o.memory, &w.HostPolicy.MaxMemory}, {"gpu", o.gpu, &w.HostPolicy.MaxGPU}} {
 		if limit.percent <= 0 {
 			return muster.Errorf(muster.Invalid, "--max-%s-percent: write a percentage over 0 and up to 100", limit.name)
 		}
 		*limit.to = &limit.percent
 	}
-	w.Share.MemoryBuffer = &o.buffer
+	w.HostPolicy.MemoryBuffer = &o.buffer
 	return nil
 }
 

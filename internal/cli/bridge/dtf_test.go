@@ -42,8 +42,8 @@ func TestDTFOptions(t *testing.T) {
 	if err := o.Machine(&w); err != nil {
 		t.Fatal(err)
 	}
-	if w.Name != "gpu-worker-01" || !slices.Equal(w.Tags, []string{"gpu", "cuda", "transformers"}) || w.MaxTasks != 3 || w.Slots != 3 || *w.Share.MaxCPU != 80 || *w.Share.MaxMemory != 75 || *w.Share.MaxGPU != 90 ||
-		*w.Share.MemoryBuffer != 0.2 || w.Share.Profile != "benchmark" || !w.AI.EnableSwap || !w.AI.CacheModels || w.AI.CUDAStreams != 4 || w.AI.OptimizeFor != "throughput" || !w.AI.MixedPrecision {
+	if w.Name != "gpu-worker-01" || !slices.Equal(w.Tags, []string{"gpu", "cuda", "transformers"}) || w.MaxTasks != 3 || w.Slots != 3 || *w.HostPolicy.MaxCPU != 80 || *w.HostPolicy.MaxMemory != 75 || *w.HostPolicy.MaxGPU != 90 ||
+		*w.HostPolicy.MemoryBuffer != 0.2 || w.HostPolicy.Profile != "benchmark" || !w.AI.EnableSwap || !w.AI.CacheModels || w.AI.CUDAStreams != 4 || w.AI.OptimizeFor != "throughput" || !w.AI.MixedPrecision {
 		t.Errorf("the machine: %+v", w)
 	}
 	if c := o.cfg; c.WorkerID != "w1" || c.APIKey != "GPU_KEY" || c.Token != "a.b.c" || c.Results != "results.duckdb" || c.ReconnectAttempts != 20 || !c.HighAvailability || c.Registry != "registry.json" {

@@ -23,7 +23,7 @@ func (c *allowing) flags(group string) []cli.Flag {
 		return frame.Option{Name: name, Usage: usage, Group: group}.Variable()
 	}
 	return []cli.Flag{
-		allowed(option("allow-kinds", "take only these `KINDS` of tasks, such as process,inference (default: all)"), &c.kinds, work.Kind),
+		allowed(option("allow-kinds", "take only these `KINDS` of tasks, such as process,inference (default: all)"), &c.kinds, work.ParseKind),
 		allowed(option("allow-images", "let containers have only these `IMAGES`, in which * stands for any text, such as 'ghcr.io/acme/*' (default: all)"), &c.Images, allow.ParseImage),
 		allowed(option("allow-users", "let containers run only as these `USERS`, such as 1000:1000, or default for the image's own (default: all)"), &c.Users, allow.ParseUser),
 		allowed(option("allow-mounts", "let containers have these `FOLDERS` of the machine, with :ro for reading only, such as /data:ro (default: none)"), &c.Mounts, allow.ParseMount),

@@ -49,12 +49,12 @@ func (a *commands) probe(ctx context.Context, c *probeConfig) error {
 		return err
 	}
 	holding.Data = dir
-	found, err := probe.New(probe.Config{Data: dir, Bandwidth: c.work.Bandwidth, Reach: holding.Reach(), Engine: c.work.Engine, Limits: &holding}).Run(ctx)
+	found, err := probe.New(probe.Config{Data: dir, Bandwidth: c.work.Bandwidth, CanReach: holding.CanReach(), Engine: c.work.Engine, Isolation: &holding}).Run(ctx)
 	if err != nil {
 		return err
 	}
 	cfg := c.work
-	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
+	cfg.HostPolicy, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
 	if cfg.AI, err = c.ai.config(); err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, w *Watched, along
 	if c.data, err = frame.DataFolder(c.data, ""); err != nil {
 		return err
 	}
-	if err := limit.Hide(); err != nil {
+	if err := limit.DisableDumpable(); err != nil {
 		log.Warn("other processes of this user may look into the server", slog.Any("error", err))
 	}
 	admin, err := c.admin.Read()

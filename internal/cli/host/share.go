@@ -16,7 +16,7 @@ import (
 // sharing is how a worker shares its machine with the owner.
 type sharing struct{ guard.Options }
 
-func newSharing() sharing { return sharing{guard.Options{HoursThen: guard.Finish}} }
+func newSharing() sharing { return sharing{guard.Options{AfterHours: guard.Finish}} }
 
 func (s *sharing) flags(group string) []cli.Flag {
 	option := func(name, usage string) frame.Option {
@@ -36,7 +36,7 @@ func (s *sharing) flags(group string) []cli.Flag {
 			&s.CoolDown, parseCoolDown, showWord),
 		frame.Into(option("hours", `take tasks only at these `+"`TIMES`"+` of the week, such as "mon-fri 18:00-08:00, sat, sun"`),
 			&s.Hours, guard.ParseHours, showHours),
-		option("hours-then", "what running tasks do when the hours end, `finish` or preempt").Choice(&s.HoursThen, guard.Finish, guard.Preempt),
+		option("hours-then", "what running tasks do when the hours end, `finish` or preempt").Choice(&s.AfterHours, guard.Finish, guard.Preempt),
 		option("yield-to-owner", "freeze or move tasks whose GPU the owner's own programs use").On(&s.Yield),
 	}
 }

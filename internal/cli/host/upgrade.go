@@ -31,7 +31,7 @@ func upgradable(log *slog.Logger, taken []*frame.Secret, do func(*upgrade) error
 	asked, release := frame.OnUpgrade()
 	defer release()
 	for {
-		if err := do(&upgrade{self, asked}); !errors.Is(err, run.ErrLeave) {
+		if err := do(&upgrade{self, asked}); !errors.Is(err, run.ErrDetach) {
 			return err
 		}
 		log.Error("the upgrade failed; going on as before", slog.Any("error", self.Become()))
@@ -53,6 +53,6 @@ func (u *upgrade) watch(ctx context.Context, w *work.Worker, log *slog.Logger) {
 			continue
 		}
 		log.Info("upgrading in place", slog.String("to", version))
-		w.Leave()
+		w.Detach()
 	}
 }

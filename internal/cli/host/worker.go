@@ -72,7 +72,7 @@ func (c *offer) runtimes(group string) []cli.Flag {
 }
 
 // run works for a server until ctx ends. The end of hurried ends the grace of
-// running tasks. It returns run.ErrLeave when self is to be upgraded.
+// running tasks. It returns run.ErrDetach when self is to be upgraded.
 func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.Server, data string, by *Watched, log *slog.Logger) error {
 	frame.ForgetSecrets()
 	cfg := c.work
@@ -81,9 +81,9 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	}
 	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
 	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
-	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
+	cfg.HostPolicy, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
 	var err error
-	if cfg.Limits, err = c.holding.config(); err != nil {
+	if cfg.Isolation, err = c.holding.config(); err != nil {
 		return err
 	}
 	if cfg.AI, err = c.ai.config(); err != nil {
@@ -93,7 +93,7 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(hurried, w.Hurry)()
+	defer context.AfterFunc(hurried, w.ForceShutdown)()
 	var signals sync.WaitGroup
 	defer signals.Wait()
 	watched, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -104,7 +104,7 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 
 // newWorker makes a worker whose tasks outlive this process, and cannot look into it.
 func newWorker(cfg work.Config, log *slog.Logger) (*work.Worker, error) {
-	if err := limit.Hide(); err != nil {
+	if err := limit.DisableDumpable(); err != nil {
 		log.Warn("tasks of this user may look into the worker", slog.Any("error", err))
 	}
 	own, err := frame.Own()
@@ -126,11 +126,11 @@ func RunWorker(ctx, hurried context.Context, cfg work.Config, by *Watched, log *
 	if cfg.ShutdownGrace == 0 {
 		cfg.ShutdownGrace = defaults.grace.Std()
 	}
-	if cfg.Share.HoursThen == "" {
-		cfg.Share.HoursThen = defaults.sharing.HoursThen
+	if cfg.HostPolicy.AfterHours == "" {
+		cfg.HostPolicy.AfterHours = defaults.sharing.AfterHours
 	}
 	var err error
-	if cfg.Limits, err = defaults.holding.config(); err != nil {
+	if cfg.Isolation, err = defaults.holding.config(); err != nil {
 		return err
 	}
 	cfg.Version = frame.BuildVersion().Version
@@ -138,7 +138,7 @@ func RunWorker(ctx, hurried context.Context, cfg work.Config, by *Watched, log *
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(hurried, w.Hurry)()
+	defer context.AfterFunc(hurried, w.ForceShutdown)()
 	return w.Run(ctx)
 }
 

@@ -286,7 +286,7 @@ func (d *drawing) python(title string) error {
 		if p.Default {
 			mark = "python3"
 		}
-		rows = append(rows, []string{p.Version, mark, p.Of, p.Path, strings.Join(has, ", ")})
+		rows = append(rows, []string{p.Version, mark, p.Source, p.Path, strings.Join(has, ", ")})
 	}
 	if u := d.f.UV; u != nil {
 		rows = append(rows, []string{u.Version, "uv", "", u.Path, "builds environments"})
@@ -301,7 +301,7 @@ func (d *drawing) models(title string) error {
 		if m.Partial {
 			size = "over " + size
 		}
-		rows = append(rows, []string{m.Of, strconv.Itoa(len(m.Models)), size, m.Path, d.some(m.Models)})
+		rows = append(rows, []string{m.Library, strconv.Itoa(len(m.Models)), size, m.Path, d.some(m.Models)})
 	}
 	return d.table(title, rows, term.Column{Title: "OF", Whole: true}, term.Column{Title: "MODELS", Right: true, Whole: true}, term.Column{Title: "SIZE", Right: true, Whole: true},
 		term.Column{Title: "PATH"}, term.Column{Title: "NAMES"})
@@ -322,7 +322,7 @@ func (d *drawing) limits(title string) error {
 		return nil
 	}
 	f := frame.Facts{App: d.app}
-	way := func(name string, w limit.Way) {
+	way := func(name string, w limit.Enforcement) {
 		text := map[string]string{
 			limit.ByKernel: "kept by the kernel", limit.ByRlimit: "kept by the kernel for all processes of a user together",
 			limit.ByWatch: "watched; a task over it is ended", limit.ByNothing: "not kept",

@@ -48,11 +48,11 @@ func TestDraw(t *testing.T) {
 		Engines: []probe.Engine{{Name: "docker", Version: "24.0.7", Socket: "/var/run/docker.sock", Rootless: true, Runtimes: []string{"nvidia", "runc"}, GPUs: []string{"nvidia"}}},
 		Python:  []probe.Python{{Path: "/usr/bin/python3", Version: "3.11.2", Default: true, Packages: map[string]string{"torch": "2.4.0", "numpy": "2.0.1"}, Torch: "cuda 12.1"}},
 		UV:      &probe.UV{Path: "/usr/bin/uv", Version: "0.4.1"},
-		Models:  []probe.ModelCache{{Of: "huggingface", Path: "/root/.cache", Size: 5 << 30, Models: []string{"a", "b", "c", "d", "e", "f"}, Partial: true}},
-		Limits:  &probe.Limits{Cgroups: "v2", Controllers: []string{"cpu"}, CPUs: limit.Way{By: limit.ByKernel}, Disk: limit.Way{By: limit.ByWatch, Why: "no quota"}, Landlock: 5, User: "tasks"},
+		Models:  []probe.ModelCache{{Library: "huggingface", Path: "/root/.cache", Size: 5 << 30, Models: []string{"a", "b", "c", "d", "e", "f"}, Partial: true}},
+		Limits:  &probe.Limits{Cgroups: "v2", Controllers: []string{"cpu"}, CPUs: limit.Enforcement{By: limit.ByKernel}, Disk: limit.Enforcement{By: limit.ByWatch, Why: "no quota"}, Landlock: 5, User: "tasks"},
 		Tags:    []string{"linux", "gpu"}, Resources: muster.Resources{CPUs: 3.5, Slots: 7, Memory: 8 << 30, Disk: 1 << 40},
 		Notes: []string{"podman is not offered: nobody answers at /run/podman/podman.sock; start its service if it is wanted"},
-		Took:  map[string]probe.Took{"gpus": 0.043},
+		Took:  map[string]probe.Seconds{"gpus": 0.043},
 	}
 	text := draw(t, f, 0, false)
 	for _, want := range []string{

@@ -51,7 +51,7 @@ func (c *config) open(app *frame.App) (*runtimes.Runtimes, error) {
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(app.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return runtimes.New(runtimes.Config{Dir: data, Python: c.python, Wheels: c.wheels, Log: log, Apart: true})
+	return runtimes.New(runtimes.Config{Dir: data, Python: c.python, Wheels: c.wheels, Log: log, Standalone: true})
 }
 
 // change is open for a command that changes the data dir.
@@ -145,7 +145,7 @@ func (c *config) show(app *frame.App, r *runtimes.Runtimes, list []runtimes.Entr
 		},
 		Rows: func(yield func(entry, error) bool) {
 			for _, e := range list {
-				if !yield(entry{e, disk.Own[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
+				if !yield(entry{e, disk.Exclusive[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
 					return
 				}
 			}
@@ -158,16 +158,16 @@ func (c *config) show(app *frame.App, r *runtimes.Runtimes, list []runtimes.Entr
 		return nil
 	}
 	for _, e := range list {
-		if note := cmp.Or(e.Why, e.Step); note != "" {
+		if note := cmp.Or(e.Reason, e.Step); note != "" {
 			app.Say("%s: %s", e.Name, note)
 		}
 	}
-	if disk.Taken > 0 {
+	if disk.Total > 0 {
 		kept := ""
-		if disk.Kept > 0 {
-			kept = fmt.Sprintf(", of it %s in packages that are kept for the next one", disk.Kept)
+		if disk.Cached > 0 {
+			kept = fmt.Sprintf(", of it %s in packages that are kept for the next one", disk.Cached)
 		}
-		app.Say("all together: %s of the disk%s", disk.Taken, kept)
+		app.Say("all together: %s of the disk%s", disk.Total, kept)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func installCommand(app *frame.App) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := r.Known(args...); err != nil { // before the others are made
+			if err := r.CheckNames(args...); err != nil { // before the others are made
 				return err
 			}
 			return errors.Join(c.install(ctx, app, r, args), c.after(ctx, app, r, args))
@@ -216,7 +216,7 @@ func (c *config) install(ctx context.Context, app *frame.App, r *runtimes.Runtim
 	above := status.Above(app.Err)
 	var mu sync.Mutex
 	step := ""
-	watch := run.Watch{
+	watch := run.Observer{
 		Step: func(s string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -225,10 +225,10 @@ func (c *config) install(ctx context.Context, app *frame.App, r *runtimes.Runtim
 			}
 			step = s
 		},
-		Say: func(line string) {
+		LogLine: func(line string) {
 			_, _ = fmt.Fprintln(above, line) // as above
 		},
-		For: "muster runtime install",
+		Requester: "muster runtime install",
 	}
 	var g errgroup.Group
 	drawn, end := context.WithCancel(ctx)
@@ -280,7 +280,7 @@ func (c *config) check(ctx context.Context, app *frame.App, names []string) erro
 	}
 	broken := func() (names []string) {
 		for _, e := range list {
-			if e.State == runtimes.Broken || e.State == runtimes.Lacking {
+			if e.State == runtimes.Broken || e.State == runtimes.Incomplete {
 				names = append(names, e.Name)
 			}
 		}
@@ -315,7 +315,7 @@ func removeCommand(app *frame.App) *cli.Command {
 			if err != nil {
 				return err
 			}
-			silent := run.Watch{Step: func(s string) { app.Say("%s", s) }, Say: func(string) {}}
+			silent := run.Observer{Step: func(s string) { app.Say("%s", s) }, LogLine: func(string) {}}
 			for _, name := range args {
 				size, err := r.Remove(ctx, name, silent)
 				if err != nil {

@@ -39,7 +39,7 @@ func (w *Worker) executors(kinds []string) []run.Executor {
 func (x executor) Kind() string { return x.kind }
 
 // Run implements run.Executor.
-func (x executor) Run(ctx context.Context, rt *run.Task, sink run.Sink) muster.Report {
+func (x executor) Run(ctx context.Context, rt *run.Task, sink run.Reporter) muster.Report {
 	t, err := x.worker.hold(rt)
 	if err != nil {
 		return muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: err.Error()}
@@ -55,7 +55,7 @@ func (w *Worker) hold(rt *run.Task) (*Task, error) {
 	if t := w.attempt(rt.Attempt); t != nil {
 		return t, nil
 	}
-	if rt.Held != nil {
+	if rt.Recovered != nil {
 		return nil, muster.Errorf(muster.Internal, "the attempt ended in the meantime")
 	}
 	t := newTask(w, newID(), rt, time.Now())
@@ -86,7 +86,7 @@ func (w *Worker) attempt(id muster.AttemptID) *Task {
 }
 
 // attach has an agent hear of the task, and tells it what happened so far.
-func (t *Task) attach(sink run.Sink) {
+func (t *Task) attach(sink run.Reporter) {
 	t.logging.Lock()
 	defer t.logging.Unlock()
 	t.mu.Lock()
@@ -109,7 +109,7 @@ func (t *Task) detach() {
 	t.sink = nil
 }
 
-// wait returns how the task ended. When ctx ends with run.ErrLeave it goes on without an agent.
+// wait returns how the task ended. When ctx ends with run.ErrDetach it goes on without an agent.
 func (t *Task) wait(ctx context.Context) muster.Report {
 	limit := t.run.Spec.Timeout.Std()
 	expire := time.NewTimer(time.Hour)
@@ -130,10 +130,10 @@ func (t *Task) wait(ctx context.Context) muster.Report {
 			t.end(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("it ran for longer than %s", muster.Duration(limit))})
 			return t.said()
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), run.ErrLeave) {
+			if errors.Is(context.Cause(ctx), run.ErrDetach) {
 				return muster.Report{}
 			}
-			why := run.StoppedBy(ctx)
+			why := run.StopCause(ctx)
 			t.end(causeOf(why), muster.Report{Outcome: why.Outcome, Reason: why.Reason, Message: why.Message})
 			return t.said()
 		}
@@ -177,12 +177,12 @@ type holder struct{ worker *Worker }
 
 var _ agent.Supervisor = holder{}
 
-// Held implements agent.Supervisor.
-func (h holder) Held() []run.Held {
+// Recovered implements agent.Supervisor.
+func (h holder) Recovered() []run.Recovered {
 	w := h.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var list []run.Held
+	var list []run.Recovered
 	for _, t := range w.tasks {
 		held, err := t.held()
 		if err != nil {
@@ -193,18 +193,18 @@ func (h holder) Held() []run.Held {
 	return list
 }
 
-func (t *Task) held() (run.Held, error) {
+func (t *Task) held() (run.Recovered, error) {
 	state, err := t.run.State()
 	if err != nil {
-		return run.Held{}, err
+		return run.Recovered{}, err
 	}
 	t.logging.Lock()
 	size := t.log.size
 	t.logging.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h := run.Held{
-		Start: run.Start{Attempt: t.run.Attempt, State: state}, Started: t.began, PID: run.Pid{PID: os.Getpid()}, LogSize: size,
+	h := run.Recovered{
+		Start: run.StartSpec{Attempt: t.run.Attempt, State: state}, Started: t.began, PID: run.Pid{PID: os.Getpid()}, LogSize: size,
 	}
 	if t.report != nil {
 		r := *t.report
@@ -214,11 +214,11 @@ func (t *Task) held() (run.Held, error) {
 	return h, nil
 }
 
-// Contact implements agent.Supervisor. Nothing outlives the server here, which counts the leases itself.
-func (holder) Contact(time.Duration) {}
+// SetLastContact implements agent.Supervisor. Nothing outlives the server here, which counts the leases itself.
+func (holder) SetLastContact(time.Duration) {}
 
-// Contacted implements agent.Supervisor.
-func (holder) Contacted() time.Duration { return 0 }
+// LastContact implements agent.Supervisor.
+func (holder) LastContact() time.Duration { return 0 }
 
 // Freeze implements agent.Supervisor.
 func (holder) Freeze(id muster.AttemptID, _ bool) error {

@@ -27,7 +27,7 @@ const (
 func (w *Worker) blobs() *transfer.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.fleet.blobs.As(w.key)
+	return w.fleet.blobs.WithKey(w.key)
 }
 
 // untilOver returns ctx, ended when the task is over.

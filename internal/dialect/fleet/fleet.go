@@ -67,7 +67,7 @@ type Fleet struct {
 	server *url.URL
 	log    *slog.Logger
 	state  *state
-	keep   *agent.Keep
+	keep   *agent.ReportStore
 	logs   *tasklog.Dir
 	blobs  *transfer.Client
 
@@ -120,7 +120,7 @@ func Open(cfg Config) (*Fleet, error) {
 
 func (f *Fleet) open() error {
 	var err error
-	if f.keep, err = agent.OpenKeep(f.cfg.Dir); err != nil { // the lock on the folder
+	if f.keep, err = agent.OpenReportStore(f.cfg.Dir); err != nil { // the lock on the folder
 		return err
 	}
 	if f.state, err = openState(f.cfg.Dir); err != nil {

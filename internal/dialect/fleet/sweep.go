@@ -53,7 +53,7 @@ func (w *Worker) clear(ctx context.Context) {
 	if !removed {
 		return
 	}
-	parts, err := w.fleet.keep.Parts()
+	parts, err := w.fleet.keep.AttemptsByWorker()
 	errs := []error{err}
 	for _, t := range left {
 		errs = append(errs, t.removeLog(ctx))
@@ -61,7 +61,7 @@ func (w *Worker) clear(ctx context.Context) {
 	for _, a := range parts[w.place] {
 		errs = append(errs, w.fleet.logs.RemoveAttempt(ctx, a))
 	}
-	if err := errors.Join(append(errs, w.fleet.keep.RemoveParts(w.place))...); err != nil {
+	if err := errors.Join(append(errs, w.fleet.keep.RemoveWorkers(w.place))...); err != nil {
 		w.log.Error("what a foreign worker left cannot be removed from disk", slog.Any("error", err))
 	}
 }
@@ -98,7 +98,7 @@ func (f *Fleet) sweep(orphans map[string]taskRecord) error {
 
 // sweepReports removes the reports of workers that are gone, and the logs of attempts that are neither held nor reported.
 func (f *Fleet) sweepReports(places map[string]bool) error {
-	parts, err := f.keep.Parts()
+	parts, err := f.keep.AttemptsByWorker()
 	if err != nil {
 		return err
 	}
@@ -116,5 +116,5 @@ func (f *Fleet) sweepReports(places map[string]bool) error {
 			wanted[a] = true
 		}
 	}
-	return errors.Join(f.keep.RemoveParts(gone...), f.logs.Retain(func(a muster.AttemptID) bool { return wanted[a] }))
+	return errors.Join(f.keep.RemoveWorkers(gone...), f.logs.Retain(func(a muster.AttemptID) bool { return wanted[a] }))
 }

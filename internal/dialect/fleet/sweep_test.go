@@ -32,11 +32,11 @@ func (w *world) logs() (list []string) {
 // parts counts the workers that have reports of their own in the keep of a fleet that does not run.
 func (w *world) parts() int {
 	w.t.Helper()
-	keep, err := agent.OpenKeep(w.fleetDir())
+	keep, err := agent.OpenReportStore(w.fleetDir())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	parts, err := keep.Parts()
+	parts, err := keep.AttemptsByWorker()
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type Task struct {
 	saving   sync.Mutex // held while its record is written
 	logging  sync.Mutex // held while its log is written
 	log      taskLog    // guarded by logging
-	points   *run.Points
+	points   *run.PointLogger
 	laying   sync.Mutex // held while its folder is laid out or removed
 	folder   string     // guarded by laying; "" while there is none
 	started  chan struct{}
@@ -34,7 +34,7 @@ type Task struct {
 	over     chan struct{}
 
 	mu        sync.Mutex
-	sink      run.Sink // nil while no agent executes it
+	sink      run.Reporter // nil while no agent executes it
 	began     muster.Time
 	latest    muster.Progress // for the next sink
 	artifacts []muster.Artifact
@@ -58,7 +58,7 @@ func newTask(w *Worker, id string, rt *run.Task, offered time.Time) *Task {
 		worker: w, id: id, run: rt, offered: offered,
 		started: make(chan struct{}), reported: make(chan struct{}), over: make(chan struct{}),
 	}
-	t.points = run.NewPoints(t.logPoint)
+	t.points = run.NewPointLogger(t.logPoint)
 	return t
 }
 
@@ -79,7 +79,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	if rt.Spec == nil {
 		return nil, errNone
 	}
-	if now := run.Clock(); rt.Assigned > now { // of an earlier life of the machine
+	if now := run.BootClock(); rt.Assigned > now { // of an earlier life of the machine
 		rt.Assigned = now
 	}
 	t := newTask(w, id, rt, r.Offered.Std())

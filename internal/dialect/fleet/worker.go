@@ -310,7 +310,7 @@ func (w *Worker) update(facts Facts) error {
 		return nil
 	}
 	if current != nil {
-		current.Leave() // and the loop begins again, with the new facts
+		current.Detach() // and the loop begins again, with the new facts
 	}
 	token(w.wake)
 	return nil
@@ -446,7 +446,7 @@ func (w *Worker) loop(ctx context.Context) {
 		}
 		err := w.session(ctx)
 		switch {
-		case errors.Is(err, run.ErrLeave), errors.Is(err, errLeft):
+		case errors.Is(err, run.ErrDetach), errors.Is(err, errLeft):
 			pause = retryFirst
 		case err == nil:
 			w.setAway(awayDrained)
@@ -490,7 +490,7 @@ func (w *Worker) session(ctx context.Context) error {
 	if !ok {
 		return muster.Errorf(muster.Unauthenticated, "the worker has no identity")
 	}
-	keep, err := w.fleet.keep.Part(w.place)
+	keep, err := w.fleet.keep.ForWorker(w.place)
 	if err != nil {
 		return err
 	}
@@ -506,8 +506,8 @@ func (w *Worker) session(ctx context.Context) error {
 	kinds := w.takes()
 	a := agent.New(agent.Config{
 		Identity: id, Name: w.facts.Name, Build: w.build(), Tags: w.tags(), Labels: w.labels(), Price: cmp.Or(w.facts.Price, w.fleet.cfg.Price),
-		Resources: w.facts.Resources, Dir: w.folder(), Executors: w.executors(kinds), Kinds: kinds, Keep: keep, Lacks: w.lacks(), Projects: w.fleet.cfg.Projects,
-		Supervisor: holder{w}, Settled: w.settled, Elsewhere: true, Logs: w.fleet.logs, Dialer: w.gate, Load: w.latestLoad, Log: w.log,
+		Resources: w.facts.Resources, Dir: w.folder(), Executors: w.executors(kinds), Kinds: kinds, Reports: keep, Lacks: w.lacks(), Projects: w.fleet.cfg.Projects,
+		Supervisor: holder{w}, OnReportAcked: w.settled, RemoteTasks: true, Logs: w.fleet.logs, Dialer: w.gate, Load: w.latestLoad, Log: w.log,
 	})
 	w.constrainStrays()
 	for source, why := range w.limits {
@@ -525,7 +525,7 @@ func (w *Worker) session(ctx context.Context) error {
 		w.mu.Unlock()
 		close(ended)
 	}()
-	defer context.AfterFunc(ctx, a.Leave)()
+	defer context.AfterFunc(ctx, a.Detach)()
 	if err := a.Run(life); err != nil || life.Err() == nil {
 		return err
 	}

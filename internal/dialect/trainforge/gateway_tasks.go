@@ -379,7 +379,7 @@ func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]strin
 		if err != nil {
 			return err
 		}
-		f, err := run.OpenIn(root, o[1])
+		f, err := run.OpenRegularIn(root, o[1])
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

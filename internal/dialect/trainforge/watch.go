@@ -232,7 +232,7 @@ func (g *Gateway) tail(ctx context.Context, t *fleet.Task, at *track) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	f, err := run.OpenIn(root, project.Output)
+	f, err := run.OpenRegularIn(root, project.Output)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -31,11 +31,11 @@ type GPU struct {
 	ECC         uint64  // memory errors that could not be corrected
 	Broken      string  // what is printed in place of readings, such as "[GPU requires reset]"
 	Processes   []Process
-	Parts       []Part // MIG instances; with any the device is in MIG mode
+	Instances   []Instance // MIG instances; with any the device is in MIG mode
 }
 
-// Part is a MIG instance.
-type Part struct {
+// Instance is a MIG instance.
+type Instance struct {
 	UUID      string
 	Profile   string // such as "1g.5gb"
 	Memory    muster.Size
@@ -76,13 +76,13 @@ func (s *SMI) Set(gpus ...GPU) {
 	s.t.Helper()
 	gpus = append([]GPU(nil), gpus...)
 	for i := range gpus {
-		gpus[i].fill(i)
+		gpus[i].setDefaults(i)
 	}
 	s.write("gpus", gpuTable(gpus), 0o600)
 	s.write("apps", appTable(gpus), 0o600)
 	s.write("list", list(gpus), 0o600)
 	s.write("pids", pids(gpus), 0o600)
-	s.write("xml", document(gpus), 0o600)
+	s.write("xml", xmlLog(gpus), 0o600)
 }
 
 // Hang makes the tool never answer again, or answer again.
@@ -138,7 +138,7 @@ func (s *SMI) remove(name string) {
 	}
 }
 
-func (g *GPU) fill(i int) {
+func (g *GPU) setDefaults(i int) {
 	if g.UUID == "" {
 		g.UUID = fmt.Sprintf("GPU-%08d-0000-4000-8000-000000000000", i)
 	}
@@ -148,9 +148,9 @@ func (g *GPU) fill(i int) {
 	if g.Memory == 0 {
 		g.Memory = 40 << 30
 	}
-	g.Parts = append([]Part(nil), g.Parts...)
-	for j := range g.Parts {
-		p := &g.Parts[j]
+	g.Instances = append([]Instance(nil), g.Instances...)
+	for j := range g.Instances {
+		p := &g.Instances[j]
 		if p.UUID == "" {
 			p.UUID = fmt.Sprintf("MIG-%08d-%04d-5000-8000-000000000000", i, j)
 		}
@@ -167,8 +167,8 @@ func bus(i int) string { return fmt.Sprintf("00000000:%02X:00.0", i+1) }
 
 func mib(s muster.Size) string { return strconv.FormatInt(int64(s>>20), 10) }
 
-// or returns a value, or what is printed of a broken device.
-func (g *GPU) or(value string) string {
+// orBroken returns a value, or what is printed of a broken device.
+func (g *GPU) orBroken(value string) string {
 	if g.Broken != "" {
 		return g.Broken
 	}
@@ -176,15 +176,15 @@ func (g *GPU) or(value string) string {
 }
 
 func (g *GPU) utilization() string {
-	if len(g.Parts) > 0 {
+	if len(g.Instances) > 0 {
 		return "[N/A]" // as of a device in MIG mode
 	}
-	return g.or(strconv.FormatFloat(g.Utilization*100, 'f', 0, 64))
+	return g.orBroken(strconv.FormatFloat(g.Utilization*100, 'f', 0, 64))
 }
 
-func (g *GPU) power() string       { return g.or(strconv.FormatFloat(g.Power, 'f', 2, 64)) }
-func (g *GPU) temperature() string { return g.or(strconv.FormatFloat(g.Temperature, 'f', 0, 64)) }
-func (g *GPU) ecc() string         { return g.or(strconv.FormatUint(g.ECC, 10)) }
+func (g *GPU) power() string       { return g.orBroken(strconv.FormatFloat(g.Power, 'f', 2, 64)) }
+func (g *GPU) temperature() string { return g.orBroken(strconv.FormatFloat(g.Temperature, 'f', 0, 64)) }
+func (g *GPU) ecc() string         { return g.orBroken(strconv.FormatUint(g.ECC, 10)) }
 
 const driver, cuda = "550.54.15", "12.4"
 
@@ -198,7 +198,7 @@ func gpuTable(gpus []GPU) string {
 		g := &gpus[i]
 		b.WriteString(strings.Join([]string{
 			strconv.Itoa(i), g.UUID, g.Name, mib(g.Memory), driver, bus(i),
-			g.utilization(), g.or(mib(g.Used)), g.temperature(), g.power(), g.or("400.00"), g.ecc(),
+			g.utilization(), g.orBroken(mib(g.Used)), g.temperature(), g.power(), g.orBroken("400.00"), g.ecc(),
 		}, "\t") + "\n")
 	}
 	return b.String()
@@ -208,7 +208,7 @@ func appTable(gpus []GPU) string {
 	var b strings.Builder
 	b.WriteString("gpu_uuid\tpid\tprocess_name\tused_gpu_memory\tused_memory\tname\tgpu_bus_id\n")
 	for i := range gpus {
-		for _, p := range gpus[i].all() {
+		for _, p := range gpus[i].allProcesses() {
 			if !p.Graphics {
 				fmt.Fprintf(&b, "%s\t%d\t%s\t%s\t%[4]s\t%[3]s\t%s\n", gpus[i].UUID, p.PID, p.Name, mib(p.Memory), bus(i))
 			}
@@ -217,27 +217,27 @@ func appTable(gpus []GPU) string {
 	return b.String()
 }
 
-// placed is a process, and the MIG instance in which it is.
-type placed struct {
+// instanceProcess is a process, and the MIG instance in which it is.
+type instanceProcess struct {
 	Process
 	gi, ci string
 }
 
-// all returns the processes of a device and of its MIG instances.
-func (g *GPU) all() []placed {
-	var all []placed
+// allProcesses returns the processes of a device and of its MIG instances.
+func (g *GPU) allProcesses() []instanceProcess {
+	var all []instanceProcess
 	for _, p := range g.Processes {
-		all = append(all, placed{p, "N/A", "N/A"})
+		all = append(all, instanceProcess{p, "N/A", "N/A"})
 	}
-	for j, part := range g.Parts {
-		for _, p := range part.Processes {
-			all = append(all, placed{p, strconv.Itoa(j + 1), "0"})
+	for j, instance := range g.Instances {
+		for _, p := range instance.Processes {
+			all = append(all, instanceProcess{p, strconv.Itoa(j + 1), "0"})
 		}
 	}
 	return all
 }
 
-func (p *placed) kind() string {
+func (p *instanceProcess) kind() string {
 	if p.Graphics {
 		return "G"
 	}

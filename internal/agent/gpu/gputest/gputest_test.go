@@ -11,7 +11,7 @@ import (
 func TestStandIn(t *testing.T) {
 	s := gputest.New(t,
 		gputest.GPU{UUID: "GPU-a", Used: 512 << 20, Utilization: 0.5, Processes: []gputest.Process{{PID: 7, Name: "python", Memory: 500 << 20}}},
-		gputest.GPU{UUID: "GPU-b", Parts: []gputest.Part{{UUID: "MIG-c"}}})
+		gputest.GPU{UUID: "GPU-b", Instances: []gputest.Instance{{UUID: "MIG-c"}}})
 	run := func(args ...string) string {
 		t.Helper()
 		out, _ := exec.CommandContext(t.Context(), "nvidia-smi", args...).CombinedOutput() // its status is what some cases are about

@@ -2,5 +2,5 @@
 
 package tool
 
-// Denied says whether a file is there and closed: there are no device files here.
-func Denied(string) bool { return false }
+// AccessDenied says whether a file is there and closed: there are no device files here.
+func AccessDenied(string) bool { return false }

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// asGroup has a tool lead a process group of its own, and end with the thread
+// setProcessGroup has a tool lead a process group of its own, and end with the thread
 // that started it.
-func asGroup(cmd *exec.Cmd) {
+func setProcessGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 

@@ -7,6 +7,6 @@ import (
 	"os/exec"
 )
 
-func asGroup(*exec.Cmd) {}
+func setProcessGroup(*exec.Cmd) {}
 
 func killGroup(p *os.Process) { _ = p.Kill() } // it may have ended

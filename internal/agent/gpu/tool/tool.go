@@ -20,38 +20,38 @@ import (
 	"time"
 )
 
-// Patience is how long one look of a tool may take: some hang with the driver.
-const Patience = 5 * time.Second
+// Timeout is how long one look of a tool may take: some hang with the driver.
+const Timeout = 5 * time.Second
 
 const (
-	mercy      = time.Second // for a killed tool to be gone
-	mostOutput = 8 << 20     // bytes of one look: 16 devices print less than one
+	killGrace = time.Second // for a killed tool to be gone
+	maxOutput = 8 << 20     // bytes of one look: 16 devices print less than one
 
-	mostComplaint = 4 << 10 // bytes of its words about what went wrong
+	maxStderr = 4 << 10 // bytes of its words about what went wrong
 )
 
-// ErrMissing says that a tool is not installed.
+// ErrNotFound says that a tool is not installed.
 var ErrMissing = errors.New("is not on the PATH")
 
-// Ask runs a tool once and returns what it printed on its standard output, 8 MiB at most. The
+// Output runs a tool once and returns what it printed on its standard output, 8 MiB at most. The
 // text is there beside an error too: some tools print what matters and fail. It takes no longer than
-// Patience and the time to kill the tool; the error is ErrMissing where it is not on the PATH.
-func Ask(ctx context.Context, name string, args ...string) (string, error) {
+// Patience and the time to kill the tool; the error is ErrNotFound where it is not on the PATH.
+func Output(ctx context.Context, name string, args ...string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return "", fmt.Errorf("%s %w", name, ErrMissing)
 	}
 	name = filepath.Base(path)
-	if held.has(path) {
+	if stuckTools.has(path) {
 		return "", fmt.Errorf("%s of an earlier look still hangs in the driver: restart the machine or reload the driver", name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	out, complaint := bounded{most: mostOutput}, bounded{most: mostComplaint}
+	out, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: maxStderr}
 	cmd := command(path, args...)
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	cmd.WaitDelay = mercy // what it started may hold its output open
-	r, err := launch(cmd, path)
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	cmd.WaitDelay = killGrace // what it started may hold its output open
+	r, err := start(cmd, path)
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be run: %w", name, err)
 	}
@@ -59,20 +59,20 @@ func Ask(ctx context.Context, name string, args ...string) (string, error) {
 	case <-r.done:
 		err = r.err
 	case <-ctx.Done():
-		if !r.end() {
-			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, Patience)
+		if !r.kill() {
+			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, Timeout)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return "", fmt.Errorf("%s was not waited for: %w", name, ctx.Err())
 		}
-		return "", fmt.Errorf("%s did not answer within %s and was killed; the driver may need a reset, or persistence mode", name, Patience)
+		return "", fmt.Errorf("%s did not answer within %s and was killed; the driver may need a reset, or persistence mode", name, Timeout)
 	}
 	if err != nil {
 		// Its words before the driver's: nvidia-smi complains on standard output.
-		return out.String(), fmt.Errorf("%s failed (%w): %s", name, err, FirstLine(complaint.String()+"\n"+out.String()))
+		return out.String(), fmt.Errorf("%s failed (%w): %s", name, err, FirstLine(stderr.String()+"\n"+out.String()))
 	}
-	if out.full {
-		return "", fmt.Errorf("%s printed more than %d MiB", name, mostOutput>>20)
+	if out.truncated {
+		return "", fmt.Errorf("%s printed more than %d MiB", name, maxOutput>>20)
 	}
 	return out.String(), nil
 }
@@ -82,23 +82,23 @@ func Ask(ctx context.Context, name string, args ...string) (string, error) {
 func command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...) //nolint:noctx // ends by killing its group, where a context would kill the leader only
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=C", "TZ=UTC")
-	asGroup(cmd)
+	setProcessGroup(cmd)
 	return cmd
 }
 
-// running is a tool that was started.
-type running struct {
+// process is a tool that was started.
+type process struct {
 	cmd  *exec.Cmd
 	path string
 	done chan struct{} // closed at its end
 	err  error         // how it ended; to be read after that
 }
 
-// launch starts a tool. It does so on a thread that lives as long as the tool:
+// start starts a tool. It does so on a thread that lives as long as the tool:
 // where the kernel can kill a child with its parent, it takes the thread for the
 // parent.
-func launch(cmd *exec.Cmd, path string) (*running, error) {
-	r := &running{cmd: cmd, path: path, done: make(chan struct{})}
+func start(cmd *exec.Cmd, path string) (*process, error) {
+	r := &process{cmd: cmd, path: path, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -113,10 +113,10 @@ func launch(cmd *exec.Cmd, path string) (*running, error) {
 	return r, <-started
 }
 
-// end kills a tool that has not ended, with all that it started, and says whether
+// kill kills a tool that has not ended, with all that it started, and says whether
 // it is gone: one that hangs within the driver outlives even that. It is
 // remembered until it ends.
-func (r *running) end() bool {
+func (r *process) kill() bool {
 	select {
 	case <-r.done:
 		return true // its number may be another's by now
@@ -127,60 +127,60 @@ func (r *running) end() bool {
 		select {
 		case <-r.done:
 			return true
-		case <-time.After(mercy):
+		case <-time.After(killGrace):
 		}
 	}
-	held.add(r)
+	stuckTools.add(r)
 	return false
 }
 
-// held are the tools of this process that could not be killed. Another of the
+// stuckTools are the tools of this process that could not be killed. Another of the
 // same would hang as well, and they would pile up.
-var held = stuck{by: map[string]*running{}}
+var stuckTools = stuckSet{byPath: map[string]*process{}}
 
-type stuck struct {
-	mu sync.Mutex
-	by map[string]*running
+type stuckSet struct {
+	mu     sync.Mutex
+	byPath map[string]*process
 }
 
-func (s *stuck) add(r *running) {
+func (s *stuckSet) add(r *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by[r.path] = r
+	s.byPath[r.path] = r
 }
 
-func (s *stuck) has(path string) bool {
+func (s *stuckSet) has(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.by[path]
+	r, ok := s.byPath[path]
 	if !ok {
 		return false
 	}
 	select {
 	case <-r.done:
-		delete(s.by, path)
+		delete(s.byPath, path)
 		return false
 	default:
 		return true
 	}
 }
 
-// bounded keeps the beginning of what is written to it. It is no bytes.Buffer,
+// limitedBuffer keeps the beginning of what is written to it. It is no bytes.Buffer,
 // which reads past Write.
-type bounded struct {
-	kept []byte
-	most int
-	full bool
+type limitedBuffer struct {
+	buf       []byte
+	limit     int
+	truncated bool
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	room := b.most - len(b.kept)
-	b.full = b.full || len(p) > room
-	b.kept = append(b.kept, p[:min(room, len(p))]...)
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	free := b.limit - len(b.buf)
+	b.truncated = b.truncated || len(p) > free
+	b.buf = append(b.buf, p[:min(free, len(p))]...)
 	return len(p), nil
 }
 
-func (b *bounded) String() string { return string(b.kept) }
+func (b *limitedBuffer) String() string { return string(b.buf) }
 
 // FirstLine is the first line with a word in it, cut to a length that a note can
 // have.

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// lines counts those that a tool prints.
-type lines struct{ n int }
+// countingReader counts those that a tool prints.
+type countingReader struct{ n int }
 
-func (l *lines) Line(time.Time, string) bool {
+func (l *countingReader) Line(time.Time, string) bool {
 	l.n++
 	return true
 }
@@ -30,24 +30,24 @@ func TestNoSecondThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	hangs := &running{path: path, done: make(chan struct{})}
-	held.add(hangs)
-	if out, err := Ask(t.Context(), "nvidia-smi"); err == nil || !strings.Contains(err.Error(), "still hangs") || out != "" {
+	blocked := &process{path: path, done: make(chan struct{})}
+	stuckTools.add(blocked)
+	if out, err := Output(t.Context(), "nvidia-smi"); err == nil || !strings.Contains(err.Error(), "still hangs") || out != "" {
 		t.Errorf("it prints %q: %v", out, err)
 	}
-	read := &lines{}
-	f := &Feed{
-		Tool: "nvidia-smi", Every: time.Second, Again: time.Second, Log: slog.New(slog.DiscardHandler),
-		Forms: []Form{{Args: func() []string { return nil }, Reader: func() Reader { return read }}},
+	read := &countingReader{}
+	f := &Stream{
+		Tool: "nvidia-smi", Interval: time.Second, MinBackoff: time.Second, Log: slog.New(slog.DiscardHandler),
+		Variants: []Variant{{Args: func() []string { return nil }, Reader: func() Reader { return read }}},
 	}
-	if sampled, err := f.once(t.Context()); sampled || err == nil || !strings.Contains(err.Error(), "still hangs") || read.n > 0 {
+	if sampled, err := f.runOnce(t.Context()); sampled || err == nil || !strings.Contains(err.Error(), "still hangs") || read.n > 0 {
 		t.Errorf("the stream: %d lines, %v", read.n, err)
 	}
-	close(hangs.done)
-	if out, err := Ask(t.Context(), "nvidia-smi"); err != nil || out != "well\n" {
+	close(blocked.done)
+	if out, err := Output(t.Context(), "nvidia-smi"); err != nil || out != "well\n" {
 		t.Errorf("when it has ended it prints %q: %v", out, err)
 	}
-	if sampled, err := f.once(t.Context()); !sampled || read.n != 1 {
+	if sampled, err := f.runOnce(t.Context()); !sampled || read.n != 1 {
 		t.Errorf("when it has ended the stream has %d lines: %v", read.n, err)
 	}
 }

@@ -25,8 +25,8 @@ func Number(s string) (float64, bool) {
 	return f, true
 }
 
-// Amount is a number that cannot be below zero.
-func Amount(s string) *float64 {
+// NonNegative is a number that cannot be below zero.
+func NonNegative(s string) *float64 {
 	f, ok := Number(s)
 	if !ok || f < 0 {
 		return nil
@@ -34,9 +34,9 @@ func Amount(s string) *float64 {
 	return &f
 }
 
-// Degrees is a temperature. Some cards say 0 or the like where they have no
+// Temperature is a temperature. Some cards say 0 or the like where they have no
 // sensor, but such a machine may also stand in the cold.
-func Degrees(s string) *float64 {
+func Temperature(s string) *float64 {
 	f, ok := Number(s)
 	if !ok || f < -100 || f > 300 {
 		return nil
@@ -44,8 +44,8 @@ func Degrees(s string) *float64 {
 	return &f
 }
 
-// Share reads a percentage as a share of 1.
-func Share(s string) *float64 {
+// Fraction reads a percentage as a share of 1.
+func Fraction(s string) *float64 {
 	f, ok := Number(s)
 	if !ok || f < 0 {
 		return nil
@@ -63,23 +63,23 @@ func Count(s string) *uint64 {
 	return &n
 }
 
-// Most is the memory that is believed of a device: 1 PiB.
-const Most = 1 << 50
+// MaxMemory is the memory that is believed of a device: 1 PiB.
+const MaxMemory = 1 << 50
 
 // Mebibytes reads a size such as "40960 MiB" or, of a column without units,
 // "40960".
 func Mebibytes(s string) *muster.Size {
 	f, ok := Number(s)
-	if !ok || f < 0 || f > Most>>20 {
+	if !ok || f < 0 || f > MaxMemory>>20 {
 		return nil
 	}
 	size := muster.Size(f * (1 << 20))
 	return &size
 }
 
-// Ill says what is wrong with a device that answers a question for its state
+// UnhealthyReason says what is wrong with a device that answers a question for its state
 // with s, or "".
-func Ill(s string) string {
+func UnhealthyReason(s string) string {
 	s = strings.Trim(strings.TrimSpace(s), "[]")
 	for _, word := range []string{"requires reset", "is lost"} {
 		if strings.Contains(s, word) {
@@ -94,8 +94,8 @@ func Unreadable(s string) bool {
 	return strings.Contains(s, "Unknown Error") || strings.Contains(s, "ERR!")
 }
 
-// Known is a text, or "" if it stands for none.
-func Known(value string) string {
+// Text is a text, or "" if it stands for none.
+func Text(value string) string {
 	value = strings.TrimSpace(html.UnescapeString(value))
 	if value == "N/A" || strings.HasPrefix(value, "[") || value == "Not Found" || value == "Unknown" {
 		return ""
@@ -103,10 +103,10 @@ func Known(value string) string {
 	return value
 }
 
-// Bus brings the address of a device on the PCI bus into the form of the
+// PCIAddress brings the address of a device on the PCI bus into the form of the
 // kernel: 00000000:3B:00.0 and 3b:00.0 are 0000:3b:00.0. It returns "" for other
 // texts.
-func Bus(s string) string {
+func PCIAddress(s string) string {
 	s = strings.ToLower(strings.TrimSpace(s))
 	f := strings.Split(s, ":")
 	if len(f) == 2 {

@@ -31,7 +31,7 @@ func (l *Log) Close() { _ = unix.Close(l.fd) } // nothing was written
 
 // Read calls said for each message that is new since the last read, with its
 // age.
-func (l *Log) Read(said func(message string, age time.Duration)) {
+func (l *Log) Read(fn func(message string, age time.Duration)) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return
@@ -45,7 +45,7 @@ func (l *Log) Read(said func(message string, age time.Duration)) {
 			return
 		}
 		if at, message, ok := parseRecord(string(l.buf[:n])); ok {
-			said(message, time.Duration(now.Nano())-at)
+			fn(message, time.Duration(now.Nano())-at)
 		}
 	}
 }

@@ -20,48 +20,48 @@ var fatal = map[int]bool{
 	110: true, 119: true, 120: true, 140: true, 143: true, 154: true,
 }
 
-// Holds is how long a fault from the log counts. The log does not say that
+// FaultTTL is how long a fault from the log counts. The log does not say that
 // a device is well again; one that is not repeats its fault or does not answer.
-const Holds = 10 * time.Minute
+const FaultTTL = 10 * time.Minute
 
 // Fault is one in the kernel's log.
 type Fault struct {
-	Why string // such as "XID 79: GPU has fallen off the bus"
+	Reason string // such as "XID 79: GPU has fallen off the bus"
 
 	bus      string // without the function: 0000:3b:00
 	instance string // the GPU instance of a MIG device, or ""
 }
 
 var (
-	xidLine   = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d)?(?: GPU-I:0*(\d+))?\): (\d+), (.*)`)
-	xidBy     = regexp.MustCompile(`^(pid=[^,]*, )?(name=[^,]*, )?`)
-	fellOff   = regexp.MustCompile(`NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?:? .*fallen off the bus`)
-	maxReason = 200
+	xidLine    = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d)?(?: GPU-I:0*(\d+))?\): (\d+), (.*)`)
+	xidProcess = regexp.MustCompile(`^(pid=[^,]*, )?(name=[^,]*, )?`)
+	fellOffBus = regexp.MustCompile(`NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?:? .*fallen off the bus`)
+	maxReason  = 200
 )
 
 // Parse reads a message of the kernel's log. It reports false for all that are no such fault.
 func Parse(message string) (x Fault, ok bool) {
-	if m := fellOff.FindStringSubmatch(message); m != nil {
-		return Fault{bus: strings.ToLower(m[1]), Why: "XID 79: GPU has fallen off the bus"}, true
+	if m := fellOffBus.FindStringSubmatch(message); m != nil {
+		return Fault{bus: strings.ToLower(m[1]), Reason: "XID 79: GPU has fallen off the bus"}, true
 	}
 	m := xidLine.FindStringSubmatch(message)
 	if m == nil {
 		return x, false
 	}
 	n, err := strconv.Atoi(m[3])
-	why := strings.TrimRight(strings.TrimSpace(xidBy.ReplaceAllString(m[4], "")), ".")
-	if err != nil || !fatal[n] || n == 154 && strings.HasSuffix(why, "(None)") {
+	reason := strings.TrimRight(strings.TrimSpace(xidProcess.ReplaceAllString(m[4], "")), ".")
+	if err != nil || !fatal[n] || n == 154 && strings.HasSuffix(reason, "(None)") {
 		return x, false
 	}
-	if len(why) > maxReason {
-		why = strings.ToValidUTF8(why[:maxReason], "") + "…"
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	return Fault{bus: strings.ToLower(m[1]), instance: m[2], Why: "XID " + m[3] + ": " + why}, true
+	return Fault{bus: strings.ToLower(m[1]), instance: m[2], Reason: "XID " + m[3] + ": " + reason}, true
 }
 
-// Of says whether a fault is one of the device at a PCI address, such as 0000:3b:00.0, or of a MIG instance
+// Matches says whether a fault is one of the device at a PCI address, such as 0000:3b:00.0, or of a MIG instance
 // of it, such as 1/0, else "". Of those of one instance the others of a divided device know nothing.
-func (x *Fault) Of(bus, instance string) bool {
+func (x *Fault) Matches(bus, instance string) bool {
 	gi, _, _ := strings.Cut(instance, "/")
 	return bus != "" && strings.HasPrefix(bus, x.bus+".") && (x.instance == "" || instance == "" || gi == x.instance)
 }

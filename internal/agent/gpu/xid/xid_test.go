@@ -21,14 +21,14 @@ func TestXID(t *testing.T) {
 		{"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.161.07", "", "", ""},
 	} {
 		x, ok := Parse(tc.line)
-		if ok != (tc.why != "") || x.bus != tc.bus || x.instance != tc.instance || x.Why != tc.why {
+		if ok != (tc.why != "") || x.bus != tc.bus || x.instance != tc.instance || x.Reason != tc.why {
 			t.Errorf("%q: %+v, %v", tc.line, x, ok)
 		}
 	}
 	x := Fault{bus: "0000:01:00", instance: "5"}
 	for bus, want := range map[string]bool{"0000:01:00.0 5/0": true, "0000:01:00.0 6/0": false, "0000:01:00.0 ": true, "0000:02:00.0 5/0": false, " ": false} {
 		b, i, _ := strings.Cut(bus, " ")
-		if x.Of(b, i) != want {
+		if x.Matches(b, i) != want {
 			t.Errorf("a fault of %+v is of %q: %v", x, bus, !want)
 		}
 	}
@@ -41,13 +41,13 @@ func TestKernelLog(t *testing.T) {
 		t.Skip("this user may not read the kernel's log")
 	}
 	defer kernel.Close()
-	some := 0
+	seen := 0
 	kernel.Read(func(_ string, age time.Duration) {
-		if some++; age < -time.Minute { // nobody sets the clock of the log, which goes wrong by seconds in a day
+		if seen++; age < -time.Minute { // nobody sets the clock of the log, which goes wrong by seconds in a day
 			t.Errorf("a message from the future: %s", -age)
 		}
 	})
-	if some == 0 {
+	if seen == 0 {
 		t.Skip("the kernel's log is empty")
 	}
 	kernel.Read(func(message string, age time.Duration) {
@@ -61,7 +61,7 @@ func FuzzXID(f *testing.F) {
 	f.Add("4,891,13520982,-;NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
 	f.Fuzz(func(t *testing.T, line string) {
 		_, message, _ := strings.Cut(line, ";")
-		if x, ok := Parse(message); ok && (x.bus == "" || !strings.HasPrefix(x.Why, "XID ") || len(x.Why) > 300) {
+		if x, ok := Parse(message); ok && (x.bus == "" || !strings.HasPrefix(x.Reason, "XID ") || len(x.Reason) > 300) {
 			t.Errorf("%+v", x)
 		}
 	})

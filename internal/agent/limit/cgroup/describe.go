@@ -6,25 +6,25 @@ import "slices"
 // are mounted (v1, v2, hybrid or none), which controllers it would have, and of others why not, a sentence
 // for its owner by their names. One that is in neither is not mounted.
 func Describe() (version string, controllers []string, why map[string]string) {
-	trees := mounted("")
+	hierarchies := findHierarchies("")
 	why = map[string]string{}
-	for i := range trees {
-		_, can, err := trees[i].home()
+	for i := range hierarchies {
+		_, usable, err := hierarchies[i].findParent()
 		if err == nil {
-			controllers = append(controllers, can...)
+			controllers = append(controllers, usable...)
 			continue
 		}
-		for _, c := range trees[i].controllers {
+		for _, c := range hierarchies[i].controllers {
 			why[c] = err.Error()
 		}
 	}
-	return versions(trees), controllers, why
+	return versionName(hierarchies), controllers, why
 }
 
-// versions names the versions of control groups that can be of use.
-func versions(trees []tree) string {
-	one := slices.ContainsFunc(trees, func(t tree) bool { return !t.unified })
-	two := slices.ContainsFunc(trees, func(t tree) bool { return t.unified })
+// versionName names the versions of control groups that can be of use.
+func versionName(hierarchies []hierarchy) string {
+	one := slices.ContainsFunc(hierarchies, func(t hierarchy) bool { return !t.unified })
+	two := slices.ContainsFunc(hierarchies, func(t hierarchy) bool { return t.unified })
 	switch {
 	case one && two:
 		return "hybrid"

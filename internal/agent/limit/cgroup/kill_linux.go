@@ -19,13 +19,13 @@ import (
 // errInvalid is how the kernel refuses a value.
 const errInvalid = unix.EINVAL
 
-// killWait is how long killed processes may take to be gone.
-const killWait = 5 * time.Second
+// killTimeout is how long killed processes may take to be gone.
+const killTimeout = 5 * time.Second
 
-// Empty ends all that is in a group, and in those that were made in it but for those of the names
+// Kill ends all that is in a group, and in those that were made in it but for those of the names
 // in but, what is being forked included. It returns when that is gone, also where there is no such
 // group, or an error when it does not go within five seconds.
-func Empty(g *run.Cgroup, but ...string) error {
+func Kill(g *run.Cgroup, except ...string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(g.Path, &st); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -39,45 +39,45 @@ func Empty(g *run.Cgroup, but ...string) error {
 			return err
 		}
 	}
-	spared := false
+	skipped := false
 	for _, e := range inner {
 		switch {
 		case !e.IsDir():
-		case slices.Contains(but, e.Name()):
-			spared = true
+		case slices.Contains(except, e.Name()):
+			skipped = true
 		default:
-			if err := Empty(&run.Cgroup{Path: filepath.Join(g.Path, e.Name()), Unified: g.Unified}); err != nil {
+			if err := Kill(&run.Cgroup{Path: filepath.Join(g.Path, e.Name()), Unified: g.Unified}); err != nil {
 				return err
 			}
 		}
 	}
-	if g.Unified && !spared && put(g.Path, "cgroup.kill", "1") == nil { // since Linux 5.14
-		return gone(g, func(int) {})
+	if g.Unified && !skipped && writeControl(g.Path, "cgroup.kill", "1") == nil { // since Linux 5.14
+		return waitEmpty(g, func(int) {})
 	}
-	return gone(g, func(round int) {
+	return waitEmpty(g, func(round int) {
 		if round > 0 {
-			stop(g, true) // they may fork faster than they are killed
+			stopGroup(g, true) // they may fork faster than they are killed
 		}
 		signalAll(g, unix.SIGKILL, nil)
 	})
 }
 
-// gone waits until no process is in a group, and calls again in each round in which
+// waitEmpty waits until no process is in a group, and calls again in each round in which
 // there are some.
-func gone(g *run.Cgroup, again func(round int)) error {
+func waitEmpty(g *run.Cgroup, onRound func(round int)) error {
 	pause, waited := 100*time.Microsecond, time.Duration(0)
 	for round := 0; ; round++ {
-		left, err := members(g)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || err == nil && len(left) == 0 {
+		remaining, err := members(g)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || err == nil && len(remaining) == 0 {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if waited >= killWait {
-			return fmt.Errorf("%d processes in the control group %s do not end, even when killed", len(left), g.Path)
+		if waited >= killTimeout {
+			return fmt.Errorf("%d processes in the control group %s do not end, even when killed", len(remaining), g.Path)
 		}
-		again(round)
+		onRound(round)
 		time.Sleep(pause)
 		waited += pause
 		pause = min(2*pause, 50*time.Millisecond)
@@ -87,22 +87,22 @@ func gone(g *run.Cgroup, again func(round int)) error {
 // members lists the processes of a group. In a group of version 1 there may also be a
 // single thread that is about to start a process: the one to which it belongs is no member.
 func members(g *run.Cgroup) ([]int, error) {
-	pids, err := processes(g.Path)
+	pids, err := readProcs(g.Path)
 	if err != nil || g.Unified || len(pids) == 0 {
 		return pids, err
 	}
-	threads := words(filepath.Join(g.Path, "tasks"))
+	threads := readWords(filepath.Join(g.Path, "tasks"))
 	return slices.DeleteFunc(pids, func(pid int) bool {
-		return pid == os.Getpid() || !slices.Contains(threads, strconv.Itoa(pid)) && !headless(pid)
+		return pid == os.Getpid() || !slices.Contains(threads, strconv.Itoa(pid)) && !leaderExited(pid)
 	}), nil
 }
 
-// headless reports whether the first thread of a process has ended before others.
-func headless(pid int) bool { return state(pid) == 'Z' }
+// leaderExited reports whether the first thread of a process has ended before others.
+func leaderExited(pid int) bool { return procState(pid) == 'Z' }
 
-// state returns that of a process' first thread as a letter; see proc_pid_stat(5). 0
+// procState returns that of a process' first thread as a letter; see proc_pid_stat(5). 0
 // means that it is gone.
-func state(pid int) byte {
+func procState(pid int) byte {
 	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if end := bytes.LastIndex(b, []byte(") ")); err == nil && end > 0 && end+2 < len(b) {
 		return b[end+2]
@@ -111,13 +111,13 @@ func state(pid int) byte {
 }
 
 // signalAll sends a signal to the processes of a group that are not in but, and returns them all.
-func signalAll(g *run.Cgroup, sig unix.Signal, but []int) []int {
+func signalAll(g *run.Cgroup, sig unix.Signal, signaled []int) []int {
 	pids, err := members(g)
 	if err != nil {
-		return but // none are left
+		return signaled // none are left
 	}
 	for _, pid := range pids {
-		if !slices.Contains(but, pid) {
+		if !slices.Contains(signaled, pid) {
 			_ = unix.Kill(pid, sig) // gone is fine
 		}
 	}
@@ -128,53 +128,53 @@ func signalAll(g *run.Cgroup, sig unix.Signal, but []int) []int {
 // In version 2 the kernel may still be about to when this returns.
 func Freeze(g *run.Cgroup, on bool) error {
 	if !g.Unified {
-		stopAll(g, on)
+		stopTree(g, on)
 		return nil
 	}
 	value := "0"
 	if on {
 		value = "1"
 	}
-	if err := ifThere(put(g.Path, "cgroup.freeze", value)); err != nil {
+	if err := ignoreNotExist(writeControl(g.Path, "cgroup.freeze", value)); err != nil {
 		return fmt.Errorf("the task cannot be frozen: %w", err)
 	}
 	return nil
 }
 
-// stopAll is stop for a group and those that were made in it, as engines do for a container.
-func stopAll(g *run.Cgroup, on bool) {
-	stop(g, on)
+// stopTree is stop for a group and those that were made in it, as engines do for a container.
+func stopTree(g *run.Cgroup, on bool) {
+	stopGroup(g, on)
 	inner, _ := os.ReadDir(g.Path) // none in one that is gone
 	for _, e := range inner {
 		if e.IsDir() {
-			stopAll(&run.Cgroup{Path: filepath.Join(g.Path, e.Name())}, on)
+			stopTree(&run.Cgroup{Path: filepath.Join(g.Path, e.Name())}, on)
 		}
 	}
 }
 
-// stop stops the processes of a group and those that they fork meanwhile, or lets
+// stopGroup stops the processes of a group and those that they fork meanwhile, or lets
 // them go on. It returns when they have stopped, but for those that wait for a device.
-func stop(g *run.Cgroup, on bool) {
+func stopGroup(g *run.Cgroup, on bool) {
 	if !on {
 		signalAll(g, unix.SIGCONT, nil)
 		return
 	}
-	var told []int
+	var stopped []int
 	pause := 100 * time.Microsecond
 	for range 100 {
-		all := signalAll(g, unix.SIGSTOP, told)
-		if !slices.ContainsFunc(all, func(pid int) bool { return !slices.Contains(told, pid) || runs(pid) }) {
+		all := signalAll(g, unix.SIGSTOP, stopped)
+		if !slices.ContainsFunc(all, func(pid int) bool { return !slices.Contains(stopped, pid) || isRunning(pid) }) {
 			return
 		}
-		told = all
+		stopped = all
 		time.Sleep(pause)
 		pause = min(2*pause, 10*time.Millisecond)
 	}
 }
 
-// runs reports whether a process has not stopped yet.
-func runs(pid int) bool {
-	switch state(pid) {
+// isRunning reports whether a process has not stopped yet.
+func isRunning(pid int) bool {
+	switch procState(pid) {
 	case 'R', 'S':
 		return true
 	default:

@@ -10,8 +10,8 @@ import (
 
 const errInvalid = syscall.EINVAL
 
-// Empty does nothing: there are no control groups here.
-func Empty(*run.Cgroup, ...string) error { return nil }
+// Kill does nothing: there are no control groups here.
+func Kill(*run.Cgroup, ...string) error { return nil }
 
 // Freeze does nothing, either.
 func Freeze(*run.Cgroup, bool) error { return nil }

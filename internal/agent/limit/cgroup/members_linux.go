@@ -12,7 +12,7 @@ import (
 // Members lists the processes in a group and in the groups within it. In version 1 it may list
 // the one that is about to start the first process of the group.
 func Members(g *run.Cgroup) ([]int, error) {
-	pids, err := processes(g.Path)
+	pids, err := readProcs(g.Path)
 	if err != nil {
 		return nil, err
 	}

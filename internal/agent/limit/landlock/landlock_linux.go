@@ -35,11 +35,11 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	mayWriteFile = mayReadFile | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
-	restricted = mayWriteDir | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+	handledRights = mayWriteDir | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
 
-// known leaves of the rights of the file system those that a version has.
-func known(rights uint64, abi int) uint64 {
+// supportedRights leaves of the rights of the file system those that a version has.
+func supportedRights(rights uint64, abi int) uint64 {
 	if abi < 2 {
 		rights &^= unix.LANDLOCK_ACCESS_FS_REFER
 	}
@@ -55,12 +55,12 @@ func known(rights uint64, abi int) uint64 {
 // Enter restricts the calling thread to s for good. It must not gain privileges. view tells the mount namespace that the
 // thread is in from others: a path leads elsewhere there.
 func Enter(s *run.Sandbox, view string) error {
-	shared := placesOf(view)
+	cache := cacheOf(view)
 	abi := ABI()
 	if abi == 0 {
 		return errors.New("this kernel has no Landlock")
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: known(restricted, abi)}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: supportedRights(handledRights, abi)}
 	if abi >= StrictABI {
 		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
@@ -70,27 +70,29 @@ func Enter(s *run.Sandbox, view string) error {
 	}
 	rules := int(fd)
 	defer func() { _ = unix.Close(rules) }()
-	err := shared.each(s.Read, func(p string, at spot) error {
-		return allow(rules, p, at, known(mayReadDir, abi), known(mayReadFile, abi))
+	err := cache.forEach(s.Read, func(p string, handle openPath) error {
+		return addRule(rules, p, handle, supportedRights(mayReadDir, abi), supportedRights(mayReadFile, abi))
 	})
 	if err == nil {
-		err = shared.each(s.List, func(p string, at spot) error { return allow(rules, p, at, unix.LANDLOCK_ACCESS_FS_READ_DIR, 0) })
+		err = cache.forEach(s.List, func(p string, handle openPath) error {
+			return addRule(rules, p, handle, unix.LANDLOCK_ACCESS_FS_READ_DIR, 0)
+		})
 	}
 	if err != nil {
 		return err
 	}
-	write := func(p string, at spot) error {
-		return allow(rules, p, at, known(mayWriteDir, abi), known(mayWriteFile, abi))
+	write := func(p string, handle openPath) error {
+		return addRule(rules, p, handle, supportedRights(mayWriteDir, abi), supportedRights(mayWriteFile, abi))
 	}
-	devices, own := parted(s.Write)
-	if err := shared.each(devices, write); err != nil {
+	devices, others := splitDevices(s.Write)
+	if err := cache.forEach(devices, write); err != nil {
 		return err
 	}
-	for _, p := range own {
-		at, err := openSpot(p)
-		if err == nil && at.fd >= 0 {
-			err = write(p, at)
-			_ = unix.Close(at.fd)
+	for _, p := range others {
+		handle, err := openPathFD(p)
+		if err == nil && handle.fd >= 0 {
+			err = write(p, handle)
+			_ = unix.Close(handle.fd)
 		}
 		if err != nil {
 			return err
@@ -102,8 +104,8 @@ func Enter(s *run.Sandbox, view string) error {
 	return nil
 }
 
-// parted tells devices, which all tasks have alike, from the rest.
-func parted(paths []string) (devices, rest []string) {
+// splitDevices tells devices, which all tasks have alike, from the rest.
+func splitDevices(paths []string) (devices, rest []string) {
 	for _, p := range paths {
 		if strings.HasPrefix(p, "/dev/") {
 			devices = append(devices, p)
@@ -114,10 +116,10 @@ func parted(paths []string) (devices, rest []string) {
 	return devices, rest
 }
 
-// allow adds a rule for a path that is open.
-func allow(rules int, path string, at spot, dir, file uint64) error {
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(at.fd)}
-	if !at.dir {
+// addRule adds a rule for a path that is open.
+func addRule(rules int, path string, handle openPath, dir, file uint64) error {
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(handle.fd)}
+	if !handle.dir {
 		rule.Allowed_access = file
 	}
 	if rule.Allowed_access == 0 {

@@ -39,17 +39,17 @@ func OnThread(f func()) {
 	}
 }
 
-// Own moves the calling thread into a network with nothing but a loopback
+// Unshare moves the calling thread into a network with nothing but a loopback
 // device, which it brings up. Only the privileged may.
-func Own() error {
+func Unshare() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	return up()
+	return loopbackUp()
 }
 
-// up brings the loopback device of the calling thread's network up.
-func up() error {
+// loopbackUp brings the loopback device of the calling thread's network up.
+func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
@@ -63,8 +63,8 @@ func up() error {
 	return os.NewSyscallError("ioctl SIOCSIFFLAGS", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 }
 
-// Here listens on run.ProxyPort of the loopback device of the calling thread's network.
-func Here() (int, error) {
+// ListenFD listens on run.ProxyPort of the loopback device of the calling thread's network.
+func ListenFD() (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
@@ -80,16 +80,16 @@ func Here() (int, error) {
 	return fd, nil
 }
 
-// Listener takes over a socket that listens.
-func Listener(fd int) (net.Listener, error) {
+// FileListener takes over a socket that listens.
+func FileListener(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), "gate")
 	defer f.Close()
 	return net.FileListener(f)
 }
 
-// Listen listens on run.ProxyPort of the loopback device of another network: that
+// ListenIn listens on run.ProxyPort of the loopback device of another network: that
 // of the process pid of this machine, in whose control groups' names the text part is. Only the privileged may.
-func Listen(pid int, part string) (net.Listener, error) {
+func ListenIn(pid int, cgroup string) (net.Listener, error) {
 	proc := fmt.Sprintf("/proc/%d/", pid)
 	network, err := unix.Open(proc+"ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -98,7 +98,7 @@ func Listen(pid int, part string) (net.Listener, error) {
 	defer func() { _ = unix.Close(network) }()
 	// What is open now is the network of the process that has the number now, if it is the
 	// right one still when it is looked at.
-	if groups, err := os.ReadFile(proc + "cgroup"); err != nil || !strings.Contains(string(groups), part) {
+	if groups, err := os.ReadFile(proc + "cgroup"); err != nil || !strings.Contains(string(groups), cgroup) {
 		return nil, fmt.Errorf("process %d of this machine is another one", pid)
 	}
 	var own, other unix.Stat_t
@@ -111,11 +111,11 @@ func Listen(pid int, part string) (net.Listener, error) {
 	fd := -1
 	OnThread(func() {
 		if err = os.NewSyscallError("setns", unix.Setns(network, unix.CLONE_NEWNET)); err == nil {
-			fd, err = Here()
+			fd, err = ListenFD()
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	return Listener(fd)
+	return FileListener(fd)
 }

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// Listen says that processes have no networks of their own here.
-func Listen(int, string) (net.Listener, error) { return nil, errors.ErrUnsupported }
+// ListenIn says that processes have no networks of their own here.
+func ListenIn(int, string) (net.Listener, error) { return nil, errors.ErrUnsupported }
 
-// Helped says that nothing needs it here.
-func Helped([]string) error { return errors.ErrUnsupported }
+// Init says that nothing needs it here.
+func Init([]string) error { return errors.ErrUnsupported }

@@ -19,8 +19,8 @@ import (
 // namespaces are those of this process, made once for all tasks with the same view. Each is held by an open file: this process
 // itself never is in one.
 type namespaces struct {
-	mu   sync.Mutex
-	made map[string]*namespace
+	mu    sync.Mutex
+	byKey map[string]*namespace
 }
 
 type namespace struct {
@@ -28,7 +28,7 @@ type namespace struct {
 	fd int // -1 until it is made
 }
 
-var all = namespaces{made: map[string]*namespace{}} //nolint:gochecknoglobals // threads that enter one are the process's
+var cached = namespaces{byKey: map[string]*namespace{}} //nolint:gochecknoglobals // threads that enter one are the process's
 
 // Key tells one view from another; "" for nil.
 func Key(v *run.View) string {
@@ -38,16 +38,16 @@ func Key(v *run.View) string {
 	return strings.Join(v.Hide, "\x00") + "\x00\x00" + strings.Join(v.Show, "\x00")
 }
 
-// Make makes the namespace of a view, unless there is one.
-func Make(v *run.View) error {
-	_, err := all.open(v)
+// Ensure makes the namespace of a view, unless there is one.
+func Ensure(v *run.View) error {
+	_, err := cached.open(v)
 	return err
 }
 
 // Enter moves the calling thread into the namespace of a view. The thread must be locked to its goroutine, and end with it:
 // from then on its working directory, root and umask are its own, too.
 func Enter(v *run.View) error {
-	fd, err := all.open(v)
+	fd, err := cached.open(v)
 	if err != nil {
 		return err
 	}
@@ -60,10 +60,10 @@ func Enter(v *run.View) error {
 func (n *namespaces) open(v *run.View) (int, error) {
 	key := Key(v)
 	n.mu.Lock()
-	s := n.made[key]
+	s := n.byKey[key]
 	if s == nil {
 		s = &namespace{fd: -1}
-		n.made[key] = s
+		n.byKey[key] = s
 	}
 	n.mu.Unlock()
 	s.mu.Lock()
@@ -72,12 +72,12 @@ func (n *namespaces) open(v *run.View) (int, error) {
 		return s.fd, nil
 	}
 	var err error
-	netns.OnThread(func() { s.fd, err = build(v) })
+	netns.OnThread(func() { s.fd, err = create(v) })
 	return s.fd, err
 }
 
-// build makes a namespace on a thread that ends afterwards, and returns a file that holds it.
-func build(v *run.View) (int, error) {
+// create makes a namespace on a thread that ends afterwards, and returns a file that holds it.
+func create(v *run.View) (int, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return -1, os.NewSyscallError("unshare", err)
 	}
@@ -88,7 +88,7 @@ func build(v *run.View) (int, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return -1, os.NewSyscallError("mount", err)
 	}
-	if err := hide(v); err != nil {
+	if err := hideDirs(v); err != nil {
 		return -1, err
 	}
 	// Kernels before 5.8 have one set of options for all mounts of /proc; they do not know this value, and refuse it.
@@ -99,8 +99,8 @@ func build(v *run.View) (int, error) {
 	return fd, os.NewSyscallError("open", err)
 }
 
-// hide puts empty folders in the place of those to be hidden, and what is shown of them into these.
-func hide(v *run.View) (err error) {
+// hideDirs puts empty folders in the place of those to be hidden, and what is shown of them into these.
+func hideDirs(v *run.View) (err error) {
 	trees := make([]int, len(v.Show))
 	for i := range trees {
 		trees[i] = -1
@@ -131,7 +131,7 @@ func hide(v *run.View) (err error) {
 		if trees[i] < 0 {
 			continue
 		}
-		if err := place(trees[i], path); err != nil {
+		if err := mountTree(trees[i], path); err != nil {
 			return fmt.Errorf("show %s: %w", path, err)
 		}
 	}
@@ -143,8 +143,8 @@ func hide(v *run.View) (err error) {
 	return nil
 }
 
-// place mounts a tree at path, which lies in a folder that was hidden. What is there already was shown with another path.
-func place(tree int, path string) error {
+// mountTree mounts a tree at path, which lies in a folder that was hidden. What is there already was shown with another path.
+func mountTree(tree int, path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}
@@ -152,14 +152,14 @@ func place(tree int, path string) error {
 	if err := unix.Fstat(tree, &st); err != nil {
 		return err
 	}
-	at := path
+	dir := path
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		at = filepath.Dir(path)
+		dir = filepath.Dir(path)
 	}
-	if err := os.MkdirAll(at, 0o755); err != nil { //nolint:gosec // users pass through it to what is shown
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users pass through it to what is shown
 		return err
 	}
-	if at != path {
+	if dir != path {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			return err
 		}

@@ -9,5 +9,5 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Make fails.
-func Make(*run.View) error { return errors.ErrUnsupported }
+// Ensure fails.
+func Ensure(*run.View) error { return errors.ErrUnsupported }

@@ -44,50 +44,50 @@ func TestInAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := mustertest.Program(t)
-	var boxes *container.Containers
-	w := newWorld(t, dir, func(cfg *kinds.Config) {
-		boxes, err = container.New(container.Config{
-			Engine: engine, Worker: fmt.Sprintf("k%d", os.Getpid()), Dir: cfg.Env.Dir, Allow: &muster.Allow{}, Log: slog.New(slog.DiscardHandler),
+	var containers *container.Containers
+	w := newTestEnv(t, dir, func(cfg *kinds.Config) {
+		containers, err = container.New(container.Config{
+			Engine: engine, Worker: fmt.Sprintf("k%d", os.Getpid()), Dir: cfg.Deps.Dir, Allow: &muster.Allow{}, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		runtest.Await(t, "the engine is ready", func() bool { return boxes.Ask(t.Context()) == nil })
-		cfg.Env.Containers, cfg.Env.Runtimes, cfg.Env.Warm = boxes, made{code: code}, &hosts{fail: errors.New("a container has no host")}
-		cfg.Program = func(everywhere bool) (string, error) {
-			if !everywhere {
+		runtest.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
+		cfg.Deps.Containers, cfg.Deps.Runtimes, cfg.Deps.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
+		cfg.Program = func(portable bool) (string, error) {
+			if !portable {
 				t.Error("a program for the worker alone is asked for")
 			}
 			return program, nil
 		}
 	})
-	boxed := func(task *run.Task) { task.Spec.Image, task.Spec.Isolation = image, muster.IsolationContainer }
+	inContainer := func(task *run.Task) { task.Spec.Image, task.Spec.Isolation = image, muster.IsolationContainer }
 	for n := range 2 {
 		want := "1 one\nshow kind kind 4 any\n{\"n\": 3}\na note\n" + strconv.Itoa(n+1) + "\n"
-		if r, out, said := w.run(t, "show", `{"n": 3}`, boxed); out != want || r.Image == "" {
-			t.Errorf("it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, said)
+		if r, out, logged := w.run(t, "show", `{"n": 3}`, inContainer); out != want || r.Image == "" {
+			t.Errorf("it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, logged)
 		}
 	}
-	if r, out, _ := w.run(t, "code", "", boxed); out != "/muster/code-0:/muster/sdk\nanswer.py\n" {
+	if r, out, _ := w.run(t, "code", "", inContainer); out != "/muster/code-0:/muster/sdk\nanswer.py\n" {
 		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
 	}
-	if r, out, _ := w.run(t, "snake", "", boxed); out != "python3 -m answer\n" || r.Outcome != muster.AttemptSucceeded {
+	if r, out, _ := w.run(t, "snake", "", inContainer); out != "python3 -m answer\n" || r.Outcome != muster.AttemptSucceeded {
 		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
 	}
-	if r, out, _ := w.run(t, "big", "", boxed); r.Reason != muster.Dependency || !strings.Contains(r.Message, "the image "+image+" lacks torch>=") {
+	if r, out, _ := w.run(t, "big", "", inContainer); r.Reason != muster.Dependency || !strings.Contains(r.Message, "the image "+image+" lacks torch>=") {
 		t.Errorf("it is %s (%s: %s) and prints %q", r.Outcome, r.Reason, r.Message, out)
 	}
-	r, _, said := w.run(t, "echo", `{"a": [1]}`, boxed)
+	r, _, logged := w.run(t, "echo", `{"a": [1]}`, inContainer)
 	var back map[string][]int
 	if err := json.Unmarshal(r.Result, &back); err != nil || len(back["a"]) != 1 || r.Outcome != muster.AttemptSucceeded {
-		t.Errorf("echo is %s (%s) with %s, and %q is said", r.Outcome, r.Message, r.Result, said)
+		t.Errorf("echo is %s (%s) with %s, and %q is said", r.Outcome, r.Message, r.Result, logged)
 	}
 	// One that may run as either does so, with all that it needs, where its container cannot be.
 	auto := func(task *run.Task) {
-		boxed(task)
+		inContainer(task)
 		task.Spec.Isolation, task.Spec.Container = muster.IsolationAuto, &muster.Container{Capabilities: []string{"NET_RAW"}}
 	}
-	if r, out, said := w.run(t, "show", `{"n": 3}`, auto); !strings.HasPrefix(out, "1 one\n") || r.Outcome != muster.AttemptSucceeded || (r.Image == "") != strings.Contains(said, "runs as a process") {
-		t.Errorf("as either it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, said)
+	if r, out, logged := w.run(t, "show", `{"n": 3}`, auto); !strings.HasPrefix(out, "1 one\n") || r.Outcome != muster.AttemptSucceeded || (r.Image == "") != strings.Contains(logged, "runs as a process") {
+		t.Errorf("as either it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, logged)
 	}
 }

@@ -17,30 +17,30 @@ import (
 
 // Config is what the executors are made of.
 type Config struct {
-	Env     *run.Env
-	Own     []Own
-	Options []string // entries of the environment of all tasks: what the worker's owner wants of them
+	Deps       *run.Deps
+	OwnerKinds []OwnerKind
+	Options    []string // entries of the environment of all tasks: what the worker's owner wants of them
 	// Program returns the path of a copy of this program that tasks may execute, also, where everywhere is set, in containers.
-	Program func(everywhere bool) (string, error)
+	Program func(portable bool) (string, error)
 }
 
 // New returns an executor for each kind that comes with Muster, and for each of the owner's.
 func New(cfg Config) ([]run.Executor, error) {
-	dir, err := filepath.Abs(cfg.Env.Dir)
+	dir, err := filepath.Abs(cfg.Deps.Dir)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", cfg.Env.Dir, err)
+		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", cfg.Deps.Dir, err)
 	}
-	envs, err := python.New(cfg.Env)
+	envs, err := python.New(cfg.Deps)
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{Config: cfg, dir: dir, envs: envs, operations: map[string]*definition{}}
+	w := &shared{Config: cfg, dir: dir, envs: envs, operations: map[string]*definition{}}
 	var all []*definition
 	for _, k := range kind.Embedded() {
-		all = append(all, &definition{Kind: k, on: w})
+		all = append(all, &definition{Kind: k, shared: w})
 	}
-	for _, o := range cfg.Own {
-		d := &definition{Kind: o.Kind, dir: o.Dir, on: w}
+	for _, o := range cfg.OwnerKinds {
+		d := &definition{Kind: o.Kind, dir: o.Dir, shared: w}
 		all = append(all, d)
 		if o.Operation {
 			w.operations[o.Name] = d
@@ -48,7 +48,7 @@ func New(cfg Config) ([]run.Executor, error) {
 	}
 	var list []run.Executor
 	for _, d := range all {
-		e, err := process.NewKind(cfg.Env, d.Name, process.Extras{Own: true, Program: d.program, Runtime: d.runtime})
+		e, err := process.NewKind(cfg.Deps, d.Name, process.KindHooks{OwnEntrypoint: true, Program: d.prepare, Runtime: d.buildVenv})
 		if err != nil {
 			return nil, err
 		}
@@ -57,8 +57,8 @@ func New(cfg Config) ([]run.Executor, error) {
 	return list, nil
 }
 
-// worker is what all kinds have in common.
-type worker struct {
+// shared is what all kinds have in common.
+type shared struct {
 	Config
 
 	dir        string // the worker's data dir
@@ -70,12 +70,12 @@ type worker struct {
 type definition struct {
 	*kind.Kind
 
-	dir string // its folder, "" for one that comes with Muster
-	on  *worker
+	dir    string // its folder, "" for one that comes with Muster
+	shared *shared
 }
 
-// chosen returns the definition that a task is run by, and its input: for kind custom that may be an operation of the owner's.
-func (d *definition) chosen(t *muster.TaskSpec) (*definition, json.RawMessage, string) {
+// resolve returns the definition that a task is run by, and its input: for kind custom that may be an operation of the owner's.
+func (d *definition) resolve(t *muster.TaskSpec) (*definition, json.RawMessage, string) {
 	if d.Name != kind.Custom {
 		return d, t.Input, "input"
 	}
@@ -84,61 +84,61 @@ func (d *definition) chosen(t *muster.TaskSpec) (*definition, json.RawMessage, s
 		Parameters json.RawMessage `json:"parameters"`
 	}
 	if json.Unmarshal(t.Input, &named) == nil {
-		if op := d.on.operations[named.Name]; op != nil {
+		if op := d.shared.operations[named.Name]; op != nil {
 			return op, named.Parameters, "input.parameters"
 		}
 	}
 	return d, t.Input, "input"
 }
 
-// program prepares a task and returns what is executed.
-func (d *definition) program(ctx context.Context, a *process.Attempt) ([]string, error) {
+// prepare prepares a task and returns what is executed.
+func (d *definition) prepare(ctx context.Context, a *process.Attempt) ([]string, error) {
 	spec := a.Task.Spec
-	d, input, at := d.chosen(spec)
-	if wrong := d.CheckInput(input, true); len(wrong) > 0 {
-		return nil, run.Failf(muster.BadInput, "%s", told(wrong, at))
+	d, input, inputPath := d.resolve(spec)
+	if problems := d.CheckInput(input, true); len(problems) > 0 {
+		return nil, run.Failf(muster.BadInput, "%s", joinProblems(problems, inputPath))
 	}
 	if len(input) == 0 {
 		input = json.RawMessage("{}")
 	}
-	seen, err := a.Put("input.json", input)
+	seenPath, err := a.WriteFile("input.json", input)
 	if err != nil {
 		return nil, err
 	}
-	a.Setenv("MUSTER_INPUT", seen)
+	a.Setenv("MUSTER_INPUT", seenPath)
 	a.Setenv("MUSTER_KIND", d.Name)
-	if d.on.Env.AllowPrivate || spec.Network == muster.NetworkAllowlist { // whose proxy judges
+	if d.shared.Deps.AllowPrivateURLs || spec.Network == muster.NetworkAllowlist { // whose proxy judges
 		a.Setenv("MUSTER_ALLOW_PRIVATE", "1")
 	}
-	p := place{d: d, a: a, input: input}
-	if err := p.settle(ctx); err != nil {
+	p := taskSetup{d: d, a: a, input: input}
+	if err := p.apply(ctx); err != nil {
 		return nil, err
 	}
-	argv, err := p.command(d.Entry)
+	argv, err := p.resolveEntry(d.Entry)
 	if err != nil {
 		return nil, err
 	}
-	if len(d.ModelHost) > 0 && d.on.Env.Warm != nil && !a.InContainer() && spec.Launcher == "" &&
+	if len(d.ModelHost) > 0 && d.shared.Deps.ModelPool != nil && !a.InContainer() && spec.Launcher == "" &&
 		(spec.Network == "" || spec.Network == muster.NetworkHost) { // a host has the worker's network
-		a.ServedBy(p.key(), p.warm)
+		a.SetModelServer(p.modelServerKey(), p.startModelServer)
 	}
-	return append(argv, words(spec.Run)...), nil
+	return append(argv, commandArgv(spec.Run)...), nil
 }
 
-// told is all that is wrong with an input in one sentence.
-func told(wrong []muster.FieldError, at string) string {
+// joinProblems is all that is wrong with an input in one sentence.
+func joinProblems(problems []muster.FieldError, inputPath string) string {
 	var parts []string
-	for _, e := range wrong {
+	for _, e := range problems {
 		if rest, ok := strings.CutPrefix(e.Path, "input"); ok {
-			e.Path = at + rest
+			e.Path = inputPath + rest
 		}
 		parts = append(parts, e.String())
 	}
 	return strings.Join(parts, "; ")
 }
 
-// words is the command of a stage that has one.
-func words(c *muster.Command) []string {
+// commandArgv is the command of a stage that has one.
+func commandArgv(c *muster.Command) []string {
 	switch {
 	case c == nil:
 		return nil
@@ -148,23 +148,23 @@ func words(c *muster.Command) []string {
 	return []string{"/bin/sh", "-c", c.Shell}
 }
 
-// runtime makes the environment that the stage itself asks for.
-func (d *definition) runtime(ctx context.Context, a *process.Attempt) (string, error) {
-	root, err := a.Root()
+// buildVenv makes the environment that the stage itself asks for.
+func (d *definition) buildVenv(ctx context.Context, a *process.Attempt) (string, error) {
+	root, err := a.OpenRoot()
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = root.Close() }() // holds nothing that could be lost
-	return d.on.environment(ctx, a.Task.Spec.Python, root, run.Watch{Step: a.Step, Say: a.Say})
+	return d.shared.buildVenv(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
 }
 
-// environment makes a Python environment with what is asked for; the files that are named lie in root.
-func (w *worker) environment(ctx context.Context, p *muster.Python, root *os.Root, watch run.Watch) (string, error) {
-	const most = 1 << 20
-	want, err := python.Read(p, func(name string) ([]byte, error) {
+// buildVenv makes a Python environment with what is asked for; the files that are named lie in root.
+func (w *shared) buildVenv(ctx context.Context, p *muster.Python, root *os.Root, observer run.Observer) (string, error) {
+	const maxSize = 1 << 20
+	pySpec, err := python.ParseSpec(p, func(name string) ([]byte, error) {
 		info, err := root.Stat(name)
-		if err == nil && info.Size() > most {
-			return nil, run.Failf(muster.Dependency, "%s is larger than %s", name, muster.Size(most))
+		if err == nil && info.Size() > maxSize {
+			return nil, run.Failf(muster.Dependency, "%s is larger than %s", name, muster.Size(maxSize))
 		}
 		b, err := root.ReadFile(name)
 		if err != nil {
@@ -175,14 +175,14 @@ func (w *worker) environment(ctx context.Context, p *muster.Python, root *os.Roo
 	if err != nil {
 		return "", err
 	}
-	return w.envs.Get(ctx, want, watch)
+	return w.envs.Get(ctx, pySpec, observer)
 }
 
-// models returns the folder of models, which is there from the first task on that may use it.
-func (w *worker) models() (string, error) {
+// modelsDir returns the folder of models, which is there from the first task on that may use it.
+func (w *shared) modelsDir() (string, error) {
 	dir := filepath.Join(w.dir, "models")
 	err := os.MkdirAll(dir, 0o700)
-	if err == nil && w.Env.Containers != nil && closed(w.dir) {
+	if err == nil && w.Deps.Containers != nil && isPrivate(w.dir) {
 		err = os.Chmod(dir, 0o777) //nolint:gosec // whoever an image runs as changes it, and nobody else comes there
 	}
 	if err != nil {
@@ -191,13 +191,13 @@ func (w *worker) models() (string, error) {
 	return dir, nil
 }
 
-// closed reports whether other users of the machine come to nothing in dir: where tasks have a user of their own they do.
-func closed(dir string) bool {
+// isPrivate reports whether other users of the machine come to nothing in dir: where tasks have a user of their own they do.
+func isPrivate(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && info.Mode().Perm()&0o001 == 0
 }
 
-// file is where the program sees a file of a folder that it sees.
-func file(dir, name string) string {
+// joinPath is where the program sees a file of a folder that it sees.
+func joinPath(dir, name string) string {
 	return path.Join(filepath.ToSlash(dir), strings.TrimPrefix(name, "./"))
 }

@@ -20,21 +20,21 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// world is a worker with kinds of its own.
-type world struct {
-	*runtest.World
+// testEnv is a worker with kinds of its own.
+type testEnv struct {
+	*runtest.Env
 
 	dir       string // of its kinds
 	executors map[string]run.Executor
 	next      int
-	sink      *runtest.Sink // of the last task
+	recorder  *runtest.Recorder // of the last task
 }
 
 // write makes a kind in the folder dir of files by name; programs are those without a suffix.
 func write(t *testing.T, dir, name string, files map[string]string) {
 	t.Helper()
-	at := filepath.Join(dir, name)
-	if err := os.MkdirAll(at, 0o755); err != nil {
+	kindDir := filepath.Join(dir, name)
+	if err := os.MkdirAll(kindDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for file, text := range files {
@@ -42,21 +42,21 @@ func write(t *testing.T, dir, name string, files map[string]string) {
 		if filepath.Ext(file) == "" {
 			mode = 0o755
 		}
-		if err := os.WriteFile(filepath.Join(at, file), []byte(text), mode); err != nil {
+		if err := os.WriteFile(filepath.Join(kindDir, file), []byte(text), mode); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func newWorld(t *testing.T, dir string, tune ...func(*kinds.Config)) *world {
+func newTestEnv(t *testing.T, dir string, configure ...func(*kinds.Config)) *testEnv {
 	t.Helper()
-	w := &world{World: runtest.NewWorld(t), dir: dir, executors: map[string]run.Executor{}}
-	own, errs := kinds.Load(dir)
+	w := &testEnv{Env: runtest.NewEnv(t), dir: dir, executors: map[string]run.Executor{}}
+	ownerKinds, errs := kinds.Load(dir)
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	cfg := kinds.Config{Env: w.Env, Own: own, Options: []string{"MUSTER_CUDA_STREAMS=4"}, Program: func(bool) (string, error) { return "/bin/echo", nil }}
-	for _, f := range tune {
+	cfg := kinds.Config{Deps: w.Deps, OwnerKinds: ownerKinds, Options: []string{"MUSTER_CUDA_STREAMS=4"}, Program: func(bool) (string, error) { return "/bin/echo", nil }}
+	for _, f := range configure {
 		f(&cfg)
 	}
 	list, err := kinds.New(cfg)
@@ -70,21 +70,21 @@ func newWorld(t *testing.T, dir string, tune ...func(*kinds.Config)) *world {
 }
 
 // run runs a task of a kind, and returns its report, what it printed and what was said of it.
-func (w *world) run(t *testing.T, kind, input string, tune ...func(*run.Task)) (r muster.Report, out, said string) {
+func (w *testEnv) run(t *testing.T, kind, input string, configure ...func(*run.Task)) (r muster.Report, out, logged string) {
 	t.Helper()
 	w.next++
 	task := &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: w.next}, N: 1}, Spec: &muster.TaskSpec{Kind: kind, Input: json.RawMessage(input)}}
-	for _, f := range tune {
+	for _, f := range configure {
 		f(task)
 	}
 	x := w.executors[kind]
 	if x == nil {
 		t.Fatalf("there is no executor of kind %s", kind)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Timeout)
 	defer cancel()
-	w.sink = runtest.NewSink()
-	r = x.Run(ctx, task, w.sink)
+	w.recorder = runtest.NewRecorder()
+	r = x.Run(ctx, task, w.recorder)
 	return r, w.Output(t, task.Attempt, tasklog.Stdout), w.Output(t, task.Attempt, tasklog.System)
 }
 
@@ -128,19 +128,19 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 			dir := filepath.Join(top, "kinds")
 			write(t, dir, "show", map[string]string{"kind.yaml": showYAML, "show": show, "note.txt": "a note\n"})
 			confined := true
-			w := newWorld(t, dir, func(cfg *kinds.Config) {
-				for at := cfg.Env.Dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+			w := newTestEnv(t, dir, func(cfg *kinds.Config) {
+				for at := cfg.Deps.Dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
 					if err := os.Chmod(at, 0o711); err != nil {
 						t.Fatal(err)
 					}
 				}
-				l, err := limit.New(limit.Config{Data: cfg.Env.Dir, TaskUser: user, Log: cfg.Env.Log})
+				l, err := limit.New(limit.Config{Data: cfg.Deps.Dir, TaskUser: user, Log: cfg.Deps.Log})
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(l.Close)
-				cfg.Env.Limits = l
-				confined = l.Tool(nil, nil).Sandbox != nil
+				cfg.Deps.Isolator = l
+				confined = l.PrepareTool(nil, nil).Sandbox != nil
 			})
 			want := func(count, input string) string {
 				return "1 one\nshow kind stage 4 2\n" + input + "\na note\n" + count + "\n"
@@ -148,9 +148,9 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 			stage := func(task *run.Task) {
 				task.Spec.Env, task.Spec.Resources.CPUs = map[string]string{"OTHER": "stage"}, 1.5
 			}
-			r, out, said := w.run(t, "show", `{"n": 3}`, stage)
+			r, out, logged := w.run(t, "show", `{"n": 3}`, stage)
 			if out != want("1", `{"n": 3}`) && (confined || !strings.HasPrefix(out, want("1", `{"n": 3}`))) || r.Outcome != muster.AttemptSucceeded {
-				t.Errorf("it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, said)
+				t.Errorf("it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, logged)
 			}
 			// The folder of models is that of all tasks.
 			r, out, _ = w.run(t, "show", "", stage)
@@ -181,7 +181,7 @@ func TestAnOperationIsRunByCustom(t *testing.T) {
 		"kind.yaml": "name: clean\nabout: Clean up.\noperation: true\nentry: [/bin/sh, -c, 'echo $MUSTER_KIND; cat $MUSTER_INPUT']\n" +
 			"input: {type: object, properties: {days: {type: integer, minimum: 1}}}\n",
 	})
-	w := newWorld(t, dir)
+	w := newTestEnv(t, dir)
 	if w.executors["custom"] == nil {
 		t.Skip("skipped: kind custom does not come with this build")
 	}
@@ -195,37 +195,37 @@ func TestAnOperationIsRunByCustom(t *testing.T) {
 	}
 }
 
-// made are runtimes that are there.
-type made struct{ python, code string }
+// fakeRuntimes are runtimes that are there.
+type fakeRuntimes struct{ python, code string }
 
-func (m made) Get(_ context.Context, name string, _ run.Watch) (*run.Runtime, error) {
+func (m fakeRuntimes) Get(_ context.Context, name string, _ run.Observer) (*run.Runtime, error) {
 	if name != "core" {
 		return nil, run.Failf(muster.Dependency, "there is no %s", name)
 	}
-	return &run.Runtime{Name: name, Python: m.python, Code: []string{m.code}}, nil
+	return &run.Runtime{Name: name, Python: m.python, ModuleDirs: []string{m.code}}, nil
 }
 
-func (m made) Code(string) ([]string, error) { return []string{m.code}, nil }
+func (m fakeRuntimes) ModuleDirs(string) ([]string, error) { return []string{m.code}, nil }
 
-// hosts are those of a test: one that is had, or none.
-type hosts struct {
-	fail    error
-	calls   []string
-	asked   *run.Host
-	evicted string
+// fakeModelPool are those of a test: one that is had, or none.
+type fakeModelPool struct {
+	fail      error
+	calls     []string
+	requested *run.ModelServer
+	evicted   string
 }
 
-func (h *hosts) Socket(_ context.Context, want *run.Host, _ run.Watch) (string, func(), error) {
-	h.calls, h.asked = append(h.calls, "socket"), want
+func (h *fakeModelPool) Acquire(_ context.Context, want *run.ModelServer, _ run.Observer) (string, func(), error) {
+	h.calls, h.requested = append(h.calls, "socket"), want
 	return "/run/the.sock", func() { h.calls = append(h.calls, "release") }, h.fail
 }
 
-func (h *hosts) Evict(_ context.Context, gpus []string, key string) error {
+func (h *fakeModelPool) Evict(_ context.Context, gpus []string, key string) error {
 	h.calls, h.evicted = append(h.calls, "evict "+strings.Join(gpus, " ")), key
 	return nil
 }
 
-func (h *hosts) Room(context.Context, muster.Size) { h.calls = append(h.calls, "room") }
+func (h *fakeModelPool) FreeMemory(context.Context, muster.Size) { h.calls = append(h.calls, "room") }
 
 // TestRuntimeAndHost has a kind whose program is a module of a runtime, with a host for its model.
 func TestRuntimeAndHost(t *testing.T) {
@@ -246,30 +246,30 @@ func TestRuntimeAndHost(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(code, "answer.py"), []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := &hosts{}
-	w := newWorld(t, dir, func(cfg *kinds.Config) { cfg.Env.Runtimes, cfg.Env.Warm = made{python, code}, h })
+	h := &fakeModelPool{}
+	w := newTestEnv(t, dir, func(cfg *kinds.Config) { cfg.Deps.Runtimes, cfg.Deps.ModelPool = fakeRuntimes{python, code}, h })
 	gpu := func(task *run.Task) { task.Grant.GPUs = []string{"GPU-1"} }
 	r, out, _ := w.run(t, "ask", `{"model": "m"}`, gpu)
 	if out != "['word'] /run/the.sock\n" {
 		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
 	}
-	if seen := w.sink.Seen(); len(seen) == 0 || seen[len(seen)-1].Step == nil || *seen[len(seen)-1].Step != "loading libraries" {
-		t.Errorf("while its program loads libraries %+v is shown", seen)
+	if updates := w.recorder.Updates(); len(updates) == 0 || updates[len(updates)-1].Step == nil || *updates[len(updates)-1].Step != "loading libraries" {
+		t.Errorf("while its program loads libraries %+v is shown", updates)
 	}
-	if want := []string{"evict GPU-1", "socket", "release"}; !slices.Equal(h.calls, want) || h.evicted != h.asked.Key || h.asked.Key == "" {
-		t.Errorf("hosts are asked to %q, and not to %q; those but %q are ended, and %q is asked for", h.calls, want, h.evicted, h.asked.Key)
+	if want := []string{"evict GPU-1", "socket", "release"}; !slices.Equal(h.calls, want) || h.evicted != h.requested.Key || h.requested.Key == "" {
+		t.Errorf("hosts are asked to %q, and not to %q; those but %q are ended, and %q is asked for", h.calls, want, h.evicted, h.requested.Key)
 	}
-	if h.asked.Argv[0] != python || !slices.Contains(h.asked.Read, code) || !slices.Contains(h.asked.GPUs, "GPU-1") {
-		t.Errorf("the host is %+v", h.asked)
+	if h.requested.Argv[0] != python || !slices.Contains(h.requested.ReadDirs, code) || !slices.Contains(h.requested.GPUs, "GPU-1") {
+		t.Errorf("the host is %+v", h.requested)
 	}
-	first := h.asked.Key
-	if w.run(t, "ask", `{"model": "other"}`, gpu); h.asked.Key == first {
+	first := h.requested.Key
+	if w.run(t, "ask", `{"model": "other"}`, gpu); h.requested.Key == first {
 		t.Error("another model has the same host")
 	}
 	h.calls, h.fail = nil, errors.New("it ended at once")
-	r, out, said := w.run(t, "ask", `{"model": "m"}`)
-	if out != "['word'] None\n" || !strings.Contains(said, "the model is loaded for this task alone: it ended at once") {
-		t.Errorf("without a host it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, said)
+	r, out, logged := w.run(t, "ask", `{"model": "m"}`)
+	if out != "['word'] None\n" || !strings.Contains(logged, "the model is loaded for this task alone: it ended at once") {
+		t.Errorf("without a host it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, logged)
 	}
 	h.calls = nil
 	if w.run(t, "cold", "", gpu); !slices.Equal(h.calls, []string{"evict GPU-1", "room"}) || h.evicted != "" {
@@ -296,13 +296,13 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "README.md"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	own, errs := kinds.Load(dir)
-	if len(own) != 1 || own[0].Name != "first" || own[0].Dir != filepath.Join(dir, "a") {
-		t.Errorf("it has %+v", own)
+	ownerKinds, errs := kinds.Load(dir)
+	if len(ownerKinds) != 1 || ownerKinds[0].Name != "first" || ownerKinds[0].Dir != filepath.Join(dir, "a") {
+		t.Errorf("it has %+v", ownerKinds)
 	}
-	var told []string
+	var messages []string
 	for _, err := range errs {
-		told = append(told, strings.ReplaceAll(err.Error(), dir+"/", ""))
+		messages = append(messages, strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
 	want := []string{
 		"b: the kind or operation echo comes with Muster: choose another name",
@@ -313,10 +313,10 @@ func TestLoad(t *testing.T) {
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], dir+"/", "")
 	}
-	if !slices.Equal(told, want) {
-		t.Errorf("it tells\n%s\nand not\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
+	if !slices.Equal(messages, want) {
+		t.Errorf("it tells\n%s\nand not\n%s", strings.Join(messages, "\n"), strings.Join(want, "\n"))
 	}
-	if own, errs := kinds.Load(filepath.Join(dir, "nowhere")); own != nil || errs != nil {
-		t.Errorf("a folder that is not there: %v, %v", own, errs)
+	if ownerKinds, errs := kinds.Load(filepath.Join(dir, "nowhere")); ownerKinds != nil || errs != nil {
+		t.Errorf("a folder that is not there: %v, %v", ownerKinds, errs)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// maxOwn is how many kinds of its own a worker may have.
-const maxOwn = 200
+// maxOwnerKinds is how many kinds of its own a worker may have.
+const maxOwnerKinds = 200
 
-// Own is a kind of the worker's owner.
-type Own struct {
+// OwnerKind is a kind of the worker's owner.
+type OwnerKind struct {
 	*kind.Kind
 
 	Dir string // its folder, absolute
@@ -23,7 +23,7 @@ type Own struct {
 
 // Load reads the definitions in the folders of dir, by name. What is wrong with one is in errs, and it is left out;
 // that there is no dir is right.
-func Load(dir string) (own []Own, errs []error) {
+func Load(dir string) (ownerKinds []OwnerKind, errs []error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, []error{muster.Errorf(muster.Invalid, "the folder of kinds cannot be found: %w", err)}
@@ -35,32 +35,32 @@ func Load(dir string) (own []Own, errs []error) {
 	if err != nil {
 		return nil, []error{muster.Errorf(muster.Invalid, "the folder of kinds cannot be read: %w", err)}
 	}
-	places := map[string]string{}
+	dirs := map[string]string{}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if info, err := os.Stat(path); err != nil || !info.IsDir() || e.Name()[0] == '.' {
 			continue // such as a README
 		}
-		k, err := read(path)
+		k, err := parseDir(path)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
 		case kind.IsReserved(k.Name):
 			errs = append(errs, muster.Errorf(muster.Invalid, "%s: the kind or operation %s comes with Muster: choose another name", path, k.Name))
-		case places[k.Name] != "":
-			errs = append(errs, muster.Errorf(muster.Invalid, "%s: %s has a kind %s, too: choose another name", path, places[k.Name], k.Name))
-		case len(own) == maxOwn:
-			return own, append(errs, muster.Errorf(muster.Invalid, "%s: a worker has at most %d kinds of its own", path, maxOwn))
+		case dirs[k.Name] != "":
+			errs = append(errs, muster.Errorf(muster.Invalid, "%s: %s has a kind %s, too: choose another name", path, dirs[k.Name], k.Name))
+		case len(ownerKinds) == maxOwnerKinds:
+			return ownerKinds, append(errs, muster.Errorf(muster.Invalid, "%s: a worker has at most %d kinds of its own", path, maxOwnerKinds))
 		default:
-			places[k.Name] = path
-			own = append(own, Own{k, path})
+			dirs[k.Name] = path
+			ownerKinds = append(ownerKinds, OwnerKind{k, path})
 		}
 	}
-	return fit(own, errs)
+	return trimToSizeLimit(ownerKinds, errs)
 }
 
-// read reads one, which stays in its folder.
-func read(dir string) (*kind.Kind, error) {
+// parseDir reads one, which stays in its folder.
+func parseDir(dir string) (*kind.Kind, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%s cannot be read: %w", dir, err)
@@ -69,24 +69,24 @@ func read(dir string) (*kind.Kind, error) {
 	return kind.Parse(root.FS(), dir)
 }
 
-// fit leaves out the last ones if they are more than the server is told of.
-func fit(own []Own, errs []error) ([]Own, []error) {
-	for len(own) > 0 {
-		_, err := kind.EncodeList(Kinds(own))
+// trimToSizeLimit leaves out the last ones if they are more than the server is told of.
+func trimToSizeLimit(ownerKinds []OwnerKind, errs []error) ([]OwnerKind, []error) {
+	for len(ownerKinds) > 0 {
+		_, err := kind.EncodeList(Definitions(ownerKinds))
 		if err == nil {
 			break
 		}
-		last := own[len(own)-1]
+		last := ownerKinds[len(ownerKinds)-1]
 		errs = append(errs, muster.Errorf(muster.TooLarge, "%s: the kind %s is left out: %w", last.Dir, last.Name, err))
-		own = own[:len(own)-1]
+		ownerKinds = ownerKinds[:len(ownerKinds)-1]
 	}
-	return own, errs
+	return ownerKinds, errs
 }
 
-// Kinds are the definitions alone.
-func Kinds(own []Own) []*kind.Kind {
-	list := make([]*kind.Kind, 0, len(own))
-	for _, o := range own {
+// Definitions are the definitions alone.
+func Definitions(ownerKinds []OwnerKind) []*kind.Kind {
+	list := make([]*kind.Kind, 0, len(ownerKinds))
+	for _, o := range ownerKinds {
 		list = append(list, o.Kind)
 	}
 	return slices.Clip(list)

@@ -21,10 +21,10 @@ func (*Executor) Kind() string { return muster.KindNoop }
 
 // Run succeeds, unless ctx has ended already. It does not call sink: the report
 // tells the start.
-func (*Executor) Run(ctx context.Context, t *run.Task, _ run.Sink) muster.Report {
+func (*Executor) Run(ctx context.Context, t *run.Task, _ run.Reporter) muster.Report {
 	now := run.Now()
 	if ctx.Err() != nil {
-		s := run.StoppedBy(ctx)
+		s := run.StopCause(ctx)
 		return muster.Report{Attempt: t.Attempt, Outcome: s.Outcome, Reason: s.Reason, Message: s.Error(), FinishedAt: now}
 	}
 	return muster.Report{Attempt: t.Attempt, Outcome: muster.AttemptSucceeded, StartedAt: now, FinishedAt: now}

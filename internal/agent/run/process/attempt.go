@@ -19,53 +19,53 @@ type Attempt struct {
 	Task *run.Task
 	Dir  string // the task's folder, absolute
 
-	e    *Executor
-	sink run.Sink
-	base string // holds work, out, tmp and events
-	log  *attemptLog
+	executor *Executor
+	reporter run.Reporter
+	base     string // holds work, out, tmp and events
+	log      *attemptLog
 
-	setting    setting
-	checkpoint string
-	argv       []string // nil for what the image says
-	bare       []string // without its launcher
-	whole      bool     // argv begins with its interpreter: an image's entrypoint is not wanted
-	runtime    string   // folder of a Python environment, or ""
-	needs      needs
-	confine    *run.Confine
-	env        []string
-	devices    bool           // the devices of the grant are this attempt's
-	box        *run.Container // nil until it is made
-	unmade     bool           // box is removed, or is being removed by removal
-	removal    sync.WaitGroup
+	mode           runMode
+	checkpoint     string
+	argv           []string // nil for what the image says
+	programArgv    []string // without its launcher
+	hasInterpreter bool     // argv begins with its interpreter: an image's entrypoint is not wanted
+	runtime        string   // folder of a Python environment, or ""
+	setup          programSetup
+	isolation      *run.IsolationSpec
+	env            []string
+	hasDevices     bool           // the devices of the grant are this attempt's
+	container      *run.Container // nil until it is made
+	removalStarted bool           // box is removed, or is being removed by removal
+	removal        sync.WaitGroup
 
-	stepped atomic.Bool // Step was called
-	first   string      // see First
-	proc    run.Proc    // nil until it was started
-	started muster.Time
-	saved   func(last time.Duration) // ends the saving of the checkpoint; nil if it is not saved
-	exit    *run.Exit                // nil until it ended
-	metered muster.Usage
-	counted run.Counted
+	stepShown    atomic.Bool // Step was called
+	firstStep    string      // see First
+	proc         run.Proc    // nil until it was started
+	started      muster.Time
+	stopSave     func(last time.Duration) // ends the saving of the checkpoint; nil if it is not saved
+	exit         *run.Exit                // nil until it ended
+	meteredUsage muster.Usage
+	stats        run.CgroupStats
 
-	failure   *run.TaskError // as the program tells it
-	result    json.RawMessage
-	artifacts []muster.Artifact
+	claimedFailure *run.TaskError // as the program tells it
+	result         json.RawMessage
+	artifacts      []muster.Artifact
 }
 
-// Say writes a word from Muster into the task's log, as a line.
-func (a *Attempt) Say(line string) { a.log.say(line) }
+// LogLine writes a word from Muster into the task's log, as a line.
+func (a *Attempt) LogLine(line string) { a.log.logLine(line) }
 
-// Step shows what is being done while the task itself does not run yet.
-func (a *Attempt) Step(step string) {
-	a.stepped.Store(true)
-	a.sink.Progress(muster.Progress{Attempt: a.Task.Attempt, Step: &step})
+// SetStep shows what is being done while the task itself does not run yet.
+func (a *Attempt) SetStep(step string) {
+	a.stepShown.Store(true)
+	a.reporter.Progress(muster.Progress{Attempt: a.Task.Attempt, Step: &step})
 }
 
-// First sets the step that is shown from when the program is started until it tells one.
-func (a *Attempt) First(step string) { a.first = step }
+// SetFirstStep sets the step that is shown from when the program is started until it tells one.
+func (a *Attempt) SetFirstStep(step string) { a.firstStep = step }
 
-// Root opens the task's folder, for work that must not leave it.
-func (a *Attempt) Root() (*os.Root, error) {
+// OpenRoot opens the task's folder, for work that must not leave it.
+func (a *Attempt) OpenRoot() (*os.Root, error) {
 	r, err := os.OpenRoot(a.Dir)
 	if err != nil {
 		return nil, run.Failf(muster.WorkerInternal, "the task's folder cannot be opened: %w", err)
@@ -81,13 +81,13 @@ func (a *Attempt) stopped() *run.Stopped {
 	return a.exit.Stopped
 }
 
-// left reports whether the task is to be left to the worker's next life.
-func left(ctx context.Context) bool { return errors.Is(context.Cause(ctx), run.ErrLeave) }
+// detaching reports whether the task is to be left to the worker's next life.
+func detaching(ctx context.Context) bool { return errors.Is(context.Cause(ctx), run.ErrDetach) }
 
-// told returns the Stopped cause of ctx if it has ended.
-func told(ctx context.Context) *run.Stopped {
+// stopCause returns the Stopped cause of ctx if it has ended.
+func stopCause(ctx context.Context) *run.Stopped {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return run.StoppedBy(ctx)
+	return run.StopCause(ctx)
 }

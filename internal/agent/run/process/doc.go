@@ -25,7 +25,7 @@
 //
 // It belongs to the supervisor, which starts it, writes its output to the attempt's
 // log, keeps its timeout and kills what it leaves: see package shim. An executor
-// only follows it. So it can be left when the worker ends (run.ErrLeave): the next life
+// only follows it. So it can be left when the worker ends (run.ErrDetach): the next life
 // passes a Task with Held set, and its executor goes on where this one followed.
 // Until the process starts the worker writes the log, from then on the supervisor does. A
 // task that prints nothing makes no log.

@@ -21,8 +21,8 @@ const (
 	maxFailureText = 2000 // bytes of its message
 )
 
-// claims are the reasons that a program may give for its failure. The others are the worker's to find.
-var claims = []muster.Reason{
+// claimableReasons are the reasons that a program may give for its failure. The others are the worker's to find.
+var claimableReasons = []muster.Reason{
 	muster.BadInput, muster.Dependency, muster.Diverged, muster.OutOfMemory, muster.ArtifactMissing, muster.DiskFull, muster.ExitCode,
 }
 
@@ -32,18 +32,18 @@ func (a *Attempt) readFailure() {
 	if a.exit == nil || a.exit.Code == 0 {
 		return
 	}
-	said, err := a.failureFile()
+	claim, err := a.failureFile()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		a.Say(fmt.Sprintf("%s is ignored: %s", failureName, err))
+		a.LogLine(fmt.Sprintf("%s is ignored: %s", failureName, err))
 	default:
-		a.failure = said
+		a.claimedFailure = claim
 	}
 }
 
 func (a *Attempt) failureFile() (*run.TaskError, error) {
-	out, err := a.folder(a.out())
+	out, err := a.openFolder(a.outDir())
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (a *Attempt) failureFile() (*run.TaskError, error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a plain file")
 	}
-	f, err := run.OpenIn(out, failureName)
+	f, err := run.OpenRegularIn(out, failureName)
 	if err != nil {
 		return nil, err
 	}
@@ -62,59 +62,59 @@ func (a *Attempt) failureFile() (*run.TaskError, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said struct {
+	var claim struct {
 		Reason  muster.Reason `json:"reason"`
 		Message string        `json:"message"`
 	}
 	switch {
 	case len(b) > maxFailure:
 		return nil, fmt.Errorf("it is larger than %s", muster.Size(maxFailure))
-	case !utf8.Valid(b) || json.Unmarshal(b, &said) != nil:
+	case !utf8.Valid(b) || json.Unmarshal(b, &claim) != nil:
 		return nil, errors.New(`it is not JSON such as {"reason": "bad_input", "message": "…"}`)
-	case !slices.Contains(claims, said.Reason):
-		return nil, fmt.Errorf("%q is not a reason that a program can give: write one of %s", sentence(string(said.Reason), muster.MaxNameSize), listed(claims))
+	case !slices.Contains(claimableReasons, claim.Reason):
+		return nil, fmt.Errorf("%q is not a reason that a program can give: write one of %s", singleLine(string(claim.Reason), muster.MaxNameSize), joinReasons(claimableReasons))
 	}
-	text := sentence(said.Message, maxFailureText)
+	text := singleLine(claim.Message, maxFailureText)
 	if text == "" {
 		text = "the program says so, and not why"
 	}
-	if said.Reason == muster.DiskFull && !a.full(nearly) {
+	if claim.Reason == muster.DiskFull && !a.diskFull(nearlyFull) {
 		// A full disk is the fleet's fault, which a program cannot claim where there is none.
-		return run.Failf(muster.ExitCode, "%s (%s): the program says that the disk is full, and the worker's is not", text, ended(a.exit)), nil
+		return run.Failf(muster.ExitCode, "%s (%s): the program says that the disk is full, and the worker's is not", text, describeExit(a.exit)), nil
 	}
-	return &run.TaskError{Reason: said.Reason, Message: text}, nil
+	return &run.TaskError{Reason: claim.Reason, Message: text}, nil
 }
 
-// sentence makes one line of what a program wrote, of so many bytes at most.
-func sentence(s string, most int) string {
+// singleLine makes one line of what a program wrote, of so many bytes at most.
+func singleLine(s string, maxLen int) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }), " ")
-	if len(s) <= most {
+	if len(s) <= maxLen {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.ToValidUTF8(s[:maxLen], "") + "…"
 }
 
-func listed(reasons []muster.Reason) string {
-	var words []string
+func joinReasons(reasons []muster.Reason) string {
+	var names []string
 	for _, r := range reasons {
-		words = append(words, string(r))
+		names = append(names, string(r))
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(names, ", ")
 }
 
 // How full a disk counts as full.
 type fullness int
 
 const (
-	wholly fullness = iota // nothing more can be written
-	nearly                 // so full that what was to be written may not have fitted: the program has removed its half of it
+	completelyFull fullness = iota // nothing more can be written
+	nearlyFull                     // so full that what was to be written may not have fitted: the program has removed its half of it
 )
 
-// full reports whether the disk of the attempt's folders is. Where it cannot be known it is not.
-func (a *Attempt) full(how fullness) bool {
-	free, all, ok := space(a.base)
-	if how == nearly {
-		return ok && (free < 1<<30 || free < all/20)
+// diskFull reports whether the disk of the attempt's folders is. Where it cannot be known it is not.
+func (a *Attempt) diskFull(level fullness) bool {
+	free, total, ok := diskSpace(a.base)
+	if level == nearlyFull {
+		return ok && (free < 1<<30 || free < total/20)
 	}
 	return ok && free < 64<<10
 }

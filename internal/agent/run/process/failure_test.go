@@ -15,12 +15,12 @@ import (
 // TestAProgramSaysWhyItFailed holds what failure.json does: it gives the reason, it is no artifact, and what cannot be
 // believed is told of in the log only.
 func TestAProgramSaysWhyItFailed(t *testing.T) {
-	w := runtest.NewWorld(t)
-	x, err := process.New(w.Env)
+	w := runtest.NewEnv(t)
+	x, err := process.New(w.Deps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	say := func(text string) string {
+	logLine := func(text string) string {
 		return `printf '%s' '` + text + `' > "$MUSTER_OUT/failure.json"; echo kept > "$MUSTER_OUT/kept.txt"; `
 	}
 	n := 0
@@ -29,23 +29,23 @@ func TestAProgramSaysWhyItFailed(t *testing.T) {
 		reason          muster.Reason
 		message, logged string
 	}{
-		{"a reason", say(`{"reason": "bad_input", "message": "epochs: write\n at least 1", "field": 3}`) + "exit 1", muster.BadInput, "epochs: write at least 1", ""},
-		{"without a sentence", say(`{"reason": "diverged"}`) + "exit 2", muster.Diverged, "the program says so, and not why", ""},
-		{"before a signal", say(`{"reason": "dependency", "message": "no torch"}`) + "kill -SEGV $$", muster.Dependency, "no torch", ""},
-		{"a success", say(`{"reason": "bad_input", "message": "no"}`), "", "", ""},
-		{"a reason of the worker's", say(`{"reason": "worker_lost", "message": "no"}`) + "exit 1", muster.ExitCode, "exit code 1", `"worker_lost" is not a reason that a program can give`},
-		{"a full disk that is none", say(`{"reason": "disk_full", "message": "no space for model.pt"}`) + "exit 1", muster.ExitCode,
+		{"a reason", logLine(`{"reason": "bad_input", "message": "epochs: write\n at least 1", "field": 3}`) + "exit 1", muster.BadInput, "epochs: write at least 1", ""},
+		{"without a sentence", logLine(`{"reason": "diverged"}`) + "exit 2", muster.Diverged, "the program says so, and not why", ""},
+		{"before a signal", logLine(`{"reason": "dependency", "message": "no torch"}`) + "kill -SEGV $$", muster.Dependency, "no torch", ""},
+		{"a success", logLine(`{"reason": "bad_input", "message": "no"}`), "", "", ""},
+		{"a reason of the worker's", logLine(`{"reason": "worker_lost", "message": "no"}`) + "exit 1", muster.ExitCode, "exit code 1", `"worker_lost" is not a reason that a program can give`},
+		{"a full disk that is none", logLine(`{"reason": "disk_full", "message": "no space for model.pt"}`) + "exit 1", muster.ExitCode,
 			"no space for model.pt (exit code 1): the program says that the disk is full, and the worker's is not", ""},
-		{"no JSON", say(`bad_input`) + "exit 1", muster.ExitCode, "exit code 1", "failure.json is ignored: it is not JSON"},
-		{"too large", say(`{}`) + `head -c 100000 /dev/zero > "$MUSTER_OUT/failure.json"; exit 1`, muster.ExitCode, "exit code 1", "larger than 64KiB"},
-		{"a link", say(`{}`) + `rm "$MUSTER_OUT/failure.json"; ln -s /etc/passwd "$MUSTER_OUT/failure.json"; exit 1`, muster.ExitCode, "exit code 1", "not a plain file"},
+		{"no JSON", logLine(`bad_input`) + "exit 1", muster.ExitCode, "exit code 1", "failure.json is ignored: it is not JSON"},
+		{"too large", logLine(`{}`) + `head -c 100000 /dev/zero > "$MUSTER_OUT/failure.json"; exit 1`, muster.ExitCode, "exit code 1", "larger than 64KiB"},
+		{"a link", logLine(`{}`) + `rm "$MUSTER_OUT/failure.json"; ln -s /etc/passwd "$MUSTER_OUT/failure.json"; exit 1`, muster.ExitCode, "exit code 1", "not a plain file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n++
 			id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}
-			ctx, cancel := context.WithTimeout(t.Context(), runtest.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 			defer cancel()
-			r := x.Run(ctx, &run.Task{Attempt: id, Spec: &muster.TaskSpec{Run: &muster.Command{Shell: c.script}}}, runtest.NewSink())
+			r := x.Run(ctx, &run.Task{Attempt: id, Spec: &muster.TaskSpec{Run: &muster.Command{Shell: c.script}}}, runtest.NewRecorder())
 			if r.Reason != c.reason || r.Message != c.message {
 				t.Errorf("it ended %s (%s: %s)", r.Outcome, r.Reason, r.Message)
 			}

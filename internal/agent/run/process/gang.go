@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// together tells a task its place among the members of its gang, and the devices
+// gangEnv tells a task its place among the members of its gang, and the devices
 // that it was given. A launcher gives its processes places of their own; without
 // one the names that PyTorch reads are set, too.
-func (a *Attempt) together() []string {
+func (a *Attempt) gangEnv() []string {
 	rank, size := "0", "1"
 	var env []string
 	if g := a.Task.Gang; g != nil {

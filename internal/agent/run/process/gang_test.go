@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// standIn prints what it is called with, one argument a line.
-const standIn = "#!/bin/sh\nfor a in \"$0\" \"$@\"; do echo \"$a\"; done\n"
+// echoScript prints what it is called with, one argument a line.
+const echoScript = "#!/bin/sh\nfor a in \"$0\" \"$@\"; do echo \"$a\"; done\n"
 
 // install writes programs, and the empty file of a package, below a folder.
 func install(t *testing.T, names ...string) (dir string) {
@@ -29,7 +29,7 @@ func install(t *testing.T, names ...string) (dir string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(standIn), 0o755); err != nil {
+		if err := os.WriteFile(path, []byte(echoScript), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,21 +39,21 @@ func install(t *testing.T, names ...string) (dir string) {
 // execute runs one task and returns its report and what it printed.
 func execute(t *testing.T, task *run.Task) (muster.Report, []string) {
 	t.Helper()
-	w := runtest.NewWorld(t)
-	x, err := process.New(w.Env)
+	w := runtest.NewEnv(t)
+	x, err := process.New(w.Deps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	task.Attempt = muster.AttemptID{Task: muster.TaskID{Job: 1, Num: 2}, N: 3}
-	task.Spec.Files = w.Tree(map[string]string{"train.sh": standIn})
-	r := x.Run(t.Context(), task, runtest.NewSink())
+	task.Spec.Files = w.Tree(map[string]string{"train.sh": echoScript})
+	r := x.Run(t.Context(), task, runtest.NewRecorder())
 	if r.StartedAt == 0 {
 		return r, nil
 	}
 	return r, strings.Split(strings.TrimSpace(w.Output(t, task.Attempt, tasklog.Stdout)), "\n")
 }
 
-var third = &run.Gang{Rank: 2, Size: 4, Master: "10.0.0.7", Port: 20123}
+var rank2 = &run.Gang{Rank: 2, Size: 4, Master: "10.0.0.7", Port: 20123}
 
 func TestAMemberOfAGangFindsTheOthers(t *testing.T) {
 	show := &muster.Command{Shell: "env | grep -E '^(MUSTER_(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|GPUS)|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)=' | sort"}
@@ -61,7 +61,7 @@ func TestAMemberOfAGangFindsTheOthers(t *testing.T) {
 	torch := []string{"LOCAL_RANK=0", "MASTER_ADDR=10.0.0.7", "MASTER_PORT=20123", "RANK=2", "WORLD_SIZE=4"}
 	both := append(append([]string{}, torch[:3]...), own...)
 	_, got := execute(t, &run.Task{
-		Spec: &muster.TaskSpec{Run: show, Env: map[string]string{"RANK": "forged"}}, Gang: third, Grant: muster.Grant{GPUs: []string{"GPU-b", "GPU-a"}},
+		Spec: &muster.TaskSpec{Run: show, Env: map[string]string{"RANK": "forged"}}, Gang: rank2, Grant: muster.Grant{GPUs: []string{"GPU-b", "GPU-a"}},
 	})
 	if d := cmp.Diff(append(both, torch[3:]...), got); d != "" {
 		t.Errorf("in a gang: %s", d)
@@ -93,7 +93,7 @@ func TestTorchrunIsToldOfTheWorldAndTheProgram(t *testing.T) {
 			want: []string{"--standalone", "--nnodes=1", "--nproc_per_node=2", "train.py"}},
 		"as many as asked": {run: muster.Command{Argv: []string{"train.py"}}, gpus: []string{"a", "b"}, n: 4,
 			want: []string{"--standalone", "--nnodes=1", "--nproc_per_node=4", "train.py"}},
-		"a gang": {run: muster.Command{Argv: []string{"train.py"}}, gang: third, n: 8,
+		"a gang": {run: muster.Command{Argv: []string{"train.py"}}, gang: rank2, n: 8,
 			want: []string{"--nnodes=4", "--node_rank=2", "--master_addr=10.0.0.7", "--master_port=20123", "--nproc_per_node=8", "train.py"}},
 	} {
 		t.Run(name, func(t *testing.T) {

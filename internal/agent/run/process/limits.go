@@ -7,19 +7,19 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// limits makes what keeps the task to its resources and its folders.
-func (a *Attempt) limits(context.Context) error {
-	if a.e.env.Limits == nil {
+// prepareIsolation makes what keeps the task to its resources and its folders.
+func (a *Attempt) prepareIsolation(context.Context) error {
+	if a.executor.deps.Isolator == nil {
 		return nil
 	}
 	var err error
-	a.confine, err = a.e.env.Limits.Confine(a.Task, a.folders())
+	a.isolation, err = a.executor.deps.Isolator.Prepare(a.Task, a.runFolders())
 	return err
 }
 
-func (a *Attempt) folders() run.Folders {
+func (a *Attempt) runFolders() run.Folders {
 	return run.Folders{
-		Base: a.base, Work: a.Dir, Out: a.out(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime,
-		Read: a.needs.read, Write: a.needs.write,
+		Base: a.base, Work: a.Dir, Out: a.outDir(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime,
+		Read: a.setup.readable, Write: a.setup.writable,
 	}
 }

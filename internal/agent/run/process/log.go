@@ -10,15 +10,15 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// appendWait is how long the worker's own log may take to accept a piece.
-const appendWait = 30 * time.Second
+// appendTimeout is how long the worker's own log may take to accept a piece.
+const appendTimeout = 30 * time.Second
 
 // attemptLog is where the words from Muster go: the worker writes the log until the
 // task's process starts, and from then on only the supervisor does. It may be used
 // by several goroutines.
 type attemptLog struct {
-	store func(offset int64, data []byte) (int64, error)
-	grew  func(size int64)
+	appendFunc func(offset int64, data []byte) (int64, error)
+	onGrow     func(size int64)
 
 	mu     sync.Mutex
 	proc   run.Proc // once the log is the supervisor's
@@ -26,16 +26,16 @@ type attemptLog struct {
 	err    error // the first failure; nothing is written after it
 }
 
-// logTo returns the log of an attempt. What is said while it is being stopped is
+// newAttemptLog returns the log of an attempt. What is said while it is being stopped is
 // written too.
-func logTo(ctx context.Context, env *run.Env, id muster.AttemptID, sink run.Sink) *attemptLog {
+func newAttemptLog(ctx context.Context, deps *run.Deps, id muster.AttemptID, reporter run.Reporter) *attemptLog {
 	ctx = context.WithoutCancel(ctx)
-	store := func(offset int64, data []byte) (int64, error) {
-		ctx, cancel := context.WithTimeout(ctx, appendWait)
+	appendFunc := func(offset int64, data []byte) (int64, error) {
+		ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 		defer cancel()
-		return env.Logs.Append(ctx, id, offset, data)
+		return deps.Logs.Append(ctx, id, offset, data)
 	}
-	return &attemptLog{store: store, grew: sink.LogGrew}
+	return &attemptLog{appendFunc: appendFunc, onGrow: reporter.LogGrew}
 }
 
 // handOver calls start with the size of the log, and leaves the log to what it
@@ -67,27 +67,27 @@ func (l *attemptLog) size() int64 {
 	return offset
 }
 
-func (l *attemptLog) say(line string) { l.record(tasklog.System, []byte(line+"\n")) }
+func (l *attemptLog) logLine(line string) { l.record(tasklog.System, []byte(line+"\n")) }
 
 func (l *attemptLog) record(stream tasklog.Stream, data []byte) {
-	if proc := l.write(stream, data); proc != nil {
-		proc.Record(stream, data) // without the lock: the supervisor has a log of its own order
+	if proc := l.tryAppend(stream, data); proc != nil {
+		proc.AppendLog(stream, data) // without the lock: the supervisor has a log of its own order
 	}
 }
 
-// write appends to the log as long as it is the worker's. Then it returns what writes it.
-func (l *attemptLog) write(stream tasklog.Stream, data []byte) run.Proc {
+// tryAppend appends to the log as long as it is the worker's. Then it returns what writes it.
+func (l *attemptLog) tryAppend(stream tasklog.Stream, data []byte) run.Proc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.proc != nil || l.err != nil {
 		return l.proc
 	}
-	size, err := l.store(l.offset, tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data}))
+	size, err := l.appendFunc(l.offset, tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data}))
 	if err != nil {
 		l.err = run.Failf(muster.WorkerInternal, "the task's log cannot be written on the worker: %w", err)
 		return nil
 	}
 	l.offset = size
-	l.grew(size)
+	l.onGrow(size)
 	return nil
 }

@@ -13,35 +13,35 @@ import (
 type slowProc struct {
 	run.Proc // the rest is not asked for
 	called   chan struct{}
-	let      chan struct{}
+	release  chan struct{}
 }
 
-func (p *slowProc) Record(tasklog.Stream, []byte) {
+func (p *slowProc) AppendLog(tasklog.Stream, []byte) {
 	p.called <- struct{}{}
-	<-p.let
+	<-p.release
 }
 
 func (p *slowProc) LogSize() int64 {
 	p.called <- struct{}{}
-	<-p.let
+	<-p.release
 	return 7
 }
 
 // A supervisor that is slow to write one record, or to tell the size, does not delay other tasks.
 func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
 	t.Parallel()
-	p := &slowProc{called: make(chan struct{}), let: make(chan struct{})}
+	p := &slowProc{called: make(chan struct{}), release: make(chan struct{})}
 	l := &attemptLog{}
 	if err := l.handOver(func(int64) (run.Proc, error) { return p, nil }); err != nil {
 		t.Fatal(err)
 	}
 	waits := map[string]func(){
-		"a record is written": func() { l.say("a word") },
+		"a record is written": func() { l.logLine("a word") },
 		"its size is asked":   func() { l.size() },
 	}
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
-	defer close(p.let)
+	defer close(p.release)
 	for while, wait := range waits {
 		waiting.Go(wait)
 		<-p.called

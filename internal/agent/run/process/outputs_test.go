@@ -16,16 +16,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// taken is where uploads go.
-type taken struct {
+// recordingTransfer is where uploads go.
+type recordingTransfer struct {
 	run.Transfer
 
-	all []string
+	contents []string
 }
 
-func (u *taken) UploadFile(_ context.Context, f *os.File) (string, int64, error) {
+func (u *recordingTransfer) UploadFile(_ context.Context, f *os.File) (string, int64, error) {
 	b, err := io.ReadAll(f)
-	u.all = append(u.all, string(b))
+	u.contents = append(u.contents, string(b))
 	return "sha", int64(len(b)), err
 }
 
@@ -45,28 +45,28 @@ func TestNothingIsTakenThroughALinkThatComesLate(t *testing.T) {
 		"a folder for the file": func(out, _ string) error { return os.Mkdir(filepath.Join(out, "model"), 0o700) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			secrets, up := t.TempDir(), &taken{}
-			a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, e: &Executor{env: &run.Env{Transfer: up}}}
+			secrets, up := t.TempDir(), &recordingTransfer{}
+			a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, executor: &Executor{deps: &run.Deps{Transfer: up}}}
 			a.Dir = filepath.Join(a.base, "work")
 			mkdir(t, a.Dir)
-			mkdir(t, a.out())
+			mkdir(t, a.outDir())
 			write(t, filepath.Join(secrets, "model"), "a secret")
-			write(t, filepath.Join(a.out(), "model"), "its own")
-			all, err := a.collect(true)
+			write(t, filepath.Join(a.outDir(), "model"), "its own")
+			all, err := a.findArtifacts(true)
 			if err != nil || len(all) != 1 {
 				t.Fatalf("%v, %v", all, err)
 			}
-			if err := a.upload(t.Context(), all); err != nil || len(up.all) != 1 || up.all[0] != "its own" {
-				t.Fatalf("%q, %v", up.all, err)
+			if err := a.upload(t.Context(), all); err != nil || len(up.contents) != 1 || up.contents[0] != "its own" {
+				t.Fatalf("%q, %v", up.contents, err)
 			}
-			if err := os.Remove(filepath.Join(a.out(), "model")); err != nil {
+			if err := os.Remove(filepath.Join(a.outDir(), "model")); err != nil {
 				t.Fatal(err)
 			}
-			if err := change(a.out(), secrets); err != nil {
+			if err := change(a.outDir(), secrets); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.upload(t.Context(), all); err == nil || len(up.all) != 1 {
-				t.Errorf("%q is taken, %v", up.all, err)
+			if err := a.upload(t.Context(), all); err == nil || len(up.contents) != 1 {
+				t.Errorf("%q is taken, %v", up.contents, err)
 			}
 		})
 	}
@@ -79,17 +79,17 @@ func TestNoResultIsReadFromOutside(t *testing.T) {
 	if err := a.readResult(); err != nil {
 		t.Errorf("without a folder: %v", err)
 	}
-	if err := os.Symlink(secrets, a.out()); err != nil {
+	if err := os.Symlink(secrets, a.outDir()); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.readResult(); err == nil || a.result != nil || strings.Contains(err.Error(), secrets) {
 		t.Errorf("through a folder: %s, %v", a.result, err)
 	}
-	if err := os.Remove(a.out()); err != nil {
+	if err := os.Remove(a.outDir()); err != nil {
 		t.Fatal(err)
 	}
-	mkdir(t, a.out())
-	if err := os.Symlink(filepath.Join(secrets, resultName), filepath.Join(a.out(), resultName)); err != nil {
+	mkdir(t, a.outDir())
+	if err := os.Symlink(filepath.Join(secrets, resultName), filepath.Join(a.outDir(), resultName)); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.readResult(); err == nil || a.result != nil {
@@ -97,19 +97,19 @@ func TestNoResultIsReadFromOutside(t *testing.T) {
 	}
 }
 
-// reads counts how often folders are read.
-type reads struct {
+// endlessFS counts how often folders are read.
+type endlessFS struct {
 	fs.FS
 
 	n int
 }
 
-func (r *reads) ReadDir(name string) ([]fs.DirEntry, error) {
+func (r *endlessFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	r.n++
 	return []fs.DirEntry{entry{}}, nil // a folder in each
 }
 
-func (r *reads) Stat(string) (fs.FileInfo, error) { return entry{}, nil }
+func (r *endlessFS) Stat(string) (fs.FileInfo, error) { return entry{}, nil }
 
 // entry is a folder of the name d.
 type entry struct {
@@ -124,26 +124,26 @@ func (entry) Type() fs.FileMode { return fs.ModeDir }
 
 // A task may leave folders in folders without end: the worker does not go after them.
 func TestFoldersWithoutEnd(t *testing.T) {
-	endless := &reads{}
-	if found, err := doublestar.Glob(shallow{endless}, "**/model", doublestar.WithNoFollow()); err != nil || len(found) > maxName {
+	endless := &endlessFS{}
+	if found, err := doublestar.Glob(depthLimitedFS{endless}, "**/model", doublestar.WithNoFollow()); err != nil || len(found) > maxNameLen {
 		t.Errorf("%d are found, %v", len(found), err)
 	}
-	if endless.n > 2*maxName {
+	if endless.n > 2*maxNameLen {
 		t.Errorf("%d folders are read", endless.n)
 	}
 
-	var words bytes.Buffer
-	a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, log: &attemptLog{grew: func(int64) {}}}
-	a.log.store = func(_ int64, data []byte) (int64, error) {
-		words.Write(data)
-		return int64(words.Len()), nil
+	var logged bytes.Buffer
+	a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, log: &attemptLog{onGrow: func(int64) {}}}
+	a.log.appendFunc = func(_ int64, data []byte) (int64, error) {
+		logged.Write(data)
+		return int64(logged.Len()), nil
 	}
-	mkdir(t, a.out())
-	root, err := os.OpenRoot(a.out())
+	mkdir(t, a.outDir())
+	root, err := os.OpenRoot(a.outDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	const deep = maxName/2 + 2
+	const deep = maxNameLen/2 + 2
 	for range deep {
 		if err := root.Mkdir("d", 0o700); err != nil {
 			t.Fatal(err)
@@ -163,8 +163,8 @@ func TestFoldersWithoutEnd(t *testing.T) {
 	if err := root.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := a.collect(true); err != nil || len(all) != 0 || !strings.Contains(words.String(), "longer than") {
-		t.Errorf("%v, %v, and it says %q", all, err, words.String())
+	if all, err := a.findArtifacts(true); err != nil || len(all) != 0 || !strings.Contains(logged.String(), "longer than") {
+		t.Errorf("%v, %v, and it says %q", all, err, logged.String())
 	}
 }
 

@@ -8,17 +8,17 @@ import (
 
 // pristine reports whether an attempt's folder is as it was made: nothing in it
 // but its parts, nothing in these, and all with the rights that they had.
-func pristine(base string, parts []string) bool {
+func pristine(base string, subdirs []string) bool {
 	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !holds(fd, len(parts)) {
+	if !hasEntries(fd, len(subdirs)) {
 		return false
 	}
-	for _, part := range parts {
-		if !emptyAt(fd, part) {
+	for _, subdir := range subdirs {
+		if !emptyAt(fd, subdir) {
 			return false
 		}
 	}
@@ -34,12 +34,12 @@ func emptyAt(dir int, name string) bool {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return holds(fd, 0)
+	return hasEntries(fd, 0)
 }
 
-// holds reports whether an open folder has exactly n entries, and the rights of
+// hasEntries reports whether an open folder has exactly n entries, and the rights of
 // one that is ours alone.
-func holds(fd, n int) bool {
+func hasEntries(fd, n int) bool {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Mode != unix.S_IFDIR|0o700 {
 		return false

@@ -23,13 +23,13 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-func open(env *run.Env) (run.Executor, error) { return process.New(env) }
+func newExecutor(env *run.Deps) (run.Executor, error) { return process.New(env) }
 
-// shimWord is the first argument by which this program is a shim.
-const shimWord = "be-the-shim"
+// shimArg is the first argument by which this program is a shim.
+const shimArg = "be-the-shim"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == shimWord {
+	if len(os.Args) > 2 && os.Args[1] == shimArg {
 		if err := shim.Main(os.Args[2:]); err != nil {
 			os.Exit(1)
 		}
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestContract(t *testing.T) { runtest.Run(t, open) }
+func TestContract(t *testing.T) { runtest.Run(t, newExecutor) }
 
 // TestContractOverAShim is the same with processes that outlive the worker.
 func TestContractOverAShim(t *testing.T) {
@@ -48,19 +48,19 @@ func TestContractOverAShim(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestContract is enough for -short")
 	}
-	runtest.Run(t, open, os.Args[0], shimWord)
+	runtest.Run(t, newExecutor, os.Args[0], shimArg)
 }
 
 func TestPythonIsForScripts(t *testing.T) {
-	w := runtest.NewWorld(t)
-	x, err := process.New(w.Env)
+	w := runtest.NewEnv(t)
+	x, err := process.New(w.Deps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := x.Run(t.Context(), &run.Task{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1},
 		Spec:    &muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Python: &muster.Python{}},
-	}, runtest.NewSink())
+	}, runtest.NewRecorder())
 	if r.Reason != muster.TaskInvalid {
 		t.Errorf("%+v", r)
 	}
@@ -82,8 +82,8 @@ func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	w := runtest.NewWorld(t)
-	x, err := process.New(w.Env)
+	w := runtest.NewEnv(t)
+	x, err := process.New(w.Deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1},
 		Spec:    &muster.TaskSpec{Run: &muster.Command{Argv: []string{"/bin/ls", "-l", "/proc/self/fd"}}},
 	}
-	r := x.Run(t.Context(), task, runtest.NewSink())
+	r := x.Run(t.Context(), task, runtest.NewRecorder())
 	got := w.Output(t, task.Attempt, tasklog.Stdout)
 	// Standard input and output, and the folder that ls lists.
 	if r.Outcome != muster.AttemptSucceeded || strings.Contains(got, secret.Name()) || strings.Count(got, "->") != 4 {
@@ -99,26 +99,26 @@ func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
 	}
 }
 
-// quiet is a sink that costs nothing.
-type quiet struct{}
+// discardReporter is a sink that costs nothing.
+type discardReporter struct{}
 
-func (quiet) Started(muster.Time)      {}
-func (quiet) Process(run.Pid)          {}
-func (quiet) Progress(muster.Progress) {}
-func (quiet) LogGrew(int64)            {}
+func (discardReporter) Started(muster.Time)      {}
+func (discardReporter) Process(run.Pid)          {}
+func (discardReporter) Progress(muster.Progress) {}
+func (discardReporter) LogGrew(int64)            {}
 
 // BenchmarkProcess is to be compared with BenchmarkBareExec in the same run. The
 // shim is a part of the measured process, so that its time counts.
 func BenchmarkProcess(b *testing.B) { benchmark(b) }
 
 // BenchmarkProcessOverAShim counts the time of the worker's side only.
-func BenchmarkProcessOverAShim(b *testing.B) { benchmark(b, os.Args[0], shimWord) }
+func BenchmarkProcessOverAShim(b *testing.B) { benchmark(b, os.Args[0], shimArg) }
 
 func benchmark(b *testing.B, command ...string) {
 	b.Helper()
 	for name, argv := range map[string][]string{"true": {"/bin/true"}, "echo": {"/bin/echo", "hello"}} {
-		w := runtest.NewWorld(b, command...)
-		x, err := process.New(w.Env)
+		w := runtest.NewEnv(b, command...)
+		x, err := process.New(w.Deps)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func benchmark(b *testing.B, command ...string) {
 		var n atomic.Int64
 		each(b, name, func(ctx context.Context) error {
 			id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: int(n.Add(1))}, N: 1}
-			if r := x.Run(ctx, &run.Task{Attempt: id, Spec: spec}, quiet{}); r.Outcome != muster.AttemptSucceeded {
+			if r := x.Run(ctx, &run.Task{Attempt: id, Spec: spec}, discardReporter{}); r.Outcome != muster.AttemptSucceeded {
 				return errors.New(r.Message)
 			}
 			return nil

@@ -12,24 +12,24 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// program finds out what to execute.
-func (a *Attempt) program(ctx context.Context) error {
-	if a.e.extras.Program != nil {
-		argv, err := a.e.extras.Program(ctx, a)
+// resolveProgram finds out what to execute.
+func (a *Attempt) resolveProgram(ctx context.Context) error {
+	if a.executor.kindHooks.Program != nil {
+		argv, err := a.executor.kindHooks.Program(ctx, a)
 		if err != nil || argv != nil {
-			a.argv, a.whole = argv, true
+			a.argv, a.hasInterpreter = argv, true
 			return err
 		}
 	}
 	switch r := a.Task.Spec.Run; {
-	case (r == nil || len(r.Argv) == 0 && r.Shell == "") && a.setting == inContainer:
+	case (r == nil || len(r.Argv) == 0 && r.Shell == "") && a.mode == modeContainer:
 		// The image has its own.
 	case r == nil || len(r.Argv) == 0 && r.Shell == "":
 		return run.Failf(muster.TaskInvalid, "there is nothing to run: set run")
 	case len(r.Argv) > 0:
 		a.argv = r.Argv
 	default:
-		a.argv, a.whole = []string{"/bin/sh", "-c", r.Shell}, true
+		a.argv, a.hasInterpreter = []string{"/bin/sh", "-c", r.Shell}, true
 	}
 	return nil
 }
@@ -39,11 +39,11 @@ func (a *Attempt) prepareRuntime(ctx context.Context) error {
 	if a.Task.Spec.Python == nil {
 		return nil
 	}
-	if a.e.extras.Runtime == nil {
-		return run.Failf(muster.TaskInvalid, "tasks of kind %s have no Python environment: use kind script", a.e.kind)
+	if a.executor.kindHooks.Runtime == nil {
+		return run.Failf(muster.TaskInvalid, "tasks of kind %s have no Python environment: use kind script", a.executor.kind)
 	}
 	var err error
-	a.runtime, err = a.e.extras.Runtime(ctx, a)
+	a.runtime, err = a.executor.kindHooks.Runtime(ctx, a)
 	return err
 }
 
@@ -55,9 +55,9 @@ func (a *Attempt) lookPath(name string) (string, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(a.Dir, path)
 		}
-		return path, a.executable(name, path)
+		return path, a.checkExecutable(name, path)
 	}
-	for dir := range strings.SplitSeq(lookup(a.env, "PATH"), ":") {
+	for dir := range strings.SplitSeq(lookupEnv(a.env, "PATH"), ":") {
 		if dir == "" {
 			continue // the task's folder would be meant, which is a trap
 		}
@@ -75,8 +75,8 @@ func (a *Attempt) lookPath(name string) (string, error) {
 	return "", run.Failf(muster.StartFailed, "%s: no such command on this worker: install it there, or choose workers that have it with where.tags", name)
 }
 
-// executable says in a user's words why the file cannot be executed.
-func (a *Attempt) executable(name, path string) error {
+// checkExecutable says in a user's words why the file cannot be executed.
+func (a *Attempt) checkExecutable(name, path string) error {
 	info, err := os.Stat(path)
 	where := "on this worker"
 	if !filepath.IsAbs(name) {

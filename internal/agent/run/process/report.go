@@ -18,8 +18,8 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	r := muster.Report{
 		Attempt: a.Task.Attempt, Result: a.result, Artifacts: a.artifacts, LogSize: a.log.size(), StartedAt: a.started, FinishedAt: run.Now(),
 	}
-	if a.box != nil {
-		r.Image = a.box.Image
+	if a.container != nil {
+		r.Image = a.container.Image
 	}
 	stopped := a.stopped()
 	if a.exit != nil {
@@ -29,16 +29,16 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 		r.Usage = a.usage()
 	}
 	if stopped == nil && (err != nil || a.exit == nil) {
-		stopped = told(ctx)
+		stopped = stopCause(ctx)
 	}
-	if stopped != nil && (stopped.Outcome != muster.AttemptTimedOut || !isFault(err)) {
+	if stopped != nil && (stopped.Outcome != muster.AttemptTimedOut || !isDeviceFault(err)) {
 		r.Outcome, r.Reason, r.Message = stopped.Outcome, stopped.Reason, stopped.Message
 		return r
 	}
 	if logErr := a.log.failure(); logErr != nil {
 		err = logErr
-	} else if bad := a.verdict(); bad != nil && !isFault(err) {
-		err = bad
+	} else if exitErr := a.exitFailure(); exitErr != nil && !isDeviceFault(err) {
+		err = exitErr
 	}
 	if err == nil {
 		r.Outcome = muster.AttemptSucceeded
@@ -51,61 +51,61 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	return r
 }
 
-// plain reports whether a next life of the worker would make the same report of how the
+// isReproducible reports whether a next life of the worker would make the same report of how the
 // process ended, without the attempt's folders: it need not be settled.
-func (a *Attempt) plain(r *muster.Report) bool {
+func (a *Attempt) isReproducible(r *muster.Report) bool {
 	spec := a.Task.Spec
 	return a.exit != nil && r.Outcome == muster.AttemptSucceeded && len(r.Artifacts) == 0 && r.Result == nil &&
 		len(spec.Outputs) == 0 && spec.Checkpoint == nil && len(a.Task.Grant.GPUs) == 0
 }
 
-// isFault reports whether err says that a device failed, which explains every other
+// isDeviceFault reports whether err says that a device failed, which explains every other
 // failure.
-func isFault(err error) bool {
+func isDeviceFault(err error) bool {
 	f, ok := errors.AsType[*run.TaskError](err)
 	return ok && f.Reason == muster.GPUFault
 }
 
-// verdict is what is wrong with how the main process ended, if anything is.
-func (a *Attempt) verdict() error {
+// exitFailure is what is wrong with how the main process ended, if anything is.
+func (a *Attempt) exitFailure() error {
 	if a.exit == nil || a.exit.Code == 0 {
 		return nil
 	}
-	x, c := a.exit, &a.counted
-	largest := ""
+	x, c := a.exit, &a.stats
+	rssNote := ""
 	if x.MaxRSS > 0 {
-		largest = fmt.Sprintf(" (its largest process had %s)", x.MaxRSS)
+		rssNote = fmt.Sprintf(" (its largest process had %s)", x.MaxRSS)
 	}
 	switch {
 	case c.OOMKills != nil && *c.OOMKills > 0:
-		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
-	case a.box != nil && (x.OOM || c.Starved && x.Signal == "SIGKILL"):
-		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
+		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memoryHint())
+	case a.container != nil && (x.OOM || c.LikelyOOM && x.Signal == "SIGKILL"):
+		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memoryHint())
 	case x.OOM && c.OOMKills == nil: // what the machine counts are others' processes, too: it is for tasks that have no group that counts
-		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", largest)
+		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", rssNote)
 	case c.PIDsDenied != nil && *c.PIDsDenied > 0:
-		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", ended(x), a.pids())
-	case a.failure != nil:
-		return a.failure
-	case a.full(wholly): // by whatever there is on it: a program that cannot write may end in any way
-		return run.Failf(muster.DiskFull, "%s; the worker's disk is full", ended(x))
+		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", describeExit(x), a.pidsHint())
+	case a.claimedFailure != nil:
+		return a.claimedFailure
+	case a.diskFull(completelyFull): // by whatever there is on it: a program that cannot write may end in any way
+		return run.Failf(muster.DiskFull, "%s; the worker's disk is full", describeExit(x))
 	case x.Signal != "":
-		return run.Failf(muster.Signal, "%s%s", ended(x), largest)
+		return run.Failf(muster.Signal, "%s%s", describeExit(x), rssNote)
 	}
-	return run.Failf(muster.ExitCode, "%s", ended(x))
+	return run.Failf(muster.ExitCode, "%s", describeExit(x))
 }
 
-func ended(x *run.Exit) string {
+func describeExit(x *run.Exit) string {
 	if x.Signal != "" {
 		return "ended by " + x.Signal
 	}
 	return fmt.Sprintf("exit code %d", x.Code)
 }
 
-// memory tells how much a task had that needed more.
-func (a *Attempt) memory() string {
+// memoryHint tells how much a task had that needed more.
+func (a *Attempt) memoryHint() string {
 	peak := "it"
-	if p := a.counted.MemoryPeak; p != nil {
+	if p := a.stats.MemoryPeak; p != nil {
 		peak = fmt.Sprintf("it reached %s and", *p)
 	}
 	if limit := a.Task.Grant.Memory; limit > 0 {
@@ -114,8 +114,8 @@ func (a *Attempt) memory() string {
 	return peak + " needed more than this worker has for all of its tasks: ask for what it needs with resources.memory"
 }
 
-// pids tells how many processes a task may have that needed more.
-func (a *Attempt) pids() string {
+// pidsHint tells how many processes a task may have that needed more.
+func (a *Attempt) pidsHint() string {
 	if limit := a.Task.Grant.PIDs; limit > 0 {
 		return fmt.Sprintf("it may have %d at once; ask for more with resources.pids", limit)
 	}
@@ -125,7 +125,7 @@ func (a *Attempt) pids() string {
 // usage puts together what the meter saw, what the kernel counted and what the main
 // process was told to have used.
 func (a *Attempt) usage() *muster.Usage {
-	u, c := a.metered, &a.counted
+	u, c := a.meteredUsage, &a.stats
 	u.WallSeconds, u.CPUSeconds = a.exit.Wall.Seconds(), max(a.exit.CPU.Seconds(), u.CPUSeconds)
 	if c.CPU != nil {
 		u.CPUSeconds = c.CPU.Seconds()

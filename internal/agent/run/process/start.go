@@ -13,7 +13,7 @@ import (
 
 // start has the supervisor start the main process, and hands the log over to it.
 func (a *Attempt) start(ctx context.Context) error {
-	path, err := a.path()
+	path, err := a.programPath()
 	if err != nil {
 		return err
 	}
@@ -21,40 +21,40 @@ func (a *Attempt) start(ctx context.Context) error {
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "the task cannot be noted for the worker's next life: %w", err)
 	}
-	s := &run.Start{
+	s := &run.StartSpec{
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
-		Mark: a.mark(), Events: a.eventsPath(), Confine: a.confine, Container: a.box,
-		LogCap:  cmp.Or(max(a.e.env.LogCap, 0), run.DefaultLogCap),
-		LogRate: cmp.Or(max(a.e.env.LogRate, 0), run.DefaultLogRate),
-		Timeout: a.Task.Spec.Timeout.Std(), Lease: a.lease(), Kill: a.kill(),
+		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container,
+		LogCap:  cmp.Or(max(a.executor.deps.LogCap, 0), run.DefaultLogCap),
+		LogRate: cmp.Or(max(a.executor.deps.LogRate, 0), run.DefaultLogRate),
+		Timeout: a.Task.Spec.Timeout.Std(), Lease: a.lease(), Kill: a.killSpec(),
 	}
-	if a.first != "" {
-		a.Step(a.first)
+	if a.firstStep != "" {
+		a.SetStep(a.firstStep)
 	}
 	err = a.log.handOver(func(size int64) (run.Proc, error) {
 		s.LogSize = size
 		a.Task.ReleasePort()
 		var err error
-		a.proc, err = a.e.env.Supervisor.Start(ctx, s, a.sink)
+		a.proc, err = a.executor.deps.Supervisor.Start(ctx, s, a.reporter)
 		return a.proc, err
 	})
 	if err != nil {
 		a.proc = nil
-		if _, told := errors.AsType[*run.TaskError](err); told || ctx.Err() != nil {
+		if _, isTaskErr := errors.AsType[*run.TaskError](err); isTaskErr || ctx.Err() != nil {
 			return err
 		}
 		return run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)
 	}
-	if a.first == "" && a.stepped.Load() {
-		a.Step("") // that of the preparation is over
+	if a.firstStep == "" && a.stepShown.Load() {
+		a.SetStep("") // that of the preparation is over
 	}
-	a.began()
+	a.reportStarted()
 	return nil
 }
 
-// path is the file to be executed; a container's is looked up in it.
-func (a *Attempt) path() (string, error) {
-	if a.setting == inContainer {
+// programPath is the file to be executed; a container's is looked up in it.
+func (a *Attempt) programPath() (string, error) {
+	if a.mode == modeContainer {
 		return "", nil
 	}
 	return a.lookPath(a.argv[0])
@@ -62,32 +62,32 @@ func (a *Attempt) path() (string, error) {
 
 // adopt goes on with the process that an earlier life of the worker started.
 func (a *Attempt) adopt(context.Context) error {
-	h := a.Task.Held
+	h := a.Task.Recovered
 	if h == nil {
 		return nil
 	}
-	a.place()
-	a.devices = a.e.env.GPUs != nil // taken in that life
-	a.confine, a.box = h.Start.Confine, h.Start.Container
+	a.setPaths()
+	a.hasDevices = a.executor.deps.GPUs != nil // taken in that life
+	a.isolation, a.container = h.Start.Isolation, h.Start.Container
 	var err error
-	if a.proc, err = a.e.env.Supervisor.Adopt(h, a.sink); err != nil {
+	if a.proc, err = a.executor.deps.Supervisor.Adopt(h, a.reporter); err != nil {
 		a.proc = nil
 		return run.Failf(muster.WorkerInternal, "the task's process cannot be taken up again: %w", err)
 	}
 	a.log.proc = a.proc
-	a.checkpoint, err = a.e.checkpoints.take(checkpointName(a.Task))
+	a.checkpoint, err = a.executor.checkpoints.acquire(checkpointName(a.Task))
 	if err != nil {
-		a.e.env.Log.Warn("the checkpoint folder of a task is gone", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
+		a.executor.deps.Log.Warn("the checkpoint folder of a task is gone", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
 	}
-	a.began()
+	a.reportStarted()
 	return nil
 }
 
-// began says that the main process runs.
-func (a *Attempt) began() {
+// reportStarted says that the main process runs.
+func (a *Attempt) reportStarted() {
 	a.started = a.proc.Started()
-	a.sink.Started(a.started)
-	a.sink.Process(a.proc.Pid())
+	a.reporter.Started(a.started)
+	a.reporter.Process(a.proc.Pid())
 }
 
 // Defaults of the spec, for tasks that did not go through muster.Spec.Normalize.
@@ -97,8 +97,8 @@ const (
 	defaultLease  = muster.Duration(10 * time.Minute)
 )
 
-// kill is how the task is stopped.
-func (a *Attempt) kill() muster.Kill {
+// killSpec is how the task is stopped.
+func (a *Attempt) killSpec() muster.Kill {
 	k := a.Task.Spec.Kill
 	return muster.Kill{Signal: cmp.Or(k.Signal, defaultSignal), Grace: cmp.Or(max(k.Grace, 0), defaultGrace)}
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// watch follows the process until nothing of the task is left, and has it stopped
+// wait follows the process until nothing of the task is left, and has it stopped
 // when ctx ends.
-func (a *Attempt) watch(ctx context.Context) error {
-	measured := func() muster.Usage { return muster.Usage{} }
-	if m := a.e.env.Meter; m != nil && a.proc.Exit() == nil {
-		measured = m.Watch(&run.Subject{Task: a.Task, Pid: a.proc.Pid(), Confine: a.confine, Folders: a.folders()}, watcher{a})
+func (a *Attempt) wait(ctx context.Context) error {
+	stopMeter := func() muster.Usage { return muster.Usage{} }
+	if m := a.executor.deps.Meter; m != nil && a.proc.Exit() == nil {
+		stopMeter = m.Watch(&run.Subject{Task: a.Task, Pid: a.proc.Pid(), Isolation: a.isolation, Folders: a.runFolders()}, meterHandler{a})
 	}
-	a.follow()
-	defer a.unfollow()
-	defer live.Follow(ctx, &live.Source{
-		Attempt: a.Task.Attempt, Out: a.liveOut, Upload: a.e.env.Transfer,
-		Tell: a.sink.Progress, Say: a.Say, Log: a.e.env.Log,
+	a.startSaving()
+	defer a.stopSaving()
+	defer live.Watch(ctx, &live.Source{
+		Attempt: a.Task.Attempt, Out: a.openLiveOut, Upload: a.executor.deps.Transfer,
+		Report: a.reporter.Progress, LogLine: a.LogLine, Log: a.executor.deps.Log,
 	})()
 	stop := ctx.Done()
 	for a.exit == nil {
@@ -29,37 +29,37 @@ func (a *Attempt) watch(ctx context.Context) error {
 		case <-a.proc.Done():
 			a.exit = a.proc.Exit()
 		case <-stop:
-			if left(ctx) {
-				measured()
-				return run.ErrLeave
+			if detaching(ctx) {
+				stopMeter()
+				return run.ErrDetach
 			}
 			stop = nil
-			why := run.StoppedBy(ctx)
-			a.proc.Stop(why, a.how(why))
+			cause := run.StopCause(ctx)
+			a.proc.Stop(cause, a.killSpecFor(cause))
 		}
 	}
-	a.metered = measured()
-	if a.e.env.Limits != nil && a.confine != nil {
-		a.counted = a.e.env.Limits.Counted(a.confine)
+	a.meteredUsage = stopMeter()
+	if a.executor.deps.Isolator != nil && a.isolation != nil {
+		a.stats = a.executor.deps.Isolator.Stats(a.isolation)
 	}
 	return nil
 }
 
-// how says how the task is stopped for a reason, where that is not as its spec says:
+// killSpecFor says how the task is stopped for a reason, where that is not as its spec says:
 // one that has to make room saves its state first.
-func (a *Attempt) how(why *run.Stopped) muster.Kill {
+func (a *Attempt) killSpecFor(cause *run.Stopped) muster.Kill {
 	c := a.Task.Spec.Checkpoint
-	if c == nil || why.Reason != muster.Preempted {
+	if c == nil || cause.Reason != muster.Preempted {
 		return muster.Kill{}
 	}
 	return muster.Kill{Signal: c.Signal, Grace: c.Grace}
 }
 
-// watcher is what the meter tells of an attempt.
-type watcher struct{ *Attempt }
+// meterHandler is what the meter tells of an attempt.
+type meterHandler struct{ *Attempt }
 
 // Sampled implements run.Watcher.
-func (w watcher) Sampled(s muster.Sample) {
+func (w meterHandler) Sampled(s muster.Sample) {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return // a reading that is no number is none
@@ -68,7 +68,7 @@ func (w watcher) Sampled(s muster.Sample) {
 }
 
 // Warned implements run.Watcher.
-func (w watcher) Warned(line string) { w.Say(line) }
+func (w meterHandler) Warned(line string) { w.LogLine(line) }
 
 // Exceeded implements run.Watcher.
-func (w watcher) Exceeded(why *run.Stopped) { w.proc.Stop(why, muster.Kill{}) }
+func (w meterHandler) Exceeded(cause *run.Stopped) { w.proc.Stop(cause, muster.Kill{}) }

@@ -18,21 +18,21 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/python"
 )
 
-// heard collects what a run.Watch is told.
-type heard struct {
+// recordingObserver collects what a run.Watch is told.
+type recordingObserver struct {
 	mu    sync.Mutex
 	steps []string
 	lines []string
 }
 
-func (h *heard) watcher() run.Watch {
-	return run.Watch{
-		Step: func(s string) { h.mu.Lock(); h.steps = append(h.steps, s); h.mu.Unlock() },
-		Say:  func(s string) { h.mu.Lock(); h.lines = append(h.lines, s); h.mu.Unlock() },
+func (h *recordingObserver) observer() run.Observer {
+	return run.Observer{
+		Step:    func(s string) { h.mu.Lock(); h.steps = append(h.steps, s); h.mu.Unlock() },
+		LogLine: func(s string) { h.mu.Lock(); h.lines = append(h.lines, s); h.mu.Unlock() },
 	}
 }
 
-func (h *heard) all() string {
+func (h *recordingObserver) all() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return strings.Join(h.steps, "\n") + "\n" + strings.Join(h.lines, "\n")
@@ -41,7 +41,7 @@ func (h *heard) all() string {
 func newEnvs(t *testing.T) (*python.Envs, string) {
 	t.Helper()
 	dir := t.TempDir()
-	e, err := python.New(&run.Env{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +74,11 @@ func needIndex(t *testing.T) {
 	}
 }
 
-func get(t *testing.T, e *python.Envs, w python.Want, h *heard) string {
+func get(t *testing.T, e *python.Envs, w python.Spec, h *recordingObserver) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	dir, err := e.Get(ctx, w, h.watcher())
+	dir, err := e.Get(ctx, w, h.observer())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, h.all())
 	}
@@ -91,15 +91,15 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	}
 	needIndex(t)
 	e, dir := newEnvs(t)
-	want := python.Want{Requirements: []string{"six==1.17.0"}}
-	heards := []*heard{{}, {}, {}}
+	want := python.Spec{Requirements: []string{"six==1.17.0"}}
+	observers := []*recordingObserver{{}, {}, {}}
 	var dirs [3]string
 	var wg sync.WaitGroup
-	for i, h := range heards {
+	for i, h := range observers {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			d, err := e.Get(ctx, want, h.watcher())
+			d, err := e.Get(ctx, want, h.observer())
 			if err != nil {
 				t.Errorf("%v\n%s", err, h.all())
 			}
@@ -114,7 +114,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 		t.Errorf("three places for one thing: %v", dirs)
 	}
 	built := 0
-	for _, h := range heards {
+	for _, h := range observers {
 		built += strings.Count(h.all(), "python environment ready")
 	}
 	if built != 1 {
@@ -138,7 +138,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dirs[0], "bin")); err != nil {
 		t.Fatal(err)
 	}
-	h := &heard{}
+	h := &recordingObserver{}
 	if again := get(t, e, want, h); again != dirs[0] || !strings.Contains(h.all(), "built again") {
 		t.Errorf("%s: %s", again, h.all())
 	}
@@ -152,8 +152,8 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	works()
 
 	// What cannot be had fails with uv's own words, and leaves nothing.
-	h = &heard{}
-	_, err = e.Get(t.Context(), python.Want{Requirements: []string{"six==0.0.0.1"}}, h.watcher())
+	h = &recordingObserver{}
+	_, err = e.Get(t.Context(), python.Spec{Requirements: []string{"six==0.0.0.1"}}, h.observer())
 	f, ok := errors.AsType[*run.TaskError](err)
 	if !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "six==0.0.0.1") {
 		t.Errorf("%v", err)
@@ -166,7 +166,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := &run.Stopped{Outcome: muster.AttemptCancelled}
 	cancel(stopped)
-	if _, err := e.Get(ctx, python.Want{Requirements: []string{"attrs"}}, (&heard{}).watcher()); err == nil {
+	if _, err := e.Get(ctx, python.Spec{Requirements: []string{"attrs"}}, (&recordingObserver{}).observer()); err == nil {
 		t.Error("a stopped build succeeds")
 	}
 }
@@ -182,13 +182,13 @@ func pythonFolder(t *testing.T, env string) string {
 }
 
 // untilRebuilt damages an environment, and uses it until the damage is found: it is not looked for each time.
-func untilRebuilt(t *testing.T, e *python.Envs, w python.Want, found string, damage func() error) {
+func untilRebuilt(t *testing.T, e *python.Envs, w python.Spec, found string, damage func() error) {
 	t.Helper()
 	if err := damage(); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		h := &heard{}
+		h := &recordingObserver{}
 		get(t, e, w, h)
 		if strings.Contains(h.all(), "built again") {
 			if !strings.Contains(h.all(), found) {
@@ -206,13 +206,13 @@ func TestMissingUVSaysWhatToDo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("MUSTER_UV", "")
 	e, _ := newEnvs(t)
-	_, err := e.Get(t.Context(), python.Want{}, (&heard{}).watcher())
+	_, err := e.Get(t.Context(), python.Spec{}, (&recordingObserver{}).observer())
 	f, ok := errors.AsType[*run.TaskError](err)
 	if !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "install uv on the worker") {
 		t.Errorf("%v", err)
 	}
 	t.Setenv("MUSTER_UV", "/no/such/uv")
-	_, err = e.Get(t.Context(), python.Want{}, (&heard{}).watcher())
+	_, err = e.Get(t.Context(), python.Spec{}, (&recordingObserver{}).observer())
 	if f, ok = errors.AsType[*run.TaskError](err); !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "/no/such/uv") {
 		t.Errorf("%v", err)
 	}

@@ -17,5 +17,5 @@ func killGroup(leader int) {
 	}
 }
 
-// takeBack does nothing: builds are of the worker's own user.
-func takeBack(string) error { return nil }
+// reclaim does nothing: builds are of the worker's own user.
+func reclaim(string) error { return nil }

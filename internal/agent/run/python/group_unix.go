@@ -18,7 +18,7 @@ func ownGroup(cmd *exec.Cmd) {
 // killGroup kills the process group of a leader.
 func killGroup(leader int) { _ = syscall.Kill(-leader, syscall.SIGKILL) } // ESRCH is the wanted state
 
-// takeBack makes a folder that was given to the user of builds the worker's own again, and closes it to others.
-func takeBack(dir string) error {
+// reclaim makes a folder that was given to the user of builds the worker's own again, and closes it to others.
+func reclaim(dir string) error {
 	return errors.Join(os.Chown(dir, os.Getuid(), os.Getgid()), os.Chmod(dir, 0o700)) //nolint:gosec // a folder
 }

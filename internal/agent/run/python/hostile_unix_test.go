@@ -72,24 +72,24 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 			t.Errorf("the folder outside has %v (%v)", entries, err)
 		}
 	}
-	finish := func(string, Installed) (string, []byte, error) { return marker, []byte("{}"), nil }
+	finish := func(string, Installed) (string, []byte, error) { return markerFile, []byte("{}"), nil }
 
 	tmp := t.TempDir()
 	built := filepath.Join(tmp, "env")
 	if err := errors.Join(os.Mkdir(built, 0o700), os.Chmod(tmp, 0o777)); err != nil { // as the user of builds may have left it
 		t.Fatal(err)
 	}
-	if err := os.Symlink(victim, filepath.Join(built, marker)); err != nil {
+	if err := os.Symlink(victim, filepath.Join(built, markerFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := mark(tmp, built, Installed{}, finish); err != nil {
+	if err := writeMarker(tmp, built, Installed{}, finish); err != nil {
 		t.Errorf("an environment with a link for its mark is not marked: %v", err)
 	}
 	untouched()
 	if st, err := os.Stat(tmp); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("others may go on changing what is marked: its folder has the mode %v (%v)", st.Mode(), err)
 	}
-	if b, err := os.ReadFile(filepath.Join(built, marker)); err != nil || string(b) != "{}\n" {
+	if b, err := os.ReadFile(filepath.Join(built, markerFile)); err != nil || string(b) != "{}\n" {
 		t.Errorf("the mark is %q (%v)", b, err)
 	}
 
@@ -98,13 +98,13 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 	if err := os.Symlink(outside, built); err != nil {
 		t.Fatal(err)
 	}
-	looked := false
-	err := mark(tmp, built, Installed{}, func(string, Installed) (string, []byte, error) {
-		looked = true
-		return marker, []byte("{}"), nil
+	called := false
+	err := writeMarker(tmp, built, Installed{}, func(string, Installed) (string, []byte, error) {
+		called = true
+		return markerFile, []byte("{}"), nil
 	})
-	if err == nil || looked {
-		t.Errorf("a link in place of an environment is looked into (%t) or marked (%v)", looked, err)
+	if err == nil || called {
+		t.Errorf("a link in place of an environment is looked into (%t) or marked (%v)", called, err)
 	}
 	untouched()
 
@@ -116,7 +116,7 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 	if err := os.Symlink(victim, filepath.Join(tmp, "requirements.txt")); err != nil {
 		t.Fatal(err)
 	}
-	if err := run.WriteIn(folder, "requirements.txt", []byte("whatever the job says")); err != nil {
+	if err := run.ReplaceFile(folder, "requirements.txt", []byte("whatever the job says")); err != nil {
 		t.Errorf("a file is not written in place of a link: %v", err)
 	}
 	untouched()
@@ -138,9 +138,9 @@ esac
 		t.Fatal(err)
 	}
 	t.Setenv("UV_CACHE_DIR", filepath.Join(top, "cache"))
-	e := &Envs{log: slog.New(slog.DiscardHandler), tool: tool{given: uv, data: top, lock: make(chan struct{}, 1)}}
-	watch := run.Watch{Step: func(string) {}, Say: func(line string) { t.Log(line) }}
-	if _, err := e.buildWhole(t.Context(), uv, "/bin/sh", tmp, filepath.Join(tmp, "env"), &Want{Requirements: []string{"evil"}}, watch); err != nil {
+	e := &Envs{log: slog.New(slog.DiscardHandler), tool: tool{configured: uv, data: top, lock: make(chan struct{}, 1)}}
+	observer := run.Observer{Step: func(string) {}, LogLine: func(line string) { t.Log(line) }}
+	if _, err := e.buildWithRetry(t.Context(), uv, "/bin/sh", tmp, filepath.Join(tmp, "env"), &Spec{Requirements: []string{"evil"}}, observer); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(modes); err != nil || string(b) != "drwx------\ndrwx------\n" {

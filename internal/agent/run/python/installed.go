@@ -24,22 +24,22 @@ type Installed struct {
 	Packages []string `json:"packages"` // folders of their metadata, such as "torch-2.15.0.dist-info"
 }
 
-// list returns what an environment has installed.
-func list(dir string) (Installed, error) {
-	found, err := filepath.Glob(filepath.Join(dir, "lib", "python*", "site-packages"))
-	if err != nil || len(found) != 1 {
-		return Installed{}, errors.Join(fmt.Errorf("it has %d folders of packages", len(found)), err)
+// listInstalled returns what an environment has installed.
+func listInstalled(dir string) (Installed, error) {
+	libDirs, err := filepath.Glob(filepath.Join(dir, "lib", "python*", "site-packages"))
+	if err != nil || len(libDirs) != 1 {
+		return Installed{}, errors.Join(fmt.Errorf("it has %d folders of packages", len(libDirs)), err)
 	}
-	lib, err := filepath.Rel(dir, found[0])
+	lib, err := filepath.Rel(dir, libDirs[0])
 	if err != nil {
 		return Installed{}, err
 	}
-	infos, err := filepath.Glob(filepath.Join(found[0], "*.dist-info"))
+	distInfos, err := filepath.Glob(filepath.Join(libDirs[0], "*.dist-info"))
 	if err != nil {
 		return Installed{}, err
 	}
 	in := Installed{Python: lib}
-	for _, path := range infos {
+	for _, path := range distInfos {
 		in.Packages = append(in.Packages, filepath.Base(path))
 	}
 	return in, nil
@@ -76,7 +76,7 @@ const maxRecord = 16 << 20
 // The package itself wrote it: it may be a link, a pipe, or without an end.
 func checkPackage(ctx context.Context, root *os.Root, lib, info string) error {
 	dist, version, _ := strings.Cut(strings.TrimSuffix(info, ".dist-info"), "-")
-	f, err := run.OpenIn(root, filepath.Join(info, "RECORD"))
+	f, err := run.OpenRegularIn(root, filepath.Join(info, "RECORD"))
 	if err != nil {
 		return fmt.Errorf("%s %s is gone", dist, version)
 	}

@@ -20,18 +20,18 @@ import (
 
 // tool finds and runs uv.
 type tool struct {
-	given  string        // by the operator, or ""
-	data   string        // the worker's data dir
-	apart  bool          // what is run is not the worker's
-	path   string        // run.Env.Path
-	limits run.Limiter   // nil: nothing is held
-	lock   chan struct{} // held while uv is being fetched
+	configured string        // by the operator, or ""
+	data       string        // the worker's data dir
+	standalone bool          // what is run is not the worker's
+	path       string        // run.Env.Path
+	isolator   run.Isolator  // nil: nothing is held
+	lock       chan struct{} // held while uv is being fetched
 }
 
 // find returns the path of uv: the one given, $MUSTER_UV, the one on the PATH, or
 // one that is fetched into the data dir, once.
-func (t *tool) find(ctx context.Context, watch run.Watch) (string, error) {
-	for _, name := range []string{t.given, os.Getenv("MUSTER_UV")} {
+func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) {
+	for _, name := range []string{t.configured, os.Getenv("MUSTER_UV")} {
 		if name == "" {
 			continue
 		}
@@ -54,13 +54,13 @@ func (t *tool) find(ctx context.Context, watch run.Watch) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	return path, t.fetch(ctx, watch)
+	return path, t.fetch(ctx, observer)
 }
 
 // fetch installs uv into the data dir with the machine's pip.
-func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
+func (t *tool) fetch(ctx context.Context, observer run.Observer) error {
 	const advice = "install uv on the worker (https://docs.astral.sh/uv) or name it in MUSTER_UV"
-	watch.Step("python environment: fetching uv")
+	observer.Step("python environment: fetching uv")
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		return run.Failf(muster.Dependency, "this worker has no uv, and no python3 to fetch it with: %s", advice)
@@ -75,14 +75,14 @@ func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // it is of no use, and a later fetch takes another
 	var last string
-	say := func(line string) {
+	logLine := func(line string) {
 		if strings.TrimSpace(line) != "" {
 			last = line
 		}
-		watch.Say("pip: " + line)
+		observer.LogLine("pip: " + line)
 	}
 	target := filepath.Join(tmp, "uv")
-	err = command(ctx, tmp, t.environment(), listener{say: say}, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
+	err = command(ctx, tmp, t.env(), outputHandler{onLine: logLine}, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
 	if err != nil {
 		return run.Failf(muster.Dependency, "this worker has no uv and pip cannot fetch it (%s): %s", strings.TrimSpace(last+" "+err.Error()), advice)
 	}
@@ -97,19 +97,19 @@ func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 }
 
 // uv runs uv and passes on its lines.
-func (t *tool) uv(ctx context.Context, path string, say func(string), args ...string) error {
-	env := t.environment()
+func (t *tool) uv(ctx context.Context, path string, logLine func(string), args ...string) error {
+	env := t.env()
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
 	}
-	return command(ctx, "", env, listener{say: say}, path, args...)
+	return command(ctx, "", env, outputHandler{onLine: logLine}, path, args...)
 }
 
-// environment is what uv and pip see: how to reach package indexes, and folders of
+// env is what uv and pip see: how to reach package indexes, and folders of
 // the worker's for what they keep.
-func (t *tool) environment() []string {
+func (t *tool) env() []string {
 	var env []string
-	have := map[string]bool{}
+	isSet := map[string]bool{}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		if value == "" {
@@ -121,83 +121,83 @@ func (t *tool) environment() []string {
 			name == "SSL_CERT_FILE", name == "SSL_CERT_DIR", name == "REQUESTS_CA_BUNDLE",
 			name == "PATH", name == "LANG", name == "TMPDIR":
 			env = append(env, entry)
-			have[name] = true
+			isSet[name] = true
 		}
 	}
 	set := func(name, value string) {
-		if value != "" && !have[name] {
+		if value != "" && !isSet[name] {
 			env = append(env, name+"="+value)
 		}
 	}
 	// uv does not read pip's settings.
 	set("UV_DEFAULT_INDEX", os.Getenv("PIP_INDEX_URL"))
 	set("UV_INDEX", os.Getenv("PIP_EXTRA_INDEX_URL"))
-	set("UV_FIND_LINKS", existing(os.Getenv("PIP_FIND_LINKS")))
-	set("UV_CACHE_DIR", t.cache())
+	set("UV_FIND_LINKS", existingLinks(os.Getenv("PIP_FIND_LINKS")))
+	set("UV_CACHE_DIR", t.cacheDir())
 	set("UV_PYTHON_INSTALL_DIR", filepath.Join(t.data, "tools", "python"))
 	if runtime.GOOS == "linux" {
 		set("UV_LINK_MODE", "hardlink") // what it prefers, copies on write, cannot be told from files of their own
 	}
 	set("UV_NO_CONFIG", "1")
 	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
-	if !t.apart {
-		env = append(env, Mark(t.data))
+	if !t.standalone {
+		env = append(env, EnvTag(t.data))
 	}
 	return append(env, "HOME="+filepath.Join(t.data, "tools"), "NO_COLOR=1")
 }
 
-// cache is where uv keeps what it fetched, unless the operator names another place.
-func (t *tool) cache() string { return filepath.Join(t.data, "cache", "uv") }
+// cacheDir is where uv keeps what it fetched, unless the operator names another place.
+func (t *tool) cacheDir() string { return filepath.Join(t.data, "cache", "uv") }
 
-// Mark is in the environment of the tools that the worker with this data dir uses,
+// EnvTag is in the environment of the tools that the worker with this data dir uses,
 // and of nothing else.
-func Mark(data string) string { return "MUSTER_TOOL_OF=" + data }
+func EnvTag(data string) string { return "MUSTER_TOOL_OF=" + data }
 
-// existing leaves the folders and URLs of pip's find-links that uv would accept: it
+// existingLinks leaves the folders and URLs of pip's find-links that uv would accept: it
 // refuses folders that are not there.
-func existing(links string) string {
-	var keep []string
+func existingLinks(links string) string {
+	var kept []string
 	for l := range strings.FieldsSeq(links) {
 		if _, err := os.Stat(l); err == nil || strings.Contains(l, "://") {
-			keep = append(keep, l)
+			kept = append(kept, l)
 		}
 	}
-	return strings.Join(keep, ",")
+	return strings.Join(kept, ",")
 }
 
-// listener is told what a program does.
-type listener struct {
-	say   func(line string) // it prints
-	began func(pid int)     // nil if nobody wants to know
+// outputHandler is told what a program does.
+type outputHandler struct {
+	onLine  func(line string) // it prints
+	onStart func(pid int)     // nil if nobody wants to know
 }
 
-func (l *listener) started(pid int) {
-	if l.began != nil {
-		l.began(pid)
+func (l *outputHandler) started(pid int) {
+	if l.onStart != nil {
+		l.onStart(pid)
 	}
 }
 
 // command runs a program and tells each line that it prints. It is killed
 // with its children when ctx ends.
-func command(ctx context.Context, dir string, env []string, to listener, path string, args ...string) error {
+func command(ctx context.Context, dir string, env []string, handler outputHandler, path string, args ...string) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir, cmd.Env = dir, env
 	ownGroup(cmd)
 	cmd.WaitDelay = 5 * time.Second
 	r, w := io.Pipe()
 	cmd.Stdout, cmd.Stderr = w, w
-	read := make(chan struct{})
+	readDone := make(chan struct{})
 	go func() {
-		defer close(read)
-		sayLines(r, to.say)
+		defer close(readDone)
+		scanLines(r, handler.onLine)
 	}()
 	err := cmd.Start()
 	if err == nil {
-		to.started(cmd.Process.Pid)
+		handler.started(cmd.Process.Pid)
 		err = cmd.Wait()
 	}
 	_ = w.Close()
-	<-read
+	<-readDone
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
 	}
@@ -207,12 +207,12 @@ func command(ctx context.Context, dir string, env []string, to listener, path st
 	return err
 }
 
-// sayLines says each line of what a program prints until its end.
-func sayLines(r io.Reader, say func(string)) {
+// scanLines says each line of what a program prints until its end.
+func scanLines(r io.Reader, onLine func(string)) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 64<<10)
 	for lines.Scan() {
-		say(lines.Text())
+		onLine(lines.Text())
 	}
 	_, _ = io.Copy(io.Discard, r) // a line too long must not block the program
 }

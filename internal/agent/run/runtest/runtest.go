@@ -20,71 +20,71 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Open returns the executor under test for an environment.
-type Open func(env *run.Env) (run.Executor, error)
+// OpenFunc returns the executor under test for an environment.
+type OpenFunc func(deps *run.Deps) (run.Executor, error)
 
-// opening is how executors are opened, and their shims started.
-type opening struct {
-	open    Open
+// suite is how executors are opened, and their shims started.
+type suite struct {
+	open    OpenFunc
 	command []string
-	left    map[string]string
+	skip    map[string]string
 }
 
-// try runs a case, unless it is left out.
-func (o *opening) try(t *testing.T, name string, f func(t *testing.T)) bool {
+// run runs a case, unless it is left out.
+func (o *suite) run(t *testing.T, name string, f func(t *testing.T)) bool {
 	t.Helper()
 	return t.Run(name, func(t *testing.T) {
 		t.Helper()
-		if why := o.left[name]; why != "" {
-			t.Skip(why)
+		if reason := o.skip[name]; reason != "" {
+			t.Skip(reason)
 		}
 		f(t)
 	})
 }
 
-// bench is one executor in its world.
-type bench struct {
-	*World
+// harness is one executor in its world.
+type harness struct {
+	*Env
 	x    run.Executor
 	next atomic.Int64
 }
 
-func open(t *testing.T, o opening, tune ...func(*run.Env)) *bench {
+func open(t *testing.T, o suite, configure ...func(*run.Deps)) *harness {
 	t.Helper()
-	b := &bench{World: NewWorld(t, o.command...)}
-	for _, f := range tune {
-		f(b.Env)
+	b := &harness{Env: NewEnv(t, o.command...)}
+	for _, f := range configure {
+		f(b.Deps)
 	}
 	var err error
-	if b.x, err = o.open(b.Env); err != nil {
+	if b.x, err = o.open(b.Deps); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
 // task returns a task that runs a shell text.
-func (b *bench) task(shell string) *run.Task {
+func (b *harness) task(shell string) *run.Task {
 	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: int(b.next.Add(1))}, N: 1}
 	return &run.Task{Attempt: id, Job: "j17", Spec: &muster.TaskSpec{Kind: b.x.Kind(), Run: &muster.Command{Shell: shell}}}
 }
 
 // checkpoint is the checkpoint folder of a task.
-func (b *bench) checkpoint(task *run.Task) string {
-	return filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), "job-"+task.Job+"."+strconv.Itoa(task.Attempt.Task.Num))
+func (b *harness) checkpoint(task *run.Task) string {
+	return filepath.Join(b.Deps.Dir, "checkpoints", b.x.Kind(), "job-"+task.Job+"."+strconv.Itoa(task.Attempt.Task.Num))
 }
 
 // done runs a task to its end.
-func (b *bench) done(t *testing.T, task *run.Task) muster.Report {
+func (b *harness) done(t *testing.T, task *run.Task) muster.Report {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Timeout)
 	defer cancel()
-	r := b.x.Run(ctx, task, NewSink())
+	r := b.x.Run(ctx, task, NewRecorder())
 	b.check(t, task, &r)
 	return r
 }
 
 // check holds what is true of every report.
-func (b *bench) check(t *testing.T, task *run.Task, r *muster.Report) {
+func (b *harness) check(t *testing.T, task *run.Task, r *muster.Report) {
 	t.Helper()
 	if r.Attempt != task.Attempt || r.Outcome == muster.AttemptOpen || r.FinishedAt == 0 {
 		t.Errorf("the report does not say what ended, how, or when: %+v", r)
@@ -99,12 +99,12 @@ func (b *bench) check(t *testing.T, task *run.Task, r *muster.Report) {
 	if r.LogSize != size {
 		t.Errorf("log_size is %d, the log has %d bytes", r.LogSize, size)
 	}
-	if left := b.recorded(t); left != 0 {
-		t.Errorf("%d processes stay recorded", left)
+	if running := b.runningProcs(t); running != 0 {
+		t.Errorf("%d processes stay recorded", running)
 	}
 	// Empty folders may be kept for later attempts, out of sight.
-	err := filepath.WalkDir(filepath.Join(b.Env.Dir, "tasks"), func(path string, d fs.DirEntry, err error) error {
-		rel := strings.TrimPrefix(path, b.Env.Dir)
+	err := filepath.WalkDir(filepath.Join(b.Deps.Dir, "tasks"), func(path string, d fs.DirEntry, err error) error {
+		rel := strings.TrimPrefix(path, b.Deps.Dir)
 		if err != nil || !d.IsDir() || strings.Count(rel, "/") > 1 && !strings.HasPrefix(rel, "/tasks/.") {
 			t.Errorf("%s stays behind: %v", path, err)
 		}
@@ -129,33 +129,33 @@ func wantSuccess(t *testing.T, r muster.Report) {
 
 // Run proves that the executor keeps the contract, over a shim that command starts or, without
 // one, that is a part of this process.
-func Run(t *testing.T, x Open, command ...string) {
+func Run(t *testing.T, x OpenFunc, command ...string) {
 	t.Helper()
-	RunBut(t, x, nil, command...)
+	RunExcept(t, x, nil, command...)
 }
 
-// RunBut is Run without some cases, which are given with the reasons why they make no sense for the
+// RunExcept is Run without some cases, which are given with the reasons why they make no sense for the
 // executor.
-func RunBut(t *testing.T, x Open, left map[string]string, command ...string) {
+func RunExcept(t *testing.T, x OpenFunc, skip map[string]string, command ...string) {
 	t.Helper()
-	o := opening{x, command, left}
-	o.try(t, "how a process ends is how the attempt ends", func(t *testing.T) { endings(t, o) })
-	o.try(t, "what cannot be started says why", func(t *testing.T) { starts(t, o) })
-	o.try(t, "a task is stopped and nothing of it survives", func(t *testing.T) { stops(t, o) })
-	o.try(t, "output is kept as it was printed", func(t *testing.T) { output(t, o) })
-	o.try(t, "a task sees its own environment only", func(t *testing.T) { environment(t, o) })
-	o.try(t, "what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
-	o.try(t, "what a task says is passed on", func(t *testing.T) { protocol(t, o) })
-	o.try(t, "what holds a task and measures it is heeded", func(t *testing.T) { holding(t, o) })
+	o := suite{x, command, skip}
+	o.run(t, "how a process ends is how the attempt ends", func(t *testing.T) { endings(t, o) })
+	o.run(t, "what cannot be started says why", func(t *testing.T) { starts(t, o) })
+	o.run(t, "a task is stopped and nothing of it survives", func(t *testing.T) { stops(t, o) })
+	o.run(t, "output is kept as it was printed", func(t *testing.T) { output(t, o) })
+	o.run(t, "a task sees its own environment only", func(t *testing.T) { environment(t, o) })
+	o.run(t, "what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
+	o.run(t, "what a task says is passed on", func(t *testing.T) { protocol(t, o) })
+	o.run(t, "what holds a task and measures it is heeded", func(t *testing.T) { isolation(t, o) })
 	if command != nil {
-		o.try(t, "the worker's next life goes on with a task", func(t *testing.T) { lives(t, o) })
+		o.run(t, "the worker's next life goes on with a task", func(t *testing.T) { restarts(t, o) })
 	}
 }
 
-func endings(t *testing.T, o opening) {
+func endings(t *testing.T, o suite) {
 	t.Helper()
 	b := open(t, o)
-	o.try(t, "exit 0 is a success with usage and times", func(t *testing.T) {
+	o.run(t, "exit 0 is a success with usage and times", func(t *testing.T) {
 		r := b.done(t, b.task("exit 0"))
 		wantSuccess(t, r)
 		if r.ExitCode == nil || *r.ExitCode != 0 || r.Usage == nil || r.Usage.WallSeconds <= 0 || r.StartedAt == 0 || r.FinishedAt < r.StartedAt {
@@ -165,17 +165,17 @@ func endings(t *testing.T, o opening) {
 			t.Error("a silent task has a log")
 		}
 	})
-	o.try(t, "another exit code is told", func(t *testing.T) {
+	o.run(t, "another exit code is told", func(t *testing.T) {
 		r := b.done(t, b.task("exit 75"))
 		want(t, r, muster.AttemptFailed, muster.ExitCode, "75")
 		if r.ExitCode == nil || *r.ExitCode != 75 {
 			t.Errorf("exit code %v", r.ExitCode)
 		}
 	})
-	o.try(t, "a signal is told by name", func(t *testing.T) {
+	o.run(t, "a signal is told by name", func(t *testing.T) {
 		want(t, b.done(t, b.task("kill -SEGV $$")), muster.AttemptFailed, muster.Signal, "SIGSEGV")
 	})
-	o.try(t, "a list is executed without a shell", func(t *testing.T) {
+	o.run(t, "a list is executed without a shell", func(t *testing.T) {
 		task := b.task("")
 		task.Spec.Run = &muster.Command{Argv: []string{"echo", "$HOME", "a b"}}
 		wantSuccess(t, b.done(t, task))
@@ -183,10 +183,10 @@ func endings(t *testing.T, o opening) {
 			t.Errorf("printed %q", got)
 		}
 	})
-	o.try(t, "standard input is empty", func(t *testing.T) {
+	o.run(t, "standard input is empty", func(t *testing.T) {
 		wantSuccess(t, b.done(t, b.task("! read x")))
 	})
-	o.try(t, "cpu time and memory of children count", func(t *testing.T) {
+	o.run(t, "cpu time and memory of children count", func(t *testing.T) {
 		r := b.done(t, b.task("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"))
 		if r.Usage == nil || r.Usage.CPUSeconds <= 0 || r.Usage.MemoryPeak > 100<<20 {
 			t.Errorf("usage of a small task %+v", r.Usage)
@@ -198,10 +198,10 @@ func endings(t *testing.T, o opening) {
 	})
 }
 
-func starts(t *testing.T, o opening) {
+func starts(t *testing.T, o suite) {
 	t.Helper()
 	b := open(t, o)
-	failing := func(argv []string, files map[string]string, says string) {
+	failing := func(argv []string, files map[string]string, wantMsg string) {
 		t.Helper()
 		task := b.task("")
 		task.Spec.Run = &muster.Command{Argv: argv}
@@ -209,7 +209,7 @@ func starts(t *testing.T, o opening) {
 			task.Spec.Files = b.Tree(files)
 		}
 		r := b.done(t, task)
-		want(t, r, muster.AttemptFailed, muster.StartFailed, says)
+		want(t, r, muster.AttemptFailed, muster.StartFailed, wantMsg)
 		if r.StartedAt != 0 {
 			t.Error("it has a start time")
 		}
@@ -231,29 +231,29 @@ func starts(t *testing.T, o opening) {
 }
 
 // sleeper is the part of a sleep's command line by which a test finds it again.
-var sleepers atomic.Int64
+var sleepCount atomic.Int64
 
-func sleeper() string { return strconv.FormatInt(86400+int64(os.Getpid())*1000+sleepers.Add(1), 10) }
+func sleepArg() string { return strconv.FormatInt(86400+int64(os.Getpid())*1000+sleepCount.Add(1), 10) }
 
 // alive reports whether a process whose command line has the word runs.
-func alive(word string) bool {
+func alive(arg string) bool {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
 	for _, f := range lines {
-		if cmd, err := os.ReadFile(f); err == nil && strings.Contains(string(cmd), "\x00"+word+"\x00") {
+		if cmd, err := os.ReadFile(f); err == nil && strings.Contains(string(cmd), "\x00"+arg+"\x00") {
 			return true
 		}
 	}
 	return false
 }
 
-func stops(t *testing.T, o opening) {
+func stops(t *testing.T, o suite) {
 	t.Helper()
-	stop := func(t *testing.T, b *bench, task *run.Task, ready string, cause *run.Stopped) muster.Report {
+	stop := func(t *testing.T, b *harness, task *run.Task, ready string, cause *run.Stopped) muster.Report {
 		t.Helper()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, task, NewSink()) }()
+		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
 		Await(t, "the task prints "+ready, func() bool {
 			return strings.Contains(b.Output(t, task.Attempt, tasklog.Stdout), ready)
 		})
@@ -262,36 +262,36 @@ func stops(t *testing.T, o opening) {
 		case r := <-out:
 			b.check(t, task, &r)
 			return r
-		case <-time.After(Patience):
+		case <-time.After(Timeout):
 			t.Fatal("the task does not end")
 			return muster.Report{}
 		}
 	}
 	cancelled := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "cancelled by ada"}
 
-	o.try(t, "before it starts", func(t *testing.T) {
+	o.run(t, "before it starts", func(t *testing.T) {
 		b := open(t, o)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cancelled)
 		task := b.task("echo never")
-		r := b.x.Run(ctx, task, NewSink())
+		r := b.x.Run(ctx, task, NewRecorder())
 		b.check(t, task, &r)
 		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
 		if r.StartedAt != 0 || r.LogSize != 0 {
 			t.Errorf("it ran: %+v", r)
 		}
 	})
-	o.try(t, "by the signal that it asks for, with time to end", func(t *testing.T) {
+	o.run(t, "by the signal that it asks for, with time to end", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.05; done")
-		task.Spec.Kill = muster.Kill{Signal: "SIGUSR1", Grace: muster.Duration(Patience)}
+		task.Spec.Kill = muster.Kill{Signal: "SIGUSR1", Grace: muster.Duration(Timeout)}
 		r := stop(t, b, task, "ready\n", cancelled)
 		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
 		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
 			t.Errorf("printed %q", got)
 		}
 	})
-	o.try(t, "at its timeout, keeping what it left", func(t *testing.T) {
+	o.run(t, "at its timeout, keeping what it left", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("echo part > $MUSTER_OUT/part.txt; echo ready; exec sleep 1000")
 		r := stop(t, b, task, "ready\n", &run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: "ran longer than 1s"})
@@ -300,9 +300,9 @@ func stops(t *testing.T, o opening) {
 			t.Errorf("artifacts %v", r.Artifacts)
 		}
 	})
-	o.try(t, "by SIGKILL if it ignores SIGTERM and forked away", func(t *testing.T) {
+	o.run(t, "by SIGKILL if it ignores SIGTERM and forked away", func(t *testing.T) {
 		b := open(t, o)
-		one, two, three := sleeper(), sleeper(), sleeper()
+		one, two, three := sleepArg(), sleepArg(), sleepArg()
 		task := b.task(fmt.Sprintf(`trap '' TERM
 			(setsid sh -c 'trap "" TERM; sleep %s; :' &) &
 			(env -i /usr/bin/setsid /bin/sh -c 'trap "" TERM; sleep %s; :' &) &
@@ -316,27 +316,27 @@ func stops(t *testing.T, o opening) {
 			}
 		}
 	})
-	o.try(t, "although it would join the worker's own group", func(t *testing.T) {
+	o.run(t, "although it would join the worker's own group", func(t *testing.T) {
 		if _, err := exec.LookPath("perl"); err != nil {
 			t.Skip("needs perl, to change groups")
 		}
 		b := open(t, o)
-		mine := sleeper()
-		task := b.task("exec perl -e '$| = 1; $SIG{TERM} = \"IGNORE\"; setpgrp(0, getpgrp(getppid())); print \"ready\\n\"; sleep 1000 while 1' " + mine + " x")
+		sleep := sleepArg()
+		task := b.task("exec perl -e '$| = 1; $SIG{TERM} = \"IGNORE\"; setpgrp(0, getpgrp(getppid())); print \"ready\\n\"; sleep 1000 while 1' " + sleep + " x")
 		task.Spec.Kill.Grace = muster.Duration(100 * time.Millisecond)
 		want(t, stop(t, b, task, "ready\n", cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
-		if alive(mine) {
+		if alive(sleep) {
 			t.Error("it survives")
 		}
 	})
-	o.try(t, "also what it leaves after a normal end", func(t *testing.T) {
+	o.run(t, "also what it leaves after a normal end", func(t *testing.T) {
 		b := open(t, o)
-		one, two, three := sleeper(), sleeper(), sleeper()
+		one, two, three := sleepArg(), sleepArg(), sleepArg()
 		// The last one neither is in the group nor in the session nor has the mark, and holds stdout open.
 		task := b.task(fmt.Sprintf(`sleep %s & setsid sleep %s & (env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo done`, one, two, three))
 		begun := time.Now()
 		wantSuccess(t, b.done(t, task))
-		if took := time.Since(begun); took > Patience {
+		if took := time.Since(begun); took > Timeout {
 			t.Errorf("the report took %s", took)
 		}
 		for _, s := range []string{one, two, three} {
@@ -345,32 +345,32 @@ func stops(t *testing.T, o opening) {
 			}
 		}
 	})
-	o.try(t, "but not what another task runs", func(t *testing.T) {
+	o.run(t, "but not what another task runs", func(t *testing.T) {
 		b := open(t, o)
-		mine := sleeper()
-		long := b.task(fmt.Sprintf("(env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo ready; while :; do sleep 0.05; done", mine))
+		sleep := sleepArg()
+		long := b.task(fmt.Sprintf("(env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo ready; while :; do sleep 0.05; done", sleep))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, long, NewSink()) }()
+		go func() { out <- b.x.Run(ctx, long, NewRecorder()) }()
 		Await(t, "the long task is ready, and its daemon runs", func() bool {
-			return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" && alive(mine)
+			return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" && alive(sleep)
 		})
-		b2 := &bench{World: b.World, x: b.x}
+		b2 := &harness{Env: b.Env, x: b.x}
 		b2.next.Store(1000)
-		r := b.x.Run(t.Context(), b2.task("exit 0"), NewSink())
+		r := b.x.Run(t.Context(), b2.task("exit 0"), NewRecorder())
 		wantSuccess(t, r)
-		if !alive(mine) {
+		if !alive(sleep) {
 			t.Error("the end of a task killed another task's daemon")
 		}
 		cancel(cancelled)
 		r = <-out
 		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "")
-		if alive(mine) {
+		if alive(sleep) {
 			t.Error("the daemon survives its own task")
 		}
 	})
-	o.try(t, "a full disk under the log ends it", func(t *testing.T) {
+	o.run(t, "a full disk under the log ends it", func(t *testing.T) {
 		b := open(t, o)
 		if b.command != nil {
 			t.Skip("a disk is filled within this process only")

@@ -46,11 +46,11 @@ func (f *fetcher) get(ctx context.Context, rawURL, wantHash string) ([]byte, err
 	resp, err := f.client.Do(req)
 	if err != nil {
 		reason := muster.FetchFailed
-		if _, ok := errors.AsType[*outbound.RefusedError](err); ok {
+		if _, ok := errors.AsType[*outbound.DeniedError](err); ok {
 			reason = muster.TaskInvalid // another try would meet the same
 		}
-		if in, ok := errors.AsType[*url.Error](err); ok {
-			err = in.Err // its own text repeats the URL
+		if urlErr, ok := errors.AsType[*url.Error](err); ok {
+			err = urlErr.Err // its own text repeats the URL
 		}
 		return nil, run.Failf(reason, "the script cannot be fetched from %s: %w", u.Redacted(), err)
 	}
@@ -61,18 +61,18 @@ func (f *fetcher) get(ctx context.Context, rawURL, wantHash string) ([]byte, err
 	case resp.StatusCode != http.StatusOK:
 		return nil, run.Failf(muster.TaskInvalid, "the script cannot be fetched: %s answers %s", u.Redacted(), resp.Status)
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxScript+1))
+	script, err := io.ReadAll(io.LimitReader(resp.Body, maxScript+1))
 	if err != nil {
 		return nil, run.Failf(muster.FetchFailed, "the script cannot be fetched: %w", err)
 	}
-	if len(text) > maxScript {
+	if len(script) > maxScript {
 		return nil, run.Failf(muster.TaskInvalid, "the script at %s is larger than %s", u.Redacted(), muster.Size(maxScript))
 	}
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(script)
 	if got := hex.EncodeToString(sum[:]); wantHash != "" && !strings.EqualFold(got, wantHash) {
 		return nil, run.Failf(muster.TaskInvalid, "the script at %s has the SHA-256 %s, not the %s that the spec names", u.Redacted(), got, wantHash)
 	}
-	return text, nil
+	return script, nil
 }
 
 func urlPath(rawURL string) string {

@@ -17,14 +17,14 @@ const maxRequirements = 1 << 20
 
 type runtimes struct{ envs *python.Envs }
 
-// prepare returns the folder of the environment that the spec asks for.
-func (r *runtimes) prepare(ctx context.Context, a *process.Attempt) (string, error) {
-	root, err := a.Root()
+// buildVenv returns the folder of the environment that the spec asks for.
+func (r *runtimes) buildVenv(ctx context.Context, a *process.Attempt) (string, error) {
+	root, err := a.OpenRoot()
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	read := func(name string) ([]byte, error) {
+	readFile := func(name string) ([]byte, error) {
 		f, err := root.Open(filepath.FromSlash(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, run.Failf(muster.Dependency, "%s is not in the task's folder: set files to the folder that has it", name)
@@ -42,9 +42,9 @@ func (r *runtimes) prepare(ctx context.Context, a *process.Attempt) (string, err
 		}
 		return b, nil
 	}
-	want, err := python.Read(a.Task.Spec.Python, read)
+	pySpec, err := python.ParseSpec(a.Task.Spec.Python, readFile)
 	if err != nil {
 		return "", err
 	}
-	return r.envs.Get(ctx, want, run.Watch{Step: a.Step, Say: a.Say})
+	return r.envs.Get(ctx, pySpec, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
 }

@@ -18,45 +18,45 @@ import (
 )
 
 // New returns the executor of the kind script.
-func New(env *run.Env) (*process.Executor, error) {
-	envs, err := python.New(env)
+func New(deps *run.Deps) (*process.Executor, error) {
+	envs, err := python.New(deps)
 	if err != nil {
 		return nil, err
 	}
-	p := &programs{fetch: newFetcher(env.AllowPrivate)}
+	p := &programs{fetch: newFetcher(deps.AllowPrivateURLs)}
 	r := &runtimes{envs: envs}
-	return process.NewKind(env, muster.KindScript, process.Extras{Program: p.place, Runtime: r.prepare})
+	return process.NewKind(deps, muster.KindScript, process.KindHooks{Program: p.writeScript, Runtime: r.buildVenv})
 }
 
 type programs struct{ fetch *fetcher }
 
-// place writes the script into the task's folder and returns the command that
+// writeScript writes the script into the task's folder and returns the command that
 // runs it; nil if the spec has no script.
-func (p *programs) place(ctx context.Context, a *process.Attempt) ([]string, error) {
+func (p *programs) writeScript(ctx context.Context, a *process.Attempt) ([]string, error) {
 	s := a.Task.Spec.Script
 	if s == nil {
 		return nil, nil
 	}
 	text, name := []byte(s.Text), fileName(s.File)
 	if s.URL != "" {
-		a.Step("fetching the script")
+		a.SetStep("fetching the script")
 		var err error
 		if text, err = p.fetch.get(ctx, s.URL, s.SHA256); err != nil {
 			return nil, err
 		}
 		name = fileName(urlPath(s.URL))
 	}
-	name, err := write(a, name, text)
+	name, err := writeFile(a, name, text)
 	if err != nil {
 		return nil, err
 	}
 	return append(interpreter(s, text, name), s.Args...), nil
 }
 
-// write puts the script into the task's folder, so that it finds its project
+// writeFile puts the script into the task's folder, so that it finds its project
 // beside it, and returns its name there.
-func write(a *process.Attempt, name string, text []byte) (string, error) {
-	root, err := a.Root()
+func writeFile(a *process.Attempt, name string, text []byte) (string, error) {
+	root, err := a.OpenRoot()
 	if err != nil {
 		return "", err
 	}

@@ -22,41 +22,41 @@ func TestContract(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the contract of process is enough for -short")
 	}
-	runtest.Run(t, func(env *run.Env) (run.Executor, error) { return script.New(env) })
+	runtest.Run(t, func(deps *run.Deps) (run.Executor, error) { return script.New(deps) })
 }
 
-// world runs scripts one after the other.
-type world struct {
-	*runtest.World
+// testEnv runs scripts one after the other.
+type testEnv struct {
+	*runtest.Env
 	x    run.Executor
 	next int
 }
 
-func newWorld(t *testing.T, tune ...func(*run.Env)) *world {
+func newTestEnv(t *testing.T, configure ...func(*run.Deps)) *testEnv {
 	t.Helper()
-	w := &world{World: runtest.NewWorld(t)}
-	for _, f := range tune {
-		f(w.Env)
+	w := &testEnv{Env: runtest.NewEnv(t)}
+	for _, f := range configure {
+		f(w.Deps)
 	}
 	var err error
-	if w.x, err = script.New(w.Env); err != nil {
+	if w.x, err = script.New(w.Deps); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-func (w *world) run(t *testing.T, spec *muster.TaskSpec) (muster.Report, string) {
+func (w *testEnv) run(t *testing.T, spec *muster.TaskSpec) (muster.Report, string) {
 	t.Helper()
 	w.next++
 	id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: w.next}, N: 1}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Timeout)
 	defer cancel()
-	r := w.x.Run(ctx, &run.Task{Attempt: id, Spec: spec}, runtest.NewSink())
+	r := w.x.Run(ctx, &run.Task{Attempt: id, Spec: spec}, runtest.NewRecorder())
 	return r, w.Output(t, id, tasklog.Stdout)
 }
 
 func TestInterpreterIsTheGivenOneElseTheFirstLineElseTheSuffixElseSh(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	python, _ := exec.LookPath("python3")
 	for _, c := range []struct {
 		script muster.Script
@@ -81,7 +81,7 @@ func TestInterpreterIsTheGivenOneElseTheFirstLineElseTheSuffixElseSh(t *testing.
 }
 
 func TestScriptDoesNotReplaceAFileOfTheProject(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	spec := &muster.TaskSpec{Script: &muster.Script{Text: "cat script; echo mine"}, Files: w.Tree(map[string]string{"script": "the project's\n"})}
 	if r, out := w.run(t, spec); r.Outcome != muster.AttemptSucceeded || out != "the project's\nmine\n" {
 		t.Errorf("printed %q: %s", out, r.Message)
@@ -112,11 +112,11 @@ func TestURL(t *testing.T) {
 	sum := sha256.Sum256([]byte(text))
 	right := hex.EncodeToString(sum[:])
 
-	open := newWorld(t, func(e *run.Env) { e.AllowPrivate = true })
+	open := newTestEnv(t, func(e *run.Deps) { e.AllowPrivateURLs = true })
 	for _, c := range []struct {
 		path, hash string
 		reason     muster.Reason
-		says       string
+		wantErr    string
 	}{
 		{"/ok/run.sh", "", "", ""},
 		{"/ok/run.sh", right, "", ""},
@@ -129,11 +129,11 @@ func TestURL(t *testing.T) {
 		{"/huge", "", muster.TaskInvalid, "larger than 16MiB"},
 	} {
 		r, out := open.run(t, &muster.TaskSpec{Script: &muster.Script{URL: srv.URL + c.path, SHA256: c.hash}})
-		if r.Reason != c.reason || !strings.Contains(r.Message, c.says) || c.reason == "" && out != "fetched\n" {
+		if r.Reason != c.reason || !strings.Contains(r.Message, c.wantErr) || c.reason == "" && out != "fetched\n" {
 			t.Errorf("%s: %s %q %q", c.path, r.Reason, r.Message, out)
 		}
 	}
-	closed := newWorld(t)
+	closed := newTestEnv(t)
 	for _, url := range []string{srv.URL + "/ok/run.sh", strings.Replace(srv.URL, "127.0.0.1", "localhost", 1) + "/ok/run.sh", "http://[::ffff:127.0.0.1]:1/", "http://169.254.169.254/latest", "http://0.0.0.0:1/"} {
 		r, _ := closed.run(t, &muster.TaskSpec{Script: &muster.Script{URL: url}})
 		if r.Reason != muster.TaskInvalid || !strings.Contains(r.Message, "not public") {
@@ -151,7 +151,7 @@ func TestPythonModuleReachesEveryTask(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("skipped: this machine has no python3")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	r, out := w.run(t, &muster.TaskSpec{
 		Script: &muster.Script{File: "train.py", Text: `
 import muster
@@ -169,7 +169,7 @@ print("done")
 }
 
 func TestPythonEnvironmentWithoutItsRequirements(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	r, _ := w.run(t, &muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Python: &muster.Python{Requirements: "requirements.txt"}})
 	if r.Reason != muster.Dependency || !strings.Contains(r.Message, "requirements.txt is not in the task's folder") {
 		t.Errorf("%s %q", r.Reason, r.Message)
@@ -180,7 +180,7 @@ func TestPythonEnvironmentIsWhatTheTaskRunsIn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: it downloads a package")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	spec := &muster.TaskSpec{
 		Files:  w.Tree(map[string]string{"requirements.txt": "six==1.17.0\n", "main.py": "import six, sys, muster\nprint(six.__version__, sys.argv[1])\n"}),
 		Run:    &muster.Command{Shell: `test "$(command -v python)" = "$VIRTUAL_ENV/bin/python" && python main.py ok && env`},
@@ -198,8 +198,8 @@ func TestPythonEnvironmentIsWhatTheTaskRunsIn(t *testing.T) {
 	if strings.Contains(out, "PIP_") || strings.Contains(out, "UV_") {
 		t.Errorf("the worker's settings leak into the task:\n%s", out)
 	}
-	if said := w.Output(t, r.Attempt, tasklog.System); !strings.Contains(said, "installing 1 package") || !strings.Contains(said, "uv: ") {
-		t.Errorf("the log says %q", said)
+	if logged := w.Output(t, r.Attempt, tasklog.System); !strings.Contains(logged, "installing 1 package") || !strings.Contains(logged, "uv: ") {
+		t.Errorf("the log says %q", logged)
 	}
 	if r, out = w.run(t, spec); r.Outcome != muster.AttemptSucceeded || w.Output(t, r.Attempt, tasklog.System) != "" {
 		t.Errorf("the second time it was built again: %q: %s", out, r.Message)

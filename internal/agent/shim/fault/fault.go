@@ -21,7 +21,7 @@ func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 func Catch(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = of(v)
+			err = toPanicError(v)
 		}
 	}()
 	return f()
@@ -35,8 +35,8 @@ func Run(f func()) error {
 	})
 }
 
-// of keeps the stack of a panic that was passed on from another goroutine.
-func of(v any) *PanicError {
+// toPanicError keeps the stack of a panic that was passed on from another goroutine.
+func toPanicError(v any) *PanicError {
 	if p, ok := v.(*PanicError); ok {
 		return p
 	}

@@ -9,13 +9,13 @@ import (
 
 // BenchmarkTunnel is what a tunnel carries.
 func BenchmarkTunnel(b *testing.B) {
-	near, task := pair(b)
-	far, host := pair(b)
+	client, task := pair(b)
+	upstream, host := pair(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tunnel(ctx, near, far, nil, quietWait)
+		tunnel(ctx, client, upstream, nil, tunnelIdleTimeout)
 	}()
 	piece := make([]byte, 1<<20)
 	b.SetBytes(int64(len(piece)))

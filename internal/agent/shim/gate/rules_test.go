@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-// lets reports whether rules let a task ask for host, as it would be asked for.
-func lets(t *testing.T, r *Rules, host string) bool {
+// allows reports whether rules let a task ask for host, as it would be asked for.
+func allows(t *testing.T, r *Rules, host string) bool {
 	t.Helper()
-	name, port, err := split(host)
+	name, port, err := splitHostPort(host)
 	if err != nil || port == 0 {
 		t.Fatalf("%q: %v", host, err)
 	}
-	to := target{host: plain(name), port: port}
+	to := target{host: normalizeName(name), port: port}
 	if a, err := netip.ParseAddr(name); err == nil {
 		to.addr = a
 	}
-	return New(r, nil).allows(to)
+	return New(r, nil).allowed(to)
 }
 
 func TestRules(t *testing.T) {
@@ -55,12 +55,12 @@ func TestRules(t *testing.T) {
 			continue
 		}
 		for host := range strings.FieldsSeq(c.yes) {
-			if !lets(t, r, host) {
+			if !allows(t, r, host) {
 				t.Errorf("%s does not let %s through", c.entry, host)
 			}
 		}
 		for host := range strings.FieldsSeq(c.no) {
-			if lets(t, r, host) {
+			if allows(t, r, host) {
 				t.Errorf("%s lets %s through", c.entry, host)
 			}
 		}
@@ -87,7 +87,7 @@ func TestLocal(t *testing.T) {
 		"0.0.0.0:80": true, "0.0.0.0/8": true, "0.0.0.0/31": true, "0.0.0.2": false, "[::]:80": true, "::ffff:0.0.0.0": true, "::/0": false, "::2": false,
 	} {
 		r, err := Parse([]string{"pypi.org", entry})
-		if err != nil || r.Local() != want {
+		if err != nil || r.AllowsLoopback() != want {
 			t.Errorf("%s: %v, want %t", entry, err, want)
 		}
 	}
@@ -100,22 +100,22 @@ func FuzzRules(f *testing.F) {
 		f.Add(seed, []byte{127, 0, 0, 1}, uint16(443))
 	}
 	f.Fuzz(func(t *testing.T, text string, raw []byte, port uint16) {
-		e, err := parse(text)
+		e, err := parseEntry(text)
 		if err != nil {
 			return
 		}
 		r := &Rules{entries: []entry{e}}
-		if r.name("no.entry.names.this.example", port) && !strings.HasSuffix("no.entry.names.this.example", strings.TrimPrefix(e.name, "*")) {
+		if r.allowsName("no.entry.names.this.example", port) && !strings.HasSuffix("no.entry.names.this.example", strings.TrimPrefix(e.name, "*")) {
 			t.Errorf("%q lets a strange name through", text)
 		}
 		a, ok := netip.AddrFromSlice(raw)
-		if !ok || !r.address(a, port) {
+		if !ok || !r.allowsAddress(a, port) {
 			return
 		}
-		if block := special(a.Unmap()); block.IsValid() && !block.Contains(e.prefix.Addr()) {
+		if block := specialBlock(a.Unmap()); block.IsValid() && !block.Contains(e.prefix.Addr()) {
 			t.Errorf("%q lets %s through", text, a)
 		}
-		if !e.has(port) {
+		if !e.matchesPort(port) {
 			t.Errorf("%q lets port %d through", text, port)
 		}
 	})

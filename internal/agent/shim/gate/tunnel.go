@@ -11,62 +11,62 @@ import (
 )
 
 // connect joins a task's connection with one to the host that it named.
-func (g *Gate) connect(w http.ResponseWriter, r *http.Request, t target) {
-	ctx := context.WithValue(r.Context(), asked{}, t)
-	far, err := g.from.DialContext(ctx, "tcp", t.String())
+func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, t target) {
+	ctx := context.WithValue(r.Context(), targetKey{}, t)
+	upstream, err := p.dialer.DialContext(ctx, "tcp", t.String())
 	if err != nil {
-		g.failed(w, r, err)
+		p.handleError(w, r, err)
 		return
 	}
-	defer func() { _ = far.Close() }()
-	near, buffered, err := http.NewResponseController(w).Hijack()
+	defer func() { _ = upstream.Close() }()
+	client, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		answer(w, http.StatusInternalServerError, "the connection cannot be taken over: "+err.Error())
+		respond(w, http.StatusInternalServerError, "the connection cannot be taken over: "+err.Error())
 		return
 	}
-	defer func() { _ = near.Close() }()
-	_ = near.SetDeadline(time.Time{}) // that of the header
-	early := make([]byte, buffered.Reader.Buffered())
-	_, _ = io.ReadFull(buffered, early) // it is there already
-	if _, err := io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+	defer func() { _ = client.Close() }()
+	_ = client.SetDeadline(time.Time{}) // that of the header
+	initial := make([]byte, buffered.Reader.Buffered())
+	_, _ = io.ReadFull(buffered, initial) // it is there already
+	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	tunnel(ctx, near, far, early, g.quiet)
+	tunnel(ctx, client, upstream, initial, p.idleTimeout)
 }
 
-// half is a connection of which one direction can be ended.
-type half interface {
+// halfCloser is a connection of which one direction can be ended.
+type halfCloser interface {
 	net.Conn
 	CloseWrite() error
 }
 
 // tunnel carries bytes both ways until both sides have said all, one of them fails, none of
 // them says anything for the time of quiet, or ctx ends. early are bytes that near said already.
-func tunnel(ctx context.Context, near, far net.Conn, early []byte, quiet time.Duration) {
-	end := func() { _, _ = near.Close(), far.Close() }
-	defer context.AfterFunc(ctx, end)()
-	silence := time.AfterFunc(quiet, end)
-	defer silence.Stop()
-	carry := func(to, from net.Conn, first []byte) {
-		err := flow(to, from, first, func() { silence.Reset(quiet) })
-		if h, ok := to.(half); ok && err == nil {
+func tunnel(ctx context.Context, client, upstream net.Conn, initial []byte, idleTimeout time.Duration) {
+	closeBoth := func() { _, _ = client.Close(), upstream.Close() }
+	defer context.AfterFunc(ctx, closeBoth)()
+	idleTimer := time.AfterFunc(idleTimeout, closeBoth)
+	defer idleTimer.Stop()
+	copyHalf := func(to, from net.Conn, prefix []byte) {
+		err := copyUntilEOF(to, from, prefix, func() { idleTimer.Reset(idleTimeout) })
+		if h, ok := to.(halfCloser); ok && err == nil {
 			err = h.CloseWrite()
 		}
 		if err != nil {
-			end()
+			closeBoth()
 		}
 	}
-	var back sync.WaitGroup
-	back.Go(func() { carry(near, far, nil) })
-	carry(far, near, early)
-	back.Wait()
+	var wg sync.WaitGroup
+	wg.Go(func() { copyHalf(client, upstream, nil) })
+	copyHalf(upstream, client, initial)
+	wg.Wait()
 }
 
-// flow copies what comes until its end, which is no error. It takes no more than the other
+// copyUntilEOF copies what comes until its end, which is no error. It takes no more than the other
 // side has taken.
-func flow(to io.Writer, from io.Reader, first []byte, alive func()) error {
-	if len(first) > 0 {
-		if _, err := to.Write(first); err != nil {
+func copyUntilEOF(to io.Writer, from io.Reader, initial []byte, onActivity func()) error {
+	if len(initial) > 0 {
+		if _, err := to.Write(initial); err != nil {
 			return err
 		}
 	}
@@ -74,11 +74,11 @@ func flow(to io.Writer, from io.Reader, first []byte, alive func()) error {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			alive()
+			onActivity()
 			if _, err := to.Write(buf[:n]); err != nil {
 				return err
 			}
-			alive()
+			onActivity()
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

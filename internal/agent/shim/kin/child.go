@@ -17,9 +17,9 @@ type Child struct {
 	reaped bool
 }
 
-// Unreaped calls f, unless Wait has reaped the process: its number, and that of its group, may be
+// IfUnreaped calls f, unless Wait has reaped the process: its number, and that of its group, may be
 // another one's then. Wait does not reap it while f runs.
-func (c *Child) Unreaped(f func()) {
+func (c *Child) IfUnreaped(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.reaped {
@@ -28,10 +28,10 @@ func (c *Child) Unreaped(f func()) {
 }
 
 // Kill kills the process and its group.
-func (c *Child) Kill() { c.Unreaped(func() { killGroup(c.PID) }) }
+func (c *Child) Kill() { c.IfUnreaped(func() { killGroup(c.PID) }) }
 
-// Ended is how a main process ended.
-type Ended struct {
+// ExitStatus is how a main process ended.
+type ExitStatus struct {
 	Code   int    // 128+n for signal n
 	Signal string // its name, "" for none
 	Killed bool   // by SIGKILL

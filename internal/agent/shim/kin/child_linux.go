@@ -23,7 +23,7 @@ func maxRSS(ru *syscall.Rusage) muster.Size {
 // reap waits for the end of the process, kills the rest of its group, and reaps it. Between, it is
 // a zombie, and its number is its own.
 func (c *Child) reap() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
-	c.awaitExit()
+	c.waitExit()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	killGroup(c.PID)
@@ -31,9 +31,9 @@ func (c *Child) reap() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
 	return c.wait()
 }
 
-// awaitExit blocks until the process is a zombie.
-func (c *Child) awaitExit() {
-	if c.Handle >= 0 && awaitHandle(c.Handle) {
+// waitExit blocks until the process is a zombie.
+func (c *Child) waitExit() {
+	if c.Handle >= 0 && waitPidfd(c.Handle) {
 		return
 	}
 	for {
@@ -44,9 +44,9 @@ func (c *Child) awaitExit() {
 	}
 }
 
-// awaitHandle waits for a pidfd, which it closes, as for other files that become
+// waitPidfd waits for a pidfd, which it closes, as for other files that become
 // readable. It reports false if this kernel cannot do that.
-func awaitHandle(fd int) bool {
+func waitPidfd(fd int) bool {
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		_ = syscall.Close(fd)
 		return false
@@ -57,11 +57,11 @@ func awaitHandle(fd int) bool {
 	if err != nil {
 		return false
 	}
-	ended := false
+	exited := false
 	err = conn.Read(func(fd uintptr) bool {
 		err := unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOWAIT, nil)
-		ended = err == nil
+		exited = err == nil
 		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
 	})
-	return err == nil && ended
+	return err == nil && exited
 }

@@ -27,7 +27,7 @@ func TestAReapedProcessGetsNoSignals(t *testing.T) {
 	task.PID = another.PID // as if the kernel had given it the number
 	task.Kill()
 	task.Signal("SIGKILL")
-	task.Unreaped(func() { t.Error("it counts as not reaped") })
+	task.IfUnreaped(func() { t.Error("it counts as not reaped") })
 	if st, err := readStat(another.PID); err != nil || st.state == 'Z' {
 		t.Errorf("another process was killed: %c %v", st.state, err)
 	}

@@ -16,12 +16,12 @@ const ErrNoExec = syscall.ENOEXEC
 // Wait blocks until the main process has exited, kills the rest of its group
 // (on Linux while its number cannot have been given to another one yet), and
 // reaps it. It is called once.
-func (c *Child) Wait() Ended {
+func (c *Child) Wait() ExitStatus {
 	ws, ru, err := c.reap()
 	if err != nil {
-		return Ended{Code: -1}
+		return ExitStatus{Code: -1}
 	}
-	x := Ended{
+	x := ExitStatus{
 		Code:   ws.ExitStatus(),
 		CPU:    time.Duration(ru.Utime.Nano() + ru.Stime.Nano()),
 		MaxRSS: maxRSS(ru),
@@ -40,7 +40,7 @@ func (c *Child) Signal(name string) {
 	if sig == 0 {
 		sig = syscall.SIGTERM
 	}
-	c.Unreaped(func() { _ = syscall.Kill(-c.PID, sig) }) // ESRCH: it has just ended
+	c.IfUnreaped(func() { _ = syscall.Kill(-c.PID, sig) }) // ESRCH: it has just ended
 }
 
 // wait reaps the process, and waits for its end if need be.

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// oomFresh is how old the last reading may be when a task starts: a kill since
+// oomBaselineMaxAge is how old the last reading may be when a task starts: a kill since
 // then is taken for the task's.
-const oomFresh = time.Second
+const oomBaselineMaxAge = time.Second
 
-// OOM tells whether the kernel killed something because memory ran out: in
+// OOMDetector tells whether the kernel killed something because memory ran out: in
 // the worker's control group if that is accounted, else on the machine.
-type OOM struct {
+type OOMDetector struct {
 	mu    sync.Mutex
 	path  string
 	count uint64
@@ -23,19 +23,19 @@ type OOM struct {
 }
 
 // Refresh notes how many kills there were, before a task starts.
-func (o *OOM) Refresh(now time.Time) {
+func (o *OOMDetector) Refresh(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.path == "" {
 		o.path = oomPath()
 	}
-	if now.Sub(o.read) >= oomFresh {
+	if now.Sub(o.read) >= oomBaselineMaxAge {
 		o.count, o.read = oomKills(o.path), now
 	}
 }
 
-// Happened reports whether there were kills since the last look.
-func (o *OOM) Happened() bool {
+// Detected reports whether there were kills since the last look.
+func (o *OOMDetector) Detected() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.count

@@ -4,9 +4,9 @@ package kin
 
 import "time"
 
-// OOM knows nothing here.
-type OOM struct{}
+// OOMDetector knows nothing here.
+type OOMDetector struct{}
 
-func (*OOM) Refresh(time.Time) {}
+func (*OOMDetector) Refresh(time.Time) {}
 
-func (*OOM) Happened() bool { return false }
+func (*OOMDetector) Detected() bool { return false }

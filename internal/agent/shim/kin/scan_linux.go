@@ -51,72 +51,72 @@ func (all processes) killTree(st stat) {
 	}
 }
 
-// shared reads something of the machine for all who ask at about the same time: to end the tasks of
+// coalescer reads something of the machine for all who ask at about the same time: to end the tasks of
 // a large array costs two readings of all processes, not one for each task.
-type shared[T any] struct {
-	reader  func() T
-	reading sync.Mutex // held during a reading
+type coalescer[T any] struct {
+	load    func() T
+	loading sync.Mutex // held during a reading
 
-	mu   sync.Mutex
-	next *reading[T] // that has not begun; nil if nobody waits for it
-	n    int         // that have begun
+	mu    sync.Mutex
+	next  *pendingLoad[T] // that has not begun; nil if nobody waits for it
+	loads int             // that have begun
 }
 
-// reading is one that several may wait for.
-type reading[T any] struct {
+// pendingLoad is one that several may wait for.
+type pendingLoad[T any] struct {
 	done   chan struct{}
 	result T
 }
 
-// read returns what was read at some time after the call. The result is shared, and not to be
+// get returns what was read at some time after the call. The result is shared, and not to be
 // changed.
-func (s *shared[T]) read() T {
+func (s *coalescer[T]) get() T {
 	s.mu.Lock()
 	r, first := s.next, s.next == nil
 	if first {
-		r = &reading[T]{done: make(chan struct{})}
+		r = &pendingLoad[T]{done: make(chan struct{})}
 		s.next = r
 	}
 	s.mu.Unlock()
 	if first {
-		s.carryOut(r)
+		s.run(r)
 	}
 	<-r.done
 	return r.result
 }
 
-func (s *shared[T]) carryOut(r *reading[T]) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+func (s *coalescer[T]) run(r *pendingLoad[T]) {
+	s.loading.Lock()
+	defer s.loading.Unlock()
 	s.mu.Lock()
 	s.next = nil // who comes now may want to know what was started since
-	s.n++
+	s.loads++
 	s.mu.Unlock()
 	defer close(r.done)
-	r.result = s.reader()
+	r.result = s.load()
 }
 
-// candidates lists the processes that may be children of this one: those of its main thread, or all
-// processes where the kernel does not list these. See orphanPIDs for sure.
-func (k *Kin) candidates(sure bool) []int {
-	pids, err := orphanPIDs(k.self, sure)
+// listChildren lists the processes that may be children of this one: those of its main thread, or all
+// processes where the kernel does not list these. See mainThreadChildren for sure.
+func (t *Tracker) listChildren(exact bool) []int {
+	pids, err := mainThreadChildren(t.self, exact)
 	if err != nil {
 		return allPIDs()
 	}
 	return pids
 }
 
-// orphanPIDs lists the children of a process's main thread, to which the kernel
+// mainThreadChildren lists the children of a process's main thread, to which the kernel
 // hands all its orphaned descendants. It fails where the kernel does not tell. If it is not sure, one may be
 // missing while others are reaped.
-func orphanPIDs(pid int, sure bool) ([]int, error) {
+func mainThreadChildren(pid int, exact bool) ([]int, error) {
 	s := strconv.Itoa(pid)
 	fd, err := syscall.Open("/proc/"+s+"/task/"+s+"/children", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	return readChildren(procFile(fd), sure)
+	return readChildren(procFile(fd), exact)
 }
 
 // procFile is a descriptor of a file of /proc, without os.File's bookkeeping.
@@ -131,8 +131,8 @@ func (f procFile) Seek(offset int64, whence int) (int64, error) {
 	return syscall.Seek(int(f), offset, whence)
 }
 
-// sameTries is how often a long list of children is read until two readings are the same.
-const sameTries = 5
+// maxStableReads is how often a long list of children is read until two readings are the same.
+const maxStableReads = 5
 
 var errChanging = errors.New("the list of children changes while it is read")
 
@@ -140,12 +140,12 @@ var errChanging = errors.New("the list of children changes while it is read")
 // finds the next one by counting: of the children behind it as many are left out as were
 // reaped meanwhile before it. But a child that is listed twice was not reaped between: if two readings are the
 // same, the first has left out none. So it reads twice to be sure.
-func readChildren(f io.ReadSeeker, sure bool) ([]int, error) {
+func readChildren(f io.ReadSeeker, exact bool) ([]int, error) {
 	first, pages, err := readPages(f)
-	if err != nil || pages <= 1 || !sure {
+	if err != nil || pages <= 1 || !exact {
 		return parsePIDs(first), err
 	}
-	for range sameTries {
+	for range maxStableReads {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, err
 		}
@@ -163,9 +163,9 @@ func readChildren(f io.ReadSeeker, sure bool) ([]int, error) {
 
 // readPages reads to the end and returns how many reads it took.
 func readPages(r io.Reader) (b []byte, pages int, err error) {
-	b = make([]byte, 0, pageSize)
+	b = make([]byte, 0, procPageSize)
 	for {
-		b = slices.Grow(b, pageSize)
+		b = slices.Grow(b, procPageSize)
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {
@@ -180,13 +180,13 @@ func readPages(r io.Reader) (b []byte, pages int, err error) {
 	}
 }
 
-// pageSize is the least that is asked for at once: what the kernel gives out.
-const pageSize = 4 << 10
+// procPageSize is the least that is asked for at once: what the kernel gives out.
+const procPageSize = 4 << 10
 
 func parsePIDs(b []byte) []int {
 	var pids []int
 	for f := range bytes.FieldsSeq(b) {
-		if n := number(f); n > 0 {
+		if n := parseDecimal(f); n > 0 {
 			pids = append(pids, n)
 		}
 	}
@@ -202,7 +202,7 @@ func allPIDs() []int {
 	names, _ := d.Readdirnames(-1) // what was read is the answer
 	var pids []int
 	for _, n := range names {
-		if pid := number([]byte(n)); pid > 0 {
+		if pid := parseDecimal([]byte(n)); pid > 0 {
 			pids = append(pids, pid)
 		}
 	}

@@ -95,19 +95,19 @@ func (broken) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 func TestALongListOfChildrenIsRead(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	const others = 900
-	many, theirs := fork(t, k, "MUSTER_OUT="+t.TempDir(), fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done", others))
+	many, expected := fork(t, k, "MUSTER_OUT="+t.TempDir(), fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done", others))
 	if !ends(many) {
 		t.Fatal("it does not end")
 	}
-	if pids, err := orphanPIDs(k.self, true); err != nil || len(pids) < others {
+	if pids, err := mainThreadChildren(k.self, true); err != nil || len(pids) < others {
 		t.Errorf("%d children are listed: %v", len(pids), err)
 	}
 	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "setsid sleep 1000 & exit 0")
 	if !ends(cmd) {
 		t.Fatal("it does not end")
 	}
-	for _, p := range []run.Pid{p, theirs} {
-		if left := k.Ended(p, patience); left != 0 || Lives(run.Pid{BootID: k.boot, Mark: p.Mark}) {
+	for _, p := range []run.Pid{p, expected} {
+		if left := k.Cleanup(p, testTimeout); left != 0 || Alive(run.Pid{BootID: k.bootID, EnvTag: p.EnvTag}) {
 			t.Errorf("%d processes are left", left)
 		}
 	}
@@ -123,42 +123,42 @@ func TestKillsShareAScan(t *testing.T) {
 		cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "trap '' TERM; setsid sleep 1000 & sleep 1000 & wait")
 		cmds, pids = append(cmds, cmd), append(pids, p)
 	}
-	k.all.reading.Lock() // one is under way while all of them come
+	k.procs.loading.Lock() // one is under way while all of them come
 	var wg sync.WaitGroup
 	for _, p := range pids {
 		wg.Go(func() { k.Kill(p) })
 	}
 	for waiting := false; !waiting; {
-		k.all.mu.Lock()
-		waiting = k.all.next != nil
-		k.all.mu.Unlock()
+		k.procs.mu.Lock()
+		waiting = k.procs.next != nil
+		k.procs.mu.Unlock()
 	}
-	k.all.reading.Unlock()
+	k.procs.loading.Unlock()
 	wg.Wait()
-	if n := k.all.n; n > tasks/10 {
+	if n := k.procs.loads; n > tasks/10 {
 		t.Errorf("%d tasks took %d readings of all processes", tasks, n)
 	}
 	for i, cmd := range cmds {
 		if !ends(cmd) {
 			t.Fatalf("task %d lives", i)
 		}
-		if left := k.Ended(pids[i], patience); left != 0 {
+		if left := k.Cleanup(pids[i], testTimeout); left != 0 {
 			t.Errorf("%d processes of task %d are left", left, i)
 		}
 	}
 }
 
 // What escaped from the control groups of an attempt is ended by one of the next sweeps.
-func TestASweepEndsWhatEscaped(t *testing.T) {
+func TestSweepKillsEscapedProcesses(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
-	mark := "MUSTER_OUT=" + t.TempDir()
+	envTag := "MUSTER_OUT=" + t.TempDir()
 	other, running := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
-	cmd, p := fork(t, k, mark, "setsid sleep 1000 & exit 0")
+	cmd, p := fork(t, k, envTag, "setsid sleep 1000 & exit 0")
 	if !ends(cmd) {
 		t.Fatal("it does not end")
 	}
-	k.Emptied(p)
-	for deadline := time.Now().Add(patience); Lives(run.Pid{BootID: k.boot, Mark: mark}); k.Sweep() {
+	k.CleanupLater(p)
+	for deadline := time.Now().Add(testTimeout); Alive(run.Pid{BootID: k.bootID, EnvTag: envTag}); k.Sweep() {
 		if time.Now().After(deadline) {
 			t.Fatal("what it left survives")
 		}
@@ -169,10 +169,10 @@ func TestASweepEndsWhatEscaped(t *testing.T) {
 		t.Errorf("another task was killed: %c %v", st.state, err)
 	}
 	k.Kill(running)
-	if !ends(other) || k.Ended(running, patience) != 0 {
+	if !ends(other) || k.Cleanup(running, testTimeout) != 0 {
 		t.Error("the other task survives")
 	}
-	if n := len(k.emptied[0]) + len(k.emptied[1]); n != 0 {
+	if n := len(k.deferred[0]) + len(k.deferred[1]); n != 0 {
 		t.Errorf("%d attempts are remembered", n)
 	}
 }

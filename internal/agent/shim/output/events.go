@@ -11,43 +11,45 @@ import (
 
 // Events is $MUSTER_EVENTS, and how far it was read.
 type Events struct {
-	path  string
-	hears Listener
-	file  *os.File // nil until the task wrote it
-	rest  []byte   // the beginning of a line
-	wrong bool     // it is no plain file: never read
+	path     string
+	listener Listener
+	file     *os.File // nil until the task wrote it
+	partial  []byte   // the beginning of a line
+	disabled bool     // it is no plain file: never read
 }
 
 // NewEvents returns the reader of a file that a task may write.
-func NewEvents(path string, hears Listener) *Events { return &Events{path: path, hears: hears} }
+func NewEvents(path string, listener Listener) *Events {
+	return &Events{path: path, listener: listener}
+}
 
-// eventsAtOnce bounds what one look reads, so that a task that writes without end
+// maxPollSize bounds what one look reads, so that a task that writes without end
 // does not keep those that stand by it.
-const eventsAtOnce = 1 << 20
+const maxPollSize = 1 << 20
 
-// Look passes on what was written since the last look, and reports whether there was something.
-func (ev *Events) Look() bool {
-	if ev.wrong || ev.path == "" {
+// Poll passes on what was written since the last look, and reports whether there was something.
+func (ev *Events) Poll() bool {
+	if ev.disabled || ev.path == "" {
 		return false
 	}
 	if ev.file == nil {
-		f, err := run.OpenPlain(ev.path)
+		f, err := run.OpenRegular(ev.path)
 		if errors.Is(err, os.ErrNotExist) {
 			return false
 		}
 		if err != nil {
-			ev.wrong = true
-			ev.hears.Misunderstood("$MUSTER_EVENTS", err)
+			ev.disabled = true
+			ev.listener.OnParseError("$MUSTER_EVENTS", err)
 			return true
 		}
 		ev.file = f
 	}
 	buf := make([]byte, 4<<10)
-	for read := 0; read < eventsAtOnce; {
+	for read := 0; read < maxPollSize; {
 		n, err := ev.file.Read(buf)
 		read += n
-		ev.rest = append(ev.rest, buf[:n]...)
-		ev.lines()
+		ev.partial = append(ev.partial, buf[:n]...)
+		ev.parseLines()
 		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
 			return read > 0
 		}
@@ -55,30 +57,30 @@ func (ev *Events) Look() bool {
 	return true
 }
 
-// lines takes the whole lines out of rest.
-func (ev *Events) lines() {
+// parseLines takes the whole lines out of rest.
+func (ev *Events) parseLines() {
 	for {
-		line, rest, ok := bytes.Cut(ev.rest, []byte("\n"))
+		line, rest, ok := bytes.Cut(ev.partial, []byte("\n"))
 		if !ok {
 			break
 		}
-		ev.rest = rest
+		ev.partial = rest
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
 		p, err := run.ParseEvent(line)
 		if err != nil {
-			ev.hears.Misunderstood("a line of $MUSTER_EVENTS", err)
+			ev.listener.OnParseError("a line of $MUSTER_EVENTS", err)
 			continue
 		}
-		ev.hears.Said(p)
+		ev.listener.OnProgress(p)
 	}
-	if len(ev.rest) == 0 {
-		ev.rest = nil
+	if len(ev.partial) == 0 {
+		ev.partial = nil
 	}
-	if len(ev.rest) > run.MaxEventLine {
-		ev.wrong, ev.rest = true, nil
-		ev.hears.Misunderstood("$MUSTER_EVENTS", errors.New("a line is too long; nothing more is read"))
+	if len(ev.partial) > run.MaxEventLine {
+		ev.disabled, ev.partial = true, nil
+		ev.listener.OnParseError("$MUSTER_EVENTS", errors.New("a line is too long; nothing more is read"))
 	}
 }
 

@@ -15,13 +15,13 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// disk is a log on a disk with so much room.
-type disk struct {
+// fakeLogs is a log on a disk with so much room.
+type fakeLogs struct {
 	data []byte
 	room int
 }
 
-func (d *disk) Append(_ context.Context, _ muster.AttemptID, offset int64, data []byte) (int64, error) {
+func (d *fakeLogs) Append(_ context.Context, _ muster.AttemptID, offset int64, data []byte) (int64, error) {
 	if old := len(d.data) - int(offset); old < len(data) {
 		data = data[old:]
 		n := min(len(data), d.room)
@@ -37,24 +37,24 @@ func (d *disk) Append(_ context.Context, _ muster.AttemptID, offset int64, data 
 // say; and what it took in part is finished before all else.
 func TestFullDisk(t *testing.T) {
 	line := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("line\n")})
-	for room := range 60 {
-		d := &disk{room: room}
-		w, err := Take(d, &run.Start{}, func(int64) {})
+	for free := range 60 {
+		d := &fakeLogs{room: free}
+		w, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.Record(tasklog.Usage, time.Now(), []byte(`{"cpu":1}`))
 		select {
 		case <-w.Failed():
-			t.Fatalf("with room for %d bytes a sample ends the log", room)
+			t.Fatalf("with room for %d bytes a sample ends the log", free)
 		default:
 		}
 		if partly := len(d.data) > int(w.offset); partly != (w.Failure() != nil) {
-			t.Errorf("with room for %d bytes: %d of %d written, and the log says %v", room, w.offset, len(d.data), w.Failure())
+			t.Errorf("with room for %d bytes: %d of %d written, and the log says %v", free, w.offset, len(d.data), w.Failure())
 		}
 		d.room = 1000
-		w.append(line)
-		w.Say("done")
+		w.appendOutput(line)
+		w.WriteLine("done")
 		if err := w.Failure(); err != nil {
 			t.Errorf("with space again: %v", err)
 		}
@@ -65,15 +65,15 @@ func TestFullDisk(t *testing.T) {
 				break
 			}
 			if err != nil {
-				t.Fatalf("with room for %d bytes the log is damaged: %v", room, err)
+				t.Fatalf("with room for %d bytes the log is damaged: %v", free, err)
 			}
 			got = append(got, r.Stream)
 		}
 		if n := len(got); n < 2 || n > 3 || got[n-2] != tasklog.Stdout || got[n-1] != tasklog.System {
-			t.Errorf("with room for %d bytes the log has %q", room, got)
+			t.Errorf("with room for %d bytes the log has %q", free, got)
 		}
 		d.room = 3
-		w.append(line)
+		w.appendOutput(line)
 		select {
 		case <-w.Failed():
 		default:
@@ -84,22 +84,22 @@ func TestFullDisk(t *testing.T) {
 
 // Samples take nothing from the room of the output, and end with a word, once; what
 // Muster has to say comes through all the same.
-func TestRoomOfSamples(t *testing.T) {
-	d := &disk{room: 1 << 30}
-	w, err := Take(d, &run.Start{LogCap: 1000}, func(int64) {})
+func TestSampleLimit(t *testing.T) {
+	d := &fakeLogs{room: 1 << 30}
+	w, err := OpenLog(d, &run.StartSpec{LogCap: 1000}, func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sample := bytes.Repeat([]byte("x"), 1<<20-10)
-	for range sampleRoom>>20 + 3 {
+	for range sampleLimit>>20 + 3 {
 		w.Record(tasklog.Usage, time.Now(), sample)
 	}
 	line := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("line\n")})
 	for range 100 {
-		w.append(line)
+		w.appendOutput(line)
 	}
-	w.Say("stopped")
-	samples, lines, words := 0, 0, []string(nil)
+	w.WriteLine("stopped")
+	samples, lines, systemLines := 0, 0, []string(nil)
 	for dec := tasklog.NewDecoder(bytes.NewReader(d.data)); ; {
 		r, err := dec.Next()
 		if err != nil {
@@ -109,7 +109,7 @@ func TestRoomOfSamples(t *testing.T) {
 		case tasklog.Usage:
 			samples++
 		case tasklog.System:
-			words = append(words, string(r.Data))
+			systemLines = append(systemLines, string(r.Data))
 		default:
 			lines++
 		}
@@ -118,7 +118,7 @@ func TestRoomOfSamples(t *testing.T) {
 		"what the task uses is no longer kept: 64MiB of it is the most of one attempt\n",
 		"the output is cut here: 1000B of log is the most that is kept of one attempt\n", "stopped\n",
 	}
-	if samples != sampleRoom>>20 || lines != 1000/len(line) || !slices.Equal(words, want) {
-		t.Errorf("%d samples, %d lines, and the words %q", samples, lines, words)
+	if samples != sampleLimit>>20 || lines != 1000/len(line) || !slices.Equal(systemLines, want) {
+		t.Errorf("%d samples, %d lines, and the words %q", samples, lines, systemLines)
 	}
 }

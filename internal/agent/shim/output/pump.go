@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	readSize  = 32 << 10               // bytes read at once; a longer line becomes several records
-	flushWait = 200 * time.Millisecond // until the beginning of a line is shown
+	readSize   = 32 << 10               // bytes read at once; a longer line becomes several records
+	flushDelay = 200 * time.Millisecond // until the beginning of a line is shown
 
 	deniedSize = 4 << 10 // bytes that are kept of a line which says that permission was denied
 )
 
 // Listener is told what a task says to Muster.
 type Listener interface {
-	Said(p muster.Progress)
-	Misunderstood(what string, err error)
-	// Failed says that the reading of its output has failed by a *fault.PanicError: the rest is lost.
-	Failed(err error)
+	OnProgress(p muster.Progress)
+	OnParseError(what string, err error)
+	// OnPanic says that the reading of its output has failed by a *fault.PanicError: the rest is lost.
+	OnPanic(err error)
 }
 
 // Pumps read a task's pipes.
 type Pumps struct {
-	log     *Log
-	hears   Listener
-	buffers *Buffers
-	limit   *rate.Limiter
+	log      *Log
+	listener Listener
+	buffers  *Buffers
+	limiter  *rate.Limiter
 
-	wg    sync.WaitGroup
-	ends  []*os.File
-	hurry []context.CancelFunc // end the slowing down
+	wg         sync.WaitGroup
+	pipes      []*os.File
+	unthrottle []context.CancelFunc // end the slowing down
 
 	mu     sync.Mutex
 	denied string // the last line that says so
-	last   bool   // what is in the pipes is all that is read
+	cutoff bool   // what is in the pipes is all that is read
 }
 
 // Buffers are shared by all that read. A few are kept for the next reader: most tasks need
@@ -54,9 +54,9 @@ type Buffers struct {
 	spare []*[readSize]byte
 }
 
-const keptBuffers = 16
+const maxSpareBuffers = 16
 
-func (b *Buffers) take() *[readSize]byte {
+func (b *Buffers) get() *[readSize]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	last := len(b.spare) - 1
@@ -68,71 +68,71 @@ func (b *Buffers) take() *[readSize]byte {
 	return buf
 }
 
-func (b *Buffers) give(buf *[readSize]byte) {
+func (b *Buffers) put(buf *[readSize]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.spare) < keptBuffers {
+	if len(b.spare) < maxSpareBuffers {
 		b.spare = append(b.spare, buf)
 	}
 }
 
 // NewPumps returns what reads the output of a task that may print perSecond bytes.
-func NewPumps(log *Log, hears Listener, buffers *Buffers, perSecond int64) *Pumps {
+func NewPumps(log *Log, listener Listener, buffers *Buffers, perSecond int64) *Pumps {
 	if perSecond <= 0 {
 		perSecond = run.DefaultLogRate
 	}
-	return &Pumps{log: log, hears: hears, buffers: buffers, limit: rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)}
+	return &Pumps{log: log, listener: listener, buffers: buffers, limiter: rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)}
 }
 
 // Start reads one pipe until its end.
 func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
-	ctx, hurry := context.WithCancel(context.Background())
-	p.hurry = append(p.hurry, hurry)
-	p.ends = append(p.ends, r)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.unthrottle = append(p.unthrottle, cancel)
+	p.pipes = append(p.pipes, r)
 	pump := &pump{Pumps: p, r: r, stream: stream}
-	slow := func(n int) { _ = p.limit.WaitN(ctx, n) } // an error says that nothing is slowed any more
+	throttle := func(n int) { _ = p.limiter.WaitN(ctx, n) } // an error says that nothing is slowed any more
 	p.wg.Go(func() {
-		if err := fault.Run(func() { pump.run(pump.reader(), slow) }); err != nil {
-			p.hears.Failed(err)
+		if err := fault.Run(func() { pump.run(pump.reader(), throttle) }); err != nil {
+			p.listener.OnPanic(err)
 		}
 	})
 }
 
-// Fast ends the slowing down: a stopped task may have to print something to end.
-func (p *Pumps) Fast() {
-	for _, hurry := range p.hurry {
-		hurry()
+// Unthrottle ends the slowing down: a stopped task may have to print something to end.
+func (p *Pumps) Unthrottle() {
+	for _, cancel := range p.unthrottle {
+		cancel()
 	}
 }
 
-// Finish waits for the ends of the pipes, but not long: something that Muster
+// Drain waits for the ends of the pipes, but not long: something that Muster
 // could not kill may hold them. What is in them by then is read, however long this process
 // or its disk stood still.
-func (p *Pumps) Finish(atMost time.Duration) {
-	p.Fast()
-	cut := time.AfterFunc(atMost, p.cut)
+func (p *Pumps) Drain(timeout time.Duration) {
+	p.Unthrottle()
+	timer := time.AfterFunc(timeout, p.cutOff)
 	p.wg.Wait()
-	cut.Stop()
+	timer.Stop()
 	p.close()
 }
 
-// cut ends the waiting for more.
-func (p *Pumps) cut() {
+// cutOff ends the waiting for more.
+func (p *Pumps) cutOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = true
-	for _, r := range p.ends {
+	p.cutoff = true
+	for _, r := range p.pipes {
 		if r.SetReadDeadline(time.Now()) != nil { // no pipe that knows of time
 			_ = r.Close()
 		}
 	}
 }
 
-// cutOff reports whether nothing is waited for any more.
-func (p *Pumps) cutOff() bool {
+// isCutOff reports whether nothing is waited for any more.
+func (p *Pumps) isCutOff() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.last
+	return p.cutoff
 }
 
 // permissionDenied is what programs of all languages make of EACCES, but for the case of its
@@ -153,7 +153,7 @@ func (p *Pumps) Denied() string {
 }
 
 func (p *Pumps) close() {
-	for _, r := range p.ends {
+	for _, r := range p.pipes {
 		_ = r.Close()
 	}
 }
@@ -161,57 +161,57 @@ func (p *Pumps) close() {
 // pump reads one pipe.
 type pump struct {
 	*Pumps
-	r       *os.File
-	stream  tasklog.Stream
-	buf     *[readSize]byte // nil while nothing is there
-	end     int             // buf[:end] is the beginning of a line
-	midLine bool            // and its very beginning is in the log already
-	timed   bool            // a read deadline is set
-	batch   []byte          // encoded records
+	r           *os.File
+	stream      tasklog.Stream
+	buf         *[readSize]byte // nil while nothing is there
+	end         int             // buf[:end] is the beginning of a line
+	midLine     bool            // and its very beginning is in the log already
+	deadlineSet bool            // a read deadline is set
+	batch       []byte          // encoded records
 }
 
 // run reads with read until the end.
-func (p *pump) run(read func() (int, error), slow func(n int)) {
+func (p *pump) run(read func() (int, error), throttle func(n int)) {
 	for {
-		last := p.cutOff() // before the read: a wait for the rest of a line may end just before the cut
+		cutoff := p.isCutOff() // before the read: a wait for the rest of a line may end just before the cut
 		n, err := read()
 		if n > 0 {
-			p.take(n)
+			p.consume(n)
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded) && !last:
-			p.flush(false)
+		case errors.Is(err, os.ErrDeadlineExceeded) && !cutoff:
+			p.flushPartial(false)
 		default: // the end, or closed from outside
-			p.flush(true)
+			p.flushPartial(true)
 			p.end = 0
-			p.giveBuffer()
+			p.releaseBuffer()
 			return
 		}
-		p.deadline()
+		p.updateDeadline()
 		if n > 0 {
-			slow(n)
+			throttle(n)
 		}
 	}
 }
 
-// takeBuffer makes sure that there is a buffer.
-func (p *pump) takeBuffer() {
+// acquireBuffer makes sure that there is a buffer.
+func (p *pump) acquireBuffer() {
 	if p.buf == nil {
-		p.buf = p.buffers.take()
+		p.buf = p.buffers.get()
 	}
 }
 
-// giveBuffer gives it back if nothing is in it, so that a silent task holds none.
-func (p *pump) giveBuffer() {
+// releaseBuffer gives it back if nothing is in it, so that a silent task holds none.
+func (p *pump) releaseBuffer() {
 	if p.buf != nil && p.end == 0 {
-		p.buffers.give(p.buf)
+		p.buffers.put(p.buf)
 		p.buf = nil
 	}
 }
 
-// take cuts n more bytes into lines.
-func (p *pump) take(n int) {
+// consume cuts n more bytes into lines.
+func (p *pump) consume(n int) {
 	now := time.Now()
 	start, scanned := 0, p.end
 	p.end += n
@@ -220,7 +220,7 @@ func (p *pump) take(n int) {
 		if i < 0 {
 			break
 		}
-		p.line(p.buf[start:scanned+i+1], now)
+		p.handleLine(p.buf[start:scanned+i+1], now)
 		p.midLine = false
 		scanned += i + 1
 		start = scanned
@@ -230,22 +230,22 @@ func (p *pump) take(n int) {
 		p.record(p.buf[:p.end], now)
 		p.end, p.midLine = 0, true
 	}
-	p.ship()
+	p.flushBatch()
 }
 
-// line takes a whole line with its end, or the last one without.
-func (p *pump) line(line []byte, now time.Time) {
-	if p.midLine || p.stream != tasklog.Stdout || !run.IsEvent(line) {
-		p.record(line, now)
+// handleLine takes a whole line with its end, or the last one without.
+func (p *pump) handleLine(handleLine []byte, now time.Time) {
+	if p.midLine || p.stream != tasklog.Stdout || !run.IsEvent(handleLine) {
+		p.record(handleLine, now)
 		return
 	}
-	event, err := run.ParseLine(bytes.TrimRight(line, "\r\n"))
+	event, err := run.ParseLine(bytes.TrimRight(handleLine, "\r\n"))
 	if err == nil {
-		p.hears.Said(event)
+		p.listener.OnProgress(event)
 		return
 	}
-	p.record(line, now)
-	p.hears.Misunderstood("a ::muster line", err)
+	p.record(handleLine, now)
+	p.listener.OnParseError("a ::muster line", err)
 }
 
 func (p *pump) record(data []byte, now time.Time) {
@@ -255,35 +255,35 @@ func (p *pump) record(data []byte, now time.Time) {
 	p.batch = tasklog.AppendRecord(p.batch, tasklog.Record{Stream: p.stream, At: now, Data: data})
 }
 
-func (p *pump) ship() {
+func (p *pump) flushBatch() {
 	if len(p.batch) == 0 {
 		return
 	}
-	p.log.append(p.batch)
-	if p.batch = p.batch[:0]; cap(p.batch) > keptBatch {
+	p.log.appendOutput(p.batch)
+	if p.batch = p.batch[:0]; cap(p.batch) > maxKeptBatch {
 		p.batch = nil
 	}
 }
 
-// keptBatch is how much memory of a batch is kept for the next one.
-const keptBatch = 4 << 10
+// maxKeptBatch is how much memory of a batch is kept for the next one.
+const maxKeptBatch = 4 << 10
 
-// flush writes the beginning of a line, unless it may become a line for Muster.
-func (p *pump) flush(atEnd bool) {
+// flushPartial writes the beginning of a line, unless it may become a line for Muster.
+func (p *pump) flushPartial(atEnd bool) {
 	if p.end == 0 {
 		return
 	}
 	part := p.buf[:p.end]
 	switch {
 	case atEnd:
-		p.line(part, time.Now())
+		p.handleLine(part, time.Now())
 	case p.mayBeEvent():
 		return
 	default:
 		p.record(part, time.Now())
 	}
 	p.end, p.midLine = 0, true
-	p.ship()
+	p.flushBatch()
 }
 
 func (p *pump) mayBeEvent() bool {
@@ -294,20 +294,20 @@ func (p *pump) mayBeEvent() bool {
 	return string(p.buf[:n]) == run.LinePrefix[:n]
 }
 
-// deadline lets a read that is waiting for the rest of a line end in time.
-func (p *pump) deadline() {
+// updateDeadline lets a read that is waiting for the rest of a line end in time.
+func (p *pump) updateDeadline() {
 	waiting := p.end > 0 && !p.mayBeEvent()
-	if waiting == p.timed {
+	if waiting == p.deadlineSet {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.last: // that deadline stays
+	case p.cutoff: // that deadline stays
 	case waiting:
-		p.timed = p.r.SetReadDeadline(time.Now().Add(flushWait)) == nil
+		p.deadlineSet = p.r.SetReadDeadline(time.Now().Add(flushDelay)) == nil
 	default:
-		p.timed = false
+		p.deadlineSet = false
 		_ = p.r.SetReadDeadline(time.Time{}) // it could be set, so it can be taken back
 	}
 }

@@ -14,26 +14,26 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// slow is a disk that takes nothing of a task's output until it is told to.
-type slow struct {
-	disk
+// slowLogs is a disk that takes nothing of a task's output until it is told to.
+type slowLogs struct {
+	fakeLogs
 
-	asked, gate chan struct{}
+	asked, unblock chan struct{}
 }
 
-func (s *slow) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
+func (s *slowLogs) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
 	if len(data) > 0 {
 		select {
 		case s.asked <- struct{}{}:
 		default:
 		}
-		<-s.gate
+		<-s.unblock
 	}
-	return s.disk.Append(ctx, a, offset, data)
+	return s.fakeLogs.Append(ctx, a, offset, data)
 }
 
 // printed is what a log has of a task's output.
-func printed(d disk) string {
+func printed(d fakeLogs) string {
 	var got strings.Builder
 	for dec := tasklog.NewDecoder(strings.NewReader(string(d.data))); ; {
 		rec, err := dec.Next()
@@ -44,19 +44,19 @@ func printed(d disk) string {
 	}
 }
 
-// said is a Listener to tasks that say nothing.
-type said struct{ testing.TB }
+// failingListener is a Listener to tasks that say nothing.
+type failingListener struct{ testing.TB }
 
-func (s said) Said(p muster.Progress) { s.Errorf("it said %+v", p) }
-func (s said) Failed(err error)       { s.Error(err) }
+func (s failingListener) OnProgress(p muster.Progress) { s.Errorf("it said %+v", p) }
+func (s failingListener) OnPanic(err error)            { s.Error(err) }
 
-func (s said) Misunderstood(what string, err error) { s.Errorf("%s: %v", what, err) }
+func (s failingListener) OnParseError(source string, err error) { s.Errorf("%s: %v", source, err) }
 
 // What a task printed before its end is in its log, also where the disk stands still for
 // longer than anybody waits for more, and something that cannot be killed holds the pipe open.
 func TestASlowDiskLosesNothing(t *testing.T) {
-	d := &slow{disk{room: 1 << 30}, make(chan struct{}, 1), make(chan struct{})}
-	log, err := Take(d, &run.Start{}, func(int64) {})
+	d := &slowLogs{fakeLogs{room: 1 << 30}, make(chan struct{}, 1), make(chan struct{})}
+	log, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestASlowDiskLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	p := NewPumps(log, said{t}, &Buffers{}, 0)
+	p := NewPumps(log, failingListener{t}, &Buffers{}, 0)
 	p.Start(r, tasklog.Stdout)
 	text := "first\n"
 	if _, err := w.WriteString(text); err != nil {
@@ -79,14 +79,14 @@ func TestASlowDiskLosesNothing(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.Finish(time.Millisecond)
+		p.Drain(time.Millisecond)
 	}()
-	for !p.cutOff() {
+	for !p.isCutOff() {
 		time.Sleep(time.Millisecond)
 	}
-	close(d.gate)
+	close(d.unblock)
 	<-done
-	got := printed(d.disk)
+	got := printed(d.fakeLogs)
 	if want := text + rest; got != want {
 		t.Errorf("the log has %d bytes of %d, with %.20q at the end", len(got), len(want), got[max(0, len(got)-20):])
 	}
@@ -94,9 +94,9 @@ func TestASlowDiskLosesNothing(t *testing.T) {
 
 // What was printed is read also where the wait for the rest of a line and the one for the end of the pipe end at once,
 // as they do when this process stood still.
-func TestTheCutRightBehindAnotherWait(t *testing.T) {
-	d := &disk{room: 1 << 30}
-	log, err := Take(d, &run.Start{}, func(int64) {})
+func TestCutoffAfterAReadDeadline(t *testing.T) {
+	d := &fakeLogs{room: 1 << 30}
+	log, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,14 +109,14 @@ func TestTheCutRightBehindAnotherWait(t *testing.T) {
 	if _, err := w.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
-	p := &pump{Pumps: NewPumps(log, said{t}, &Buffers{}, 0), r: r, stream: tasklog.Stdout}
-	p.ends = append(p.ends, r)
+	p := &pump{Pumps: NewPumps(log, failingListener{t}, &Buffers{}, 0), r: r, stream: tasklog.Stdout}
+	p.pipes = append(p.pipes, r)
 	defer p.close()
 	read, first := p.reader(), true
 	p.run(func() (int, error) {
 		if first {
 			first = false
-			p.cut()
+			p.cutOff()
 			return 0, os.ErrDeadlineExceeded
 		}
 		return read()
@@ -127,8 +127,8 @@ func TestTheCutRightBehindAnotherWait(t *testing.T) {
 }
 
 // Who goes on to print into a pipe that nobody could take from it keeps nobody.
-func TestWhoPrintsForEverIsCutOff(t *testing.T) {
-	log, err := Take(&disk{room: 1 << 30}, &run.Start{}, func(int64) {})
+func TestEndlessOutputIsCutOff(t *testing.T) {
+	log, err := OpenLog(&fakeLogs{room: 1 << 30}, &run.StartSpec{}, func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestWhoPrintsForEverIsCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := NewPumps(log, said{t}, &Buffers{}, 1<<40)
+	p := NewPumps(log, failingListener{t}, &Buffers{}, 1<<40)
 	p.Start(r, tasklog.Stdout)
 	ended := make(chan error, 1)
 	go func() {
@@ -147,7 +147,7 @@ func TestWhoPrintsForEverIsCutOff(t *testing.T) {
 			}
 		}
 	}()
-	p.Finish(time.Millisecond)
+	p.Drain(time.Millisecond)
 	if err := <-ended; err == nil {
 		t.Error("it prints on")
 	}

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// fullPipe is the most that a pipe holds, and so the most that is read after the cut: who still
+// maxPipeSize is the most that a pipe holds, and so the most that is read after the cut: who still
 // writes to it does so for ever.
-const fullPipe = 1 << 20
+const maxPipeSize = 1 << 20
 
 // reader returns what reads the next piece into the buffer behind end. It holds a
 // buffer only while there is something to put into it.
@@ -21,36 +21,36 @@ func (p *pump) reader() func() (int, error) {
 		return func() (int, error) { return 0, err }
 	}
 	var (
-		n  int
-		no error
+		n     int
+		errno error
 	)
-	look := func(fd uintptr) bool {
-		p.takeBuffer()
+	tryRead := func(fd uintptr) bool {
+		p.acquireBuffer()
 		for {
-			n, no = syscall.Read(int(fd), p.buf[p.end:])
-			if !errors.Is(no, syscall.EINTR) {
+			n, errno = syscall.Read(int(fd), p.buf[p.end:])
+			if !errors.Is(errno, syscall.EINTR) {
 				break
 			}
 		}
-		if errors.Is(no, syscall.EAGAIN) {
-			p.giveBuffer()
+		if errors.Is(errno, syscall.EAGAIN) {
+			p.releaseBuffer()
 			return false
 		}
 		return true
 	}
-	left := fullPipe
+	remaining := maxPipeSize
 	return func() (int, error) {
-		n, no = 0, nil
-		err := conn.Read(look)
-		if errors.Is(err, os.ErrDeadlineExceeded) && p.cutOff() && left > 0 {
-			err = conn.Control(func(fd uintptr) { look(fd) })
-			left -= max(n, 0)
+		n, errno = 0, nil
+		err := conn.Read(tryRead)
+		if errors.Is(err, os.ErrDeadlineExceeded) && p.isCutOff() && remaining > 0 {
+			err = conn.Control(func(fd uintptr) { tryRead(fd) })
+			remaining -= max(n, 0)
 		}
 		switch {
 		case err != nil:
 			return 0, err
-		case no != nil:
-			return 0, no
+		case errno != nil:
+			return 0, errno
 		case n == 0:
 			return 0, io.EOF
 		}

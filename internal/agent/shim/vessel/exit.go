@@ -14,20 +14,20 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 )
 
-// signalled is added to a signal's number to make an exit code.
-const signalled = 128
+// signalBase is added to a signal's number to make an exit code.
+const signalBase = 128
 
-const sigkill = signalled + 9
+const exitSIGKILL = signalBase + 9
 
-// endedBy tells what an exit code says.
-func endedBy(code int) kin.Ended {
-	return kin.Ended{Code: code, Signal: signalName(code), Killed: code == sigkill}
+// exitStatusOf tells what an exit code says.
+func exitStatusOf(code int) kin.ExitStatus {
+	return kin.ExitStatus{Code: code, Signal: signalName(code), Killed: code == exitSIGKILL}
 }
 
 // signalName is the name of the signal that ends a program with an exit code. A container's programs
 // are Linux', whatever this machine is. Signals are not in it that end no program by themselves.
 func signalName(code int) string {
-	switch code - signalled {
+	switch code - signalBase {
 	case 1:
 		return "SIGHUP"
 	case 2:
@@ -69,85 +69,85 @@ func signalName(code int) string {
 	}
 }
 
-// ended tells how a container ended of which the engine told the exit code. An error says that the engine
+// exitStatus tells how a container ended of which the engine told the exit code. An error says that the engine
 // does not answer any more: one that is stopped takes no more connections, then ends its containers, and
 // tells of their ends over those that it has.
-func (v *Vessel) ended(code int) (kin.Ended, error) {
-	x := endedBy(code)
-	ctx, cancel := context.WithTimeout(v.ctx, v.p.Call)
+func (c *Container) exitStatus(code int) (kin.ExitStatus, error) {
+	x := exitStatusOf(code)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.Call)
 	defer cancel()
-	e, err := docker.Open(v.c.Engine) // over a connection of its own
+	e, err := docker.Open(c.spec.Engine) // over a connection of its own
 	if err != nil {
 		return x, err
 	}
 	defer func() { _ = e.Close() }()
-	s, err := e.State(ctx, v.c.ID)
+	s, err := e.State(ctx, c.spec.ID)
 	switch {
-	case err == nil && s.Going && !v.told():
-		return *lost(removed), nil
+	case err == nil && s.Removing && !c.stopRequested():
+		return *engineFailure(msgRemoved), nil
 	case err == nil:
-		x.OOM, x.Stopped = code != 0 && s.OOM, v.unstarted(code, s.Program)
-	case !v.told():
+		x.OOM, x.Stopped = code != 0 && s.OOM, c.startFailure(code, s.Program)
+	case !c.stopRequested():
 		return x, err
 	}
 	return x, nil
 }
 
-// noExec is what an init says in place of all output, with the exit codes 126 or 127, and Podman's with 1 and no name: the
+// initExecFailed is what an init says in place of all output, with the exit codes 126 or 127, and Podman's with 1 and no name: the
 // engine has started that, and takes it for the program.
-var noExec = regexp.MustCompile(`^(?:\[FATAL tini \(\d+\)\] exec (.+) failed|ERROR \(catatonit:\d+\): failed to exec pid1): (.+)\n$`) //nolint:gochecknoglobals // a constant
+var initExecFailed = regexp.MustCompile(`^(?:\[FATAL tini \(\d+\)\] exec (.+) failed|ERROR \(catatonit:\d+\): failed to exec pid1): (.+)\n$`) //nolint:gochecknoglobals // a constant
 
-// unstarted says why the container's program was not started by its init, nil if it was.
-func (v *Vessel) unstarted(code int, program string) *run.Stopped {
-	errs := v.out[docker.Stderr-docker.Stdout]
-	if code != 1 && code != 126 && code != 127 || v.out[0].read > 0 || errs.read > headSize {
+// startFailure says why the container's program was not started by its init, nil if it was.
+func (c *Container) startFailure(code int, program string) *run.Stopped {
+	stderr := c.out[docker.Stderr-docker.Stdout]
+	if code != 1 && code != 126 && code != 127 || c.out[0].total > 0 || stderr.total > headSize {
 		return nil
 	}
-	m := noExec.FindSubmatch(errs.head)
+	m := initExecFailed.FindSubmatch(stderr.head)
 	if m == nil {
 		return nil
 	}
-	failed := startError(v.called(), fmt.Errorf("exec: %q: %s", cmp.Or(string(m[1]), program), strings.ToLower(string(m[2]))))
-	if failed.Reason != muster.StartFailed {
+	taskErr := startError(c.imageName(), fmt.Errorf("exec: %q: %s", cmp.Or(string(m[1]), program), strings.ToLower(string(m[2]))))
+	if taskErr.Reason != muster.StartFailed {
 		return nil
 	}
-	return &run.Stopped{Outcome: muster.AttemptFailed, Reason: failed.Reason, Message: failed.Message}
+	return &run.Stopped{Outcome: muster.AttemptFailed, Reason: taskErr.Reason, Message: taskErr.Message}
 }
 
 // What engines and their runtimes say when a program cannot be started.
 var (
-	noCommand = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:not found|no such file or directory)")                //nolint:gochecknoglobals // constants
-	notMine   = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:permission denied|is a directory|not an executable)") //nolint:gochecknoglobals // constants
-	noUser    = regexp.MustCompile(`unable to find (user|group) ([^:\s]+)`)                                                                 //nolint:gochecknoglobals // constants
-	noFolder  = regexp.MustCompile(`chdir to cwd \("([^"]*)"\)`)                                                                            //nolint:gochecknoglobals // constants
+	commandNotFound = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:not found|no such file or directory)")                //nolint:gochecknoglobals // constants
+	notExecutable   = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:permission denied|is a directory|not an executable)") //nolint:gochecknoglobals // constants
+	unknownUser     = regexp.MustCompile(`unable to find (user|group) ([^:\s]+)`)                                                                 //nolint:gochecknoglobals // constants
+	badWorkdir      = regexp.MustCompile(`chdir to cwd \("([^"]*)"\)`)                                                                            //nolint:gochecknoglobals // constants
 )
 
-// called is what people call the image.
-func (v *Vessel) called() string { return cmp.Or(v.c.Name, v.c.Image) }
+// imageName is what people call the image.
+func (c *Container) imageName() string { return cmp.Or(c.spec.ImageName, c.spec.Image) }
 
 // startError turns what an engine said into a sentence.
 func startError(image string, err error) *run.TaskError {
-	said := err.Error()
-	if errors.Is(err, docker.ErrDown) || errors.Is(err, context.DeadlineExceeded) {
+	msg := err.Error()
+	if errors.Is(err, docker.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
 		return run.Failf(muster.EngineFailed, "%w", err)
 	}
-	if errors.Is(err, docker.ErrFull) {
+	if errors.Is(err, docker.ErrDiskFull) {
 		return run.Failf(muster.DiskFull, "%w", err)
 	}
-	if m := noCommand.FindStringSubmatch(said); m != nil {
+	if m := commandNotFound.FindStringSubmatch(msg); m != nil {
 		hint := ""
 		if strings.ContainsRune(m[1], ' ') {
 			hint = ": a command with its arguments is a list, or a text that a shell runs"
 		}
 		return run.Failf(muster.StartFailed, "%s: no such command in the image %s%s", m[1], image, hint)
 	}
-	if m := notMine.FindStringSubmatch(said); m != nil {
+	if m := notExecutable.FindStringSubmatch(msg); m != nil {
 		return run.Failf(muster.StartFailed, "%s cannot be executed in the image %s: it is no program, or its user may not execute it", m[1], image)
 	}
-	if m := noUser.FindStringSubmatch(said); m != nil {
+	if m := unknownUser.FindStringSubmatch(msg); m != nil {
 		return run.Failf(muster.StartFailed, "there is no %s %s in the image %s", m[1], m[2], image)
 	}
-	if m := noFolder.FindStringSubmatch(said); m != nil {
+	if m := badWorkdir.FindStringSubmatch(msg); m != nil {
 		return run.Failf(muster.StartFailed, "the program cannot be started in the folder %s of the image %s: it is not there, or its user may not enter it", m[1], image)
 	}
 	return run.Failf(muster.EngineFailed, "%w", err)

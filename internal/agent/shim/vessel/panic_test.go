@@ -11,17 +11,17 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
-// clumsy has a bug.
-type clumsy struct{}
+// panickingHandler has a bug.
+type panickingHandler struct{}
 
-func (clumsy) Say(string)   {}
-func (clumsy) Waits(string) {}
-func (clumsy) Hurry()       { panic("a bug") }
+func (panickingHandler) LogLine(string)   {}
+func (panickingHandler) OnWaiting(string) {}
+func (panickingHandler) OnExit()          { panic("a bug") }
 
 // A panic in what hears of a container ends the wait for it, and the container can be killed all the same.
 func TestAPanicEndsTheWait(t *testing.T) {
-	p := shared(t)
-	c := p.make(nil, "sh", "-c", "exit 0")
+	p := sharedEngine(t)
+	c := p.create(nil, "sh", "-c", "exit 0")
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestAPanicEndsTheWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := Start(c, "MUSTER_MARK=x", null, other, Usual, clumsy{}, slog.New(slog.DiscardHandler))
+	v, err := Start(c, "MUSTER_MARK=x", null, other, DefaultTimeouts, panickingHandler{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestAPanicEndsTheWait(t *testing.T) {
 	if caught, ok := errors.AsType[*fault.PanicError](err); !ok || caught.Value != "a bug" {
 		t.Errorf("the wait ended with %v", err)
 	}
-	if err := v.Abandon(); err != nil {
+	if err := v.Abort(); err != nil {
 		t.Errorf("it cannot be killed: %v", err)
 	}
 }

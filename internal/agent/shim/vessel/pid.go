@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// of reports whether a process of this machine is in a container: its control groups are
+// inContainer reports whether a process of this machine is in a container: its control groups are
 // named after that.
-func of(pid int, id string) bool {
+func inContainer(pid int, id string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	return err == nil && bytes.Contains(b, []byte(id))
 }

@@ -13,20 +13,20 @@ import (
 // while it sends closes the connection: what was sent may be a part of a frame. Its
 // methods may be called by several goroutines at once.
 type Outbox struct {
-	conn   net.Conn
-	try    func(b []byte) int // writes what fits at once; nil where that cannot be known
-	gather func()             // queues more before each sending, or nil
+	conn          net.Conn
+	writeNonblock func(b []byte) int // writes what fits at once; nil where that cannot be known
+	gather        func()             // queues more before each sending, or nil
 
-	writing sync.Mutex // held by the one who writes to conn
-	rest    []byte     // taken out of buf and not written yet; guarded by writing
-	sent    []chan struct{}
+	writing   sync.Mutex // held by the one who writes to conn
+	unwritten []byte     // taken out of buf and not written yet; guarded by writing
+	flushed   []chan struct{}
 
-	mu      sync.Mutex
-	buf     []byte
-	ending  bool          // what is there is the last
-	err     error         // the end: nothing is sent any more
-	wake    chan struct{} // holds one token if Run may have something to do
-	waiting []chan struct{}
+	mu        sync.Mutex
+	buf       []byte
+	finishing bool          // what is there is the last
+	err       error         // the end: nothing is sent any more
+	wake      chan struct{} // holds one token if Run may have something to do
+	waiting   []chan struct{}
 }
 
 // maxUnsent is how many bytes may wait for the other side; more than that, and it
@@ -42,12 +42,12 @@ var (
 // NewOutbox sends over conn, and closes it at the end. Before each sending gather, if it is not nil, may Queue
 // more; it is called by one goroutine at a time. Somebody has to Run it.
 func NewOutbox(conn net.Conn, gather func()) *Outbox {
-	return &Outbox{conn: conn, try: tryWriter(conn), gather: gather, wake: make(chan struct{}, 1)}
+	return &Outbox{conn: conn, writeNonblock: nonblockingWriter(conn), gather: gather, wake: make(chan struct{}, 1)}
 }
 
-// Put takes a frame, and sends it at once if the system takes it. An error means that
+// Send takes a frame, and sends it at once if the system takes it. An error means that
 // it never will be sent.
-func (o *Outbox) Put(f any) error {
+func (o *Outbox) Send(f any) error {
 	err := o.Queue(f)
 	if err == nil {
 		o.Flush()
@@ -77,9 +77,9 @@ func (o *Outbox) add(f any) error {
 	return nil
 }
 
-// PutAndWait returns when the system has the frame: it arrives whatever becomes of
+// SendAndWait returns when the system has the frame: it arrives whatever becomes of
 // this process. It returns also when the frame cannot be sent any more.
-func (o *Outbox) PutAndWait(f any) error {
+func (o *Outbox) SendAndWait(f any) error {
 	o.mu.Lock()
 	if err := o.add(f); err != nil {
 		o.mu.Unlock()
@@ -94,10 +94,10 @@ func (o *Outbox) PutAndWait(f any) error {
 }
 
 // Flush sends what the system takes at once, and leaves the rest to Run.
-func (o *Outbox) Flush() { o.sending(o.flush) }
+func (o *Outbox) Flush() { o.protect(o.flush) }
 
-// sending calls f, and closes the connection if f panics.
-func (o *Outbox) sending(f func()) {
+// protect calls f, and closes the connection if f panics.
+func (o *Outbox) protect(f func()) {
 	err := fault.Run(f)
 	if err == nil {
 		return
@@ -105,70 +105,70 @@ func (o *Outbox) sending(f func()) {
 	o.Close(err)
 	o.writing.Lock()
 	defer o.writing.Unlock()
-	o.arrived() // it never will
+	o.notifyWritten() // it never will
 }
 
 func (o *Outbox) flush() {
-	if o.try == nil || !o.writing.TryLock() {
-		o.rouse()
+	if o.writeNonblock == nil || !o.writing.TryLock() {
+		o.wakeRun()
 		return
 	}
 	defer o.writing.Unlock()
-	o.take()
-	o.rest = o.rest[o.try(o.rest):]
-	if len(o.rest) > 0 {
-		o.rouse()
+	o.collect()
+	o.unwritten = o.unwritten[o.writeNonblock(o.unwritten):]
+	if len(o.unwritten) > 0 {
+		o.wakeRun()
 		return
 	}
-	o.arrived()
+	o.notifyWritten()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ending || len(o.buf) > 0 {
-		o.rouse()
+	if o.finishing || len(o.buf) > 0 {
+		o.wakeRun()
 	}
 }
 
-// take moves what is to be sent from buf to rest. writing is held.
-func (o *Outbox) take() {
+// collect moves what is to be sent from buf to rest. writing is held.
+func (o *Outbox) collect() {
 	if o.gather != nil {
 		o.gather()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.rest) > 0 { // the other side is slow
-		o.rest = append(o.rest, o.buf...)
+	if len(o.unwritten) > 0 { // the other side is slow
+		o.unwritten = append(o.unwritten, o.buf...)
 		o.buf = o.buf[:0]
 	} else {
-		o.rest, o.buf = o.buf, o.rest[:0]
+		o.unwritten, o.buf = o.buf, o.unwritten[:0]
 	}
-	if cap(o.buf) > keptBuffer {
+	if cap(o.buf) > maxKeptBuffer {
 		o.buf = nil
 	}
-	o.sent = append(o.sent, o.waiting...)
+	o.flushed = append(o.flushed, o.waiting...)
 	o.waiting = nil
 }
 
-// arrived tells those who wait that all of rest is written. writing is held.
-func (o *Outbox) arrived() {
-	for _, w := range o.sent {
+// notifyWritten tells those who wait that all of rest is written. writing is held.
+func (o *Outbox) notifyWritten() {
+	for _, w := range o.flushed {
 		close(w)
 	}
-	o.sent = nil
+	o.flushed = nil
 }
 
 // Finish lets Run end once everything is sent.
 func (o *Outbox) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ending = true
-	o.rouse()
+	o.finishing = true
+	o.wakeRun()
 }
 
 // Close ends it at once. It may be called again; the first reason is what Put returns from then on.
-func (o *Outbox) Close(why error) {
+func (o *Outbox) Close(reason error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.fail(why)
+	o.fail(reason)
 }
 
 // Err is why it was closed, nil if it is open: ErrClosed by the other side, a *fault.PanicError by a panic while it sent.
@@ -179,9 +179,9 @@ func (o *Outbox) Err() error {
 }
 
 // fail closes the connection. The lock is held.
-func (o *Outbox) fail(why error) {
+func (o *Outbox) fail(reason error) {
 	if o.err == nil {
-		o.err = why
+		o.err = reason
 	}
 	o.buf = nil
 	for _, w := range o.waiting {
@@ -189,7 +189,7 @@ func (o *Outbox) fail(why error) {
 	}
 	o.waiting = nil
 	_ = o.conn.Close()
-	o.rouse()
+	o.wakeRun()
 }
 
 // Run sends what nobody could send at once, until the end.
@@ -197,32 +197,32 @@ func (o *Outbox) Run() {
 	for more := true; more; {
 		<-o.wake
 		more = false
-		o.sending(func() { more = o.send() })
+		o.protect(func() { more = o.writeAll() })
 	}
 }
 
-// send sends everything, and waits for the other side to take it. It reports false at the
+// writeAll sends everything, and waits for the other side to take it. It reports false at the
 // end.
-func (o *Outbox) send() bool {
+func (o *Outbox) writeAll() bool {
 	o.writing.Lock()
 	defer o.writing.Unlock()
-	o.take()
+	o.collect()
 	var err error
-	if len(o.rest) > 0 {
-		_, err = o.conn.Write(o.rest)
-		o.rest = o.rest[:0]
+	if len(o.unwritten) > 0 {
+		_, err = o.conn.Write(o.unwritten)
+		o.unwritten = o.unwritten[:0]
 	}
-	o.arrived()
+	o.notifyWritten()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err != nil || o.ending && len(o.buf) == 0 {
+	if err != nil || o.finishing && len(o.buf) == 0 {
 		o.fail(ErrClosed)
 	}
 	return o.err == nil
 }
 
-// rouse has Run look at what there is to send.
-func (o *Outbox) rouse() {
+// wakeRun has Run look at what there is to send.
+func (o *Outbox) wakeRun() {
 	select {
 	case o.wake <- struct{}{}:
 	default:

@@ -25,13 +25,13 @@ const MaxFrame = 32 << 20
 // ToShim is one frame from the worker to the shim.
 type ToShim struct {
 	Seq     uint64             `json:"seq,omitempty"`   // of what is answered; the answer repeats it
-	Again   bool               `json:"again,omitempty"` // it was asked before, over a connection that broke
+	Resent  bool               `json:"again,omitempty"` // it was asked before, over a connection that broke
 	Hello   *Hello             `json:"hello,omitempty"`
 	Ping    bool               `json:"ping,omitempty"`
-	Start   *run.Start         `json:"start,omitempty"`
+	Start   *run.StartSpec     `json:"start,omitempty"`
 	Stop    *StopFrame         `json:"stop,omitempty"`
 	Record  *RecordFrame       `json:"record,omitempty"`
-	Settle  *muster.Report     `json:"settle,omitempty"`
+	Report  *muster.Report     `json:"settle,omitempty"`
 	Freeze  *FreezeFrame       `json:"freeze,omitempty"`
 	Contact time.Duration      `json:"contact,omitempty"`
 	Forget  []muster.AttemptID `json:"forget,omitempty"`
@@ -48,7 +48,7 @@ type Hello struct {
 type StopFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Why     run.Stopped      `json:"why"`
-	How     muster.Kill      `json:"how"`
+	Kill    muster.Kill      `json:"how"`
 }
 
 // RecordFrame is something that the worker has to say in an attempt's log. The records of an
@@ -68,14 +68,14 @@ type FreezeFrame struct {
 
 // ToWorker is one frame from the shim to the worker.
 type ToWorker struct {
-	Seq     uint64        `json:"seq,omitempty"` // of the frame that is answered
-	Welcome *Welcome      `json:"welcome,omitempty"`
-	Held    *HeldFrame    `json:"held,omitempty"`
-	Ready   bool          `json:"ready,omitempty"` // everything that is held was told
-	Started *StartedFrame `json:"started,omitempty"`
-	Failed  *FailedFrame  `json:"failed,omitempty"`
-	News    []News        `json:"news,omitempty"`
-	Bye     bool          `json:"bye,omitempty"` // another worker has taken over
+	Seq       uint64         `json:"seq,omitempty"` // of the frame that is answered
+	Welcome   *Welcome       `json:"welcome,omitempty"`
+	Snapshot  *SnapshotFrame `json:"held,omitempty"`
+	Ready     bool           `json:"ready,omitempty"` // everything that is held was told
+	Started   *StartedFrame  `json:"started,omitempty"`
+	Failed    *FailedFrame   `json:"failed,omitempty"`
+	Updates   []Update       `json:"news,omitempty"`
+	Displaced bool           `json:"bye,omitempty"` // another worker has taken over
 }
 
 // Welcome answers Hello.
@@ -86,9 +86,9 @@ type Welcome struct {
 	Contact  time.Duration `json:"contact,omitempty"`
 }
 
-// HeldFrame is one attempt that a new worker is told of.
-type HeldFrame struct {
-	run.Held
+// SnapshotFrame is one attempt that a new worker is told of.
+type SnapshotFrame struct {
+	run.Recovered
 	Progress *muster.Progress `json:"progress,omitempty"` // all that the task said, merged
 }
 
@@ -100,13 +100,13 @@ type StartedFrame struct {
 
 // FailedFrame is a run.TaskError.
 type FailedFrame struct {
-	Reason  muster.Reason `json:"reason"`
-	Message string        `json:"message"`
-	Ending  bool          `json:"ending,omitempty"` // the shim takes nothing new: another one may
+	Reason       muster.Reason `json:"reason"`
+	Message      string        `json:"message"`
+	ShuttingDown bool          `json:"ending,omitempty"` // the shim takes nothing new: another one may
 }
 
-// News is what became of one attempt since the last news of it.
-type News struct {
+// Update is what became of one attempt since the last news of it.
+type Update struct {
 	Attempt  muster.AttemptID `json:"attempt"`
 	Progress *muster.Progress `json:"progress,omitempty"`
 	LogSize  int64            `json:"log_size,omitempty"`
@@ -114,7 +114,7 @@ type News struct {
 }
 
 // AppendFrame appends the encoding of a frame to dst: its length in 4 bytes, big
-// endian, and JSON. One over MaxFrame is refused. Its errors are ErrNotSent.
+// endian, and JSON. One over MaxFrame is refused. Its errors are ErrEncode.
 func AppendFrame(dst []byte, f any) ([]byte, error) {
 	var b []byte
 	err := fault.Catch(func() (err error) {
@@ -122,45 +122,45 @@ func AppendFrame(dst []byte, f any) ([]byte, error) {
 		return err
 	})
 	if err != nil {
-		return dst, fmt.Errorf("%w: %w", ErrNotSent, err)
+		return dst, fmt.Errorf("%w: %w", ErrEncode, err)
 	}
 	if len(b) > MaxFrame {
-		return dst, fmt.Errorf("%w: a frame of %s is over the limit of %s", ErrNotSent, muster.Size(len(b)), muster.Size(MaxFrame))
+		return dst, fmt.Errorf("%w: a frame of %s is over the limit of %s", ErrEncode, muster.Size(len(b)), muster.Size(MaxFrame))
 	}
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(b)))
 	return append(dst, b...), nil
 }
 
-// Frames reads the frames of one direction. One goroutine at a time uses it.
-type Frames struct {
-	Most int // bytes of one
+// FrameReader reads the frames of one direction. One goroutine at a time uses it.
+type FrameReader struct {
+	MaxSize int // bytes of one
 
 	r   *bufio.Reader
 	buf []byte
 }
 
-// NewFrames reads from r, ahead of what is asked for, frames of up to MaxFrame.
-func NewFrames(r io.Reader) *Frames {
-	return &Frames{r: bufio.NewReaderSize(r, readAhead), Most: MaxFrame}
+// NewFrameReader reads from r, ahead of what is asked for, frames of up to MaxFrame.
+func NewFrameReader(r io.Reader) *FrameReader {
+	return &FrameReader{r: bufio.NewReaderSize(r, readBufferSize), MaxSize: MaxFrame}
 }
 
-// readAhead is enough for most frames, or several.
-const readAhead = 8 << 10
+// readBufferSize is enough for most frames, or several.
+const readBufferSize = 8 << 10
 
-// ErrUnreadable says that one frame is not understood; the next one may be.
-var ErrUnreadable = errors.New("a frame cannot be read")
+// ErrDecode says that one frame is not understood; the next one may be.
+var ErrDecode = errors.New("a frame cannot be read")
 
-// Next decodes the next frame into f. After ErrUnreadable it may be called again.
-func (r *Frames) Next(f any) error {
+// Next decodes the next frame into f. After ErrDecode it may be called again.
+func (r *FrameReader) Next(f any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
 		return err
 	}
 	n := int(binary.BigEndian.Uint32(head[:]))
-	if n > r.Most {
-		return fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(n), muster.Size(r.Most))
+	if n > r.MaxSize {
+		return fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(n), muster.Size(r.MaxSize))
 	}
-	if cap(r.buf) < n || cap(r.buf) > keptBuffer {
+	if cap(r.buf) < n || cap(r.buf) > maxKeptBuffer {
 		r.buf = make([]byte, max(n, 4<<10))
 	}
 	b := r.buf[:n]
@@ -168,13 +168,13 @@ func (r *Frames) Next(f any) error {
 		return err
 	}
 	if err := json.Unmarshal(b, f); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnreadable, err)
+		return fmt.Errorf("%w: %w", ErrDecode, err)
 	}
 	return nil
 }
 
-// ErrNotSent says that one frame cannot be encoded; the next one may be.
-var ErrNotSent = errors.New("a frame cannot be encoded")
+// ErrEncode says that one frame cannot be encoded; the next one may be.
+var ErrEncode = errors.New("a frame cannot be encoded")
 
-// keptBuffer is how large a buffer may be that is kept for the next frame.
-const keptBuffer = 64 << 10
+// maxKeptBuffer is how large a buffer may be that is kept for the next frame.
+const maxKeptBuffer = 64 << 10

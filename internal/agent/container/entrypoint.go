@@ -1,0 +1,208 @@
+package container
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/gate"
+)
+
+// entrypointPath is where this program is in a container with an allowlist.
+const entrypointPath = "/muster/gate"
+
+// addEntrypoint has the program of a container with an allowlist wait for its proxy, which can be there only a
+// moment after the container, and returns what it may reach; nil for others.
+func (c *Containers) addEntrypoint(p *docker.ContainerSpec, b *run.ContainerSpec, img *docker.Image, about *docker.Info) ([]string, error) {
+	spec := b.Task.Spec
+	if spec.Network != muster.NetworkAllowlist {
+		return nil, nil
+	}
+	if err := c.checkAllowlist(spec, about); err != nil {
+		return nil, err
+	}
+	program, err := c.program.CopyStatic(filepath.Join(c.cfg.Dir, "gate"))
+	if err != nil {
+		return nil, allowlistError(err)
+	}
+	argv := slices.Concat(p.Entrypoint, p.Command)
+	if p.Entrypoint == nil {
+		if p.Command == nil {
+			p.Command = img.Command
+		}
+		argv = slices.Concat(img.Entrypoint, p.Command)
+	}
+	p.Entrypoint, p.Command = []string{entrypointPath, gate.EntrypointCommand}, argv
+	p.Mounts = append(p.Mounts, docker.Mount{Source: program, Target: entrypointPath, ReadOnly: true})
+	return spec.AllowHosts, nil
+}
+
+// checkAllowlist says, as a TaskError, why a container cannot have the network that its spec asks for. What this worker
+// lacks is missing for every attempt: to try again is no use.
+func (c *Containers) checkAllowlist(spec *muster.TaskSpec, about *docker.Info) error {
+	if spec.Network != muster.NetworkAllowlist {
+		return nil
+	}
+	rules, err := gate.Parse(spec.AllowHosts)
+	switch {
+	case err != nil:
+		return run.Failf(muster.TaskInvalid, "%w", err)
+	case rules.AllowsLoopback() && (c.cfg.Allow == nil || !c.cfg.Allow.HostNetwork):
+		return run.Failf(muster.Dependency, "this worker's owner does not allow containers its own network, which is what loopback addresses in allow_hosts are of")
+	}
+	if missing := c.missingForAllowlist(about); missing != nil {
+		return allowlistError(missing)
+	}
+	return nil
+}
+
+func allowlistError(err error) error {
+	return run.Failf(muster.Dependency, "this worker cannot give containers network: allowlist, for %w", err)
+}
+
+// AllowlistUnavailable says why no container can have network: allowlist, nil if they can, or the engine never was ready.
+func (c *Containers) AllowlistUnavailable() error {
+	if about := c.About(); about != nil {
+		return c.missingForAllowlist(about)
+	}
+	return nil
+}
+
+// missingForAllowlist is what is lacking for an allowlist in containers of an engine.
+func (c *Containers) missingForAllowlist(about *docker.Info) error {
+	switch {
+	case !c.isLocal(about):
+		return fmt.Errorf("the container engine at %s is not on the worker's own machine", c.cfg.Engine.Host())
+	case runtime.GOOS != "linux" || os.Geteuid() != 0:
+		return errors.New("it is not root, and only root may enter their networks")
+	}
+	f, err := c.program.openStatic()
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// ProgramCopy is a copy of this program that every user may execute, also
+// once another one was installed in its place. The zero value is ready for use.
+type ProgramCopy struct {
+	mu   sync.Mutex
+	self string // the program; "" for this process's own
+	path string // once it was made
+}
+
+// CopyStatic returns Copy if that can be executed in every container, too.
+func (g *ProgramCopy) CopyStatic(dir string) (string, error) {
+	f, err := g.openStatic()
+	if err != nil {
+		return "", err
+	}
+	_ = f.Close() // nothing was written
+	return g.Copy(dir)
+}
+
+// Copy returns the path of the copy in dir, which it makes if there is none of this build.
+func (g *ProgramCopy) Copy(dir string) (string, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.path != "" {
+		if _, err := os.Stat(g.path); err == nil {
+			return g.path, nil
+		}
+	}
+	f, err := g.openAny()
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("its own program cannot be read: %w", err)
+	}
+	path := filepath.Join(dir, fmt.Sprintf("muster-%d-%d", info.Size(), info.ModTime().UnixNano()))
+	if existing, err := os.Stat(path); err != nil || existing.Size() != info.Size() {
+		if err := copyTo(path, f); err != nil {
+			return "", fmt.Errorf("its program cannot be copied for them: %w", err)
+		}
+	}
+	g.path = path
+	return path, nil
+}
+
+// openStatic returns the program, if it can be executed in every container.
+func (g *ProgramCopy) openStatic() (*os.File, error) {
+	f, err := g.openAny()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkStatic(f); err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return f, nil
+}
+
+// openAny returns the program.
+func (g *ProgramCopy) openAny() (*os.File, error) {
+	self := g.self
+	if self == "" {
+		self = "/proc/self/exe" // also once its file was replaced
+		if runtime.GOOS != "linux" {
+			var err error
+			if self, err = os.Executable(); err != nil {
+				return nil, fmt.Errorf("its own program cannot be found: %w", err)
+			}
+		}
+	}
+	f, err := os.Open(self)
+	if err != nil {
+		return nil, fmt.Errorf("its own program cannot be read: %w", err)
+	}
+	return f, nil
+}
+
+// checkStatic says why a program cannot be executed in every container, nil if it can.
+func checkStatic(f *os.File) error {
+	e, err := elf.NewFile(f)
+	if err != nil {
+		return fmt.Errorf("its own program is none of Linux: %w", err)
+	}
+	if slices.ContainsFunc(e.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return errors.New("this muster program needs libraries, which images do not have: use one that was built with CGO_ENABLED=0")
+	}
+	return nil
+}
+
+// copyTo makes path a copy of a program, and removes those of earlier builds beside it.
+func copyTo(path string, f *os.File) error {
+	dir := filepath.Dir(path)
+	old, _ := filepath.Glob(filepath.Join(dir, "muster-*")) // the pattern is right
+	for _, file := range old {
+		_ = os.Remove(file) // containers that execute it keep it
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(dir, "muster-")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(tmp, io.NewSectionReader(f, 0, 1<<40))
+	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()) // whoever a container runs as executes it
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return err
+}

@@ -1,0 +1,16 @@
+//go:build unix
+
+package container
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// fileGID is the group that a file belongs to, -1 if unknown.
+func fileGID(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Gid)
+	}
+	return -1
+}

@@ -1,0 +1,212 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+)
+
+// imageUsage notes the images that tasks brought here, from one life of the worker to the next. An image
+// that is not in it is its owner's.
+type imageUsage struct {
+	path string
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	images map[string]*pulledImage // by EventID
+}
+
+// pulledImage is an image that a task brought here.
+type pulledImage struct {
+	Names []string    `json:"names"` // whole ones, by which tasks brought it
+	Size  muster.Size `json:"size"`
+	Used  muster.Time `json:"used"` // last
+
+	saved muster.Time // when Used was written down
+}
+
+// String returns its names.
+func (p *pulledImage) String() string { return strings.Join(p.Names, ", ") }
+
+// openImageUsage reads the ledger of a data dir. One that cannot be read is as none: then the images stay.
+func openImageUsage(dir string, log *slog.Logger) *imageUsage {
+	l := &imageUsage{path: filepath.Join(dir, "images.json"), log: log, images: map[string]*pulledImage{}}
+	b, err := os.ReadFile(l.path)
+	if err == nil {
+		err = json.Unmarshal(b, &l.images)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("what is known of the images that tasks brought here cannot be read: they are kept", slog.Any("error", err))
+	}
+	if l.images == nil {
+		l.images = map[string]*pulledImage{}
+	}
+	maps.DeleteFunc(l.images, func(_ string, p *pulledImage) bool { return p == nil })
+	return l
+}
+
+// add notes that an image was brought here by a name. Unless it is new, it counts only if it is in the ledger
+// by another one.
+func (l *imageUsage) add(id, name string, size muster.Size, isNew bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.images[id]
+	switch {
+	case p == nil && !isNew:
+		return
+	case p == nil || isNew: // or somebody removed it meanwhile
+		p = &pulledImage{Size: size}
+		l.images[id] = p
+	case slices.Contains(p.Names, name):
+		return
+	}
+	p.Names, p.Used = append(p.Names, name), muster.NewTime(time.Now())
+	l.save()
+}
+
+// touch notes that an image is wanted, if it is in the ledger. It is written down once a minute: many short
+// tasks of one image are not to wait for the disk.
+func (l *imageUsage) touch(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.images[id]
+	if p == nil {
+		return
+	}
+	p.Used = muster.NewTime(time.Now())
+	if p.Used.Sub(p.saved) > muster.Duration(time.Minute) {
+		p.saved = p.Used
+		l.save()
+	}
+}
+
+// remove forgets an image.
+func (l *imageUsage) remove(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.images, id)
+	l.save()
+}
+
+// save writes the ledger. What it holds is of use in the worker's next life only.
+func (l *imageUsage) save() {
+	b, err := json.Marshal(l.images)
+	if err == nil {
+		if err = os.WriteFile(l.path+".new", b, 0o600); err == nil {
+			err = os.Rename(l.path+".new", l.path)
+		}
+	}
+	if err != nil {
+		l.log.Warn("what is known of the images that tasks brought here cannot be kept", slog.Any("error", err))
+	}
+}
+
+// evictable lists what would have to go for the rest to be within a budget: what was used least recently first, nothing
+// that was used since fresh.
+func (l *imageUsage) evictable(budget muster.Size, unusedSince time.Time) (ids []string, over muster.Size) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.images {
+		over += p.Size
+	}
+	over -= budget
+	if over <= 0 {
+		return nil, 0
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(l.images), func(a, b string) int {
+		return cmp.Compare(l.images[a].Used, l.images[b].Used)
+	}) {
+		if l.images[id].Used.Std().Before(unusedSince) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, over
+}
+
+// image returns what is noted of an image.
+func (l *imageUsage) image(id string) pulledImage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.images[id]; p != nil {
+		return *p
+	}
+	return pulledImage{}
+}
+
+// evictImages removes images that tasks brought here until they are within the budget, and forgets those
+// that somebody else removed.
+func (c *Containers) evictImages(ctx context.Context) {
+	if c.cfg.Budget == 0 {
+		return
+	}
+	ids, over := c.usage.evictable(c.cfg.Budget, time.Now().Add(-c.timeouts.minUnused))
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
+	defer cancel()
+	ctrs, err := c.list(ctx, "", "")
+	if err != nil {
+		return // asked again soon
+	}
+	for _, id := range ids {
+		if over <= 0 || ctx.Err() != nil {
+			return
+		}
+		if slices.ContainsFunc(ctrs, func(l docker.ContainerSummary) bool { return l.Image == id }) {
+			continue
+		}
+		over -= c.evictImage(ctx, id)
+	}
+}
+
+// evictImage removes an image, and returns how much that was.
+func (c *Containers) evictImage(ctx context.Context, id string) muster.Size {
+	known := c.usage.image(id)
+	img, err := c.cfg.Engine.Image(ctx, id)
+	switch {
+	case errors.Is(err, docker.ErrNotFound):
+		c.usage.remove(id)
+		return known.Size
+	case err != nil:
+		return 0
+	}
+	for _, tag := range img.Tags {
+		if ref, ok := canonicalRef(tag); ok && !slices.Contains(known.Names, ref) {
+			c.usage.remove(id)
+			c.cfg.Log.Info("an image that a task brought here is kept for good: it was given another name", slog.String("image", known.String()), slog.String("name", tag))
+			return known.Size
+		}
+	}
+	for _, tag := range img.Tags[:max(0, len(img.Tags)-1)] { // an engine removes no image that has several
+		err = errors.Join(err, c.cfg.Engine.RemoveImage(ctx, tag))
+	}
+	if err == nil {
+		err = c.cfg.Engine.RemoveImage(ctx, id)
+	}
+	switch {
+	case errors.Is(err, docker.ErrConflict): // a container of it was made just now
+		return 0
+	case err != nil && !errors.Is(err, docker.ErrNotFound):
+		c.cfg.Log.Warn("an image over the budget cannot be removed", imageAttrs(known.String(), err)...)
+		return 0
+	}
+	c.usage.remove(id)
+	c.cfg.Log.Info(fmt.Sprintf("removed an image: those of tasks take more than the %s that they may have", c.cfg.Budget),
+		slog.String("image", known.String()), slog.String("size", known.Size.String()), slog.String("used", known.Used.String()))
+	return known.Size
+}

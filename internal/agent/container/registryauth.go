@@ -1,0 +1,176 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+)
+
+// registryAuth are the credentials for registries that a worker's user has, in the file of docker login,
+// or that of podman login. The file is read for each pull: who logs in need not restart the worker.
+type registryAuth struct {
+	path          string // "" for the user's own
+	helperTimeout time.Duration
+}
+
+// errRegistryAuth is why credentials cannot be had: the worker's own setup is wrong.
+var errRegistryAuth = errors.New("the worker's credentials for registries cannot be used")
+
+// newRegistryAuth checks that the file is there, if one is named.
+func newRegistryAuth(path string) (*registryAuth, error) {
+	k := &registryAuth{path: path, helperTimeout: 20 * time.Second}
+	if path == "" {
+		return k, nil
+	}
+	if _, err := k.read(); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--registry-config: %w", err)
+	}
+	return k, nil
+}
+
+// authFile is Docker's config.json, as far as it concerns registries.
+type authFile struct {
+	Auths map[string]struct {
+		Auth          string `json:"auth"` // user:password in base64
+		Username      string `json:"username"`
+		Password      string `json:"password"`
+		IdentityToken string `json:"identitytoken"`
+	} `json:"auths"`
+	Helpers map[string]string `json:"credHelpers"` // programs by registries: docker-credential-NAME
+	Store   string            `json:"credsStore"`  // the same for all others
+}
+
+// read returns the file, an empty one if the user has none.
+func (k *registryAuth) read() (*authFile, error) {
+	f := &authFile{}
+	for _, path := range k.paths() {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && k.path == "" {
+			continue
+		}
+		if err == nil {
+			if err = json.Unmarshal(b, f); err == nil {
+				return f, nil
+			}
+			err = fmt.Errorf("%s is no config.json of Docker: %w", path, err)
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// paths lists where the file may be.
+func (k *registryAuth) paths() []string {
+	if k.path != "" {
+		return []string{k.path}
+	}
+	var list []string
+	home, _ := os.UserHomeDir()
+	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
+		list = append(list, filepath.Join(dir, "config.json"))
+	} else if home != "" {
+		list = append(list, filepath.Join(home, ".docker", "config.json"))
+	}
+	if file := os.Getenv("REGISTRY_AUTH_FILE"); file != "" {
+		list = append(list, file)
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		list = append(list, filepath.Join(dir, "containers", "auth.json"))
+	}
+	if home != "" {
+		list = append(list, filepath.Join(home, ".config", "containers", "auth.json"))
+	}
+	return list
+}
+
+// credentials returns what is shown to the registry of an image, nil for nothing.
+func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Credentials, error) {
+	f, err := k.read()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRegistryAuth, err)
+	}
+	host := registryHost(ref)
+	names := []string{host, "https://" + host, "http://" + host, "https://" + host + "/v1/", "https://" + host + "/v2/"}
+	if host == "docker.io" {
+		names = []string{dockerHub, "docker.io", "index.docker.io", "https://index.docker.io", "registry-1.docker.io"}
+	}
+	name, _, _ := muster.ParseImage(ref)
+	for prefix := name; strings.Contains(prefix, "/"); prefix = prefix[:strings.LastIndex(prefix, "/")] {
+		names = append([]string{prefix}, names...) // Podman's file may have one for a part of a registry
+	}
+	for _, name := range names {
+		if helper := f.Helpers[name]; helper != "" {
+			return k.runHelper(ctx, helper, name)
+		}
+	}
+	for _, name := range names {
+		if a, ok := f.Auths[name]; ok && (a.Auth != "" || a.Username != "" || a.IdentityToken != "") {
+			creds := &docker.Credentials{Server: name, Username: a.Username, Password: a.Password, Token: a.IdentityToken}
+			if a.Auth == "" {
+				return creds, nil
+			}
+			pair, err := base64.StdEncoding.DecodeString(strings.TrimRight(a.Auth, "\x00"))
+			user, password, ok := strings.Cut(string(pair), ":")
+			if err != nil || !ok {
+				return nil, fmt.Errorf("%w: what docker login kept for %s is damaged: log in again", errRegistryAuth, host)
+			}
+			creds.Username, creds.Password = user, strings.TrimRight(password, "\x00")
+			return creds, nil
+		}
+	}
+	if f.Store == "" {
+		return nil, nil //nolint:nilnil // there are none, which most registries allow
+	}
+	server := host
+	if host == "docker.io" {
+		server = dockerHub
+	}
+	return k.runHelper(ctx, f.Store, server)
+}
+
+// dockerHub is how Docker calls its own registry in its files.
+const dockerHub = "https://index.docker.io/v1/"
+
+// runHelper asks a helper: see github.com/docker/docker-credential-helpers for what they say.
+func (k *registryAuth) runHelper(ctx context.Context, helper, server string) (*docker.Credentials, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, k.helperTimeout, fmt.Errorf("it took longer than %s", k.helperTimeout))
+	defer cancel()
+	name := "docker-credential-" + helper
+	cmd := exec.CommandContext(ctx, name, "get")
+	cmd.Stdin = strings.NewReader(server + "\n")
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer // never shown: it is the secret
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		if strings.Contains(out.String(), "credentials not found") {
+			return nil, nil //nolint:nilnil // there are none
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("%w: %s failed for %s: %w", errRegistryAuth, name, server, err)
+	}
+	reply := struct {
+		Username string `json:"Username"`
+		Secret   string `json:"Secret"`
+	}{}
+	if json.Unmarshal(out.Bytes(), &reply) != nil {
+		return nil, fmt.Errorf("%w: %s did not say what helpers say", errRegistryAuth, name)
+	}
+	if reply.Username == "<token>" {
+		return &docker.Credentials{Server: server, Token: reply.Secret}, nil
+	}
+	return &docker.Credentials{Server: server, Username: reply.Username, Password: reply.Secret}, nil
+}

@@ -1,0 +1,190 @@
+package devices
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Release implements run.Devices.
+func (a *Allocator) Release(ctx context.Context, id muster.AttemptID, g *muster.Grant, envTag string) error {
+	if len(g.GPUs) == 0 {
+		return nil
+	}
+	h := holder{EnvTag: envTag, Name: "task " + id.Task.String()}
+	a.markReleasing(id, g.GPUs)
+	found := a.inspect(ctx, g.GPUs, time.Now(), func(string) holder { return h })
+	return a.finishRelease(id, g.GPUs, found, h)
+}
+
+func (a *Allocator) markReleasing(id muster.AttemptID, uuids []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, uuid := range uuids {
+		a.record(uuid).Holders[id] = true
+	}
+}
+
+// finishRelease notes what was found when an attempt left.
+func (a *Allocator) finishRelease(id muster.AttemptID, uuids []string, found map[string]finding, h holder) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changed := false
+	var failed []string
+	for _, uuid := range uuids {
+		r, f := a.record(uuid), found[uuid]
+		delete(r.Holders, id)
+		r.LastUnexplained = cmp.Or(f.unexplained, r.LastUnexplained)
+		if f.kind != "" {
+			changed = a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: h}) || changed
+		}
+		if q := r.Quarantine; q != nil && q.Kind != kindMemory {
+			d := a.devices[uuid]
+			failed = append(failed, fmt.Sprintf("GPU %d (%s): %s", d.Index, uuid, q.Reason))
+		}
+	}
+	if changed {
+		a.publishWithheld()
+	}
+	a.save()
+	if failed != nil {
+		return run.Failf(muster.GPUFault, "a device failed under the task: %s", strings.Join(failed, "; "))
+	}
+	return nil
+}
+
+// holder is who had a device.
+type holder struct {
+	EnvTag string `json:"mark"` // an environment entry that only its processes have; "" for nobody
+	Name   string `json:"name"`
+}
+
+// finding is how a device was found; the zero one means that it is well.
+type finding struct {
+	kind        quarantineKind
+	reason      string
+	unexplained *muster.Size // memory that nobody known holds
+	pending     bool         // it is not known yet
+}
+
+// inspect waits until it is known of each device how it is since a time. of says
+// who had it.
+func (a *Allocator) inspect(ctx context.Context, uuids []string, since time.Time, holderOf func(uuid string) holder) map[string]finding {
+	a.cfg.Readings.PollFaults()
+	found := map[string]finding{}
+	killed := map[int]bool{}
+	pending := slices.Clone(uuids)
+	tick := time.NewTicker(a.timeouts.poll)
+	defer tick.Stop()
+	for {
+		checks := map[string]check{}
+		for _, uuid := range pending {
+			l := check{since: since, holder: holderOf(uuid), killed: killed}
+			l.metricsAt, l.processesAt = a.cfg.Readings.LastSampled(uuid) // first, so that what is read is not older
+			checks[uuid] = l
+		}
+		latest := a.latestReadings()
+		pending = slices.DeleteFunc(pending, func(uuid string) bool {
+			l := checks[uuid]
+			l.reading, l.readable = latest[uuid]
+			f := a.evaluate(uuid, &l)
+			found[uuid] = f
+			return !f.pending
+		})
+		if len(pending) == 0 {
+			return found
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return found
+		}
+	}
+}
+
+// check is what is seen of a device.
+type check struct {
+	since                  time.Time // when it was given back
+	holder                 holder
+	killed                 map[int]bool // strays that were ended
+	reading                gpu.Reading
+	readable               bool
+	metricsAt, processesAt time.Time // when they were asked for
+}
+
+// evaluate says how a device is, by readings that came since it was given back.
+func (a *Allocator) evaluate(uuid string, l *check) finding {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d, r := a.devices[uuid], a.record(uuid)
+	waited := time.Since(l.since)
+	maxWait, cleanup := a.timeouts.reading, a.timeouts.cleanup
+	if d.MIG != "" { // whose readings are rare
+		maxWait, cleanup = a.timeouts.migReading, max(cleanup, a.timeouts.migReading/2)
+	}
+	if reason := r.faultReason(&l.reading); reason != "" {
+		if r.Healed != 0 && muster.NewTime(l.metricsAt) <= r.Healed && waited < maxWait {
+			return finding{pending: true} // what was read before an administrator said that it is mended does not count
+		}
+		return finding{kind: kindFault, reason: reason}
+	}
+	switch {
+	case r.ReportsMemory && (l.reading.Memory == nil || l.metricsAt.Before(l.since)):
+		if waited < maxWait {
+			return finding{pending: true}
+		}
+		return finding{kind: kindSilent, reason: "its tool does not tell any more how it is"}
+	case l.reading.Processes != nil && l.processesAt.Before(l.since) && waited < maxWait:
+		return finding{pending: true}
+	}
+	exclusive := true
+	for _, releasing := range r.Holders {
+		exclusive = exclusive && releasing
+	}
+	if orphans := a.orphans(&l.reading, l.holder, exclusive); len(orphans) > 0 {
+		if waited >= cleanup {
+			return finding{kind: kindMemory, reason: fmt.Sprintf("process %d of %s is on it and does not end, even when killed", orphans[0], l.holder.Name)}
+		}
+		a.killOrphans(orphans, l, exclusive)
+		return finding{pending: true}
+	}
+	unexplained := unexplainedMemory(&l.reading)
+	switch {
+	case !exclusive || unexplained == nil || r.Baseline == nil || *unexplained <= *r.Baseline+memoryTolerance(&d):
+		return finding{unexplained: unexplained}
+	case waited < cleanup:
+		return finding{pending: true}
+	}
+	return finding{kind: kindMemory, unexplained: unexplained, reason: fmt.Sprintf("%s of its memory was not given back after %s: no process is known that holds it", *unexplained-*r.Baseline, cmp.Or(l.holder.Name, "its last task"))}
+}
+
+// orphans lists the processes on a device that are its owner's. alone says that
+// nobody else has it.
+func (a *Allocator) orphans(reading *gpu.Reading, h holder, exclusive bool) []int {
+	var list []int
+	for _, p := range reading.Processes {
+		if h.EnvTag != "" && belongsTo(p.PID, h.EnvTag, a.cfg.Data, exclusive) {
+			list = append(list, p.PID)
+		}
+	}
+	return list
+}
+
+// killOrphans kills strays.
+func (a *Allocator) killOrphans(orphans []int, l *check, exclusive bool) {
+	for _, pid := range orphans {
+		err := kill(pid, func() bool { return belongsTo(pid, l.holder.EnvTag, a.cfg.Data, exclusive) })
+		if !l.killed[pid] {
+			l.killed[pid] = true
+			a.cfg.Log.Warn("ended a process that a task left on its GPU", slog.Int("pid", pid), slog.String("of", l.holder.Name), slog.Any("error", err))
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package gpu
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+)
+
+func TestParseAMD(t *testing.T) {
+	got, err := parseAMD(recorded(t, "amd-smi-static-7.json"))
+	want := []Device{{
+		GPU:    muster.GPU{UUID: "GPU-6f1f0a2b3c4d5e6f", Vendor: "amd", Name: "AMD Radeon RX 7800 XT", Memory: 16368 << 20},
+		Driver: "6.14.14", Bus: "0000:03:00.0", PowerLimit: new(212.0),
+	}}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+	got, err = parseAMD(recorded(t, "amd-smi-static-6.json"))
+	want = []Device{
+		{GPU: muster.GPU{UUID: "GPU-48c1f5f1b8a3d12e", Vendor: "amd", Name: "AMD Instinct MI300X", Memory: 196592 << 20}, Driver: "6.8.5", Bus: "0000:0c:00.0"},
+		{GPU: muster.GPU{Index: 1, Vendor: "amd", Name: "AMD GPU"}, Driver: "6.8.5", Bus: "0000:22:00.0"},
+	}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+}
+
+func TestParseROCm(t *testing.T) {
+	for _, tc := range []struct {
+		file  string
+		count int
+		want  Device // the last
+	}{
+		{"rocm430-rx6700xt.json", 1, Device{
+			GPU:    muster.GPU{Vendor: "amd", Name: "AMD GPU", Memory: 12868124672},
+			Driver: "6.3.6", Bus: "0000:07:00.0", PowerLimit: new(211.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(47.0), new(6.0), new(muster.Size(1622728704)))},
+		}},
+		{"rocm602-mi100.json", 4, Device{
+			GPU:    muster.GPU{UUID: "GPU-1b9dd972253c3736", Index: 3, Vendor: "amd", Name: "Arcturus GL-XL [Instinct MI100]", Memory: 34342961152},
+			Driver: "6.3.6", Bus: "0000:e3:00.0", PowerLimit: new(290.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(53.0), new(39.0), new(muster.Size(6750208)))},
+		}},
+		{"rocm612-rx6700xt.json", 1, Device{
+			GPU:    muster.GPU{Vendor: "amd", Name: "Navi 22 [Radeon RX 6700/6700 XT / 6800M]", Memory: 12868124672},
+			Driver: "6.3.6", Bus: "0000:07:00.0", PowerLimit: new(211.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(47.0), new(6.0), new(muster.Size(1572745216)))},
+		}},
+		{"rocm-vega20.json", 1, Device{
+			GPU:    muster.GPU{UUID: "GPU-02f048617326b1ea", Vendor: "amd", Name: "Radeon Instinct MI50 32GB", Memory: 34342961152},
+			Driver: "5.9.17", Bus: "0000:63:00.0", PowerLimit: new(225.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(38.0), new(26.0), new(muster.Size(10850304)))},
+		}},
+	} {
+		got, err := parseROCm(recorded(t, tc.file))
+		if err != nil || len(got) != tc.count {
+			t.Fatalf("%s: %v, %d devices", tc.file, err, len(got))
+		}
+		if d := cmp.Diff(tc.want, got[len(got)-1]); d != "" {
+			t.Error(tc.file, d)
+		}
+	}
+}
+
+// kfdHost is a host with two devices of AMD, in the order of the compute driver,
+// as the kernel's files show it.
+func kfdHost(t *testing.T) *host {
+	t.Helper()
+	h := bare(t)
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 64\nsimd_count 0\nlocation_id 0\n")
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/10/properties", "simd_count 304\ngfx_target_version 90402\nlocation_id 8704\ndomain 0\nunique_id 5242869453117510958\n")
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/10/gpu_id", "12345\n")
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/10/mem_banks/0/properties", "heap_type 1\nsize_in_bytes 206141652992\n")
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/2/properties", "simd_count 120\ngfx_target_version 110001\nlocation_id 768\ndomain 0\nunique_id 0\n")
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/2/gpu_id", "777\n")
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/2/mem_banks/0/properties", "heap_type 2\nsize_in_bytes 17163091968\n")
+	write(t, h, "sys/class/kfd/kfd/topology/nodes/2/mem_banks/1/properties", "heap_type 5\nsize_in_bytes 4096\n")
+	write(t, h, "sys/class/kfd/kfd/proc/4242/vram_777", "1073741824\n")
+	write(t, h, "sys/class/kfd/kfd/proc/4242/vram_12345", "0\n")
+	write(t, h, "proc/4242/comm", "python3\n")
+	card := "sys/bus/pci/devices/0000:03:00.0/"
+	write(t, h, card+"gpu_busy_percent", "42\n")
+	write(t, h, card+"mem_info_vram_used", "14569963520\n")
+	write(t, h, card+"hwmon/hwmon3/temp1_input", "39000\n")
+	write(t, h, card+"hwmon/hwmon3/temp2_input", "41000\n")
+	write(t, h, card+"hwmon/hwmon3/power1_average", "96000000\n")
+	write(t, h, card+"ras/umc_err_count", "ue: 2\nce: 17\n")
+	write(t, h, card+"ras/gfx_err_count", "ue: 1\nce: 0\n")
+	write(t, h, card+"drm/renderD129/dev", "226:129\n")
+	write(t, h, "opt/rocm/.info/version", "6.4.1-83\n")
+	for _, file := range []string{"dev/kfd", "dev/dri/renderD129"} {
+		write(t, h, file, "")
+	}
+	return h
+}
+
+// TestAMD proves that devices are those of the kernel, in its order, and named
+// by a tool where there is one.
+func TestAMD(t *testing.T) {
+	h := kfdHost(t)
+	fake(t, "amd-smi", cat(t, "amd-smi-static-7.json"))
+	found, notes, err := h.probeAMD(t.Context())
+	if err != nil || len(notes) > 0 {
+		t.Fatalf("%v, notes %q", err, notes)
+	}
+	want := []Device{
+		{
+			GPU:    muster.GPU{UUID: "GPU-6f1f0a2b3c4d5e6f", Vendor: "amd", Name: "AMD Radeon RX 7800 XT", Memory: 16368 << 20},
+			Driver: "6.14.14", Runtime: "6.4.1", Bus: "0000:03:00.0", PowerLimit: new(212.0),
+			Reading: Reading{GPULoad: load(new(0.42), new(41.0), new(96.0), new(muster.Size(14569963520))), ECC: new(uint64(3)), Processes: []Process{{PID: 4242, Name: "python3", Memory: 1 << 30}}},
+		},
+		{
+			GPU:     muster.GPU{UUID: "GPU-48c269fd5cd0d52e", Index: 1, Vendor: "amd", Name: "AMD gfx942", Memory: 206141652992},
+			Runtime: "6.4.1", Bus: "0000:22:00.0", Reading: Reading{Processes: []Process{}},
+		},
+	}
+	for i := range want {
+		want[i].Reading.UUID = want[i].UUID
+	}
+	if d := cmp.Diff(want, found); d != "" {
+		t.Error(d)
+	}
+
+	fake(t, "amd-smi", "exit 1")
+	fake(t, "rocm-smi", "echo 'ERROR:root:ROCm SMI returned 8'; exit 2")
+	found, notes, err = h.probeAMD(t.Context())
+	if err != nil || len(found) != 2 || found[0].UUID != "amd-0000:03:00.0-0" || found[0].Name != "AMD gfx1101" || len(notes) != 1 {
+		t.Errorf("with tools that fail: %v, notes %q, devices %+v", err, notes, found)
+	}
+}
+
+// TestOnlyWhatOpens proves that a device whose file cannot be opened is left out.
+// As root no permission closes a file, but a device file without a driver cannot
+// be opened by anybody.
+func TestOnlyWhatOpens(t *testing.T) {
+	h := kfdHost(t)
+	fake(t, "amd-smi", cat(t, "amd-smi-static-7.json"))
+	denied := filepath.Join(h.root, "dev/dri/renderD129")
+	if os.Geteuid() == 0 {
+		if err := errors.Join(os.Remove(denied), mknod(denied)); err != nil {
+			t.Skipf("device files cannot be made here: %v", err)
+		}
+	} else if err := os.Chmod(denied, 0); err != nil {
+		t.Fatal(err)
+	}
+	found, notes, err := h.probeAMD(t.Context())
+	if err != nil || len(found) != 1 || found[0].Bus != "0000:22:00.0" || len(notes) != 1 || !strings.Contains(notes[0], "renderD129") {
+		t.Errorf("%v, notes %q, devices %+v", err, notes, found)
+	}
+	if err := os.Remove(filepath.Join(h.root, "dev/kfd")); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := h.probeAMD(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("without the driver's file: %v, devices %+v", err, found)
+	}
+	if _, err := os.Stat(filepath.Join(h.root, "dev/kfd")); err == nil {
+		t.Error("looking made the file")
+	}
+}
+
+func TestIntel(t *testing.T) {
+	h := bare(t)
+	fake(t, "xpu-smi", `case "$*" in 'discovery -j') `+cat(t, "xpu-smi-discovery-1.json")+` ;; *) `+cat(t, "xpu-smi-device-2.json")+` ;; esac`)
+	found, notes, err := h.probeIntel(t.Context())
+	want := Device{
+		GPU:    muster.GPU{UUID: "00000000-0000-0000-0000-00b1000056c0", Index: 1, Vendor: "intel", Name: "Intel(R) Data Center GPU Flex 170", Memory: 25669140480},
+		Driver: "1.32.0", Bus: "0000:b1:00.0",
+	}
+	want.Reading.UUID = want.UUID
+	if err != nil || len(notes) > 0 || len(found) != 2 {
+		t.Fatalf("%v, notes %q, devices %+v", err, notes, found)
+	}
+	if d := cmp.Diff(want, found[1]); d != "" {
+		t.Error(d)
+	}
+	for out, bad := range map[string]string{
+		"No GPU device found": "", `{"device_list": []}`: "", `{"error": "XPUM initialization failed", "errno": 1}`: "initialization failed", "level zero?": "no JSON", `{"device_list": 3}`: "cannot be read",
+	} {
+		found, err := parseDiscovery(out)
+		if len(found) > 0 || (err == nil) != (bad == "") || err != nil && !strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: %v, devices %+v", out, err, found)
+		}
+	}
+}
+
+func TestParseDump(t *testing.T) {
+	heading := strings.Split(strings.ToLower("Timestamp, DeviceId, GPU Utilization (%), GPU Power (W), GPU Core Temperature (Celsius Degree), GPU Memory Used (MiB)"), ",")
+	for _, tc := range []struct {
+		line  string
+		index int
+		want  Reading
+		ok    bool
+	}{
+		{"06:14:46.000,    0, 99.40, 118.61, 47.00, 10122.53", 0, Reading{GPULoad: load(new(0.9940000000000001), new(47.0), new(118.61), new(muster.Size(10614242017)))}, true},
+		{"2024-05-06T05:47:54.671,    3, 0.00, 43.10, 25.00, 0.00", 3, Reading{GPULoad: load(new(0.0), new(25.0), new(43.10), new(muster.Size(0<<20)))}, true},
+		{"18:38:50.000,    0,     , 43.72, ,", 0, Reading{GPULoad: load(nil, nil, new(43.72), nil)}, true},
+		{"18:38:50.000,    0, N/A, N/A, N/A, N/A", 0, Reading{}, true},
+		{"18:38:50.000,    0, 1", 0, Reading{}, false},
+		{"Error: device not found", 0, Reading{}, false},
+		{"18:38:50.000, x, 1, 2, 3, 4", 0, Reading{}, false},
+	} {
+		index, got, ok := parseDump(tc.line, heading)
+		if d := cmp.Diff(tc.want, got); ok != tc.ok || ok && (index != tc.index || d != "") {
+			t.Errorf("%q: device %d, %v, %s", tc.line, index, ok, d)
+		}
+	}
+}
+
+func TestApple(t *testing.T) {
+	got, err := parseApple(recorded(t, "apple-m2-max.json"))
+	want := []Device{{
+		GPU: muster.GPU{UUID: "apple-00000000-1111-2222-3333-444444444444-0", Vendor: "apple", Name: "Apple M2 Max", Memory: 48 << 30}, Runtime: "Metal 3",
+	}}
+	want[0].Reading.UUID = want[0].UUID
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+	if got, err := parseApple(recorded(t, "apple-intel-mac.json")); err != nil || len(got) > 0 {
+		t.Errorf("a Mac with other GPUs: %v, %+v", err, got)
+	}
+	if _, err := parseApple("2024-05-10 12:00:00.000 system_profiler[99:99] no"); err == nil {
+		t.Error("garbage was read")
+	}
+}
+
+// TestMissing proves that a machine without tools has no devices and one note
+// for it, and another for a card that could be used.
+func TestMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	h := bare(t)
+	found, notes := h.probe(t.Context())
+	if len(found) > 0 || len(notes) != 1 || !strings.Contains(notes[0], "on the PATH") {
+		t.Errorf("devices %+v, notes %q", found, notes)
+	}
+	write(t, h, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+	write(t, h, "sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
+	write(t, h, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n") // within the processor
+	write(t, h, "sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n")
+	if _, notes := h.probe(t.Context()); len(notes) != 2 || !strings.Contains(notes[0], "GPU of NVIDIA") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestMixed proves that devices of several makers are found in one machine, each
+// with a UUID of its own.
+func TestMixed(t *testing.T) {
+	h := kfdHost(t)
+	fake(t, "nvidia-smi", cat(t, "570-rtx-3060.xml"))
+	fake(t, "amd-smi", cat(t, "amd-smi-static-7.json"))
+	fake(t, "xpu-smi", `case "$*" in 'discovery -j') `+cat(t, "xpu-smi-discovery-1.json")+` ;; *) `+cat(t, "xpu-smi-device-2.json")+` ;; esac`)
+	fake(t, "system_profiler", cat(t, "apple-m2-max.json"))
+	found, notes := h.probe(t.Context())
+	var vendors []string
+	for _, d := range found {
+		vendors = append(vendors, d.Vendor)
+	}
+	if !slices.Equal(vendors, []string{"nvidia", "amd", "amd", "intel", "intel", "apple"}) || len(notes) > 0 {
+		t.Errorf("found %q, notes %q", vendors, notes)
+	}
+}
+
+func TestAccelerators(t *testing.T) {
+	h := bare(t)
+	if got := h.accelerators(); len(got) > 0 {
+		t.Errorf("of nothing: %q", got)
+	}
+	for _, file := range []string{"dev/neuron0", "dev/hailo0", "dev/apex_0", "dev/accel/accel0", "dev/accel/accel1", "dev/dri/renderD128", "dev/vfio/0"} {
+		write(t, h, file, "")
+	}
+	write(t, h, "sys/bus/pci/devices/0000:05:00.0/vendor", "0x1ae0\n")
+	for device, driver := range map[string]string{"accel/accel0": "intel_vpu", "accel/accel1": "habanalabs", "drm/renderD128": "xe"} {
+		dir := filepath.Join(h.root, "sys/class", device, "device")
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.Symlink("../../../bus/pci/drivers/"+driver, filepath.Join(dir, "driver"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(h.accelerators(), " "); got != "coral habana hailo neuron npu openvino:gpu openvino:npu tpu" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,130 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
+)
+
+// initTimeout is how long Helped may take to execute the program.
+const initTimeout = 30 * time.Second
+
+// Helper is the parent's side of Helped.
+type Helper struct{ parent, child *os.File }
+
+// NewHelper makes what a program that is Helped and its parent talk by.
+func NewHelper() (*Helper, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	return &Helper{parent: os.NewFile(uintptr(fds[0]), "help"), child: os.NewFile(uintptr(fds[1]), "help")}, nil
+}
+
+// ChildFile is to be open in the program that is Helped, besides its standard three.
+func (h *Helper) ChildFile() *os.File { return h.child }
+
+// InitArgv is what to execute so that helper, which is Helped, executes a program.
+func InitArgv(helper []string, path string, argv []string) []string {
+	return slices.Concat(helper, []string{path}, argv)
+}
+
+// Close is for what was not started.
+func (h *Helper) Close() { _, _ = h.parent.Close(), h.child.Close() }
+
+// Wait waits until the program is executed, and takes over what listens for it. The error is a syscall.Errno if
+// the program cannot be.
+func (h *Helper) Wait() (fd int, err error) {
+	_ = h.child.Close()
+	defer h.parent.Close()
+	conn, err := net.FileConn(h.parent)
+	if err != nil {
+		return -1, err
+	}
+	defer conn.Close()
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return -1, errors.ErrUnsupported
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(initTimeout)) // without one it takes longer
+	var b [4]byte
+	rights := make([]byte, unix.CmsgSpace(4))
+	fd = -1
+	for {
+		n, got, _, _, err := c.ReadMsgUnix(b[:], rights)
+		switch {
+		case errors.Is(err, io.EOF) && fd >= 0: // closed by the execution
+			return fd, nil
+		case err != nil:
+			return fd, err
+		case got > 0 && fd < 0:
+			if fd, err = receivedFD(rights[:got]); err != nil {
+				return -1, err
+			}
+		case n == len(b):
+			return fd, syscall.Errno(binary.NativeEndian.Uint32(b[:]))
+		}
+	}
+}
+
+// receivedFD takes the file that came with a message.
+func receivedFD(rights []byte) (int, error) {
+	list, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return -1, err
+	}
+	fds, err := unix.ParseUnixRights(&list[0])
+	if err != nil {
+		return -1, err
+	}
+	unix.CloseOnExec(fds[0])
+	return fds[0], nil
+}
+
+// Init is the program by which a task is let into a network that comes with its
+// process: in there it listens, passes what listens on, and executes the task's own program.
+// args are that program's path and its arguments, from the zeroth on. It returns
+// only if it fails, which Help knows then.
+func Init(args []string) error {
+	const parentFD = 3
+	unix.CloseOnExec(parentFD)
+	if len(args) < 2 {
+		return muster.Errorf(muster.Invalid, "this command is for the worker itself, which runs it when it needs it")
+	}
+	runtime.LockOSThread() // capabilities are a thread's
+	err := loopbackUp()
+	fd := -1
+	if err == nil {
+		fd, err = ListenFD()
+	}
+	if err != nil {
+		return sendError(parentFD, err)
+	}
+	if err := unix.Sendmsg(parentFD, []byte{'+'}, unix.UnixRights(fd), nil, 0); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return sendError(parentFD, err)
+	}
+	return sendError(parentFD, syscall.Exec(args[0], args[1:], os.Environ()))
+}
+
+// sendError passes an error of the system to the parent.
+func sendError(parentFD int, err error) error {
+	errno := syscall.EIO
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
+		errno = e
+	}
+	_, werr := unix.Write(parentFD, binary.NativeEndian.AppendUint32(nil, uint32(errno)))
+	return errors.Join(err, werr)
+}

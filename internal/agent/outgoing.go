@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+const (
+	progressInterval = 500 * time.Millisecond // for one attempt
+	startDelay       = 5 * time.Millisecond   // how long a busy worker keeps a start to itself: see addRunning
+	frameBudget      = maxReport              // for words of attempts; the rest is for logs and the heartbeat
+	maxFrameReports  = 2048                   // so that the server can begin with the first
+)
+
+// queue notes that there is something to say about at. The lock is held.
+func (tbl *attemptTable) queue(at *attempt) {
+	if at.queued || !tbl.connected {
+		return // or all is said anew in the next session
+	}
+	at.queued = true
+	tbl.dirty = append(tbl.dirty, at)
+	if !at.inline {
+		trySend(tbl.wake)
+	}
+}
+
+// heartbeatDue reports whether the next frame is to carry a Renew.
+func (tbl *attemptTable) heartbeatDue() bool {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	return tbl.connected && tbl.clock() >= tbl.nextHeartbeat
+}
+
+// nextFrame makes the next frame: all that is to be said now. It returns nil if that
+// is nothing, and then how long that stays so unless the roster is woken. load
+// is for a Renew that is due. The log bytes are read by the caller.
+func (tbl *attemptTable) nextFrame(load *muster.Load) (f *link.ToServer, logs []logRange, wait time.Duration) {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	now := tbl.clock()
+	tbl.expire(now)
+	if !tbl.connected || tbl.goodbyeSent {
+		return nil, nil, time.Hour
+	}
+	f = &link.ToServer{}
+	wait = max(tbl.nextHeartbeat-now, 0)
+	hasContent := tbl.readyDirty || tbl.offerDirty || len(tbl.rejected) > 0
+	if tbl.readyDirty {
+		f.Ready = &link.Ready{Constrained: tbl.constrained()}
+		tbl.readyDirty = false
+	}
+	if tbl.offerDirty {
+		f.Offer = tbl.currentOffer()
+		tbl.offerDirty = false
+	}
+	f.Rejected, tbl.rejected = tbl.rejected, nil
+
+	tbl.queueDue(now)
+	complete := tbl.addAttempts(f, now)
+	wait = min(wait, tbl.nextDue(now))
+	logs, next := tbl.pickLogs(now)
+	wait = min(wait, next)
+	if now >= tbl.nextHeartbeat {
+		tbl.addRenew(f, load, now)
+		hasContent = true
+	}
+	if tbl.goodbyeQueued && complete && len(logs) == 0 {
+		f.Goodbye = &link.Goodbye{}
+		tbl.goodbyeSent, hasContent = true, true
+	}
+	if !hasContent && len(logs)+len(f.Accepted)+len(f.Started)+len(f.Progress)+len(f.Saved)+len(f.Finished) == 0 {
+		return nil, nil, wait
+	}
+	return f, logs, 0
+}
+
+// addAttempts moves words of attempts to f until it is full; it reports whether
+// all of them are said.
+func (tbl *attemptTable) addAttempts(f *link.ToServer, now time.Duration) (complete bool) {
+	budget := frameBudget
+	for i, at := range tbl.dirty {
+		if budget < at.size && budget < frameBudget || budget <= 0 || len(f.Finished) >= maxFrameReports {
+			tbl.dirty = slices.Delete(tbl.dirty, 0, i)
+			trySend(tbl.wake)
+			return false
+		}
+		at.queued = false
+		switch {
+		case at.dropped:
+		case at.report != nil:
+			if at.reportSent || at.acked {
+				continue
+			}
+			if at.progress != nil {
+				f.Progress = append(f.Progress, *at.progress)
+				at.progress = nil
+			}
+			at.addCheckpoint(f)
+			f.Finished = append(f.Finished, *at.report)
+			at.reportSent = true
+			budget -= at.size
+		default:
+			budget -= tbl.addRunning(f, at, now)
+		}
+	}
+	clear(tbl.dirty)
+	tbl.dirty = tbl.dirty[:0]
+	return true
+}
+
+// addRunning says how far a running attempt is, and returns about how much room
+// that took. While other attempts run, too, a start is held back for a moment:
+// many tasks end before it is over, and then one word, and one commit of the
+// server's, says it all.
+func (tbl *attemptTable) addRunning(f *link.ToServer, at *attempt, now time.Duration) int {
+	if at.reportedState < reportedStarted && at.progress == nil && !at.checkpointDirty && tbl.executing > 1 && now < at.assignedAt+startDelay {
+		tbl.deferUntil(at, at.assignedAt+startDelay)
+		return 0
+	}
+	used := 0
+	switch {
+	case at.started != 0 && at.reportedState < reportedStarted:
+		f.Started = append(f.Started, link.Started{Attempt: at.id, At: at.started})
+		at.reportedState = reportedStarted
+		used += 80
+	case at.reportedState < reportedAccepted:
+		f.Accepted = append(f.Accepted, at.id)
+		at.reportedState = reportedAccepted
+		used += 30
+	}
+	used += at.addCheckpoint(f)
+	if at.progress == nil {
+		return used
+	}
+	if at.progressAt != 0 && now < at.progressAt+progressInterval {
+		tbl.deferUntil(at, at.progressAt+progressInterval)
+		return used
+	}
+	used += 100 + 40*len(at.progress.Metrics)
+	if at.progress.Step != nil {
+		used += 6 * len(*at.progress.Step)
+	}
+	for i := range at.progress.Artifacts {
+		used += 256 + 6*len(at.progress.Artifacts[i].Name)
+	}
+	f.Progress = append(f.Progress, *at.progress)
+	at.progress, at.progressAt = nil, now
+	return used
+}
+
+// addCheckpoint says where the attempt's checkpoint is, and returns about how
+// much room that took.
+func (at *attempt) addCheckpoint(f *link.ToServer) int {
+	if !at.checkpointDirty {
+		return 0
+	}
+	f.Saved = append(f.Saved, link.Saved{Attempt: at.id, SHA256: at.checkpointHash})
+	at.checkpointDirty = false
+	return 120
+}
+
+// resendProgress has the attempt's progress sent in a new session: the server may have lost what it had of it.
+func (at *attempt) resendProgress() {
+	if at.mergedProgress == nil {
+		return
+	}
+	at.progress = mergeProgress(nil, at.mergedProgress)
+	if at.report != nil {
+		at.progress.Artifacts = nil // the report has them
+	}
+}
+
+// deferUntil notes that there is something to say about at when due comes.
+func (tbl *attemptTable) deferUntil(at *attempt, due time.Duration) {
+	at.deferredUntil = due
+	if !at.deferred {
+		at.deferred = true
+		tbl.deferred = append(tbl.deferred, at)
+	}
+}
+
+// queueDue lets be said what has come due.
+func (tbl *attemptTable) queueDue(now time.Duration) {
+	tbl.deferred = slices.DeleteFunc(tbl.deferred, func(at *attempt) bool {
+		if at.running() && now < at.deferredUntil {
+			return false
+		}
+		at.deferred = false
+		if at.running() {
+			tbl.queue(at)
+		}
+		return true
+	})
+}
+
+// nextDue returns how long it is until something of it comes due.
+func (tbl *attemptTable) nextDue(now time.Duration) time.Duration {
+	wait := time.Hour
+	for _, at := range tbl.deferred {
+		wait = min(wait, at.deferredUntil-now)
+	}
+	return max(wait, 0)
+}
+
+// addRenew adds the heartbeat. A report that left in this session, this frame
+// included, is no longer held: the server has ended that attempt by then.
+func (tbl *attemptTable) addRenew(f *link.ToServer, load *muster.Load, now time.Duration) {
+	f.Renew = &link.Renew{Load: load, Held: tbl.ids(func(at *attempt) bool {
+		return !at.dropped && !at.acked && !at.reportSent
+	})}
+	if tbl.pingSentAt == 0 { // one at a time, so that it is known which one a pong answers
+		f.Ping, tbl.pingSentAt = true, now
+	}
+	tbl.findGrace()
+	tbl.lastHeartbeat = now
+	tbl.nextHeartbeat = now + tbl.heartbeatInterval()
+	if tbl.inflight > 0 && now-tbl.lastLogAck > logAckTimeout {
+		tbl.rewindLogs()
+	}
+}
+
+// heartbeatInterval is how long it is from one heartbeat to the next.
+func (tbl *attemptTable) heartbeatInterval() time.Duration {
+	return max(minHeartbeat, min(tbl.heartbeat, tbl.minGrace/4))
+}
+
+// minHeartbeat is the least time between two heartbeats, however short a grace is.
+const minHeartbeat = 100 * time.Millisecond
+
+// queueGoodbye ends the session after everything else is said. It returns false if
+// there is nobody to say it to.
+func (tbl *attemptTable) queueGoodbye() bool {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	tbl.goodbyeQueued = true
+	trySend(tbl.wake)
+	return tbl.connected
+}

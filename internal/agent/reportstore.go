@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/muster-dev/muster"
+)
+
+// ReportStore is what a worker remembers over a crash: reports that are not
+// acknowledged. One process at a time may have it open, so that it is also the
+// lock on the worker's data dir. All methods may be called at the same time.
+type ReportStore struct {
+	db     *bbolt.DB
+	bucket []byte
+}
+
+const reportsBucket = "reports"
+
+// lockTimeout is how long to wait for another process that is just ending.
+const lockTimeout = 3 * time.Second
+
+// OpenReportStore opens the keep in dir, which it makes if need be. It is a Conflict if
+// another process has it.
+func OpenReportStore(dir string) (*ReportStore, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be made: %w", err)
+	}
+	path := filepath.Join(dir, "reports.db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, muster.Errorf(muster.Conflict, "another worker runs on the data dir %s: stop it, or give this one a --data of its own", dir)
+	}
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "%s cannot be opened: %w; if it is damaged, move it away: the reports in it are lost then", path, err)
+	}
+	s, err := (&ReportStore{db: db}).openBucket(reportsBucket)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+// ForWorker returns the keep of one of several workers of this process, which share the file. It is closed with k.
+func (s *ReportStore) ForWorker(worker string) (*ReportStore, error) {
+	return s.openBucket(reportsBucket + "/" + worker)
+}
+
+func (s *ReportStore) openBucket(bucket string) (*ReportStore, error) {
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists([]byte(bucket))
+		return err
+	})
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "%s cannot be written: %w", s.db.Path(), err)
+	}
+	return &ReportStore{db: s.db, bucket: []byte(bucket)}, nil
+}
+
+// AttemptsByWorker returns of each worker that has a part the attempts whose reports are in it.
+func (s *ReportStore) AttemptsByWorker() (map[string][]muster.AttemptID, error) {
+	byWorker := map[string][]muster.AttemptID{}
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+			worker, ok := strings.CutPrefix(string(name), reportsBucket+"/")
+			if !ok {
+				return nil
+			}
+			byWorker[worker] = nil
+			return b.ForEach(func(id, _ []byte) error {
+				if a, err := muster.ParseAttemptID(string(id)); err == nil {
+					byWorker[worker] = append(byWorker[worker], a)
+				}
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "%s cannot be read: %w", s.db.Path(), err)
+	}
+	return byWorker, nil
+}
+
+// RemoveWorkers removes those of workers that are gone: their keeps are not used after that.
+func (s *ReportStore) RemoveWorkers(workers ...string) error {
+	if len(workers) == 0 {
+		return nil
+	}
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		for _, worker := range workers {
+			if err := tx.DeleteBucket([]byte(reportsBucket + "/" + worker)); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return muster.Errorf(muster.Internal, "%s cannot be written: %w", s.db.Path(), err)
+	}
+	return nil
+}
+
+// Close gives the data dir free.
+func (s *ReportStore) Close() error { return s.db.Close() }
+
+// Reports returns what is kept. A record that cannot be read is dropped with an
+// error that names it; the others are returned all the same.
+func (s *ReportStore) Reports() ([]muster.Report, error) {
+	var reports []muster.Report
+	var damaged error
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(s.bucket).ForEach(func(id, v []byte) error {
+			var r muster.Report
+			if err := json.Unmarshal(v, &r); err != nil {
+				damaged = errors.Join(damaged, muster.Errorf(muster.Internal, "the kept report of %s is damaged: %w", id, err))
+				return nil
+			}
+			reports = append(reports, r)
+			return nil
+		})
+	})
+	return reports, errors.Join(damaged, err)
+}
+
+// Clear removes all reports, also damaged ones.
+func (s *ReportStore) Clear() error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.DeleteBucket(s.bucket); err != nil {
+			return err
+		}
+		_, err := tx.CreateBucket(s.bucket)
+		return err
+	})
+}
+
+// Update puts and removes reports in one transaction, which is on disk when it
+// returns nil.
+func (s *ReportStore) Update(put []*muster.Report, remove []muster.AttemptID) error {
+	if len(put)+len(remove) == 0 {
+		return nil
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(s.bucket)
+		for _, r := range put {
+			v, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			if err := b.Put([]byte(r.Attempt.String()), v); err != nil {
+				return err
+			}
+		}
+		for _, id := range remove {
+			if err := b.Delete([]byte(id.String())); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

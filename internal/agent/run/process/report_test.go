@@ -1,0 +1,44 @@
+package process
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// TestWhoseMemoryRanOut holds that a task that somebody killed is not taken for one that had too little memory because some
+// other process of the machine had, where the task's own group counts.
+func TestWhoseMemoryRanOut(t *testing.T) {
+	for _, c := range []struct {
+		kills *int // in the task's group
+		want  muster.Reason
+	}{
+		{nil, muster.OutOfMemory},
+		{new(0), muster.Signal},
+		{new(1), muster.OutOfMemory},
+	} {
+		a := &Attempt{
+			Task:  &run.Task{Spec: &muster.TaskSpec{}},
+			exit:  &run.Exit{Code: 137, Signal: "SIGKILL", OOM: true},
+			stats: run.CgroupStats{OOMKills: c.kills},
+		}
+		if f, ok := errors.AsType[*run.TaskError](a.exitFailure()); !ok || f.Reason != c.want {
+			t.Errorf("with %v kills in its group it is %v", c.kills, a.exitFailure())
+		}
+	}
+}
+
+// TestAContainerThatStarved holds that what its engine missed is told of a container that was killed, and of no other.
+func TestAContainerThatStarved(t *testing.T) {
+	for code, want := range map[int]muster.Reason{137: muster.OutOfMemory, 1: muster.ExitCode} {
+		a := &Attempt{Task: &run.Task{Spec: &muster.TaskSpec{}}, container: &run.Container{}, exit: &run.Exit{Code: code}, stats: run.CgroupStats{LikelyOOM: true}}
+		if code == 137 {
+			a.exit.Signal = "SIGKILL"
+		}
+		if f, ok := errors.AsType[*run.TaskError](a.exitFailure()); !ok || f.Reason != want {
+			t.Errorf("with exit code %d it is %v", code, a.exitFailure())
+		}
+	}
+}

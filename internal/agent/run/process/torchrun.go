@@ -1,0 +1,125 @@
+package process
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// applyLauncher puts the launcher that the spec asks for before the program.
+func (a *Attempt) applyLauncher(context.Context) error {
+	if a.Task.Spec.Launcher != muster.LauncherTorchrun {
+		return nil
+	}
+	if len(a.argv) == 0 {
+		return run.Failf(muster.TaskInvalid, "the launcher %s does not start an image's own command: set run", muster.LauncherTorchrun)
+	}
+	launcher, err := a.torchrun()
+	if err != nil {
+		return err
+	}
+	program := torchrunProgram(a.argv)
+	if program[0] == noPython && a.mode != modeContainer {
+		if _, err := a.lookPath(a.argv[0]); err != nil {
+			return err
+		}
+	}
+	a.argv = slices.Concat(launcher, a.torchrunArgs(), program)
+	return nil
+}
+
+// torchrun finds the launcher in the task's environment. Nothing is executed to
+// find out: what lies there may be the task's own.
+func (a *Attempt) torchrun() ([]string, error) {
+	if a.mode == modeContainer {
+		return []string{muster.LauncherTorchrun}, nil // what the image has shows when it is started
+	}
+	if _, err := a.lookPath(muster.LauncherTorchrun); err == nil {
+		return []string{muster.LauncherTorchrun}, nil
+	}
+	for _, name := range []string{"python3", "python"} {
+		if python, err := a.lookPath(name); err == nil && a.hasTorch(python) {
+			return []string{name, "-m", "torch.distributed.run"}, nil
+		}
+	}
+	return nil, run.Failf(muster.Dependency, "the launcher torchrun is not here: neither on the task's PATH, nor with a Python that has torch; "+
+		"name torch in python.packages, or choose workers that have it with where.tags")
+}
+
+// hasTorch reports whether torch lies where a Python looks for packages: those of
+// PYTHONPATH, of its environment, and of the Python that this was made of.
+func (a *Attempt) hasTorch(python string) bool {
+	searchDirs := strings.Split(lookupEnv(a.env, "PYTHONPATH"), ":")
+	prefixes := []string{filepath.Dir(filepath.Dir(python))}
+	if target, err := filepath.EvalSymlinks(python); err == nil {
+		prefixes = append(prefixes, filepath.Dir(filepath.Dir(target)))
+	}
+	for _, prefix := range prefixes {
+		for _, lib := range []string{"lib", "lib64", "local/lib"} {
+			versions, _ := filepath.Glob(filepath.Join(prefix, lib, "python3*")) // the only error is of the pattern
+			for _, v := range versions {
+				searchDirs = append(searchDirs, filepath.Join(v, "site-packages"), filepath.Join(v, "dist-packages"))
+			}
+		}
+	}
+	return slices.ContainsFunc(searchDirs, func(dir string) bool {
+		if dir == "" {
+			return false
+		}
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(a.Dir, dir)
+		}
+		info, err := os.Stat(filepath.Join(dir, "torch", "distributed", "run.py"))
+		return err == nil && info.Mode().IsRegular()
+	})
+}
+
+// torchrunArgs tells torchrun of the other nodes, which are the members of the gang, and
+// how many processes to start.
+func (a *Attempt) torchrunArgs() []string {
+	n := a.Task.Spec.NProcPerNode
+	if n == 0 {
+		n = max(len(a.Task.Grant.GPUs), 1)
+	}
+	perNode := "--nproc_per_node=" + strconv.Itoa(n)
+	g := a.Task.Gang
+	if g == nil {
+		return []string{"--standalone", "--nnodes=1", perNode}
+	}
+	return []string{
+		"--nnodes=" + strconv.Itoa(g.Size), "--node_rank=" + strconv.Itoa(g.Rank), "--master_addr=" + g.Master, "--master_port=" + strconv.Itoa(g.Port), perNode,
+	}
+}
+
+// noPython tells torchrun to execute the program as it stands.
+const noPython = "--no_python"
+
+var pythonName = regexp.MustCompile(`^python[0-9.]*$`)
+
+// torchrunProgram returns how torchrun is told of a program: a Python script or module
+// without the interpreter, which torchrun brings, and all else as it stands.
+func torchrunProgram(argv []string) []string {
+	if strings.HasSuffix(argv[0], ".py") {
+		return argv
+	}
+	if pythonName.MatchString(filepath.Base(argv[0])) {
+		rest := argv[1:]
+		if len(rest) > 0 && rest[0] == "-u" { // so does torchrun
+			rest = rest[1:]
+		}
+		switch {
+		case len(rest) > 1 && rest[0] == "-m":
+			return rest
+		case len(rest) > 0 && !strings.HasPrefix(rest[0], "-"):
+			return rest
+		}
+	}
+	return append([]string{noPython}, argv...)
+}

@@ -1,0 +1,38 @@
+//go:build unix
+
+package python
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// What tasks had installed runs when an environment is looked at, and sees nothing of
+// what only the worker is to know.
+func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
+	t.Setenv("MUSTER_JOIN_TOKEN", "a secret")
+	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{markerFile: `{"python": "bin"}`, "bin/python": "#!/bin/sh\nenv > seen\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !e.usable(t.Context(), dir, "key", run.Observer{LogLine: func(line string) { t.Error(line) }}) {
+		t.Error("it is not usable")
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || strings.Contains(string(b), "a secret") {
+		t.Errorf("it sees %q, %v", b, err)
+	}
+}

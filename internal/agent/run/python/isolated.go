@@ -1,0 +1,121 @@
+package python
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// runBuild runs uv where it may come to run what a task chose: to install a package can
+// mean to execute it. It changes nothing but tmp and the folder in which uv keeps what
+// it fetched.
+func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, handler outputHandler, args ...string) error {
+	env := t.env()
+	if t.path != "" {
+		env = append(env, "PATH="+t.path) // the last one counts
+	}
+	env = append(env, "HOME="+tmp, "TMPDIR="+tmp)
+	write := []string{tmp}
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		switch name {
+		case "UV_CACHE_DIR":
+			if err := os.MkdirAll(value, 0o700); err != nil {
+				return run.Failf(muster.WorkerInternal, "the folder for fetched packages cannot be made: %w", err)
+			}
+			write = append(write, value)
+		case "UV_FIND_LINKS":
+			read = append(read, strings.Split(value, ",")...)
+		case "UV_PYTHON_INSTALL_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE":
+			read = append(read, value)
+		}
+	}
+	return t.runIsolated(ctx, read, write, tmp, env, handler, uv, args...)
+}
+
+// runIsolated runs a program that may run what tasks chose: it sees what they see, and what is in
+// read and write.
+func (t *tool) runIsolated(ctx context.Context, read, write []string, dir string, env []string, handler outputHandler, path string, args ...string) error {
+	if t.isolator == nil {
+		return command(ctx, dir, env, handler, path, args...)
+	}
+	read = append(read, programDirs(path)...)
+	for i, arg := range args {
+		if arg == "--python" && i+1 < len(args) {
+			read = append(read, programDirs(args[i+1])...)
+		}
+	}
+	c := t.isolator.PrepareTool(read, write)
+	if c.Sandbox == nil && c.User == nil {
+		return command(ctx, dir, env, handler, path, args...)
+	}
+	return commandIsolated(ctx, c, &limit.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, handler)
+}
+
+// programDirs returns the folders that a program needs: of its own file, and of what it was
+// installed with.
+func programDirs(path string) []string {
+	list := []string{filepath.Dir(path)}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		list = append(list, filepath.Dir(target))
+		if bin := filepath.Dir(target); filepath.Base(bin) == "bin" && filepath.Dir(bin) != "/" {
+			list = append(list, filepath.Dir(bin))
+		}
+	}
+	return list
+}
+
+// commandIsolated is command for a program that is held.
+func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *limit.Program, handler outputHandler) error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	p.Stdin, p.Stdout, p.Stderr = null, w, w
+	pid, handle, err := limit.Spawn(c, *p)
+	_ = w.Close()
+	if err != nil {
+		return err
+	}
+	handler.started(pid)
+	if handle >= 0 {
+		_ = os.NewFile(uintptr(handle), "pidfd").Close()
+	}
+	readDone := make(chan struct{})
+	go func() {
+		defer close(readDone)
+		scanLines(r, handler.onLine)
+	}()
+	proc, err := os.FindProcess(pid) // which is not reaped yet
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { killGroup(pid) })
+	st, err := proc.Wait()
+	stop()
+	killGroup(pid)                                         // what it started ends with it
+	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second)) // something that got away may hold it
+	<-readDone
+	switch cause := context.Cause(ctx); {
+	case cause != nil && (err != nil || !st.Success()):
+		return cause
+	case err != nil:
+		return err
+	case !st.Success():
+		return fmt.Errorf("%s ended with %s", filepath.Base(p.Path), st)
+	}
+	return nil
+}

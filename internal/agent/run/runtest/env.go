@@ -1,0 +1,330 @@
+package runtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// Env is a worker's surroundings for executors under test: everything that a
+// run.Env refers to, remembered. Its methods may be called at the same time.
+type Env struct {
+	Deps *run.Deps
+
+	logs    *tasklog.Dir
+	command []string // what starts a shim, nil for one in this process
+
+	mu        sync.Mutex
+	appendErr error // what Append returns, if not nil
+	blobs     map[string][]byte
+	trees     map[string]map[string]string
+	uploaded  map[string][]byte // by path's base
+}
+
+// NewEnv returns a world in a folder of its own. Processes are stood by by a shim that
+// command starts, or, without one, that is a part of this process.
+func NewEnv(tb testing.TB, command ...string) *Env {
+	tb.Helper()
+	w := &Env{
+		command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
+	}
+	dir := filepath.Join(tb.TempDir(), "data")
+	w.Deps = &run.Deps{Dir: dir, Transfer: w, Logs: w, Log: slog.New(slog.DiscardHandler)}
+	for _, d := range []string{dir, SharedDir(w.Deps)} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	var err error
+	if w.logs, err = tasklog.OpenDir(filepath.Join(dir, "logs")); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := w.logs.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	w.Deps.Supervisor = w.supervisor(tb)
+	tb.Cleanup(func() { w.stopShims(tb) }) // before they are let go
+	return w
+}
+
+// SharedDir is a folder of a world's that is not the worker's, into which tasks are to be able to look.
+func SharedDir(deps *run.Deps) string { return filepath.Join(filepath.Dir(deps.Dir), "aside") }
+
+// Restart is the world after its worker was started again. Executors are to be opened
+// anew; those of the earlier life must have been left.
+func (w *Env) Restart(tb testing.TB) {
+	tb.Helper()
+	deps := *w.Deps
+	deps.Supervisor = w.supervisor(tb)
+	w.Deps = &deps
+}
+
+func (w *Env) supervisor(tb testing.TB) run.Supervisor {
+	tb.Helper()
+	sup, err := shim.Open(tb.Context(), shim.Config{Dir: w.Deps.Dir, Command: w.command, Logs: w, Log: w.Deps.Log})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := sup.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return sup
+}
+
+// Append is run.Logs.
+func (w *Env) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
+	w.mu.Lock()
+	appendErr := w.appendErr
+	w.mu.Unlock()
+	if appendErr != nil {
+		return 0, appendErr
+	}
+	return w.logs.Append(ctx, a, offset, data)
+}
+
+// FillDisk lets every later Append fail.
+func (w *Env) FillDisk(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.appendErr = err
+}
+
+// Blob makes bytes available to Fetch and returns their hash.
+func (w *Env) Blob(data string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := sha256.Sum256([]byte(data))
+	hash := hex.EncodeToString(sum[:])
+	w.blobs[hash] = []byte(data)
+	return hash
+}
+
+// Tree makes a folder available to FetchTree. Names that end in ".sh" are
+// executable.
+func (w *Env) Tree(files map[string]string) string {
+	hash := w.Blob(strings.Repeat("tree", len(files)))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trees[hash] = files
+	return "sha256:" + hash
+}
+
+// Fetch is run.Transfer.
+func (w *Env) Fetch(_ context.Context, hash string, size int64, path string) error {
+	w.mu.Lock()
+	data, ok := w.blobs[hash]
+	w.mu.Unlock()
+	if !ok || int64(len(data)) != size {
+		return muster.Errorf(muster.NotFound, "no blob %s of %d bytes", hash, size)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// FetchTree is run.Transfer.
+func (w *Env) FetchTree(_ context.Context, hash, dir string) error {
+	w.mu.Lock()
+	files, ok := w.trees[hash]
+	w.mu.Unlock()
+	if !ok {
+		return muster.Errorf(muster.NotFound, "no tree %s", hash)
+	}
+	for name, data := range files {
+		path, mode := filepath.Join(dir, name), os.FileMode(0o600)
+		if strings.HasSuffix(name, ".sh") {
+			mode = 0o700
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(data), mode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UploadFile is run.Transfer.
+func (w *Env) UploadFile(ctx context.Context, f *os.File) (string, int64, error) {
+	if ctx.Err() != nil {
+		return "", 0, context.Cause(ctx)
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return "", 0, err
+	}
+	sum := sha256.Sum256(data)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uploaded[filepath.Base(f.Name())] = data
+	return hex.EncodeToString(sum[:]), int64(len(data)), nil
+}
+
+// stopShims tells the shims of other processes that nobody will come for what they hold.
+func (w *Env) stopShims(tb testing.TB) {
+	tb.Helper()
+	files, err := filepath.Glob(filepath.Join(w.Deps.Dir, "shim", "*", "pid"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, f := range files {
+		var p run.Pid
+		b, err := os.ReadFile(f)
+		if err == nil {
+			err = json.Unmarshal(b, &p)
+		}
+		if err == nil {
+			var shim *os.Process
+			if shim, err = os.FindProcess(p.PID); err == nil {
+				err = shim.Signal(os.Interrupt)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, os.ErrProcessDone) { // it may end by itself
+			tb.Errorf("a shim cannot be ended: %v", err)
+		}
+	}
+}
+
+// runningProcs returns how many processes are recorded as running.
+func (w *Env) runningProcs(tb testing.TB) int {
+	tb.Helper()
+	files, err := filepath.Glob(filepath.Join(w.Deps.Dir, "shim", "*", "pids"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := 0
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // its shim may just end
+			tb.Fatal(err)
+		}
+		n += strings.Count(string(b), `"attempt"`)
+	}
+	return n
+}
+
+// Records returns what an attempt's log holds.
+func (w *Env) Records(tb testing.TB, a muster.AttemptID) []tasklog.Record {
+	tb.Helper()
+	log, err := w.logs.Open(tb.Context(), a, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer log.Close()
+	var out []tasklog.Record
+	for d := tasklog.NewDecoder(log); ; {
+		r, err := d.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // of what is being written
+			return out
+		}
+		if err != nil {
+			tb.Fatalf("the log of %s cannot be read at %d: %v", a, d.Offset(), err)
+		}
+		r.Data = bytes.Clone(r.Data)
+		out = append(out, r)
+	}
+}
+
+// Output returns what an attempt printed to one stream.
+func (w *Env) Output(tb testing.TB, a muster.AttemptID, stream tasklog.Stream) string {
+	tb.Helper()
+	var b strings.Builder
+	for _, r := range w.Records(tb, a) {
+		if r.Stream == stream {
+			b.Write(r.Data)
+		}
+	}
+	return b.String()
+}
+
+// Recorder remembers what an executor says while a task runs.
+type Recorder struct {
+	mu       sync.Mutex
+	started  chan struct{}
+	starts   int
+	process  run.Pid
+	progress []muster.Progress
+	sizes    chan int64
+}
+
+// NewRecorder returns an empty sink.
+func NewRecorder() *Recorder {
+	return &Recorder{started: make(chan struct{}), sizes: make(chan int64, 1)}
+}
+
+// Started is run.Sink.
+func (s *Recorder) Started(muster.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.starts++; s.starts == 1 {
+		close(s.started)
+	}
+}
+
+// Process is run.Sink.
+func (s *Recorder) Process(p run.Pid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = p
+}
+
+// Progress is run.Sink.
+func (s *Recorder) Progress(p muster.Progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress = append(s.progress, p)
+}
+
+// LogGrew is run.Sink.
+func (s *Recorder) LogGrew(size int64) {
+	select {
+	case <-s.sizes:
+	default:
+	}
+	select {
+	case s.sizes <- size:
+	default:
+	}
+}
+
+// Updates returns the progress so far.
+func (s *Recorder) Updates() []muster.Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]muster.Progress(nil), s.progress...)
+}
+
+// Timeout is how long a test waits for something that must happen.
+const Timeout = time.Minute
+
+// Await waits until cond holds.
+func Await(tb testing.TB, desc string, cond func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(Timeout); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("waited %s in vain: %s", Timeout, desc)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package runtest
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// fakeIsolator hold nothing, and count what they are told to.
+type fakeIsolator struct {
+	mu       sync.Mutex
+	stats    run.CgroupStats
+	prepared int
+	released int
+}
+
+func (l *fakeIsolator) Prepare(_ *run.Task, f run.Folders) (*run.IsolationSpec, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f.Base == "" || f.Work == "" || f.Out == "" || f.Tmp == "" || f.Checkpoint == "" {
+		return nil, run.Failf(muster.WorkerInternal, "folders are missing: %+v", f)
+	}
+	l.prepared++
+	return &run.IsolationSpec{}, nil
+}
+
+func (*fakeIsolator) PrepareContainer(*run.Task) (*run.IsolationSpec, error) { return nil, nil } //nolint:nilnil // there are none
+
+func (*fakeIsolator) PrepareTool([]string, []string) *run.IsolationSpec { return &run.IsolationSpec{} }
+
+func (l *fakeIsolator) Stats(*run.IsolationSpec) run.CgroupStats { return l.stats }
+
+func (l *fakeIsolator) CurrentStats(*run.IsolationSpec) run.CgroupStats { return l.stats }
+
+func (*fakeIsolator) Processes(*run.IsolationSpec) ([]int, bool) { return nil, false }
+
+func (l *fakeIsolator) Release(*run.IsolationSpec) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.released++
+}
+
+// fakeMeter measures what it is told to, and finds it too much.
+type fakeMeter struct {
+	usage    muster.Usage
+	exceeded *run.Stopped
+}
+
+func (m *fakeMeter) Watch(s *run.Subject, w run.MeterHandler) func() muster.Usage {
+	if s.Pid.PID == 0 || s.Task == nil {
+		return func() muster.Usage { return muster.Usage{} }
+	}
+	w.Sampled(muster.Sample{At: 5, PIDs: 3})
+	w.Warned("it is about to be too much")
+	if m.exceeded != nil {
+		w.Exceeded(m.exceeded)
+	}
+	return func() muster.Usage { return m.usage }
+}
+
+// fakeDevices are lent and taken back.
+type fakeDevices struct {
+	mu       sync.Mutex
+	acquired int
+	released int
+	fault    error
+}
+
+func (*fakeDevices) Environ(g *muster.Grant) []string {
+	return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(g.GPUs, "+")}
+}
+
+func (d *fakeDevices) Acquire(context.Context, muster.AttemptID, *muster.Grant) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.acquired++
+}
+
+func (d *fakeDevices) Release(_ context.Context, _ muster.AttemptID, _ *muster.Grant, envTag string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.released++
+	if !strings.HasPrefix(envTag, "MUSTER_OUT=") {
+		return run.Failf(muster.WorkerInternal, "the mark is %q", envTag)
+	}
+	return d.fault
+}
+
+func isolation(t *testing.T, o suite) {
+	t.Helper()
+	o.run(t, "what the kernel counted explains a failure", func(t *testing.T) {
+		for _, c := range []struct {
+			stats    run.CgroupStats
+			shell    string
+			reason   muster.Reason
+			wantMsgs []string
+		}{
+			{run.CgroupStats{OOMKills: new(1), MemoryPeak: new(muster.Size(512 << 20))}, "kill -KILL $$", muster.OutOfMemory, []string{"512MiB", "1GiB", "resources.memory"}},
+			{run.CgroupStats{OOMKills: new(1)}, "exit 1", muster.OutOfMemory, []string{"1GiB"}},
+			{run.CgroupStats{PIDsDenied: new(7)}, "exit 2", muster.PIDLimit, []string{"exit code 2", "64 at once", "resources.pids"}},
+			{run.CgroupStats{OOMKills: new(0), PIDsDenied: new(0)}, "exit 2", muster.ExitCode, []string{"exit code 2"}},
+			{run.CgroupStats{OOMKills: new(1), PIDsDenied: new(1)}, "exit 0", muster.NoReason, nil},
+		} {
+			l := &fakeIsolator{stats: c.stats}
+			b := open(t, o, func(e *run.Deps) { e.Isolator = l })
+			task := b.task(c.shell)
+			task.Grant = muster.Grant{Memory: 1 << 30, PIDs: 64}
+			r := b.done(t, task)
+			if r.Reason != c.reason {
+				t.Errorf("%s: %s, %q", c.shell, r.Reason, r.Message)
+			}
+			for _, s := range c.wantMsgs {
+				if !strings.Contains(r.Message, s) {
+					t.Errorf("%q does not tell %q", r.Message, s)
+				}
+			}
+			if l.prepared != 1 || l.released != 1 {
+				t.Errorf("held %d times, released %d times", l.prepared, l.released)
+			}
+			if c.stats.MemoryPeak != nil && r.Usage.MemoryPeak != *c.stats.MemoryPeak {
+				t.Errorf("usage %+v", r.Usage)
+			}
+		}
+	})
+	o.run(t, "what the meter finds too much ends it, and its samples are kept", func(t *testing.T) {
+		m := &fakeMeter{usage: muster.Usage{DiskPeak: 9 << 20, CPUSeconds: 1000}}
+		m.exceeded = &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.DiskLimit, Message: "its folders have 9MiB"}
+		b := open(t, o, func(e *run.Deps) { e.Meter = m })
+		task := b.task("exec sleep 1000")
+		r := b.done(t, task)
+		want(t, r, muster.AttemptFailed, muster.DiskLimit, "9MiB")
+		if r.Usage.DiskPeak != 9<<20 || r.Usage.CPUSeconds != 1000 || r.Usage.WallSeconds <= 0 {
+			t.Errorf("usage %+v", r.Usage)
+		}
+		var s muster.Sample
+		if err := json.Unmarshal([]byte(b.Output(t, task.Attempt, tasklog.Usage)), &s); err != nil || s.PIDs != 3 {
+			t.Errorf("the sample is %+v, %v", s, err)
+		}
+		if got := b.Output(t, task.Attempt, tasklog.System); got != "it is about to be too much\n" {
+			t.Errorf("the log says %q", got)
+		}
+	})
+	o.run(t, "devices are lent and taken back, and their fault is the failure", func(t *testing.T) {
+		fault := run.Failf(muster.GPUFault, "GPU-a failed: XID 79")
+		for shell, c := range map[string]struct {
+			fault  error
+			reason muster.Reason
+		}{
+			"test $CUDA_VISIBLE_DEVICES = GPU-a+GPU-b": {nil, muster.NoReason},
+			"exit 1":      {fault, muster.GPUFault},
+			"exit 0":      {fault, muster.NoReason},
+			"exit 2":      {nil, muster.ExitCode},
+			"./not-there": {nil, muster.StartFailed},
+			"sleep 1000":  {fault, muster.GPUFault}, // until its timeout
+		} {
+			d := &fakeDevices{fault: c.fault}
+			b := open(t, o, func(e *run.Deps) { e.GPUs = d })
+			task := b.task(shell)
+			if shell == "./not-there" {
+				task.Spec.Run = &muster.Command{Argv: []string{shell}}
+			}
+			task.Grant.GPUs = []string{"GPU-a", "GPU-b"}
+			if shell == "sleep 1000" {
+				task.Spec.Timeout = muster.Duration(200 * time.Millisecond)
+			}
+			if r := b.done(t, task); r.Reason != c.reason {
+				t.Errorf("%s: %s, %q", shell, r.Reason, r.Message)
+			}
+			if d.acquired != 1 || d.released != 1 {
+				t.Errorf("%s: taken %d times, given %d times", shell, d.acquired, d.released)
+			}
+		}
+	})
+	o.run(t, "a task that has to make room gets the signal of its checkpoint", func(t *testing.T) {
+		b := open(t, o)
+		task := b.task("trap 'echo saved; exit 0' USR2; trap 'echo wrong' TERM; echo ready; while :; do sleep 0.02; done")
+		task.Spec.Checkpoint = &muster.Checkpoint{Signal: "SIGUSR2", Grace: muster.Duration(Timeout)}
+		task.Spec.Kill.Grace = muster.Duration(time.Millisecond)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		out := make(chan muster.Report, 1)
+		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
+		Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
+		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "room is needed"})
+		r := <-out
+		b.check(t, task, &r)
+		want(t, r, muster.AttemptFailed, muster.Preempted, "room")
+		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
+			t.Errorf("printed %q", got)
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package runtimes
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// maxModuleAge is when modules of other versions of Muster are removed: tasks that began with them may import more.
+const maxModuleAge = 30 * 24 * time.Hour
+
+// ModuleDirs returns the folders with the modules of a runtime's kinds.
+func (r *Runtimes) ModuleDirs(name string) ([]string, error) {
+	if _, err := r.definition(name); err != nil {
+		return nil, run.Failf(muster.Dependency, "%w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.moduleDir != "" {
+		if _, err := os.Stat(r.moduleDir); err == nil {
+			return []string{r.moduleDir}, nil
+		}
+	}
+	dir, err := r.writeModules()
+	if err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "the modules of the runtimes cannot be written: %w", err)
+	}
+	r.moduleDir = dir
+	return []string{dir}, nil
+}
+
+// writeModules leaves the modules of all runtimes, which import each other, in a folder that is named by their bytes.
+// All users may read them.
+func (r *Runtimes) writeModules() (string, error) {
+	modules := map[string][]byte{} // by their path below the folder
+	found, err := fs.Glob(r.files, "python/*/muster_*/*.py")
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, name := range found {
+		text, err := fs.ReadFile(r.files, name)
+		if err != nil {
+			return "", err
+		}
+		rel := path.Join(path.Base(path.Dir(name)), path.Base(name))
+		modules[rel] = text
+		fmt.Fprintf(sum, "%s %d\n%s", rel, len(text), text)
+	}
+	root := filepath.Join(r.dir, "code")
+	dir := filepath.Join(root, hex.EncodeToString(sum.Sum(nil)[:8]))
+	defer r.pruneModules(root, dir)
+	if sameFiles(dir, modules) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // the users of tasks read it
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(root, ".new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // pruneModules finds it
+	newDir := filepath.Join(tmp, "code")
+	for name, text := range modules {
+		if err := writePublic(filepath.Join(newDir, filepath.FromSlash(name)), text); err != nil {
+			return "", err
+		}
+	}
+	if err := os.Chmod(newDir, 0o755); err != nil { //nolint:gosec // the users of tasks read it
+		return "", err
+	}
+	if err := os.Rename(dir, filepath.Join(tmp, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.Rename(newDir, dir); err != nil && !sameFiles(dir, modules) { // another process may have been first
+		return "", err
+	}
+	return dir, nil
+}
+
+// writePublic makes a file that all may read, and its folder, whatever the umask is.
+func writePublic(name string, text []byte) error {
+	dir := filepath.Dir(name)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the users of tasks read it
+		return err
+	}
+	if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // the users of tasks read it
+		return err
+	}
+	return errors.Join(os.Chmod(dir, 0o755), os.Chmod(name, 0o644)) //nolint:gosec // the users of tasks read it
+}
+
+// sameFiles reports whether a folder has these files.
+func sameFiles(dir string, modules map[string][]byte) bool {
+	for name, text := range modules {
+		if b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))); err != nil || !bytes.Equal(b, text) {
+			return false
+		}
+	}
+	return true
+}
+
+// pruneModules removes the modules of other versions, once they are old, and notes that those in keep are used.
+func (r *Runtimes) pruneModules(root, current string) {
+	now := time.Now()
+	_ = os.Chtimes(current, now, now) // else another version removes it earlier
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		info, err := e.Info()
+		return err != nil || e.Name() == filepath.Base(current) || now.Sub(info.ModTime()) < maxModuleAge
+	})
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(root, e.Name())); err != nil {
+			r.cfg.Log.Warn("old modules of runtimes cannot be removed", slog.Any("error", err))
+		}
+	}
+}

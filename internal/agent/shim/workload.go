@@ -1,0 +1,249 @@
+package shim
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/vessel"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// workload is an attempt's main process with all that it starts: a child of this process and
+// its kin, or a container.
+type workload interface {
+	Pid() run.Pid
+	// Wait returns when the main process has ended and all that it printed is in its pipes.
+	// It is called once.
+	Wait() kin.ExitStatus
+	// Signal sends a signal by its name, Kill ends all. Neither waits.
+	Signal(name string)
+	Kill()
+	Freeze(on bool) error
+	// Abort ends all after Wait has panicked, and waits for it.
+	Abort() kin.ExitStatus
+	// Cleanup ends what the main process left, and returns how many processes would not go. emptied says that
+	// the attempt has control groups of its own, and nothing is in them.
+	Cleanup(emptied bool) int
+}
+
+// processWorkload is the body of a task that is no container.
+type processWorkload struct {
+	server *server
+	spec   *run.StartSpec
+	child  kin.Child
+	pid    run.Pid
+}
+
+// startProcess starts a process and the reading of its output.
+func (a *attempt) startProcess() error {
+	s, st := a.server, a.spec
+	out, err := openPipe()
+	if err != nil {
+		return err
+	}
+	errs, err := openPipe()
+	if err != nil {
+		return errors.Join(err, out.close())
+	}
+	w := &processWorkload{server: s, spec: st}
+	// Before there is a process there is a record of it, and be it only by its mark.
+	s.recordPid(st.Attempt, run.Pid{BootID: s.self.BootID, EnvTag: st.EnvTag})
+	s.oom.Refresh(time.Now())
+	w.pid, err = s.tracker.Start(st.EnvTag, func() (pid int, err error) {
+		w.child.PID, w.child.Handle, err = limit.Spawn(st.Isolation, limit.Program{
+			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: s.null, Stdout: out.w, Stderr: errs.w,
+			OnListener: a.serveEgress, NSInit: s.helper,
+		})
+		return w.child.PID, err
+	})
+	_ = out.w.Close()
+	_ = errs.w.Close()
+	if err != nil {
+		_ = out.r.Close()
+		_ = errs.r.Close()
+		s.deletePid(st.Attempt)
+		return startError(st.Argv[0], err)
+	}
+	s.recordPid(st.Attempt, w.pid)
+	a.workload = w
+	a.pumps.Start(out.r, tasklog.Stdout)
+	a.pumps.Start(errs.r, tasklog.Stderr)
+	return nil
+}
+
+// startContainer starts a container and the reading of its output. It is not recorded: no process
+// of it is ours to kill, should this one be killed, and the worker knows it by its label.
+func (a *attempt) startContainer() error {
+	var p [2]pipe
+	for i := range p {
+		var err error
+		if p[i].r, p[i].w, err = os.Pipe(); err != nil { // both of its ends are waited for by the runtime
+			_ = p[0].close()
+			return run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
+		}
+	}
+	// What it prints while it is being started waits for nothing.
+	a.pumps.Start(p[0].r, tasklog.Stdout)
+	a.pumps.Start(p[1].r, tasklog.Stderr)
+	ctr, err := vessel.Start(a.spec.Container, a.spec.EnvTag, p[0].w, p[1].w, a.server.timeouts, &containerEvents{attempt: a}, a.server.log)
+	if err == nil && a.egress.Enabled() {
+		if err = a.serveContainerEgress(ctr.Pid().PID); err != nil {
+			ctr.Kill()
+			ctr.Wait()
+		}
+	}
+	if err != nil {
+		a.pumps.Drain(pipeDrainTimeout)
+		return err
+	}
+	a.workload = &containerWorkload{ctr}
+	return nil
+}
+
+// containerWorkload is the body of a task that is one.
+type containerWorkload struct{ *vessel.Container }
+
+// Cleanup does nothing: what a container left ended with it.
+func (*containerWorkload) Cleanup(bool) int { return 0 }
+
+// Abort implements body.
+func (c *containerWorkload) Abort() kin.ExitStatus {
+	err := c.Container.Abort()
+	if err == nil {
+		return kin.ExitStatus{Code: -1, Killed: true}
+	}
+	return kin.ExitStatus{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
+}
+
+// containerEvents tells an attempt what happens to its container.
+type containerEvents struct {
+	*attempt
+	step *string // the task's own, while another one is shown
+}
+
+// LogLine implements vessel.Hears.
+func (c *containerEvents) LogLine(line string) { c.log.WriteLine(line) }
+
+// OnWaiting implements vessel.Hears. The step that is shown meanwhile is not the task's.
+func (c *containerEvents) OnWaiting(reason string) {
+	if reason == "" {
+		c.OnProgress(muster.Progress{Step: c.step})
+		return
+	}
+	c.mu.Lock()
+	c.step = new(string)
+	if c.progress != nil && c.progress.Step != nil {
+		c.step = c.progress.Step
+	}
+	c.mu.Unlock()
+	c.OnProgress(muster.Progress{Step: &reason})
+}
+
+// OnExit implements vessel.Hears.
+func (c *containerEvents) OnExit() { c.pumps.Unthrottle() }
+
+// Pid implements body.
+func (w *processWorkload) Pid() run.Pid { return w.pid }
+
+// Wait implements body.
+func (w *processWorkload) Wait() kin.ExitStatus {
+	x := w.child.Wait()
+	x.OOM = x.Killed && w.server.oom.Detected()
+	return x
+}
+
+// Signal implements body.
+func (w *processWorkload) Signal(name string) { w.child.Signal(name) }
+
+// Kill implements body. With control groups of its own all of the task is in them: then it does
+// not look for what descends from the main process.
+func (w *processWorkload) Kill() {
+	if limit.HasOwnCgroup(w.spec.Isolation) {
+		w.child.Kill()
+		if limit.Kill(w.spec.Isolation) == nil {
+			return
+		}
+	}
+	w.child.IfUnreaped(func() { w.server.tracker.Kill(w.pid) })
+}
+
+// Abort implements body.
+func (w *processWorkload) Abort() kin.ExitStatus {
+	w.Kill()
+	return w.child.Wait()
+}
+
+// Freeze implements body.
+func (w *processWorkload) Freeze(on bool) error {
+	if w.spec.Isolation != nil {
+		if done, err := limit.Freeze(w.spec.Isolation, on); done || err != nil {
+			return err
+		}
+	}
+	w.child.IfUnreaped(func() { w.server.tracker.Freeze(w.pid, on) })
+	return nil
+}
+
+// Cleanup implements body.
+func (w *processWorkload) Cleanup(groupsEmpty bool) int {
+	left := 0
+	if w.server.reapsOrphans && groupsEmpty {
+		w.server.tracker.CleanupLater(w.pid)
+	} else {
+		left = w.server.tracker.Cleanup(w.pid, cleanupTimeout)
+	}
+	w.server.deletePid(w.spec.Attempt)
+	return left
+}
+
+func (s *server) recordPid(id muster.AttemptID, p run.Pid) {
+	if err := s.pidFile.Put(id, p); err != nil {
+		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
+	}
+}
+
+// pipe is one for output.
+type pipe struct{ r, w *os.File }
+
+func openPipe() (p pipe, err error) {
+	if p.r, p.w, err = newPipe(); err != nil {
+		return p, run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
+	}
+	return p, nil
+}
+
+func (p pipe) close() error { return errors.Join(p.r.Close(), p.w.Close()) }
+
+func (s *server) deletePid(id muster.AttemptID) {
+	if err := s.pidFile.Delete(id); err != nil {
+		s.log.Warn("the record of an ended process stays", slog.Any("error", err))
+	}
+}
+
+// startError turns what the system said into a sentence.
+func startError(name string, err error) error {
+	if f, ok := errors.AsType[*run.TaskError](err); ok {
+		return f
+	}
+	for _, exhausted := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, exhausted) {
+			return run.Failf(muster.WorkerInternal, "the worker cannot start %s, it has too few processes, files or memory left: %w", name, err)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
+	case errors.Is(err, kin.ErrNoExec):
+		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
+	default:
+		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
+	}
+}

@@ -1,0 +1,58 @@
+package work
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/guard"
+)
+
+// applyLimits takes off what a machine has what its owner keeps.
+func (w *Worker) applyLimits(r *muster.Resources) {
+	found := r.Memory
+	w.cfg.HostPolicy.Apply(r)
+	if w.cfg.CPUs > 0 {
+		r.CPUs = w.cfg.CPUs
+	}
+	if m := w.cfg.Memory; m > 0 && (m < r.Memory || r.Memory == found) {
+		r.Memory = m
+	}
+}
+
+// newEnforcer makes the one that keeps the machine its owner's.
+func (w *Worker) newEnforcer(a *agent.Agent, o *offers, devices *gpuReader) *guard.Enforcer {
+	return guard.New(guard.Config{Options: w.cfg.HostPolicy, Data: w.cfg.Data, Worker: enforcedAgent{a, o}, GPUs: devices.Latest, Devices: o.devices, Log: w.log})
+}
+
+// enforcedAgent is the agent as the guard steers it.
+type enforcedAgent struct {
+	*agent.Agent
+
+	offers *offers
+}
+
+var _ guard.Worker = enforcedAgent{}
+
+// Running implements guard.Worker.
+func (s enforcedAgent) Running() []guard.Running {
+	var list []guard.Running
+	for _, r := range s.Agent.Running() {
+		list = append(list, guard.Running{Attempt: r.Attempt, GPUs: r.Grant.GPUs, Checkpoint: r.Checkpoint, Started: r.Pid.PID != 0})
+	}
+	return list
+}
+
+// Freeze implements guard.Worker. The attempt's step tells why it stands still.
+func (s enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
+	if err := s.Agent.Freeze(id, on); err != nil {
+		return err
+	}
+	if on {
+		s.SetStep(id, "frozen: "+why)
+	} else {
+		s.SetStep(id, "")
+	}
+	return nil
+}
+
+// Withhold implements guard.Worker.
+func (s enforcedAgent) Withhold(devices map[string]string) { s.offers.withhold("owner", devices) }
