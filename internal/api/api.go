@@ -28,33 +28,33 @@ import (
 
 // Config is what the API is made of. All of it is needed.
 type Config struct {
-	Engine Engine
-	Store  store.Reader
-	Keys   store.KeyStore
-	Logs   tasklog.Store
-	Blobs  blob.Store
-	Grants store.GrantStore
-	Late   store.LateReportReader
-	Reach  Reach
-	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
-	Events *notify.Bus
-	Views  Views
+	Engine      Engine
+	Store       store.Reader
+	Keys        store.KeyStore
+	Logs        tasklog.Store
+	Blobs       blob.Store
+	Grants      store.GrantStore
+	LateReports store.LateReportReader
+	BlobNeeds   BlobNeeds
+	VerifyCID   func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
+	Events      *notify.Bus
+	Views       Views
 	// Webhooks sends notifications, and Notices is where they and their log are.
-	Webhooks Webhooks
-	Notices  NoticeStore
+	Webhooks      Webhooks
+	Notifications NotificationStore
 	// Parse reads a job spec, YAML or JSON, until ctx is done, and checks it, by check, too, which may change it; name stands in messages.
 	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds      Kinds
-	LinkSocket http.Handler    // at link.PathSocket; it asks LinkedWorker who connects
+	LinkSocket http.Handler    // at link.PathSocket; it asks WorkerOfRequest who connects
 	LinkPoll   http.Handler    // at link.PathPoll, the same
 	Heartbeat  muster.Duration // how often workers renew their leases: no spec may ask for a shorter one
 	Log        *slog.Logger
 	Version    string // of this build
 	// Metrics serves /metrics to keys that may see the fleet; nil means that there is no such path.
 	Metrics http.Handler
-	// Measure is called when a request begins, by the pattern of its route, and done when it has been answered. Nil means that nobody
+	// ObserveRequest is called when a request begins, by the pattern of its route, and done when it has been answered. Nil means that nobody
 	// measures requests.
-	Measure func(method, route string) (done func(status int, stream bool))
+	ObserveRequest func(method, route string) (done func(status int, stream bool))
 	// Connections is how many connections the server has at most: what one key may hold of them depends on it. 0 means 1,000.
 	Connections int
 	// Gateways says how the gateways to other systems are. It answers at once. Nil means that there are none.
@@ -66,30 +66,30 @@ type Config struct {
 // Dashboard is the web application.
 type Dashboard interface {
 	http.Handler
-	// Takes says whether the dashboard has an answer for a request: a file, or a page for a browser.
-	Takes(r *http.Request) bool
+	// Handles says whether the dashboard has an answer for a request: a file, or a page for a browser.
+	Handles(r *http.Request) bool
 }
 
 // server is the state that the handlers share.
 type server struct {
 	Config
-	handler     http.Handler
-	keyring     *keyring.Ring
-	sameOrigin  *http.CrossOriginProtection // of requests that browsers send with the cookie
-	projects    *projects
-	storeHealth storeHealth
-	overviews   overviews
-	bounds      *keyring.Bounds
-	parsing     *semaphore.Weighted  // bytes that the parses in progress may allocate
-	searches    turns                // of logs
-	charts      turns                // what reads whole logs for its points
-	curves      *cache.LRU[curveKey] // JSON of attempts that have ended, so that their logs are read once
-	explaining  turns                // what asks all workers
-	explained   cache.Values[explainedKey, explain.Explanation]
-	checker     *blob.Checker
-	granter     *granting.Granter
-	api         huma.API
-	literals    map[string]string // the methods of paths without parameters
+	handler        http.Handler
+	keyring        *keyring.Ring
+	crossOrigin    *http.CrossOriginProtection // of requests that browsers send with the cookie
+	projects       *projectCache
+	storeHealth    storeHealth
+	overviewCache  overviewCache
+	limits         *keyring.Limits
+	parseBudget    *semaphore.Weighted  // bytes that the parses in progress may allocate
+	searchLimiter  limiter              // of logs
+	chartLimiter   limiter              // what reads whole logs for its points
+	curveCache     *cache.LRU[curveKey] // JSON of attempts that have ended, so that their logs are read once
+	explainLimiter limiter              // what asks all workers
+	explainCache   cache.Values[explanationKey, explain.Explanation]
+	blobChecker    *blob.Checker
+	blobGranter    *granting.Granter
+	api            huma.API
+	literalMethods map[string]string // the methods of paths without parameters
 }
 
 // New makes the handler of a whole server. Its http.Server sets the timeouts for reading
@@ -99,24 +99,24 @@ func New(cfg Config) http.Handler { return newServer(cfg).handler }
 func newServer(cfg Config) *server {
 	mux := http.NewServeMux()
 	s := &server{
-		Config:      cfg,
-		keyring:     keyring.New(cfg.Keys),
-		sameOrigin:  http.NewCrossOriginProtection(),
-		projects:    newProjects(cfg.Store),
-		storeHealth: storeHealth{keys: cfg.Keys},
-		overviews:   overviews{answers: cache.NewValues[overviewKey, page](maxOverviews)},
-		explained:   cache.NewValues[explainedKey, explain.Explanation](maxExplained),
-		curves:      cache.NewLRU[curveKey](maxCurves),
-		bounds:      keyring.NewBounds(cfg.Connections),
-		parsing:     semaphore.NewWeighted(parsedAtOnce),
-		checker:     blob.NewChecker(cfg.Blobs, cfg.Log),
-		granter:     granting.New(cfg.Grants),
-		api:         huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
+		Config:        cfg,
+		keyring:       keyring.New(cfg.Keys),
+		crossOrigin:   http.NewCrossOriginProtection(),
+		projects:      newProjectCache(cfg.Store),
+		storeHealth:   storeHealth{keys: cfg.Keys},
+		overviewCache: overviewCache{encoded: cache.NewValues[overviewKey, encodedPage](maxOverviews)},
+		explainCache:  cache.NewValues[explanationKey, explain.Explanation](maxExplanations),
+		curveCache:    cache.NewLRU[curveKey](maxCurveBytes),
+		limits:        keyring.NewLimits(cfg.Connections),
+		parseBudget:   semaphore.NewWeighted(parseBudget),
+		blobChecker:   blob.NewChecker(cfg.Blobs, cfg.Log),
+		blobGranter:   granting.New(cfg.Grants),
+		api:           huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
-	s.searches = newTurns(searchesAtOnce, s.bounds.Search, "too many searches of logs are under way: try again later")
-	s.charts = newTurns(chartsAtOnce, s.bounds.Chart, "too many requests for metrics, usage and events of tasks and states of jobs are under way: try again later")
-	s.explaining = newTurns(explanationsAtOnce, s.bounds.Explanation, "too many explanations of tasks and plans of jobs are under way: try again later")
-	s.api.UseMiddleware(refusalStatus, s.withinJob, s.refuseEmpty)
+	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many searches of logs are under way: try again later")
+	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for metrics, usage and events of tasks and states of jobs are under way: try again later")
+	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many explanations of tasks and plans of jobs are under way: try again later")
+	s.api.UseMiddleware(withStatusOverride, s.restrictToJob, s.rejectEmptyParams)
 	s.sessionRoutes()
 	s.jobRoutes()
 	s.stateRoutes()
@@ -142,12 +142,12 @@ func newServer(cfg Config) *server {
 	s.healthRoutes()
 	s.schemaRoutes()
 	schema.Refine(s.api.OpenAPI())
-	s.noteLiterals()
+	s.indexLiteralPaths()
 	s.docRoutes(mux)
 	s.metricsRoutes(mux)
 	mux.Handle(link.PathSocket, cfg.LinkSocket)
 	mux.Handle(link.PathPoll, cfg.LinkPoll)
-	s.handler = compressed(s.measured(mux, s.logged(s.authenticated(s.routed(mux)))))
+	s.handler = withCompression(s.withMetrics(mux, s.withLogging(s.withAuth(s.withNotFound(mux)))))
 	return s
 }
 
@@ -157,7 +157,7 @@ func humaConfig(version string) huma.Config {
 	cfg.CreateHooks = nil                  // no $schema fields in answers
 	cfg.OpenAPIPath, cfg.DocsPath = "", "" // docs.go
 	cfg.SchemasPath = ""                   // they are in the OpenAPI document
-	cfg.Transformers = []huma.Transformer{humanProblem}
+	cfg.Transformers = []huma.Transformer{convertHumaError}
 	cfg.RejectUnknownQueryParameters = true
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"key": {Type: "http", Scheme: "bearer", Description: "An API key: `mst_ROLE_…`, from `muster keys create`."},
@@ -167,27 +167,27 @@ func humaConfig(version string) huma.Config {
 	return cfg
 }
 
-// routed answers what no route takes with a problem in place of a text.
-func (s *server) routed(mux *http.ServeMux) http.Handler {
+// withNotFound answers what no route takes with a problem in place of a text.
+func (s *server) withNotFound(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.wrongMethod(w, r) {
+		if s.rejectMethod(w, r) {
 			return
 		}
 		if _, pattern := mux.Handler(r); pattern != "" {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		if s.Dashboard != nil && !isAPI(r.URL.Path) && s.Dashboard.Takes(r) {
+		if s.Dashboard != nil && !isAPI(r.URL.Path) && s.Dashboard.Handles(r) {
 			s.Dashboard.ServeHTTP(w, r)
 			return
 		}
-		verdict := &verdict{header: http.Header{}}
-		mux.ServeHTTP(verdict, r)
-		if allow := verdict.header.Get("Allow"); allow != "" {
-			refuseMethod(w, r, allow)
+		discard := &discardWriter{header: http.Header{}}
+		mux.ServeHTTP(discard, r)
+		if allow := discard.header.Get("Allow"); allow != "" {
+			methodNotAllowed(w, r, allow)
 			return
 		}
-		s.refuse(w, r, muster.Errorf(muster.NotFound, "there is nothing at %s: the API is described at %s", r.URL.Path, pathDocs))
+		s.writeError(w, r, muster.Errorf(muster.NotFound, "there is nothing at %s: the API is described at %s", r.URL.Path, pathDocs))
 	})
 }
 
@@ -196,27 +196,27 @@ func isAPI(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/link/") || strings.HasPrefix(path, pathIPFS) || strings.HasPrefix(path, "/download/")
 }
 
-// verdict takes what a ServeMux says of a request without a route.
-type verdict struct{ header http.Header }
+// discardWriter takes what a ServeMux says of a request without a route.
+type discardWriter struct{ header http.Header }
 
-func (v *verdict) Header() http.Header         { return v.header }
-func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
-func (v *verdict) WriteHeader(int)             {}
+func (v *discardWriter) Header() http.Header         { return v.header }
+func (v *discardWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (v *discardWriter) WriteHeader(int)             {}
 
-// logged logs each request, and turns a panic into an answer. Its context has the trace that it is a part of.
-func (s *server) logged(next http.Handler) http.Handler {
+// withLogging logs each request, and turns a panic into an answer. Its context has the trace that it is a part of.
+func (s *server) withLogging(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if parent, ok := traceparent.Parse(r.Header.Get("Traceparent")); ok {
 			r = r.WithContext(traceparent.NewContext(r.Context(), parent))
 		}
 		s.Log.DebugContext(r.Context(), "request", slog.String("method", r.Method), slog.String("path", r.URL.Path))
-		defer s.recovered(w, r)
+		defer s.recoverPanic(w, r)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// recovered answers a request whose handler panicked.
-func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
+// recoverPanic answers a request whose handler panicked.
+func (s *server) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	switch p := recover(); p {
 	case nil:
 	case http.ErrAbortHandler:
@@ -224,9 +224,9 @@ func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path),
 			slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-		writeProblem(w, problemOf(http.StatusInternalServerError, errOurs))
+		writeProblem(w, newProblem(http.StatusInternalServerError, errInternal))
 	}
 }
 
-// prefixed returns a path of the API.
-func prefixed(path string) string { return wire.Prefix + path }
+// apiPath returns a path of the API.
+func apiPath(path string) string { return wire.Prefix + path }

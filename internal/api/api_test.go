@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-func status(t *testing.T, s *apitest.Server, q request, want int) []byte {
+func expectStatus(t *testing.T, s *apitest.Server, q request, want int) []byte {
 	t.Helper()
 	resp, body := send(t, s, q)
 	if resp.StatusCode != want {
@@ -35,28 +35,28 @@ func status(t *testing.T, s *apitest.Server, q request, want int) []byte {
 // Every endpoint refuses callers without a key, and with a key that may nothing there.
 func TestEveryEndpointAsksForAKey(t *testing.T) {
 	s := apitest.Start(t, nil)
-	join := s.Key(t, auth.Join, "", "")
+	join := s.CreateKey(t, auth.Join, "", "")
 	open := map[string]bool{"/healthz": true, "/readyz": true, "/api/v1/schemas/job.json": true}
 	session := map[string]int{"POST": http.StatusBadRequest, "DELETE": http.StatusNoContent} // without a body
 	for path, item := range api.Document().Paths {
 		for method, op := range map[string]any{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "DELETE": item.Delete, "HEAD": item.Head} {
-			if op == nil || isNil(op) {
+			if op == nil || isNilOperation(op) {
 				continue
 			}
 			path := strings.NewReplacer("{job}", "1", "{task}", "1.0", "{name}", "x", "{worker}", "w", "{key}", "k", "{sha256}", strings.Repeat("0", 64)).Replace(path)
 			q := request{method: method, path: path, token: "none"}
 			if open[path] {
-				status(t, s, q, http.StatusOK)
+				expectStatus(t, s, q, http.StatusOK)
 				continue
 			}
 			if path == "/api/v1/session" {
-				status(t, s, q, session[method])
+				expectStatus(t, s, q, session[method])
 				continue
 			}
-			status(t, s, q, http.StatusUnauthorized)
+			expectStatus(t, s, q, http.StatusUnauthorized)
 			q.token = join
 			if path == "/api/v1/whoami" || path == "/download/muster" {
-				status(t, s, q, http.StatusOK)
+				expectStatus(t, s, q, http.StatusOK)
 			} else if path != "/link/v1/join" {
 				if resp, _ := send(t, s, q); resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusBadRequest {
 					t.Errorf("%s %s with a join token: %d", method, path, resp.StatusCode)
@@ -66,24 +66,24 @@ func TestEveryEndpointAsksForAKey(t *testing.T) {
 	}
 }
 
-func isNil(op any) bool {
+func isNilOperation(op any) bool {
 	b, err := json.Marshal(op)
 	return err == nil && string(b) == "null"
 }
 
 func TestRevokedKeyIsUselessAtOnce(t *testing.T) {
 	s := apitest.Start(t, nil)
-	var made wire.MadeKey
-	body := status(t, s, request{method: "POST", path: "/api/v1/keys", body: `{"name":"ci","role":"viewer"}`}, http.StatusCreated)
-	if err := json.Unmarshal(body, &made); err != nil {
+	var created wire.MadeKey
+	body := expectStatus(t, s, request{method: "POST", path: "/api/v1/keys", body: `{"name":"ci","role":"viewer"}`}, http.StatusCreated)
+	if err := json.Unmarshal(body, &created); err != nil {
 		t.Fatal(err)
 	}
-	list := request{method: "GET", path: "/api/v1/jobs", token: made.Secret}
-	status(t, s, list, http.StatusOK)
-	status(t, s, request{method: "DELETE", path: "/api/v1/keys/" + made.Key.ID}, http.StatusNoContent)
-	status(t, s, list, http.StatusUnauthorized)
-	status(t, s, request{method: "DELETE", path: "/api/v1/keys/" + made.Key.ID}, http.StatusNotFound)
-	status(t, s, request{method: "DELETE", path: "/api/v1/keys/root"}, http.StatusConflict)
+	list := request{method: "GET", path: "/api/v1/jobs", token: created.Secret}
+	expectStatus(t, s, list, http.StatusOK)
+	expectStatus(t, s, request{method: "DELETE", path: "/api/v1/keys/" + created.Key.ID}, http.StatusNoContent)
+	expectStatus(t, s, list, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "DELETE", path: "/api/v1/keys/" + created.Key.ID}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "DELETE", path: "/api/v1/keys/root"}, http.StatusConflict)
 }
 
 func TestExpiredKey(t *testing.T) {
@@ -92,7 +92,7 @@ func TestExpiredKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := status(t, s, request{method: "GET", path: "/api/v1/jobs", token: "expired-token-0123"}, http.StatusUnauthorized)
+	body := expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "expired-token-0123"}, http.StatusUnauthorized)
 	if !strings.Contains(string(body), "ended at") {
 		t.Errorf("the answer does not say that the key has ended: %s", body)
 	}
@@ -101,8 +101,8 @@ func TestExpiredKey(t *testing.T) {
 // A key for one project sees and touches nothing of another.
 func TestProjectsAreApart(t *testing.T) {
 	s := apitest.Start(t, nil)
-	vision := s.Key(t, auth.Submitter, "vision", "")
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
+	vision := s.CreateKey(t, auth.Submitter, "vision", "")
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
 	for _, q := range []request{
 		{method: "GET", path: "/api/v1/jobs/1"}, {method: "GET", path: "/api/v1/jobs/1/tasks"}, {method: "GET", path: "/api/v1/jobs/1/late"}, {method: "POST", path: "/api/v1/jobs/1/cancel"},
 		{method: "GET", path: "/api/v1/tasks/1.0"}, {method: "GET", path: "/api/v1/tasks/1.0/logs"}, {method: "GET", path: "/api/v1/tasks/1.0/artifacts"},
@@ -110,15 +110,15 @@ func TestProjectsAreApart(t *testing.T) {
 		{method: "GET", path: "/api/v1/tasks/1.0/explain"}, {method: "GET", path: "/api/v1/events?job=1"},
 	} {
 		q.token = vision
-		if body := status(t, s, q, http.StatusNotFound); strings.Contains(string(body), "speech") {
+		if body := expectStatus(t, s, q, http.StatusNotFound); strings.Contains(string(body), "speech") {
 			t.Errorf("%s gives the other project away: %s", q.path, body)
 		}
 	}
-	status(t, s, request{method: "GET", path: "/api/v1/jobs/9/late"}, http.StatusNotFound) // nobody's
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"speech","kind":"noop"}`}, http.StatusForbidden)
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"vision","kind":"noop"}`}, http.StatusCreated)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/9/late"}, http.StatusNotFound) // nobody's
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"speech","kind":"noop"}`}, http.StatusForbidden)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"vision","kind":"noop"}`}, http.StatusCreated)
 	var list wire.Jobs
-	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/jobs", token: vision}, http.StatusOK), &list); err != nil {
+	if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: vision}, http.StatusOK), &list); err != nil {
 		t.Fatal(err)
 	}
 	if len(list.Jobs) != 1 || list.Jobs[0].ID != 2 {
@@ -130,7 +130,7 @@ func TestProjectsAreApart(t *testing.T) {
 func TestKeyGivesTheProject(t *testing.T) {
 	s := apitest.Start(t, nil)
 	var job muster.Job
-	body := status(t, s, request{method: "POST", path: "/api/v1/jobs", token: s.Key(t, auth.Submitter, "vision", ""), body: `{"kind":"noop"}`}, http.StatusCreated)
+	body := expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", token: s.CreateKey(t, auth.Submitter, "vision", ""), body: `{"kind":"noop"}`}, http.StatusCreated)
 	if err := json.Unmarshal(body, &job); err != nil || job.Project != "vision" {
 		t.Errorf("job in project %q, %v", job.Project, err)
 	}
@@ -139,15 +139,15 @@ func TestKeyGivesTheProject(t *testing.T) {
 func TestIdempotencyKey(t *testing.T) {
 	s := apitest.Start(t, nil)
 	q := request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`, header: map[string]string{"Idempotency-Key": "once"}}
-	first := status(t, s, q, http.StatusCreated)
-	if again := status(t, s, q, http.StatusCreated); !bytes.Equal(first, again) {
+	first := expectStatus(t, s, q, http.StatusCreated)
+	if again := expectStatus(t, s, q, http.StatusCreated); !bytes.Equal(first, again) {
 		t.Errorf("the same request made another job: %s, then %s", first, again)
 	}
 	q.body = `{"kind":"noop","name":"other"}`
-	status(t, s, q, http.StatusConflict)
-	q.token = s.Key(t, auth.Submitter, "", "")
+	expectStatus(t, s, q, http.StatusConflict)
+	q.token = s.CreateKey(t, auth.Submitter, "", "")
 	var job muster.Job
-	if err := json.Unmarshal(status(t, s, q, http.StatusCreated), &job); err != nil || job.ID != 2 {
+	if err := json.Unmarshal(expectStatus(t, s, q, http.StatusCreated), &job); err != nil || job.ID != 2 {
 		t.Errorf("another owner's key made job %d, %v; want job 2", job.ID, err)
 	}
 }
@@ -155,20 +155,20 @@ func TestIdempotencyKey(t *testing.T) {
 func TestWorkerKeys(t *testing.T) {
 	s := apitest.Start(t, nil)
 	var joined link.Joined
-	body := status(t, s, request{method: "POST", path: "/link/v1/join", token: s.Key(t, auth.Join, "", ""), body: `{"name":"box"}`}, http.StatusOK)
+	body := expectStatus(t, s, request{method: "POST", path: "/link/v1/join", token: s.CreateKey(t, auth.Join, "", ""), body: `{"name":"box"}`}, http.StatusOK)
 	if err := json.Unmarshal(body, &joined); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/link/v1", "/link/v1/poll"} {
-		got := status(t, s, request{method: "GET", path: path, token: joined.Key}, http.StatusOK)
+		got := expectStatus(t, s, request{method: "GET", path: path, token: joined.Key}, http.StatusOK)
 		if string(got) != "connected as "+string(joined.Worker) {
 			t.Errorf("%s: %s", path, got)
 		}
-		status(t, s, request{method: "GET", path: path, token: "none"}, http.StatusUnauthorized)
-		status(t, s, request{method: "GET", path: path}, http.StatusForbidden) // an admin is no worker
+		expectStatus(t, s, request{method: "GET", path: path, token: "none"}, http.StatusUnauthorized)
+		expectStatus(t, s, request{method: "GET", path: path}, http.StatusForbidden) // an admin is no worker
 	}
-	status(t, s, request{method: "POST", path: "/link/v1/join", token: joined.Key, body: `{"name":"box"}`}, http.StatusForbidden)
-	status(t, s, request{method: "POST", path: "/link/v1/join", body: `{"name":"a/b"}`}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "POST", path: "/link/v1/join", token: joined.Key, body: `{"name":"box"}`}, http.StatusForbidden)
+	expectStatus(t, s, request{method: "POST", path: "/link/v1/join", body: `{"name":"a/b"}`}, http.StatusBadRequest)
 }
 
 func TestBlobUploads(t *testing.T) {
@@ -176,15 +176,15 @@ func TestBlobUploads(t *testing.T) {
 	content := strings.Repeat("0123456789", 5_000)
 	sum := sha256.Sum256([]byte(content))
 	path := "/api/v1/blobs/" + hex.EncodeToString(sum[:])
-	token := s.Key(t, auth.Worker, "", "w1")
+	token := s.CreateKey(t, auth.Worker, "", "w1")
 	offset := func(resp *http.Response) string { return resp.Header.Get("Upload-Offset") }
 
 	resp, _ := send(t, s, request{method: "HEAD", path: path, token: token})
 	if resp.StatusCode != http.StatusNotFound || offset(resp) != "0" {
 		t.Fatalf("HEAD before: %d, offset %q", resp.StatusCode, offset(resp))
 	}
-	cutUpload(t, s, path, token, content[:30_000], len(content))
-	waitFor(t, func() bool {
+	abortUpload(t, s, path, token, content[:30_000], len(content))
+	eventuallyTrue(t, func() bool {
 		resp, _ = send(t, s, request{method: "HEAD", path: path, token: token})
 		return offset(resp) == "30000"
 	})
@@ -193,28 +193,28 @@ func TestBlobUploads(t *testing.T) {
 		t.Fatalf("PUT at the wrong offset: %d, offset %q", resp.StatusCode, offset(resp))
 	}
 	rest := request{method: "PUT", path: path, token: token, body: content[30_000:], header: map[string]string{"Upload-Offset": "30000"}}
-	status(t, s, rest, http.StatusCreated)
-	status(t, s, request{method: "PUT", path: path, token: token, body: content}, http.StatusOK)
-	if got := status(t, s, request{method: "GET", path: path, token: token}, http.StatusOK); string(got) != content {
+	expectStatus(t, s, rest, http.StatusCreated)
+	expectStatus(t, s, request{method: "PUT", path: path, token: token, body: content}, http.StatusOK)
+	if got := expectStatus(t, s, request{method: "GET", path: path, token: token}, http.StatusOK); string(got) != content {
 		t.Errorf("read %d other bytes", len(got))
 	}
 	part := request{method: "GET", path: path, token: token, header: map[string]string{"Range": "bytes=49990-"}}
-	if got := status(t, s, part, http.StatusPartialContent); string(got) != "0123456789" {
+	if got := expectStatus(t, s, part, http.StatusPartialContent); string(got) != "0123456789" {
 		t.Errorf("range: %q", got)
 	}
 	resp, _ = send(t, s, request{method: "HEAD", path: path, token: token})
 	if resp.StatusCode != http.StatusOK || resp.ContentLength != int64(len(content)) {
 		t.Errorf("HEAD after: %d, %d bytes", resp.StatusCode, resp.ContentLength)
 	}
-	status(t, s, request{method: "PUT", path: "/api/v1/blobs/" + strings.Repeat("0", 64), token: token, body: "something else"}, http.StatusBadRequest)
-	status(t, s, request{method: "PUT", path: "/api/v1/blobs/NOHASH", token: token, body: "x"}, http.StatusBadRequest)
-	status(t, s, request{method: "GET", path: path, token: s.Key(t, auth.Viewer, "", "")}, http.StatusForbidden)
+	expectStatus(t, s, request{method: "PUT", path: "/api/v1/blobs/" + strings.Repeat("0", 64), token: token, body: "something else"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "PUT", path: "/api/v1/blobs/NOHASH", token: token, body: "x"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: path, token: s.CreateKey(t, auth.Viewer, "", "")}, http.StatusForbidden)
 }
 
-// cutUpload begins an upload of size bytes and leaves after the first ones.
-func cutUpload(t *testing.T, s *apitest.Server, path, token, begin string, size int) {
+// abortUpload begins an upload of size bytes and leaves after the first ones.
+func abortUpload(t *testing.T, s *apitest.Server, path, token, prefix string, size int) {
 	t.Helper()
-	body, feed := io.Pipe()
+	body, pipeWriter := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL+path, body)
@@ -231,14 +231,14 @@ func cutUpload(t *testing.T, s *apitest.Server, path, token, begin string, size 
 			t.Error("an upload that was broken off was answered")
 		}
 	})
-	if _, err := io.WriteString(feed, begin); err != nil {
+	if _, err := io.WriteString(pipeWriter, prefix); err != nil {
 		t.Fatal(err)
 	}
-	_ = feed.CloseWithError(io.ErrUnexpectedEOF)
+	_ = pipeWriter.CloseWithError(io.ErrUnexpectedEOF)
 	client.Wait()
 }
 
-func waitFor(t *testing.T, done func() bool) {
+func eventuallyTrue(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !done(); {
 		if time.Now().After(end) {
@@ -253,7 +253,7 @@ func TestTooLargeBodies(t *testing.T) {
 	big := `{"name":"` + strings.Repeat("x", 1<<20+1024) + `"}`
 	for _, path := range []string{"/api/v1/jobs", "/api/v1/keys", "/api/v1/plan"} {
 		var p wire.Problem
-		body := status(t, s, request{method: "POST", path: path, body: big}, http.StatusRequestEntityTooLarge)
+		body := expectStatus(t, s, request{method: "POST", path: path, body: big}, http.StatusRequestEntityTooLarge)
 		if err := json.Unmarshal(body, &p); err != nil || p.Code != muster.TooLarge || p.Title != "Content Too Large" {
 			t.Errorf("%s: %s", path, body)
 		}
@@ -263,7 +263,7 @@ func TestTooLargeBodies(t *testing.T) {
 func TestDocsNeedNothingFromElsewhere(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for _, path := range []string{"/api/docs", "/api/docs/docs.js", "/api/docs/docs.css", "/api/v1/openapi.json"} {
-		body := status(t, s, request{method: "GET", path: path, token: "none"}, http.StatusOK)
+		body := expectStatus(t, s, request{method: "GET", path: path, token: "none"}, http.StatusOK)
 		if path != "/api/v1/openapi.json" && bytes.Contains(body, []byte("//cdn")) || bytes.Contains(body, []byte("unpkg")) {
 			t.Errorf("%s loads from elsewhere", path)
 		}
@@ -276,7 +276,7 @@ func TestDocsNeedNothingFromElsewhere(t *testing.T) {
 		OpenAPI string         `json:"openapi"`
 		Paths   map[string]any `json:"paths"`
 	}
-	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/openapi.json", token: "none"}, http.StatusOK), &doc); err != nil {
+	if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/openapi.json", token: "none"}, http.StatusOK), &doc); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(doc.OpenAPI, "3.1") || doc.Paths["/api/v1/tasks/{task}/artifacts/{name}"] == nil {
@@ -354,25 +354,25 @@ func (st *stream) expectEnd() {
 // A worker that is paused while it is gone shows that, and comes back paused.
 func TestAPauseOfAWorkerThatIsGone(t *testing.T) {
 	s := apitest.Start(t, nil)
-	s.Worker(t, "w1").Leave()
+	s.ConnectWorker(t, "w1").Goodbye()
 	is := func(state muster.WorkerState, paused bool) func() bool {
 		return func() bool {
 			var w muster.Worker
-			if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/workers/w1"}, http.StatusOK), &w); err != nil {
+			if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/workers/w1"}, http.StatusOK), &w); err != nil {
 				t.Fatal(err)
 			}
 			return w.State == state && w.Paused == paused
 		}
 	}
-	waitFor(t, is(muster.WorkerGone, false))
+	eventuallyTrue(t, is(muster.WorkerGone, false))
 	var w muster.Worker
-	if err := json.Unmarshal(status(t, s, request{method: "POST", path: "/api/v1/workers/w1/pause"}, http.StatusOK), &w); err != nil || w.State != muster.WorkerGone || !w.Paused {
+	if err := json.Unmarshal(expectStatus(t, s, request{method: "POST", path: "/api/v1/workers/w1/pause"}, http.StatusOK), &w); err != nil || w.State != muster.WorkerGone || !w.Paused {
 		t.Errorf("the answer is %+v, %v; want a worker that is gone and paused", w, err)
 	}
-	s.Worker(t, "w1")
-	waitFor(t, is(muster.WorkerPaused, true))
-	status(t, s, request{method: "POST", path: "/api/v1/workers/w1/resume"}, http.StatusOK)
-	waitFor(t, is(muster.WorkerActive, false))
+	s.ConnectWorker(t, "w1")
+	eventuallyTrue(t, is(muster.WorkerPaused, true))
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/workers/w1/resume"}, http.StatusOK)
+	eventuallyTrue(t, is(muster.WorkerActive, false))
 }
 
 // A worker's name means the one that is there, if another of that name has left.
@@ -389,9 +389,9 @@ func TestWorkerNameOfOneThatLeft(t *testing.T) {
 	first := session("w-1")
 	second := session("w-2")
 	defer second.Close(false)
-	status(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusConflict)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusConflict)
 	first.Close(true)
-	if got := status(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusOK); !strings.Contains(string(got), `"w-2"`) {
+	if got := expectStatus(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusOK); !strings.Contains(string(got), `"w-2"`) {
 		t.Errorf("the name means %s", got)
 	}
 }

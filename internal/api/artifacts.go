@@ -20,10 +20,10 @@ import (
 )
 
 func (s *server) artifactRoutes() {
-	handle(s, route{id: "list-artifacts", method: http.MethodGet, path: prefixed("/tasks/{task}/artifacts"), tag: "artifacts",
+	handle(s, route{id: "list-artifacts", method: http.MethodGet, path: apiPath("/tasks/{task}/artifacts"), tag: "artifacts",
 		summary: "List the files of an attempt", verb: auth.ReadJobs}, s.listArtifacts)
-	stream(s, route{id: "get-artifact", method: http.MethodGet, path: prefixed("/tasks/{task}/artifacts/{name}"), tag: "artifacts", rest: true,
-		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, answers: anyType}, s.getArtifact)
+	stream(s, route{id: "get-artifact", method: http.MethodGet, path: apiPath("/tasks/{task}/artifacts/{name}"), tag: "artifacts", wildcard: true,
+		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getArtifact)
 }
 
 // ArtifactsInput names an attempt.
@@ -38,13 +38,13 @@ type artifactInput struct {
 	Download bool   `query:"download" doc:"have browsers save the file, rather than show it"`
 }
 
-func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*body[wire.Artifacts], error) {
+func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*response[wire.Artifacts], error) {
 	task, artifacts, err := s.artifacts(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	linkArtifacts(task, in.Attempt, artifacts)
-	return answer(wire.Artifacts{Artifacts: full(artifacts)}), nil
+	return respond(wire.Artifacts{Artifacts: nonNil(artifacts)}), nil
 }
 
 func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {
@@ -62,12 +62,12 @@ func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.Task
 		return task.ID, nil, nil
 	}
 	if i < 0 {
-		return task.ID, nil, noAttempt(task, n)
+		return task.ID, nil, attemptNotFound(task, n)
 	}
 	return task.ID, attempts[i].Artifacts, nil
 }
 
-func noAttempt(t muster.Task, n int) error {
+func attemptNotFound(t muster.Task, n int) error {
 	return muster.Errorf(muster.NotFound, "task %s has no attempt %d: its last one is %d", t.ID, n, t.Attempt)
 }
 
@@ -84,17 +84,17 @@ var contentTypes = map[string]string{
 	".pt": "application/octet-stream", ".bin": "application/octet-stream", ".onnx": "application/octet-stream", ".safetensors": "application/octet-stream", ".npy": "application/octet-stream",
 }
 
-// sandbox is the content security policy of files of tasks, which are not trusted: a page of them is shown in an origin of its
+// sandboxPolicy is the content security policy of files of tasks, which are not trusted: a page of them is shown in an origin of its
 // own, runs no scripts and loads nothing.
-const sandbox = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
+const sandboxPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
 
-// served is how a file is served.
-type served struct {
+// blobResponse is how a file is served.
+type blobResponse struct {
 	store.Blob
 
-	name   string
-	kind   string // content type; "" to find it out
-	inline bool   // browsers show it, rather than save it
+	name      string
+	mediaType string // content type; "" to find it out
+	inline    bool   // browsers show it, rather than save it
 }
 
 func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifactInput) error {
@@ -104,10 +104,10 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 	}
 	i := slices.IndexFunc(artifacts, func(a muster.Artifact) bool { return a.Name == in.Name })
 	if i < 0 {
-		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists those it has", id, in.Name, prefixed("/tasks/"+id.String()+"/artifacts"))
+		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists those it has", id, in.Name, apiPath("/tasks/"+id.String()+"/artifacts"))
 	}
-	return s.serveBlob(w, r, &served{
-		Blob: store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, name: path.Base(in.Name), kind: contentType(in.Name), inline: !in.Download,
+	return s.serveBlob(w, r, &blobResponse{
+		Blob: store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, name: path.Base(in.Name), mediaType: contentType(in.Name), inline: !in.Download,
 	})
 }
 
@@ -115,8 +115,8 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 func contentType(name string) string { return contentTypes[strings.ToLower(path.Ext(name))] }
 
 // serveBlob answers with a blob, or with the ranges of it that were asked for. A negative size is not known.
-func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *served) error {
-	if _, err := s.here(r.Context(), b.SHA256, b.Size); err != nil {
+func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *blobResponse) error {
+	if _, err := s.statBlob(r.Context(), b.SHA256, b.Size); err != nil {
 		return err
 	}
 	sha256 := b.SHA256
@@ -125,10 +125,10 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *served) er
 		return err
 	}
 	defer func() { _ = content.Close() }()
-	noted := &notedReader{content, func(err error) { s.checker.ReadFailed(sha256, err) }}
-	kind, disposition := b.kind, "attachment"
-	if kind == "" {
-		if kind, err = sniffed(noted); err != nil {
+	reader := &errorReportingReader{content, func(err error) { s.blobChecker.ReadFailed(sha256, err) }}
+	mediaType, disposition := b.mediaType, "attachment"
+	if mediaType == "" {
+		if mediaType, err = sniffContentType(reader); err != nil {
 			return err
 		}
 	}
@@ -136,18 +136,18 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *served) er
 		disposition = "inline"
 	}
 	h := w.Header()
-	h.Set("Content-Type", kind)
+	h.Set("Content-Type", mediaType)
 	h.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": b.name}))
 	h.Set("ETag", `"`+sha256+`"`)
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", sandbox)
-	http.ServeContent(streaming.Writer(w, r), r, "", time.Time{}, noted)
+	h.Set("Content-Security-Policy", sandboxPolicy)
+	http.ServeContent(streaming.NewWriter(w, r), r, "", time.Time{}, reader)
 	return nil
 }
 
-// sniffed returns the content type of a file from how it begins.
-func sniffed(f io.ReadSeeker) (string, error) {
+// sniffContentType returns the content type of a file from how it begins.
+func sniffContentType(f io.ReadSeeker) (string, error) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {

@@ -19,59 +19,59 @@ import (
 type contextKey int
 
 const (
-	requestKey contextKey = iota
-	grantKey
+	requestCtxKey contextKey = iota
+	activeKeyCtxKey
 )
 
 // principalOf returns who asks. In a request that needs no key it is nobody.
-func principalOf(ctx context.Context) auth.Principal { return caller.Of(ctx) }
+func principalOf(ctx context.Context) auth.Principal { return caller.FromContext(ctx) }
 
 // requestOf returns the request that ctx is of.
 func requestOf(ctx context.Context) *http.Request {
-	r, _ := ctx.Value(requestKey).(*http.Request)
+	r, _ := ctx.Value(requestCtxKey).(*http.Request)
 	return r
 }
 
-// LinkedWorker returns the worker whose own key a request to Config.LinkSocket or LinkPoll
+// WorkerOfRequest returns the worker whose own key a request to Config.LinkSocket or LinkPoll
 // carries. Its errors are Unauthenticated or Forbidden.
-func LinkedWorker(r *http.Request) (muster.WorkerID, error) {
+func WorkerOfRequest(r *http.Request) (muster.WorkerID, error) {
 	p := principalOf(r.Context())
 	return p.Worker, auth.Authorize(p, auth.ConnectWorker, auth.Object{})
 }
 
-// authenticated puts the caller into the context of every request, and refuses
+// withAuth puts the caller into the context of every request, and refuses
 // requests without a valid key except those for the documentation and for health. A request ends
 // with its key.
-func (s *server) authenticated(next http.Handler) http.Handler {
+func (s *server) withAuth(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if needsKey(r.URL.Path) {
-			private(w.Header())
+			setPrivateHeaders(w.Header())
 			p, g, err := s.identify(r)
 			if err != nil {
-				s.refuse(w, r, err)
+				s.writeError(w, r, err)
 				return
 			}
-			leave, err := s.bounds.Enter(p, g)
+			release, err := s.limits.AcquireRequest(p, g)
 			if err != nil {
-				s.refuse(w, r, tooManyError{err})
+				s.writeError(w, r, tooManyError{err})
 				return
 			}
-			defer leave()
-			defer connlimit.MarkAuthenticated(r.Context())()
-			ctx, release := g.Bind(context.WithValue(caller.With(r.Context(), p), grantKey, g))
 			defer release()
+			defer connlimit.MarkAuthenticated(r.Context())()
+			ctx, unbind := g.Bind(context.WithValue(caller.NewContext(r.Context(), p), activeKeyCtxKey, g))
+			defer unbind()
 			r = r.WithContext(ctx)
 			if !isLink(r.URL.Path) {
 				defer g.Interrupt(w)()
 			}
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey, r)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestCtxKey, r)))
 	})
 }
 
-// private keeps an answer out of caches and out of pages of other origins, also of other ports of the same host, to which browsers
+// setPrivateHeaders keeps an answer out of caches and out of pages of other origins, also of other ports of the same host, to which browsers
 // send the cookie. Files set a Cache-Control of their own.
-func private(h http.Header) {
+func setPrivateHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -84,10 +84,10 @@ func needsKey(path string) bool {
 	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == pathDownload || isLink(path) || path == pathMetrics
 }
 
-// WhileKeyIsValid binds the context of a worker's session, which has the values of the request
+// BindToKey binds the context of a worker's session, which has the values of the request
 // that opened it, to the key of that request. release must be called.
-func WhileKeyIsValid(ctx context.Context) (bound context.Context, release func()) {
-	if g := grantOf(ctx); g != nil {
+func BindToKey(ctx context.Context) (bound context.Context, release func()) {
+	if g := activeKeyOf(ctx); g != nil {
 		return g.Bind(ctx)
 	}
 	return context.WithCancel(ctx)
@@ -98,65 +98,67 @@ func isLink(path string) bool {
 	return path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
 }
 
-// grantOf returns the grant of the key of a request. In a request that needs no key there is none.
-func grantOf(ctx context.Context) *keyring.Grant {
-	g, _ := ctx.Value(grantKey).(*keyring.Grant)
+// activeKeyOf returns the grant of the key of a request. In a request that needs no key there is none.
+func activeKeyOf(ctx context.Context) *keyring.ActiveKey {
+	g, _ := ctx.Value(activeKeyCtxKey).(*keyring.ActiveKey)
 	return g
 }
 
-// mayTouch checks that the caller may do verb to a job. A job of a project that
+// authorizeJob checks that the caller may do verb to a job. A job of a project that
 // is none of the caller's business looks as if it were not there.
-func (s *server) mayTouch(ctx context.Context, id muster.JobID, verb auth.Verb) error {
+func (s *server) authorizeJob(ctx context.Context, id muster.JobID, verb auth.Verb) error {
 	p := principalOf(ctx)
 	if p.Job != 0 && p.Job != id {
-		return noJob(id)
+		return jobNotFound(id)
 	}
 	if p.Project == "" {
 		return nil // route.go has checked verb
 	}
-	project, err := s.projects.of(ctx, id)
+	project, err := s.projects.projectOf(ctx, id)
 	if err != nil {
 		return err
 	}
 	if auth.Authorize(p, verb, auth.Object{Project: project, Job: id}) != nil {
-		return noJob(id)
+		return jobNotFound(id)
 	}
 	return nil
 }
 
-func noJob(id muster.JobID) error { return muster.Errorf(muster.NotFound, "there is no job %d", id) }
+func jobNotFound(id muster.JobID) error {
+	return muster.Errorf(muster.NotFound, "there is no job %d", id)
+}
 
-// cachedProjects is how many jobs' projects are remembered.
-const cachedProjects = 10_000
+// maxCachedProjects is how many jobs' projects are remembered.
+const maxCachedProjects = 10_000
 
-// projects knows the projects of jobs, which never change.
-type projects struct {
-	jobs store.Reader
+// projectCache knows the projects of jobs, which never change.
+type projectCache struct {
+	store store.Reader
 
 	mu    sync.Mutex
-	known map[muster.JobID]string
+	byJob map[muster.JobID]string
 }
 
-func newProjects(jobs store.Reader) *projects {
-	return &projects{jobs: jobs, known: map[muster.JobID]string{}}
+func newProjectCache(st store.Reader) *projectCache {
+	return &projectCache{store: st, byJob: map[muster.JobID]string{}}
 }
 
-func (p *projects) of(ctx context.Context, id muster.JobID) (string, error) {
+func (p *projectCache) projectOf(ctx context.Context, id muster.JobID) (string, error) {
 	p.mu.Lock()
-	project, ok := p.known[id]
+	project, ok := p.byJob[id]
 	p.mu.Unlock()
 	if ok {
 		return project, nil
 	}
-	job, err := p.jobs.Job(ctx, id)
+	job, err := p.store.Job(ctx, id)
 	if err != nil {
 		return "", err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.known) >= cachedProjects {
-		clear(p.known)
+	if len(p.byJob) >= maxCachedProjects {
+		clear(p.byJob)
 	}
-	p.known[id] = job.Project
+	p.byJob[id] = job.Project
 	return job.Project, nil
 }

@@ -21,11 +21,11 @@ import (
 const maxBlob = 1 << 40
 
 func (s *server) blobRoutes() {
-	at := prefixed("/blobs/{sha256}")
-	handle(s, route{id: "missing-blobs", method: http.MethodPost, path: prefixed("/blobs/missing"), tag: "blobs",
+	at := apiPath("/blobs/{sha256}")
+	handle(s, route{id: "missing-blobs", method: http.MethodPost, path: apiPath("/blobs/missing"), tag: "blobs",
 		summary: "Say which of these blobs are not here", verb: auth.WriteBlobs}, s.missingBlobs)
 	stream(s, route{id: "get-blob", method: http.MethodGet, path: at, tag: "blobs",
-		summary: "Download a blob, or ranges of it", verb: auth.ReadBlobs, answers: "application/octet-stream"}, s.getBlob)
+		summary: "Download a blob, or ranges of it", verb: auth.ReadBlobs, contentType: "application/octet-stream"}, s.getBlob)
 	stream(s, route{id: "head-blob", method: http.MethodHead, path: at, tag: "blobs",
 		summary: "Say how much of a blob is here: 404 with Upload-Offset, if not all", verb: auth.ReadBlobs}, s.headBlob)
 	handle(s, route{id: "check-blob", method: http.MethodPost, path: at + "/check", tag: "blobs",
@@ -49,26 +49,26 @@ type putBlobInput struct {
 
 type missingInput struct{ Body wire.Hashes }
 
-func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*body[wire.Missing], error) {
+func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*response[wire.Missing], error) {
 	missing := []string{}
-	for _, h := range in.Body.SHA256 {
-		_, err := s.uploaded(ctx, h)
+	for _, sum := range in.Body.SHA256 {
+		_, err := s.uploadedSize(ctx, sum)
 		switch {
 		case muster.CodeOf(err) == muster.NotFound:
-			missing = append(missing, h)
+			missing = append(missing, sum)
 		case err != nil:
 			return nil, err
 		}
 	}
-	return answer(wire.Missing{Missing: missing}), nil
+	return respond(wire.Missing{Missing: missing}), nil
 }
 
 func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
-	size, err := s.readable(r.Context(), in.SHA256)
+	size, err := s.authorizeBlob(r.Context(), in.SHA256)
 	if err != nil {
 		return err
 	}
-	return s.serveBlob(w, r, &served{Blob: store.Blob{SHA256: in.SHA256, Size: size}, name: in.SHA256, kind: "application/octet-stream"})
+	return s.serveBlob(w, r, &blobResponse{Blob: store.Blob{SHA256: in.SHA256, Size: size}, name: in.SHA256, mediaType: "application/octet-stream"})
 }
 
 // uploads is where the caller puts blobs.
@@ -77,10 +77,10 @@ func (s *server) uploads(ctx context.Context) blob.Uploader {
 }
 
 func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
-	size, err := s.uploaded(r.Context(), in.SHA256)
+	size, err := s.uploadedSize(r.Context(), in.SHA256)
 	if muster.CodeOf(err) == muster.NotFound {
-		if kept, partErr := s.uploads(r.Context()).Partial(r.Context(), in.SHA256); partErr == nil {
-			w.Header().Set(wire.HeaderOffset, strconv.FormatInt(kept, 10))
+		if offset, partialErr := s.uploads(r.Context()).Partial(r.Context(), in.SHA256); partialErr == nil {
+			w.Header().Set(wire.HeaderOffset, strconv.FormatInt(offset, 10))
 		}
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	if r.ContentLength > maxBlob-in.Offset {
 		return tooLarge()
 	}
-	size, err := s.uploaded(r.Context(), in.SHA256)
+	size, err := s.uploadedSize(r.Context(), in.SHA256)
 	if err == nil {
 		w.WriteHeader(http.StatusOK)
 		return nil
@@ -107,23 +107,23 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	if muster.CodeOf(err) != muster.NotFound {
 		return err
 	}
-	to := s.uploads(r.Context())
+	uploads := s.uploads(r.Context())
 	limited := http.MaxBytesReader(w, r.Body, maxBlob-in.Offset)
-	err = to.Put(r.Context(), in.SHA256, in.Offset, streaming.Reader(limited, w, r))
+	err = uploads.Put(r.Context(), in.SHA256, in.Offset, streaming.NewReader(limited, w, r))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge()
 	}
 	if muster.CodeOf(err) == muster.Conflict {
-		if kept, partErr := to.Partial(r.Context(), in.SHA256); partErr == nil {
-			w.Header().Set(wire.HeaderOffset, strconv.FormatInt(kept, 10))
+		if offset, partialErr := uploads.Partial(r.Context(), in.SHA256); partialErr == nil {
+			w.Header().Set(wire.HeaderOffset, strconv.FormatInt(offset, 10))
 		}
 	}
 	if err == nil {
-		s.checker.Replaced(in.SHA256)
+		s.blobChecker.Replaced(in.SHA256)
 		size, err = s.Blobs.Stat(r.Context(), in.SHA256)
 	}
 	if err == nil {
-		err = s.granter.Grant(r.Context(), holderOf(principalOf(r.Context())), store.Blob{SHA256: in.SHA256, Size: size})
+		err = s.blobGranter.Grant(r.Context(), holderOf(principalOf(r.Context())), store.Blob{SHA256: in.SHA256, Size: size})
 	}
 	if err != nil {
 		return err
@@ -133,31 +133,31 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 }
 
 // checkBlob is for who got other bytes than a blob has.
-func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*body[wire.BlobCheck], error) {
-	if _, err := s.readable(ctx, in.SHA256); err != nil {
+func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*response[wire.BlobCheck], error) {
+	if _, err := s.authorizeBlob(ctx, in.SHA256); err != nil {
 		return nil, err
 	}
-	v, err := s.checker.Check(ctx, in.SHA256, principalOf(ctx).KeyID)
+	verdict, err := s.blobChecker.Check(ctx, in.SHA256, principalOf(ctx).KeyID)
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.BlobCheck{Verdict: string(v)}), nil
+	return respond(wire.BlobCheck{Verdict: string(verdict)}), nil
 }
 
 func tooLarge() error {
 	return muster.Errorf(muster.TooLarge, "a blob has at most %s", muster.Size(maxBlob))
 }
 
-// notedReader reports the errors of its reads, but not the end.
-type notedReader struct {
+// errorReportingReader reports the errors of its reads, but not the end.
+type errorReportingReader struct {
 	io.ReadSeeker
-	failed func(error)
+	onError func(error)
 }
 
-func (r *notedReader) Read(b []byte) (int, error) {
+func (r *errorReportingReader) Read(b []byte) (int, error) {
 	n, err := r.ReadSeeker.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
-		r.failed(err)
+		r.onError(err)
 	}
 	return n, err
 }

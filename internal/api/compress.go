@@ -10,20 +10,20 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// compressFrom is the size in bytes from which answers are compressed.
-const compressFrom = 4 << 10
+// minCompressSize is the size in bytes from which answers are compressed.
+const minCompressSize = 4 << 10
 
-// compressed compresses the JSON that the API makes for clients that take gzip. Streams, logs, blobs and artifacts stay as they are: those
+// withCompression compresses the JSON that the API makes for clients that take gzip. Streams, logs, blobs and artifacts stay as they are: those
 // have offsets. It is the outermost handler, as what it wraps must be an http.Flusher: it flushes a stream by way of that.
-func compressed(next http.Handler) http.Handler {
-	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(compressFrom), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.ContentTypes([]string{"application/json"}))
+func withCompression(next http.Handler) http.Handler {
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressSize), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.ContentTypes([]string{"application/json"}))
 	if err != nil {
 		panic(err) // the options are valid
 	}
-	small := wrap(next)
+	compressing := wrap(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if compressible(r) {
-			small.ServeHTTP(w, r)
+			compressing.ServeHTTP(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)

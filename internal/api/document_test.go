@@ -114,11 +114,11 @@ func TestParametersWithoutValuesAreRefused(t *testing.T) {
 		"/api/v1/kinds?own=": http.StatusBadRequest, "/api/v1/kinds?own=x": http.StatusBadRequest, "/api/v1/kinds?own=true": http.StatusOK,
 		"/api/v1/jobs?limit=": http.StatusBadRequest, "/api/v1/jobs?name=": http.StatusOK, "/api/v1/jobs?order=": http.StatusBadRequest,
 	} {
-		status(t, s, request{method: "GET", path: path}, want)
+		expectStatus(t, s, request{method: "GET", path: path}, want)
 	}
 	blob := "/api/v1/blobs/" + helloSum
-	status(t, s, request{method: "PUT", path: blob, body: "hello\n", header: map[string]string{"Upload-Offset": ""}}, http.StatusBadRequest)
-	status(t, s, request{method: "PUT", path: blob, body: "hello\n"}, http.StatusCreated)
+	expectStatus(t, s, request{method: "PUT", path: blob, body: "hello\n", header: map[string]string{"Upload-Offset": ""}}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "PUT", path: blob, body: "hello\n"}, http.StatusCreated)
 }
 
 // A path without parameters has its own methods, not those of a path that would take it, too.
@@ -130,5 +130,5 @@ func TestLiteralPathsHaveTheirOwnMethods(t *testing.T) {
 			t.Errorf("%s: %d, Allow: %q", method, resp.StatusCode, resp.Header.Get("Allow"))
 		}
 	}
-	status(t, s, request{method: "HEAD", path: "/api/v1/jobs"}, http.StatusOK)
+	expectStatus(t, s, request{method: "HEAD", path: "/api/v1/jobs"}, http.StatusOK)
 }

@@ -15,7 +15,7 @@ import (
 const pathDownload = "/download/muster"
 
 func (s *server) downloadRoutes() {
-	stream(s, route{id: "download-muster", method: http.MethodGet, path: pathDownload, tag: "workers", verb: auth.JoinWorkers, answers: "application/octet-stream",
+	stream(s, route{id: "download-muster", method: http.MethodGet, path: pathDownload, tag: "workers", verb: auth.JoinWorkers, contentType: "application/octet-stream",
 		summary: "Download the server's own executable, to start a worker with it on a machine of the same system"}, s.download)
 }
 
@@ -29,8 +29,8 @@ var archNames = map[string]string{"x86_64": "amd64", "aarch64": "arm64"}
 
 func (s *server) download(w http.ResponseWriter, r *http.Request, in *downloadInput) error {
 	arch := in.Arch
-	if known, ok := archNames[arch]; ok {
-		arch = known
+	if goarch, ok := archNames[arch]; ok {
+		arch = goarch
 	}
 	if in.OS != "" && in.OS != runtime.GOOS || arch != "" && arch != runtime.GOARCH {
 		return muster.Errorf(muster.NotFound, "this server has muster for %s/%s only, not for %s/%s: build it there, or copy a release build for that system", runtime.GOOS, runtime.GOARCH, in.OS, in.Arch)
@@ -58,6 +58,6 @@ func (s *server) download(w http.ResponseWriter, r *http.Request, in *downloadIn
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Muster-OS", runtime.GOOS)
 	h.Set("X-Muster-Arch", runtime.GOARCH)
-	http.ServeContent(streaming.Writer(w, r), r, "", info.ModTime(), f)
+	http.ServeContent(streaming.NewWriter(w, r), r, "", info.ModTime(), f)
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func (s *server) eventRoutes() {
-	stream(s, route{id: "watch-events", method: http.MethodGet, path: prefixed("/events"), tag: "events", verb: auth.ReadJobs, answers: "text/event-stream",
+	stream(s, route{id: "watch-events", method: http.MethodGet, path: apiPath("/events"), tag: "events", verb: auth.ReadJobs, contentType: "text/event-stream",
 		summary: "Watch what changes, as server-sent events; a resync event says: read the state anew, events were missed"}, s.watchEvents)
 }
 
@@ -29,27 +29,27 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	job := principalOf(ctx).Job
 	if in.Job != "" {
 		var err error
-		if job, err = s.job(ctx, in.Job, auth.ReadJobs); err != nil {
+		if job, err = s.authorizedJob(ctx, in.Job, auth.ReadJobs); err != nil {
 			return err
 		}
 	}
-	var want func(*muster.Event) bool
+	var filter func(*muster.Event) bool
 	if len(in.Type) > 0 {
-		want = func(e *muster.Event) bool { return slices.Contains(in.Type, string(e.Type)) }
+		filter = func(e *muster.Event) bool { return slices.Contains(in.Type, string(e.Type)) }
 	}
-	leave, err := s.bounds.Stream(grantOf(ctx))
+	release, err := s.limits.AcquireStream(activeKeyOf(ctx))
 	if err != nil {
 		return tooManyError{err}
 	}
-	defer leave()
+	defer release()
 	scope := notify.Scope{}
 	if job != 0 {
 		scope = notify.JobScope(job)
 	}
-	sub := s.Events.Subscribe(in.Last, scope, want)
-	out, err := streaming.OpenEvents(w, r)
+	sub := s.Events.Subscribe(in.Last, scope, filter)
+	out, err := streaming.NewEventWriter(w, r)
 	for err == nil {
-		err = s.passEvents(ctx, out, sub)
+		err = s.sendEvents(ctx, out, sub)
 	}
 	if ctx.Err() == nil {
 		s.Log.DebugContext(ctx, "event stream broke off", slog.Any("error", err))
@@ -57,17 +57,17 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	return nil
 }
 
-// passEvents sends the next events that the caller may see, and a keep-alive when one is due: other projects'
+// sendEvents sends the next events that the caller may see, and a keep-alive when one is due: other projects'
 // events do not put it off, and its id has the client resume after them.
-func (s *server) passEvents(ctx context.Context, out *streaming.Events, sub *notify.Subscription) error {
-	waitCtx, cancel := context.WithDeadline(ctx, out.BeatBy())
+func (s *server) sendEvents(ctx context.Context, out *streaming.EventWriter, sub *notify.Subscription) error {
+	waitCtx, cancel := context.WithDeadline(ctx, out.KeepAliveDue())
 	defer cancel()
 	events, err := sub.Next(waitCtx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return out.Keep(sub.Position())
+		return out.SendKeepAlive(sub.Position())
 	}
 	for i := range events {
 		e := &events[i]
@@ -76,11 +76,11 @@ func (s *server) passEvents(ctx context.Context, out *streaming.Events, sub *not
 			return err
 		}
 		if visible {
-			if err := out.Event(string(e.Type), notify.EventID(*e), e); err != nil {
+			if err := out.Send(string(e.Type), notify.EventID(*e), e); err != nil {
 				return err
 			}
 		}
-		if err := out.Keep(notify.EventID(*e)); err != nil {
+		if err := out.SendKeepAlive(notify.EventID(*e)); err != nil {
 			return err
 		}
 	}
@@ -89,17 +89,17 @@ func (s *server) passEvents(ctx context.Context, out *streaming.Events, sub *not
 
 // visible reports whether an event is the caller's business.
 func (s *server) visible(ctx context.Context, e *muster.Event) (bool, error) {
-	own := principalOf(ctx).Project
-	if own == "" || jobOf(e) == 0 {
+	keyProject := principalOf(ctx).Project
+	if keyProject == "" || jobOf(e) == 0 {
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	project, err := s.projects.of(ctx, jobOf(e))
+	project, err := s.projects.projectOf(ctx, jobOf(e))
 	if muster.CodeOf(err) == muster.NotFound {
 		return false, nil
 	}
-	return project == own, err
+	return project == keyProject, err
 }
 
 func jobOf(e *muster.Event) muster.JobID {

@@ -67,12 +67,12 @@ func send(t *testing.T, s *apitest.Server, q request) (*http.Response, []byte) {
 }
 
 var (
-	anyTime   = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
-	anySecret = regexp.MustCompile(`mst_([a-z]+)_[a-z2-7]{32}`)
-	anyKey    = regexp.MustCompile(`"k[a-z2-7]{8}"`)
-	anyOfHook = regexp.MustCompile(`\b(msg_)[A-Z2-7]{26}|(whsec_)[A-Za-z0-9+/]{43}=|(sealed:)[A-Za-z0-9_-]+|("took": )[0-9.e-]+`)
-	anySystem = regexp.MustCompile(`("os"|"arch"): "[a-z0-9]+"`)
-	anyWorker = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
+	anyTime          = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
+	anySecret        = regexp.MustCompile(`mst_([a-z]+)_[a-z2-7]{32}`)
+	anyKey           = regexp.MustCompile(`"k[a-z2-7]{8}"`)
+	anyWebhookSecret = regexp.MustCompile(`\b(msg_)[A-Z2-7]{26}|(whsec_)[A-Za-z0-9+/]{43}=|(sealed:)[A-Za-z0-9_-]+|("took": )[0-9.e-]+`)
+	anySystem        = regexp.MustCompile(`("os"|"arch"): "[a-z0-9]+"`)
+	anyWorker        = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
 )
 
 // render writes an answer as it stands in a golden file: what differs from run to run
@@ -99,19 +99,19 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	text = anyKey.ReplaceAllString(text, `"KEY"`)
 	text = anySystem.ReplaceAllString(text, `${1}: "SYSTEM"`)
 	text = anyWorker.ReplaceAllString(text, `"WORKER"`)
-	text = anyOfHook.ReplaceAllString(text, "${1}${2}${3}${4}RANDOM")
+	text = anyWebhookSecret.ReplaceAllString(text, "${1}${2}${3}${4}RANDOM")
 	b.WriteString(text)
 	return b.String()
 }
 
 const helloSum = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03" // of "hello\n"
 
-// story brings a server to where each kind of object has something to show:
+// startPopulatedServer brings a server to where each kind of object has something to show:
 // job 1 succeeded with output and an artifact, job 2 failed and was retried, and job 3 waits.
-func story(t *testing.T) *apitest.Server {
+func startPopulatedServer(t *testing.T) *apitest.Server {
 	t.Helper()
 	s := apitest.Start(t, nil)
-	must := func(err error) {
+	submitOK := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -124,36 +124,36 @@ func story(t *testing.T) *apitest.Server {
 			t.Fatalf("submit: %d %s", resp.StatusCode, body)
 		}
 	}
-	must(s.Put(t.Context(), helloSum, "hello\n"))
-	w := s.Worker(t, "w1")
+	submitOK(s.PutBlob(t.Context(), helloSum, "hello\n"))
+	w := s.ConnectWorker(t, "w1")
 	submit("name: greet\nlabels: {team: vision}\nrun: echo hello\n")
-	id := w.Next()
-	out := apitest.Log(tasklog.Stdout, "hello\n")
-	out = append(out, apitest.Log(tasklog.Stderr, "a warning\n")...)
-	out = append(out, apitest.Log(tasklog.Usage, `{"at":"2020-01-02T15:04:05.000Z","cpu":0.5,"memory":1048576,"pids":2}`)...)
-	out = append(out, apitest.Log(tasklog.Progress, `{"progress":0.5,"step":"epoch 1/2","metrics":{"loss":0.25}}`)...)
-	out = append(out, apitest.Log(tasklog.Progress, `{"checkpoint":true}`)...)
-	out = append(out, apitest.Log(tasklog.Progress, `{"progress":1,"metrics":{"loss":0.125}}`)...)
-	out = append(out, apitest.Log(tasklog.Stdout, "bye\n")...)
+	id := w.StartNext()
+	out := apitest.EncodeRecord(tasklog.Stdout, "hello\n")
+	out = append(out, apitest.EncodeRecord(tasklog.Stderr, "a warning\n")...)
+	out = append(out, apitest.EncodeRecord(tasklog.Usage, `{"at":"2020-01-02T15:04:05.000Z","cpu":0.5,"memory":1048576,"pids":2}`)...)
+	out = append(out, apitest.EncodeRecord(tasklog.Progress, `{"progress":0.5,"step":"epoch 1/2","metrics":{"loss":0.25}}`)...)
+	out = append(out, apitest.EncodeRecord(tasklog.Progress, `{"checkpoint":true}`)...)
+	out = append(out, apitest.EncodeRecord(tasklog.Progress, `{"progress":1,"metrics":{"loss":0.125}}`)...)
+	out = append(out, apitest.EncodeRecord(tasklog.Stdout, "bye\n")...)
 	size, err := s.Logs.Append(t.Context(), id, 0, out)
-	must(err)
+	submitOK(err)
 	w.Finish(id, muster.AttemptSucceeded, size, muster.Artifact{Name: "out/hello world.txt", Size: 6, SHA256: helloSum})
 	w.Finish(id, muster.AttemptFailed, 0) // too late
 	submit("name: flaky\nproject: speech\nkind: noop\nretries: {max: 1, backoff: 0s}\n")
-	w.Finish(w.Next(), muster.AttemptFailed, 0)
-	w.Finish(w.Next(), muster.AttemptFailed, 0)
+	w.Finish(w.StartNext(), muster.AttemptFailed, 0)
+	w.Finish(w.StartNext(), muster.AttemptFailed, 0)
 	submit("name: big\nkind: noop\narray: 0-9\nresources: {memory: 64GiB}\nenv: {SEED: \"${index}\"}\n")
 	return s
 }
 
-// rig brings a server to where a worker shows all that a worker may: devices, one of
+// startDeviceServer brings a server to where a worker shows all that a worker may: devices, one of
 // them quarantined, what they do, why it takes nothing new, and a task that goes on
 // from a checkpoint.
-func rig(t *testing.T) *apitest.Server {
+func startDeviceServer(t *testing.T) *apitest.Server {
 	t.Helper()
 	s := apitest.Start(t, nil)
-	w := s.Worker(t, "w2")
-	w.Say(&link.ToServer{Offer: &link.Offer{
+	w := s.ConnectWorker(t, "w2")
+	w.Send(&link.ToServer{Offer: &link.Offer{
 		Tags: []string{"cuda", "gpu"}, Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript, "resize"}, OwnKinds: json.RawMessage(resize),
 		Lacks: []string{muster.FeatureGang, muster.FeatureCancel}, Projects: []string{"default"},
 		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 2, MaxTasks: 4, GPUs: []muster.GPU{
@@ -166,18 +166,18 @@ func rig(t *testing.T) *apitest.Server {
 		t.Fatalf("submit: %d %s", resp.StatusCode, body)
 	}
 	tree := `{"files":[]}`
-	if err := s.Put(t.Context(), emptyTree, tree); err != nil {
+	if err := s.PutBlob(t.Context(), emptyTree, tree); err != nil {
 		t.Fatal(err)
 	}
-	id := w.Next()
+	id := w.StartNext()
 	for _, sample := range []string{
 		`{"at":"2020-01-02T15:04:05.000Z","cpu":2,"memory":1073741824,"disk":4096,"read":10,"write":20,"net_in":1,"net_out":2,"pids":3,"gpus":[{"uuid":"MIG-b","memory":2147483648,"own":1073741824}]}`,
 		`{"at":"2020-01-02T15:04:10.000Z","cpu":1,"memory":2147483648,"pids":4}`,
 	} {
-		appendLog(t, s, id, apitest.Log(tasklog.Usage, sample))
+		appendLog(t, s, id, apitest.EncodeRecord(tasklog.Usage, sample))
 	}
 	busy, hot, memory := 0.97, 81.0, muster.Size(31<<30)
-	w.Say(&link.ToServer{
+	w.Send(&link.ToServer{
 		Ready: &link.Ready{Constrained: "the GPUs are in use by their owner"}, Saved: []link.Saved{{Attempt: id, SHA256: emptyTree}},
 		Renew: &link.Renew{Held: []muster.AttemptID{id}, Load: &muster.Load{CPU: 0.25, Memory: 1 << 30, GPUs: []muster.GPULoad{
 			{UUID: "GPU-a", Utilization: &busy, Memory: &memory, Temperature: &hot},
@@ -193,7 +193,7 @@ const resize = `[{"name":"echo","about":"Take the place of another kind.","entry
 
 const emptyTree = "602e35a92eec4bc0a2ec6ae113f07bfc6933322fb69fe8dee416e5a67217e2a2"
 
-var goldenRig = []goldenCase{
+var goldenDevices = []goldenCase{
 	{"rig-worker", request{method: "GET", path: "/api/v1/workers/w2"}, "get-worker"},
 	{"rig-workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
 	{"rig-workers-page", request{method: "GET", path: "/api/v1/workers?limit=1"}, "list-workers"},
@@ -309,13 +309,13 @@ var golden = []goldenCase{
 }
 
 func TestGolden(t *testing.T) {
-	s := story(t)
-	s.Key(t, auth.Viewer, "", "")
-	s.Key(t, auth.Viewer, "speech", "")
+	s := startPopulatedServer(t)
+	s.CreateKey(t, auth.Viewer, "", "")
+	s.CreateKey(t, auth.Viewer, "speech", "")
 	checkGolden(t, s, golden)
 }
 
-func TestGoldenRig(t *testing.T) { checkGolden(t, rig(t), goldenRig) }
+func TestGoldenDevices(t *testing.T) { checkGolden(t, startDeviceServer(t), goldenDevices) }
 
 func checkGolden(t *testing.T, s *apitest.Server, cases []goldenCase) {
 	t.Helper()
@@ -383,7 +383,7 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 // against its schema by a golden test.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
-	for _, g := range slices.Concat(golden, goldenRig, goldenBoxes, goldenNotify) {
+	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify) {
 		tested[g.operation] = true
 	}
 	for path, item := range api.Document().Paths {

@@ -14,9 +14,9 @@ import (
 )
 
 func (s *server) healthRoutes() {
-	handle(s, route{id: "healthz", method: http.MethodGet, path: "/healthz", tag: "health", open: true,
+	handle(s, route{id: "healthz", method: http.MethodGet, path: "/healthz", tag: "health", public: true,
 		summary: "Say that the process answers"}, s.healthz)
-	handle(s, route{id: "readyz", method: http.MethodGet, path: "/readyz", tag: "health", open: true,
+	handle(s, route{id: "readyz", method: http.MethodGet, path: "/readyz", tag: "health", public: true,
 		summary: "Say whether the server can do its work: engine and store answer"}, s.readyz)
 }
 
@@ -29,12 +29,12 @@ type readiness struct {
 	Gateways []wire.Gateway `json:"gateways,omitempty" doc:"to other systems: one that cannot work does not make the server unready"`
 }
 
-func (s *server) healthz(context.Context, *struct{}) (*body[health], error) {
-	return answer(health{Status: "ok"}), nil
+func (s *server) healthz(context.Context, *struct{}) (*response[health], error) {
+	return respond(health{Status: "ok"}), nil
 }
 
 // readyz asks nobody but for one cheap read of the store a second, because it needs no key.
-func (s *server) readyz(ctx context.Context, _ *struct{}) (*body[readiness], error) {
+func (s *server) readyz(ctx context.Context, _ *struct{}) (*response[readiness], error) {
 	if err := s.Engine.Health(); err != nil {
 		return nil, err
 	}
@@ -45,12 +45,12 @@ func (s *server) readyz(ctx context.Context, _ *struct{}) (*body[readiness], err
 	if s.Gateways != nil {
 		ready.Gateways = s.gateways(ctx)
 	}
-	return answer(ready), nil
+	return respond(ready), nil
 }
 
 const (
-	gatewayOK   = "ok"
-	gatewayAway = "it cannot work now: the server's log says why"
+	gatewayOK          = "ok"
+	gatewayUnavailable = "it cannot work now: the server's log says why"
 )
 
 // gateways says how the gateways are. Why one cannot work names what is inside the network, so only who has a key for all
@@ -68,64 +68,64 @@ func (s *server) gateways(ctx context.Context) []wire.Gateway {
 	list = slices.Clone(list)
 	for i := range list {
 		if list[i].Status != gatewayOK {
-			list[i].Status = gatewayAway
+			list[i].Status = gatewayUnavailable
 		}
 	}
 	return list
 }
 
 const (
-	storeChecked = time.Second     // how long one answer of the store counts
-	storePatient = 5 * time.Second // how long the store may take
+	storeCheckTTL     = time.Second     // how long one answer of the store counts
+	storeCheckTimeout = 5 * time.Second // how long the store may take
 )
 
 // storeHealth remembers whether the store answers.
 type storeHealth struct {
 	keys store.KeyStore
 
-	asking sync.Mutex // held by the one who asks
-	mu     sync.Mutex
-	at     time.Time // of the last answer; zero before the first one
-	err    error
+	checking  sync.Mutex // held by the one who asks
+	mu        sync.Mutex
+	checkedAt time.Time // of the last answer; zero before the first one
+	err       error
 }
 
 // check returns the store's last answer, and asks again if that is too old and nobody does.
 func (h *storeHealth) check(ctx context.Context) error {
-	at, err := h.last()
-	if time.Since(at) < storeChecked {
+	at, err := h.lastResult()
+	if time.Since(at) < storeCheckTTL {
 		return err
 	}
 	if at.IsZero() {
-		h.asking.Lock()
-	} else if !h.asking.TryLock() {
-		return h.stale(at, err)
+		h.checking.Lock()
+	} else if !h.checking.TryLock() {
+		return h.staleResult(at, err)
 	}
-	defer h.asking.Unlock()
-	if at, err := h.last(); time.Since(at) < storeChecked {
+	defer h.checking.Unlock()
+	if at, err := h.lastResult(); time.Since(at) < storeCheckTTL {
 		return err
 	}
 	// A caller who leaves does not make the store look broken to others.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storePatient)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeCheckTimeout)
 	defer cancel()
 	_, err = h.keys.KeyByHash(ctx, "")
 	if muster.CodeOf(err) == muster.NotFound {
 		err = nil
 	}
 	h.mu.Lock()
-	h.at, h.err = time.Now(), err
+	h.checkedAt, h.err = time.Now(), err
 	h.mu.Unlock()
 	return err
 }
 
-func (h *storeHealth) last() (time.Time, error) {
+func (h *storeHealth) lastResult() (time.Time, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.at, h.err
+	return h.checkedAt, h.err
 }
 
-// stale is the answer while the store is asked again: the last one, unless that takes too long.
-func (h *storeHealth) stale(at time.Time, err error) error {
-	if since := time.Since(at); err == nil && since > storeChecked+storePatient {
+// staleResult is the answer while the store is asked again: the last one, unless that takes too long.
+func (h *storeHealth) staleResult(at time.Time, err error) error {
+	if since := time.Since(at); err == nil && since > storeCheckTTL+storeCheckTimeout {
 		return muster.Errorf(muster.Unavailable, "it was last heard from %s ago", since.Round(time.Second))
 	}
 	return err

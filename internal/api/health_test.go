@@ -20,24 +20,24 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// gatedKeys is a store that answers once its gate is open, or not at all.
-type gatedKeys struct {
+// blockingKeys is a store that answers once its gate is open, or not at all.
+type blockingKeys struct {
 	store.KeyStore
 
-	gate    chan struct{}
-	asked   chan struct{} // holds a value for each lookup
-	lookups atomic.Int64
+	unblock       chan struct{}
+	lookupStarted chan struct{} // holds a value for each lookup
+	lookups       atomic.Int64
 }
 
-func newGatedKeys() *gatedKeys {
-	return &gatedKeys{gate: make(chan struct{}), asked: make(chan struct{}, 1_000)}
+func newBlockingKeys() *blockingKeys {
+	return &blockingKeys{unblock: make(chan struct{}), lookupStarted: make(chan struct{}, 1_000)}
 }
 
-func (k *gatedKeys) KeyByHash(ctx context.Context, _ string) (store.Key, error) {
+func (k *blockingKeys) KeyByHash(ctx context.Context, _ string) (store.Key, error) {
 	k.lookups.Add(1)
-	k.asked <- struct{}{}
+	k.lookupStarted <- struct{}{}
 	select {
-	case <-k.gate:
+	case <-k.unblock:
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
@@ -50,23 +50,23 @@ func (k *gatedKeys) KeyByHash(ctx context.Context, _ string) (store.Key, error) 
 func TestFirstReadinessCostsOneLookup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // so that no answer grows old
-		k := newGatedKeys()
+		k := newBlockingKeys()
 		h := storeHealth{keys: k}
-		var begun, all sync.WaitGroup
-		begun.Add(100)
+		var started, all sync.WaitGroup
+		started.Add(100)
 		for range 100 {
 			all.Go(func() {
-				begun.Done()
+				started.Done()
 				if err := h.check(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		begun.Wait()
+		started.Wait()
 		for range 1_000 {
 			runtime.Gosched()
 		}
-		close(k.gate)
+		close(k.unblock)
 		all.Wait()
 		if n := k.lookups.Load(); n != 1 {
 			t.Errorf("the store was asked %d times", n)
@@ -81,14 +81,14 @@ func TestReadinessWaitsForNobody(t *testing.T) {
 		age  time.Duration
 		want string // "" if the server is ready
 	}{
-		"an answer of just now": {storeChecked, ""},
-		"an old answer":         {storeChecked + storePatient + time.Second, "it was last heard from"},
+		"an answer of just now": {storeCheckTTL, ""},
+		"an old answer":         {storeCheckTTL + storeCheckTimeout + time.Second, "it was last heard from"},
 	} {
-		k := newGatedKeys()
-		h := storeHealth{keys: k, at: time.Now().Add(-c.age)}
+		k := newBlockingKeys()
+		h := storeHealth{keys: k, checkedAt: time.Now().Add(-c.age)}
 		var asking sync.WaitGroup
 		asking.Go(func() { _ = h.check(t.Context()) })
-		<-k.asked
+		<-k.lookupStarted
 		answer := make(chan error, 1)
 		asking.Go(func() { answer <- h.check(t.Context()) })
 		select {
@@ -99,54 +99,54 @@ func TestReadinessWaitsForNobody(t *testing.T) {
 		case <-time.After(3 * time.Second): // less than the store may take
 			t.Errorf("%s: somebody waits for a lookup of another", name)
 		}
-		close(k.gate)
+		close(k.unblock)
 		asking.Wait()
 	}
 }
 
 // A store that does not answer is not ready, and a caller who leaves says nothing about the store.
-func TestReadinessHasItsOwnPatience(t *testing.T) {
+func TestReadinessHasItsOwnTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newGatedKeys()
+		k := newBlockingKeys()
 		h := storeHealth{keys: k}
-		left, leave := context.WithCancel(t.Context())
-		leave()
+		cancelled, cancelNow := context.WithCancel(t.Context())
+		cancelNow()
 		limited, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		began := time.Now()
+		start := time.Now()
 		if err := h.check(limited); err == nil {
 			t.Error("a store that does not answer is ready")
 		}
-		if took := time.Since(began); took != storePatient {
+		if took := time.Since(start); took != storeCheckTimeout {
 			t.Errorf("it took %s to find that out", took)
 		}
-		close(k.gate)
-		time.Sleep(storeChecked)
-		if err := h.check(left); err != nil {
+		close(k.unblock)
+		time.Sleep(storeCheckTTL)
+		if err := h.check(cancelled); err != nil {
 			t.Errorf("a caller who has left makes the store look broken: %v", err)
 		}
 	})
 }
 
-// unwellEngine says why it cannot work.
-type unwellEngine struct {
+// unhealthyEngine says why it cannot work.
+type unhealthyEngine struct {
 	Engine
 
-	why error
+	err error
 }
 
-func (e unwellEngine) Health() error { return e.why }
+func (e unhealthyEngine) Health() error { return e.err }
 
-// hashedKey is a store with one key.
-type hashedKey struct {
+// singleKeyStore is a store with one key.
+type singleKeyStore struct {
 	store.KeyStore
 
 	token string
 	key   store.Key
 }
 
-func (k hashedKey) KeyByHash(_ context.Context, hash string) (store.Key, error) {
+func (k singleKeyStore) KeyByHash(_ context.Context, hash string) (store.Key, error) {
 	if hash != auth.Hash(k.token) {
 		return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
 	}
@@ -160,16 +160,16 @@ func TestGatewaysInReadiness(t *testing.T) {
 	for _, key := range []store.Key{
 		{Role: string(auth.Viewer), Project: "vision"}, {Role: string(auth.Viewer), Project: "vision", Job: 7}, {Role: string(auth.Worker), Worker: "w-1"}, {Role: string(auth.Join)},
 	} {
-		readyToken(t, list, key, map[string]string{"mst_right": gatewayAway})
+		checkGatewayStatus(t, list, key, map[string]string{"mst_right": gatewayUnavailable})
 	}
-	readyToken(t, list, store.Key{Role: string(auth.Viewer)}, map[string]string{"": gatewayAway, "mst_wrong": gatewayAway, "mst_right": list[1].Status})
+	checkGatewayStatus(t, list, store.Key{Role: string(auth.Viewer)}, map[string]string{"": gatewayUnavailable, "mst_wrong": gatewayUnavailable, "mst_right": list[1].Status})
 }
 
-// readyToken asks for the readiness with tokens, of which mst_right is that of a key, and wants the status of the second gateway.
-func readyToken(t *testing.T, list []wire.Gateway, key store.Key, wants map[string]string) {
+// checkGatewayStatus asks for the readiness with tokens, of which mst_right is that of a key, and wants the status of the second gateway.
+func checkGatewayStatus(t *testing.T, list []wire.Gateway, key store.Key, wants map[string]string) {
 	t.Helper()
 	key.ID = "k1"
-	h := New(Config{Engine: unwellEngine{}, Keys: hashedKey{token: "mst_right", key: key}, Log: slog.New(slog.DiscardHandler), LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler(), Gateways: func() []wire.Gateway { return list }})
+	h := New(Config{Engine: unhealthyEngine{}, Keys: singleKeyStore{token: "mst_right", key: key}, Log: slog.New(slog.DiscardHandler), LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler(), Gateways: func() []wire.Gateway { return list }})
 	for token, want := range wants {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
 		if token != "" {
@@ -193,7 +193,7 @@ func TestReadinessIsThatOfEngineAndStore(t *testing.T) {
 	stuck := muster.Errorf(muster.Unavailable, "the engine loads its state")
 	broken := muster.Errorf(muster.Internal, "the disk is gone")
 	for name, c := range map[string]struct{ engine, store error }{"both are well": {}, "the engine is not": {engine: stuck}, "the store is not": {store: broken}} {
-		s := &server{Config: Config{Engine: unwellEngine{why: c.engine}}, storeHealth: storeHealth{keys: &countedKeys{err: c.store}}}
+		s := &server{Config: Config{Engine: unhealthyEngine{err: c.engine}}, storeHealth: storeHealth{keys: &countedKeys{err: c.store}}}
 		_, err := s.readyz(t.Context(), nil)
 		if ready := c.engine == nil && c.store == nil; ready && err != nil || !ready && muster.CodeOf(err) != muster.Unavailable {
 			t.Errorf("%s: %v", name, err)

@@ -14,14 +14,14 @@ import (
 func TestContentsByCID(t *testing.T) {
 	const id = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN" // of "hello\n"
 	s := apitest.Start(t, nil)
-	if err := s.Put(t.Context(), helloSum, "hello\n"); err != nil {
+	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
-	w := s.Worker(t, "w1")
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
-	w.Finish(w.Next(), muster.AttemptSucceeded, 0, muster.Artifact{Name: "model.pt", Size: 6, SHA256: helloSum, CID: id})
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
-	w.Next() // it comes after the report was taken
+	w := s.ConnectWorker(t, "w1")
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
+	w.Finish(w.StartNext(), muster.AttemptSucceeded, 0, muster.Artifact{Name: "model.pt", Size: 6, SHA256: helloSum, CID: id})
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
+	w.StartNext() // it comes after the report was taken
 	for path, want := range map[string]string{
 		"/ipfs/" + id: "hello\n",
 		"/ipfs/bafybeifft6vckigvatahypyeyswvnsc5hms6ntzsrkf6mxpa6q4ohqfbpa": "", // of another file
@@ -32,45 +32,45 @@ func TestContentsByCID(t *testing.T) {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 		}
 	}
-	part := status(t, s, request{method: "GET", path: "/ipfs/" + id, header: map[string]string{"Range": "bytes=1-2"}}, http.StatusPartialContent)
+	part := expectStatus(t, s, request{method: "GET", path: "/ipfs/" + id, header: map[string]string{"Range": "bytes=1-2"}}, http.StatusPartialContent)
 	if string(part) != "el" {
 		t.Errorf("bytes 1-2 are %q", part)
 	}
-	status(t, s, request{method: "GET", path: "/ipfs/" + id, token: s.Key(t, auth.Viewer, "speech", "")}, http.StatusOK)
-	status(t, s, request{method: "GET", path: "/ipfs/" + id, token: s.Key(t, auth.Viewer, "vision", "")}, http.StatusNotFound)
-	status(t, s, request{method: "GET", path: "/ipfs/" + id, token: "mst_viewer_nobody"}, http.StatusUnauthorized)
-	status(t, s, request{method: "GET", path: "/ipfs/Qmnonsense"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: "/ipfs/" + id, token: s.CreateKey(t, auth.Viewer, "speech", "")}, http.StatusOK)
+	expectStatus(t, s, request{method: "GET", path: "/ipfs/" + id, token: s.CreateKey(t, auth.Viewer, "vision", "")}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "GET", path: "/ipfs/" + id, token: "mst_viewer_nobody"}, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "GET", path: "/ipfs/Qmnonsense"}, http.StatusBadRequest)
 }
 
 // What a worker calls by an identifier that it has not got is served to nobody by it, and is no harm to the file that has it.
 func TestContentsAreHeldToTheirCID(t *testing.T) {
 	const id = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD" // of "hello world"
 	s := apitest.Start(t, nil)
-	if err := s.Put(t.Context(), helloSum, "hello\n"); err != nil {
+	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
-	w := s.Worker(t, "w1")
-	told := func(list ...muster.Artifact) {
+	w := s.ConnectWorker(t, "w1")
+	declared := func(list ...muster.Artifact) {
 		t.Helper()
-		status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
-		w.Finish(w.Next(), muster.AttemptSucceeded, 0, list...)
-		status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
-		w.Finish(w.Next(), muster.AttemptSucceeded, 0) // it comes after the report was taken
+		expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
+		w.Finish(w.StartNext(), muster.AttemptSucceeded, 0, list...)
+		expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
+		w.Finish(w.StartNext(), muster.AttemptSucceeded, 0) // it comes after the report was taken
 	}
-	lie := muster.Artifact{Name: "lie", Size: 6, SHA256: helloSum, CID: id}
-	told(lie)
+	wrongSum := muster.Artifact{Name: "lie", Size: 6, SHA256: helloSum, CID: id}
+	declared(wrongSum)
 	for range 2 { // the second time it is known
-		if body := status(t, s, request{method: "GET", path: "/ipfs/" + id}, http.StatusNotFound); !strings.Contains(string(body), "no job has a file ipfs://"+id) {
+		if body := expectStatus(t, s, request{method: "GET", path: "/ipfs/" + id}, http.StatusNotFound); !strings.Contains(string(body), "no job has a file ipfs://"+id) {
 			t.Errorf("the answer is %s", body)
 		}
 	}
 	const sum = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
-	if err := s.Put(t.Context(), sum, "hello world"); err != nil {
+	if err := s.PutBlob(t.Context(), sum, "hello world"); err != nil {
 		t.Fatal(err)
 	}
-	told(lie, muster.Artifact{Name: "true", Size: 11, SHA256: sum, CID: id})
-	told(lie)
-	if body := status(t, s, request{method: "GET", path: "/ipfs/" + id}, http.StatusOK); string(body) != "hello world" {
+	declared(wrongSum, muster.Artifact{Name: "true", Size: 11, SHA256: sum, CID: id})
+	declared(wrongSum)
+	if body := expectStatus(t, s, request{method: "GET", path: "/ipfs/" + id}, http.StatusOK); string(body) != "hello world" {
 		t.Errorf("it is %q", body)
 	}
 }

@@ -18,19 +18,19 @@ import (
 )
 
 func (s *server) jobRoutes() {
-	handle(s, route{id: "submit-job", method: http.MethodPost, path: prefixed("/jobs"), tag: "jobs",
+	handle(s, route{id: "submit-job", method: http.MethodPost, path: apiPath("/jobs"), tag: "jobs",
 		summary: "Submit a job", verb: auth.SubmitJobs, status: http.StatusCreated, body: s.specBody()}, s.submitJob)
-	handle(s, route{id: "list-jobs", method: http.MethodGet, path: prefixed("/jobs"), tag: "jobs",
+	handle(s, route{id: "list-jobs", method: http.MethodGet, path: apiPath("/jobs"), tag: "jobs",
 		summary: "List jobs, newest first unless another order is asked for", verb: auth.ReadJobs}, s.listJobs)
-	handle(s, route{id: "get-job", method: http.MethodGet, path: prefixed("/jobs/{job}"), tag: "jobs",
+	handle(s, route{id: "get-job", method: http.MethodGet, path: apiPath("/jobs/{job}"), tag: "jobs",
 		summary: "Show a job with its spec and stages", verb: auth.ReadJobs}, s.getJob)
-	handle(s, route{id: "list-late-reports", method: http.MethodGet, path: prefixed("/jobs/{job}/late"), tag: "jobs",
+	handle(s, route{id: "list-late-reports", method: http.MethodGet, path: apiPath("/jobs/{job}/late"), tag: "jobs",
 		summary: "List the reports that came after their attempts had been given up: at most 100", verb: auth.ReadJobs}, s.listLate)
-	handle(s, route{id: "cancel-job", method: http.MethodPost, path: prefixed("/jobs/{job}/cancel"), tag: "jobs",
+	handle(s, route{id: "cancel-job", method: http.MethodPost, path: apiPath("/jobs/{job}/cancel"), tag: "jobs",
 		summary: "Stop a job, or some of its tasks", verb: auth.ChangeJobs}, s.cancelJob)
-	handle(s, route{id: "retry-job", method: http.MethodPost, path: prefixed("/jobs/{job}/retry"), tag: "jobs",
+	handle(s, route{id: "retry-job", method: http.MethodPost, path: apiPath("/jobs/{job}/retry"), tag: "jobs",
 		summary: "Queue ended tasks that did not succeed again", verb: auth.ChangeJobs}, s.retryJob)
-	handle(s, route{id: "plan-job", method: http.MethodPost, path: prefixed("/plan"), tag: "jobs",
+	handle(s, route{id: "plan-job", method: http.MethodPost, path: apiPath("/plan"), tag: "jobs",
 		summary: "Check a job, and say where its tasks would run now", verb: auth.SubmitJobs, body: s.specBody()}, s.planJob)
 }
 
@@ -46,7 +46,7 @@ type submitOutput struct {
 }
 
 func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput, error) {
-	spec, err := s.spec(ctx, in.SpecInput)
+	spec, err := s.readSpec(ctx, in.SpecInput)
 	if err != nil {
 		return nil, err
 	}
@@ -66,24 +66,24 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 	if err != nil {
 		return nil, err
 	}
-	return &submitOutput{Location: prefixed("/jobs/" + id.String()), Body: job}, nil
+	return &submitOutput{Location: apiPath("/jobs/" + id.String()), Body: job}, nil
 }
 
-func (s *server) planJob(ctx context.Context, in *SpecInput) (*body[wire.Plan], error) {
-	spec, err := s.spec(ctx, *in)
+func (s *server) planJob(ctx context.Context, in *SpecInput) (*response[wire.Plan], error) {
+	spec, err := s.readSpec(ctx, *in)
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.explaining.take(ctx)
+	release, err := s.explainLimiter.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer release()
 	stages, err := s.Engine.Plan(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.Plan{Stages: full(stages)}), nil
+	return respond(wire.Plan{Stages: nonNil(stages)}), nil
 }
 
 type listJobsInput struct {
@@ -99,7 +99,7 @@ type listJobsInput struct {
 	Label   []string  `query:"label,explode" maxItems:"20" example:"team=vision" doc:"KEY=VALUE; all of these"`
 }
 
-func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*body[wire.Jobs], error) {
+func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*response[wire.Jobs], error) {
 	q := store.JobQuery{
 		Project: in.Project, Name: in.Name, Kind: in.Kind, Owner: in.Owner, OldestFirst: in.Order == "oldest", Cursor: in.Cursor, Limit: in.Limit,
 	}
@@ -123,71 +123,71 @@ func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*body[wire.Jo
 		q.Labels[k] = v
 	}
 	q.Job = principalOf(ctx).Job
-	if own := principalOf(ctx).Project; own != "" {
-		if q.Project != "" && q.Project != own {
-			return answer(wire.Jobs{Jobs: []muster.Job{}}), nil
+	if keyProject := principalOf(ctx).Project; keyProject != "" {
+		if q.Project != "" && q.Project != keyProject {
+			return respond(wire.Jobs{Jobs: []muster.Job{}}), nil
 		}
-		q.Project = own
+		q.Project = keyProject
 	}
 	jobs, next, err := s.Store.Jobs(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.Jobs{Jobs: full(jobs), Next: next}), nil
+	return respond(wire.Jobs{Jobs: nonNil(jobs), Next: next}), nil
 }
 
-func (s *server) getJob(ctx context.Context, in *JobPath) (*body[muster.Job], error) {
-	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+func (s *server) getJob(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
 	if err != nil {
 		return nil, err
 	}
 	return s.showJob(ctx, id)
 }
 
-func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job], error) {
+func (s *server) showJob(ctx context.Context, id muster.JobID) (*response[muster.Job], error) {
 	job, err := s.Store.Job(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	switch p := principalOf(ctx); {
 	case p.Job != 0:
-		job.Spec = redact.Shared(job.Spec)
+		job.Spec = redact.ForLink(job.Spec)
 	case auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
-		job.Spec = redact.Unowned(job.Spec)
+		job.Spec = redact.ForReader(job.Spec)
 	}
-	return answer(job), nil
+	return respond(job), nil
 }
 
-func (s *server) listLate(ctx context.Context, in *JobPath) (*body[wire.Late], error) {
-	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+func (s *server) listLate(ctx context.Context, in *JobPath) (*response[wire.Late], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.Store.Job(ctx, id); err != nil {
 		return nil, err
 	}
-	list, err := s.Late.LateReports(ctx, id)
+	list, err := s.LateReports.LateReports(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.Late{Late: full(list)}), nil
+	return respond(wire.Late{Late: nonNil(list)}), nil
 }
 
-type changeInput struct {
+type changeJobInput struct {
 	JobPath
 	Body *wire.Selection
 }
 
-func (s *server) cancelJob(ctx context.Context, in *changeInput) (*body[muster.Job], error) {
+func (s *server) cancelJob(ctx context.Context, in *changeJobInput) (*response[muster.Job], error) {
 	return s.changeJob(ctx, in, s.Engine.Cancel)
 }
 
-func (s *server) retryJob(ctx context.Context, in *changeInput) (*body[muster.Job], error) {
+func (s *server) retryJob(ctx context.Context, in *changeJobInput) (*response[muster.Job], error) {
 	return s.changeJob(ctx, in, s.Engine.Retry)
 }
 
-func (s *server) changeJob(ctx context.Context, in *changeInput, change func(context.Context, muster.JobID, []event.Span) error) (*body[muster.Job], error) {
-	id, err := s.job(ctx, in.Job, auth.ChangeJobs)
+func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(context.Context, muster.JobID, []event.Span) error) (*response[muster.Job], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ChangeJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -203,8 +203,8 @@ func (s *server) changeJob(ctx context.Context, in *changeInput, change func(con
 	return s.showJob(ctx, id)
 }
 
-// full makes a list that is [] rather than null in JSON.
-func full[T any](list []T) []T {
+// nonNil makes a list that is [] rather than null in JSON.
+func nonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}

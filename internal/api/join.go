@@ -20,12 +20,12 @@ func (s *server) joinRoutes() {
 
 type joinInput struct{ Body link.JoinRequest }
 
-func (s *server) joinWorker(ctx context.Context, in *joinInput) (*body[link.Joined], error) {
+func (s *server) joinWorker(ctx context.Context, in *joinInput) (*response[link.Joined], error) {
 	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
 	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
 	secret, err := s.makeKey(ctx, &key)
 	if err != nil {
 		return nil, err
 	}
-	return answer(link.Joined{Worker: worker, Key: secret}), nil
+	return respond(link.Joined{Worker: worker, Key: secret}), nil
 }

@@ -23,20 +23,20 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// flushed is the client of a stream: it keeps what was flushed, and when.
-type flushed struct {
+// streamRecorder is the client of a stream: it keeps what was flushed, and when.
+type streamRecorder struct {
 	header  http.Header
 	pending bytes.Buffer
 	blocks  []string
 	times   []time.Time
 }
 
-func (f *flushed) Header() http.Header              { return f.header }
-func (f *flushed) WriteHeader(int)                  {}
-func (f *flushed) Write(b []byte) (int, error)      { return f.pending.Write(b) }
-func (f *flushed) SetWriteDeadline(time.Time) error { return nil }
+func (f *streamRecorder) Header() http.Header              { return f.header }
+func (f *streamRecorder) WriteHeader(int)                  {}
+func (f *streamRecorder) Write(b []byte) (int, error)      { return f.pending.Write(b) }
+func (f *streamRecorder) SetWriteDeadline(time.Time) error { return nil }
 
-func (f *flushed) Flush() {
+func (f *streamRecorder) Flush() {
 	for block := range strings.SplitAfterSeq(f.pending.String(), "\n\n") {
 		if block != "" {
 			f.blocks, f.times = append(f.blocks, block), append(f.times, time.Now())
@@ -52,21 +52,21 @@ func withBus(cfg Config) *server {
 	return newServer(cfg)
 }
 
-// watchFor has a client of project a follow a stream for a while, and returns what it got. It is called in a bubble.
-func watchFor(t *testing.T, d time.Duration, serve func(http.ResponseWriter, *http.Request) error) *flushed {
+// streamFor has a client of project a follow a stream for a while, and returns what it got. It is called in a bubble.
+func streamFor(t *testing.T, d time.Duration, serve func(http.ResponseWriter, *http.Request) error) *streamRecorder {
 	t.Helper()
-	ctx := context.WithValue(caller.With(t.Context(), auth.Principal{Project: "a"}), grantKey, &keyring.Grant{})
-	ctx, leave := context.WithTimeout(ctx, d)
-	defer leave()
-	got := &flushed{header: http.Header{}}
+	ctx := context.WithValue(caller.NewContext(t.Context(), auth.Principal{Project: "a"}), activeKeyCtxKey, &keyring.ActiveKey{})
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	got := &streamRecorder{header: http.Header{}}
 	if err := serve(got, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)); err != nil {
 		t.Fatal(err)
 	}
 	return got
 }
 
-// repeat calls do once a second until the returned function is called.
-func repeat(do func(second int)) (stop func()) {
+// runEverySecond calls do once a second until the returned function is called.
+func runEverySecond(do func(second int)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -91,13 +91,13 @@ func repeat(do func(second int)) (stop func()) {
 func TestKeepAlivesOfAQuietProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withBus(Config{})
-		s.projects.known[1], s.projects.known[2] = "a", "b"
+		s.projects.byJob[1], s.projects.byJob[2] = "a", "b"
 		publish := func(n int, job muster.JobID) {
 			s.Events.Publish(slices.Repeat([]muster.Event{{Type: muster.EventJob, Job: job}}, n))
 		}
 		publish(1, 1)
-		stop := repeat(func(int) { publish(notify.RingSize/50, 2) })
-		got := watchFor(t, 61*time.Second, func(w http.ResponseWriter, r *http.Request) error {
+		stop := runEverySecond(func(int) { publish(notify.RingSize/50, 2) })
+		got := streamFor(t, 61*time.Second, func(w http.ResponseWriter, r *http.Request) error {
 			return s.watchEvents(w, r, &eventsInput{Last: "e-1"})
 		})
 		stop()
@@ -115,7 +115,7 @@ func TestKeepAlivesOfAQuietProject(t *testing.T) {
 			t.Fatalf("the last block is %q, want a comment and an id", last)
 		}
 		publish(1, 1)
-		got = watchFor(t, time.Second, func(w http.ResponseWriter, r *http.Request) error {
+		got = streamFor(t, time.Second, func(w http.ResponseWriter, r *http.Request) error {
 			return s.watchEvents(w, r, &eventsInput{Last: id})
 		})
 		if len(got.blocks) != 2 || !strings.HasPrefix(got.blocks[1], "event: job\n") {
@@ -128,9 +128,9 @@ func TestKeepAlivesOfAQuietProject(t *testing.T) {
 func TestKeepAlivesOfAFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withBus(Config{})
-		s.projects.known[1] = "a"
-		stop := repeat(func(int) { s.Events.Publish([]muster.Event{{Type: muster.EventJob, Job: 1}}) })
-		got := watchFor(t, 16*time.Second, func(w http.ResponseWriter, r *http.Request) error {
+		s.projects.byJob[1] = "a"
+		stop := runEverySecond(func(int) { s.Events.Publish([]muster.Event{{Type: muster.EventJob, Job: 1}}) })
+		got := streamFor(t, 16*time.Second, func(w http.ResponseWriter, r *http.Request) error {
 			return s.watchEvents(w, r, &eventsInput{Last: "e-0", Type: []string{"worker"}})
 		})
 		stop()
@@ -140,14 +140,14 @@ func TestKeepAlivesOfAFilter(t *testing.T) {
 	})
 }
 
-// oneTask is a store with one running task of one attempt.
-type oneTask struct{ store.Reader }
+// runningTaskStore is a store with one running task of one attempt.
+type runningTaskStore struct{ store.Reader }
 
-func (oneTask) Task(_ context.Context, id muster.TaskID) (muster.Task, error) {
+func (runningTaskStore) Task(_ context.Context, id muster.TaskID) (muster.Task, error) {
 	return muster.Task{ID: id, State: muster.Running, Attempt: 1}, nil
 }
 
-func (oneTask) Attempts(_ context.Context, id muster.TaskID) ([]muster.Attempt, error) {
+func (runningTaskStore) Attempts(_ context.Context, id muster.TaskID) ([]muster.Attempt, error) {
 	return []muster.Attempt{{ID: muster.AttemptID{Task: id, N: 1}, Outcome: muster.AttemptOpen}}, nil
 }
 
@@ -159,11 +159,11 @@ func TestKeepAlivesOfAnEmptyOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := withBus(Config{Store: oneTask{}, Logs: logs})
-		place := logPlace{task: muster.TaskID{Job: 1}, attempt: 1}
+		s := withBus(Config{Store: runningTaskStore{}, Logs: logs})
+		place := logPosition{task: muster.TaskID{Job: 1}, attempt: 1}
 		size := int64(0)
 		sizes := map[int64]bool{}
-		stop := repeat(func(int) {
+		stop := runEverySecond(func(int) {
 			record := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, At: time.Now(), Data: []byte("out\n")})
 			var err error
 			if size, err = logs.Append(context.Background(), place.id(), size, record); err != nil {
@@ -171,7 +171,7 @@ func TestKeepAlivesOfAnEmptyOutput(t *testing.T) {
 			}
 			sizes[size] = true
 		})
-		got := watchFor(t, 61*time.Second, (&follower{server: s, place: place, event: outputOf("stderr"), follow: true}).serve)
+		got := streamFor(t, 61*time.Second, (&follower{server: s, pos: place, event: outputEvents("stderr"), follow: true}).serve)
 		stop()
 		if len(got.blocks) != 6 {
 			t.Fatalf("a minute without output brought %d blocks, want the first, the attempt and 4 keep-alives: %q", len(got.blocks), got.blocks)

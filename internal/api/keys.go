@@ -17,19 +17,19 @@ import (
 )
 
 func (s *server) keyRoutes() {
-	handle(s, route{id: "create-key", method: http.MethodPost, path: prefixed("/keys"), tag: "keys",
+	handle(s, route{id: "create-key", method: http.MethodPost, path: apiPath("/keys"), tag: "keys",
 		summary: "Make an API key; its secret is shown this once", verb: auth.ManageKeys, status: http.StatusCreated}, s.createKey)
-	handle(s, route{id: "list-keys", method: http.MethodGet, path: prefixed("/keys"), tag: "keys",
+	handle(s, route{id: "list-keys", method: http.MethodGet, path: apiPath("/keys"), tag: "keys",
 		summary: "List the API keys", verb: auth.ManageKeys}, s.listKeys)
-	handle(s, route{id: "revoke-key", method: http.MethodDelete, path: prefixed("/keys/{key}"), tag: "keys",
+	handle(s, route{id: "revoke-key", method: http.MethodDelete, path: apiPath("/keys/{key}"), tag: "keys",
 		summary: "Make an API key useless at once", verb: auth.ManageKeys}, s.revokeKey)
-	handle(s, route{id: "whoami", method: http.MethodGet, path: prefixed("/whoami"), tag: "keys",
+	handle(s, route{id: "whoami", method: http.MethodGet, path: apiPath("/whoami"), tag: "keys",
 		summary: "Say who the caller is"}, s.whoami)
 }
 
 type createKeyInput struct{ Body wire.NewKey }
 
-func (s *server) createKey(ctx context.Context, in *createKeyInput) (*body[wire.MadeKey], error) {
+func (s *server) createKey(ctx context.Context, in *createKeyInput) (*response[wire.MadeKey], error) {
 	role, err := auth.ParseRole(in.Body.Role)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*body[wire.
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.MadeKey{Key: shownKey(k), Secret: secret}), nil
+	return respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), nil
 }
 
 // makeKey stores a key with a new id and a new secret, and returns the secret.
@@ -61,27 +61,27 @@ func (s *server) makeKey(ctx context.Context, k *store.Key) (string, error) {
 
 // checkName says whether a key or a worker may have a name.
 func checkName(name string) error {
-	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == '/' }
-	if name == "" || len(name) > 64 || strings.TrimSpace(name) != name || strings.ContainsFunc(name, odd) {
+	invalid := func(r rune) bool { return !unicode.IsPrint(r) || r == '/' }
+	if name == "" || len(name) > 64 || strings.TrimSpace(name) != name || strings.ContainsFunc(name, invalid) {
 		return muster.Errorf(muster.Invalid, "%q is not a name: write 1 to 64 visible characters without a slash", name)
 	}
 	return nil
 }
 
-func shownKey(k store.Key) wire.Key {
+func keyResponse(k store.Key) wire.Key {
 	return wire.Key{ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Job: k.Job, Worker: k.Worker, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt}
 }
 
-func (s *server) listKeys(ctx context.Context, _ *struct{}) (*body[wire.Keys], error) {
+func (s *server) listKeys(ctx context.Context, _ *struct{}) (*response[wire.Keys], error) {
 	keys, err := s.Keys.ListKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	shown := make([]wire.Key, len(keys))
+	list := make([]wire.Key, len(keys))
 	for i, k := range keys {
-		shown[i] = shownKey(k)
+		list[i] = keyResponse(k)
 	}
-	return answer(wire.Keys{Keys: shown}), nil
+	return respond(wire.Keys{Keys: list}), nil
 }
 
 type keyPath struct {
@@ -106,20 +106,20 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }
 
-func (s *server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], error) {
+func (s *server) whoami(ctx context.Context, _ *struct{}) (*response[wire.Whoami], error) {
 	p := principalOf(ctx)
-	return answer(s.shownPrincipal(p)), nil
+	return respond(s.whoamiResponse(p)), nil
 }
 
-func (s *server) shownPrincipal(p auth.Principal) wire.Whoami {
-	shown := wire.Whoami{
+func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
+	resp := wire.Whoami{
 		Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Job: p.Job, Worker: p.Worker, ExpiresAt: p.Expires, Version: s.Version, Permissions: []string{},
 	}
 	for _, v := range auth.Permissions(p) {
-		shown.Permissions = append(shown.Permissions, string(v))
+		resp.Permissions = append(resp.Permissions, string(v))
 	}
 	if auth.Authorize(p, auth.JoinWorkers, auth.Object{}) == nil {
-		shown.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
+		resp.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	}
-	return shown
+	return resp
 }

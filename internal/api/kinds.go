@@ -21,9 +21,9 @@ type Kinds interface {
 }
 
 func (s *server) kindRoutes() {
-	handle(s, route{id: "list-kinds", method: http.MethodGet, path: prefixed("/kinds"), tag: "kinds",
+	handle(s, route{id: "list-kinds", method: http.MethodGet, path: apiPath("/kinds"), tag: "kinds",
 		summary: "List the kinds of tasks, and how many workers offer each", verb: auth.ReadWorkers}, s.listKinds)
-	handle(s, route{id: "get-kind", method: http.MethodGet, path: prefixed("/kinds/{kind}"), tag: "kinds",
+	handle(s, route{id: "get-kind", method: http.MethodGet, path: apiPath("/kinds/{kind}"), tag: "kinds",
 		summary: "Show what a kind of tasks takes as input, and who offers it", verb: auth.ReadWorkers}, s.getKind)
 }
 
@@ -31,7 +31,7 @@ type listKindsInput struct {
 	Own bool `query:"own" doc:"only those that owners of workers added"`
 }
 
-func (s *server) listKinds(ctx context.Context, in *listKindsInput) (*body[wire.Kinds], error) {
+func (s *server) listKinds(ctx context.Context, in *listKindsInput) (*response[wire.Kinds], error) {
 	workers, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -40,14 +40,14 @@ func (s *server) listKinds(ctx context.Context, in *listKindsInput) (*body[wire.
 	for i := range list {
 		list[i].Workers = nil
 	}
-	return answer(wire.Kinds{Kinds: full(list)}), nil
+	return respond(wire.Kinds{Kinds: nonNil(list)}), nil
 }
 
 type kindPath struct {
 	Kind string `path:"kind" maxLength:"64"`
 }
 
-func (s *server) getKind(ctx context.Context, in *kindPath) (*body[wire.Kind], error) {
+func (s *server) getKind(ctx context.Context, in *kindPath) (*response[wire.Kind], error) {
 	workers, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -56,13 +56,13 @@ func (s *server) getKind(ctx context.Context, in *kindPath) (*body[wire.Kind], e
 	names := make([]string, len(list))
 	for i, k := range list {
 		if k.Name == in.Kind {
-			return answer(k), nil
+			return respond(k), nil
 		}
 		names[i] = k.Name
 	}
 	hint := "there are " + strings.Join(names, ", ")
-	if near := muster.Nearest(in.Kind, names); near != "" {
-		hint = "did you mean " + near + "?"
+	if nearest := muster.Nearest(in.Kind, names); nearest != "" {
+		hint = "did you mean " + nearest + "?"
 	}
 	return nil, muster.Errorf(muster.NotFound, "there is no kind %q: %s", in.Kind, hint)
 }

@@ -19,8 +19,8 @@ import (
 )
 
 func (s *server) logRoutes() {
-	stream(s, route{id: "get-logs", method: http.MethodGet, path: prefixed("/tasks/{task}/logs"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Show output as text, or as server-sent events (Accept: text/event-stream or follow=true)", answers: "text/plain", events: true}, s.getLogs)
+	stream(s, route{id: "get-logs", method: http.MethodGet, path: apiPath("/tasks/{task}/logs"), tag: "logs", verb: auth.ReadJobs,
+		summary: "Show output as text, or as server-sent events (Accept: text/event-stream or follow=true)", contentType: "text/plain", events: true}, s.getLogs)
 }
 
 // maxTail is the most lines that tail may ask for: it is what bounds the memory
@@ -44,87 +44,87 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 	if err != nil {
 		return err
 	}
-	at, err := s.begin(r.Context(), task, in.Attempt, in.Offset, in.Last)
+	pos, err := s.startPosition(r.Context(), task, in.Attempt, in.Offset, in.Last)
 	if err != nil {
 		return err
 	}
-	follow := streams(in.Accept, in.Follow) && !in.Download
+	follow := wantsEventStream(in.Accept, in.Follow) && !in.Download
 	if !follow {
-		s.settleLog(r.Context(), task, at)
+		s.awaitCompleteLog(r.Context(), task, pos)
 	}
 	if in.Last == "" && in.Tail > 0 {
-		if at.offset, err = s.tailOffset(r.Context(), at, in.Stream, in.Tail); err != nil {
+		if pos.offset, err = s.tailOffset(r.Context(), pos, in.Stream, in.Tail); err != nil {
 			return err
 		}
 	}
 	if follow {
-		f := &follower{server: s, place: at, event: outputOf(in.Stream), follow: in.Follow != "false", fixed: in.Attempt > 0}
+		f := &follower{server: s, pos: pos, event: outputEvents(in.Stream), follow: in.Follow != "false", singleAttempt: in.Attempt > 0}
 		return f.serve(w, r)
 	}
 	if in.Download {
-		name := fmt.Sprintf("muster-%s-attempt-%d.log", task.ID, at.attempt)
+		name := fmt.Sprintf("muster-%s-attempt-%d.log", task.ID, pos.attempt)
 		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	}
-	return s.writeLog(w, r, at, in.Stream)
+	return s.writeLog(w, r, pos, in.Stream)
 }
 
-// streams says whether a request wants server-sent events.
-func streams(accept, follow string) bool {
+// wantsEventStream says whether a request wants server-sent events.
+func wantsEventStream(accept, follow string) bool {
 	return strings.Contains(accept, "text/event-stream") || follow == "true"
 }
 
-// begin returns the place where reading begins: after the event last, if there is
+// startPosition returns the place where reading begins: after the event last, if there is
 // one, else at an offset of an attempt; attempt 0 is the last one.
-func (s *server) begin(ctx context.Context, task muster.Task, attempt int, offset int64, last string) (at logPlace, err error) {
-	at = logPlace{task: task.ID, attempt: attempt, offset: offset}
+func (s *server) startPosition(ctx context.Context, task muster.Task, attempt int, offset int64, last string) (pos logPosition, err error) {
+	pos = logPosition{task: task.ID, attempt: attempt, offset: offset}
 	if last != "" {
-		if at.attempt, at.offset, err = parsePlace(last); err != nil {
-			return logPlace{}, err
+		if pos.attempt, pos.offset, err = parseLogPosition(last); err != nil {
+			return logPosition{}, err
 		}
-	} else if at.attempt == 0 {
-		at.attempt = task.Attempt
+	} else if pos.attempt == 0 {
+		pos.attempt = task.Attempt
 	}
-	if at.attempt > task.Attempt {
-		return logPlace{}, noAttempt(task, at.attempt)
+	if pos.attempt > task.Attempt {
+		return logPosition{}, attemptNotFound(task, pos.attempt)
 	}
-	return at, s.checkPlace(ctx, at)
+	return pos, s.checkLogPosition(ctx, pos)
 }
 
-// tailPatience is how long a plain read of an ended task's log waits for what its
+// completeLogWait is how long a plain read of an ended task's log waits for what its
 // report has overtaken.
-const tailPatience = 2 * time.Second
+const completeLogWait = 2 * time.Second
 
-// settleLog waits a moment until the log of an ended task has the size that its
+// awaitCompleteLog waits a moment until the log of an ended task has the size that its
 // report promised.
-func (s *server) settleLog(ctx context.Context, task muster.Task, at logPlace) {
-	if at.attempt != task.Attempt || !task.State.Final() {
+func (s *server) awaitCompleteLog(ctx context.Context, task muster.Task, pos logPosition) {
+	if pos.attempt != task.Attempt || !task.State.Final() {
 		return
 	}
-	id, promised := at.id(), task.LogSize
-	ctx, cancel := context.WithTimeout(ctx, tailPatience)
+	id, want := pos.id(), task.LogSize
+	ctx, cancel := context.WithTimeout(ctx, completeLogWait)
 	defer cancel()
-	for size, err := s.Logs.Size(ctx, id); err == nil && size < promised; size, err = s.Logs.Size(ctx, id) {
+	for size, err := s.Logs.Size(ctx, id); err == nil && size < want; size, err = s.Logs.Size(ctx, id) {
 		if s.Logs.Wait(ctx, id, size) != nil {
 			return
 		}
 	}
 }
 
-// logPlace is a place in a task's output; attempt 0 is before the first one.
-type logPlace struct {
+// logPosition is a place in a task's output; attempt 0 is before the first one.
+type logPosition struct {
 	task    muster.TaskID
 	attempt int
 	offset  int64
 }
 
-func (p logPlace) id() muster.AttemptID { return muster.AttemptID{Task: p.task, N: p.attempt} }
+func (p logPosition) id() muster.AttemptID { return muster.AttemptID{Task: p.task, N: p.attempt} }
 
 // String returns the form in which events carry it.
-func (p logPlace) String() string {
+func (p logPosition) String() string {
 	return strconv.Itoa(p.attempt) + "-" + strconv.FormatInt(p.offset, 10)
 }
 
-func parsePlace(id string) (attempt int, offset int64, err error) {
+func parseLogPosition(id string) (attempt int, offset int64, err error) {
 	a, o, _ := strings.Cut(id, "-")
 	n, errA := strconv.ParseUint(a, 10, 31)
 	m, errO := strconv.ParseUint(o, 10, 62)
@@ -134,20 +134,20 @@ func parsePlace(id string) (attempt int, offset int64, err error) {
 	return int(n), int64(m), nil
 }
 
-// errSeen ends a walk over records that has seen enough.
-var errSeen = errors.New("seen enough")
+// errStop ends a walk over records that has seen enough.
+var errStop = errors.New("seen enough")
 
-// checkPlace refuses an offset in the middle of a record, which no event's id has.
-func (s *server) checkPlace(ctx context.Context, at logPlace) error {
-	if at.offset == 0 {
+// checkLogPosition refuses an offset in the middle of a record, which no event's id has.
+func (s *server) checkLogPosition(ctx context.Context, pos logPosition) error {
+	if pos.offset == 0 {
 		return nil
 	}
-	err := s.records(ctx, at, func(tasklog.Record, int64) error { return errSeen })
+	err := s.records(ctx, pos, func(tasklog.Record, int64) error { return errStop })
 	switch {
-	case errors.Is(err, errSeen):
+	case errors.Is(err, errStop):
 		return nil
 	case muster.CodeOf(err) == muster.Invalid:
-		return muster.Errorf(muster.NotFound, "no event of attempt %d has the offset %d: use one from the id of an event", at.attempt, at.offset)
+		return muster.Errorf(muster.NotFound, "no event of attempt %d has the offset %d: use one from the id of an event", pos.attempt, pos.offset)
 	default:
 		return err
 	}
@@ -155,17 +155,17 @@ func (s *server) checkPlace(ctx context.Context, at logPlace) error {
 
 var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}
 
-// wanted says whether a record belongs to the stream that was asked for. Samples of
+// inStream says whether a record belongs to the stream that was asked for. Samples of
 // what the task used belong to none.
-func wanted(stream string, r tasklog.Record) bool {
-	name, output := streamNames[r.Stream]
-	return output && (stream == "all" || stream == name)
+func inStream(stream string, r tasklog.Record) bool {
+	name, isOutput := streamNames[r.Stream]
+	return isOutput && (stream == "all" || stream == name)
 }
 
-// outputOf makes events of the output of a stream.
-func outputOf(stream string) eventOf {
+// outputEvents makes events of the output of a stream.
+func outputEvents(stream string) eventFunc {
 	return func(r tasklog.Record) (string, any) {
-		if !wanted(stream, r) {
+		if !inStream(stream, r) {
 			return "", nil
 		}
 		return wire.LogOutput, wire.NewLogLine(streamNames[r.Stream], muster.NewTime(r.At), r.Data)
@@ -174,11 +174,11 @@ func outputOf(stream string) eventOf {
 
 // records calls each for every whole record from a place on, with the offset
 // after it. Its data is valid until each returns.
-func (s *server) records(ctx context.Context, at logPlace, each func(r tasklog.Record, after int64) error) error {
-	if at.attempt == 0 {
+func (s *server) records(ctx context.Context, pos logPosition, visit func(r tasklog.Record, after int64) error) error {
+	if pos.attempt == 0 {
 		return nil
 	}
-	log, err := s.Logs.Open(ctx, at.id(), at.offset)
+	log, err := s.Logs.Open(ctx, pos.id(), pos.offset)
 	if err != nil {
 		return err
 	}
@@ -192,36 +192,36 @@ func (s *server) records(ctx context.Context, at logPlace, each func(r tasklog.R
 		if err != nil {
 			return err
 		}
-		if err := each(r, at.offset+dec.Offset()); err != nil {
+		if err := visit(r, pos.offset+dec.Offset()); err != nil {
 			return err
 		}
 	}
 }
 
-// tailFirst is how much of a log's end is read first to find its last lines.
-const tailFirst = 64 << 10
+// tailChunk is how much of a log's end is read first to find its last lines.
+const tailChunk = 64 << 10
 
 // tailOffset returns where the last lines of a stream begin, at or after a place. It reads
 // the log from further and further before its end until there are enough.
-func (s *server) tailOffset(ctx context.Context, at logPlace, stream string, lines int) (int64, error) {
-	size, err := s.Logs.Size(ctx, at.id())
+func (s *server) tailOffset(ctx context.Context, pos logPosition, stream string, lines int) (int64, error) {
+	size, err := s.Logs.Size(ctx, pos.id())
 	if err != nil {
 		return 0, err
 	}
-	for back := int64(tailFirst); ; back *= 4 {
-		from := at
-		if start := size - back; start > at.offset {
-			if start, err = s.Logs.RecordBefore(ctx, at.id(), start); err != nil {
+	for distance := int64(tailChunk); ; distance *= 4 {
+		from := pos
+		if start := size - distance; start > pos.offset {
+			if start, err = s.Logs.RecordBefore(ctx, pos.id(), start); err != nil {
 				return 0, err
 			}
-			from.offset = max(start, at.offset)
+			from.offset = max(start, pos.offset)
 		}
 		offset, enough, err := s.lastLines(ctx, from, stream, min(lines, maxTail))
-		damaged := muster.CodeOf(err) == muster.Invalid && from != at // or the index is
+		damaged := muster.CodeOf(err) == muster.Invalid && from != pos // or the index is
 		if err != nil && !damaged {
 			return 0, err
 		}
-		if enough || from == at {
+		if enough || from == pos {
 			return offset, nil
 		}
 	}
@@ -229,12 +229,12 @@ func (s *server) tailOffset(ctx context.Context, at logPlace, stream string, lin
 
 // lastLines returns where the last lines begin in what follows a place. It is not enough
 // if there are no more than that: the first of them may have begun before the place.
-func (s *server) lastLines(ctx context.Context, at logPlace, stream string, lines int) (offset int64, enough bool, err error) {
+func (s *server) lastLines(ctx context.Context, pos logPosition, stream string, lines int) (offset int64, enough bool, err error) {
 	starts := make([]int64, lines) // a ring of the last lines' beginnings
 	n := 0
-	before, open := at.offset, false // open: the line that came last has no end yet
-	err = s.records(ctx, at, func(r tasklog.Record, after int64) error {
-		if wanted(stream, r) && len(r.Data) > 0 {
+	before, open := pos.offset, false // open: the line that came last has no end yet
+	err = s.records(ctx, pos, func(r tasklog.Record, after int64) error {
+		if inStream(stream, r) && len(r.Data) > 0 {
 			if !open {
 				starts[n%len(starts)] = before
 				n++
@@ -245,34 +245,34 @@ func (s *server) lastLines(ctx context.Context, at logPlace, stream string, line
 		return nil
 	})
 	if n <= lines {
-		return at.offset, false, err
+		return pos.offset, false, err
 	}
 	return starts[n%len(starts)], err == nil, err
 }
 
 // writeLog answers with output as text. If it fails in the middle, the
 // connection is broken off, so that the answer does not look whole.
-func (s *server) writeLog(w http.ResponseWriter, r *http.Request, at logPlace, stream string) error {
+func (s *server) writeLog(w http.ResponseWriter, r *http.Request, pos logPosition, stream string) error {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	out := streaming.Writer(w, r)
-	begun := false
-	err := s.records(r.Context(), at, func(rec tasklog.Record, _ int64) error {
-		if !wanted(stream, rec) {
+	out := streaming.NewWriter(w, r)
+	started := false
+	err := s.records(r.Context(), pos, func(rec tasklog.Record, _ int64) error {
+		if !inStream(stream, rec) {
 			return nil
 		}
-		if !begun {
+		if !started {
 			h.Set("Content-Type", "text/plain; charset=utf-8")
-			begun = true
+			started = true
 		}
 		_, err := out.Write(rec.Data)
 		return err
 	})
-	if err != nil && begun {
+	if err != nil && started {
 		panic(http.ErrAbortHandler)
 	}
-	if err == nil && !begun {
+	if err == nil && !started {
 		h.Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusOK)
 	}

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// searchTime and searchBytes bound one search.
-	searchTime  = 2 * time.Second
-	searchBytes = 256 << 20
+	// maxSearchTime and maxSearchBytes bound one search.
+	maxSearchTime  = 2 * time.Second
+	maxSearchBytes = 256 << 20
 )
 
 func (s *server) logWindowRoutes() {
-	handle(s, route{id: "get-log-window", method: http.MethodGet, path: prefixed("/tasks/{task}/logs/window"), tag: "logs", verb: auth.ReadJobs,
+	handle(s, route{id: "get-log-window", method: http.MethodGet, path: apiPath("/tasks/{task}/logs/window"), tag: "logs", verb: auth.ReadJobs,
 		summary: "Show a part of a log of any length: the records from an offset on, or those before it"}, s.logWindow)
-	handle(s, route{id: "search-logs", method: http.MethodGet, path: prefixed("/tasks/{task}/logs/search"), tag: "logs", verb: auth.ReadJobs,
+	handle(s, route{id: "search-logs", method: http.MethodGet, path: apiPath("/tasks/{task}/logs/search"), tag: "logs", verb: auth.ReadJobs,
 		summary: "Search a log: at most 2 seconds or 256 MiB of it at a time"}, s.searchLog)
 }
 
-// LogPlaceInput names a place in the log of an attempt.
-type LogPlaceInput struct {
+// LogPositionInput names a place in the log of an attempt.
+type LogPositionInput struct {
 	TaskPath
 	Attempt   int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
 	Offset    int64  `query:"offset" minimum:"-1" default:"-1" doc:"any place in the log; it is moved back to where a record begins. -1 means the end, or the beginning if the direction is forward"`
@@ -36,12 +36,12 @@ type LogPlaceInput struct {
 }
 
 type logWindowInput struct {
-	LogPlaceInput
+	LogPositionInput
 	Bytes int `query:"bytes" minimum:"1" maximum:"1048576" default:"65536" doc:"most bytes of output; one record is shown however long it is"`
 }
 
 type searchLogInput struct {
-	LogPlaceInput
+	LogPositionInput
 	Query  string `query:"q" maxLength:"1000" doc:"the text to find"`
 	Regex  bool   `query:"regex" doc:"q is a regular expression in the syntax of RE2"`
 	Case   bool   `query:"case" doc:"upper and lower case differ"`
@@ -50,15 +50,15 @@ type searchLogInput struct {
 }
 
 // logQuery returns what is to be read of a log, with the task that it is of. An attempt 0 has no log.
-func (s *server) logQuery(ctx context.Context, in *LogPlaceInput) (muster.Task, logview.Query, error) {
+func (s *server) logQuery(ctx context.Context, in *LogPositionInput) (muster.Task, logview.Query, error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil {
 		return task, logview.Query{}, err
 	}
-	at, err := s.begin(ctx, task, in.Attempt, 0, "")
+	pos, err := s.startPosition(ctx, task, in.Attempt, 0, "")
 	q := logview.Query{
-		Attempt: at.id(), Offset: in.Offset, Backward: in.Direction == "backward",
-		Want: func(r tasklog.Record) bool { return wanted(in.Stream, r) },
+		Attempt: pos.id(), Offset: in.Offset, Backward: in.Direction == "backward",
+		Filter: func(r tasklog.Record) bool { return inStream(in.Stream, r) },
 	}
 	if q.Offset < 0 && !q.Backward {
 		q.Offset = 0
@@ -66,13 +66,13 @@ func (s *server) logQuery(ctx context.Context, in *LogPlaceInput) (muster.Task, 
 	return task, q, err
 }
 
-func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*body[wire.LogWindow], error) {
-	task, q, err := s.logQuery(ctx, &in.LogPlaceInput)
+func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*response[wire.LogWindow], error) {
+	task, q, err := s.logQuery(ctx, &in.LogPositionInput)
 	if err != nil {
 		return nil, err
 	}
 	if q.Attempt.N == 0 {
-		return answer(wire.LogWindow{Done: task.State.Final(), Records: []wire.LogRecord{}}), nil
+		return respond(wire.LogWindow{Done: task.State.Final(), Records: []wire.LogRecord{}}), nil
 	}
 	complete, err := s.logComplete(ctx, task, q.Attempt.N)
 	if err != nil {
@@ -82,11 +82,11 @@ func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*body[wire.
 	if err != nil {
 		return nil, err
 	}
-	shown := wire.LogWindow{Attempt: q.Attempt.N, Size: w.Size, First: w.First, Last: w.Last, Done: w.AtEnd && complete(w.Size), Records: make([]wire.LogRecord, len(w.Records))}
+	window := wire.LogWindow{Attempt: q.Attempt.N, Size: w.Size, First: w.First, Last: w.Last, Done: w.AtEnd && complete(w.Size), Records: make([]wire.LogRecord, len(w.Records))}
 	for i, r := range w.Records {
-		shown.Records[i] = wire.LogRecord{Offset: r.Offset, LogLine: wire.NewLogLine(streamNames[r.Stream], muster.NewTime(r.At), r.Data)}
+		window.Records[i] = wire.LogRecord{Offset: r.Offset, LogLine: wire.NewLogLine(streamNames[r.Stream], muster.NewTime(r.At), r.Data)}
 	}
-	return answer(shown), nil
+	return respond(window), nil
 }
 
 // logComplete returns what says whether the log of an attempt that has so many bytes will not grow any more. It is asked before
@@ -109,32 +109,32 @@ func (s *server) logComplete(ctx context.Context, task muster.Task, attempt int)
 	}, nil
 }
 
-func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*body[wire.LogMatches], error) {
+func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*response[wire.LogMatches], error) {
 	match, err := in.matcher()
 	if err != nil {
 		return nil, err
 	}
-	_, q, err := s.logQuery(ctx, &in.LogPlaceInput)
+	_, q, err := s.logQuery(ctx, &in.LogPositionInput)
 	if err != nil {
 		return nil, err
 	}
 	if q.Attempt.N == 0 {
-		return answer(wire.LogMatches{Done: true, Matches: []wire.LogMatch{}}), nil
+		return respond(wire.LogMatches{Done: true, Matches: []wire.LogMatch{}}), nil
 	}
-	leave, err := s.searches.take(ctx)
+	release, err := s.searchLimiter.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	found, err := logview.Search(ctx, s.Logs, q, match, logview.Bounds{Matches: in.Limit, Bytes: searchBytes, Time: searchTime})
+	defer release()
+	result, err := logview.Search(ctx, s.Logs, q, match, logview.Limits{Matches: in.Limit, Bytes: maxSearchBytes, Time: maxSearchTime})
 	if err != nil {
 		return nil, err
 	}
-	shown := wire.LogMatches{Attempt: q.Attempt.N, Matches: make([]wire.LogMatch, len(found.Matches)), ScannedTo: found.ScannedTo, Done: found.Done}
-	for i, m := range found.Matches {
-		shown.Matches[i] = wire.LogMatch{Offset: m.Offset, At: muster.NewTime(m.At), Stream: streamNames[m.Stream], Text: m.Text}
+	matches := wire.LogMatches{Attempt: q.Attempt.N, Matches: make([]wire.LogMatch, len(result.Matches)), ScannedTo: result.ScannedTo, Done: result.Done}
+	for i, m := range result.Matches {
+		matches.Matches[i] = wire.LogMatch{Offset: m.Offset, At: muster.NewTime(m.At), Stream: streamNames[m.Stream], Text: m.Text}
 	}
-	return answer(shown), nil
+	return respond(matches), nil
 }
 
 func (in *searchLogInput) matcher() (logview.Matcher, error) {

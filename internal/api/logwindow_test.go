@@ -16,54 +16,54 @@ import (
 // A window follows a running task: it is done when the attempt has ended and all of its log is here.
 func TestLogWindowFollows(t *testing.T) {
 	s := apitest.Start(t, nil)
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"run":"x"}`}, http.StatusCreated)
-	ask := func(query string) (window wire.LogWindow) {
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"run":"x"}`}, http.StatusCreated)
+	getWindow := func(query string) (window wire.LogWindow) {
 		t.Helper()
-		if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window" + query}, http.StatusOK), &window); err != nil {
+		if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window" + query}, http.StatusOK), &window); err != nil {
 			t.Fatal(err)
 		}
 		return window
 	}
-	if got := ask(""); got.Attempt != 0 || got.Done || got.Records == nil {
+	if got := getWindow(""); got.Attempt != 0 || got.Done || got.Records == nil {
 		t.Errorf("before the first attempt: %+v", got)
 	}
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	if got := ask(""); got.Attempt != 1 || got.Done || len(got.Records) != 0 {
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	if got := getWindow(""); got.Attempt != 1 || got.Done || len(got.Records) != 0 {
 		t.Errorf("before the first line: %+v", got)
 	}
 	var lines []byte
 	for i := range 100 {
-		lines = append(lines, apitest.Log(tasklog.Stdout, fmt.Sprintf("line %d\n", i))...)
+		lines = append(lines, apitest.EncodeRecord(tasklog.Stdout, fmt.Sprintf("line %d\n", i))...)
 	}
 	appendLog(t, s, id, lines)
-	last := ask("?direction=backward&bytes=24")
+	last := getWindow("?direction=backward&bytes=24")
 	if len(last.Records) != 3 || last.Records[2].Text != "line 99\n" || last.Done || last.Last != int64(len(lines)) {
 		t.Errorf("the end is %+v", last)
 	}
-	if got := ask(fmt.Sprintf("?direction=backward&bytes=8&offset=%d", last.First)); len(got.Records) != 1 || got.Records[0].Text != "line 96\n" {
+	if got := getWindow(fmt.Sprintf("?direction=backward&bytes=8&offset=%d", last.First)); len(got.Records) != 1 || got.Records[0].Text != "line 96\n" {
 		t.Errorf("before it is %+v", got)
 	}
-	if got := ask(fmt.Sprintf("?offset=%d", last.Records[1].Offset+3)); len(got.Records) != 2 || got.First != last.Records[1].Offset {
+	if got := getWindow(fmt.Sprintf("?offset=%d", last.Records[1].Offset+3)); len(got.Records) != 2 || got.First != last.Records[1].Offset {
 		t.Errorf("from the middle of a record: %+v", got)
 	}
 	w.Finish(id, muster.AttemptSucceeded, int64(len(lines))+18)
-	waitFor(t, func() bool {
+	eventuallyTrue(t, func() bool {
 		task, err := s.Store.Task(t.Context(), id.Task)
 		return err == nil && task.State.Final()
 	})
-	if got := ask(fmt.Sprintf("?offset=%d", last.Last)); got.Done {
+	if got := getWindow(fmt.Sprintf("?offset=%d", last.Last)); got.Done {
 		t.Errorf("the window is done before the last line is here: %+v", got)
 	}
-	appendLog(t, s, id, apitest.Log(tasklog.Stdout, "the end\n"))
-	if got := ask(fmt.Sprintf("?offset=%d", last.Last)); !got.Done || len(got.Records) != 1 || got.Records[0].Text != "the end\n" {
+	appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "the end\n"))
+	if got := getWindow(fmt.Sprintf("?offset=%d", last.Last)); !got.Done || len(got.Records) != 1 || got.Records[0].Text != "the end\n" {
 		t.Errorf("the last line is %+v", got)
 	}
-	if got := ask("?offset=1000000000"); !got.Done || len(got.Records) != 0 || got.First != got.Size {
+	if got := getWindow("?offset=1000000000"); !got.Done || len(got.Records) != 0 || got.First != got.Size {
 		t.Errorf("behind the end: %+v", got)
 	}
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window?attempt=2"}, http.StatusNotFound)
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window?bytes=0"}, http.StatusBadRequest)
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/search?q=" + strings.Repeat("x", 1001)}, http.StatusBadRequest)
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/search?q=x&errors=true"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window?attempt=2"}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window?bytes=0"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/search?q=" + strings.Repeat("x", 1001)}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/search?q=x&errors=true"}, http.StatusBadRequest)
 }

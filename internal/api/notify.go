@@ -26,15 +26,15 @@ type Webhooks interface {
 	SendTest(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error)
 }
 
-// NoticeStore is where notifications of projects and the delivery log are.
-type NoticeStore interface {
+// NotificationStore is where notifications of projects and the delivery log are.
+type NotificationStore interface {
 	ProjectNotify(ctx context.Context, project string) ([]muster.Notify, error)
 	SetProjectNotify(ctx context.Context, project string, list []muster.Notify) error
 	Deliveries(ctx context.Context, q store.DeliveryQuery) (list []store.Delivery, next string, err error)
 }
 
 func (s *server) notifyRoutes() {
-	at := prefixed("/projects/{project}/notify")
+	at := apiPath("/projects/{project}/notify")
 	handle(s, route{id: "get-notify", method: http.MethodGet, path: at, tag: "notifications",
 		summary: "Show the notifications of a project, and what signs them", verb: auth.ManageNotify}, s.getNotify)
 	handle(s, route{id: "put-notify", method: http.MethodPut, path: at, tag: "notifications",
@@ -43,9 +43,9 @@ func (s *server) notifyRoutes() {
 		summary: "Remove the notifications of a project", verb: auth.ManageNotify}, s.deleteNotify)
 	handle(s, route{id: "test-notify", method: http.MethodPost, path: at + "/test", tag: "notifications",
 		summary: "Send a test, once, and say what came of it", verb: auth.ManageNotify}, s.testNotify)
-	handle(s, route{id: "list-notifications", method: http.MethodGet, path: prefixed("/notifications"), tag: "notifications",
+	handle(s, route{id: "list-notifications", method: http.MethodGet, path: apiPath("/notifications"), tag: "notifications",
 		summary: "List the delivery log, newest first", verb: auth.ReadJobs}, s.listNotifications)
-	handle(s, route{id: "list-job-notifications", method: http.MethodGet, path: prefixed("/jobs/{job}/notifications"), tag: "notifications",
+	handle(s, route{id: "list-job-notifications", method: http.MethodGet, path: apiPath("/jobs/{job}/notifications"), tag: "notifications",
 		summary: "List the delivery log of a job, newest first", verb: auth.ReadJobs}, s.listJobNotifications)
 }
 
@@ -54,13 +54,13 @@ type ProjectPath struct {
 	Project string `path:"project" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" patternDescription:"letters, digits, - and _"`
 }
 
-// mayManage checks that the caller may change the notifications of a project.
-func mayManage(ctx context.Context, project string) error {
+// authorizeNotify checks that the caller may change the notifications of a project.
+func authorizeNotify(ctx context.Context, project string) error {
 	return auth.Authorize(principalOf(ctx), auth.ManageNotify, auth.Object{Project: project})
 }
 
-func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*body[wire.ProjectNotify], error) {
-	if err := mayManage(ctx, in.Project); err != nil {
+func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*response[wire.ProjectNotify], error) {
+	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
 	list, err := s.projectNotify(ctx, in.Project)
@@ -71,12 +71,12 @@ func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*body[wire.Pro
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: full(list)}, Secret: secret}), nil
+	return respond(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: nonNil(list)}, Secret: secret}), nil
 }
 
 // projectNotify returns the notifications of a project with their URLs, for administrators.
 func (s *server) projectNotify(ctx context.Context, project string) ([]muster.Notify, error) {
-	list, err := s.Notices.ProjectNotify(ctx, project)
+	list, err := s.Notifications.ProjectNotify(ctx, project)
 	if err != nil {
 		return nil, err
 	}
@@ -88,20 +88,20 @@ type putNotifyInput struct {
 	Body wire.Notifications
 }
 
-func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*body[wire.ProjectNotify], error) {
-	if err := mayManage(ctx, in.Project); err != nil {
+func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*response[wire.ProjectNotify], error) {
+	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
-	if wrong := valid.Notify(in.Body.Notify); len(wrong) > 0 {
-		err := muster.Errorf(muster.InvalidSpec, "the notifications cannot be accepted: %s", wrong[0])
-		err.Fields = wrong
+	if fieldErrs := valid.Notify(in.Body.Notify); len(fieldErrs) > 0 {
+		err := muster.Errorf(muster.InvalidSpec, "the notifications cannot be accepted: %s", fieldErrs[0])
+		err.Fields = fieldErrs
 		return nil, err
 	}
 	sealed, err := s.Webhooks.Seal(in.Body.Notify)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Notices.SetProjectNotify(ctx, in.Project, sealed); err != nil {
+	if err := s.Notifications.SetProjectNotify(ctx, in.Project, sealed); err != nil {
 		return nil, err
 	}
 	s.Webhooks.NotificationsChanged()
@@ -109,10 +109,10 @@ func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*body[wire.
 }
 
 func (s *server) deleteNotify(ctx context.Context, in *ProjectPath) (*struct{}, error) {
-	if err := mayManage(ctx, in.Project); err != nil {
+	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
-	if err := s.Notices.SetProjectNotify(ctx, in.Project, nil); err != nil {
+	if err := s.Notifications.SetProjectNotify(ctx, in.Project, nil); err != nil {
 		return nil, err
 	}
 	s.Webhooks.NotificationsChanged()
@@ -124,8 +124,8 @@ type testNotifyInput struct {
 	Body *wire.TestNotify
 }
 
-func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*body[wire.Deliveries], error) {
-	if err := mayManage(ctx, in.Project); err != nil {
+func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*response[wire.Deliveries], error) {
+	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
 	list, err := s.projectNotify(ctx, in.Project)
@@ -135,14 +135,14 @@ func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*body[wir
 	if in.Body != nil && in.Body.URL != "" {
 		list = slices.DeleteFunc(list, func(n muster.Notify) bool { return n.URL != in.Body.URL })
 		if len(list) == 0 {
-			return nil, muster.Errorf(muster.NotFound, "project %s has no notification with this URL: %s lists them", in.Project, prefixed("/projects/"+in.Project+"/notify"))
+			return nil, muster.Errorf(muster.NotFound, "project %s has no notification with this URL: %s lists them", in.Project, apiPath("/projects/"+in.Project+"/notify"))
 		}
 	}
 	sent, err := s.Webhooks.SendTest(ctx, in.Project, list)
 	if err != nil {
 		return nil, err
 	}
-	return answer(shownDeliveries(sent, "")), nil
+	return respond(deliveriesResponse(sent, "")), nil
 }
 
 // NotificationFilter selects of the delivery log.
@@ -157,19 +157,19 @@ type listNotificationsInput struct {
 	Job     string `query:"job" maxLength:"20" doc:"only of this job"`
 }
 
-func (s *server) listNotifications(ctx context.Context, in *listNotificationsInput) (*body[wire.Deliveries], error) {
+func (s *server) listNotifications(ctx context.Context, in *listNotificationsInput) (*response[wire.Deliveries], error) {
 	q := store.DeliveryQuery{Project: in.Project, State: in.State, Cursor: in.Cursor, Limit: in.Limit}
 	if in.Job != "" {
 		var err error
-		if q.Job, err = s.job(ctx, in.Job, auth.ReadJobs); err != nil {
+		if q.Job, err = s.authorizedJob(ctx, in.Job, auth.ReadJobs); err != nil {
 			return nil, err
 		}
 	}
-	if own := principalOf(ctx).Project; own != "" {
-		if q.Project != "" && q.Project != own {
-			return answer(wire.Deliveries{Deliveries: []wire.Delivery{}}), nil
+	if keyProject := principalOf(ctx).Project; keyProject != "" {
+		if q.Project != "" && q.Project != keyProject {
+			return respond(wire.Deliveries{Deliveries: []wire.Delivery{}}), nil
 		}
-		q.Project = own
+		q.Project = keyProject
 	}
 	return s.notifications(ctx, q)
 }
@@ -179,8 +179,8 @@ type listJobNotificationsInput struct {
 	NotificationFilter
 }
 
-func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificationsInput) (*body[wire.Deliveries], error) {
-	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificationsInput) (*response[wire.Deliveries], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -190,28 +190,28 @@ func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificati
 	return s.notifications(ctx, store.DeliveryQuery{Job: id, State: in.State, Cursor: in.Cursor, Limit: in.Limit})
 }
 
-func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*body[wire.Deliveries], error) {
-	list, next, err := s.Notices.Deliveries(ctx, q)
+func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*response[wire.Deliveries], error) {
+	list, next, err := s.Notifications.Deliveries(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	return answer(shownDeliveries(list, next)), nil
+	return respond(deliveriesResponse(list, next)), nil
 }
 
-func shownDeliveries(list []store.Delivery, next string) wire.Deliveries {
-	shown := make([]wire.Delivery, len(list))
+func deliveriesResponse(list []store.Delivery, next string) wire.Deliveries {
+	deliveries := make([]wire.Delivery, len(list))
 	for i := range list {
 		d := &list[i]
-		shown[i] = wire.Delivery{
+		deliveries[i] = wire.Delivery{
 			ID: d.Message, Project: d.Project, Job: d.Job, Event: d.Event, Host: d.Host, Preset: d.Preset, State: d.State(), Attempts: d.Attempts,
 			Status: d.Status, Error: d.Error, Took: d.Latency, CreatedAt: d.CreatedAt, TriedAt: d.AttemptedAt, NextAt: d.NextAt, FinishedAt: d.FinishedAt,
 		}
 	}
-	return wire.Deliveries{Deliveries: shown, Next: next}
+	return wire.Deliveries{Deliveries: deliveries, Next: next}
 }
 
-// sealNotify encrypts the URLs and secrets of a job's notifications, so that what shows its spec shows none.
-func (s *server) sealNotify(spec *muster.Spec) error {
+// sealNotifications encrypts the URLs and secrets of a job's notifications, so that what shows its spec shows none.
+func (s *server) sealNotifications(spec *muster.Spec) error {
 	if len(spec.Notify) == 0 {
 		return nil
 	}

@@ -11,13 +11,13 @@ import (
 
 const (
 	speechNotify = "/api/v1/projects/speech/notify"
-	hookBody     = `{"notify":[{"url":"http://127.0.0.1:1/hook","on":["failed","waiting_long"],"after":"30m","preset":"slack","secret":"a-secret-of-16-characters"}]}`
-	hookedJob    = `{"kind":"noop","notify":[{"url":"https://192.0.2.1/","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","on":["failed"]}]}`
+	notifyBody   = `{"notify":[{"url":"http://127.0.0.1:1/hook","on":["failed","waiting_long"],"after":"30m","preset":"slack","secret":"a-secret-of-16-characters"}]}`
+	notifyingJob = `{"kind":"noop","notify":[{"url":"https://192.0.2.1/","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","on":["failed"]}]}`
 )
 
 var goldenNotify = []goldenCase{
 	{"notify-none", request{method: "GET", path: speechNotify}, "get-notify"},
-	{"notify-set", request{method: "PUT", path: speechNotify, body: hookBody}, "put-notify"},
+	{"notify-set", request{method: "PUT", path: speechNotify, body: notifyBody}, "put-notify"},
 	{"notify", request{method: "GET", path: speechNotify}, "get-notify"},
 	{"notify-tested", request{method: "POST", path: speechNotify + "/test"}, "test-notify"},
 	{"notify-no-such", request{method: "POST", path: speechNotify + "/test", body: `{"url":"https://example.org/"}`}, "error"},
@@ -25,7 +25,7 @@ var goldenNotify = []goldenCase{
 	{"notify-bad", request{method: "PUT", path: speechNotify, body: `{"notify":[{"url":"ftp://example.org","on":["faild"]}]}`}, "error"},
 	{"notify-bad-secret", request{method: "PUT", path: speechNotify, body: `{"notify":[{"url":"https://example.org/","secret":"a secret of several words"}]}`}, "error"},
 	{"notify-deleted", request{method: "DELETE", path: speechNotify}, ""},
-	{"notify-sealed", request{method: "POST", path: "/api/v1/jobs", body: hookedJob}, "submit-job"},
+	{"notify-sealed", request{method: "POST", path: "/api/v1/jobs", body: notifyingJob}, "submit-job"},
 	{"notify-sealed-elsewhere", request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop","notify":[{"url":"https://192.0.2.1/","secret":"sealed:AAAA"}]}`}, "error"},
 	{"job-notifications", request{method: "GET", path: "/api/v1/jobs/1/notifications"}, "list-job-notifications"},
 }
@@ -35,8 +35,8 @@ func TestGoldenNotify(t *testing.T) { checkGolden(t, apitest.Start(t, nil), gold
 // Who may not manage notifications learns nothing of them, and an administrator of a project manages those of his only.
 func TestNotifyBelongsToAdministrators(t *testing.T) {
 	s := apitest.Start(t, nil)
-	s.Key(t, auth.Submitter, "speech", "")
-	s.Key(t, auth.Admin, "speech", "")
+	s.CreateKey(t, auth.Submitter, "speech", "")
+	s.CreateKey(t, auth.Admin, "speech", "")
 	for _, c := range []struct {
 		token, method, project string
 		want                   int
@@ -52,7 +52,7 @@ func TestNotifyBelongsToAdministrators(t *testing.T) {
 	} {
 		q := request{method: c.method, path: "/api/v1/projects/" + c.project + "/notify", token: c.token}
 		if c.method == "PUT" {
-			q.body = hookBody
+			q.body = notifyBody
 		}
 		if resp, body := send(t, s, q); resp.StatusCode != c.want {
 			t.Errorf("%s %s of %s: %d, want %d: %s", c.method, q.path, c.token, resp.StatusCode, c.want, body)
@@ -64,13 +64,13 @@ func TestNotifyBelongsToAdministrators(t *testing.T) {
 func TestURLsAreNotShown(t *testing.T) {
 	s := apitest.Start(t, nil)
 	job := `{"kind":"noop","notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t","secret":"s3cr3t-of-many-letters"}]}`
-	made := string(status(t, s, request{method: "POST", path: "/api/v1/jobs", body: job}, http.StatusCreated))
-	submitter, viewer := s.Key(t, auth.Submitter, "", ""), s.Key(t, auth.Viewer, "", "")
-	seen := map[string]string{"the answer": made}
+	created := string(expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: job}, http.StatusCreated))
+	submitter, viewer := s.CreateKey(t, auth.Submitter, "", ""), s.CreateKey(t, auth.Viewer, "", "")
+	responses := map[string]string{"the answer": created}
 	for _, token := range []string{apitest.AdminToken, submitter, viewer} {
-		seen[token] = string(status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: token}, http.StatusOK))
+		responses[token] = string(expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: token}, http.StatusOK))
 	}
-	for token, body := range seen {
+	for token, body := range responses {
 		if strings.Contains(body, "s3cr3t") || !strings.Contains(body, `"https://hooks.slack.com/`) {
 			t.Errorf("%s: %s", token, body)
 		}
@@ -78,15 +78,15 @@ func TestURLsAreNotShown(t *testing.T) {
 			t.Errorf("%s: %s", token, body)
 		}
 	}
-	if !strings.Contains(seen[viewer], `{"url":"https://hooks.slack.com/…","secret":"(hidden)"}`) {
-		t.Errorf("a viewer sees %s", seen[viewer])
+	if !strings.Contains(responses[viewer], `{"url":"https://hooks.slack.com/…","secret":"(hidden)"}`) {
+		t.Errorf("a viewer sees %s", responses[viewer])
 	}
 	put := `{"notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t"}]}`
-	status(t, s, request{method: "PUT", path: speechNotify, body: put}, http.StatusOK)
-	if kept, err := s.Store.ProjectNotify(t.Context(), "speech"); err != nil || len(kept) != 1 || strings.Contains(kept[0].URL, "s3cr3t") {
-		t.Errorf("kept is %+v, %v", kept, err)
+	expectStatus(t, s, request{method: "PUT", path: speechNotify, body: put}, http.StatusOK)
+	if stored, err := s.Store.ProjectNotify(t.Context(), "speech"); err != nil || len(stored) != 1 || strings.Contains(stored[0].URL, "s3cr3t") {
+		t.Errorf("kept is %+v, %v", stored, err)
 	}
-	if body := string(status(t, s, request{method: "GET", path: speechNotify}, http.StatusOK)); !strings.Contains(body, `"https://hooks.slack.com/services/T0/s3cr3t"`) {
+	if body := string(expectStatus(t, s, request{method: "GET", path: speechNotify}, http.StatusOK)); !strings.Contains(body, `"https://hooks.slack.com/services/T0/s3cr3t"`) {
 		t.Errorf("an administrator sees %s", body)
 	}
 }
@@ -94,25 +94,25 @@ func TestURLsAreNotShown(t *testing.T) {
 // TestSecretsAreNotShown holds that the secret of a job is in no answer, and that a spec that was shown can be submitted again.
 func TestSecretsAreNotShown(t *testing.T) {
 	s := apitest.Start(t, nil)
-	resp, made := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: hookedJob})
+	resp, created := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: notifyingJob})
 	if resp.StatusCode != http.StatusCreated {
-		t.Fatalf("%d %s", resp.StatusCode, made)
+		t.Fatalf("%d %s", resp.StatusCode, created)
 	}
 	for _, path := range []string{"/api/v1/jobs/1", "/api/v1/jobs", "/api/v1/jobs/1/notifications", "/api/v1/tasks/1.0"} {
 		if _, body := send(t, s, request{method: "GET", path: path}); strings.Contains(string(body), "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") {
 			t.Errorf("%s shows the secret: %s", path, body)
 		}
 	}
-	if strings.Contains(string(made), "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") {
-		t.Errorf("the submission shows the secret: %s", made)
+	if strings.Contains(string(created), "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") {
+		t.Errorf("the submission shows the secret: %s", created)
 	}
-	spec := string(made[strings.Index(string(made), `"spec":`)+len(`"spec":`):])
+	spec := string(created[strings.Index(string(created), `"spec":`)+len(`"spec":`):])
 	spec = spec[:strings.Index(spec, `,"groups"`)]
 	if resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec}); resp.StatusCode != http.StatusCreated {
 		t.Errorf("the spec as shown: %d %s\n%s", resp.StatusCode, body, spec)
 	}
-	stolen := strings.Replace(spec, "192.0.2.1", "192.0.2.2", 1)
-	if resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: stolen}); resp.StatusCode != http.StatusUnprocessableEntity {
+	copied := strings.Replace(spec, "192.0.2.1", "192.0.2.2", 1)
+	if resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: copied}); resp.StatusCode != http.StatusUnprocessableEntity {
 		t.Errorf("the sealed secret for another URL: %d %s", resp.StatusCode, body)
 	}
 }

@@ -36,20 +36,20 @@ type Views struct {
 
 // How long the parts of an overview are good for.
 const (
-	pictureAge = time.Second
-	failingAge = 10 * time.Second
+	pictureTTL = time.Second
+	failingTTL = 10 * time.Second
 )
 
 // maxOverviews is how many answers are remembered.
 const maxOverviews = 100
 
-// overviews remembers what overviews are made of, so that many viewers cost as much as one.
-type overviews struct {
+// overviewCache remembers what overviews are made of, so that many viewers cost as much as one.
+type overviewCache struct {
 	picture cache.Value[*fleet.Snapshot]
 	failing cache.Value[[]store.FailingName]
 	disk    cache.Value[overview.Disk]
 
-	answers cache.Values[overviewKey, page]
+	encoded cache.Values[overviewKey, encodedPage]
 }
 
 // overviewKey tells answers apart.
@@ -58,14 +58,14 @@ type overviewKey struct {
 	gpus    bool
 }
 
-// page is an encoded answer.
-type page []byte
+// encodedPage is an encoded answer.
+type encodedPage []byte
 
 func (s *server) overviewRoutes() {
-	stream(s, route{id: "get-overview", method: http.MethodGet, path: prefixed("/overview"), tag: "fleet", verb: auth.ReadWorkers, json: reflect.TypeFor[wire.Overview](),
+	stream(s, route{id: "get-overview", method: http.MethodGet, path: apiPath("/overview"), tag: "fleet", verb: auth.ReadWorkers, jsonType: reflect.TypeFor[wire.Overview](),
 		summary: "Show capacity and use of the fleet, tasks by state, GPUs, cost, and what needs attention. It is up to a second old. " +
 			"A key that is bound to a project sees only that project's tasks and jobs in it"}, s.getOverview)
-	handle(s, route{id: "get-history", method: http.MethodGet, path: prefixed("/history"), tag: "fleet", verb: auth.ReadWorkers,
+	handle(s, route{id: "get-history", method: http.MethodGet, path: apiPath("/history"), tag: "fleet", verb: auth.ReadWorkers,
 		summary: "Show how the fleet or a worker was loaded: of the last hour every 10 seconds, of 12 hours every minute, of a week every 10 minutes. " +
 			"A key that is bound to a project does not see the fleet's numbers of tasks"}, s.getHistory)
 }
@@ -76,8 +76,8 @@ type overviewInput struct {
 
 func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overviewInput) error {
 	key := overviewKey{principalOf(r.Context()).Project, in.GPUs != "false"}
-	answer, err := s.overviews.answers.Of(key).Get(r.Context(), pictureAge, func(ctx context.Context) (page, error) {
-		facts, err := s.facts(ctx, key)
+	encoded, err := s.overviewCache.encoded.Value(key).Get(r.Context(), pictureTTL, func(ctx context.Context) (encodedPage, error) {
+		facts, err := s.overviewFacts(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -90,22 +90,22 @@ func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overvie
 	if err != nil {
 		return err
 	}
-	answer.write(w, r)
+	encoded.write(w, r)
 	return nil
 }
 
 // write answers with a page.
-func (p page) write(w http.ResponseWriter, r *http.Request) {
+func (p encodedPage) write(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = streaming.Writer(w, r).Write(p) // a caller who left does not read it
+	_, _ = streaming.NewWriter(w, r).Write(p) // a caller who left does not read it
 }
 
-// facts gathers what an overview is made of.
-func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Input, error) {
+// overviewFacts gathers what an overview is made of.
+func (s *server) overviewFacts(ctx context.Context, key overviewKey) (*overview.Input, error) {
 	f := &overview.Input{Project: key.project, Version: s.Version, WithGPUs: key.gpus}
 	var err error
-	if f.Fleet, err = s.overviews.picture.Get(ctx, pictureAge, s.Views.Fleet.Fleet); err != nil {
+	if f.Fleet, err = s.overviewCache.picture.Get(ctx, pictureTTL, s.Views.Fleet.Fleet); err != nil {
 		return nil, err
 	}
 	f.Workload = f.Fleet.All
@@ -123,7 +123,7 @@ func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Input, e
 			return nil, err
 		}
 	}
-	if f.Failing, err = s.overviews.failing.Get(ctx, failingAge, func(ctx context.Context) ([]store.FailingName, error) {
+	if f.Failing, err = s.overviewCache.failing.Get(ctx, failingTTL, func(ctx context.Context) ([]store.FailingName, error) {
 		return s.Views.Jobs.FailingNames(ctx, overview.FailingStreak)
 	}); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Input, e
 	if s.Gateways != nil {
 		f.Gateways = s.Gateways()
 	}
-	f.Disk, err = s.overviews.disk.Get(ctx, failingAge, func(context.Context) (overview.Disk, error) { return s.Views.Disk(), nil })
+	f.Disk, err = s.overviewCache.disk.Get(ctx, failingTTL, func(context.Context) (overview.Disk, error) { return s.Views.Disk(), nil })
 	return f, err
 }
 
@@ -140,16 +140,16 @@ type History interface {
 	Query(now muster.Time, q history.Query) wire.History
 }
 
-// workerID finds a worker as worker does; by its id it asks the engine at most once a second.
-func (s *server) workerID(ctx context.Context, idOrName string) (muster.WorkerID, error) {
-	p, err := s.overviews.picture.Get(ctx, pictureAge, s.Views.Fleet.Fleet)
+// resolveWorkerID finds a worker as worker does; by its id it asks the engine at most once a second.
+func (s *server) resolveWorkerID(ctx context.Context, idOrName string) (muster.WorkerID, error) {
+	p, err := s.overviewCache.picture.Get(ctx, pictureTTL, s.Views.Fleet.Fleet)
 	if err != nil {
 		return "", err
 	}
 	if slices.ContainsFunc(p.Workers, func(w fleet.Worker) bool { return w.ID == muster.WorkerID(idOrName) }) {
 		return muster.WorkerID(idOrName), nil
 	}
-	w, err := s.worker(ctx, idOrName)
+	w, err := s.resolveWorker(ctx, idOrName)
 	return w.ID, err
 }
 
@@ -160,11 +160,11 @@ type historyInput struct {
 	Points int       `query:"points" minimum:"10" maximum:"2000" default:"300" doc:"most points of the answer, about"`
 }
 
-func (s *server) getHistory(ctx context.Context, in *historyInput) (*body[wire.History], error) {
+func (s *server) getHistory(ctx context.Context, in *historyInput) (*response[wire.History], error) {
 	q := history.Query{Points: in.Points}
 	if in.Worker != "" {
 		var err error
-		if q.Worker, err = s.workerID(ctx, in.Worker); err != nil {
+		if q.Worker, err = s.resolveWorkerID(ctx, in.Worker); err != nil {
 			return nil, err
 		}
 	}
@@ -185,5 +185,5 @@ func (s *server) getHistory(ctx context.Context, in *historyInput) (*body[wire.H
 			}
 		}
 	}
-	return answer(h), nil
+	return respond(h), nil
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // eventually asks for the overview until it is as it should be: it is up to a second old.
-func eventually(t *testing.T, c *client.Client, what string, ok func(*wire.Overview) bool) wire.Overview {
+func eventually(t *testing.T, c *client.Client, name string, ok func(*wire.Overview) bool) wire.Overview {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -33,7 +33,7 @@ func eventually(t *testing.T, c *client.Client, what string, ok func(*wire.Overv
 			return o
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %+v", what, o)
+			t.Fatalf("%s: %+v", name, o)
 		}
 		time.Sleep(20 * time.Millisecond) // each look takes its time, and nothing announces the next one
 	}
@@ -41,7 +41,7 @@ func eventually(t *testing.T, c *client.Client, what string, ok func(*wire.Overv
 
 // TestOverviewOutlivesARestart holds that ended tasks are counted when the server has started again, and that the running ones are.
 func TestOverviewOutlivesARestart(t *testing.T) {
-	s := story(t)
+	s := startPopulatedServer(t)
 	want := eventually(t, s.Client(t), "before", func(o *wire.Overview) bool { return o.Tasks[muster.Failed] == 1 && o.Tasks[muster.Queued] == 10 }).Tasks
 	s.Stop()
 	s.Start(t)
@@ -54,20 +54,20 @@ func TestOverviewOutlivesARestart(t *testing.T) {
 // TestOverviewNamesFailingJobs holds that three failed jobs of a name need attention, and that keys of other projects do not see them.
 func TestOverviewNamesFailingJobs(t *testing.T) {
 	s := apitest.Start(t, nil)
-	w := s.Worker(t, "w1")
+	w := s.ConnectWorker(t, "w1")
 	for range 3 {
 		resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"name":"nightly","project":"speech","tasks":[{"kind":"noop"}]}`})
 		if resp.StatusCode != http.StatusCreated {
 			t.Fatalf("submit: %d %s", resp.StatusCode, body)
 		}
-		w.Finish(w.Next(), muster.AttemptFailed, 0)
+		w.Finish(w.StartNext(), muster.AttemptFailed, 0)
 	}
 	o := eventually(t, s.Client(t), "nothing needs attention", func(o *wire.Overview) bool { return len(o.Attention) > 0 })
 	if a := o.Attention[0]; len(o.Attention) != 1 || a.Kind != wire.JobFailing || a.Job != 3 || a.JobName != "nightly" || !strings.Contains(a.Message, "last 3 jobs") {
 		t.Errorf("attention: %+v", o.Attention)
 	}
 	for project, want := range map[string]int{"speech": 1, "vision": 0} {
-		o, err := s.ClientWith(t, s.Key(t, auth.Viewer, project, "")).Overview(t.Context(), true)
+		o, err := s.ClientWith(t, s.CreateKey(t, auth.Viewer, project, "")).Overview(t.Context(), true)
 		if err != nil || len(o.Attention) != want || o.Tasks[muster.Failed] != int64(3*want) {
 			t.Errorf("a key of project %s sees %+v and %v, %v", project, o.Attention, o.Tasks, err)
 		}
@@ -76,7 +76,7 @@ func TestOverviewNamesFailingJobs(t *testing.T) {
 
 // TestViewsAreForThoseWhoMaySeeThem holds what keys may see of the fleet and of other projects' jobs.
 func TestViewsAreForThoseWhoMaySeeThem(t *testing.T) {
-	s := story(t)
+	s := startPopulatedServer(t)
 	for _, c := range []struct {
 		role    auth.Role
 		project string
@@ -95,7 +95,7 @@ func TestViewsAreForThoseWhoMaySeeThem(t *testing.T) {
 		if c.role == auth.Worker {
 			worker = "w1"
 		}
-		resp, body := send(t, s, request{method: "GET", path: "/api/v1" + c.path, token: s.Key(t, c.role, c.project, worker)})
+		resp, body := send(t, s, request{method: "GET", path: "/api/v1" + c.path, token: s.CreateKey(t, c.role, c.project, worker)})
 		if resp.StatusCode != c.want {
 			t.Errorf("%s of project %q asks for %s: %d %s", c.role, c.project, c.path, resp.StatusCode, body)
 		}
@@ -111,13 +111,13 @@ func TestStatesFollowTheJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := s.Worker(t, "w1")
+	w := s.ConnectWorker(t, "w1")
 	for i := range 300 {
 		outcome := muster.AttemptSucceeded
 		if i%7 == 0 {
 			outcome = muster.AttemptFailed
 		}
-		w.Finish(w.Next(), outcome, 0)
+		w.Finish(w.StartNext(), outcome, 0)
 	}
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -126,7 +126,7 @@ func TestStatesFollowTheJob(t *testing.T) {
 			t.Fatalf("%+v, %v", states, err)
 		}
 		counts := muster.Counts{}
-		states.Stages[0].Each(func(_ int, state muster.TaskState) { counts[state]++ })
+		states.Stages[0].ForEach(func(_ int, state muster.TaskState) { counts[state]++ })
 		if counts != states.Stages[0].Counts {
 			t.Fatalf("the states are %v, the stage counts %v", counts, states.Stages[0].Counts)
 		}
@@ -153,8 +153,8 @@ func TestStatesFollowTheJob(t *testing.T) {
 	}
 }
 
-// crowd brings a server to 2,000 workers with 8 devices each, of which every hundredth has trouble, and 1,000,000 tasks.
-func crowd(b *testing.B) *apitest.Server {
+// startLargeFleet brings a server to 2,000 workers with 8 devices each, of which every hundredth has trouble, and 1,000,000 tasks.
+func startLargeFleet(b *testing.B) *apitest.Server {
 	b.Helper()
 	s := apitest.Start(b, nil)
 	var gpus []muster.GPU
@@ -194,8 +194,8 @@ func crowd(b *testing.B) *apitest.Server {
 
 // BenchmarkOverview asks for the overview of 2,000 workers and 1,000,000 tasks: made each time, from memory, and in compressed form.
 func BenchmarkOverview(b *testing.B) {
-	s := crowd(b)
-	ask := func(b *testing.B, path string, header map[string]string) int64 {
+	s := startLargeFleet(b)
+	getOverview := func(b *testing.B, path string, header map[string]string) int64 {
 		b.Helper()
 		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.URL+"/api/v1"+path, nil)
 		if err != nil {
@@ -223,20 +223,20 @@ func BenchmarkOverview(b *testing.B) {
 				b.StopTimer()
 				time.Sleep(time.Second) // until what is in memory is too old
 				b.StartTimer()
-				n = ask(b, path, nil)
+				n = getOverview(b, path, nil)
 			}
 			b.ReportMetric(float64(n), "bytes")
 		})
 		b.Run("cached/"+name, func(b *testing.B) {
 			for b.Loop() {
-				ask(b, path, nil)
+				getOverview(b, path, nil)
 			}
 		})
 	}
 	b.Run("compressed", func(b *testing.B) {
 		n := int64(0)
 		for b.Loop() {
-			n = ask(b, "/overview", map[string]string{"Accept-Encoding": "gzip"})
+			n = getOverview(b, "/overview", map[string]string{"Accept-Encoding": "gzip"})
 		}
 		b.ReportMetric(float64(n), "bytes")
 	})

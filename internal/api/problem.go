@@ -18,8 +18,8 @@ import (
 
 const problemType = "application/problem+json"
 
-// errOurs is what a caller learns of a failure that is no *muster.Error.
-var errOurs = muster.Errorf(muster.Internal, "the server failed at this: its log says more")
+// errInternal is what a caller learns of a failure that is no *muster.Error.
+var errInternal = muster.Errorf(muster.Internal, "the server failed at this: its log says more")
 
 var statuses = map[muster.Code]int{
 	muster.Invalid:         http.StatusBadRequest,
@@ -42,15 +42,15 @@ func (p *problem) Error() string             { return p.Detail }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return problemType }
 
-func problemOf(status int, err *muster.Error) *problem {
+func newProblem(status int, err *muster.Error) *problem {
 	return &problem{wire.Problem{
-		Type: "about:blank", Title: title(status), Status: status,
+		Type: "about:blank", Title: statusText(status), Status: status,
 		Detail: err.Message, Code: err.Code, Errors: err.Fields,
 	}}
 }
 
-// title returns a status in words as RFC 9110 has them; package http keeps the older ones of two.
-func title(status int) string {
+// statusText returns a status in words as RFC 9110 has them; package http keeps the older ones of two.
+func statusText(status int) string {
 	switch status {
 	case http.StatusRequestEntityTooLarge:
 		return "Content Too Large"
@@ -72,25 +72,25 @@ func tooMany(format string, args ...any) error {
 
 // problem translates an error, and logs those that are our fault.
 func (s *server) problem(r *http.Request, err error) *problem {
-	known, ok := errors.AsType[*muster.Error](err)
+	apiErr, ok := errors.AsType[*muster.Error](err)
 	if !ok {
-		known = errOurs
+		apiErr = errInternal
 	}
-	if known.Code == muster.Internal && r.Context().Err() == nil {
+	if apiErr.Code == muster.Internal && r.Context().Err() == nil {
 		s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
-	status, ok := statuses[known.Code]
+	status, ok := statuses[apiErr.Code]
 	if !ok {
 		status = http.StatusInternalServerError
 	}
 	if _, ok := errors.AsType[tooManyError](err); ok {
 		status = http.StatusTooManyRequests
 	}
-	return problemOf(status, known)
+	return newProblem(status, apiErr)
 }
 
-// refuse answers a request with an error. Nothing must have been written before.
-func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// writeError answers a request with an error. Nothing must have been written before.
+func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, s.problem(r, err))
 }
 
@@ -115,22 +115,22 @@ func problemHeaders(c muster.Code) http.Header {
 	}
 }
 
-// humanProblem makes huma's own errors, such as those of its validation, like
+// convertHumaError makes huma's own errors, such as those of its validation, like
 // ours.
-func humanProblem(ctx huma.Context, _ string, v any) (any, error) {
+func convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
 	err := muster.Errorf(muster.Invalid, "%s", m.Detail)
-	var parts []string
+	var details []string
 	for _, d := range m.Errors {
-		where := strings.TrimPrefix(d.Location, "body.")
-		err.Fields = append(err.Fields, muster.FieldError{Path: where, Message: d.Message})
-		parts = append(parts, where+": "+d.Message)
+		field := strings.TrimPrefix(d.Location, "body.")
+		err.Fields = append(err.Fields, muster.FieldError{Path: field, Message: d.Message})
+		details = append(details, field+": "+d.Message)
 	}
-	if len(parts) > 0 {
-		err.Message = "the request is not valid: " + strings.Join(parts, "; ")
+	if len(details) > 0 {
+		err.Message = "the request is not valid: " + strings.Join(details, "; ")
 	}
 	status := m.Status
 	switch {
@@ -139,30 +139,32 @@ func humanProblem(ctx huma.Context, _ string, v any) (any, error) {
 	case status == http.StatusUnprocessableEntity: // that is for specs only
 		status = http.StatusBadRequest
 	case status >= http.StatusInternalServerError:
-		err = errOurs
+		err = errInternal
 	}
-	if c, ok := ctx.(*refusal); ok {
-		c.status = status
+	if c, ok := ctx.(*statusContext); ok {
+		c.override = status
 	}
-	return problemOf(status, err), nil
+	return newProblem(status, err), nil
 }
 
 // humaContext is embedded under a name that does not hide its method Context.
 type humaContext = huma.Context
 
-// refusal is a huma.Context whose status humanProblem can change.
-type refusal struct {
+// statusContext is a huma.Context whose status convertHumaError can change.
+type statusContext struct {
 	humaContext
-	status int
+	override int
 }
 
-func refusalStatus(ctx huma.Context, next func(huma.Context)) { next(&refusal{humaContext: ctx}) }
+func withStatusOverride(ctx huma.Context, next func(huma.Context)) {
+	next(&statusContext{humaContext: ctx})
+}
 
 // SetStatus writes the status line. From then on the answer has to be taken within a time: who does not read it
 // does not hold the connection for ever.
-func (r *refusal) SetStatus(status int) {
-	if r.status != 0 {
-		status = r.status
+func (r *statusContext) SetStatus(status int) {
+	if r.override != 0 {
+		status = r.override
 	}
 	_, w := humago.Unwrap(r.humaContext)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
@@ -170,4 +172,4 @@ func (r *refusal) SetStatus(status int) {
 }
 
 // Unwrap is for humago.Unwrap.
-func (r *refusal) Unwrap() huma.Context { return r.humaContext }
+func (r *statusContext) Unwrap() huma.Context { return r.humaContext }

@@ -17,17 +17,17 @@ import (
 const (
 	maxBody     = 1 << 20 // of requests other than uploads
 	bodyTimeout = 2 * time.Minute
-	// restParam marks, in an operation's metadata, that the last path parameter
+	// wildcardParam marks, in an operation's metadata, that the last path parameter
 	// takes slashes too.
-	restParam = "rest"
+	wildcardParam = "rest"
 )
 
 // Content types of answers.
 const (
 	anyType         = "*/*"
-	octets          = "application/octet-stream"
+	octetStreamType = "application/octet-stream"
 	eventStreamType = "text/event-stream"
-	schemaType      = "application/schema+json"
+	jsonSchemaType  = "application/schema+json"
 )
 
 // route says what an endpoint is, for its registration and its documentation.
@@ -36,12 +36,12 @@ type route struct {
 	tag, summary     string
 	verb             auth.Verb    // what its key must be allowed; "" means that any key will do
 	status           int          // of success; 0 means the usual one
-	answers          string       // content type of success, where it is not JSON
-	json             reflect.Type // of success, where the handler writes its JSON itself
+	contentType      string       // content type of success, where it is not JSON
+	jsonType         reflect.Type // of success, where the handler writes its JSON itself
 	events           bool         // it answers server-sent events, too
-	rest             bool         // the last path parameter takes slashes
+	wildcard         bool         // the last path parameter takes slashes
 	body             *huma.RequestBody
-	open             bool // no key is needed
+	public           bool // no key is needed
 }
 
 func (s *server) operation(rt route) huma.Operation {
@@ -49,7 +49,7 @@ func (s *server) operation(rt route) huma.Operation {
 		OperationID: rt.id, Method: rt.method, Path: rt.path, Tags: []string{rt.tag}, Summary: rt.summary,
 		DefaultStatus: rt.status, MaxBodyBytes: maxBody + 1, BodyReadTimeout: bodyTimeout,
 		RequestBody: rt.body, SkipValidateBody: rt.body != nil,
-		Metadata: map[string]any{restParam: rt.rest},
+		Metadata: map[string]any{wildcardParam: rt.wildcard},
 		Responses: map[string]*huma.Response{"default": {
 			Description: "An error",
 			Content: map[string]*huma.MediaType{problemType: {
@@ -57,21 +57,21 @@ func (s *server) operation(rt route) huma.Operation {
 			}},
 		}},
 	}
-	if rt.open {
+	if rt.public {
 		op.Security = []map[string][]string{}
 	}
 	content := map[string]*huma.MediaType{}
-	switch rt.answers {
+	switch rt.contentType {
 	case "":
-	case anyType, schemaType:
-		content[rt.answers] = &huma.MediaType{} // of any schema
-	case octets:
-		content[octets] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+	case anyType, jsonSchemaType:
+		content[rt.contentType] = &huma.MediaType{} // of any schema
+	case octetStreamType:
+		content[octetStreamType] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 	default:
-		content[rt.answers] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		content[rt.contentType] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	}
-	if rt.json != nil {
-		content["application/json"] = &huma.MediaType{Schema: s.api.OpenAPI().Components.Schemas.Schema(rt.json, true, "")}
+	if rt.jsonType != nil {
+		content["application/json"] = &huma.MediaType{Schema: s.api.OpenAPI().Components.Schemas.Schema(rt.jsonType, true, "")}
 	}
 	if rt.events {
 		content[eventStreamType] = &huma.MediaType{}
@@ -88,10 +88,10 @@ type router struct{ huma.Adapter }
 
 // Handle registers a handler.
 func (a router) Handle(op *huma.Operation, handler func(huma.Context)) {
-	if rest, ok := op.Metadata[restParam].(bool); ok && rest {
-		longer := *op
-		longer.Path = op.Path[:len(op.Path)-1] + "...}"
-		op = &longer
+	if wildcard, ok := op.Metadata[wildcardParam].(bool); ok && wildcard {
+		withWildcard := *op
+		withWildcard.Path = op.Path[:len(op.Path)-1] + "...}"
+		op = &withWildcard
 	}
 	a.Adapter.Handle(op, handler)
 }
@@ -99,7 +99,7 @@ func (a router) Handle(op *huma.Operation, handler func(huma.Context)) {
 // handle registers an endpoint that answers JSON.
 func handle[I, O any](s *server, rt route, h func(ctx context.Context, in *I) (*O, error)) {
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*O, error) {
-		err := s.may(ctx, rt)
+		err := s.authorize(ctx, rt)
 		var out *O
 		if err == nil {
 			out, err = h(ctx, in)
@@ -118,18 +118,18 @@ func stream[I any](s *server, rt route, h func(w http.ResponseWriter, r *http.Re
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			r, w := humago.Unwrap(hc)
-			err := s.may(ctx, rt)
+			err := s.authorize(ctx, rt)
 			if err == nil {
 				err = h(w, r, in)
 			}
 			if err != nil {
-				s.refuse(w, r, err)
+				s.writeError(w, r, err)
 			}
 		}}, nil
 	})
 }
 
-func (s *server) may(ctx context.Context, rt route) error {
+func (s *server) authorize(ctx context.Context, rt route) error {
 	if rt.verb == "" {
 		return nil
 	}
@@ -152,25 +152,25 @@ type TaskPath struct {
 	Task string `path:"task" example:"17.3" doc:"task id"`
 }
 
-// body is a JSON answer.
-type body[T any] struct{ Body T }
+// response is a JSON answer.
+type response[T any] struct{ Body T }
 
-func answer[T any](v T) *body[T] { return &body[T]{Body: v} }
+func respond[T any](v T) *response[T] { return &response[T]{Body: v} }
 
-// job reads a job's number and checks that its caller may do verb to it.
-func (s *server) job(ctx context.Context, text string, verb auth.Verb) (muster.JobID, error) {
+// authorizedJob reads a job's number and checks that its caller may do verb to it.
+func (s *server) authorizedJob(ctx context.Context, text string, verb auth.Verb) (muster.JobID, error) {
 	id, err := muster.ParseJobID(text)
 	if err != nil {
 		return 0, err
 	}
-	return id, s.mayTouch(ctx, id, verb)
+	return id, s.authorizeJob(ctx, id, verb)
 }
 
-// task reads a task's id and checks that its caller may do verb to it.
-func (s *server) task(ctx context.Context, text string, verb auth.Verb) (muster.TaskID, error) {
+// authorizedTask reads a task's id and checks that its caller may do verb to it.
+func (s *server) authorizedTask(ctx context.Context, text string, verb auth.Verb) (muster.TaskID, error) {
 	id, err := muster.ParseTaskID(text)
 	if err != nil {
 		return muster.TaskID{}, err
 	}
-	return id, s.mayTouch(ctx, id.Job, verb)
+	return id, s.authorizeJob(ctx, id.Job, verb)
 }

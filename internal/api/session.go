@@ -15,15 +15,15 @@ import (
 const pathSession = wire.Prefix + "/session"
 
 func (s *server) sessionRoutes() {
-	handle(s, route{id: "create-session", method: http.MethodPost, path: pathSession, tag: "session", open: true,
+	handle(s, route{id: "create-session", method: http.MethodPost, path: pathSession, tag: "session", public: true,
 		summary: "Sign a browser in: check an API key and set it as a cookie that scripts cannot read"}, s.createSession)
-	handle(s, route{id: "delete-session", method: http.MethodDelete, path: pathSession, tag: "session", open: true, status: http.StatusNoContent,
+	handle(s, route{id: "delete-session", method: http.MethodDelete, path: pathSession, tag: "session", public: true, status: http.StatusNoContent,
 		summary: "Sign a browser out: remove the cookie"}, s.deleteSession)
 }
 
 // identify returns whose key a request carries: in its Authorization header or, if it has none, in the cookie of a browser session.
 // A browser sends the cookie without being asked, so that a change that another site's page requests is refused.
-func (s *server) identify(r *http.Request) (auth.Principal, *keyring.Grant, error) {
+func (s *server) identify(r *http.Request) (auth.Principal, *keyring.ActiveKey, error) {
 	token := auth.Bearer(r.Header.Get("Authorization"))
 	if len(r.Header["Authorization"]) == 0 && !isLink(r.URL.Path) {
 		if token = cookieToken(r); token != "" {
@@ -32,12 +32,12 @@ func (s *server) identify(r *http.Request) (auth.Principal, *keyring.Grant, erro
 			}
 		}
 	}
-	return s.keyring.Principal(r.Context(), token)
+	return s.keyring.Authenticate(r.Context(), token)
 }
 
 // checkOrigin refuses a change that a page of another origin requests.
 func (s *server) checkOrigin(r *http.Request) error {
-	if s.sameOrigin.Check(r) != nil {
+	if s.crossOrigin.Check(r) != nil {
 		return muster.Errorf(muster.Forbidden, "%s %s was requested by a page of another site: open the dashboard of this server, or send the API key in the Authorization header", r.Method, r.URL.Path)
 	}
 	return nil
@@ -73,31 +73,31 @@ func sessionCookie(r *http.Request, token string, expires muster.Time) http.Cook
 
 type createSessionInput struct{ Body wire.Session }
 
-type sessionOutput struct {
+type createSessionOutput struct {
 	SetCookie http.Cookie `header:"Set-Cookie"`
 	Body      wire.Whoami
 }
 
-func (s *server) createSession(ctx context.Context, in *createSessionInput) (*sessionOutput, error) {
+func (s *server) createSession(ctx context.Context, in *createSessionInput) (*createSessionOutput, error) {
 	r := requestOf(ctx)
 	if err := s.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	p, _, err := s.keyring.Principal(ctx, in.Body.Token)
+	p, _, err := s.keyring.Authenticate(ctx, in.Body.Token)
 	if err != nil {
 		return nil, err
 	}
-	return &sessionOutput{SetCookie: sessionCookie(r, in.Body.Token, p.Expires), Body: s.shownPrincipal(p)}, nil
+	return &createSessionOutput{SetCookie: sessionCookie(r, in.Body.Token, p.Expires), Body: s.whoamiResponse(p)}, nil
 }
 
-type signedOut struct {
+type deleteSessionOutput struct {
 	SetCookie http.Cookie `header:"Set-Cookie"`
 }
 
-func (s *server) deleteSession(ctx context.Context, _ *struct{}) (*signedOut, error) {
+func (s *server) deleteSession(ctx context.Context, _ *struct{}) (*deleteSessionOutput, error) {
 	r := requestOf(ctx)
 	if err := s.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	return &signedOut{SetCookie: sessionCookie(r, "", 0)}, nil
+	return &deleteSessionOutput{SetCookie: sessionCookie(r, "", 0)}, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // signIn makes a browser session and returns its cookie as a request carries it.
-func signIn(t *testing.T, s *apitest.Server, token string, header map[string]string) (cookie *http.Cookie, carried string) {
+func signIn(t *testing.T, s *apitest.Server, token string, header map[string]string) (cookie *http.Cookie, cookieHeader string) {
 	t.Helper()
 	body, err := json.Marshal(wire.Session{Token: token})
 	if err != nil {
@@ -32,7 +32,7 @@ func signIn(t *testing.T, s *apitest.Server, token string, header map[string]str
 
 func TestSessionCookie(t *testing.T) {
 	s := apitest.Start(t, nil)
-	cookie, carried := signIn(t, s, apitest.AdminToken, nil)
+	cookie, cookieHeader := signIn(t, s, apitest.AdminToken, nil)
 	if cookie.Name != "muster_session" || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Secure || !cookie.Expires.IsZero() {
 		t.Errorf("the cookie is %v", cookie)
 	}
@@ -41,15 +41,15 @@ func TestSessionCookie(t *testing.T) {
 	}
 	by := func(method, path string, want int, header ...string) []byte {
 		t.Helper()
-		q := request{method: method, path: path, token: "none", header: map[string]string{"Cookie": carried}}
+		q := request{method: method, path: path, token: "none", header: map[string]string{"Cookie": cookieHeader}}
 		for i := 0; i < len(header); i += 2 {
 			q.header[header[i]] = header[i+1]
 		}
-		return status(t, s, q, want)
+		return expectStatus(t, s, q, want)
 	}
-	var who wire.Whoami
-	if err := json.Unmarshal(by("GET", "/api/v1/whoami", http.StatusOK), &who); err != nil || who.Key != "root" || !slices.Contains(who.Permissions, "submit jobs") {
-		t.Errorf("whoami: %+v, %v", who, err)
+	var whoami wire.Whoami
+	if err := json.Unmarshal(by("GET", "/api/v1/whoami", http.StatusOK), &whoami); err != nil || whoami.Key != "root" || !slices.Contains(whoami.Permissions, "submit jobs") {
+		t.Errorf("whoami: %+v, %v", whoami, err)
 	}
 	// A key in the header counts, and not the cookie beside it.
 	by("GET", "/api/v1/whoami", http.StatusUnauthorized, "Authorization", "Bearer mst_admin_nonsense")
@@ -57,7 +57,7 @@ func TestSessionCookie(t *testing.T) {
 	// A worker does not connect by cookie.
 	by("GET", "/link/v1", http.StatusUnauthorized)
 
-	resp, _ := send(t, s, request{method: "DELETE", path: "/api/v1/session", token: "none", header: map[string]string{"Cookie": carried}})
+	resp, _ := send(t, s, request{method: "DELETE", path: "/api/v1/session", token: "none", header: map[string]string{"Cookie": cookieHeader}})
 	if resp.StatusCode != http.StatusNoContent || len(resp.Cookies()) != 1 || resp.Cookies()[0].MaxAge >= 0 || resp.Cookies()[0].Value != "" {
 		t.Errorf("sign out: %d %v", resp.StatusCode, resp.Cookies())
 	}
@@ -66,7 +66,7 @@ func TestSessionCookie(t *testing.T) {
 // What a page of another site makes a browser send changes nothing.
 func TestSessionRefusesOtherOrigins(t *testing.T) {
 	s := apitest.Start(t, nil)
-	_, carried := signIn(t, s, apitest.AdminToken, nil)
+	_, cookieHeader := signIn(t, s, apitest.AdminToken, nil)
 	host := strings.TrimPrefix(s.URL, "http://")
 	for _, tt := range []struct {
 		name   string
@@ -88,16 +88,16 @@ func TestSessionRefusesOtherOrigins(t *testing.T) {
 		{"reading", "GET", "/api/v1/jobs", map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusOK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.header["Cookie"] = carried
+			tt.header["Cookie"] = cookieHeader
 			body := `{"kind":"noop"}`
 			if strings.HasSuffix(tt.path, "/session") {
 				body = `{"token":"` + apitest.AdminToken + `"}`
 			}
-			status(t, s, request{method: tt.method, path: tt.path, token: "none", body: body, header: tt.header}, tt.want)
+			expectStatus(t, s, request{method: tt.method, path: tt.path, token: "none", body: body, header: tt.header}, tt.want)
 		})
 	}
 	// A key in the header is no cookie: programs may send it from anywhere.
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`, header: map[string]string{"Origin": "https://other.example"}}, http.StatusCreated)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`, header: map[string]string{"Origin": "https://other.example"}}, http.StatusCreated)
 }
 
 func TestSessionOfAnExpiringKey(t *testing.T) {
@@ -110,27 +110,27 @@ func TestSessionOfAnExpiringKey(t *testing.T) {
 		}
 		return k.ExpiresAt
 	}
-	odd := `a token "with"; odd, \ characters`
-	odd = strings.ReplaceAll(odd, " ", "_")
-	until := put("soon", odd, time.Now().Add(time.Hour))
-	cookie, carried := signIn(t, s, odd, nil)
+	oddToken := `a token "with"; odd, \ characters`
+	oddToken = strings.ReplaceAll(oddToken, " ", "_")
+	until := put("soon", oddToken, time.Now().Add(time.Hour))
+	cookie, cookieHeader := signIn(t, s, oddToken, nil)
 	if d := cookie.Expires.Sub(until.Std()); d > 0 || d < -time.Second {
 		t.Errorf("the cookie ends at %s, the key at %s", cookie.Expires, until)
 	}
-	var who wire.Whoami
-	body := status(t, s, request{method: "GET", path: "/api/v1/whoami", token: "none", header: map[string]string{"Cookie": carried}}, http.StatusOK)
-	if err := json.Unmarshal(body, &who); err != nil || who.ExpiresAt != until {
+	var whoami wire.Whoami
+	body := expectStatus(t, s, request{method: "GET", path: "/api/v1/whoami", token: "none", header: map[string]string{"Cookie": cookieHeader}}, http.StatusOK)
+	if err := json.Unmarshal(body, &whoami); err != nil || whoami.ExpiresAt != until {
 		t.Errorf("whoami: %s", body)
 	}
 
 	put("old", "expired-token-0123", time.Now().Add(-time.Second))
-	body = status(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"expired-token-0123"}`}, http.StatusUnauthorized)
+	body = expectStatus(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"expired-token-0123"}`}, http.StatusUnauthorized)
 	if !strings.Contains(string(body), "ended at") {
 		t.Errorf("the answer does not say that the key has ended: %s", body)
 	}
-	status(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"mst_admin_nonsense"}`}, http.StatusUnauthorized)
-	status(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session=%%%"}}, http.StatusUnauthorized)
-	status(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session="}}, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"mst_admin_nonsense"}`}, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session=%%%"}}, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session="}}, http.StatusUnauthorized)
 }
 
 // The dashboard answers browsers, and no path of the API.
@@ -169,7 +169,7 @@ const problemKind = "application/problem+json"
 
 func TestDownloadOfTheExecutable(t *testing.T) {
 	s := apitest.Start(t, nil)
-	join := s.Key(t, auth.Join, "", "")
+	join := s.CreateKey(t, auth.Join, "", "")
 	q := request{method: "GET", path: "/download/muster", token: join, header: map[string]string{"Range": "bytes=0-3"}}
 	resp, body := send(t, s, q)
 	system, arch := resp.Header.Get("X-Muster-OS"), resp.Header.Get("X-Muster-Arch")
@@ -180,28 +180,28 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 		t.Errorf("the executable begins with %q", body)
 	}
 	q.path = "/download/muster?os=" + system + "&arch=" + arch
-	status(t, s, q, http.StatusPartialContent)
-	whose := func(token string) (who wire.Whoami) {
+	expectStatus(t, s, q, http.StatusPartialContent)
+	role := func(token string) (whoami wire.Whoami) {
 		t.Helper()
-		if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/whoami", token: token}, http.StatusOK), &who); err != nil {
+		if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/whoami", token: token}, http.StatusOK), &whoami); err != nil {
 			t.Fatal(err)
 		}
-		return who
+		return whoami
 	}
-	if d := whose(join).Download; d == nil || d.OS != system || d.Arch != arch {
+	if d := role(join).Download; d == nil || d.OS != system || d.Arch != arch {
 		t.Errorf("a key that may join workers is shown %+v", d)
 	}
-	if d := whose(s.Key(t, auth.Viewer, "", "")).Download; d != nil {
+	if d := role(s.CreateKey(t, auth.Viewer, "", "")).Download; d != nil {
 		t.Errorf("a viewer is shown %+v", d)
 	}
 	q.path = "/download/muster?os=plan9&arch=mips"
-	if body := status(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+" only, not for plan9/mips") {
+	if body := expectStatus(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+" only, not for plan9/mips") {
 		t.Errorf("the refusal is %s", body)
 	}
-	q.path, q.token = "/download/muster", s.Key(t, auth.Viewer, "", "")
-	status(t, s, q, http.StatusForbidden)
-	q.token = s.Key(t, auth.Submitter, "", "")
-	status(t, s, q, http.StatusForbidden)
+	q.path, q.token = "/download/muster", s.CreateKey(t, auth.Viewer, "", "")
+	expectStatus(t, s, q, http.StatusForbidden)
+	q.token = s.CreateKey(t, auth.Submitter, "", "")
+	expectStatus(t, s, q, http.StatusForbidden)
 }
 
 // What a key reads is kept by no cache, shown in no page of another origin, and taken for nothing else than its type says.

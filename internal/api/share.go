@@ -23,8 +23,8 @@ const (
 	maxProjectShares = 1_000
 )
 
-// sharedRoutes are the operations that a key for one job may use: what they answer is about that job only. All others refuse it.
-var sharedRoutes = map[string]bool{
+// sharedOperations are the operations that a key for one job may use: what they answer is about that job only. All others refuse it.
+var sharedOperations = map[string]bool{
 	"get-job": true, "get-job-states": true, "get-job-usage": true, "list-jobs": true,
 	"list-tasks": true, "get-task": true, "list-attempts": true, "explain-task": true, "get-task-spec": true, "list-task-events": true,
 	"get-logs": true, "get-log-window": true, "search-logs": true, "get-usage": true, "get-task-metrics": true,
@@ -32,9 +32,9 @@ var sharedRoutes = map[string]bool{
 }
 
 func (s *server) shareRoutes() {
-	handle(s, route{id: "share-job", method: http.MethodPost, path: prefixed("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs, status: http.StatusCreated,
+	handle(s, route{id: "share-job", method: http.MethodPost, path: apiPath("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs, status: http.StatusCreated,
 		summary: "Make a link with which anyone can read this job, and nothing else, until it expires"}, s.shareJob)
-	handle(s, route{id: "unshare-job", method: http.MethodDelete, path: prefixed("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs,
+	handle(s, route{id: "unshare-job", method: http.MethodDelete, path: apiPath("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs,
 		summary: "Revoke all links to this job"}, s.unshareJob)
 }
 
@@ -43,8 +43,8 @@ type shareInput struct {
 	Body *wire.NewShare
 }
 
-func (s *server) shareJob(ctx context.Context, in *shareInput) (*body[wire.Share], error) {
-	id, err := s.job(ctx, in.Job, auth.ChangeJobs)
+func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.Share], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ChangeJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -60,30 +60,30 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*body[wire.Share
 		return nil, muster.Errorf(muster.Invalid, "a link is valid for at most 30d, not for %s", ttl)
 	}
 	now := muster.NewTime(time.Now())
-	if err := s.tidyShares(ctx, &job, now); err != nil {
+	if err := s.pruneShares(ctx, &job, now); err != nil {
 		return nil, err
 	}
-	maker := principalOf(ctx)
+	caller := principalOf(ctx)
 	key := store.Key{
-		Name: "link to job " + id.String(), Role: string(auth.Viewer), Project: job.Project, Job: id, Parent: maker.KeyID, CreatedAt: now, ExpiresAt: now.Add(ttl),
+		Name: "link to job " + id.String(), Role: string(auth.Viewer), Project: job.Project, Job: id, Parent: caller.KeyID, CreatedAt: now, ExpiresAt: now.Add(ttl),
 	}
-	if maker.Expires != 0 {
-		key.ExpiresAt = min(key.ExpiresAt, maker.Expires)
+	if caller.Expires != 0 {
+		key.ExpiresAt = min(key.ExpiresAt, caller.Expires)
 	}
 	secret, err := s.makeKey(ctx, &key)
 	if err != nil {
 		return nil, err
 	}
-	return answer(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), nil
+	return respond(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), nil
 }
 
-// tidyShares deletes the keys of links that have expired, and refuses one link too many to a job or to a project.
-func (s *server) tidyShares(ctx context.Context, job *muster.Job, now muster.Time) error {
+// pruneShares deletes the keys of links that have expired, and refuses one link too many to a job or to a project.
+func (s *server) pruneShares(ctx context.Context, job *muster.Job, now muster.Time) error {
 	keys, err := s.Keys.ListKeys(ctx)
 	if err != nil {
 		return err
 	}
-	ofJob, ofProject := 0, 0
+	jobShares, projectShares := 0, 0
 	for _, k := range keys {
 		switch {
 		case k.Job == 0:
@@ -92,23 +92,23 @@ func (s *server) tidyShares(ctx context.Context, job *muster.Job, now muster.Tim
 				return err
 			}
 		case k.Project == job.Project:
-			ofProject++
+			projectShares++
 			if k.Job == job.ID {
-				ofJob++
+				jobShares++
 			}
 		}
 	}
-	if ofJob >= maxShares {
-		return muster.Errorf(muster.Conflict, "job %d has %d valid links, which is the most: use one of them, or revoke them with DELETE %s", job.ID, ofJob, prefixed("/jobs/"+job.ID.String()+"/share"))
+	if jobShares >= maxShares {
+		return muster.Errorf(muster.Conflict, "job %d has %d valid links, which is the most: use one of them, or revoke them with DELETE %s", job.ID, jobShares, apiPath("/jobs/"+job.ID.String()+"/share"))
 	}
-	if ofProject >= maxProjectShares {
-		return muster.Errorf(muster.Conflict, "project %s has %d valid links, which is the most: revoke those of a job with DELETE %s", job.Project, ofProject, prefixed("/jobs/{job}/share"))
+	if projectShares >= maxProjectShares {
+		return muster.Errorf(muster.Conflict, "project %s has %d valid links, which is the most: revoke those of a job with DELETE %s", job.Project, projectShares, apiPath("/jobs/{job}/share"))
 	}
 	return nil
 }
 
 func (s *server) unshareJob(ctx context.Context, in *JobPath) (*struct{}, error) {
-	id, err := s.job(ctx, in.Job, auth.ChangeJobs)
+	id, err := s.authorizedJob(ctx, in.Job, auth.ChangeJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -127,24 +127,24 @@ func (s *server) unshareJob(ctx context.Context, in *JobPath) (*struct{}, error)
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }
 
-// withinJob keeps a key for one job within that job, whatever the handlers do.
-func (s *server) withinJob(ctx huma.Context, next func(huma.Context)) {
+// restrictToJob keeps a key for one job within that job, whatever the handlers do.
+func (s *server) restrictToJob(ctx huma.Context, next func(huma.Context)) {
 	p := principalOf(ctx.Context())
 	if p.Job == 0 {
 		next(ctx)
 		return
 	}
-	if err := mayShare(ctx, p); err != nil {
+	if err := authorizeShared(ctx, p); err != nil {
 		r, w := humago.Unwrap(ctx)
-		s.refuse(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
 	next(ctx)
 }
 
-func mayShare(ctx huma.Context, p auth.Principal) error {
+func authorizeShared(ctx huma.Context, p auth.Principal) error {
 	op := ctx.Operation()
-	if !sharedRoutes[op.OperationID] {
+	if !sharedOperations[op.OperationID] {
 		return muster.Errorf(muster.Forbidden, "the key %q only reads job %d: use another key for %s %s", p.Name, p.Job, op.Method, op.Path)
 	}
 	id := p.Job
@@ -159,7 +159,7 @@ func mayShare(ctx huma.Context, p auth.Principal) error {
 		}
 	}
 	if id != p.Job {
-		return noJob(id)
+		return jobNotFound(id)
 	}
 	return nil
 }

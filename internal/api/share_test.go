@@ -18,42 +18,42 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// decision is what a link to a job may do with an operation.
-type decision int
+// linkAccess is what a link to a job may do with an operation.
+type linkAccess int
 
 const (
-	refused decision = iota + 1 // always
-	ownOnly                     // of its own job; others look as if they were not there
-	within                      // what it answers is about its own job only: see TestShareSeesItsJobOnly
-	open                        // anyone may
+	linkForbidden linkAccess = iota + 1 // always
+	linkOwnJob                          // of its own job; others look as if they were not there
+	linkFiltered                        // what it answers is about its own job only: see TestShareSeesItsJobOnly
+	linkPublic                          // anyone may
 )
 
-// decisions has every operation of the API. One that is new here needs a decision: a link to a job may be sent to anyone.
-var decisions = map[string]decision{
-	"healthz": open, "readyz": open, "create-session": open, "delete-session": open, "whoami": within,
+// linkAccessByOperation has every operation of the API. One that is new here needs a decision: a link to a job may be sent to anyone.
+var linkAccessByOperation = map[string]linkAccess{
+	"healthz": linkPublic, "readyz": linkPublic, "create-session": linkPublic, "delete-session": linkPublic, "whoami": linkFiltered,
 
-	"get-job": ownOnly, "get-job-states": ownOnly, "get-job-usage": ownOnly, "list-tasks": ownOnly,
-	"get-task": ownOnly, "list-attempts": ownOnly, "explain-task": ownOnly, "get-task-spec": ownOnly, "list-task-events": ownOnly,
-	"get-logs": ownOnly, "get-log-window": ownOnly, "search-logs": ownOnly, "get-usage": ownOnly, "get-task-metrics": ownOnly,
-	"list-artifacts": ownOnly, "get-artifact": ownOnly,
-	"list-jobs": within, "watch-events": within, "get-content": within,
+	"get-job": linkOwnJob, "get-job-states": linkOwnJob, "get-job-usage": linkOwnJob, "list-tasks": linkOwnJob,
+	"get-task": linkOwnJob, "list-attempts": linkOwnJob, "explain-task": linkOwnJob, "get-task-spec": linkOwnJob, "list-task-events": linkOwnJob,
+	"get-logs": linkOwnJob, "get-log-window": linkOwnJob, "search-logs": linkOwnJob, "get-usage": linkOwnJob, "get-task-metrics": linkOwnJob,
+	"list-artifacts": linkOwnJob, "get-artifact": linkOwnJob,
+	"list-jobs": linkFiltered, "watch-events": linkFiltered, "get-content": linkFiltered,
 
-	"submit-job": refused, "plan-job": refused, "cancel-job": refused, "retry-job": refused, "list-late-reports": refused, "get-previous-job": refused,
-	"share-job": refused, "unshare-job": refused, "list-job-notifications": refused, "list-notifications": refused,
-	"get-notify": refused, "put-notify": refused, "delete-notify": refused, "test-notify": refused,
-	"list-all-tasks": refused, "get-overview": refused, "get-history": refused, "list-kinds": refused, "get-kind": refused,
-	"list-workers": refused, "get-worker": refused, "drain-worker": refused, "pause-worker": refused, "resume-worker": refused, "heal-worker": refused,
-	"remove-worker": refused, "join-worker": refused, "download-muster": refused,
-	"create-key": refused, "list-keys": refused, "revoke-key": refused,
-	"missing-blobs": refused, "get-blob": refused, "head-blob": refused, "put-blob": refused, "check-blob": refused,
-	"get-job-schema": open,
+	"submit-job": linkForbidden, "plan-job": linkForbidden, "cancel-job": linkForbidden, "retry-job": linkForbidden, "list-late-reports": linkForbidden, "get-previous-job": linkForbidden,
+	"share-job": linkForbidden, "unshare-job": linkForbidden, "list-job-notifications": linkForbidden, "list-notifications": linkForbidden,
+	"get-notify": linkForbidden, "put-notify": linkForbidden, "delete-notify": linkForbidden, "test-notify": linkForbidden,
+	"list-all-tasks": linkForbidden, "get-overview": linkForbidden, "get-history": linkForbidden, "list-kinds": linkForbidden, "get-kind": linkForbidden,
+	"list-workers": linkForbidden, "get-worker": linkForbidden, "drain-worker": linkForbidden, "pause-worker": linkForbidden, "resume-worker": linkForbidden, "heal-worker": linkForbidden,
+	"remove-worker": linkForbidden, "join-worker": linkForbidden, "download-muster": linkForbidden,
+	"create-key": linkForbidden, "list-keys": linkForbidden, "revoke-key": linkForbidden,
+	"missing-blobs": linkForbidden, "get-blob": linkForbidden, "head-blob": linkForbidden, "put-blob": linkForbidden, "check-blob": linkForbidden,
+	"get-job-schema": linkPublic,
 }
 
 // share makes a link to a job and returns its key.
 func share(t *testing.T, s *apitest.Server, job string) wire.Share {
 	t.Helper()
 	var link wire.Share
-	if err := json.Unmarshal(status(t, s, request{method: "POST", path: "/api/v1/jobs/" + job + "/share"}, http.StatusCreated), &link); err != nil {
+	if err := json.Unmarshal(expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/" + job + "/share"}, http.StatusCreated), &link); err != nil {
 		t.Fatal(err)
 	}
 	return link
@@ -61,7 +61,7 @@ func share(t *testing.T, s *apitest.Server, job string) wire.Share {
 
 // Every route of the API has a decision about links to a job, and keeps to it.
 func TestShareByRoute(t *testing.T) {
-	s := story(t)
+	s := startPopulatedServer(t)
 	token := share(t, s, "1").Secret
 	seen := map[string]bool{}
 	for path, item := range api.Document().Paths {
@@ -86,56 +86,56 @@ func TestShareByRoute(t *testing.T) {
 		}
 		for method, id := range ops {
 			seen[id] = true
-			of := func(job string) int {
-				at := strings.NewReplacer("{job}", job, "{task}", job+".0", "{name}", "out/hello%20world.txt", "{worker}", "w1", "{key}", "root", "{kind}", "noop",
+			statusForJob := func(job string) int {
+				url := strings.NewReplacer("{job}", job, "{task}", job+".0", "{name}", "out/hello%20world.txt", "{worker}", "w1", "{key}", "root", "{kind}", "noop",
 					"{project}", "default", "{sha256}", helloSum, "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(path)
 				switch id {
 				case "search-logs":
-					at += "?q=hello"
+					url += "?q=hello"
 				case "get-logs":
-					at += "?follow=false"
+					url += "?follow=false"
 				case "watch-events":
 					return http.StatusOK // a stream: see TestShareSeesItsJobOnly
 				}
-				resp, _ := send(t, s, request{method: method, path: at, token: token, body: `{}`})
+				resp, _ := send(t, s, request{method: method, path: url, token: token, body: `{}`})
 				return resp.StatusCode
 			}
-			switch decisions[id] {
-			case refused:
-				if a, b := of("1"), of("2"); a != http.StatusForbidden || b != http.StatusForbidden {
+			switch linkAccessByOperation[id] {
+			case linkForbidden:
+				if a, b := statusForJob("1"), statusForJob("2"); a != http.StatusForbidden || b != http.StatusForbidden {
 					t.Errorf("%s %s (%s) answers a link %d, and for another job %d; want 403", method, path, id, a, b)
 				}
-			case ownOnly:
-				if a, b := of("1"), of("2"); a != http.StatusOK || b != http.StatusNotFound {
+			case linkOwnJob:
+				if a, b := statusForJob("1"), statusForJob("2"); a != http.StatusOK || b != http.StatusNotFound {
 					t.Errorf("%s %s (%s) answers a link %d, and for another job %d; want 200 and 404", method, path, id, a, b)
 				}
-			case within:
-				if a := of("1"); a != http.StatusOK && a != http.StatusNotFound {
+			case linkFiltered:
+				if a := statusForJob("1"); a != http.StatusOK && a != http.StatusNotFound {
 					t.Errorf("%s %s (%s) answers a link %d", method, path, id, a)
 				}
-			case open:
+			case linkPublic:
 			default:
 				t.Errorf("operation %s (%s %s) has no decision about keys for one job: what may anyone see of it who has a link to a job?", id, method, path)
 			}
 		}
 	}
-	for id := range decisions {
+	for id := range linkAccessByOperation {
 		if !seen[id] {
 			t.Errorf("there is no operation %s any more", id)
 		}
 	}
 	for _, path := range []string{"/link/v1", "/link/v1/poll"} {
-		status(t, s, request{method: "GET", path: path, token: token}, http.StatusForbidden)
+		expectStatus(t, s, request{method: "GET", path: path, token: token}, http.StatusForbidden)
 	}
 }
 
 // What is not about one job in its path is kept within the job of the link.
 func TestShareSeesItsJobOnly(t *testing.T) {
-	s := story(t)
+	s := startPopulatedServer(t)
 	token := share(t, s, "1").Secret
 	var jobs wire.Jobs
 	for _, query := range []string{"", "?limit=1000", "?order=oldest", "?project=speech", "?state=failed"} {
-		if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/jobs" + query, token: token}, http.StatusOK), &jobs); err != nil {
+		if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs" + query, token: token}, http.StatusOK), &jobs); err != nil {
 			t.Fatal(err)
 		}
 		for _, j := range jobs.Jobs {
@@ -147,10 +147,10 @@ func TestShareSeesItsJobOnly(t *testing.T) {
 			t.Errorf("%s: %d jobs", query, len(jobs.Jobs))
 		}
 	}
-	status(t, s, request{method: "GET", path: "/api/v1/events?job=2", token: token}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/events?job=2", token: token}, http.StatusNotFound)
 	events := openStream(t, s, "/api/v1/events", map[string]string{"Authorization": "Bearer " + share(t, s, "3").Secret})
 	for _, path := range []string{"/workers/w1/pause", "/workers/w1/resume", "/jobs/2/retry", "/jobs/3/cancel"} { // the last one is seen
-		status(t, s, request{method: "POST", path: "/api/v1" + path}, http.StatusOK)
+		expectStatus(t, s, request{method: "POST", path: "/api/v1" + path}, http.StatusOK)
 	}
 	for line := range events.lines {
 		if !strings.HasPrefix(line, "data:") || strings.Contains(line, `"type":"resync"`) {
@@ -170,84 +170,84 @@ func TestShareSeesItsJobOnly(t *testing.T) {
 func TestShareHidesSecrets(t *testing.T) {
 	s := apitest.Start(t, nil)
 	spec := "name: x\nkind: noop\nenv: {TOKEN: s3cr3t}\nnotify:\n  - {on: [ended], url: \"https://hooks.example/s3cr3t\"}\n"
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec, header: map[string]string{"Content-Type": "application/yaml"}}, http.StatusCreated)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec, header: map[string]string{"Content-Type": "application/yaml"}}, http.StatusCreated)
 	token := share(t, s, "1").Secret
 	for _, path := range []string{"/jobs/1", "/jobs", "/jobs/1/states", "/jobs/1/tasks", "/tasks/1.0", "/tasks/1.0/spec", "/tasks/1.0/events", "/tasks/1.0/explain"} {
-		if body := status(t, s, request{method: "GET", path: "/api/v1" + path, token: token}, http.StatusOK); strings.Contains(string(body), "s3cr3t") {
+		if body := expectStatus(t, s, request{method: "GET", path: "/api/v1" + path, token: token}, http.StatusOK); strings.Contains(string(body), "s3cr3t") {
 			t.Errorf("%s shows a link %s", path, body)
 		}
 		if path == "/jobs/1" || path == "/tasks/1.0/spec" {
-			if body := status(t, s, request{method: "GET", path: "/api/v1" + path}, http.StatusOK); !strings.Contains(string(body), "s3cr3t") {
+			if body := expectStatus(t, s, request{method: "GET", path: "/api/v1" + path}, http.StatusOK); !strings.Contains(string(body), "s3cr3t") {
 				t.Errorf("%s does not show an administrator the value: %s", path, body)
 			}
 		}
 	}
 }
 
-func TestShareLife(t *testing.T) {
-	s := story(t)
+func TestShareLifetime(t *testing.T) {
+	s := startPopulatedServer(t)
 	link := share(t, s, "1")
 	if d := time.Until(link.ExpiresAt.Std()); d > 24*time.Hour || d < 23*time.Hour || link.URL != "/share#"+link.Secret {
 		t.Errorf("the link is %+v", link)
 	}
-	_, carried := signIn(t, s, link.Secret, nil)
-	var who wire.Whoami
-	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/whoami", token: "none", header: map[string]string{"Cookie": carried}}, http.StatusOK), &who); err != nil {
+	_, cookieHeader := signIn(t, s, link.Secret, nil)
+	var whoami wire.Whoami
+	if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/whoami", token: "none", header: map[string]string{"Cookie": cookieHeader}}, http.StatusOK), &whoami); err != nil {
 		t.Fatal(err)
 	}
-	if who.Job != 1 || who.Role != string(auth.Viewer) || fmt.Sprint(who.Permissions) != "[read jobs]" || who.ExpiresAt != link.ExpiresAt {
-		t.Errorf("the link is %+v", who)
+	if whoami.Job != 1 || whoami.Role != string(auth.Viewer) || fmt.Sprint(whoami.Permissions) != "[read jobs]" || whoami.ExpiresAt != link.ExpiresAt {
+		t.Errorf("the link is %+v", whoami)
 	}
 	old := store.Key{ID: "old", Name: "link to job 1", Role: "viewer", Job: 1, Hash: auth.Hash("token-of-an-old-link"), ExpiresAt: muster.NewTime(time.Now().Add(-time.Second))}
 	if err := s.Store.PutKey(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: "token-of-an-old-link"}, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: "token-of-an-old-link"}, http.StatusUnauthorized)
 	share(t, s, "1")
 	if keys, err := s.Store.ListKeys(t.Context()); err != nil || strings.Contains(fmt.Sprint(keys), "{old ") {
 		t.Errorf("an expired link is kept: %v, %v", keys, err)
 	}
 	other := share(t, s, "2").Secret
-	status(t, s, request{method: "DELETE", path: "/api/v1/jobs/1/share"}, http.StatusNoContent)
-	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusUnauthorized)
-	status(t, s, request{method: "GET", path: "/api/v1/jobs/2", token: other}, http.StatusOK)
-	viewer := s.Key(t, auth.Viewer, "", "")
-	status(t, s, request{method: "POST", path: "/api/v1/jobs/1/share", token: viewer}, http.StatusForbidden)
-	status(t, s, request{method: "POST", path: "/api/v1/jobs/2/share", token: s.Key(t, auth.Submitter, "vision", "")}, http.StatusNotFound)
-	status(t, s, request{method: "POST", path: "/api/v1/jobs/99/share"}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "DELETE", path: "/api/v1/jobs/1/share"}, http.StatusNoContent)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/2", token: other}, http.StatusOK)
+	viewer := s.CreateKey(t, auth.Viewer, "", "")
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/1/share", token: viewer}, http.StatusForbidden)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/2/share", token: s.CreateKey(t, auth.Submitter, "vision", "")}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/99/share"}, http.StatusNotFound)
 	for range 99 {
 		share(t, s, "2")
 	}
-	status(t, s, request{method: "POST", path: "/api/v1/jobs/2/share"}, http.StatusConflict)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/2/share"}, http.StatusConflict)
 }
 
 // A link ends with the key that made it.
 func TestLinksEndWithTheirKeys(t *testing.T) {
-	s := story(t)
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
+	s := startPopulatedServer(t)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
 	keys, err := s.Store.ListKeys(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	soon := muster.NewTime(time.Now().Add(time.Hour))
-	ann := store.Key{ID: "ann", Name: "ann", Role: string(auth.Submitter), Hash: auth.Hash("token-of-ann"), CreatedAt: 1, ExpiresAt: soon}
+	expiring := muster.NewTime(time.Now().Add(time.Hour))
+	ann := store.Key{ID: "ann", Name: "ann", Role: string(auth.Submitter), Hash: auth.Hash("token-of-ann"), CreatedAt: 1, ExpiresAt: expiring}
 	if err := s.Store.PutKey(t.Context(), ann); err != nil {
 		t.Fatal(err)
 	}
 	var link wire.Share
-	made := status(t, s, request{method: "POST", path: "/api/v1/jobs/1/share", token: "token-of-ann", body: `{"ttl":"30d"}`}, http.StatusCreated)
-	if err := json.Unmarshal(made, &link); err != nil {
+	created := expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/1/share", token: "token-of-ann", body: `{"ttl":"30d"}`}, http.StatusCreated)
+	if err := json.Unmarshal(created, &link); err != nil {
 		t.Fatal(err)
 	}
-	if link.ExpiresAt != soon {
-		t.Errorf("the link ends at %s, after the key that made it: %s", link.ExpiresAt, soon)
+	if link.ExpiresAt != expiring {
+		t.Errorf("the link ends at %s, after the key that made it: %s", link.ExpiresAt, expiring)
 	}
 	other := share(t, s, "1")
 	events := openStream(t, s, "/api/v1/events", map[string]string{"Authorization": "Bearer " + link.Secret})
-	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusOK)
-	status(t, s, request{method: "DELETE", path: "/api/v1/keys/ann"}, http.StatusNoContent)
-	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusUnauthorized)
-	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: other.Secret}, http.StatusOK)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusOK)
+	expectStatus(t, s, request{method: "DELETE", path: "/api/v1/keys/ann"}, http.StatusNoContent)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusUnauthorized)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: other.Secret}, http.StatusOK)
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -260,15 +260,15 @@ func TestLinksEndWithTheirKeys(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the stream of a link whose maker was revoked stays open")
 	}
-	left, err := s.Store.ListKeys(t.Context())
-	if err != nil || len(left) != len(keys)+1 {
-		t.Errorf("%d keys are left of %d and one link: %v", len(left), len(keys), err)
+	open, err := s.Store.ListKeys(t.Context())
+	if err != nil || len(open) != len(keys)+1 {
+		t.Errorf("%d keys are left of %d and one link: %v", len(open), len(keys), err)
 	}
 }
 
 // A project has so many links and no more, and other projects have theirs.
 func TestLinksOfAProjectAreBounded(t *testing.T) {
-	s := story(t)
+	s := startPopulatedServer(t)
 	job, err := s.Store.Job(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func TestLinksOfAProjectAreBounded(t *testing.T) {
 		put(n, muster.NewTime(time.Now().Add(time.Hour)))
 	}
 	q := request{method: "POST", path: "/api/v1/jobs/1/share"}
-	if body := string(status(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has 1000 valid links") {
+	if body := string(expectStatus(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has 1000 valid links") {
 		t.Errorf("the refusal is %s", body)
 	}
 	elsewhere := 0
@@ -298,17 +298,17 @@ func TestLinksOfAProjectAreBounded(t *testing.T) {
 		t.Error("no job is of another project")
 	}
 	put(0, 1) // it has expired
-	status(t, s, q, http.StatusCreated)
-	status(t, s, q, http.StatusConflict)
+	expectStatus(t, s, q, http.StatusCreated)
+	expectStatus(t, s, q, http.StatusConflict)
 }
 
 // A page that a task left as an artifact is shown, and runs nothing in the name of the dashboard.
 func TestArtifactsRunNoScripts(t *testing.T) {
 	s := apitest.Start(t, nil)
-	w := s.Worker(t, "w1")
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"run":"x"}`}, http.StatusCreated)
-	id := w.Next()
-	if err := s.Put(t.Context(), helloSum, "hello\n"); err != nil {
+	w := s.ConnectWorker(t, "w1")
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"run":"x"}`}, http.StatusCreated)
+	id := w.StartNext()
+	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
 	kinds := map[string]string{
@@ -319,15 +319,15 @@ func TestArtifactsRunNoScripts(t *testing.T) {
 	for name := range kinds {
 		list = append(list, muster.Artifact{Name: name, Size: 6, SHA256: helloSum})
 	}
-	size := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "done\n"))
+	size := appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "done\n"))
 	w.Finish(id, muster.AttemptSucceeded, size, list...)
-	waitFor(t, func() bool {
+	eventuallyTrue(t, func() bool {
 		task, err := s.Store.Task(t.Context(), id.Task)
 		return err == nil && task.State.Final()
 	})
-	_, carried := signIn(t, s, apitest.AdminToken, nil)
+	_, cookieHeader := signIn(t, s, apitest.AdminToken, nil)
 	for name, kind := range kinds {
-		q := request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/" + name, token: "none", header: map[string]string{"Cookie": carried}}
+		q := request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/" + name, token: "none", header: map[string]string{"Cookie": cookieHeader}}
 		resp, _ := send(t, s, q)
 		h := resp.Header
 		if resp.StatusCode != http.StatusOK || h.Get("Content-Type") != kind {

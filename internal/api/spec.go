@@ -45,13 +45,13 @@ func (s *server) specBody() *huma.RequestBody {
 	}}
 }
 
-// spec reads a spec that can be run from here: valid, normalized, without local
+// readSpec reads a spec that can be run from here: valid, normalized, without local
 // parts, in a project that its caller may use.
-func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
-	if t, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || !specType(t)) {
+func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
+	if t, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || !isSpecType(t)) {
 		return nil, muster.Errorf(muster.Invalid, "a job spec is sent as application/json or application/yaml, not as %q", in.ContentType)
 	}
-	specs, err := s.parse(ctx, in.RawBody)
+	specs, err := s.parseSpecs(ctx, in.RawBody)
 	if err != nil {
 		return nil, err
 	}
@@ -67,61 +67,61 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 	if err := auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
 		return nil, err
 	}
-	if err := s.sealNotify(spec); err != nil {
+	if err := s.sealNotifications(spec); err != nil {
 		return nil, err
 	}
 	return spec, s.checkFiles(ctx, spec)
 }
 
-// graceBeats is the least disconnect.grace in heartbeat intervals. The worker counts a lease from the last heartbeat that the server
+// minGraceHeartbeats is the least disconnect.grace in heartbeat intervals. The worker counts a lease from the last heartbeat that the server
 // answered, which is up to one interval old when an attempt starts, and the answer to the next one may be late.
-const graceBeats = 2
+const minGraceHeartbeats = 2
 
-// shortGraces refuses a disconnect.grace within which a connected worker could lose an attempt.
-func (s *server) shortGraces(spec *muster.Spec) (wrong []muster.FieldError) {
-	least := graceBeats * s.Heartbeat
+// checkGraces refuses a disconnect.grace within which a connected worker could lose an attempt.
+func (s *server) checkGraces(spec *muster.Spec) (errs []muster.FieldError) {
+	minGrace := minGraceHeartbeats * s.Heartbeat
 	for i := range spec.Tasks {
-		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < least {
-			wrong = append(wrong, muster.FieldError{
+		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < minGrace {
+			errs = append(errs, muster.FieldError{
 				Path: "tasks[" + strconv.Itoa(i) + "].disconnect.grace",
 				Message: fmt.Sprintf("%s is shorter than %s, %d times the server's heartbeat interval of %s: a connected worker could lose the task when one answer of the server is late",
-					d, least, graceBeats, s.Heartbeat),
-				Hint: "write at least " + least.String() + ", or start the server with a shorter --heartbeat",
+					d, minGrace, minGraceHeartbeats, s.Heartbeat),
+				Hint: "write at least " + minGrace.String() + ", or start the server with a shorter --heartbeat",
 			})
 		}
 	}
-	return wrong
+	return errs
 }
 
 const (
-	// parsedAtOnce is what is parsed at the same time: one spec that allocates the 50 MB that any may, or several that
+	// parseBudget is what is parsed at the same time: one spec that allocates the 50 MB that any may, or several that
 	// allocate less. A small one allocates up to 3 MB, and 600 bytes for each of its own.
-	parsedAtOnce = 50_000_000
-	parsedOfAny  = 3_000_000
-	parsedOfByte = 600
+	parseBudget   = 50_000_000
+	parseBaseCost = 3_000_000
+	parseByteCost = 600
 	// parseWait is how long a spec waits for its turn.
 	parseWait = 20 * time.Second
 )
 
-// parse reads specs when it is their turn. A caller who leaves gives up the turn, and a parse that began ends at its next step.
-func (s *server) parse(ctx context.Context, data []byte) ([]*muster.Spec, error) {
-	weight := min(parsedOfAny+parsedOfByte*int64(len(data)), parsedAtOnce)
-	waiting, cancel := context.WithTimeout(ctx, parseWait)
+// parseSpecs reads specs when it is their turn. A caller who leaves gives up the turn, and a parse that began ends at its next step.
+func (s *server) parseSpecs(ctx context.Context, data []byte) ([]*muster.Spec, error) {
+	weight := min(parseBaseCost+parseByteCost*int64(len(data)), parseBudget)
+	waitCtx, cancel := context.WithTimeout(ctx, parseWait)
 	defer cancel()
-	if err := s.parsing.Acquire(waiting, weight); err != nil {
+	if err := s.parseBudget.Acquire(waitCtx, weight); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "the server reads other job specs and has not read this one: try again: %w", err)
 	}
-	defer s.parsing.Release(weight)
-	var failed error
+	defer s.parseBudget.Release(weight)
+	var admitErr error
 	specs, err := s.Parse(ctx, data, "the request", func(spec *muster.Spec) []muster.FieldError {
-		wrong, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
-		failed = errors.Join(failed, err)
-		return append(wrong, s.shortGraces(spec)...)
+		fieldErrs, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
+		admitErr = errors.Join(admitErr, err)
+		return append(fieldErrs, s.checkGraces(spec)...)
 	})
-	return specs, cmp.Or(failed, err)
+	return specs, cmp.Or(admitErr, err)
 }
 
-func specType(t string) bool {
+func isSpecType(t string) bool {
 	switch t {
 	case "application/json", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml":
 		return true
@@ -133,11 +133,11 @@ func specType(t string) bool {
 // checkFiles refuses what only exists on the caller's machine, and folders whose
 // list of files is not here.
 func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
-	var wrong []muster.FieldError
+	var fieldErrs []muster.FieldError
 	for i, t := range spec.Tasks {
-		at := "tasks[" + strconv.Itoa(i) + "]"
+		field := "tasks[" + strconv.Itoa(i) + "]"
 		if t.Script != nil && t.Script.File != "" {
-			wrong = append(wrong, muster.FieldError{Path: at + ".script.file", Message: "the server cannot read " + strconv.Quote(t.Script.File),
+			fieldErrs = append(fieldErrs, muster.FieldError{Path: field + ".script.file", Message: "the server cannot read " + strconv.Quote(t.Script.File),
 				Hint: "send the script's text, or submit with the command line, which does"})
 		}
 		if t.Files == "" {
@@ -145,36 +145,36 @@ func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 		}
 		sum, ok := strings.CutPrefix(t.Files, "sha256:")
 		if !ok {
-			wrong = append(wrong, muster.FieldError{Path: at + ".files", Message: "the server cannot read the folder " + strconv.Quote(t.Files),
+			fieldErrs = append(fieldErrs, muster.FieldError{Path: field + ".files", Message: "the server cannot read the folder " + strconv.Quote(t.Files),
 				Hint: "upload it, or submit with the command line, which does"})
 			continue
 		}
-		why, err := s.checkFolder(ctx, sum)
+		reason, err := s.checkFolder(ctx, sum)
 		if err != nil {
 			return err
 		}
-		if why != "" {
-			wrong = append(wrong, muster.FieldError{Path: at + ".files", Message: why, Hint: "upload it first"})
+		if reason != "" {
+			fieldErrs = append(fieldErrs, muster.FieldError{Path: field + ".files", Message: reason, Hint: "upload it first"})
 		}
 	}
-	if len(wrong) == 0 {
+	if len(fieldErrs) == 0 {
 		return nil
 	}
-	err := muster.Errorf(muster.InvalidSpec, "the job spec cannot run from here: %s", wrong[0])
-	err.Fields = wrong
+	err := muster.Errorf(muster.InvalidSpec, "the job spec cannot run from here: %s", fieldErrs[0])
+	err.Fields = fieldErrs
 	return err
 }
 
 // checkFolder says what is wrong with a folder that a job names: it has to be here, and the caller must be one who may have
 // all of its files. To name a file in a list of files proves nothing.
-func (s *server) checkFolder(ctx context.Context, sum string) (why string, err error) {
-	absent := "no folder sha256:" + sum + " was uploaded"
-	size, err := s.readable(ctx, sum)
+func (s *server) checkFolder(ctx context.Context, sum string) (reason string, err error) {
+	notUploaded := "no folder sha256:" + sum + " was uploaded"
+	size, err := s.authorizeBlob(ctx, sum)
 	if err == nil {
-		_, err = s.here(ctx, sum, size)
+		_, err = s.statBlob(ctx, sum, size)
 	}
 	if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Invalid) {
-		return absent, nil
+		return notUploaded, nil
 	}
 	if err != nil {
 		return "", err
@@ -182,11 +182,11 @@ func (s *server) checkFolder(ctx context.Context, sum string) (why string, err e
 	if principalOf(ctx).Project == "" {
 		return "", nil
 	}
-	files, err := s.Reach.Files(ctx, sum)
+	files, err := s.BlobNeeds.Files(ctx, sum)
 	switch code := muster.CodeOf(err); {
 	case err == nil:
 	case code == muster.NotFound:
-		return absent, nil
+		return notUploaded, nil
 	case code == muster.Invalid || code == muster.TooLarge:
 		return err.Error(), nil
 	default:
@@ -196,11 +196,11 @@ func (s *server) checkFolder(ctx context.Context, sum string) (why string, err e
 	for i := range files {
 		sums[i] = files[i].SHA256
 	}
-	without, err := s.Grants.Ungranted(ctx, holderOf(principalOf(ctx)), sums)
-	if err == nil && len(without) > 0 {
-		why = "of the folder sha256:" + sum + " the file " + without[0] + " was not uploaded"
+	ungranted, err := s.Grants.Ungranted(ctx, holderOf(principalOf(ctx)), sums)
+	if err == nil && len(ungranted) > 0 {
+		reason = "of the folder sha256:" + sum + " the file " + ungranted[0] + " was not uploaded"
 	}
-	return why, err
+	return reason, err
 }
 
 // grantFolders grants the folders of a job to its project, if its submitter may have all blobs and so may have uploaded
@@ -221,7 +221,7 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 		if granted {
 			continue
 		}
-		files, err := s.Reach.Files(ctx, sum)
+		files, err := s.BlobNeeds.Files(ctx, sum)
 		if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Invalid || code == muster.TooLarge) {
 			continue // the task will fail by it
 		}
@@ -239,7 +239,7 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 			}
 		}
 		grants = slices.DeleteFunc(grants, func(b store.Blob) bool { return b.SHA256 == "" })
-		if err := s.granter.Grant(ctx, store.ProjectGrantee(spec.Project), grants...); err != nil {
+		if err := s.blobGranter.Grant(ctx, store.ProjectGrantee(spec.Project), grants...); err != nil {
 			return err
 		}
 	}

@@ -15,11 +15,11 @@ import (
 )
 
 func (s *server) stateRoutes() {
-	stream(s, route{id: "get-job-states", method: http.MethodGet, path: prefixed("/jobs/{job}/states"), tag: "jobs", verb: auth.ReadJobs, json: reflect.TypeFor[wire.States](),
+	stream(s, route{id: "get-job-states", method: http.MethodGet, path: apiPath("/jobs/{job}/states"), tag: "jobs", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.States](),
 		summary: "Show the state of every task of a job, in few bytes: equal neighbours are counted"}, s.getStates)
-	handle(s, route{id: "get-job-usage", method: http.MethodGet, path: prefixed("/jobs/{job}/usage"), tag: "jobs", verb: auth.ReadJobs,
+	handle(s, route{id: "get-job-usage", method: http.MethodGet, path: apiPath("/jobs/{job}/usage"), tag: "jobs", verb: auth.ReadJobs,
 		summary: "Show what all ended attempts of a job used together"}, s.getJobUsage)
-	handle(s, route{id: "get-previous-job", method: http.MethodGet, path: prefixed("/jobs/{job}/previous"), tag: "jobs", verb: auth.ReadJobs,
+	handle(s, route{id: "get-previous-job", method: http.MethodGet, path: apiPath("/jobs/{job}/previous"), tag: "jobs", verb: auth.ReadJobs,
 		summary: "Show the newest job of the same project and name that is older, with its spec and stages"}, s.getPrevious)
 }
 
@@ -30,64 +30,64 @@ type statesInput struct {
 }
 
 func (s *server) getStates(w http.ResponseWriter, r *http.Request, in *statesInput) error {
-	id, err := s.job(r.Context(), in.Job, auth.ReadJobs)
+	id, err := s.authorizedJob(r.Context(), in.Job, auth.ReadJobs)
 	if err != nil {
 		return err
 	}
-	answer := wire.States{Job: id, Seq: s.Events.LastID(), At: muster.NewTime(time.Now())} // before the states: what comes after is in both
+	states := wire.States{Job: id, Seq: s.Events.LastID(), At: muster.NewTime(time.Now())} // before the states: what comes after is in both
 	for _, st := range muster.TaskStates {
-		answer.States = append(answer.States, st.String())
+		states.States = append(states.States, st.String())
 	}
-	leave, err := s.statesTurn(r.Context(), id)
+	release, err := s.acquireStates(r.Context(), id)
 	if err != nil {
 		return err
 	}
 	job, groups, err := s.Views.Jobs.TaskStates(r.Context(), id, store.Span{First: in.From, Last: in.To})
-	leave() // before a slow client reads the answer
+	release() // before a slow client reads the answer
 	if err != nil {
 		return err
 	}
-	answer.Stages = make([]wire.StageStates, len(groups))
+	states.Stages = make([]wire.StageStates, len(groups))
 	for i := range groups {
-		answer.Stages[i] = stageStates(&job, &job.Groups[i], &groups[i])
+		states.Stages[i] = stageStates(&job, &job.Groups[i], &groups[i])
 	}
-	body, err := json.Marshal(&answer)
+	encoded, err := json.Marshal(&states)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	page(append(body, '\n')).write(w, r)
+	encodedPage(append(encoded, '\n')).write(w, r)
 	return nil
 }
 
-// turnTasks is from how many tasks on the states of a job take a turn: the store has few readers, and each reads such a job for long.
-const turnTasks = 10_000
+// limitedStatesTasks is from how many tasks on the states of a job take a turn: the store has few readers, and each reads such a job for long.
+const limitedStatesTasks = 10_000
 
-// statesTurn waits for the turn of a large job. leave must be called.
-func (s *server) statesTurn(ctx context.Context, id muster.JobID) (leave func(), err error) {
+// acquireStates waits for the turn of a large job. leave must be called.
+func (s *server) acquireStates(ctx context.Context, id muster.JobID) (release func(), err error) {
 	job, err := s.Store.Job(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if job.Counts.Total() < turnTasks {
+	if job.Counts.Total() < limitedStatesTasks {
 		return func() {}, nil
 	}
-	return s.charts.take(ctx)
+	return s.chartLimiter.acquire(ctx)
 }
 
 func stageStates(job *muster.Job, g *muster.Group, s *store.GroupStates) wire.StageStates {
-	x := wire.StageStates{
+	stage := wire.StageStates{
 		Name: g.Name, Index: g.Index, First: g.First, Size: g.Size, Needs: []string{}, Counts: g.Counts, StartedAt: g.StartedAt, FinishedAt: g.FinishedAt, From: s.From, Length: len(s.States),
 	}
 	if job.Spec != nil && g.Index < len(job.Spec.Tasks) {
 		spec := &job.Spec.Tasks[g.Index]
-		x.Needs, x.Kind = full(spec.Needs), spec.Kind
+		stage.Needs, stage.Kind = nonNil(spec.Needs), spec.Kind
 	}
-	x.Runs, x.Packed = wire.EncodeStates(s.States)
-	return x
+	stage.Runs, stage.Packed = wire.EncodeStates(s.States)
+	return stage
 }
 
-func (s *server) getJobUsage(ctx context.Context, in *JobPath) (*body[wire.JobUsage], error) {
-	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+func (s *server) getJobUsage(ctx context.Context, in *JobPath) (*response[wire.JobUsage], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +96,14 @@ func (s *server) getJobUsage(ctx context.Context, in *JobPath) (*body[wire.JobUs
 		return nil, err
 	}
 	u := &job.Usage
-	return answer(wire.JobUsage{
+	return respond(wire.JobUsage{
 		Job: id, Cost: job.Cost, EnergyWh: u.EnergyWh, CPUSeconds: u.CPUSeconds, GPUSeconds: u.GPUSeconds, WallSeconds: u.WallSeconds,
 		MemoryPeak: u.MemoryPeak, Attempts: u.Attempts,
 	}), nil
 }
 
-func (s *server) getPrevious(ctx context.Context, in *JobPath) (*body[muster.Job], error) {
-	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+func (s *server) getPrevious(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (s *server) getPrevious(ctx context.Context, in *JobPath) (*body[muster.Job
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayTouch(ctx, previous.ID, auth.ReadJobs); err != nil {
+	if err := s.authorizeJob(ctx, previous.ID, auth.ReadJobs); err != nil {
 		return nil, err
 	}
 	return s.showJob(ctx, previous.ID)

@@ -17,7 +17,7 @@ import (
 
 func submit(t *testing.T, s *apitest.Server, spec string) {
 	t.Helper()
-	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec}, http.StatusCreated)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec}, http.StatusCreated)
 }
 
 // appendLog puts records at the end of an attempt's log and returns its size.
@@ -48,16 +48,16 @@ func TestFollowOverRetry(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x","retries":{"max":1,"backoff":0}}`)
 	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
-	w := s.Worker(t, "w1")
-	first := w.Next()
+	w := s.ConnectWorker(t, "w1")
+	first := w.StartNext()
 	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
-	hello := apitest.Log(tasklog.Stdout, "hello\n")
+	hello := apitest.EncodeRecord(tasklog.Stdout, "hello\n")
 	size := appendLog(t, s, first, hello)
 	st.expect(line(1, size, "stdout", `hello\n`)...)
-	tail := apitest.Log(tasklog.Stderr, "tail\n")
+	tail := apitest.EncodeRecord(tasklog.Stderr, "tail\n")
 	w.Finish(first, muster.AttemptFailed, size+int64(len(tail)))
-	second := w.Next()
-	appendLog(t, s, second, apitest.Log(tasklog.Stdout, "again\n"))
+	second := w.StartNext()
+	appendLog(t, s, second, apitest.EncodeRecord(tasklog.Stdout, "again\n"))
 	appendLog(t, s, first, tail[:7]) // the rest of the first one comes late, and in pieces
 	appendLog(t, s, first, tail[7:])
 	st.expect(line(1, size+int64(len(tail)), "stderr", `tail\n`)...)
@@ -71,10 +71,10 @@ func TestFollowOverRetry(t *testing.T) {
 func TestFollowResumesAfterLastEvent(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	one := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "one\n"))
-	two := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "two\n"))
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	one := appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "one\n"))
+	two := appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "two\n"))
 	st := openStream(t, s, "/api/v1/tasks/1.0/logs?tail=1", map[string]string{"Last-Event-ID": "1-" + strconv.FormatInt(one, 10)})
 	st.expect("event: attempt", "id: 1-14", `data: {"attempt":1}`)
 	st.expect(line(1, two, "stdout", `two\n`)...)
@@ -82,7 +82,7 @@ func TestFollowResumesAfterLastEvent(t *testing.T) {
 	st.expect("event: end", `data: {"attempt":1,"state":"succeeded"}`)
 	for id, want := range map[string]int{"": http.StatusOK, "x": http.StatusBadRequest, "1-3": http.StatusNotFound, "2-0": http.StatusNotFound} {
 		for _, accept := range []string{"", "text/event-stream"} { // what follows does not wait for what never comes
-			status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Last-Event-ID": id, "Accept": accept}}, want)
+			expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Last-Event-ID": id, "Accept": accept}}, want)
 		}
 	}
 }
@@ -93,17 +93,17 @@ func TestFollowResumesAfterLastEvent(t *testing.T) {
 func TestPlainLogIsWhole(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	hello, tail := apitest.Log(tasklog.Stdout, "hello\n"), apitest.Log(tasklog.Stdout, "tail\n")
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	hello, tail := apitest.EncodeRecord(tasklog.Stdout, "hello\n"), apitest.EncodeRecord(tasklog.Stdout, "tail\n")
 	size := appendLog(t, s, id, hello)
 	w.Finish(id, muster.AttemptSucceeded, size+int64(len(tail)))
-	waitFor(t, func() bool {
-		return strings.Contains(string(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0"}, http.StatusOK)), `"state":"succeeded"`)
+	eventuallyTrue(t, func() bool {
+		return strings.Contains(string(expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0"}, http.StatusOK)), `"state":"succeeded"`)
 	})
 	late := time.AfterFunc(100*time.Millisecond, func() { appendLog(t, s, id, tail) })
 	defer late.Stop()
-	if got := string(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs"}, http.StatusOK)); got != "hello\ntail\n" {
+	if got := string(expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs"}, http.StatusOK)); got != "hello\ntail\n" {
 		t.Errorf("the log reads %q", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestFollowTaskThatNeverRan(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
 	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
-	status(t, s, request{method: "POST", path: "/api/v1/jobs/1/cancel"}, http.StatusOK)
+	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/1/cancel"}, http.StatusOK)
 	st.expect("event: end", `data: {"attempt":0,"state":"cancelled"}`)
 	st.expectEnd()
 }
@@ -121,25 +121,25 @@ func TestFollowTaskThatNeverRan(t *testing.T) {
 func TestFollowOverLostAttempt(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	size := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "half\n"))
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	size := appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "half\n"))
 	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
 	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
 	st.expect(line(1, size, "stdout", `half\n`)...)
-	w.Leave()
-	s.Worker(t, "w2").Next()
+	w.Goodbye()
+	s.ConnectWorker(t, "w2").StartNext()
 	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
 }
 
 func TestLogSelections(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	first := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "1\n"))
-	appendLog(t, s, id, apitest.Log(tasklog.Stderr, "2\n"), apitest.Log(tasklog.Stdout, "3 half,"), apitest.Log(tasklog.Stdout, " 3 whole\n"),
-		apitest.Log(tasklog.System, "cut here\n"), apitest.Log(tasklog.Stdout, "4 no end"))
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	first := appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "1\n"))
+	appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stderr, "2\n"), apitest.EncodeRecord(tasklog.Stdout, "3 half,"), apitest.EncodeRecord(tasklog.Stdout, " 3 whole\n"),
+		apitest.EncodeRecord(tasklog.System, "cut here\n"), apitest.EncodeRecord(tasklog.Stdout, "4 no end"))
 	for _, tt := range []struct{ query, want string }{
 		{"", "1\n2\n3 half, 3 whole\ncut here\n4 no end"},
 		{"?stream=stdout", "1\n3 half, 3 whole\n4 no end"},
@@ -150,23 +150,23 @@ func TestLogSelections(t *testing.T) {
 		{"?offset=" + strconv.FormatInt(first, 10), "2\n3 half, 3 whole\ncut here\n4 no end"},
 		{"?attempt=1&offset=100000", ""},
 	} {
-		got := status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs" + tt.query}, http.StatusOK)
+		got := expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs" + tt.query}, http.StatusOK)
 		if string(got) != tt.want {
 			t.Errorf("logs%s = %q, want %q", tt.query, got, tt.want)
 		}
 	}
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?attempt=2"}, http.StatusNotFound)
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?offset=3"}, http.StatusNotFound)
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?tail=0"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?attempt=2"}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?offset=3"}, http.StatusNotFound)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?tail=0"}, http.StatusBadRequest)
 }
 
 // Output that is no UTF-8 arrives as it was.
 func TestBinaryOutput(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	size := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "\xff\x00\n"))
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	size := appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "\xff\x00\n"))
 	w.Finish(id, muster.AttemptSucceeded, size)
 	st := openStream(t, s, "/api/v1/tasks/1.0/logs?follow=false", nil)
 	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
@@ -188,17 +188,17 @@ func TestEvents(t *testing.T) {
 	submit(t, s, `{"kind":"noop","name":"second"}`)
 	<-second.lines
 	<-second.lines
-	waitFor(t, func() bool {
+	eventuallyTrue(t, func() bool {
 		line := <-second.lines
 		if strings.HasPrefix(line, "data:") && !strings.Contains(line, `"job":2`) && !strings.Contains(line, `"task":"2.0"`) {
 			t.Errorf("an event of another job: %s", line)
 		}
 		return strings.HasPrefix(line, "data:") && strings.Contains(line, `"type":"job"`)
 	})
-	s.Worker(t, "w1").Next()
+	s.ConnectWorker(t, "w1").StartNext()
 	<-jobs.lines
 	<-jobs.lines
-	waitFor(t, func() bool {
+	eventuallyTrue(t, func() bool {
 		line := <-jobs.lines
 		if line == "event: task" {
 			t.Error("an event of a task, which was not asked for")
@@ -225,22 +225,22 @@ func TestFollowUsage(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x","retries":{"max":1,"backoff":0}}`)
 	st := openStream(t, s, "/api/v1/tasks/1.0/usage", map[string]string{"Accept": "text/event-stream"})
-	w := s.Worker(t, "w1")
-	first := w.Next()
+	w := s.ConnectWorker(t, "w1")
+	first := w.StartNext()
 	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
 	taken := func(place, cpu string) []string {
 		return []string{"event: sample", "id: " + place, `data: {"at":"TIME","cpu":` + cpu + `}`}
 	}
-	appendLog(t, s, first, apitest.Log(tasklog.Stdout, "hello\n"))
-	one := appendLog(t, s, first, apitest.Log(tasklog.Usage, sample(1, "0.5")))
+	appendLog(t, s, first, apitest.EncodeRecord(tasklog.Stdout, "hello\n"))
+	one := appendLog(t, s, first, apitest.EncodeRecord(tasklog.Usage, sample(1, "0.5")))
 	st.expect(taken("1-"+strconv.FormatInt(one, 10), "0.5")...)
-	appendLog(t, s, first, apitest.Log(tasklog.Usage, "no sample"), apitest.Log(tasklog.Usage, `{"at":"x`+strings.Repeat("x", 20_000)+`"}`))
-	two := appendLog(t, s, first, apitest.Log(tasklog.Usage, sample(2, "1.5")))
+	appendLog(t, s, first, apitest.EncodeRecord(tasklog.Usage, "no sample"), apitest.EncodeRecord(tasklog.Usage, `{"at":"x`+strings.Repeat("x", 20_000)+`"}`))
+	two := appendLog(t, s, first, apitest.EncodeRecord(tasklog.Usage, sample(2, "1.5")))
 	st.expect(taken("1-"+strconv.FormatInt(two, 10), "1.5")...)
 	w.Finish(first, muster.AttemptFailed, two)
-	second := w.Next()
+	second := w.StartNext()
 	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
-	three := appendLog(t, s, second, apitest.Log(tasklog.Usage, sample(3, "2.5")))
+	three := appendLog(t, s, second, apitest.EncodeRecord(tasklog.Usage, sample(3, "2.5")))
 	st.expect(taken("2-"+strconv.FormatInt(three, 10), "2.5")...)
 
 	w.Finish(second, muster.AttemptSucceeded, three)
@@ -249,7 +249,7 @@ func TestFollowUsage(t *testing.T) {
 
 	// Who has a series goes on where it ends, and may leave later attempts out.
 	var series wire.Series
-	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?attempt=1"}, http.StatusOK), &series); err != nil {
+	if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?attempt=1"}, http.StatusOK), &series); err != nil {
 		t.Fatal(err)
 	}
 	if series.Next != "1-"+strconv.FormatInt(two, 10) || len(series.Samples) != 2 || *series.Samples[1].CPU != 1.5 {
@@ -270,20 +270,20 @@ func TestFollowUsage(t *testing.T) {
 func TestLogSelectionsBetweenSamples(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
-	id := s.Worker(t, "w1").Next()
-	used := apitest.Log(tasklog.Usage, sample(1, "1")+"\n")
+	id := s.ConnectWorker(t, "w1").StartNext()
+	used := apitest.EncodeRecord(tasklog.Usage, sample(1, "1")+"\n")
 	for _, text := range []string{"1\n", "2\n", "3 half,", " 3 whole\n", "4 no end"} {
-		appendLog(t, s, id, used, apitest.Log(tasklog.Stdout, text), used)
+		appendLog(t, s, id, used, apitest.EncodeRecord(tasklog.Stdout, text), used)
 	}
 	for query, want := range map[string]string{
 		"": "1\n2\n3 half, 3 whole\n4 no end", "?tail=1": "4 no end", "?tail=2": "3 half, 3 whole\n4 no end", "?tail=4": "1\n2\n3 half, 3 whole\n4 no end",
 		"?stream=stderr": "", "?stream=stdout&tail=3": "2\n3 half, 3 whole\n4 no end",
 	} {
-		if got := status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs" + query}, http.StatusOK); string(got) != want {
+		if got := expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs" + query}, http.StatusOK); string(got) != want {
 			t.Errorf("logs%s = %q, want %q", query, got, want)
 		}
 	}
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?stream=usage"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?stream=usage"}, http.StatusBadRequest)
 }
 
 // A long series comes in few points that keep its peaks, and its averages are
@@ -292,7 +292,7 @@ func TestLongSeries(t *testing.T) {
 	const samples = 3000
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
-	id := s.Worker(t, "w1").Next()
+	id := s.ConnectWorker(t, "w1").StartNext()
 	begin := time.Date(2020, 1, 2, 0, 0, 0, 0, time.UTC)
 	var log []byte
 	for i := range samples {
@@ -304,12 +304,12 @@ func TestLongSeries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log = append(log, apitest.Log(tasklog.Usage, string(b))...)
+		log = append(log, apitest.EncodeRecord(tasklog.Usage, string(b))...)
 	}
 	appendLog(t, s, id, log)
 	for _, points := range []int{10, 100, 5000} {
 		var series wire.Series
-		if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?points=" + strconv.Itoa(points)}, http.StatusOK), &series); err != nil {
+		if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?points=" + strconv.Itoa(points)}, http.StatusOK), &series); err != nil {
 			t.Fatal(err)
 		}
 		peaks := 0
@@ -325,5 +325,5 @@ func TestLongSeries(t *testing.T) {
 			t.Errorf("%d points: %g cores on average, want %g", points, avg, want)
 		}
 	}
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?points=1"}, http.StatusBadRequest)
+	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?points=1"}, http.StatusBadRequest)
 }

@@ -16,38 +16,38 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// counted counts the bytes that are read of logs.
-type counted struct {
+// readCounter counts the bytes that are read of logs.
+type readCounter struct {
 	tasklog.Store
 
-	read int64
+	bytes int64
 }
 
 type countedReader struct {
 	io.ReadCloser
-	c *counted
+	c *readCounter
 }
 
 func (r countedReader) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
-	r.c.read += int64(n)
+	r.c.bytes += int64(n)
 	return n, err
 }
 
-func (c *counted) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
+func (c *readCounter) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
 	rc, err := c.Store.Open(ctx, a, offset)
 	return countedReader{rc, c}, err
 }
 
 // longLog makes a server with a log of about size bytes, in lines of 100.
-func longLog(tb testing.TB, size int) (*server, *counted, logPlace) {
+func longLog(tb testing.TB, size int) (*server, *readCounter, logPosition) {
 	tb.Helper()
 	logs, err := tasklog.OpenIndexedDir(tb.TempDir())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = logs.Close() })
-	at := logPlace{task: muster.TaskID{Job: 1}, attempt: 1}
+	at := logPosition{task: muster.TaskID{Job: 1}, attempt: 1}
 	var block []byte
 	for i, off := 0, int64(0); off < int64(size); {
 		block = block[:0]
@@ -58,7 +58,7 @@ func longLog(tb testing.TB, size int) (*server, *counted, logPlace) {
 			tb.Fatal(err)
 		}
 	}
-	c := &counted{Store: logs}
+	c := &readCounter{Store: logs}
 	return &server{Config: Config{Logs: c}}, c, at
 }
 
@@ -67,13 +67,13 @@ func TestTailReadsTheEndOnly(t *testing.T) {
 	const size = 64 << 20
 	s, c, at := longLog(t, size)
 	for _, lines := range []int{1, 10, 1000, 50_000} {
-		c.read = 0
+		c.bytes = 0
 		offset, err := s.tailOffset(t.Context(), at, "all", lines)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := int64(512<<10 + 5*110*lines); c.read > most {
-			t.Errorf("the last %d lines of %d bytes of log took %d bytes to find, more than %d", lines, size, c.read, most)
+		if limit := int64(512<<10 + 5*110*lines); c.bytes > limit {
+			t.Errorf("the last %d lines of %d bytes of log took %d bytes to find, more than %d", lines, size, c.bytes, limit)
 		}
 		n := 0
 		at := at
@@ -94,7 +94,7 @@ func TestTailIsThatOfTheWholeLog(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer func() { _ = logs.Close() }()
-		at := logPlace{task: muster.TaskID{Job: 1}, attempt: 1}
+		at := logPosition{task: muster.TaskID{Job: 1}, attempt: 1}
 		var log []byte
 		starts := []int64{0}
 		for range rapid.IntRange(1, 40).Draw(rt, "records") {
@@ -135,11 +135,11 @@ func BenchmarkTail(b *testing.B) {
 	s, c, at := longLog(b, 256<<20)
 	var took []int64
 	for b.Loop() {
-		c.read = 0
+		c.bytes = 0
 		if _, err := s.tailOffset(b.Context(), at, "all", 10); err != nil {
 			b.Fatal(err)
 		}
-		took = append(took, c.read)
+		took = append(took, c.bytes)
 	}
 	b.ReportMetric(float64(slices.Max(took)), "bytes-read")
 }

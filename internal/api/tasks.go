@@ -14,13 +14,13 @@ import (
 )
 
 func (s *server) taskRoutes() {
-	handle(s, route{id: "list-tasks", method: http.MethodGet, path: prefixed("/jobs/{job}/tasks"), tag: "tasks",
+	handle(s, route{id: "list-tasks", method: http.MethodGet, path: apiPath("/jobs/{job}/tasks"), tag: "tasks",
 		summary: "List the tasks of a job by number", verb: auth.ReadJobs}, s.listTasks)
-	handle(s, route{id: "get-task", method: http.MethodGet, path: prefixed("/tasks/{task}"), tag: "tasks",
+	handle(s, route{id: "get-task", method: http.MethodGet, path: apiPath("/tasks/{task}"), tag: "tasks",
 		summary: "Show a task", verb: auth.ReadJobs}, s.getTask)
-	handle(s, route{id: "list-attempts", method: http.MethodGet, path: prefixed("/tasks/{task}/attempts"), tag: "tasks",
+	handle(s, route{id: "list-attempts", method: http.MethodGet, path: apiPath("/tasks/{task}/attempts"), tag: "tasks",
 		summary: "List all executions of a task", verb: auth.ReadJobs}, s.listAttempts)
-	handle(s, route{id: "explain-task", method: http.MethodGet, path: prefixed("/tasks/{task}/explain"), tag: "tasks",
+	handle(s, route{id: "explain-task", method: http.MethodGet, path: apiPath("/tasks/{task}/explain"), tag: "tasks",
 		summary: "Say why a task stands where it stands", verb: auth.ReadJobs}, s.explainTask)
 }
 
@@ -31,8 +31,8 @@ type listTasksInput struct {
 	Tasks string   `query:"tasks" maxLength:"10000" example:"0-9,12" doc:"task numbers and ranges"`
 }
 
-func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*body[wire.Tasks], error) {
-	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[wire.Tasks], error) {
+	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -58,21 +58,21 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*body[wire.
 	for i := range tasks {
 		linkArtifacts(tasks[i].ID, 0, tasks[i].Artifacts)
 	}
-	return answer(wire.Tasks{Tasks: full(tasks), Next: next}), nil
+	return respond(wire.Tasks{Tasks: nonNil(tasks), Next: next}), nil
 }
 
-func (s *server) getTask(ctx context.Context, in *TaskPath) (*body[muster.Task], error) {
+func (s *server) getTask(ctx context.Context, in *TaskPath) (*response[muster.Task], error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil {
 		return nil, err
 	}
 	linkArtifacts(task.ID, 0, task.Artifacts)
-	return answer(task), nil
+	return respond(task), nil
 }
 
 // readTask reads the task with an id that its caller may see.
 func (s *server) readTask(ctx context.Context, text string) (muster.Task, error) {
-	id, err := s.task(ctx, text, auth.ReadJobs)
+	id, err := s.authorizedTask(ctx, text, auth.ReadJobs)
 	if err != nil {
 		return muster.Task{}, err
 	}
@@ -89,8 +89,8 @@ func (s *server) taskAttempts(ctx context.Context, text string) (muster.Task, []
 	return task, attempts, err
 }
 
-func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*body[wire.Attempts], error) {
-	id, err := s.task(ctx, in.Task, auth.ReadJobs)
+func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*response[wire.Attempts], error) {
+	id, err := s.authorizedTask(ctx, in.Task, auth.ReadJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*body[wire.Att
 	for _, a := range attempts {
 		linkArtifacts(id, a.ID.N, a.Artifacts)
 	}
-	return answer(wire.Attempts{Attempts: full(attempts)}), nil
+	return respond(wire.Attempts{Attempts: nonNil(attempts)}), nil
 }
 
 // linkArtifacts fills in where artifacts can be had; attempt 0 is the last one.
@@ -112,7 +112,7 @@ func linkArtifacts(id muster.TaskID, attempt int, artifacts []muster.Artifact) {
 		for k, p := range parts {
 			parts[k] = url.PathEscape(p)
 		}
-		a.URL = prefixed("/tasks/" + id.String() + "/artifacts/" + strings.Join(parts, "/"))
+		a.URL = apiPath("/tasks/" + id.String() + "/artifacts/" + strings.Join(parts, "/"))
 		if attempt > 0 {
 			a.URL += "?attempt=" + strconv.Itoa(attempt)
 		}

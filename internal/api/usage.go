@@ -17,7 +17,7 @@ import (
 )
 
 func (s *server) usageRoutes() {
-	stream(s, route{id: "get-usage", method: http.MethodGet, path: prefixed("/tasks/{task}/usage"), tag: "tasks", verb: auth.ReadJobs, json: reflect.TypeFor[wire.Series](), events: true,
+	stream(s, route{id: "get-usage", method: http.MethodGet, path: apiPath("/tasks/{task}/usage"), tag: "tasks", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.Series](), events: true,
 		summary: "Show what a task used over time, or watch it as server-sent events (Accept: text/event-stream or follow=true)"}, s.getUsage)
 }
 
@@ -39,35 +39,35 @@ func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput
 	if err != nil {
 		return err
 	}
-	if streams(in.Accept, in.Follow) {
-		at, err := s.begin(r.Context(), task, in.Attempt, 0, in.Last)
+	if wantsEventStream(in.Accept, in.Follow) {
+		pos, err := s.startPosition(r.Context(), task, in.Attempt, 0, in.Last)
 		if err != nil {
 			return err
 		}
-		f := &follower{server: s, place: at, event: sampleEvent, follow: in.Follow != "false", fixed: in.Attempt > 0}
+		f := &follower{server: s, pos: pos, event: sampleEvent, follow: in.Follow != "false", singleAttempt: in.Attempt > 0}
 		return f.serve(w, r)
 	}
 	if in.Last != "" { // it has no effect here, and must be valid
-		if _, _, err := parsePlace(in.Last); err != nil {
+		if _, _, err := parseLogPosition(in.Last); err != nil {
 			return err
 		}
 	}
-	at, err := s.begin(r.Context(), task, in.Attempt, 0, "")
+	pos, err := s.startPosition(r.Context(), task, in.Attempt, 0, "")
 	if err != nil {
 		return err
 	}
-	s.settleLog(r.Context(), task, at)
-	answer, err := s.series(r.Context(), task, at, in.Points)
+	s.awaitCompleteLog(r.Context(), task, pos)
+	resp, err := s.series(r.Context(), task, pos, in.Points)
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(answer)
+	encoded, err := json.Marshal(resp)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = streaming.Writer(w, r).Write(append(body, '\n')) // a caller who left does not read it
+	_, _ = streaming.NewWriter(w, r).Write(append(encoded, '\n')) // a caller who left does not read it
 	return nil
 }
 
@@ -89,49 +89,49 @@ func sampleOf(r tasklog.Record) (sample muster.Sample, ok bool) {
 }
 
 // series reads what an attempt used.
-func (s *server) series(ctx context.Context, task muster.Task, at logPlace, points int) (wire.Series, error) {
-	answer := wire.Series{Task: task.ID, Attempt: at.attempt, State: task.State}
+func (s *server) series(ctx context.Context, task muster.Task, pos logPosition, points int) (wire.Series, error) {
+	resp := wire.Series{Task: task.ID, Attempt: pos.attempt, State: task.State}
 	attempts, err := s.Store.Attempts(ctx, task.ID)
 	if err != nil {
-		return answer, err
+		return resp, err
 	}
 	var attempt muster.Attempt
-	if i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == at.attempt }); i >= 0 {
+	if i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == pos.attempt }); i >= 0 {
 		attempt = attempts[i]
 	}
-	leave, err := s.charts.take(ctx)
+	release, err := s.chartLimiter.acquire(ctx)
 	if err != nil {
-		return answer, err
+		return resp, err
 	}
-	defer leave() // before a slow client reads the answer
-	thin := series.NewSampleSeries(points)
+	defer release() // before a slow client reads the answer
+	thinned := series.NewSampleSeries(points)
 	sums := series.Accumulator{Shared: task.Grant != nil && task.Grant.GPUMemory > 0}
-	began := attempt.StartedAt
-	before := began.Std()
-	err = s.records(ctx, at, func(r tasklog.Record, after int64) error {
+	startedAt := attempt.StartedAt
+	prev := startedAt.Std()
+	err = s.records(ctx, pos, func(r tasklog.Record, after int64) error {
 		if ctx.Err() != nil {
 			return ctx.Err() // nobody waits for it
 		}
-		at.offset = after
+		pos.offset = after
 		if sample, ok := sampleOf(r); ok {
-			if began == 0 { // what tells it is still under way
-				began, before = sample.At, sample.At.Std()
+			if startedAt == 0 { // what tells it is still under way
+				startedAt, prev = sample.At, sample.At.Std()
 			}
-			sums.AddSince(before, &sample)
-			before = sample.At.Std()
-			thin.Add(sample)
+			sums.AddSince(prev, &sample)
+			prev = sample.At.Std()
+			thinned.Add(sample)
 		}
 		return nil
 	})
 	if err != nil {
-		return answer, err
+		return resp, err
 	}
-	answer.Usage, answer.Taken, answer.Samples, answer.Next = attempt.Usage, thin.Len(), thin.Points(), at.String()
-	if answer.Usage == nil && thin.Len() > 0 {
+	resp.Usage, resp.Taken, resp.Samples, resp.Next = attempt.Usage, thinned.Len(), thinned.Points(), pos.String()
+	if resp.Usage == nil && thinned.Len() > 0 {
 		u := sums.Usage()
-		u.WallSeconds = max(0, before.Sub(began.Std()).Seconds())
+		u.WallSeconds = max(0, prev.Sub(startedAt.Std()).Seconds())
 		u.CPUSeconds = u.CPUAvg * u.WallSeconds
-		answer.Usage, answer.SoFar = &u, true
+		resp.Usage, resp.SoFar = &u, true
 	}
-	return answer, nil
+	return resp, nil
 }

@@ -13,19 +13,19 @@ import (
 )
 
 func (s *server) workerRoutes() {
-	at := prefixed("/workers/{worker}")
-	handle(s, route{id: "list-workers", method: http.MethodGet, path: prefixed("/workers"), tag: "workers",
+	at := apiPath("/workers/{worker}")
+	handle(s, route{id: "list-workers", method: http.MethodGet, path: apiPath("/workers"), tag: "workers",
 		summary: "List the workers", verb: auth.ReadWorkers}, s.listWorkers)
 	handle(s, route{id: "get-worker", method: http.MethodGet, path: at, tag: "workers",
 		summary: "Show a worker", verb: auth.ReadWorkers}, s.getWorker)
-	order := func(do muster.AdminAction, summary string) route {
+	steerRoute := func(do muster.AdminAction, summary string) route {
 		return route{id: string(do) + "-worker", method: http.MethodPost, path: at + "/" + string(do), tag: "workers",
 			summary: summary, verb: auth.ManageWorkers}
 	}
-	handle(s, order(muster.ActionDrain, "Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere"), s.drainWorker)
-	handle(s, order(muster.ActionPause, "Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused"), s.pauseWorker)
-	handle(s, order(muster.ActionResume, "Take a pause or a drain back"), s.resumeWorker)
-	handle(s, order(muster.ActionHeal, "Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on"), s.healWorker)
+	handle(s, steerRoute(muster.ActionDrain, "Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere"), s.drainWorker)
+	handle(s, steerRoute(muster.ActionPause, "Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused"), s.pauseWorker)
+	handle(s, steerRoute(muster.ActionResume, "Take a pause or a drain back"), s.resumeWorker)
+	handle(s, steerRoute(muster.ActionHeal, "Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on"), s.healWorker)
 	handle(s, route{id: "remove-worker", method: http.MethodDelete, path: at, tag: "workers",
 		summary: "Forget a worker that is away, and revoke its key", verb: auth.ManageWorkers}, s.removeWorker)
 }
@@ -43,7 +43,7 @@ type listWorkersInput struct {
 }
 
 // listWorkers answers with workers by id.
-func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*body[wire.Workers], error) {
+func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*response[wire.Workers], error) {
 	all, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -63,16 +63,16 @@ func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*body[w
 		}
 		w.Tasks = nil
 		if in.View == "basic" {
-			w = basic(w)
+			w = basicView(w)
 		}
 		list.Workers = append(list.Workers, w)
 	}
-	list.Workers = full(list.Workers)
-	return answer(list), nil
+	list.Workers = nonNil(list.Workers)
+	return respond(list), nil
 }
 
-// basic is a worker without what weighs most in a list of many. What the worker refers to is shared.
-func basic(w muster.Worker) muster.Worker {
+// basicView is a worker without what weighs most in a list of many. What the worker refers to is shared.
+func basicView(w muster.Worker) muster.Worker {
 	w.Kinds, w.Allow, w.UnsupportedFeatures, w.Projects = nil, nil, nil, nil
 	if w.Free != nil {
 		free := *w.Free
@@ -84,24 +84,24 @@ func basic(w muster.Worker) muster.Worker {
 	return w
 }
 
-func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*body[muster.Worker], error) {
-	w, err := s.worker(ctx, in.Worker)
+func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*response[muster.Worker], error) {
+	w, err := s.resolveWorker(ctx, in.Worker)
 	if err != nil {
 		return nil, err
 	}
 	w.Tasks = slices.Clone(w.Tasks) // the engine's list is shared
 	slices.SortFunc(w.Tasks, func(a, b muster.TaskID) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) })
-	return answer(w), nil
+	return respond(w), nil
 }
 
-// worker finds a worker by its id, or by its name if only one has it.
-func (s *server) worker(ctx context.Context, idOrName string) (muster.Worker, error) {
-	ws, err := s.Engine.Workers(ctx)
+// resolveWorker finds a worker by its id, or by its name if only one has it.
+func (s *server) resolveWorker(ctx context.Context, idOrName string) (muster.Worker, error) {
+	workers, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return muster.Worker{}, err
 	}
 	var named []muster.Worker
-	for _, w := range ws {
+	for _, w := range workers {
 		if w.ID == muster.WorkerID(idOrName) {
 			return w, nil
 		}
@@ -109,8 +109,8 @@ func (s *server) worker(ctx context.Context, idOrName string) (muster.Worker, er
 			named = append(named, w)
 		}
 	}
-	if here := slices.DeleteFunc(slices.Clone(named), func(w muster.Worker) bool { return w.State == muster.WorkerGone }); len(here) > 0 {
-		named = here // a worker that took over the name of one that left is meant
+	if present := slices.DeleteFunc(slices.Clone(named), func(w muster.Worker) bool { return w.State == muster.WorkerGone }); len(present) > 0 {
+		named = present // a worker that took over the name of one that left is meant
 	}
 	switch len(named) {
 	case 1:
@@ -137,7 +137,7 @@ type (
 	}
 )
 
-func (s *server) drainWorker(ctx context.Context, in *drainInput) (*body[muster.Worker], error) {
+func (s *server) drainWorker(ctx context.Context, in *drainInput) (*response[muster.Worker], error) {
 	o := muster.AdminRequest{Action: muster.ActionDrain}
 	if in.Body != nil {
 		o.Timeout = in.Body.Deadline
@@ -145,7 +145,7 @@ func (s *server) drainWorker(ctx context.Context, in *drainInput) (*body[muster.
 	return s.steer(ctx, in.Worker, o)
 }
 
-func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*body[muster.Worker], error) {
+func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*response[muster.Worker], error) {
 	o := muster.AdminRequest{Action: muster.ActionPause}
 	if in.Body != nil {
 		o.Timeout = in.Body.For
@@ -153,11 +153,11 @@ func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*body[muster.
 	return s.steer(ctx, in.Worker, o)
 }
 
-func (s *server) resumeWorker(ctx context.Context, in *WorkerPath) (*body[muster.Worker], error) {
+func (s *server) resumeWorker(ctx context.Context, in *WorkerPath) (*response[muster.Worker], error) {
 	return s.steer(ctx, in.Worker, muster.AdminRequest{Action: muster.ActionResume})
 }
 
-func (s *server) healWorker(ctx context.Context, in *healInput) (*body[muster.Worker], error) {
+func (s *server) healWorker(ctx context.Context, in *healInput) (*response[muster.Worker], error) {
 	o := muster.AdminRequest{Action: muster.ActionHeal}
 	if in.Body != nil {
 		o.GPUs = in.Body.GPUs
@@ -166,8 +166,8 @@ func (s *server) healWorker(ctx context.Context, in *healInput) (*body[muster.Wo
 }
 
 // steer gives an order and answers with the worker as it is then.
-func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminRequest) (*body[muster.Worker], error) {
-	w, err := s.worker(ctx, idOrName)
+func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminRequest) (*response[muster.Worker], error) {
+	w, err := s.resolveWorker(ctx, idOrName)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminReque
 }
 
 func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, error) {
-	w, err := s.worker(ctx, in.Worker)
+	w, err := s.resolveWorker(ctx, in.Worker)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
 	case c.output != "" && len(files) > 1:
 		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: choose with --name, or write them into a folder with --dir", len(files))
 	case c.output == "-":
-		return server.Read(ctx, files[0].task, files[0].Artifact, a.Out)
+		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out)
 	case c.output != "":
 		return a.fetch(ctx, server, files, func(wanted) (string, error) { return c.output, nil })
 	}
@@ -191,7 +191,7 @@ func (a *app) fetch(ctx context.Context, server *client.Client, files []wanted, 
 		for i, f := range files {
 			group.Go(func() error {
 				var told int64
-				return server.Download(ctx, f.task, f.Artifact, paths[i], func(done int64) {
+				return server.DownloadArtifact(ctx, f.task, f.Artifact, paths[i], func(done int64) {
 					bar.Done.Add(done - told)
 					told = done
 				})

@@ -24,7 +24,7 @@ func (a *app) lateReports(ctx context.Context, c *jobConfig, server *client.Clie
 		Empty: "no late reports",
 		Rows: func(yield func(muster.LateReport, error) bool) {
 			for _, id := range ids {
-				list, err := server.Late(ctx, id)
+				list, err := server.LateReports(ctx, id)
 				if err != nil {
 					yield(muster.LateReport{}, err)
 					return

@@ -17,14 +17,14 @@ func TestJobShowsLateReports(t *testing.T) {
 	t.Setenv("MUSTER_SERVER", s.URL)
 	t.Setenv("MUSTER_TOKEN", apitest.AdminToken)
 	c := s.Client(t)
-	w := s.Worker(t, "w1")
+	w := s.ConnectWorker(t, "w1")
 	var jobs []string
 	for _, late := range []bool{true, false, true} {
 		job, err := c.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop}}}, client.SubmitOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		id := w.Next()
+		id := w.StartNext()
 		w.Finish(id, muster.AttemptSucceeded, 0)
 		if _, err := c.Wait(t.Context(), job.ID); err != nil {
 			t.Fatal(err)

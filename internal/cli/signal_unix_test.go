@@ -32,7 +32,7 @@ func interrupted(t *testing.T, call string, args ...string) (s *apitest.Server, 
 	})
 	t.Setenv("MUSTER_SERVER", s.URL)
 	t.Setenv("MUSTER_TOKEN", apitest.AdminToken)
-	s.Worker(t, "w1")
+	s.ConnectWorker(t, "w1")
 	a, _, errs := newApp("")
 	status = a.Run(t.Context(), a.commands(), append([]string{"muster"}, args...))
 	return s, status, errs.String()

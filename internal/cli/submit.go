@@ -149,7 +149,7 @@ func (a *app) upload(ctx context.Context, server *client.Client, dir string) (st
 	err := a.Underway(ctx, bar.Line, func(ctx context.Context) error {
 		var err error
 		name, err = server.UploadFolder(ctx, dir, func(p client.UploadProgress) {
-			bar.Total.Store(p.Todo)
+			bar.Total.Store(p.ToSend)
 			bar.Done.Store(p.Sent)
 		})
 		return err

@@ -20,104 +20,104 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// stall is how long a transfer may stand still before its connection counts as
+// stallTimeout is how long a transfer may stand still before its connection counts as
 // broken.
-const stall = time.Minute
+const stallTimeout = time.Minute
 
 // Artifacts lists the files of a task's last attempt.
 func (c *Client) Artifacts(ctx context.Context, id muster.TaskID) ([]muster.Artifact, error) {
 	var list wire.Artifacts
-	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/artifacts", out: &list, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/artifacts", out: &list, idempotent: true})
 	return list.Artifacts, err
 }
 
-// Download writes an artifact to the file at path, which it replaces. An earlier
+// DownloadArtifact writes an artifact to the file at path, which it replaces. An earlier
 // Download that was broken off is resumed. The file appears under its name only when its
 // hash was found right. progress, if not nil, is told how many bytes are there. Of a file that a running task has
 // replaced since a was listed it is the last one.
-func (c *Client) Download(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
-	return c.lastOf(ctx, id, a, func(a muster.Artifact) error { return c.download(ctx, id, a, path, progress) })
+func (c *Client) DownloadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
+	return c.withLatest(ctx, id, a, func(a muster.Artifact) error { return c.downloadArtifact(ctx, id, a, path, progress) })
 }
 
-// replacements is how often a file may be replaced while it is to be downloaded.
-const replacements = 10
+// maxReplacements is how often a file may be replaced while it is to be downloaded.
+const maxReplacements = 10
 
-// lastOf calls f with an artifact, and anew with what came in its place as long as it is told of a Conflict.
-func (c *Client) lastOf(ctx context.Context, id muster.TaskID, a muster.Artifact, f func(muster.Artifact) error) error {
+// withLatest calls f with an artifact, and anew with what came in its place as long as it is told of a Conflict.
+func (c *Client) withLatest(ctx context.Context, id muster.TaskID, a muster.Artifact, f func(muster.Artifact) error) error {
 	for n := 0; ; n++ {
 		err := f(a)
-		if muster.CodeOf(err) != muster.Conflict || n == replacements {
+		if muster.CodeOf(err) != muster.Conflict || n == maxReplacements {
 			return err
 		}
-		list, lerr := c.Artifacts(ctx, id)
+		list, listErr := c.Artifacts(ctx, id)
 		i := slices.IndexFunc(list, func(b muster.Artifact) bool { return b.Name == a.Name })
-		if lerr != nil || i < 0 {
-			return cmp.Or(lerr, err)
+		if listErr != nil || i < 0 {
+			return cmp.Or(listErr, err)
 		}
 		a = list[i]
 	}
 }
 
-func (c *Client) download(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // the caller's own file
+func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
+	partial := path + ".part"
+	f, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // the caller's own file
 	if err != nil {
-		return muster.Errorf(muster.Invalid, "cannot write %s: %w", part, err)
+		return muster.Errorf(muster.Invalid, "cannot write %s: %w", partial, err)
 	}
 	defer func() { _ = f.Close() }()
 	sum := sha256.New()
 	have, err := io.Copy(sum, f)
 	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot read %s: %w", part, err)
+		return muster.Errorf(muster.Internal, "cannot read %s: %w", partial, err)
 	}
 	if have > a.Size { // of another file
 		if have, sum = 0, sha256.New(); f.Truncate(0) != nil {
-			return muster.Errorf(muster.Invalid, "cannot write %s: remove it and try again", part)
+			return muster.Errorf(muster.Invalid, "cannot write %s: remove it and try again", partial)
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return muster.Errorf(muster.Internal, "cannot write %s: %w", part, err)
+			return muster.Errorf(muster.Internal, "cannot write %s: %w", partial, err)
 		}
 	}
-	if err := c.fetch(ctx, id, a, have, f, sum, progress); err != nil {
+	if err := c.fetchArtifact(ctx, id, a, have, f, sum, progress); err != nil {
 		if code := muster.CodeOf(err); code == muster.Invalid || code == muster.Conflict {
-			err = errors.Join(err, os.Remove(part))
+			err = errors.Join(err, os.Remove(partial))
 		}
 		return err
 	}
-	if err := errors.Join(f.Close(), os.Rename(part, path)); err != nil {
+	if err := errors.Join(f.Close(), os.Rename(partial, path)); err != nil {
 		return muster.Errorf(muster.Invalid, "cannot write %s: %w", path, err)
 	}
 	return nil
 }
 
-// Read writes an artifact to w, and fails at the end if its hash is not right. It is the last one, as with Download, and
+// ReadArtifact writes an artifact to w, and fails at the end if its hash is not right. It is the last one, as with Download, and
 // fails if that is replaced while it is written.
-func (c *Client) Read(ctx context.Context, id muster.TaskID, a muster.Artifact, w io.Writer) error {
-	begun := false
-	return c.lastOf(ctx, id, a, func(a muster.Artifact) error {
-		if begun {
+func (c *Client) ReadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, w io.Writer) error {
+	started := false
+	return c.withLatest(ctx, id, a, func(a muster.Artifact) error {
+		if started {
 			return muster.Errorf(muster.Unavailable, "artifact %s of task %s was replaced while it was read: try again", a.Name, id)
 		}
-		return c.fetch(ctx, id, a, 0, w, sha256.New(), func(done int64) { begun = done > 0 })
+		return c.fetchArtifact(ctx, id, a, 0, w, sha256.New(), func(done int64) { started = done > 0 })
 	})
 }
 
-// fetch writes the bytes of an artifact from offset on to w and to sum, over
+// fetchArtifact writes the bytes of an artifact from offset on to w and to sum, over
 // broken connections. Bytes with a wrong hash are an Invalid error.
-func (c *Client) fetch(ctx context.Context, id muster.TaskID, a muster.Artifact, offset int64, w io.Writer, sum hash.Hash, progress func(int64)) error {
+func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, offset int64, w io.Writer, sum hash.Hash, progress func(int64)) error {
 	path := taskPath(id) + "/artifacts/" + escapePath(a.Name)
-	sink := &counter{w: io.MultiWriter(w, sum), n: offset, progress: progress}
-	giveUp := time.Now().Add(c.opts.StreamPatience)
-	for b := (backoff{}); sink.n < a.Size; {
-		before := sink.n
-		err := c.fetchOnce(ctx, path, a.SHA256, sink)
+	dst := &progressWriter{w: io.MultiWriter(w, sum), n: offset, progress: progress}
+	deadline := time.Now().Add(c.opts.StreamRetryTimeout)
+	for b := (backoff{}); dst.n < a.Size; {
+		before := dst.n
+		err := c.fetchOnce(ctx, path, a.SHA256, dst)
 		if err == nil {
 			break
 		}
-		if sink.n > before {
-			b, giveUp = backoff{}, time.Now().Add(c.opts.StreamPatience)
+		if dst.n > before {
+			b, deadline = backoff{}, time.Now().Add(c.opts.StreamRetryTimeout)
 		}
-		if muster.CodeOf(err) != muster.Unavailable || !time.Now().Before(giveUp) || b.wait(ctx) != nil {
+		if muster.CodeOf(err) != muster.Unavailable || !time.Now().Before(deadline) || b.wait(ctx) != nil {
 			return err
 		}
 	}
@@ -128,43 +128,43 @@ func (c *Client) fetch(ctx context.Context, id muster.TaskID, a muster.Artifact,
 	return nil
 }
 
-func (c *Client) fetchOnce(ctx context.Context, path, sum string, sink *counter) error {
-	ctx, alive, stop := guard(ctx, stall)
+func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressWriter) error {
+	ctx, resetWatchdog, stop := withWatchdog(ctx, stallTimeout)
 	defer stop()
 	header := http.Header{}
 	header.Set("If-Match", `"`+sum+`"`) // a running task may put another one in its place
-	if sink.n > 0 {
-		header.Set("Range", fmt.Sprintf("bytes=%d-", sink.n))
+	if dst.n > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", dst.n))
 	}
 	resp, err := c.send(ctx, http.MethodGet, path, nil, header, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if sink.n > 0 && resp.StatusCode != http.StatusPartialContent {
+	if dst.n > 0 && resp.StatusCode != http.StatusPartialContent {
 		return muster.Errorf(muster.Internal, "%s answered %s to a request for a part of a file", c.base, resp.Status)
 	}
-	sink.alive = alive
-	if _, err := io.Copy(sink, resp.Body); err != nil {
-		if sink.err != nil {
-			return muster.Errorf(muster.Invalid, "cannot write: %w", sink.err)
+	dst.resetWatchdog = resetWatchdog
+	if _, err := io.Copy(dst, resp.Body); err != nil {
+		if dst.err != nil {
+			return muster.Errorf(muster.Invalid, "cannot write: %w", dst.err)
 		}
-		return c.unreachable(ctx, err)
+		return c.unreachableError(ctx, err)
 	}
 	return nil
 }
 
-// counter passes bytes on, counts them and tells of them.
-type counter struct {
-	w        io.Writer
-	n        int64
-	err      error
-	alive    func()
-	progress func(int64)
+// progressWriter passes bytes on, counts them and tells of them.
+type progressWriter struct {
+	w             io.Writer
+	n             int64
+	err           error
+	resetWatchdog func()
+	progress      func(int64)
 }
 
-func (c *counter) Write(p []byte) (int, error) {
-	c.alive()
+func (c *progressWriter) Write(p []byte) (int, error) {
+	c.resetWatchdog()
 	n, err := c.w.Write(p)
 	c.n, c.err = c.n+int64(n), err
 	if c.progress != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	backoffFirst = 100 * time.Millisecond
-	backoffMost  = 5 * time.Second
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
 )
 
 // backoff is a pause that doubles from try to try, spread at random so that many
@@ -17,12 +17,12 @@ type backoff struct{ n int }
 
 // wait pauses, or returns early with the error of ctx.
 func (b *backoff) wait(ctx context.Context) error {
-	most := min(backoffFirst<<min(b.n, 16), backoffMost)
+	limit := min(backoffMin<<min(b.n, 16), backoffMax)
 	b.n++
-	pause := time.NewTimer(most/2 + rand.N(most/2)) //nolint:gosec // spread, not a secret
-	defer pause.Stop()
+	timer := time.NewTimer(limit/2 + rand.N(limit/2)) //nolint:gosec // spread, not a secret
+	defer timer.Stop()
 	select {
-	case <-pause.C:
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -19,15 +19,15 @@ import (
 
 // Options tune a Client. Zero values mean the defaults.
 type Options struct {
-	HTTP           *http.Client  // without a Timeout of its own; default: a new one with keep-alive
-	Timeout        time.Duration // of one try of a call; default 30 s
-	Patience       time.Duration // how long calls that are safe to repeat are repeated; default 5 s
-	StreamPatience time.Duration // how long a broken stream or transfer tries to go on; default 10 min
-	Agent          string        // User-Agent; default "muster"
+	HTTP               *http.Client  // without a Timeout of its own; default: a new one with keep-alive
+	Timeout            time.Duration // of one try of a call; default 30 s
+	RetryTimeout       time.Duration // how long calls that are safe to repeat are repeated; default 5 s
+	StreamRetryTimeout time.Duration // how long a broken stream or transfer tries to go on; default 10 min
+	UserAgent          string        // User-Agent; default "muster"
 }
 
-// maxAnswer is the most bytes of an answer that is read into memory.
-const maxAnswer = 256 << 20
+// maxResponse is the most bytes of an answer that is read into memory.
+const maxResponse = 256 << 20
 
 // Client talks to one server. Its methods may be called at the same time.
 type Client struct {
@@ -47,11 +47,11 @@ func New(base, token string, o Options) (*Client, error) {
 		o.HTTP = &http.Client{Transport: transport()}
 	}
 	o.HTTP = origin.Client(o.HTTP)
-	o.Timeout = or(o.Timeout, 30*time.Second)
-	o.Patience = or(o.Patience, 5*time.Second)
-	o.StreamPatience = or(o.StreamPatience, 10*time.Minute)
-	if o.Agent == "" {
-		o.Agent = "muster"
+	o.Timeout = orDefault(o.Timeout, 30*time.Second)
+	o.RetryTimeout = orDefault(o.RetryTimeout, 5*time.Second)
+	o.StreamRetryTimeout = orDefault(o.StreamRetryTimeout, 10*time.Minute)
+	if o.UserAgent == "" {
+		o.UserAgent = "muster"
 	}
 	return &Client{base: u, token: token, opts: o}, nil
 }
@@ -68,11 +68,11 @@ func transport() *http.Transport {
 	}
 }
 
-func or(d, usual time.Duration) time.Duration {
+func orDefault(d, def time.Duration) time.Duration {
 	if d > 0 {
 		return d
 	}
-	return usual
+	return def
 }
 
 // URL returns the server's address.
@@ -80,13 +80,13 @@ func (c *Client) URL() string { return c.base.String() }
 
 // call is one request with a JSON answer.
 type call struct {
-	method string
-	path   string // below wire.Prefix
-	query  url.Values
-	header http.Header
-	body   any  // as JSON; nil for none
-	repeat bool // it does no harm to send it again when its answer was lost
-	out    any  // filled from JSON; nil to ignore
+	method     string
+	path       string // below wire.Prefix
+	query      url.Values
+	header     http.Header
+	body       any  // as JSON; nil for none
+	idempotent bool // it does no harm to send it again when its answer was lost
+	out        any  // filled from JSON; nil to ignore
 }
 
 // do performs a call, and repeats it where that is safe.
@@ -98,7 +98,7 @@ func (c *Client) do(ctx context.Context, k call) error {
 			return muster.Errorf(muster.Invalid, "the request cannot be written as JSON: %w", err)
 		}
 	}
-	return retry(ctx, c.opts.Patience, k.repeat, func() error {
+	return retry(ctx, c.opts.RetryTimeout, k.idempotent, func() error {
 		ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()
 		header := k.header.Clone()
@@ -116,9 +116,9 @@ func (c *Client) do(ctx context.Context, k call) error {
 		if k.out == nil {
 			return nil
 		}
-		data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 		if err != nil {
-			return c.unreachable(ctx, err)
+			return c.unreachableError(ctx, err)
 		}
 		if err := json.Unmarshal(data, k.out); err != nil {
 			return muster.Errorf(muster.Internal, "the answer of %s to %s %s is not understood: %w", c.base, k.method, k.path, err)
@@ -138,21 +138,21 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	maps.Copy(req.Header, header)
-	c.sign(req)
+	c.setHeaders(req)
 	resp, err := c.opts.HTTP.Do(req)
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, c.unreachableError(ctx, err)
 	}
 	if resp.StatusCode/100 != 2 {
 		defer func() { _ = resp.Body.Close() }()
-		return nil, c.refusal(resp)
+		return nil, c.responseError(resp)
 	}
 	return resp, nil
 }
 
-// sign says who asks.
-func (c *Client) sign(req *http.Request) {
-	req.Header.Set("User-Agent", c.opts.Agent)
+// setHeaders says who asks.
+func (c *Client) setHeaders(req *http.Request) {
+	req.Header.Set("User-Agent", c.opts.UserAgent)
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

@@ -57,7 +57,7 @@ type faults struct {
 	requests atomic.Int32
 }
 
-func (f *faults) front(next http.Handler) http.Handler {
+func (f *faults) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.requests.Add(1)
 		switch {
@@ -75,10 +75,10 @@ func (f *faults) front(next http.Handler) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 		if n := f.cutReads.Load(); n > 0 {
-			r.Body = &cutBody{ReadCloser: r.Body, left: n}
+			r.Body = &truncatingBody{ReadCloser: r.Body, remaining: n}
 		}
 		if n := f.cutAfter.Load(); n > 0 {
-			w = &cutWriter{ResponseWriter: w, left: n}
+			w = &truncatingWriter{ResponseWriter: w, remaining: n}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -90,49 +90,49 @@ func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
 
-type cutWriter struct {
+type truncatingWriter struct {
 	http.ResponseWriter
-	left int64
+	remaining int64
 }
 
-func (c *cutWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c *truncatingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-func (c *cutWriter) Write(b []byte) (int, error) {
-	part := b[:min(int64(len(b)), c.left)]
+func (c *truncatingWriter) Write(b []byte) (int, error) {
+	part := b[:min(int64(len(b)), c.remaining)]
 	_, _ = c.ResponseWriter.Write(part)
-	if c.left -= int64(len(part)); c.left == 0 {
+	if c.remaining -= int64(len(part)); c.remaining == 0 {
 		_ = http.NewResponseController(c.ResponseWriter).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	return len(b), nil
 }
 
-type cutBody struct {
+type truncatingBody struct {
 	io.ReadCloser
-	left int64
+	remaining int64
 }
 
-func (c *cutBody) Read(b []byte) (int, error) {
-	if c.left == 0 {
+func (c *truncatingBody) Read(b []byte) (int, error) {
+	if c.remaining == 0 {
 		panic(http.ErrAbortHandler)
 	}
-	n, err := c.ReadCloser.Read(b[:min(int64(len(b)), c.left)])
-	c.left -= int64(n)
+	n, err := c.ReadCloser.Read(b[:min(int64(len(b)), c.remaining)])
+	c.remaining -= int64(n)
 	return n, err
 }
 
 func start(t *testing.T) (*apitest.Server, *client.Client, *faults) {
 	t.Helper()
 	f := &faults{}
-	s := apitest.Start(t, f.front)
+	s := apitest.Start(t, f.middleware)
 	return s, s.Client(t), f
 }
 
 func TestLists(t *testing.T) {
 	s, c, _ := start(t)
-	w := s.Worker(t, "w1")
+	w := s.ConnectWorker(t, "w1")
 	submit(t, c, noop(1))
-	w.Finish(w.Next(), muster.AttemptSucceeded, 0)
+	w.Finish(w.StartNext(), muster.AttemptSucceeded, 0)
 	spec := noop(25)
 	spec.Labels = map[string]string{"team": "vision"}
 	spec.Tasks[0].Resources.Memory = 1 << 40
@@ -167,15 +167,15 @@ func TestLists(t *testing.T) {
 	if count[muster.Cancelled] != 5 || count[muster.Queued] != 20 {
 		t.Errorf("states %v", count)
 	}
-	var some []int
+	var batch []int
 	for task, err := range c.Tasks(t.Context(), big.ID, client.TaskQuery{States: []muster.TaskState{muster.Cancelled}, Spans: []client.Span{{First: 0, Last: 4}, {First: 7, Last: 20}}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		some = append(some, task.Index)
+		batch = append(batch, task.Index)
 	}
-	if !slices.Equal(some, []int{3, 4, 7}) {
-		t.Errorf("cancelled tasks in 0-4,7-20: %v", some)
+	if !slices.Equal(batch, []int{3, 4, 7}) {
+		t.Errorf("cancelled tasks in 0-4,7-20: %v", batch)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 	if muster.CodeOf(err) != muster.Unauthenticated {
 		t.Errorf("wrong token: %v", err)
 	}
-	_, err = s.ClientWith(t, s.Key(t, auth.Viewer, "", "")).Submit(t.Context(), noop(1), client.SubmitOptions{})
+	_, err = s.ClientWith(t, s.CreateKey(t, auth.Viewer, "", "")).Submit(t.Context(), noop(1), client.SubmitOptions{})
 	if muster.CodeOf(err) != muster.Forbidden {
 		t.Errorf("viewer submits: %v", err)
 	}
@@ -207,7 +207,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 
 func TestUnreachableServerIsNamed(t *testing.T) {
 	const url = "http://127.0.0.1:1" // a port that nobody is given
-	c, err := client.New(url, "x", client.Options{Patience: time.Millisecond, StreamPatience: time.Millisecond})
+	c, err := client.New(url, "x", client.Options{RetryTimeout: time.Millisecond, StreamRetryTimeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
 
 func TestCallsEndWithTheirContext(t *testing.T) {
 	s, _, f := start(t)
-	c, err := client.New(s.URL, apitest.AdminToken, client.Options{Patience: time.Hour})
+	c, err := client.New(s.URL, apitest.AdminToken, client.Options{RetryTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,15 +326,15 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 func TestFollowedLogIsExact(t *testing.T) {
 	s, c, f := start(t)
 	job := submit(t, c, shell("x"))
-	w := s.Worker(t, "w1")
-	id := w.Next()
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
 	const lines = 400
 	f.cutAfter.Store(5_000)
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		size := int64(0)
 		for i := range lines {
-			rec := apitest.Log([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr}[i%2], fmt.Sprintf("line %d\n", i))
+			rec := apitest.EncodeRecord([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr}[i%2], fmt.Sprintf("line %d\n", i))
 			for len(rec) > 0 { // as it may come from a worker
 				n := 1 + rand.IntN(len(rec))
 				var err error
@@ -347,7 +347,7 @@ func TestFollowedLogIsExact(t *testing.T) {
 			if i == lines/2 {
 				s.Stop()
 				s.Start(t)
-				w = s.Worker(t, "w1", id)
+				w = s.ConnectWorker(t, "w1", id)
 			}
 		}
 		w.Finish(id, muster.AttemptSucceeded, size)
@@ -374,9 +374,9 @@ func TestFollowedLogIsExact(t *testing.T) {
 func TestLogsCanBeLeft(t *testing.T) {
 	s, c, _ := start(t)
 	job := submit(t, c, shell("x"))
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	if _, err := s.Logs.Append(t.Context(), id, 0, append(apitest.Log(tasklog.Stdout, "a\n"), apitest.Log(tasklog.Stdout, "b\n")...)); err != nil {
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	if _, err := s.Logs.Append(t.Context(), id, 0, append(apitest.EncodeRecord(tasklog.Stdout, "a\n"), apitest.EncodeRecord(tasklog.Stdout, "b\n")...)); err != nil {
 		t.Fatal(err)
 	}
 	for l, err := range c.Logs(t.Context(), muster.TaskID{Job: job.ID}, client.LogOptions{Follow: true, Tail: 1}) {
@@ -405,19 +405,19 @@ func TestEventsResumeAfterKeepAlive(t *testing.T) {
 		_, _ = io.WriteString(w, ": muster\n\nid: e-8\nevent: job\ndata: {\"type\":\"job\",\"job\":3}\n\n")
 	}))
 	defer server.Close()
-	c, err := client.New(server.URL, "", client.Options{Patience: time.Minute})
+	c, err := client.New(server.URL, "", client.Options{RetryTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var beats []string
-	for e, err := range c.Events(t.Context(), client.EventQuery{Last: "e-5", KeepAlive: func(id string) { beats = append(beats, id) }}) {
+	var keepAlives []string
+	for e, err := range c.Events(t.Context(), client.EventQuery{Last: "e-5", KeepAlive: func(id string) { keepAlives = append(keepAlives, id) }}) {
 		if err != nil || e.Job != 3 {
 			t.Fatalf("got %+v, %v; want the event of job 3", e, err)
 		}
 		break
 	}
-	if first, second := <-last, <-last; first != "e-5" || second != "e-7" || !slices.Equal(beats, []string{"", "e-7", ""}) {
-		t.Errorf("the requests resumed after %q and %q, and the keep-alives had the ids %q", first, second, beats)
+	if first, second := <-last, <-last; first != "e-5" || second != "e-7" || !slices.Equal(keepAlives, []string{"", "e-7", ""}) {
+		t.Errorf("the requests resumed after %q and %q, and the keep-alives had the ids %q", first, second, keepAlives)
 	}
 }
 
@@ -441,8 +441,8 @@ func TestWaitOverRestart(t *testing.T) {
 	}
 	s.Stop()
 	s.Start(t)
-	w := s.Worker(t, "w1")
-	w.Finish(w.Next(), muster.AttemptSucceeded, 0)
+	w := s.ConnectWorker(t, "w1")
+	w.Finish(w.StartNext(), muster.AttemptSucceeded, 0)
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
@@ -450,7 +450,7 @@ func TestWaitOverRestart(t *testing.T) {
 
 func TestWorkersAndKeys(t *testing.T) {
 	s, c, _ := start(t)
-	s.Worker(t, "w1")
+	s.ConnectWorker(t, "w1")
 	for _, steer := range []struct {
 		do   func(context.Context, string) (muster.Worker, error)
 		want muster.WorkerState
@@ -465,15 +465,15 @@ func TestWorkersAndKeys(t *testing.T) {
 	if err := c.RemoveWorker(t.Context(), "w1"); muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("removing a connected worker: %v", err)
 	}
-	made, err := c.CreateKey(t.Context(), client.NewKey{Name: "ci", Role: "submitter", TTL: muster.Duration(time.Hour)})
+	created, err := c.CreateKey(t.Context(), client.NewKey{Name: "ci", Role: "submitter", TTL: muster.Duration(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := s.ClientWith(t, made.Secret).Whoami(t.Context())
-	if err != nil || who.Name != "ci" || who.Role != "submitter" {
-		t.Errorf("whoami: %+v, %v", who, err)
+	whoami, err := s.ClientWith(t, created.Secret).Whoami(t.Context())
+	if err != nil || whoami.Name != "ci" || whoami.Role != "submitter" {
+		t.Errorf("whoami: %+v, %v", whoami, err)
 	}
-	if err := c.RevokeKey(t.Context(), made.Key.ID); err != nil {
+	if err := c.RevokeKey(t.Context(), created.Key.ID); err != nil {
 		t.Fatal(err)
 	}
 	keys, err := c.Keys(t.Context())

@@ -20,16 +20,16 @@ func TestWrongBytesAreReported(t *testing.T) {
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Read(t.Context(), task, a, io.Discard); muster.CodeOf(err) != muster.Invalid {
+	if err := c.ReadArtifact(t.Context(), task, a, io.Discard); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("damaged bytes: %v", err)
 	}
-	if err := c.Read(t.Context(), task, a, io.Discard); muster.CodeOf(err) != muster.NotFound {
+	if err := c.ReadArtifact(t.Context(), task, a, io.Discard); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("once they were reported: %v", err)
 	}
-	if err := s.Put(t.Context(), a.SHA256, string(content)); err != nil {
+	if err := s.PutBlob(t.Context(), a.SHA256, string(content)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Read(t.Context(), task, a, io.Discard); err != nil {
+	if err := c.ReadArtifact(t.Context(), task, a, io.Discard); err != nil {
 		t.Errorf("after a new upload: %v", err)
 	}
 }

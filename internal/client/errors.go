@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// unreachable makes the error for a request without an answer.
-func (c *Client) unreachable(ctx context.Context, err error) error {
+// unreachableError makes the error for a request without an answer.
+func (c *Client) unreachableError(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
@@ -26,8 +26,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		"cannot reach the server at %s: %w; check that it is running and that the address is right (--server or MUSTER_SERVER)", c.base, err)
 }
 
-// refusal makes the error for an answer other than 2xx.
-func (c *Client) refusal(resp *http.Response) error {
+// responseError makes the error for an answer other than 2xx.
+func (c *Client) responseError(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
 	var p wire.Problem
 	if err == nil && json.Unmarshal(body, &p) == nil && p.Code != "" {
@@ -49,11 +49,11 @@ func (c *Client) refusal(resp *http.Response) error {
 
 // retry calls try until it succeeds, fails for good, or patience has passed.
 // repeat says that try may be called again after its answer was lost.
-func retry(ctx context.Context, patience time.Duration, repeat bool, try func() error) error {
-	end := time.Now().Add(patience)
+func retry(ctx context.Context, timeout time.Duration, idempotent bool, try func() error) error {
+	deadline := time.Now().Add(timeout)
 	for b := (backoff{}); ; {
 		err := try()
-		if err == nil || !again(err, repeat) || !time.Now().Before(end) {
+		if err == nil || !retryable(err, idempotent) || !time.Now().Before(deadline) {
 			return err
 		}
 		if b.wait(ctx) != nil {
@@ -62,17 +62,17 @@ func retry(ctx context.Context, patience time.Duration, repeat bool, try func() 
 	}
 }
 
-// again says whether a failed call may be sent once more.
-func again(err error, repeat bool) bool {
+// retryable says whether a failed call may be sent once more.
+func retryable(err error, idempotent bool) bool {
 	switch muster.CodeOf(err) {
 	case muster.Undetermined: // the server, or a proxy before it, does not know whether it was done
-		return repeat
+		return idempotent
 	case muster.Unavailable:
 	default:
 		return false
 	}
 	cause := errors.Unwrap(err)
-	if cause == nil || repeat {
+	if cause == nil || idempotent {
 		return true // the server itself said "not done", or it does no harm
 	}
 	op, ok := errors.AsType[*net.OpError](cause)

@@ -31,7 +31,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[muster.Even
 		v.Add("type", string(t))
 	}
 	return func(yield func(muster.Event, error) bool) {
-		err := c.stream(ctx, "/events", v, q.Last, func(ev message) error {
+		err := c.stream(ctx, "/events", v, q.Last, func(ev sseEvent) error {
 			if ev.data == nil {
 				if q.KeepAlive != nil {
 					q.KeepAlive(ev.id)

@@ -32,7 +32,7 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (wire.History, err
 		v.Set("points", strconv.Itoa(q.Points))
 	}
 	var h wire.History
-	err := c.do(ctx, call{method: http.MethodGet, path: "/history", query: v, out: &h, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: "/history", query: v, out: &h, idempotent: true})
 	return h, err
 }
 
@@ -44,20 +44,20 @@ func (c *Client) States(ctx context.Context, id muster.JobID, span *Span) (wire.
 		v.Set("to", strconv.Itoa(span.Last))
 	}
 	var s wire.States
-	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id) + "/states", query: v, out: &s, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id) + "/states", query: v, out: &s, idempotent: true})
 	return s, err
 }
 
 // JobUsage returns what all ended attempts of a job used together.
 func (c *Client) JobUsage(ctx context.Context, id muster.JobID) (wire.JobUsage, error) {
 	var u wire.JobUsage
-	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id) + "/usage", out: &u, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id) + "/usage", out: &u, idempotent: true})
 	return u, err
 }
 
 // PreviousJob returns the newest job of the same project and name that is older, with its spec and groups.
 func (c *Client) PreviousJob(ctx context.Context, id muster.JobID) (muster.Job, error) {
 	var job muster.Job
-	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id) + "/previous", out: &job, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id) + "/previous", out: &job, idempotent: true})
 	return job, err
 }

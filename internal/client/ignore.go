@@ -18,8 +18,8 @@ const IgnoreFile = ".musterignore"
 // alwaysIgnored never travel, wherever they are.
 var alwaysIgnored = []string{".git", ".muster"}
 
-// ignore decides which paths stay at home. The last rule that matches decides.
-type ignore struct{ rules []ignoreRule }
+// ignoreRules decides which paths stay at home. The last rule that matches decides.
+type ignoreRules struct{ rules []ignoreRule }
 
 type ignoreRule struct {
 	parts   []string // of the pattern; "**" matches any number of parts
@@ -28,8 +28,8 @@ type ignoreRule struct {
 }
 
 // parseIgnore reads an ignore file.
-func parseIgnore(data []byte) (*ignore, error) {
-	ig := &ignore{}
+func parseIgnore(data []byte) (*ignoreRules, error) {
+	ig := &ignoreRules{}
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
@@ -69,7 +69,7 @@ func parseRule(line string) (ignoreRule, bool) {
 
 // match reports whether the path, slash-separated and relative, stays at home.
 // That of a folder must be asked before those of what is in it.
-func (ig *ignore) match(name string, dir bool) bool {
+func (ig *ignoreRules) match(name string, dir bool) bool {
 	parts := strings.Split(name, "/")
 	if slices.Contains(alwaysIgnored, parts[len(parts)-1]) {
 		return true
@@ -91,10 +91,10 @@ func matchParts(pattern, parts []string) bool {
 	for i, p := range pattern {
 		if p == "**" {
 			reached := false
-			for n, was := range open {
+			for n, prev := range open {
 				// At the end it stands for one folder or more: "a/**" is what is in a.
-				open[n] = reached || was && i < len(pattern)-1
-				reached = reached || was
+				open[n] = reached || prev && i < len(pattern)-1
+				reached = reached || prev
 			}
 			continue
 		}

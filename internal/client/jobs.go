@@ -30,7 +30,7 @@ func (c *Client) Submit(ctx context.Context, s *muster.Spec, o SubmitOptions) (m
 	}
 	var job muster.Job
 	err := c.do(ctx, call{
-		method: http.MethodPost, path: "/jobs", body: s, out: &job, repeat: true,
+		method: http.MethodPost, path: "/jobs", body: s, out: &job, idempotent: true,
 		header: http.Header{wire.HeaderIdempotency: {o.IdempotencyKey}},
 	})
 	return job, err
@@ -39,14 +39,14 @@ func (c *Client) Submit(ctx context.Context, s *muster.Spec, o SubmitOptions) (m
 // Plan says where the first task of each stage would run if s were submitted now.
 func (c *Client) Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error) {
 	var plan wire.Plan
-	err := c.do(ctx, call{method: http.MethodPost, path: "/plan", body: s, out: &plan, repeat: true})
+	err := c.do(ctx, call{method: http.MethodPost, path: "/plan", body: s, out: &plan, idempotent: true})
 	return plan.Stages, err
 }
 
 // Job returns one job with its spec and groups.
 func (c *Client) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
 	var job muster.Job
-	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id), out: &job, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: jobPath(id), out: &job, idempotent: true})
 	return job, err
 }
 
@@ -88,7 +88,7 @@ func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[muster.Job, err
 	}
 	return pages(v, q.Page, func(v url.Values) ([]muster.Job, string, error) {
 		var page wire.Jobs
-		err := c.do(ctx, call{method: http.MethodGet, path: "/jobs", query: v, out: &page, repeat: true})
+		err := c.do(ctx, call{method: http.MethodGet, path: "/jobs", query: v, out: &page, idempotent: true})
 		return page.Jobs, page.Next, err
 	})
 }
@@ -128,8 +128,8 @@ func pages[T any](v url.Values, size int, fetch func(url.Values) ([]T, string, e
 		for {
 			rows, next, err := fetch(v)
 			if err != nil {
-				var none T
-				yield(none, err)
+				var zero T
+				yield(zero, err)
 				return
 			}
 			for _, r := range rows {

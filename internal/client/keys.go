@@ -21,15 +21,15 @@ type (
 
 // CreateKey makes an API key. Its secret is in the answer and nowhere else.
 func (c *Client) CreateKey(ctx context.Context, k NewKey) (MadeKey, error) {
-	var made MadeKey
-	err := c.do(ctx, call{method: http.MethodPost, path: "/keys", body: k, out: &made})
-	return made, err
+	var created MadeKey
+	err := c.do(ctx, call{method: http.MethodPost, path: "/keys", body: k, out: &created})
+	return created, err
 }
 
 // Keys lists all API keys, without secrets.
 func (c *Client) Keys(ctx context.Context) ([]Key, error) {
 	var list wire.Keys
-	err := c.do(ctx, call{method: http.MethodGet, path: "/keys", out: &list, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: "/keys", out: &list, idempotent: true})
 	return list.Keys, err
 }
 
@@ -41,6 +41,6 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 // Whoami says who the caller is and which version the server has.
 func (c *Client) Whoami(ctx context.Context) (Whoami, error) {
 	var w Whoami
-	err := c.do(ctx, call{method: http.MethodGet, path: "/whoami", out: &w, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: "/whoami", out: &w, idempotent: true})
 	return w, err
 }

@@ -47,33 +47,33 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	if o.Tail > 0 {
 		q.Set("tail", strconv.Itoa(o.Tail))
 	}
-	return turns(ctx, c, taskPath(id)+"/logs", q, "", o.Attempt, wire.LogOutput, func(attempt int, l wire.LogLine) LogLine {
+	return followAttempts(ctx, c, taskPath(id)+"/logs", q, "", o.Attempt, wire.LogOutput, func(attempt int, l wire.LogLine) LogLine {
 		return LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data()}
 	})
 }
 
-// turns follows a stream over attempts, from after the event last on. row makes a row of
+// followAttempts follows a stream over attempts, from after the event last on. row makes a row of
 // the data of each event of that name.
-func turns[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, name string, row func(attempt int, data T) Row) iter.Seq2[Row, error] {
+func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, name string, convert func(attempt int, data T) Row) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		attempt, ended := attempt, false
-		err := c.stream(ctx, path, q, last, func(ev message) error {
+		err := c.stream(ctx, path, q, last, func(ev sseEvent) error {
 			switch ev.name {
 			case name:
 				var data T
 				if err := decodeEvent(ev, &data); err != nil {
 					return err
 				}
-				if !yield(row(attempt, data), nil) {
+				if !yield(convert(attempt, data), nil) {
 					ended = true
 					return errStop
 				}
 			case wire.LogAttempt, wire.LogEnd:
-				var turn wire.LogTurn
-				if err := decodeEvent(ev, &turn); err != nil {
+				var boundary wire.LogBoundary
+				if err := decodeEvent(ev, &boundary); err != nil {
 					return err
 				}
-				attempt = turn.Attempt
+				attempt = boundary.Attempt
 				if ev.name == wire.LogEnd {
 					return errStop
 				}
@@ -81,14 +81,14 @@ func turns[T, Row any](ctx context.Context, c *Client, path string, q url.Values
 			return nil
 		})
 		if err != nil && !ended {
-			var none Row
-			yield(none, err)
+			var zero Row
+			yield(zero, err)
 		}
 	}
 }
 
-func decodeEvent(ev message, into any) error {
-	if err := json.Unmarshal(ev.data, into); err != nil {
+func decodeEvent(ev sseEvent, dst any) error {
+	if err := json.Unmarshal(ev.data, dst); err != nil {
 		return muster.Errorf(muster.Internal, "an event %q of the server is not understood: %w", ev.name, err)
 	}
 	return nil

@@ -17,6 +17,6 @@ func (c *Client) Metrics(ctx context.Context, id muster.TaskID, points int) (wir
 		q.Set("points", strconv.Itoa(points))
 	}
 	var m wire.Metrics
-	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/metrics", query: q, out: &m, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/metrics", query: q, out: &m, idempotent: true})
 	return m, err
 }

@@ -13,13 +13,13 @@ import (
 func TestMetrics(t *testing.T) {
 	s := apitest.Start(t, nil)
 	c := s.Client(t)
-	w := s.Worker(t, "w1")
+	w := s.ConnectWorker(t, "w1")
 	job, err := c.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{Name: "train", Kind: muster.KindNoop, Retries: muster.Retries{Max: 1}}}}, client.SubmitOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, outcome := range []muster.Outcome{muster.AttemptFailed, muster.AttemptSucceeded} {
-		id := w.Next()
+		id := w.StartNext()
 		size := int64(0)
 		for k := range 100 {
 			step := "one"
@@ -27,7 +27,7 @@ func TestMetrics(t *testing.T) {
 				step = "last"
 			}
 			data := `{"progress":0.5,"step":"` + step + `","metrics":{"loss":` + string(rune('1'+i)) + `}}`
-			if size, err = s.Logs.Append(t.Context(), id, size, apitest.Log(tasklog.Progress, data)); err != nil {
+			if size, err = s.Logs.Append(t.Context(), id, size, apitest.EncodeRecord(tasklog.Progress, data)); err != nil {
 				t.Fatal(err)
 			}
 		}

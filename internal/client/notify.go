@@ -22,7 +22,7 @@ func notifyPath(project string) string { return "/projects/" + url.PathEscape(pr
 // ProjectNotify returns the notifications of a project.
 func (c *Client) ProjectNotify(ctx context.Context, project string) (ProjectNotify, error) {
 	var p ProjectNotify
-	err := c.do(ctx, call{method: http.MethodGet, path: notifyPath(project), out: &p, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: notifyPath(project), out: &p, idempotent: true})
 	return p, err
 }
 
@@ -32,13 +32,13 @@ func (c *Client) SetProjectNotify(ctx context.Context, project string, list []mu
 		list = []muster.Notify{}
 	}
 	var p ProjectNotify
-	err := c.do(ctx, call{method: http.MethodPut, path: notifyPath(project), body: wire.Notifications{Notify: list}, out: &p, repeat: true})
+	err := c.do(ctx, call{method: http.MethodPut, path: notifyPath(project), body: wire.Notifications{Notify: list}, out: &p, idempotent: true})
 	return p, err
 }
 
 // DeleteProjectNotify removes the notifications of a project.
 func (c *Client) DeleteProjectNotify(ctx context.Context, project string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: notifyPath(project), repeat: true})
+	return c.do(ctx, call{method: http.MethodDelete, path: notifyPath(project), idempotent: true})
 }
 
 // TestNotify sends a test to the notification of a project with a URL, or to all if that is "".
@@ -66,7 +66,7 @@ func (c *Client) Deliveries(ctx context.Context, q DeliveryQuery) iter.Seq2[Deli
 	}
 	return pages(v, q.Page, func(v url.Values) ([]Delivery, string, error) {
 		var page wire.Deliveries
-		err := c.do(ctx, call{method: http.MethodGet, path: "/notifications", query: v, out: &page, repeat: true})
+		err := c.do(ctx, call{method: http.MethodGet, path: "/notifications", query: v, out: &page, idempotent: true})
 		return page.Deliveries, page.Next, err
 	})
 }

@@ -15,6 +15,6 @@ func (c *Client) Overview(ctx context.Context, gpus bool) (wire.Overview, error)
 		q.Set("gpus", "false")
 	}
 	var o wire.Overview
-	err := c.do(ctx, call{method: http.MethodGet, path: "/overview", query: q, out: &o, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: "/overview", query: q, out: &o, idempotent: true})
 	return o, err
 }

@@ -105,7 +105,7 @@ func FuzzEvents(f *testing.F) {
 		}
 		text := b.String()
 		whole := text[:min(len(text), int(cut))]
-		count, beats := 0, 0
+		count, keepAlives := 0, 0
 		r := newEventReader(iotest.OneByteReader(strings.NewReader(whole)), func() {})
 		for {
 			ev, err := r.next()
@@ -117,11 +117,11 @@ func FuzzEvents(f *testing.F) {
 				}
 				break
 			}
-			if beats == count {
-				if ev.name != "" || ev.id != fmt.Sprintf("beat-%d", beats) || ev.data != nil {
+			if keepAlives == count {
+				if ev.name != "" || ev.id != fmt.Sprintf("beat-%d", keepAlives) || ev.data != nil {
 					t.Fatalf("got %+v, want a keep-alive", ev)
 				}
-				beats++
+				keepAlives++
 				continue
 			}
 			if ev.name != name || ev.id != id || string(ev.data) != data+"\nmore" {

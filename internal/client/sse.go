@@ -17,14 +17,14 @@ import (
 const (
 	// maxEvent is the most bytes of one event of a stream.
 	maxEvent = 16 << 20
-	// silence is how long a stream may say nothing, not even a comment, before the
+	// silenceTimeout is how long a stream may say nothing, not even a comment, before the
 	// connection counts as broken. The server speaks every 15 s.
-	silence = 45 * time.Second
+	silenceTimeout = 45 * time.Second
 )
 
-// message is one server-sent event. One without data is a keep-alive of the server, also the first of a connection; its
+// sseEvent is one server-sent event. One without data is a keep-alive of the server, also the first of a connection; its
 // id, if there is one, counts as that of an event.
-type message struct {
+type sseEvent struct {
 	id, name string
 	data     []byte
 }
@@ -35,13 +35,13 @@ var errStop = errors.New("stop")
 // stream follows an event stream until handle returns an error, ctx ends, the
 // server refuses, or it cannot be reached for longer than the stream's patience.
 // After a broken connection it resumes after the last message with an id that handle took.
-func (c *Client) stream(ctx context.Context, path string, query url.Values, last string, handle func(message) error) error {
-	giveUp := time.Now().Add(c.opts.Patience) // the first connection is an ordinary call
+func (c *Client) stream(ctx context.Context, path string, query url.Values, last string, handle func(sseEvent) error) error {
+	deadline := time.Now().Add(c.opts.RetryTimeout) // the first connection is an ordinary call
 	for b := (backoff{}); ; {
 		before := last
-		heard, err := c.connect(ctx, path, query, &last, handle)
-		if heard {
-			giveUp = time.Now().Add(c.opts.StreamPatience)
+		received, err := c.connect(ctx, path, query, &last, handle)
+		if received {
+			deadline = time.Now().Add(c.opts.StreamRetryTimeout)
 		}
 		if last != before {
 			b = backoff{}
@@ -51,7 +51,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, last
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case muster.CodeOf(err) != muster.Unavailable, !time.Now().Before(giveUp):
+		case muster.CodeOf(err) != muster.Unavailable, !time.Now().Before(deadline):
 			return err
 		}
 		if b.wait(ctx) != nil {
@@ -62,8 +62,8 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, last
 
 // connect follows one connection of a stream, and says whether the server spoke
 // at all. Its error is Unavailable where it makes sense to connect again.
-func (c *Client) connect(ctx context.Context, path string, query url.Values, last *string, handle func(message) error) (heard bool, err error) {
-	ctx, alive, stop := guard(ctx, silence)
+func (c *Client) connect(ctx context.Context, path string, query url.Values, last *string, handle func(sseEvent) error) (received bool, err error) {
+	ctx, resetWatchdog, stop := withWatchdog(ctx, silenceTimeout)
 	defer stop()
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if *last != "" {
@@ -74,14 +74,14 @@ func (c *Client) connect(ctx context.Context, path string, query url.Values, las
 		return false, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	events := newEventReader(resp.Body, func() { heard = true; alive() })
+	events := newEventReader(resp.Body, func() { received = true; resetWatchdog() })
 	for {
 		ev, err := events.next()
 		if err != nil {
-			return heard, muster.Errorf(muster.Unavailable, "the connection to %s broke: %w", c.base, err)
+			return received, muster.Errorf(muster.Unavailable, "the connection to %s broke: %w", c.base, err)
 		}
 		if err := handle(ev); err != nil {
-			return heard, err
+			return received, err
 		}
 		if ev.id != "" {
 			*last = ev.id
@@ -89,9 +89,9 @@ func (c *Client) connect(ctx context.Context, path string, query url.Values, las
 	}
 }
 
-// guard returns a context that ends when alive was not called for d. stop
+// withWatchdog returns a context that ends when alive was not called for d. stop
 // releases it.
-func guard(ctx context.Context, d time.Duration) (_ context.Context, alive, stop func()) {
+func withWatchdog(ctx context.Context, d time.Duration) (_ context.Context, resetWatchdog, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watchdog := time.AfterFunc(d, func() { cancel(errors.New("the server said nothing for too long")) })
 	return ctx, func() { watchdog.Reset(d) }, func() { watchdog.Stop(); cancel(nil) }
@@ -99,34 +99,34 @@ func guard(ctx context.Context, d time.Duration) (_ context.Context, alive, stop
 
 // eventReader reads server-sent events as the HTML standard defines them.
 type eventReader struct {
-	lines *bufio.Scanner
-	alive func() // called for every line
+	lines         *bufio.Scanner
+	resetWatchdog func() // called for every line
 }
 
-func newEventReader(r io.Reader, alive func()) *eventReader {
+func newEventReader(r io.Reader, resetWatchdog func()) *eventReader {
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, 0, 64<<10), maxEvent)
-	return &eventReader{lines: s, alive: alive}
+	return &eventReader{lines: s, resetWatchdog: resetWatchdog}
 }
 
 // next returns the next message; io.EOF means that the stream ended between two.
-func (r *eventReader) next() (message, error) {
-	var ev message
-	begun := false
+func (r *eventReader) next() (sseEvent, error) {
+	var ev sseEvent
+	started := false
 	for r.lines.Scan() {
-		r.alive()
+		r.resetWatchdog()
 		line := r.lines.Text()
 		if line == "" {
-			if !begun {
+			if !started {
 				continue
 			}
 			if ev.data == nil {
-				return message{id: ev.id}, nil
+				return sseEvent{id: ev.id}, nil
 			}
 			ev.data = ev.data[:len(ev.data)-1] // the last line end
 			return ev, nil
 		}
-		begun = true
+		started = true
 		field, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
 		switch field {
@@ -139,10 +139,10 @@ func (r *eventReader) next() (message, error) {
 		}
 	}
 	if err := r.lines.Err(); err != nil {
-		return message{}, err
+		return sseEvent{}, err
 	}
-	if begun {
-		return message{}, io.ErrUnexpectedEOF
+	if started {
+		return sseEvent{}, io.ErrUnexpectedEOF
 	}
-	return message{}, io.EOF
+	return sseEvent{}, io.EOF
 }

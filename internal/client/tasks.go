@@ -27,7 +27,7 @@ func (c *Client) Tasks(ctx context.Context, job muster.JobID, q TaskQuery) iter.
 	set(v, "tasks", wire.FormatSpans(q.Spans))
 	return pages(v, q.Page, func(v url.Values) ([]muster.Task, string, error) {
 		var page wire.Tasks
-		err := c.do(ctx, call{method: http.MethodGet, path: jobPath(job) + "/tasks", query: v, out: &page, repeat: true})
+		err := c.do(ctx, call{method: http.MethodGet, path: jobPath(job) + "/tasks", query: v, out: &page, idempotent: true})
 		return page.Tasks, page.Next, err
 	})
 }
@@ -41,7 +41,7 @@ func (c *Client) AllTasks(ctx context.Context, states []muster.TaskState, page i
 	}
 	return pages(v, page, func(v url.Values) ([]muster.Task, string, error) {
 		var page wire.Tasks
-		err := c.do(ctx, call{method: http.MethodGet, path: "/tasks", query: v, out: &page, repeat: true})
+		err := c.do(ctx, call{method: http.MethodGet, path: "/tasks", query: v, out: &page, idempotent: true})
 		return page.Tasks, page.Next, err
 	})
 }
@@ -49,28 +49,28 @@ func (c *Client) AllTasks(ctx context.Context, states []muster.TaskState, page i
 // Task returns one task.
 func (c *Client) Task(ctx context.Context, id muster.TaskID) (muster.Task, error) {
 	var task muster.Task
-	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id), out: &task, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id), out: &task, idempotent: true})
 	return task, err
 }
 
 // Attempts lists all executions of a task by number, the current one too.
 func (c *Client) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
 	var list wire.Attempts
-	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/attempts", out: &list, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/attempts", out: &list, idempotent: true})
 	return list.Attempts, err
 }
 
-// Late lists the reports of a job that came after their attempts had been given up: the first hundred.
-func (c *Client) Late(ctx context.Context, id muster.JobID) ([]muster.LateReport, error) {
+// LateReports lists the reports of a job that came after their attempts had been given up: the first hundred.
+func (c *Client) LateReports(ctx context.Context, id muster.JobID) ([]muster.LateReport, error) {
 	var list wire.Late
-	err := c.do(ctx, call{method: http.MethodGet, path: "/jobs/" + id.String() + "/late", out: &list, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: "/jobs/" + id.String() + "/late", out: &list, idempotent: true})
 	return list.Late, err
 }
 
 // Explain says why a task stands where it stands.
 func (c *Client) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
 	var x explain.Explanation
-	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/explain", out: &x, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/explain", out: &x, idempotent: true})
 	return x, err
 }
 

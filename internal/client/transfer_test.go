@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-func hashOf(b []byte) string {
+func sha256Hex(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
@@ -35,13 +35,13 @@ func artifact(t *testing.T, s *apitest.Server, c *client.Client, name string, si
 	t.Helper()
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
-	a := muster.Artifact{Name: name, Size: int64(size), SHA256: hashOf(content)}
-	if err := s.Put(t.Context(), a.SHA256, string(content)); err != nil {
+	a := muster.Artifact{Name: name, Size: int64(size), SHA256: sha256Hex(content)}
+	if err := s.PutBlob(t.Context(), a.SHA256, string(content)); err != nil {
 		t.Fatal(err)
 	}
 	submit(t, c, noop(1))
-	w := s.Worker(t, "w1")
-	id := w.Next()
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
 	w.Finish(id, muster.AttemptSucceeded, 0, a)
 	if _, err := c.Wait(t.Context(), id.Task.Job); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestDownloadOverCutConnections(t *testing.T) {
 	f.cutAfter.Store(70_000)
 	path := filepath.Join(t.TempDir(), "file")
 	last := int64(0)
-	if err := c.Download(t.Context(), task, a, path, func(done int64) {
+	if err := c.DownloadArtifact(t.Context(), task, a, path, func(done int64) {
 		if done < last {
 			t.Errorf("progress goes from %d back to %d", last, done)
 		}
@@ -73,7 +73,7 @@ func TestDownloadOverCutConnections(t *testing.T) {
 	}
 	f.cutAfter.Store(0)
 	var buf bytes.Buffer
-	if err := c.Read(t.Context(), task, a, &buf); err != nil || !bytes.Equal(buf.Bytes(), content) {
+	if err := c.ReadArtifact(t.Context(), task, a, &buf); err != nil || !bytes.Equal(buf.Bytes(), content) {
 		t.Errorf("Read: %d bytes, %v", buf.Len(), err)
 	}
 }
@@ -83,14 +83,14 @@ func TestDownloadOverCutConnections(t *testing.T) {
 func TestDownloadGoesOn(t *testing.T) {
 	s, c, _ := start(t)
 	task, a, content := artifact(t, s, c, "x", 50_000)
-	for name, left := range map[string][]byte{
+	for name, remaining := range map[string][]byte{
 		"begun": content[:20_000], "whole": content, "longer": append(slices.Clip(content), 'x'), "empty": nil,
 	} {
 		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path+".part", left, 0o600); err != nil {
+		if err := os.WriteFile(path+".part", remaining, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Download(t.Context(), task, a, path, nil); err != nil {
+		if err := c.DownloadArtifact(t.Context(), task, a, path, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -102,10 +102,10 @@ func TestDownloadGoesOn(t *testing.T) {
 	if err := os.WriteFile(path+".part", []byte("of another file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Download(t.Context(), task, a, path, nil); muster.CodeOf(err) != muster.Invalid {
+	if err := c.DownloadArtifact(t.Context(), task, a, path, nil); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("damaged content: %v", err)
 	}
-	if err := c.Download(t.Context(), task, a, path, nil); err != nil {
+	if err := c.DownloadArtifact(t.Context(), task, a, path, nil); err != nil {
 		t.Errorf("the damaged part was not given up: %v", err)
 	}
 }
@@ -114,14 +114,14 @@ func TestDownloadGoesOn(t *testing.T) {
 func TestDownloadOfWhatARunningTaskReplaces(t *testing.T) {
 	s, c, _ := start(t)
 	submit(t, c, noop(1))
-	w := s.Worker(t, "w1")
-	id := w.Next()
-	shows := func(text string) muster.Artifact {
-		a := muster.Artifact{Name: "live/a.png", Size: int64(len(text)), SHA256: hashOf([]byte(text))}
-		if err := s.Put(t.Context(), a.SHA256, text); err != nil {
+	w := s.ConnectWorker(t, "w1")
+	id := w.StartNext()
+	serve := func(text string) muster.Artifact {
+		a := muster.Artifact{Name: "live/a.png", Size: int64(len(text)), SHA256: sha256Hex([]byte(text))}
+		if err := s.PutBlob(t.Context(), a.SHA256, text); err != nil {
 			t.Fatal(err)
 		}
-		w.Say(&link.ToServer{Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{a}}}})
+		w.Send(&link.ToServer{Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{a}}}})
 		for task, err := c.Task(t.Context(), id.Task); len(task.Artifacts) == 0 || task.Artifacts[0].SHA256 != a.SHA256; task, err = c.Task(t.Context(), id.Task) {
 			if err != nil {
 				t.Fatal(err)
@@ -129,23 +129,23 @@ func TestDownloadOfWhatARunningTaskReplaces(t *testing.T) {
 		}
 		return a
 	}
-	old := shows("the first of them")
-	shows("the last")
+	old := serve("the first of them")
+	serve("the last")
 	path, buf := filepath.Join(t.TempDir(), "a.png"), new(bytes.Buffer)
 	if err := os.WriteFile(path+".part", []byte("the first"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.Download(t.Context(), id.Task, old, path, nil), c.Read(t.Context(), id.Task, old, buf)); err != nil {
+	if err := errors.Join(c.DownloadArtifact(t.Context(), id.Task, old, path, nil), c.ReadArtifact(t.Context(), id.Task, old, buf)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "the last" || buf.String() != "the last" {
 		t.Errorf("it is %q, and read %q, %v", got, buf, err)
 	}
-	w.Say(&link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}})
+	w.Send(&link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}})
 	if _, err := c.Wait(t.Context(), id.Task.Job); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Download(t.Context(), id.Task, old, path, nil); muster.CodeOf(err) != muster.NotFound {
+	if err := c.DownloadArtifact(t.Context(), id.Task, old, path, nil); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -185,7 +185,7 @@ func stored(t *testing.T, s *apitest.Server, sum string) []byte {
 	}
 	defer func() { _ = r.Close() }()
 	b, err := io.ReadAll(r)
-	if err != nil || hashOf(b) != sum {
+	if err != nil || sha256Hex(b) != sum {
 		t.Fatalf("blob %s: %v", sum, err)
 	}
 	return b
@@ -234,13 +234,13 @@ func TestUploadFolder(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the tree (-want +got):\n%s", diff)
 	}
-	if last.Sent != last.Todo || last.Files != len(tr.Files) || last.Todo >= last.Bytes {
+	if last.Sent != last.ToSend || last.Files != len(tr.Files) || last.ToSend >= last.Bytes {
 		t.Errorf("progress at the end: %+v; equal contents are sent once", last)
 	}
 	f.cutReads.Store(0)
 	again, err := c.UploadFolder(t.Context(), dir, func(p client.UploadProgress) { last = p })
-	if err != nil || again != ref || last.Todo != 0 {
-		t.Errorf("again: %s, %v, %d bytes to send; want the same and nothing", again, err, last.Todo)
+	if err != nil || again != ref || last.ToSend != 0 {
+		t.Errorf("again: %s, %v, %d bytes to send; want the same and nothing", again, err, last.ToSend)
 	}
 	spec := shell("python train.py")
 	spec.Tasks[0].Files = ref
@@ -280,16 +280,16 @@ func TestFoldersThatAreRefused(t *testing.T) {
 // What somebody else began to upload under a hash that it does not have is no
 // obstacle, whether it is less or more than the file.
 func TestUploadOverOtherBytes(t *testing.T) {
-	for _, kept := range []int{3, 300} {
+	for _, existing := range []int{3, 300} {
 		s, c, _ := start(t)
 		content := []byte("the file's own bytes")
-		broken := io.MultiReader(bytes.NewReader(make([]byte, kept)), iotest.ErrReader(io.ErrUnexpectedEOF))
-		if err := s.Blobs.ForOwner("p:").Put(t.Context(), hashOf(content), 0, broken); err == nil {
+		broken := io.MultiReader(bytes.NewReader(make([]byte, existing)), iotest.ErrReader(io.ErrUnexpectedEOF))
+		if err := s.Blobs.ForOwner("p:").Put(t.Context(), sha256Hex(content), 0, broken); err == nil {
 			t.Fatal("an upload that broke off succeeded")
 		}
-		err := c.PutBlob(t.Context(), hashOf(content), bytes.NewReader(content), int64(len(content)), nil)
-		if err != nil || !bytes.Equal(stored(t, s, hashOf(content)), content) {
-			t.Errorf("over %d other bytes: %v", kept, err)
+		err := c.PutBlob(t.Context(), sha256Hex(content), bytes.NewReader(content), int64(len(content)), nil)
+		if err != nil || !bytes.Equal(stored(t, s, sha256Hex(content)), content) {
+			t.Errorf("over %d other bytes: %v", existing, err)
 		}
 	}
 }

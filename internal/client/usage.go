@@ -25,7 +25,7 @@ func (c *Client) Usage(ctx context.Context, id muster.TaskID, attempt, points in
 		q.Set("points", strconv.Itoa(points))
 	}
 	var s Series
-	err := c.do(ctx, call{method: http.MethodGet, path: usagePath(id), query: q, out: &s, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: usagePath(id), query: q, out: &s, idempotent: true})
 	return s, err
 }
 
@@ -38,12 +38,12 @@ type Sample struct {
 // Samples goes on where s ends, until the task has ended: over its later attempts too,
 // unless only is set. Over broken connections and restarts of the server no sample is lost or
 // doubled. An error ends the sequence.
-func (c *Client) Samples(ctx context.Context, s Series, only bool) iter.Seq2[Sample, error] {
+func (c *Client) Samples(ctx context.Context, s Series, singleAttempt bool) iter.Seq2[Sample, error] {
 	q := url.Values{"follow": {"true"}}
-	if only && s.Attempt > 0 {
+	if singleAttempt && s.Attempt > 0 {
 		q.Set("attempt", strconv.Itoa(s.Attempt))
 	}
-	return turns(ctx, c, usagePath(s.Task), q, s.Next, s.Attempt, wire.LogSample, func(attempt int, data muster.Sample) Sample {
+	return followAttempts(ctx, c, usagePath(s.Task), q, s.Next, s.Attempt, wire.LogSample, func(attempt int, data muster.Sample) Sample {
 		return Sample{Attempt: attempt, Sample: data}
 	})
 }

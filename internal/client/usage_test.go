@@ -19,28 +19,28 @@ func TestSamplesOverBrokenConnections(t *testing.T) {
 	spec.Tasks[0].Retries.Max = 1
 	job := submit(t, c, spec)
 	id := muster.TaskID{Job: job.ID}
-	w := s.Worker(t, "w1")
+	w := s.ConnectWorker(t, "w1")
 	fill := func(a muster.AttemptID, from, to int) int64 {
 		size, err := s.Logs.Size(t.Context(), a)
 		for n := from; n < to && err == nil; n++ {
-			record := apitest.Log(tasklog.Usage, fmt.Sprintf(`{"at":"2020-01-02T15:04:05.000Z","pids":%d}`, n))
-			size, err = s.Logs.Append(t.Context(), a, size, append(record, apitest.Log(tasklog.Stdout, "output\n")...))
+			record := apitest.EncodeRecord(tasklog.Usage, fmt.Sprintf(`{"at":"2020-01-02T15:04:05.000Z","pids":%d}`, n))
+			size, err = s.Logs.Append(t.Context(), a, size, append(record, apitest.EncodeRecord(tasklog.Stdout, "output\n")...))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		return size
 	}
-	first := w.Next()
+	first := w.StartNext()
 	fill(first, 0, 50)
 	series, err := c.Usage(t.Context(), id, 0, 10)
 	if err != nil || series.Taken != 50 || len(series.Samples) > 10 || series.Attempt != 1 {
 		t.Fatalf("%+v, %v", series, err)
 	}
 	w.Finish(first, muster.AttemptFailed, fill(first, 50, 100))
-	second := w.Next()
+	second := w.StartNext()
 	w.Finish(second, muster.AttemptSucceeded, fill(second, 100, 150))
-	follow := func(from client.Series, only bool) (heard []int) {
+	follow := func(from client.Series, only bool) (received []int) {
 		for sample, err := range c.Samples(t.Context(), from, only) {
 			if err != nil {
 				t.Fatal(err)
@@ -48,9 +48,9 @@ func TestSamplesOverBrokenConnections(t *testing.T) {
 			if want := 1 + sample.PIDs/100; sample.Attempt != want {
 				t.Errorf("sample %d is said to be of attempt %d", sample.PIDs, sample.Attempt)
 			}
-			heard = append(heard, sample.PIDs)
+			received = append(received, sample.PIDs)
 		}
-		return heard
+		return received
 	}
 	numbers := func(from, to int) (all []int) {
 		for n := from; n < to; n++ {

@@ -12,21 +12,21 @@ import (
 // Workers lists all workers by name.
 func (c *Client) Workers(ctx context.Context) ([]muster.Worker, error) {
 	var list wire.Workers
-	err := c.do(ctx, call{method: http.MethodGet, path: "/workers", out: &list, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: "/workers", out: &list, idempotent: true})
 	return list.Workers, err
 }
 
 // Worker returns one worker by its id, or by its name if only one has it.
 func (c *Client) Worker(ctx context.Context, idOrName string) (muster.Worker, error) {
 	var w muster.Worker
-	err := c.do(ctx, call{method: http.MethodGet, path: workerPath(idOrName), out: &w, repeat: true})
+	err := c.do(ctx, call{method: http.MethodGet, path: workerPath(idOrName), out: &w, idempotent: true})
 	return w, err
 }
 
 // PauseWorker stops giving tasks to a worker, for a while or, with nil, until it
 // is resumed; those it has go on.
-func (c *Client) PauseWorker(ctx context.Context, idOrName string, length *muster.Duration) (muster.Worker, error) {
-	return c.steer(ctx, idOrName, "/pause", wire.Pause{For: length})
+func (c *Client) PauseWorker(ctx context.Context, idOrName string, duration *muster.Duration) (muster.Worker, error) {
+	return c.steer(ctx, idOrName, "/pause", wire.Pause{For: duration})
 }
 
 // ResumeWorker takes a pause or a drain back.
@@ -53,7 +53,7 @@ func (c *Client) RemoveWorker(ctx context.Context, idOrName string) error {
 
 func (c *Client) steer(ctx context.Context, idOrName, verb string, body any) (muster.Worker, error) {
 	var w muster.Worker
-	err := c.do(ctx, call{method: http.MethodPost, path: workerPath(idOrName) + verb, body: body, out: &w, repeat: true})
+	err := c.do(ctx, call{method: http.MethodPost, path: workerPath(idOrName) + verb, body: body, out: &w, idempotent: true})
 	return w, err
 }
 

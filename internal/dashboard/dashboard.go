@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	index  = "index.html"
-	assets = "assets/" // names of files in it contain a hash of their content
+	indexFile = "index.html"
+	assetsDir = "assets/" // names of files in it contain a hash of their content
 )
 
-// policy is the content security policy of all pages. Styles may be inline, because the component library sets them.
-const policy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' blob:; " +
+// contentSecurityPolicy is the content security policy of all pages. Styles may be inline, because the component library sets them.
+const contentSecurityPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' blob:; " +
 	"font-src 'self'; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 //go:embed placeholder.html
-var placeholder []byte
+var placeholderHTML []byte
 
-// types are the content types of files by extension: those that a system knows differ from one to the next.
-var types = map[string]string{
+// contentTypes are the content types of files by extension: those that a system knows differ from one to the next.
+var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml", ".png": "image/png", ".ico": "image/x-icon", ".webp": "image/webp", ".woff2": "font/woff2", ".wasm": "application/wasm",
 	".json": "application/json", ".webmanifest": "application/manifest+json", ".map": "application/json", ".txt": "text/plain; charset=utf-8",
@@ -63,7 +63,7 @@ func New(files fs.FS) (*Handler, error) {
 	}
 	h := &Handler{files: map[string]file{}}
 	for name, plain := range content {
-		if encodingOf(name, content) {
+		if isEncoding(name, content) {
 			continue
 		}
 		sum := sha256.Sum256(plain)
@@ -78,8 +78,8 @@ func New(files fs.FS) (*Handler, error) {
 	return h, nil
 }
 
-// encodingOf says whether a file is an encoding of another one.
-func encodingOf(name string, content map[string][]byte) bool {
+// isEncoding says whether a file is an encoding of another one.
+func isEncoding(name string, content map[string][]byte) bool {
 	for _, e := range encodings {
 		if plain, ok := strings.CutSuffix(name, e.ext); ok && content[plain] != nil {
 			return true
@@ -90,12 +90,12 @@ func encodingOf(name string, content map[string][]byte) bool {
 
 // Built says whether there is a dashboard, rather than the page that says how to build it.
 func (h *Handler) Built() bool {
-	_, ok := h.files[index]
+	_, ok := h.files[indexFile]
 	return ok
 }
 
-// Takes says whether the handler has an answer for a request that no other route takes: a file, or a page for a browser.
-func (h *Handler) Takes(r *http.Request) bool {
+// Handles says whether the handler has an answer for a request that no other route takes: a file, or a page for a browser.
+func (h *Handler) Handles(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
@@ -103,13 +103,13 @@ func (h *Handler) Takes(r *http.Request) bool {
 	if _, ok := h.files[name]; ok || name == "" {
 		return true
 	}
-	return !strings.HasPrefix(name, assets) && strings.Contains(r.Header.Get("Accept"), "text/html")
+	return !strings.HasPrefix(name, assetsDir) && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
 // ServeHTTP answers a request that Takes takes.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
-	header.Set("Content-Security-Policy", policy)
+	header.Set("Content-Security-Policy", contentSecurityPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
 	header.Set("Referrer-Policy", "no-referrer")
@@ -117,28 +117,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	f, ok := h.files[name]
 	if !ok {
-		name = index
-		f, ok = h.files[index]
+		name = indexFile
+		f, ok = h.files[indexFile]
 	}
 	if !ok {
 		header.Set("Cache-Control", "no-store")
-		header.Set("Content-Type", types[".html"])
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(placeholder))
+		header.Set("Content-Type", contentTypes[".html"])
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(placeholderHTML))
 		return
 	}
-	kind, known := types[path.Ext(name)]
+	contentType, known := contentTypes[path.Ext(name)]
 	if !known {
-		kind = "application/octet-stream"
+		contentType = "application/octet-stream"
 	}
-	header.Set("Content-Type", kind)
+	header.Set("Content-Type", contentType)
 	header.Set("Cache-Control", "no-cache")
-	if strings.HasPrefix(name, assets) {
+	if strings.HasPrefix(name, assetsDir) {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	header.Set("Vary", "Accept-Encoding")
 	body, etag := f.plain, f.etag
 	for _, e := range encodings {
-		if b, ok := f.encoded[e.name]; ok && accepts(r.Header.Get("Accept-Encoding"), e.name) {
+		if b, ok := f.encoded[e.name]; ok && acceptsEncoding(r.Header.Get("Accept-Encoding"), e.name) {
 			body, etag = b, f.etag+"-"+e.name
 			header.Set("Content-Encoding", e.name)
 			break
@@ -148,8 +148,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// accepts says whether an Accept-Encoding header names an encoding and does not refuse it.
-func accepts(header, encoding string) bool {
+// acceptsEncoding says whether an Accept-Encoding header names an encoding and does not refuse it.
+func acceptsEncoding(header, encoding string) bool {
 	return slices.ContainsFunc(strings.Split(header, ","), func(part string) bool {
 		name, parameters, _ := strings.Cut(part, ";")
 		q := strings.TrimRight(strings.ReplaceAll(parameters, " ", ""), "0")

@@ -27,7 +27,7 @@ func get(t *testing.T, h *dashboard.Handler, method, path string, header ...stri
 		r.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
-	if !h.Takes(r) {
+	if !h.Handles(r) {
 		w.Code = http.StatusNotFound
 		return w
 	}

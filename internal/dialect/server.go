@@ -51,7 +51,7 @@ func (s Server) Client(token string) (*client.Client, error) {
 	if token == "" {
 		token = s.Key
 	}
-	return client.New(s.URL, token, client.Options{HTTP: s.HTTP, Agent: "muster-gateway"})
+	return client.New(s.URL, token, client.Options{HTTP: s.HTTP, UserAgent: "muster-gateway"})
 }
 
 const (

@@ -245,7 +245,7 @@ func TestADockerThatDoesNotRun(t *testing.T) {
 }
 
 func TestContainersOfTheDeadAreRemoved(t *testing.T) {
-	host := engines.Shared(t)
+	host := engines.SharedEngine(t)
 	d, err := docker.Open(host)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	cfg.Engine = host
 	put(t, cfg.Data, "identity.json", `{"worker":"w-doctor","key":"k","server":"http://`+nobody+`"}`)
 	put(t, cfg.Data, "tasks/17.3-1/work/x", "x")
-	image := engines.Busybox(t, host)
+	image := engines.LoadBusybox(t, host)
 	begin := func(name, worker string) string {
 		t.Helper()
 		id, err := d.Create(t.Context(), &docker.ContainerSpec{Name: name, Image: image, Command: []string{"sleep", "60"}, Network: "none", LogSize: "1m", LogFiles: 1,

@@ -248,7 +248,7 @@ func (s *said) wantsKey() bool {
 
 // whoami asks a server whose a token is.
 func (r *round) whoami(ctx context.Context, server, token string) (client.Whoami, error) {
-	c, err := client.New(server, token, client.Options{Timeout: r.patience().step, Patience: time.Millisecond, Agent: "muster-doctor"})
+	c, err := client.New(server, token, client.Options{Timeout: r.patience().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
 	if err != nil {
 		return client.Whoami{}, err
 	}
@@ -371,7 +371,7 @@ func (r *round) isServer(ctx context.Context, port string) bool {
 
 // worker asks the server for a worker.
 func (r *round) worker(ctx context.Context, id muster.WorkerID) (muster.Worker, error) {
-	c, err := client.New(r.Server.URL, r.Server.Token, client.Options{Timeout: r.patience().step, Patience: time.Millisecond, Agent: "muster-doctor"})
+	c, err := client.New(r.Server.URL, r.Server.Token, client.Options{Timeout: r.patience().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
 	if err != nil {
 		return muster.Worker{}, err
 	}

@@ -50,8 +50,8 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// Proc is one process of the program.
-type Proc struct {
+// Process is one process of the program.
+type Process struct {
 	tb   testing.TB
 	name string
 	cmd  *exec.Cmd
@@ -69,10 +69,10 @@ func Program(tb testing.TB) string {
 	return program
 }
 
-// start runs a program with args. Its log is shown if the test fails.
-func start(tb testing.TB, program, name string, env []string, args ...string) *Proc {
+// startProcess runs a program with args. Its log is shown if the test fails.
+func startProcess(tb testing.TB, program, name string, env []string, args ...string) *Process {
 	tb.Helper()
-	p := &Proc{tb: tb, name: name, cmd: exec.Command(program, args...), log: filepath.Join(tb.TempDir(), name+".log"), done: make(chan struct{})}
+	p := &Process{tb: tb, name: name, cmd: exec.Command(program, args...), log: filepath.Join(tb.TempDir(), name+".log"), done: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
 		tb.Fatal(err)
@@ -105,16 +105,16 @@ func start(tb testing.TB, program, name string, env []string, args ...string) *P
 	return p
 }
 
-// Start starts the program with these arguments, and variables of the form NAME=VALUE beside those of the test.
-func Start(tb testing.TB, name string, env []string, args ...string) *Proc {
+// StartMuster starts the program with these arguments, and variables of the form NAME=VALUE beside those of the test.
+func StartMuster(tb testing.TB, name string, env []string, args ...string) *Process {
 	tb.Helper()
-	return start(tb, Program(tb), name, env, args...)
+	return startProcess(tb, Program(tb), name, env, args...)
 }
 
 // StartProgram is Start of another program.
-func StartProgram(tb testing.TB, program, name string, env []string, args ...string) *Proc {
+func StartProgram(tb testing.TB, program, name string, env []string, args ...string) *Process {
 	tb.Helper()
-	return start(tb, program, name, env, args...)
+	return startProcess(tb, program, name, env, args...)
 }
 
 func tail(b []byte, n int) []byte {
@@ -125,10 +125,10 @@ func tail(b []byte, n int) []byte {
 }
 
 // PID returns the process id.
-func (p *Proc) PID() int { return p.cmd.Process.Pid }
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Log returns what the process has logged so far.
-func (p *Proc) Log() string {
+func (p *Process) Log() string {
 	p.tb.Helper()
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -138,16 +138,16 @@ func (p *Proc) Log() string {
 }
 
 // Done is closed when the process has ended.
-func (p *Proc) Done() <-chan struct{} { return p.done }
+func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Kill is kill -9; it returns when the process is gone.
-func (p *Proc) Kill() {
+func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
 // Signal sends a signal, such as SIGSTOP.
-func (p *Proc) Signal(sig os.Signal) {
+func (p *Process) Signal(sig os.Signal) {
 	p.tb.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		p.tb.Fatalf("signal %v to %s: %v", sig, p.name, err)
@@ -156,26 +156,26 @@ func (p *Proc) Signal(sig os.Signal) {
 
 // Cluster is one server and its workers.
 type Cluster struct {
-	tb     testing.TB
-	mode   string // of the program: server or up
-	opts   Options
-	Data   string
-	Addr   string
-	Server *Proc
-	Client *client.Client
+	tb      testing.TB
+	mode    string // of the program: server or up
+	opts    Options
+	DataDir string
+	Addr    string
+	Server  *Process
+	Client  *client.Client
 }
 
 // New starts a server with its data in dir, on a port of its own that
 // stays the same over restarts.
 func New(tb testing.TB, data string) *Cluster {
 	tb.Helper()
-	return begin(tb, "server", data)
+	return newCluster(tb, "server", data)
 }
 
 // NewUp does the same with a worker in the server's process.
 func NewUp(tb testing.TB, data string) *Cluster {
 	tb.Helper()
-	return begin(tb, "up", data)
+	return newCluster(tb, "up", data)
 }
 
 // Options are what a server may be told beside what every server is.
@@ -189,24 +189,24 @@ type Options struct {
 // NewWith is New with options.
 func NewWith(tb testing.TB, data string, o Options) *Cluster {
 	tb.Helper()
-	return beginWith(tb, "server", data, o)
+	return newClusterWith(tb, "server", data, o)
 }
 
-func begin(tb testing.TB, mode, data string) *Cluster {
+func newCluster(tb testing.TB, mode, data string) *Cluster {
 	tb.Helper()
-	return beginWith(tb, mode, data, Options{})
+	return newClusterWith(tb, mode, data, Options{})
 }
 
-func beginWith(tb testing.TB, mode, data string, o Options) *Cluster {
+func newClusterWith(tb testing.TB, mode, data string, o Options) *Cluster {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("real processes are not for -short")
 	}
-	leaveNothing(tb, filepath.Join(data, "worker"))
-	letPass(tb)
-	c := &Cluster{tb: tb, mode: mode, opts: o, Data: data, Addr: Port(tb)}
+	killLeftovers(tb, filepath.Join(data, "worker"))
+	allowTraversal(tb)
+	c := &Cluster{tb: tb, mode: mode, opts: o, DataDir: data, Addr: ReservePort(tb)}
 	var err error
-	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
+	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{RetryTimeout: 30 * time.Second})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -228,18 +228,18 @@ func (c *Cluster) StartServer() {
 // LaunchServer starts the server with more flags and does not wait for it.
 func (c *Cluster) LaunchServer(flags ...string) {
 	c.tb.Helper()
-	program, args := c.opts.Program, append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, append(slices.Clone(c.opts.Flags), flags...)...)
+	program, args := c.opts.Program, append([]string{c.mode, "--listen", c.Addr, "--data", c.DataDir, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, append(slices.Clone(c.opts.Flags), flags...)...)
 	if program == "" {
 		program = Program(c.tb)
 	}
 	if c.opts.Descriptors > 0 {
 		program, args = "/bin/sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, c.opts.Descriptors), program}, args...)
 	}
-	c.Server = start(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	c.Server = startProcess(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 }
 
-// Exit waits until the process has ended and returns its exit code, -1 after a signal.
-func (p *Proc) Exit(limit time.Duration) int {
+// WaitExit waits until the process has ended and returns its exit code, -1 after a signal.
+func (p *Process) WaitExit(limit time.Duration) int {
 	p.tb.Helper()
 	select {
 	case <-p.done:
@@ -250,36 +250,36 @@ func (p *Proc) Exit(limit time.Duration) int {
 }
 
 // StartWorker starts a worker with its data in dir and waits until it is connected.
-func (c *Cluster) StartWorker(name, dir string, flags ...string) *Proc {
+func (c *Cluster) StartWorker(name, dir string, flags ...string) *Process {
 	c.tb.Helper()
-	return c.StartWorkerOf(Program(c.tb), name, dir, flags...)
+	return c.StartWorkerProgram(Program(c.tb), name, dir, flags...)
 }
 
-// StartWorkerOf does the same with another copy of the program.
-func (c *Cluster) StartWorkerOf(program, name, dir string, flags ...string) *Proc {
+// StartWorkerProgram does the same with another copy of the program.
+func (c *Cluster) StartWorkerProgram(program, name, dir string, flags ...string) *Process {
 	c.tb.Helper()
-	p := c.LaunchWorkerOf(program, name, dir, flags...)
+	p := c.LaunchWorkerProgram(program, name, dir, flags...)
 	c.Await("worker "+name+" is connected", time.Minute, func() error {
 		if !strings.Contains(p.Log(), "msg=connected") {
 			return errors.New("it is not")
 		}
 		return nil
 	})
-	c.State(name, muster.WorkerActive)
+	c.AwaitWorkerState(name, muster.WorkerActive)
 	return p
 }
 
-// LaunchWorkerOf starts a worker and does not wait for it.
-func (c *Cluster) LaunchWorkerOf(program, name, dir string, flags ...string) *Proc {
+// LaunchWorkerProgram starts a worker and does not wait for it.
+func (c *Cluster) LaunchWorkerProgram(program, name, dir string, flags ...string) *Process {
 	c.tb.Helper()
-	leaveNothing(c.tb, dir)
-	open(c.tb, flags)
+	killLeftovers(c.tb, dir)
+	allowWrites(c.tb, flags)
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
-	return start(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	return startProcess(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 }
 
-// Shared makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.
-func Shared(tb testing.TB) string {
+// SharedDir makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.
+func SharedDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test lies in one that is closed to others
 	if err == nil {
@@ -292,16 +292,16 @@ func Shared(tb testing.TB) string {
 	return dir
 }
 
-// letPass lets tasks come to the test's own folders, which lie in one that is closed to others.
-func letPass(tb testing.TB) {
+// allowTraversal lets tasks come to the test's own folders, which lie in one that is closed to others.
+func allowTraversal(tb testing.TB) {
 	tb.Helper()
 	if err := os.Chmod(filepath.Dir(tb.TempDir()), 0o711); err != nil { // tasks are other users than this one
 		tb.Fatal(err)
 	}
 }
 
-// open lets tasks write where flags say that they may.
-func open(tb testing.TB, flags []string) {
+// allowWrites lets tasks write where flags say that they may.
+func allowWrites(tb testing.TB, flags []string) {
 	tb.Helper()
 	for i, flag := range flags {
 		if flag != "--allow-write" {
@@ -313,8 +313,8 @@ func open(tb testing.TB, flags []string) {
 	}
 }
 
-// State waits until a worker is in a state.
-func (c *Cluster) State(name string, want muster.WorkerState) {
+// AwaitWorkerState waits until a worker is in a state.
+func (c *Cluster) AwaitWorkerState(name string, want muster.WorkerState) {
 	c.tb.Helper()
 	c.Await(fmt.Sprintf("worker %s is %s", name, want), time.Minute, func() error {
 		w, err := c.Client.Worker(c.tb.Context(), name)
@@ -327,10 +327,10 @@ func (c *Cluster) State(name string, want muster.WorkerState) {
 
 // Await polls until try succeeds; the test fails at the deadline with the last
 // error.
-func (c *Cluster) Await(what string, limit time.Duration, try func() error) {
+func (c *Cluster) Await(desc string, limit time.Duration, try func() error) {
 	c.tb.Helper()
 	if err := poll(c.tb.Context(), limit, try); err != nil {
-		c.tb.Fatalf("waited %v for: %s: %v", limit, what, err)
+		c.tb.Fatalf("waited %v for: %s: %v", limit, desc, err)
 	}
 }
 
@@ -369,8 +369,8 @@ func (c *Cluster) Wait(id muster.JobID, limit time.Duration) muster.Job {
 	defer cancel()
 	job, err := c.Client.Wait(ctx, id)
 	if err != nil {
-		now, _ := c.Client.Job(c.tb.Context(), id)
-		state, _ := json.Marshal(now)
+		latest, _ := c.Client.Job(c.tb.Context(), id)
+		state, _ := json.Marshal(latest)
 		c.tb.Fatalf("job %d did not end in %v: %v; it is %s", id, limit, err, state)
 	}
 	return job
@@ -404,8 +404,8 @@ func (c *Cluster) Output(id muster.TaskID) string {
 	return string(out)
 }
 
-// Running waits until n tasks of a job run.
-func (c *Cluster) Running(id muster.JobID, n int64) {
+// AwaitRunning waits until n tasks of a job run.
+func (c *Cluster) AwaitRunning(id muster.JobID, n int64) {
 	c.tb.Helper()
 	c.Await(fmt.Sprintf("%d tasks of job %d run", n, id), time.Minute, func() error {
 		job, err := c.Client.Job(c.tb.Context(), id)
@@ -416,7 +416,7 @@ func (c *Cluster) Running(id muster.JobID, n int64) {
 	})
 }
 
-// Shell is a spec of one process stage.
-func Shell(name, script string) *muster.Spec {
+// ShellSpec is a spec of one process stage.
+func ShellSpec(name, script string) *muster.Spec {
 	return &muster.Spec{Name: name, Tasks: []muster.TaskSpec{{Kind: muster.KindProcess, Run: &muster.Command{Shell: script}}}}
 }

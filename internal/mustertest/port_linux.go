@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port keeps a port of loopback for a test. It is bound, and nobody listens on it:
+// ReservePort keeps a port of loopback for a test. It is bound, and nobody listens on it:
 // the kernel gives it to no one else, also while the server is away, and lets the server
 // have it, which names it and listens.
-func Port(tb testing.TB) (addr string) {
+func ReservePort(tb testing.TB) (addr string) {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -27,9 +27,9 @@ func Port(tb testing.TB) (addr string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	in, ok := name.(*unix.SockaddrInet4)
+	inet, ok := name.(*unix.SockaddrInet4)
 	if !ok {
 		tb.Fatalf("a port of loopback is %T", name)
 	}
-	return fmt.Sprintf("127.0.0.1:%d", in.Port)
+	return fmt.Sprintf("127.0.0.1:%d", inet.Port)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Port returns a port of loopback that is free now.
-func Port(tb testing.TB) (addr string) {
+// ReservePort returns a port of loopback that is free now.
+func ReservePort(tb testing.TB) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

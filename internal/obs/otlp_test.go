@@ -210,7 +210,7 @@ func TestTraces(t *testing.T) {
 	c.StartWorker("w", t.TempDir(), "--otlp", r.url+"/", "--log-level", "debug")
 
 	parent := traceparent.Parent{Trace: [16]byte{1, 2, 3}, Span: [8]byte{4, 5, 6}, Flags: 1}
-	job := submitTraced(t, c, mustertest.Shell("one", `echo "$TRACEPARENT"`), parent.String())
+	job := submitTraced(t, c, mustertest.ShellSpec("one", `echo "$TRACEPARENT"`), parent.String())
 	c.Wait(job, time.Minute)
 	trace := hex.EncodeToString(parent.Trace[:])
 	spans := r.awaitTree(t, c, trace, parent.Span[:], fullTree)
@@ -228,12 +228,12 @@ func TestTraces(t *testing.T) {
 
 	t.Run("an unsampled trace", func(t *testing.T) {
 		parent := traceparent.Parent{Trace: [16]byte{7}, Span: [8]byte{8}}
-		job := submitTraced(t, c, mustertest.Shell("unsampled", `echo "$TRACEPARENT"`), parent.String())
+		job := submitTraced(t, c, mustertest.ShellSpec("unsampled", `echo "$TRACEPARENT"`), parent.String())
 		c.Wait(job, time.Minute)
 		if got := strings.TrimSpace(c.Output(muster.TaskID{Job: job})); !strings.HasPrefix(got, "00-07000000") || !strings.HasSuffix(got, "-00") {
 			t.Errorf("the task found TRACEPARENT=%s", got)
 		}
-		failing := mustertest.Shell("failing", "exit 3")
+		failing := mustertest.ShellSpec("failing", "exit 3")
 		failing.Tasks[0].Retries.Max = 1
 		failing.Tasks[0].Env = map[string]string{traceparent.EnvVar: "mine"}
 		next := c.Submit(failing)
@@ -272,8 +272,8 @@ server: job 3 failed: failed
 	t.Run("a server that is killed", func(t *testing.T) {
 		parent := traceparent.Parent{Trace: [16]byte{9}, Span: [8]byte{9}, Flags: 1}
 		trace := hex.EncodeToString(parent.Trace[:])
-		job := submitTraced(t, c, mustertest.Shell("killed", "sleep 4"), parent.String())
-		c.Running(job, 1)
+		job := submitTraced(t, c, mustertest.ShellSpec("killed", "sleep 4"), parent.String())
+		c.AwaitRunning(job, 1)
 		c.Await("what the server did is sent", 30*time.Second, func() error {
 			if n := len(r.spansOf(trace)); n < 5 {
 				return fmt.Errorf("%d spans are", n)

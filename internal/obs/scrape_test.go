@@ -30,14 +30,14 @@ func family(series string, known map[string]bool) string {
 
 // TestScrape runs tasks on a server and a worker and reads both their metrics.
 func TestScrape(t *testing.T) {
-	serverAddr, workerAddr := mustertest.Port(t), mustertest.Port(t)
+	serverAddr, workerAddr := mustertest.ReservePort(t), mustertest.ReservePort(t)
 	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--metrics", serverAddr}})
 	c.StartWorker("w", t.TempDir(), "--metrics", workerAddr)
-	good := c.Submit(mustertest.Shell("good", `echo hello; printf %1000s > "$MUSTER_OUT/file.txt"; sleep 2.2`)) // two heartbeats
-	bad := c.Submit(mustertest.Shell("bad", "exit 3"))
+	good := c.Submit(mustertest.ShellSpec("good", `echo hello; printf %1000s > "$MUSTER_OUT/file.txt"; sleep 2.2`)) // two heartbeats
+	bad := c.Submit(mustertest.ShellSpec("bad", "exit 3"))
 	c.Wait(good.ID, time.Minute)
 	c.Wait(bad.ID, time.Minute)
-	stuck := mustertest.Shell("stuck", "true")
+	stuck := mustertest.ShellSpec("stuck", "true")
 	stuck.Tasks[0].Where = muster.Where{Tags: []string{"nowhere"}}
 	c.Submit(stuck)
 
@@ -165,7 +165,7 @@ func checkAccess(t *testing.T, url string, want samples) {
 // TestScrapeBridges runs a job of a foreign server by muster worker NAME and one by muster bridge NAME, and reads the metrics of both. The worker also
 // sends traces.
 func TestScrapeBridges(t *testing.T) {
-	foreign, workerAddr, bridgeAddr := mustertest.Port(t), mustertest.Port(t), mustertest.Port(t)
+	foreign, workerAddr, bridgeAddr := mustertest.ReservePort(t), mustertest.ReservePort(t), mustertest.ReservePort(t)
 	outer := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", "qubix=" + foreign}})
 	var spans atomic.Int64
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -192,19 +192,19 @@ func TestScrapeBridges(t *testing.T) {
 		`muster_bridge_reports_total{result="accepted"}`: 1,
 		`muster_bridge_reports_total{result="refused"}`:  0,
 	}
-	dropIn := mustertest.Start(t, "dropin", env, "worker", "qubix", "--backend", "http://"+foreign, "--name", "desk")
+	dropIn := mustertest.StartMuster(t, "dropin", env, "worker", "qubix", "--backend", "http://"+foreign, "--name", "desk")
 	run("desk")
 	outer.Await("the worker's metrics say so", 30*time.Second, func() error {
 		got, _ := scrape(t, "http://"+workerAddr+"/metrics", "")
 		return errors.Join(got.check(counted), got.check(map[string]float64{`muster_tasks{state="succeeded"}`: 1, `muster_worker_connected`: 1}))
 	})
 	dropIn.Signal(os.Interrupt)
-	if code := dropIn.Exit(time.Minute); code != 0 || spans.Load() == 0 {
+	if code := dropIn.WaitExit(time.Minute); code != 0 || spans.Load() == 0 {
 		t.Errorf("the worker ended with exit code %d and sent %d bytes of traces", code, spans.Load())
 	}
 	inner := mustertest.New(t, t.TempDir())
 	inner.StartWorker("w", t.TempDir())
-	mustertest.Start(t, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, "bridge", "qubix", "--server", "http://"+inner.Addr, "--data", t.TempDir(),
+	mustertest.StartMuster(t, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, "bridge", "qubix", "--server", "http://"+inner.Addr, "--data", t.TempDir(),
 		"--backend", "http://"+foreign, "--name", "fleet", "--metrics", bridgeAddr)
 	run("fleet")
 	outer.Await("the bridge's metrics say so", 30*time.Second, func() error {

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// openIn lists the files in a folder that this process has open.
-func openIn(t *testing.T, folder string) []string {
+// openFilesBelow lists the files in a folder that this process has open.
+func openFilesBelow(t *testing.T, folder string) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -44,7 +44,7 @@ func TestAFailedStartLeavesNothingOpen(t *testing.T) {
 	if _, err := New(t.Context(), Config{Listen: taken.Addr().String(), Data: folder}, log); muster.CodeOf(err) != muster.Conflict {
 		t.Fatalf("a start on a port that is taken: %v", err)
 	}
-	if open := openIn(t, folder); len(open) > 0 {
+	if open := openFilesBelow(t, folder); len(open) > 0 {
 		t.Errorf("after a start that failed, these files are open: %q", open)
 	}
 
@@ -60,17 +60,17 @@ func TestAFailedStartLeavesNothingOpen(t *testing.T) {
 	if _, err := s.logs.Append(ctx, a, 0, bytes.Repeat([]byte("x"), 10)); err != nil {
 		t.Fatal(err)
 	}
-	if open := openIn(t, filepath.Join(folder, "logs")); len(open) == 0 {
+	if open := openFilesBelow(t, filepath.Join(folder, "logs")); len(open) == 0 {
 		t.Error("no log is open while the server runs, so this test shows nothing")
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
-	if open := openIn(t, folder); len(open) > 0 {
+	if open := openFilesBelow(t, folder); len(open) > 0 {
 		t.Errorf("after the server has stopped, these files are open: %q", open)
 	}
-	if _, err := s.prover.Verify(t.Context(), store.Content{CID: "x", SHA256: strings.Repeat("0", 64)}); muster.CodeOf(err) != muster.Unavailable {
+	if _, err := s.verifier.Verify(t.Context(), store.Content{CID: "x", SHA256: strings.Repeat("0", 64)}); muster.CodeOf(err) != muster.Unavailable {
 		t.Errorf("the server has stopped and would read files: %v", err)
 	}
 }

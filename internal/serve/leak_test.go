@@ -17,14 +17,14 @@ import (
 	"github.com/muster-dev/muster/internal/serve"
 )
 
-// settles waits until no more goroutines than most are there.
-func settles(t *testing.T, when string, most int) {
+// awaitGoroutines waits until no more goroutines than most are there.
+func awaitGoroutines(t *testing.T, phase string, limit int) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute) // a session whose end was lost goes after a minute of silence
-	for runtime.NumGoroutine() > most {
+	for runtime.NumGoroutine() > limit {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
-			t.Fatalf("%s: %d goroutines are left, where %d were before:\n%s", when, runtime.NumGoroutine(), most, buf[:runtime.Stack(buf, true)])
+			t.Fatalf("%s: %d goroutines are left, where %d were before:\n%s", phase, runtime.NumGoroutine(), limit, buf[:runtime.Stack(buf, true)])
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -44,18 +44,18 @@ func TestSessionsLeaveNothing(t *testing.T) {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	web := &http.Client{Transport: &http.Transport{}}
+	httpServer := &http.Client{Transport: &http.Transport{}}
 	at, err := url.Parse(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := agent.Join(t.Context(), web, at, "join-token-0123456789", "box", t.TempDir(), log)
+	id, err := agent.Join(t.Context(), httpServer, at, "join-token-0123456789", "box", t.TempDir(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dialers := []link.Dialer{
-		&wslink.Dialer{Server: s.URL(), Key: id.Key, HTTP: web},
-		&polllink.Dialer{Server: s.URL(), Key: id.Key, HTTP: web},
+		&wslink.Dialer{Server: s.URL(), Key: id.Key, HTTP: httpServer},
+		&polllink.Dialer{Server: s.URL(), Key: id.Key, HTTP: httpServer},
 	}
 	connect := func(round int) link.WorkerConn {
 		conn, err := dialers[round%2].Dial(t.Context())
@@ -84,17 +84,17 @@ func TestSessionsLeaveNothing(t *testing.T) {
 				_ = c.Close() // the server may have been faster
 			}
 		}
-		web.CloseIdleConnections()
+		httpServer.CloseIdleConnections()
 	}
 	cycle(4)
-	settles(t, "after the first sessions", before+30)
+	awaitGoroutines(t, "after the first sessions", before+30)
 	running := runtime.NumGoroutine()
 	cycle(100)
-	settles(t, "after many sessions", running+5)
+	awaitGoroutines(t, "after many sessions", running+5)
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("the server ended: %v", err)
 	}
-	web.CloseIdleConnections()
-	settles(t, "after the server has stopped", before)
+	httpServer.CloseIdleConnections()
+	awaitGoroutines(t, "after the server has stopped", before)
 }

@@ -11,35 +11,35 @@ import (
 	"github.com/muster-dev/muster/internal/store/sqlite"
 )
 
-// reader is the store as clients see it: with the latest progress of running tasks, and with the names of keys and workers.
-type reader struct {
+// namedReader is the store as clients see it: with the latest progress of running tasks, and with the names of keys and workers.
+type namedReader struct {
 	*sqlite.Store
 
 	engine *engine.Engine
 }
 
 // Job implements store.Reader.
-func (r reader) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
+func (r namedReader) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
 	job, err := r.Store.Job(ctx, id)
 	if err != nil {
 		return job, err
 	}
-	one := []muster.Job{job}
-	err = r.complete(ctx, one)
-	return one[0], err
+	jobs := []muster.Job{job}
+	err = r.addNames(ctx, jobs)
+	return jobs[0], err
 }
 
 // Jobs implements store.Reader.
-func (r reader) Jobs(ctx context.Context, q store.JobQuery) ([]muster.Job, string, error) {
+func (r namedReader) Jobs(ctx context.Context, q store.JobQuery) ([]muster.Job, string, error) {
 	jobs, next, err := r.Store.Jobs(ctx, q)
 	if err != nil {
 		return nil, "", err
 	}
-	return jobs, next, r.complete(ctx, jobs)
+	return jobs, next, r.addNames(ctx, jobs)
 }
 
-// complete adds what the rows of jobs do not have. A link that shows one job does not say who made it.
-func (r reader) complete(ctx context.Context, jobs []muster.Job) error {
+// addNames adds what the rows of jobs do not have. A link that shows one job does not say who made it.
+func (r namedReader) addNames(ctx context.Context, jobs []muster.Job) error {
 	names := map[string]string{}
 	for i := range jobs {
 		r.engine.ApplyJobProgress(&jobs[i])
@@ -47,7 +47,7 @@ func (r reader) complete(ctx context.Context, jobs []muster.Job) error {
 			names[jobs[i].Owner] = ""
 		}
 	}
-	if caller.Of(ctx).Job != 0 {
+	if caller.FromContext(ctx).Job != 0 {
 		return nil
 	}
 	if err := r.KeyNames(ctx, names); err != nil {
@@ -60,7 +60,7 @@ func (r reader) complete(ctx context.Context, jobs []muster.Job) error {
 }
 
 // Task implements store.Reader.
-func (r reader) Task(ctx context.Context, id muster.TaskID) (muster.Task, error) {
+func (r namedReader) Task(ctx context.Context, id muster.TaskID) (muster.Task, error) {
 	t, err := r.Store.Task(ctx, id)
 	if err != nil {
 		return t, err
@@ -70,7 +70,7 @@ func (r reader) Task(ctx context.Context, id muster.TaskID) (muster.Task, error)
 }
 
 // Tasks implements store.Reader.
-func (r reader) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+func (r namedReader) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
 	tasks, next, err := r.Store.Tasks(ctx, q)
 	if err != nil {
 		return nil, "", err
@@ -82,7 +82,7 @@ func (r reader) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, st
 }
 
 // Attempts implements store.Reader.
-func (r reader) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
+func (r namedReader) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
 	list, err := r.Store.Attempts(ctx, id)
 	if err != nil {
 		return nil, err
@@ -92,13 +92,13 @@ func (r reader) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attemp
 
 // nameWorkers sets the names of workers, for those who may see workers; at says which worker the i-th of n rows has, and
 // where its name belongs.
-func (r reader) nameWorkers(ctx context.Context, n int, at func(i int) (muster.WorkerID, *string)) error {
-	if refused := auth.Authorize(caller.Of(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
+func (r namedReader) nameWorkers(ctx context.Context, n int, workerOf func(i int) (muster.WorkerID, *string)) error {
+	if refused := auth.Authorize(caller.FromContext(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
 		return nil //nolint:nilerr // their rows have no names
 	}
 	names := map[string]string{}
 	for i := range n {
-		if id, _ := at(i); id != "" {
+		if id, _ := workerOf(i); id != "" {
 			names[string(id)] = ""
 		}
 	}
@@ -106,7 +106,7 @@ func (r reader) nameWorkers(ctx context.Context, n int, at func(i int) (muster.W
 		return err
 	}
 	for i := range n {
-		id, name := at(i)
+		id, name := workerOf(i)
 		*name = names[string(id)]
 	}
 	return nil

@@ -22,7 +22,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	r := reader{db, engine.New(engine.Config{Store: nil})}
+	r := namedReader{db, engine.New(engine.Config{Store: nil})}
 	for _, k := range []store.Key{{ID: "k1", Name: "ann", Role: "submitter"}, {ID: "k2", Name: "bob", Role: "submitter"}} {
 		k.Hash = strings.Repeat(k.ID, 32)
 		if err := db.PutKey(t.Context(), k); err != nil {
@@ -57,7 +57,7 @@ func TestNames(t *testing.T) {
 		"a submitter of one project": {auth.Principal{Role: auth.Submitter, Project: "p"}, "ann", "box"},
 		"a link to one job":          {auth.Principal{Role: auth.Viewer, Job: 1}, "", ""},
 	} {
-		ctx := caller.With(t.Context(), c.as)
+		ctx := caller.NewContext(t.Context(), c.as)
 		job, err := r.Job(ctx, 1)
 		if err != nil || job.OwnerName != c.owner || job.Owner != "k1" {
 			t.Errorf("%s: job 1 is of %q, %q (%v)", name, job.Owner, job.OwnerName, err)

@@ -17,27 +17,27 @@ type tokens struct{ admin, join string }
 
 // ensureTokens makes the first admin and join keys, and keys for preset tokens.
 func ensureTokens(ctx context.Context, keys store.KeyStore, cfg Config) (tokens, error) {
-	have, err := keys.ListKeys(ctx)
+	existing, err := keys.ListKeys(ctx)
 	if err != nil {
 		return tokens{}, err
 	}
 	var t tokens
-	if t.admin, err = ensureToken(ctx, keys, have, auth.Admin, cfg.AdminToken); err != nil {
+	if t.admin, err = ensureToken(ctx, keys, existing, auth.Admin, cfg.AdminToken); err != nil {
 		return tokens{}, err
 	}
-	t.join, err = ensureToken(ctx, keys, have, auth.Join, cfg.JoinToken)
+	t.join, err = ensureToken(ctx, keys, existing, auth.Join, cfg.JoinToken)
 	return t, err
 }
 
-// gatewayKeys begins the names of the keys that gateways have, which are no one's to use.
-const gatewayKeys = "gateway "
+// gatewayKeyPrefix begins the names of the keys that gateways have, which are no one's to use.
+const gatewayKeyPrefix = "gateway "
 
 // ensureToken returns the preset token, or a new one if no key has the role yet.
-func ensureToken(ctx context.Context, keys store.KeyStore, have []store.Key, role auth.Role, preset string) (string, error) {
+func ensureToken(ctx context.Context, keys store.KeyStore, existing []store.Key, role auth.Role, preset string) (string, error) {
 	token := preset
 	if token == "" {
-		for _, k := range have {
-			if k.Role == string(role) && !strings.HasPrefix(k.Name, gatewayKeys) {
+		for _, k := range existing {
+			if k.Role == string(role) && !strings.HasPrefix(k.Name, gatewayKeyPrefix) {
 				return "", nil
 			}
 		}
@@ -45,7 +45,7 @@ func ensureToken(ctx context.Context, keys store.KeyStore, have []store.Key, rol
 	} else if err := auth.CheckToken(token); err != nil {
 		return "", err
 	}
-	return token, putKey(ctx, keys, have, token, store.Key{Name: "first " + string(role), Role: string(role)})
+	return token, putKey(ctx, keys, existing, token, store.Key{Name: "first " + string(role), Role: string(role)})
 }
 
 func newToken(role auth.Role) string {
@@ -55,9 +55,9 @@ func newToken(role auth.Role) string {
 }
 
 // putKey enters a key for a token, unless have has one for it with the same project.
-func putKey(ctx context.Context, keys store.KeyStore, have []store.Key, token string, k store.Key) error {
+func putKey(ctx context.Context, keys store.KeyStore, existing []store.Key, token string, k store.Key) error {
 	k.Hash = auth.Hash(token)
-	for _, old := range have {
+	for _, old := range existing {
 		if old.Hash == k.Hash && old.Project == k.Project {
 			return nil
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/overview"
 )
 
-// views opens the history, and says where the API takes from what it shows of the fleet.
-func (s *Server) views() api.Views {
+// apiViews opens the history, and says where the API takes from what it shows of the fleet.
+func (s *Server) apiViews() api.Views {
 	s.history = history.Open(history.Config{Source: s.engine, File: filepath.Join(s.cfg.Data, "history"), Log: s.log})
 	return api.Views{Fleet: s.engine, History: s.history, Jobs: s.store, Disk: s.dataDisk}
 }

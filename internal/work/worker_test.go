@@ -154,7 +154,7 @@ func TestOutputsComeBack(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "model.bin")
-	if err := c.Download(t.Context(), id, model, path, nil); err != nil {
+	if err := c.DownloadArtifact(t.Context(), id, model, path, nil); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "data\n" {

@@ -31,12 +31,12 @@ func TestNoWorkerNamesTheAddressOfAnother(t *testing.T) {
 			if networks != "" {
 				c.Server.Kill()
 				c.LaunchServer("--worker-addresses", networks)
-				c.Await("the server answers", await, func() error {
+				c.Await("the server answers", awaitTimeout, func() error {
 					_, err := c.Client.Whoami(t.Context())
 					return err
 				})
 			}
-			e := envOf(t, c)
+			e := newEnvFor(t, c)
 			for address, taken := range addresses {
 				name := "w" + strings.NewReplacer(".", "-", ":", "-").Replace(address)
 				worker := e.join(name)
@@ -53,7 +53,7 @@ func TestNoWorkerNamesTheAddressOfAnother(t *testing.T) {
 				}
 				if list, err := e.Client.Workers(t.Context()); err != nil {
 					t.Error(err)
-				} else if w := named(list, name); taken && w.Address == "" || !taken && w.Address != "" {
+				} else if w := workerNamed(list, name); taken && w.Address == "" || !taken && w.Address != "" {
 					t.Errorf("%q is listed with %q", name, w.Address)
 				}
 			}
@@ -61,7 +61,7 @@ func TestNoWorkerNamesTheAddressOfAnother(t *testing.T) {
 	}
 }
 
-func named(list []muster.Worker, name string) (w muster.Worker) {
+func workerNamed(list []muster.Worker, name string) (w muster.Worker) {
 	for _, w := range list {
 		if w.Name == name {
 			return w

@@ -19,13 +19,13 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-func hashOf(text string) string {
+func sha256Hex(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// blob sends a request for a blob and returns the status and the body.
-func (e *env) blob(method, token, sum, body string) (int, string) {
+// requestBlob sends a request for a blob and returns the status and the body.
+func (e *env) requestBlob(method, token, sum, body string) (int, string) {
 	e.t.Helper()
 	r := e.request(method, "/api/v1/blobs/"+sum, token, strings.NewReader(body))
 	rec := e.do(r)
@@ -35,10 +35,10 @@ func (e *env) blob(method, token, sum, body string) (int, string) {
 // upload uploads a text with a key and returns its hash.
 func (e *env) upload(token, text string) string {
 	e.t.Helper()
-	if code, body := e.blob(http.MethodPut, token, hashOf(text), text); code != http.StatusCreated {
+	if code, body := e.requestBlob(http.MethodPut, token, sha256Hex(text), text); code != http.StatusCreated {
 		e.t.Fatalf("upload: %d %s", code, body)
 	}
-	return hashOf(text)
+	return sha256Hex(text)
 }
 
 // treeOf is a list of files with those hashes.
@@ -54,8 +54,8 @@ func treeOf(sums ...string) string {
 	return string(b)
 }
 
-// ofFolder is a job whose task runs a script beside the files of a folder.
-func ofFolder(sum string) *muster.Spec {
+// folderSpec is a job whose task runs a script beside the files of a folder.
+func folderSpec(sum string) *muster.Spec {
 	return &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindScript, Script: &muster.Script{Text: "echo hello"}, Files: "sha256:" + sum}}}
 }
 
@@ -108,14 +108,14 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	const text = "the secret of alpha"
 	secret := e.upload(alpha, text)
 	folder := e.upload(alpha, treeOf(secret))
-	if code, body := e.blob(http.MethodGet, alpha, secret, ""); code != http.StatusOK || body != text {
+	if code, body := e.requestBlob(http.MethodGet, alpha, secret, ""); code != http.StatusOK || body != text {
 		t.Fatalf("alpha reads its own: %d %s", code, body)
 	}
-	absent := hashOf("what nobody has")
+	absent := sha256Hex("what nobody has")
 	for _, sum := range []string{secret, folder} {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
-			code, body := e.blob(method, beta, sum, "")
-			wantCode, want := e.blob(method, beta, absent, "")
+			code, body := e.requestBlob(method, beta, sum, "")
+			wantCode, want := e.requestBlob(method, beta, absent, "")
 			if code != wantCode || strings.ReplaceAll(body, sum, absent) != want {
 				t.Errorf("%s of alpha's blob: %d %s, of one that is not there: %d %s", method, code, body, wantCode, want)
 			}
@@ -131,24 +131,24 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	}
 	// Nor do wrong bytes, or a part of them, take it for beta.
 	for _, body := range []string{"", "other bytes", text[:5]} {
-		if code, answer := e.blob(http.MethodPut, beta, secret, body); code < 400 {
+		if code, answer := e.requestBlob(http.MethodPut, beta, secret, body); code < 400 {
 			t.Errorf("with %q as its bytes beta has alpha's blob: %d %s", body, code, answer)
 		}
 	}
-	for what, sum := range map[string]string{"alpha's folder": folder, "a list of its own with alpha's file": e.upload(beta, treeOf(secret))} {
-		if job, err := e.submitAs(beta, ofFolder(sum)); muster.CodeOf(err) != muster.InvalidSpec || !strings.Contains(err.Error(), "uploaded") {
-			t.Errorf("beta names %s: job %d, %v", what, job.ID, err)
+	for name, sum := range map[string]string{"alpha's folder": folder, "a list of its own with alpha's file": e.upload(beta, treeOf(secret))} {
+		if job, err := e.submitAs(beta, folderSpec(sum)); muster.CodeOf(err) != muster.InvalidSpec || !strings.Contains(err.Error(), "uploaded") {
+			t.Errorf("beta names %s: job %d, %v", name, job.ID, err)
 		}
 	}
 	// Who has the bytes has the blob, and alpha keeps it.
 	e.upload(beta, text)
-	if code, body := e.blob(http.MethodGet, beta, secret, ""); code != http.StatusOK || body != text {
+	if code, body := e.requestBlob(http.MethodGet, beta, secret, ""); code != http.StatusOK || body != text {
 		t.Errorf("beta reads what it uploaded: %d %s", code, body)
 	}
-	if code, body := e.blob(http.MethodGet, alpha, secret, ""); code != http.StatusOK || body != text {
+	if code, body := e.requestBlob(http.MethodGet, alpha, secret, ""); code != http.StatusOK || body != text {
 		t.Errorf("alpha reads its own afterwards: %d %s", code, body)
 	}
-	if _, err := e.submitAs(alpha, ofFolder(folder)); err != nil {
+	if _, err := e.submitAs(alpha, folderSpec(folder)); err != nil {
 		t.Errorf("alpha names its own folder: %v", err)
 	}
 }
@@ -164,7 +164,7 @@ func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
 	worker, conn := e.connectAll("rig")
 	reads := func(sum string) bool {
 		t.Helper()
-		code, body := e.blob(http.MethodGet, worker.Key, sum, "")
+		code, body := e.requestBlob(http.MethodGet, worker.Key, sum, "")
 		if code != http.StatusOK && code != http.StatusNotFound {
 			t.Fatalf("GET: %d %s", code, body)
 		}
@@ -173,7 +173,7 @@ func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
 	if reads(folder) || reads(file) {
 		t.Error("the worker reads a folder before it has an attempt of its job")
 	}
-	job, err := e.submitAs(alpha, ofFolder(folder))
+	job, err := e.submitAs(alpha, folderSpec(folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,8 +185,8 @@ func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
 		t.Error("the worker reads a file of another job")
 	}
 	e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.NewTime(time.Now())}}})
-	e.Wait(job.ID, await)
-	e.Await("the worker reads nothing any more", await, func() error {
+	e.Wait(job.ID, awaitTimeout)
+	e.Await("the worker reads nothing any more", awaitTimeout, func() error {
 		if reads(folder) || reads(file) {
 			return errors.New("it does")
 		}
@@ -206,18 +206,18 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 	artifact := func(sum string, size int64) muster.Artifact {
 		return muster.Artifact{Name: "out", Size: size, SHA256: sum}
 	}
-	for what, a := range map[string]muster.Artifact{
-		"another project's blob": artifact(secret, 19), "a blob that is not here": artifact(hashOf("none"), 4), "another size": artifact(own, 17),
+	for name, a := range map[string]muster.Artifact{
+		"another project's blob": artifact(secret, 19), "a blob that is not here": artifact(sha256Hex("none"), 4), "another size": artifact(own, 17),
 	} {
 		job, err := e.submitAs(beta, &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindProcess, Run: &muster.Command{Shell: "true"}, Checkpoint: &muster.Checkpoint{}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		id := e.assignment(conn, job.ID)
-		shown := a
-		shown.Name = "live/out"
+		visible := a
+		visible.Name = "live/out"
 		e.send(conn, &link.ToServer{
-			Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{shown}}},
+			Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{visible}}},
 			Saved:    []link.Saved{{Attempt: id, SHA256: e.upload(worker.Key, treeOf(a.SHA256))}},
 			Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{a}, FinishedAt: muster.NewTime(time.Now())}},
 		})
@@ -232,21 +232,21 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if first := attempts[0]; first.Outcome != muster.AttemptFailed || first.Reason != muster.WorkerInternal || len(first.Artifacts) > 0 {
-			t.Errorf("%s: the attempt is %s (%s) with %v", what, first.Outcome, first.Reason, first.Artifacts)
+			t.Errorf("%s: the attempt is %s (%s) with %v", name, first.Outcome, first.Reason, first.Artifacts)
 		}
-		if len(task.Artifacts) > 0 || task.Checkpoint != "" && what != "another size" {
-			t.Errorf("%s: the task has %v and the checkpoint %q", what, task.Artifacts, task.Checkpoint)
+		if len(task.Artifacts) > 0 || task.Checkpoint != "" && name != "another size" {
+			t.Errorf("%s: the task has %v and the checkpoint %q", name, task.Artifacts, task.Checkpoint)
 		}
 		good := artifact(own, int64(len("a file of the task")))
 		e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: next, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{good}, FinishedAt: muster.NewTime(time.Now())}}})
-		if job := e.Wait(job.ID, await); job.State != muster.JobSucceeded {
+		if job := e.Wait(job.ID, awaitTimeout); job.State != muster.JobSucceeded {
 			t.Errorf("with a file of its own the job is %s", job.State)
 		}
-		if code, body := e.blob(http.MethodGet, beta, own, ""); code != http.StatusOK {
+		if code, body := e.requestBlob(http.MethodGet, beta, own, ""); code != http.StatusOK {
 			t.Errorf("the project does not read what its job made: %d %s", code, body)
 		}
 	}
-	if code, body := e.blob(http.MethodGet, beta, secret, ""); code != http.StatusNotFound {
+	if code, body := e.requestBlob(http.MethodGet, beta, secret, ""); code != http.StatusNotFound {
 		t.Errorf("beta reads the secret of alpha: %d %s", code, body)
 	}
 }
@@ -259,7 +259,7 @@ func TestAFileOfTwoJobsIsNotSentTwice(t *testing.T) {
 	alpha, beta := e.key(string(auth.Submitter), "alpha", 0).Secret, e.key(string(auth.Submitter), "beta", 0).Secret
 	common := e.upload(alpha, "a common file")
 	worker, conn := e.connectAll("rig")
-	first, err := e.submitAs(alpha, ofFolder(e.upload(alpha, treeOf(common))))
+	first, err := e.submitAs(alpha, folderSpec(e.upload(alpha, treeOf(common))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +269,8 @@ func TestAFileOfTwoJobsIsNotSentTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := e.assignment(conn, second.ID)
-	e.Await("the file need not be sent", await, func() error {
-		if code, body := e.blob(http.MethodHead, worker.Key, common, ""); code != http.StatusOK {
+	e.Await("the file need not be sent", awaitTimeout, func() error {
+		if code, body := e.requestBlob(http.MethodHead, worker.Key, common, ""); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)
 		}
 		return nil
@@ -279,7 +279,7 @@ func TestAFileOfTwoJobsIsNotSentTwice(t *testing.T) {
 		Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.NewTime(time.Now()),
 		Artifacts: []muster.Artifact{{Name: "out", Size: int64(len("a common file")), SHA256: common}},
 	}}})
-	if job := e.Wait(second.ID, await); job.State != muster.JobSucceeded {
+	if job := e.Wait(second.ID, awaitTimeout); job.State != muster.JobSucceeded {
 		t.Errorf("the job whose file was not sent again is %s", job.State)
 	}
 }

@@ -26,14 +26,14 @@ const (
 	flooding    = 450 // connections
 )
 
-// hold keeps a connection open to the server for as long as the test runs, and opens another one when it is closed. It
+// holdConnection keeps a connection open to the server for as long as the test runs, and opens another one when it is closed. It
 // says something on each; what it says may be nothing.
-func (e *env) hold(ctx context.Context, say string) {
+func (e *env) holdConnection(ctx context.Context, payload string) {
 	for ctx.Err() == nil {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
 		if err == nil {
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-			_, _ = io.WriteString(conn, say)
+			_, _ = io.WriteString(conn, payload)
 			_, _ = io.Copy(io.Discard, conn)
 			stop()
 			_ = conn.Close()
@@ -45,20 +45,20 @@ func (e *env) hold(ctx context.Context, say string) {
 	}
 }
 
-// serves makes requests on connections of their own, as an administrator, and joins and connects a worker. All
+// checkServing makes requests on connections of their own, as an administrator, and joins and connects a worker. All
 // together have to be done in a minute.
-func (e *env) serves(what string) {
+func (e *env) checkServing(desc string) {
 	e.t.Helper()
 	const requests = 20
-	ctx, cancel := context.WithTimeout(e.t.Context(), await)
+	ctx, cancel := context.WithTimeout(e.t.Context(), awaitTimeout)
 	defer cancel()
-	c, err := client.New(e.url(""), mustertest.AdminToken, client.Options{Patience: await, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	c, err := client.New(e.url(""), mustertest.AdminToken, client.Options{RetryTimeout: awaitTimeout, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	for n := range requests {
 		if _, err := c.Whoami(ctx); err != nil {
-			e.t.Fatalf("%s: %d of %d requests of an administrator were answered within %s: %v", what, n, requests, await, err)
+			e.t.Fatalf("%s: %d of %d requests of an administrator were answered within %s: %v", desc, n, requests, awaitTimeout, err)
 		}
 	}
 	e.http.CloseIdleConnections()
@@ -69,14 +69,14 @@ func (e *env) serves(what string) {
 // again when they are closed. Others are served, and connected workers stay connected.
 func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) { //nolint:tparallel // one flood at a time
 	t.Parallel()
-	for what, say := range map[string]string{
+	for name, payload := range map[string]string{
 		"silent":    "",
 		"half said": "GET /healthz HT",
 		"idle":      "GET /healthz HTTP/1.1\r\nHost: muster\r\n\r\n",
 		"no body":   "POST /api/v1/jobs HTTP/1.1\r\nHost: muster\r\nContent-Length: 1000\r\n\r\n",
 	} {
-		t.Run(what, func(t *testing.T) {
-			e := envOf(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
+		t.Run(name, func(t *testing.T) {
+			e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
 			var fleet []link.WorkerConn
 			for range 50 {
 				_, conn := e.connect("early")
@@ -85,9 +85,9 @@ func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) { //nolint:tparallel // 
 			ctx, stop := context.WithCancel(t.Context())
 			var flood sync.WaitGroup
 			for range flooding {
-				flood.Go(func() { e.hold(ctx, say) })
+				flood.Go(func() { e.holdConnection(ctx, payload) })
 			}
-			e.serves(what)
+			e.checkServing(name)
 			for _, conn := range fleet {
 				e.send(conn, &link.ToServer{Ping: true})
 				e.receive(conn, "a pong", func(f *link.ToWorker) bool { return f.Pong })
@@ -102,13 +102,13 @@ func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) { //nolint:tparallel // 
 // none of them. It is told when it has too many, and others are served.
 func TestOneKeyKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
-	e := envOf(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
+	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
 	token := e.key(string(auth.Viewer), "", 0).Secret
 	refused := make(chan *http.Response, flooding)
 	var opening sync.WaitGroup
 	for range flooding {
 		opening.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), await)
+			ctx, cancel := context.WithTimeout(t.Context(), awaitTimeout)
 			defer cancel()
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
 			if err != nil {
@@ -116,7 +116,7 @@ func TestOneKeyKeepsNobodyOut(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = conn.Close() })
 			_, _ = fmt.Fprintf(conn, "GET /api/v1/events HTTP/1.1\r\nHost: muster\r\nAuthorization: Bearer %s\r\n\r\n", token)
-			_ = conn.SetReadDeadline(time.Now().Add(soon))
+			_ = conn.SetReadDeadline(time.Now().Add(promptLimit))
 			if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && resp.StatusCode != http.StatusOK {
 				refused <- resp
 			}
@@ -134,7 +134,7 @@ func TestOneKeyKeepsNobodyOut(t *testing.T) {
 	if n == 0 {
 		t.Errorf("one key has %d streams", flooding)
 	}
-	e.serves("streams of one key")
+	e.checkServing("streams of one key")
 }
 
 // TestReadinessCostsNothing asks whether the server is ready, without a key, again and again, with workers

@@ -54,8 +54,8 @@ func newHostileServer(t *testing.T, other http.HandlerFunc) *hostileServer {
 	return s
 }
 
-// victim starts a worker of the server, and returns its session after its hello.
-func (s *hostileServer) victim(flags ...string) link.ServerConn {
+// startWorker starts a worker of the server, and returns its session after its hello.
+func (s *hostileServer) startWorker(flags ...string) link.ServerConn {
 	s.t.Helper()
 	cmd := exec.Command(mustertest.Program(s.t), append([]string{"worker", "--server", s.URL, "--name", "victim", "--data", s.t.TempDir()}, flags...)...)
 	cmd.Env = append(os.Environ(), "MUSTER_JOIN_TOKEN="+mustertest.JoinToken, "MUSTER_CONFIG="+s.t.TempDir()+"/context.json")
@@ -72,7 +72,7 @@ func (s *hostileServer) victim(flags ...string) link.ServerConn {
 		s.send(conn, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(10 * time.Second)}})
 		s.receive(conn, "that it takes tasks", func(f *link.ToServer) bool { return f.Ready != nil && f.Ready.Constrained == "" })
 		return conn
-	case <-time.After(await):
+	case <-time.After(awaitTimeout):
 		s.t.Fatal("the worker does not connect")
 		return nil
 	}
@@ -80,23 +80,23 @@ func (s *hostileServer) victim(flags ...string) link.ServerConn {
 
 func (s *hostileServer) send(conn link.ServerConn, f *link.ToWorker) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), await)
+	ctx, cancel := context.WithTimeout(s.t.Context(), awaitTimeout)
 	defer cancel()
 	if err := conn.Send(ctx, f); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *hostileServer) receive(conn link.ServerConn, what string, is func(*link.ToServer) bool) {
+func (s *hostileServer) receive(conn link.ServerConn, desc string, match func(*link.ToServer) bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), await)
+	ctx, cancel := context.WithTimeout(s.t.Context(), awaitTimeout)
 	defer cancel()
 	for {
 		f, err := conn.Recv(ctx)
 		if err != nil {
-			s.t.Fatalf("waiting for %s: %v", what, err)
+			s.t.Fatalf("waiting for %s: %v", desc, err)
 		}
-		if is(f) {
+		if match(f) {
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func TestRedirectsLeadNoWorkerAway(t *testing.T) {
 	s := newHostileServer(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, inside.URL+"/metadata", http.StatusTemporaryRedirect)
 	})
-	conn := s.victim()
+	conn := s.startWorker()
 	attempt := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
 	s.send(conn, &link.ToWorker{
 		Specs: []link.GroupSpec{{Ref: 1, UID: "u", Name: "t", Spec: muster.TaskSpec{
@@ -135,7 +135,7 @@ func TestNoServerStartsMoreThanAWorkerOffers(t *testing.T) {
 	t.Parallel()
 	const slots, tasks = 4, 100
 	s := newHostileServer(t, http.NotFound)
-	conn := s.victim("--slots", "4")
+	conn := s.startWorker("--slots", "4")
 	f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "u", Name: "t", Spec: muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "sleep 600"}}}}}
 	for n := range tasks {
 		f.Assign = append(f.Assign, link.Assign{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}, Ref: 1})

@@ -59,7 +59,7 @@ func TestSpecsCostWhatTheirSizeSays(t *testing.T) {
 	e := newEnv(t)
 	token := e.key(string(auth.Submitter), "alpha", 0).Secret
 	send := func(path, spec string) {
-		ctx, cancel := context.WithTimeout(t.Context(), await)
+		ctx, cancel := context.WithTimeout(t.Context(), awaitTimeout)
 		defer cancel()
 		r := e.request(http.MethodPost, path, token, strings.NewReader(spec)).WithContext(ctx)
 		r.Header.Set("Content-Type", "application/yaml")
@@ -100,8 +100,8 @@ func TestSpecsCostWhatTheirSizeSays(t *testing.T) {
 		submit() // after it
 		after := e.cost()
 		t.Logf("%s: %d MB, %s", name, (after.memory-before.memory)>>20, after.cpu-before.cpu)
-		if grown := after.memory - before.memory; grown > 100<<20 {
-			t.Errorf("%s: five specs of 1 MB cost the server %d MB of memory", name, grown>>20)
+		if growth := after.memory - before.memory; growth > 100<<20 {
+			t.Errorf("%s: five specs of 1 MB cost the server %d MB of memory", name, growth>>20)
 		}
 		if spent := after.cpu - before.cpu; spent > 4*time.Second {
 			t.Errorf("%s: five specs of 1 MB cost the server %s of CPU time", name, spent)

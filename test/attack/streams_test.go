@@ -24,9 +24,9 @@ import (
 	"github.com/muster-dev/muster/internal/link/wslink"
 )
 
-// soon is how long what must end at once may take on a machine that stands still for seconds. It is
+// promptLimit is how long what must end at once may take on a machine that stands still for seconds. It is
 // less than every limit by which streams and uploads end anyway.
-const soon = 12 * time.Second
+const promptLimit = 12 * time.Second
 
 // attempt lets a played worker start an attempt that does not end.
 func (e *env) attempt() muster.AttemptID {
@@ -37,7 +37,7 @@ func (e *env) attempt() muster.AttemptID {
 	}
 	id := e.receive(conn, "an assignment", func(f *link.ToWorker) bool { return len(f.Assign) > 0 }).Assign[0].Attempt
 	e.send(conn, &link.ToServer{Started: []link.Started{{Attempt: id, At: muster.NewTime(time.Now())}}})
-	e.Running(id.Task.Job, 1)
+	e.AwaitRunning(id.Task.Job, 1)
 	return id
 }
 
@@ -51,13 +51,13 @@ func TestStreamsEndWithTheirKeys(t *testing.T) {
 		for _, how := range []string{"revoked", "expired"} {
 			t.Run(how+path, func(t *testing.T) {
 				t.Parallel()
-				e := envOf(t, e.Cluster)
+				e := newEnvFor(t, e.Cluster)
 				var ttl time.Duration
 				if how == "expired" {
 					ttl = 3 * time.Second
 				}
 				k := e.key(string(auth.Viewer), "", ttl)
-				ctx, cancel := context.WithTimeout(t.Context(), await) // the first line must come, too
+				ctx, cancel := context.WithTimeout(t.Context(), awaitTimeout) // the first line must come, too
 				defer cancel()
 				resp, err := e.http.Do(e.request(http.MethodGet, path, k.Secret, nil).WithContext(ctx))
 				if err != nil {
@@ -79,10 +79,10 @@ func TestStreamsEndWithTheirKeys(t *testing.T) {
 				select {
 				case <-ended:
 					if ctx.Err() != nil {
-						t.Errorf("the stream of a key that was %s took longer than %s to begin and end", how, await)
+						t.Errorf("the stream of a key that was %s took longer than %s to begin and end", how, awaitTimeout)
 					}
-				case <-time.After(soon):
-					t.Errorf("the stream of a key that was %s went on for %s", how, soon)
+				case <-time.After(promptLimit):
+					t.Errorf("the stream of a key that was %s went on for %s", how, promptLimit)
 				}
 			})
 		}
@@ -113,7 +113,7 @@ func TestUploadsEndWithTheirKeys(t *testing.T) {
 		}
 		return resp, err
 	}
-	e.Await("half of the upload is there", await, func() error {
+	e.Await("half of the upload is there", awaitTimeout, func() error {
 		resp, err := head()
 		if err == nil && resp.Header.Get("Upload-Offset") != strconv.Itoa(half) {
 			err = fmt.Errorf("the offset is %q", resp.Header.Get("Upload-Offset"))
@@ -121,11 +121,11 @@ func TestUploadsEndWithTheirKeys(t *testing.T) {
 		return err
 	})
 	e.revoke(k.Key.ID)
-	if err := conn.SetReadDeadline(time.Now().Add(soon)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(promptLimit)); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
-		t.Errorf("the upload of a revoked key was open for %s: %q, %v", soon, b, err)
+		t.Errorf("the upload of a revoked key was open for %s: %q, %v", promptLimit, b, err)
 	}
 }
 
@@ -142,17 +142,17 @@ func TestSessionsEndWithTheirKeys(t *testing.T) {
 			return &polllink.Dialer{Server: e.url(""), Key: w.Key, HTTP: e.http}
 		},
 	} {
-		for _, when := range []string{"before hello", "after welcome"} {
-			t.Run(name+" "+when, func(t *testing.T) {
+		for _, phase := range []string{"before hello", "after welcome"} {
+			t.Run(name+" "+phase, func(t *testing.T) {
 				t.Parallel()
-				e := envOf(t, e.Cluster)
-				worker := e.join("rig-" + name[:2] + when[:3])
+				e := newEnvFor(t, e.Cluster)
+				worker := e.join("rig-" + name[:2] + phase[:3])
 				conn, err := dial(e, worker).Dial(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				if when == "after welcome" {
+				if phase == "after welcome" {
 					e.send(conn, &link.ToServer{Hello: hello(worker, "rig")})
 					e.receive(conn, "a welcome", func(f *link.ToWorker) bool { return f.Welcome != nil })
 				}
@@ -160,14 +160,14 @@ func TestSessionsEndWithTheirKeys(t *testing.T) {
 					f   *link.ToWorker
 					err error
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), soon)
+				ctx, cancel := context.WithTimeout(t.Context(), promptLimit)
 				defer cancel()
 				words := make(chan word, 1)
 				listen := func() {
 					f, err := conn.Recv(ctx)
 					words <- word{f, err}
 				}
-				if when == "after welcome" {
+				if phase == "after welcome" {
 					go listen() // the poll is under way
 				}
 				keys, err := e.Client.Keys(t.Context())
@@ -179,17 +179,17 @@ func TestSessionsEndWithTheirKeys(t *testing.T) {
 						e.revoke(k.ID)
 					}
 				}
-				if when == "before hello" {
+				if phase == "before hello" {
 					_ = conn.Send(ctx, &link.ToServer{Hello: hello(worker, "rig")}) // it may be closed already
 					go listen()
 				}
 				w := <-words
 				switch {
 				case ctx.Err() != nil:
-					t.Errorf("the session of a revoked key was open for %s", soon)
+					t.Errorf("the session of a revoked key was open for %s", promptLimit)
 				case w.err == nil && (w.f.Goodbye == nil || w.f.Goodbye.Code != muster.Forbidden):
 					t.Errorf("a worker whose key was revoked was sent %+v", w.f)
-				case when == "after welcome" && w.err != nil && muster.CodeOf(w.err) != muster.Forbidden:
+				case phase == "after welcome" && w.err != nil && muster.CodeOf(w.err) != muster.Forbidden:
 					t.Errorf("the session ended for another reason: %v", w.err)
 				}
 			})

@@ -17,8 +17,8 @@ import (
 
 const python = "/usr/bin/python3"
 
-// rootsWorker starts a worker of root's as people do, without options that hold tasks.
-func rootsWorker(t *testing.T, flags ...string) (*mustertest.Cluster, *mustertest.Proc) {
+// startRootWorker starts a worker of root's as people do, without options that hold tasks.
+func startRootWorker(t *testing.T, flags ...string) (*mustertest.Cluster, *mustertest.Process) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root's workers have users to give to tasks")
@@ -30,10 +30,10 @@ func rootsWorker(t *testing.T, flags ...string) (*mustertest.Cluster, *mustertes
 	return c, c.StartWorker("w1", t.TempDir(), flags...)
 }
 
-// attack runs a script as a task, and returns what it printed to the end.
-func attack(t *testing.T, c *mustertest.Cluster, script string) string {
+// runScript runs a script as a task, and returns what it printed to the end.
+func runScript(t *testing.T, c *mustertest.Cluster, script string) string {
 	t.Helper()
-	job := c.Submit(mustertest.Shell("attack", script+"\necho over"))
+	job := c.Submit(mustertest.ShellSpec("attack", script+"\necho over"))
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", got.State)
 	}
@@ -63,7 +63,7 @@ for path in sys.argv[1:]:
 // the machine's traffic, and comes to no socket that only root may use, such as a container engine's.
 func TestATaskOfARootWorkerIsNobody(t *testing.T) {
 	t.Parallel()
-	c, _ := rootsWorker(t)
+	c, _ := startRootWorker(t)
 	listen := func(dir string, mode os.FileMode) string {
 		path := filepath.Join(dir, "x.sock")
 		l, err := net.Listen("unix", path)
@@ -87,7 +87,7 @@ func TestATaskOfARootWorkerIsNobody(t *testing.T) {
 			paths = append(paths, engine)
 		}
 	}
-	out := attack(t, c, "id -u; grep -E 'Cap(Eff|Prm|Bnd|Amb|Inh)' /proc/self/status; cat >s.py <<'END'\n"+sockets+"\nEND\n"+python+" s.py "+strings.Join(paths, " "))
+	out := runScript(t, c, "id -u; grep -E 'Cap(Eff|Prm|Bnd|Amb|Inh)' /proc/self/status; cat >s.py <<'END'\n"+sockets+"\nEND\n"+python+" s.py "+strings.Join(paths, " "))
 	if strings.HasPrefix(out, "0\n") {
 		t.Error("the task is root")
 	}
@@ -104,19 +104,19 @@ func TestATaskOfARootWorkerIsNobody(t *testing.T) {
 func TestATaskSeesNoOtherProcess(t *testing.T) {
 	t.Parallel()
 	for _, sandbox := range []string{"auto", "off"} {
-		c, w := rootsWorker(t, "--sandbox", sandbox)
+		c, w := startRootWorker(t, "--sandbox", sandbox)
 		secret := "secret" + strconv.Itoa(w.PID())
 		shm := "/dev/shm/muster-attack-" + strconv.Itoa(w.PID())
 		t.Cleanup(func() { _ = os.Remove(shm) })
-		victim := c.Submit(mustertest.Shell("victim", fmt.Sprintf("umask 077; echo %s >%s; echo %[1]s >here; exec sh -c 'sleep 600; : --password %[1]s'", secret, shm)))
-		c.Running(victim.ID, 1)
+		victim := c.Submit(mustertest.ShellSpec("victim", fmt.Sprintf("umask 077; echo %s >%s; echo %[1]s >here; exec sh -c 'sleep 600; : --password %[1]s'", secret, shm)))
+		c.AwaitRunning(victim.ID, 1)
 		c.Await("the victim has its secret", time.Minute, func() error { _, err := os.Stat(shm); return err })
 		task := c.Tasks(victim.ID)[0]
-		pids := mustertest.Processes(t, "MUSTER_TASK="+task.ID.String(), secret)
+		pids := mustertest.ProcessesMatching(t, "MUSTER_TASK="+task.ID.String(), secret)
 		if len(pids) == 0 {
 			t.Fatal("the victim is not to be found")
 		}
-		out := attack(t, c, fmt.Sprintf(`for p in /proc/[0-9]*; do
+		out := runScript(t, c, fmt.Sprintf(`for p in /proc/[0-9]*; do
 			p=${p#/proc/}
 			[ $p = $$ ] || grep -l MUSTER_TASK=$MUSTER_TASK /proc/$p/environ >/dev/null 2>&1 || echo sees $p
 		done
@@ -127,15 +127,15 @@ func TestATaskSeesNoOtherProcess(t *testing.T) {
 		done
 		cat %s $MUSTER_OUT/../../*/work/here 2>/dev/null | grep sec[r]et`, w.PID(), pids[0], shm))
 		for line := range strings.Lines(out) {
-			if line = strings.TrimSpace(line); line != "" && !ended(line) {
+			if line = strings.TrimSpace(line); line != "" && !isEndedProcess(line) {
 				t.Errorf("--sandbox %s: %s", sandbox, line)
 			}
 		}
 	}
 }
 
-// ended reports whether a line is of a process of the task itself, which had ended when it was looked at.
-func ended(line string) bool {
+// isEndedProcess reports whether a line is of a process of the task itself, which had ended when it was looked at.
+func isEndedProcess(line string) bool {
 	pid, ok := strings.CutPrefix(line, "sees ")
 	if !ok {
 		return false

@@ -17,9 +17,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// readsTokens is a task that prints the command line and the environment of every process that it can
+// readTokensScript is a task that prints the command line and the environment of every process that it can
 // look at, and whether it can read the environment of the process $WATCHED.
-const readsTokens = `
+const readTokensScript = `
 for p in /proc/[0-9]*; do
 	cat $p/cmdline $p/environ 2>/dev/null | tr '\0' '\n'
 done
@@ -33,12 +33,12 @@ func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	w := c.StartWorker("w1", dir, "--token", mustertest.JoinToken)
-	held := c.Submit(mustertest.Shell("held", "sleep 600"))
-	c.Running(held.ID, 1)
+	held := c.Submit(mustertest.ShellSpec("held", "sleep 600"))
+	c.AwaitRunning(held.ID, 1)
 	follow := exec.Command(mustertest.Program(t), "logs", "-f", held.ID.String(), "--server", "http://"+c.Addr, "--token="+mustertest.AdminToken)
 	follow.Env = []string{"HOME=" + t.TempDir()}
-	var said bytes.Buffer
-	follow.Stderr = &said
+	var output bytes.Buffer
+	follow.Stderr = &output
 	if err := follow.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +47,10 @@ func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
 		_ = follow.Wait()
 	}
 	defer ended()
-	concealed(t, c, w.PID(), mustertest.JoinToken)
-	concealed(t, c, follow.Process.Pid, mustertest.AdminToken)
+	awaitTokenHidden(t, c, w.PID(), mustertest.JoinToken)
+	awaitTokenHidden(t, c, follow.Process.Pid, mustertest.AdminToken)
 
-	spec := mustertest.Shell("reader", readsTokens)
+	spec := mustertest.ShellSpec("reader", readTokensScript)
 	spec.Tasks[0].Env = map[string]string{"WATCHED": strconv.Itoa(w.PID())}
 	job := c.Submit(spec)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
@@ -65,13 +65,13 @@ func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
 			t.Errorf("the task found %s (READABLE: the environment of the worker)", token)
 		}
 	}
-	for _, pid := range append(mustertest.Shims(t, dir), mustertest.Tasks(t, dir)...) {
-		noToken(t, pid, "environ")
-		noToken(t, pid, "cmdline")
+	for _, pid := range append(mustertest.ShimPIDs(t, dir), mustertest.TaskPIDs(t, dir)...) {
+		checkNoToken(t, pid, "environ")
+		checkNoToken(t, pid, "cmdline")
 	}
 	ended()
-	if !strings.Contains(said.String(), "use --token-file FILE") || strings.Count(said.String(), "--token-file") != 1 {
-		t.Errorf("a key among the arguments is not warned of, in one line: %s", &said)
+	if !strings.Contains(output.String(), "use --token-file FILE") || strings.Count(output.String(), "--token-file") != 1 {
+		t.Errorf("a key among the arguments is not warned of, in one line: %s", &output)
 	}
 }
 
@@ -88,20 +88,20 @@ func TestAnUpgradeShowsNoToken(t *testing.T) {
 		w := c.StartWorker(name, t.TempDir(), flags...)
 		w.Signal(syscall.SIGUSR2)
 		c.Await("the worker is its next program", time.Minute, func() error {
-			if lives := strings.Split(w.Log(), "upgrading in place"); len(lives) < 2 || !strings.Contains(lives[1], "msg=connected") {
+			if starts := strings.Split(w.Log(), "upgrading in place"); len(starts) < 2 || !strings.Contains(starts[1], "msg=connected") {
 				return errors.New("it is not")
 			}
 			return nil
 		})
-		concealed(t, c, w.PID(), mustertest.JoinToken)
+		awaitTokenHidden(t, c, w.PID(), mustertest.JoinToken)
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.PID())); err != nil || bytes.Contains(line, []byte("--token")) {
 			t.Errorf("the next program, which has the token already, is given it again by its arguments %q (%v)", line, err)
 		}
 	}
 }
 
-// concealed waits until the command line of a process, which has its token among the arguments, does not show it.
-func concealed(t *testing.T, c *mustertest.Cluster, pid int, token string) {
+// awaitTokenHidden waits until the command line of a process, which has its token among the arguments, does not show it.
+func awaitTokenHidden(t *testing.T, c *mustertest.Cluster, pid int, token string) {
 	t.Helper()
 	c.Await(fmt.Sprintf("process %d conceals its token", pid), time.Minute, func() error {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -115,8 +115,8 @@ func concealed(t *testing.T, c *mustertest.Cluster, pid int, token string) {
 	})
 }
 
-// noToken checks a file of a process for tokens.
-func noToken(t *testing.T, pid int, name string) {
+// checkNoToken checks a file of a process for tokens.
+func checkNoToken(t *testing.T, pid int, name string) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("seed", 2600, "the seed of the plan; this one hits most targets within the usual duration")
-	duration = flag.Duration("duration", 25*time.Second, "how long faults happen")
-	without  = flag.String("without", "", "faults to leave out, by kind or target, such as server_disk,upgrade")
-	keep     = flag.Bool("keep", false, "keep the data of a run that passes, too")
-	history  = flag.String("history", "", "check the history in this file instead of running anything")
+	seed           = flag.Uint64("seed", 2600, "the seed of the plan; this one hits most targets within the usual duration")
+	duration       = flag.Duration("duration", 25*time.Second, "how long faults happen")
+	excludedFaults = flag.String("without", "", "faults to leave out, by kind or target, such as server_disk,upgrade")
+	keepData       = flag.Bool("keep", false, "keep the data of a run that passes, too")
+	history        = flag.String("history", "", "check the history in this file instead of running anything")
 )
 
 // TestChaos carries out the plan of a seed, and checks the history.
@@ -44,7 +44,7 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t, dir)
-	p := makePlan(*seed, *duration, strings.Split(*without, ","))
+	p := makePlan(*seed, *duration, strings.Split(*excludedFaults, ","))
 	t.Logf("seed %d for %s: %d jobs, %d faults", *seed, *duration, len(p.Jobs), len(p.Faults))
 	if !c.disks {
 		t.Log("disk faults are left out: they need root")
@@ -60,9 +60,9 @@ func TestChaos(t *testing.T) {
 	}
 	switch {
 	case t.Failed():
-		t.Logf("all data of the run is in %s; the same plan again: make chaos SEED=%d DURATION=%s", c.keep(), *seed, *duration)
-	case *keep:
-		t.Logf("all data of the run is in %s", c.keep())
+		t.Logf("all data of the run is in %s; the same plan again: make chaos SEED=%d DURATION=%s", c.saveData(), *seed, *duration)
+	case *keepData:
+		t.Logf("all data of the run is in %s", c.saveData())
 	default:
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	}
@@ -86,51 +86,51 @@ func (c *cluster) run(ctx context.Context, p plan, h *History) error {
 	var watchers sync.WaitGroup
 	h.Watchers = make([][]muster.Event, 2)
 	for i := range h.Watchers {
-		watchers.Go(func() { h.Watchers[i] = c.watch(watching, i == 1) })
+		watchers.Go(func() { h.Watchers[i] = c.watchEvents(watching, i == 1) })
 	}
-	watchers.Go(func() { h.Workers = c.sample(watching) })
+	watchers.Go(func() { h.Workers = c.sampleWorkers(watching) })
 
-	begun := time.Now()
+	start := time.Now()
 	var clients sync.WaitGroup
-	clients.Go(func() { c.users(ctx, begun, p.Jobs, &recorder{h: h}) })
-	h.Faults = c.disturb(ctx, begun, p.Faults)
+	clients.Go(func() { c.runClients(ctx, start, p.Jobs, &recorder{h: h}) })
+	h.Faults = c.injectFaults(ctx, start, p.Faults)
 	h.Calm = time.Now().UnixNano()
-	c.t.Logf("all faults have ended after %.1f s", time.Since(begun).Seconds())
-	if err := c.calm(ctx); err != nil {
-		c.note("%v", err)
+	c.t.Logf("all faults have ended after %.1f s", time.Since(start).Seconds())
+	if err := c.awaitRecovery(ctx); err != nil {
+		c.recordExit("%v", err)
 	}
 	clients.Wait()
-	c.ended(ctx, 5*time.Minute)
+	c.awaitJobs(ctx, 5*time.Minute)
 	c.t.Logf("all jobs have ended, or are given up, %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	stopWatching()
 	watchers.Wait()
 
 	var err error
-	if h.Final, err = c.state(ctx); err != nil {
+	if h.Final, err = c.readState(ctx); err != nil {
 		return err
 	}
-	if err := c.contents(ctx, h.Final); err != nil {
+	if err := c.readContents(ctx, h.Final); err != nil {
 		return err
 	}
 	c.t.Logf("the final state, logs and artifacts are read %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	c.server.kill()
 	c.server.start()
-	if h.Reloaded, err = c.state(ctx); err != nil {
+	if h.Reloaded, err = c.readState(ctx); err != nil {
 		return err
 	}
 	c.t.Logf("the state after a last kill is read %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	var ends sync.WaitGroup
 	for _, w := range c.workers {
-		ends.Go(func() { w.stop(orderly) })
+		ends.Go(func() { w.stop(stopTimeout) })
 	}
 	ends.Wait()
-	left := make([][]string, len(c.workers))
+	leftovers := make([][]string, len(c.workers))
 	for i, w := range c.workers {
-		ends.Go(func() { left[i] = w.remains(30 * time.Second) })
+		ends.Go(func() { leftovers[i] = w.leftovers(30 * time.Second) })
 	}
 	ends.Wait()
-	h.Left = slices.Concat(left...)
-	c.server.stop(orderly)
+	h.Left = slices.Concat(leftovers...)
+	c.server.stop(stopTimeout)
 	c.t.Logf("all processes have ended %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	h.Exits = append(slices.Clone(c.exits), c.panics()...)
 	h.Effects, err = c.readEffects() // last, so that what still ran has left its traces
@@ -168,12 +168,12 @@ func report(t *testing.T, h *History, found []violation) {
 	}
 	t.Logf("attempts ended: %v", ends)
 	t.Logf("checked %d jobs, %d tasks, %d attempts, %d lines of logs, %d artifacts, %d events; %d faults: %v", len(h.Final), tasks, attempts, lines, files, events, len(h.Faults), kinds)
-	byPromise := map[promise][]violation{}
+	byInvariant := map[invariant][]violation{}
 	for _, v := range found {
-		byPromise[v.Promise] = append(byPromise[v.Promise], v)
+		byInvariant[v.Invariant] = append(byInvariant[v.Invariant], v)
 	}
-	for _, p := range promises {
-		list := byPromise[p]
+	for _, p := range invariants {
+		list := byInvariant[p]
 		for i, v := range list {
 			if i == 5 {
 				t.Errorf("   and %d more", len(list)-i)
@@ -183,6 +183,6 @@ func report(t *testing.T, h *History, found []violation) {
 		}
 	}
 	if len(found) == 0 {
-		t.Logf("seed %d: all %d promises hold", h.Seed, len(promises))
+		t.Logf("seed %d: all %d promises hold", h.Seed, len(invariants))
 	}
 }

@@ -20,16 +20,16 @@ const t0 = 1_700_000_000_000
 // ns is a time of a made history, in seconds from its begin.
 func ns(sec float64) int64 { return t0*1_000_000 + int64(sec*1e9) }
 
-func atSec(sec float64) muster.Time { return muster.Time(t0 + int64(sec*1000)) }
+func timeAt(sec float64) muster.Time { return muster.Time(t0 + int64(sec*1000)) }
 
-// maker makes a history as a run would record it.
-type maker struct {
+// historyBuilder makes a history as a run would record it.
+type historyBuilder struct {
 	h    *History
 	next muster.JobID
 }
 
 // job adds a job that was acknowledged, with these stages.
-func (m *maker) job(name string, stages ...Want) *FinalJob {
+func (m *historyBuilder) job(name string, stages ...Want) *FinalJob {
 	m.next++
 	m.h.Jobs = append(m.h.Jobs, Submission{Name: name, Acks: []muster.JobID{m.next}, Stages: stages})
 	j := FinalJob{Job: muster.Job{ID: m.next, Name: name}}
@@ -51,11 +51,11 @@ func (m *maker) job(name string, stages ...Want) *FinalJob {
 }
 
 // attempt adds an attempt of a task that lived from begin to end, with what it appended meanwhile.
-func (m *maker) attempt(j *FinalJob, task int, w *Want, index int, outcome muster.Outcome, reason muster.Reason, begin, end float64, effects ...string) {
+func (m *historyBuilder) attempt(j *FinalJob, task int, w *Want, index int, outcome muster.Outcome, reason muster.Reason, begin, end float64, effects ...string) {
 	t := &j.Tasks[task]
 	t.Task.Attempt++
 	n := t.Task.Attempt
-	a := muster.Attempt{ID: muster.AttemptID{Task: t.Task.ID, N: n}, Outcome: outcome, Reason: reason, FinishedAt: atSec(end)}
+	a := muster.Attempt{ID: muster.AttemptID{Task: t.Task.ID, N: n}, Outcome: outcome, Reason: reason, FinishedAt: timeAt(end)}
 	t.Attempts = append(t.Attempts, a)
 	key := fmt.Sprintf("%s.%s.%d", j.Job.Name, w.Stage, index)
 	nonce := fmt.Sprintf("nonce-%s-%d", t.Task.ID, n)
@@ -82,9 +82,9 @@ func (m *maker) attempt(j *FinalJob, task int, w *Want, index int, outcome muste
 	}
 }
 
-// made is a history in which all promises hold.
-func made() *History {
-	m := &maker{h: &History{Effects: map[string]string{}, Calm: ns(60)}}
+// validHistory is a history in which all promises hold.
+func validHistory() *History {
+	m := &historyBuilder{h: &History{Effects: map[string]string{}, Calm: ns(60)}}
 	ok := muster.AttemptSucceeded
 
 	chain := []Want{{Stage: "first", Size: 1, State: muster.Succeeded, Lines: 3, Artifact: true}, {Stage: "second", Size: 1, State: muster.Succeeded, From: "first"}}
@@ -139,7 +139,7 @@ func made() *History {
 
 	m.h.Jobs = append(m.h.Jobs, Submission{Name: "j6-quick", Refused: []string{string(muster.StorageFull) + ": the disk is full"}, Stages: []Want{again}})
 	seq := map[string]uint64{}
-	say := func(epoch string, kind muster.EventType, task string, state muster.TaskState, attempt int) {
+	appendEvent := func(epoch string, kind muster.EventType, task string, state muster.TaskState, attempt int) {
 		seq[epoch]++
 		e := muster.Event{Epoch: epoch, Seq: seq[epoch], Type: kind}
 		if kind == muster.EventTask {
@@ -152,15 +152,15 @@ func made() *History {
 		m.h.Watchers[0] = append(m.h.Watchers[0], e)
 	}
 	m.h.Watchers = [][]muster.Event{nil}
-	say("e1", muster.EventResync, "", 0, 0)
-	say("e1", muster.EventTask, "2.0", muster.Queued, 0)
-	say("e1", muster.EventTask, "2.0", muster.Assigned, 1)
-	say("e1", muster.EventTask, "2.0", muster.Running, 1)
-	say("e2", muster.EventResync, "", 0, 0)
-	say("e2", muster.EventTask, "2.0", muster.Queued, 1)
-	say("e2", muster.EventTask, "2.0", muster.Assigned, 2)
-	say("e2", muster.EventTask, "2.0", muster.Running, 2)
-	say("e2", muster.EventTask, "2.0", muster.Succeeded, 2)
+	appendEvent("e1", muster.EventResync, "", 0, 0)
+	appendEvent("e1", muster.EventTask, "2.0", muster.Queued, 0)
+	appendEvent("e1", muster.EventTask, "2.0", muster.Assigned, 1)
+	appendEvent("e1", muster.EventTask, "2.0", muster.Running, 1)
+	appendEvent("e2", muster.EventResync, "", 0, 0)
+	appendEvent("e2", muster.EventTask, "2.0", muster.Queued, 1)
+	appendEvent("e2", muster.EventTask, "2.0", muster.Assigned, 2)
+	appendEvent("e2", muster.EventTask, "2.0", muster.Running, 2)
+	appendEvent("e2", muster.EventTask, "2.0", muster.Succeeded, 2)
 	m.h.Workers = []WorkerSample{{Name: "worker0", Running: 6, Slots: 6}}
 	m.h.Reloaded = reloaded(m.h.Final)
 	return m.h
@@ -181,8 +181,8 @@ func reloaded(jobs []FinalJob) []FinalJob {
 
 // TestCheckerAcceptsAGoodHistory holds that the checker does not cry wolf.
 func TestCheckerAcceptsAGoodHistory(t *testing.T) {
-	for _, v := range check(made()) {
-		t.Errorf("%s: %s: %s", v.Promise, v.Subject, v.Evidence)
+	for _, v := range check(validHistory()) {
+		t.Errorf("%s: %s: %s", v.Invariant, v.Subject, v.Evidence)
 	}
 }
 
@@ -196,7 +196,7 @@ func edit(h *History, file, was, is string) {
 
 // broken are histories that each break a promise.
 var broken = []struct {
-	promise promise
+	promise invariant
 	name    string
 	change  func(h *History)
 }{
@@ -307,19 +307,19 @@ var broken = []struct {
 
 // TestCheckerFindsWhatIsBroken holds that the checker can fail: each promise is broken by a history, and it says so.
 func TestCheckerFindsWhatIsBroken(t *testing.T) {
-	covered := map[promise]bool{}
+	covered := map[invariant]bool{}
 	for _, b := range broken {
 		covered[b.promise] = true
 		t.Run(strings.ReplaceAll(string(b.promise)+"/"+b.name, " ", "_"), func(t *testing.T) {
-			h := made()
+			h := validHistory()
 			b.change(h)
 			found := check(h)
-			if !slices.ContainsFunc(found, func(v violation) bool { return v.Promise == b.promise }) {
+			if !slices.ContainsFunc(found, func(v violation) bool { return v.Invariant == b.promise }) {
 				t.Errorf("the checker does not see it: %v", found)
 			}
 		})
 	}
-	for _, p := range promises {
+	for _, p := range invariants {
 		if !covered[p] {
 			t.Errorf("no history shows that the checker sees a violation of: %s", p)
 		}
@@ -342,9 +342,9 @@ func TestPlanIsOfItsSeed(t *testing.T) {
 	if !slices.Equal(early, p.Faults) || !slices.Equal(longer.Jobs[:len(p.Jobs)], p.Jobs) {
 		t.Error("a longer run has another begin")
 	}
-	some := makePlan(7, 5*time.Minute, []string{"net", "kill"})
+	filtered := makePlan(7, 5*time.Minute, []string{"net", "kill"})
 	rest := slices.DeleteFunc(slices.Clone(longer.Faults), func(f fault) bool { return strings.Contains(f.Target, "net") || f.Kind == "kill" })
-	if !slices.Equal(some.Faults, rest) {
+	if !slices.Equal(filtered.Faults, rest) {
 		t.Error("leaving faults out changes others")
 	}
 	shapesSeen, kindsSeen := map[string]bool{}, map[string]bool{}
@@ -365,8 +365,8 @@ func TestPlanIsOfItsSeed(t *testing.T) {
 			t.Errorf("no job of five runs has the shape %s", x.name)
 		}
 	}
-	for _, sorts := range targets() {
-		for _, x := range sorts {
+	for _, kinds := range targets() {
+		for _, x := range kinds {
 			if !kindsSeen[x.kind] {
 				t.Errorf("no run of five has the fault %s", x.kind)
 			}

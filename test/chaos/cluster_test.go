@@ -46,7 +46,7 @@ type cluster struct {
 // newCluster makes the folders, disks, proxies and processes of a run. All of it goes when the test ends.
 func newCluster(t *testing.T, dir string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: dir, effects: filepath.Join(dir, "effects"), addr: mustertest.Port(t), full: map[string]bool{}, disks: os.Geteuid() == 0}
+	c := &cluster{t: t, dir: dir, effects: filepath.Join(dir, "effects"), addr: mustertest.ReservePort(t), full: map[string]bool{}, disks: os.Geteuid() == 0}
 	// Tasks may run as another user: they come through here, and write there.
 	for path, mode := range map[string]fs.FileMode{dir: 0o755, c.effects: 0o777, filepath.Join(dir, "logs"): 0o755} {
 		if err := errors.Join(os.MkdirAll(path, mode), os.Chmod(path, mode)); err != nil {
@@ -73,29 +73,29 @@ func (c *cluster) add(name string, env []string, args ...string) *process {
 		c.t.Fatal(err)
 	}
 	if c.disks {
-		if err := syscall.Mount("tmpfs", p.data, "tmpfs", 0, "size="+roomy+",mode=755"); err != nil {
+		if err := syscall.Mount("tmpfs", p.data, "tmpfs", 0, "size="+largeDisk+",mode=755"); err != nil {
 			c.t.Logf("disk faults are left out: no file system can be mounted: %v", err)
 			c.disks = false
 		} else {
 			c.t.Cleanup(func() { _ = syscall.Unmount(p.data, syscall.MNT_DETACH) })
 		}
 	}
-	c.t.Cleanup(p.end)
+	c.t.Cleanup(p.shutdown)
 	return p
 }
 
-// roomy is the size of a disk with much space: only what is used takes memory.
-const roomy = "16g"
+// largeDisk is the size of a disk with much space: only what is used takes memory.
+const largeDisk = "16g"
 
-// fill makes the disk of a process full, or gives it room again.
-func (c *cluster) fill(p *process, on bool) error {
+// setDiskFull makes the disk of a process full, or gives it room again.
+func (c *cluster) setDiskFull(p *process, on bool) error {
 	if !c.disks {
 		return errors.New("it has no disk of its own")
 	}
 	c.mu.Lock()
 	c.full[p.data] = c.full[p.data] || on
 	c.mu.Unlock()
-	size := roomy
+	size := largeDisk
 	for try := 0; ; try++ {
 		if on {
 			var st syscall.Statfs_t
@@ -115,7 +115,7 @@ func (c *cluster) fill(p *process, on bool) error {
 	}
 }
 
-func (c *cluster) note(format string, args ...any) {
+func (c *cluster) recordExit(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	text := clock(time.Now().UnixNano()) + " " + fmt.Sprintf(format, args...)
@@ -124,12 +124,12 @@ func (c *cluster) note(format string, args ...any) {
 }
 
 // client makes a client, behind the faulty network or not.
-func (c *cluster) client(patience time.Duration, faulty bool) *client.Client {
+func (c *cluster) client(retryTimeout time.Duration, faulty bool) *client.Client {
 	addr := c.addr
 	if faulty {
 		addr = c.userNet.Addr
 	}
-	cl, err := client.New("http://"+addr, mustertest.AdminToken, client.Options{Patience: patience, Timeout: 15 * time.Second})
+	cl, err := client.New("http://"+addr, mustertest.AdminToken, client.Options{RetryTimeout: retryTimeout, Timeout: 15 * time.Second})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -144,25 +144,25 @@ type process struct {
 	env  []string
 	args []string
 
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	done    chan struct{} // closed when cmd has ended
-	wanted  bool
-	expect  bool // its end is no surprise
-	drained bool // it was told to leave, and that was not taken back
-	quit    chan struct{}
-	loop    sync.WaitGroup
-	lives   int
+	mu           sync.Mutex
+	cmd          *exec.Cmd
+	done         chan struct{} // closed when cmd has ended
+	keepRunning  bool
+	exitExpected bool // its end is no surprise
+	drained      bool // it was told to leave, and that was not taken back
+	quit         chan struct{}
+	loop         sync.WaitGroup
+	starts       int
 }
 
 // start makes the process wanted, and starts it.
 func (p *process) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wanted {
+	if p.keepRunning {
 		return
 	}
-	p.wanted = true
+	p.keepRunning = true
 	if p.cmd == nil {
 		p.launch()
 	}
@@ -170,20 +170,20 @@ func (p *process) start() {
 
 // launch starts one life. The lock is held.
 func (p *process) launch() {
-	p.expect = false
-	p.lives++
+	p.exitExpected = false
+	p.starts++
 	cmd := exec.Command(mustertest.Program(p.c.t), p.args...)
 	cmd.Env = append(append(os.Environ(), "MUSTER_CONFIG="+filepath.Join(p.c.dir, "context-"+p.name+".json")), p.env...)
 	log, err := os.OpenFile(filepath.Join(p.c.dir, "logs", p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		p.c.note("%s has no log: %v", p.name, err)
+		p.c.recordExit("%s has no log: %v", p.name, err)
 		return
 	}
-	fmt.Fprintf(log, "=== %s life %d of %s\n", clock(time.Now().UnixNano()), p.lives, p.name)
+	fmt.Fprintf(log, "=== %s life %d of %s\n", clock(time.Now().UnixNano()), p.starts, p.name)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		log.Close()
-		p.c.note("%s does not start: %v", p.name, err)
+		p.c.recordExit("%s does not start: %v", p.name, err)
 		return
 	}
 	done := make(chan struct{})
@@ -192,12 +192,12 @@ func (p *process) launch() {
 		err := cmd.Wait()
 		log.Close()
 		p.mu.Lock()
-		expected := p.expect || p.drained
+		expected := p.exitExpected || p.drained
 		p.cmd = nil
 		close(done)
 		p.mu.Unlock()
 		if !expected && !p.c.isFull(p.data) {
-			p.c.note("%s ended by itself: %v", p.name, err)
+			p.c.recordExit("%s ended by itself: %v", p.name, err)
 		}
 		select { // as an init system would
 		case <-p.quit:
@@ -206,7 +206,7 @@ func (p *process) launch() {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.wanted && p.cmd == nil {
+		if p.keepRunning && p.cmd == nil {
 			p.launch()
 		}
 	})
@@ -219,16 +219,16 @@ func (c *cluster) isFull(data string) bool {
 }
 
 // signal sends a signal to the process, if it lives. If it is to end by it, it is not wanted any more.
-func (p *process) signal(sig syscall.Signal, ends bool) (done <-chan struct{}) {
+func (p *process) signal(sig syscall.Signal, final bool) (done <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ends {
-		p.wanted, p.expect = false, true
+	if final {
+		p.keepRunning, p.exitExpected = false, true
 	}
 	if p.cmd == nil {
-		gone := make(chan struct{})
-		close(gone)
-		return gone
+		exited := make(chan struct{})
+		close(exited)
+		return exited
 	}
 	_ = p.cmd.Process.Signal(sig) // it may just have ended
 	return p.done
@@ -245,7 +245,7 @@ func (p *process) stop(limit time.Duration) {
 	select {
 	case <-done:
 	case <-time.After(limit):
-		p.c.note("%s did not end within %s of SIGTERM", p.name, limit)
+		p.c.recordExit("%s did not end within %s of SIGTERM", p.name, limit)
 		p.signal(syscall.SIGQUIT, true) // it prints its stacks
 		select {
 		case <-done:
@@ -255,8 +255,8 @@ func (p *process) stop(limit time.Duration) {
 	}
 }
 
-// end kills the process for good, with all that a worker leaves.
-func (p *process) end() {
+// shutdown kills the process for good, with all that a worker leaves.
+func (p *process) shutdown() {
 	p.signal(syscall.SIGCONT, false)
 	p.mu.Lock()
 	select {
@@ -273,7 +273,7 @@ func (p *process) end() {
 // sweep removes what the process of a worker left.
 func (p *process) sweep() {
 	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		pids := p.left()
+		pids := p.leftoverPIDs()
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 		}
@@ -288,19 +288,19 @@ func (p *process) sweep() {
 }
 
 // shims returns the supervisors of a worker.
-func (p *process) shims() []int { return mustertest.Shims(p.c.t, p.data) }
+func (p *process) shims() []int { return mustertest.ShimPIDs(p.c.t, p.data) }
 
-// left returns the processes of a worker's tasks, and its supervisors.
-func (p *process) left() []int {
-	return append(p.shims(), mustertest.Tasks(p.c.t, p.data)...)
+// leftoverPIDs returns the processes of a worker's tasks, and its supervisors.
+func (p *process) leftoverPIDs() []int {
+	return append(p.shims(), mustertest.TaskPIDs(p.c.t, p.data)...)
 }
 
-// remains describes what is left of a worker that has ended, after waiting for it to go.
-func (p *process) remains(limit time.Duration) []string {
+// leftovers describes what is left of a worker that has ended, after waiting for it to go.
+func (p *process) leftovers(limit time.Duration) []string {
 	var found []string
 	for until := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {
 		found = nil
-		for _, pid := range p.left() {
+		for _, pid := range p.leftoverPIDs() {
 			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if err == nil {
 				found = append(found, fmt.Sprintf("%s: process %d: %q", p.name, pid, line))
@@ -311,13 +311,13 @@ func (p *process) remains(limit time.Duration) []string {
 				found = append(found, fmt.Sprintf("%s: control group %s with %d processes", p.name, g.Path, g.Processes))
 			}
 		}
-		for _, of := range []string{"tasks", "logs"} {
-			entries, _ := os.ReadDir(filepath.Join(p.data, of)) // it may not be there
+		for _, sub := range []string{"tasks", "logs"} {
+			entries, _ := os.ReadDir(filepath.Join(p.data, sub)) // it may not be there
 			for _, e := range entries {
 				if strings.HasPrefix(e.Name(), ".spare") {
 					continue // an empty folder that waits for the next task
 				}
-				found = append(found, fmt.Sprintf("%s: %s/%s", p.name, of, e.Name()))
+				found = append(found, fmt.Sprintf("%s: %s/%s", p.name, sub, e.Name()))
 			}
 		}
 		if len(found) == 0 || time.Now().After(until) {

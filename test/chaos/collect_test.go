@@ -19,10 +19,10 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// calm waits until the fleet is whole again after the last fault, and says how long that took for each worker: until
+// awaitRecovery waits until the fleet is whole again after the last fault, and says how long that took for each worker: until
 // a task for it has run.
-func (c *cluster) calm(ctx context.Context) error {
-	begun := time.Now()
+func (c *cluster) awaitRecovery(ctx context.Context) error {
+	start := time.Now()
 	cl := c.client(30*time.Second, false)
 	var all sync.WaitGroup
 	failed := make([]error, len(c.workers))
@@ -45,8 +45,8 @@ func (c *cluster) calm(ctx context.Context) error {
 				}}}
 				priority := muster.MaxPriority
 				spec.Priority = &priority
-				failed[i] = c.runs(ctx, cl, spec)
-				c.t.Logf("%s runs tasks %.1f s after the last fault", p.name, time.Since(begun).Seconds())
+				failed[i] = c.runJob(ctx, cl, spec)
+				c.t.Logf("%s runs tasks %.1f s after the last fault", p.name, time.Since(start).Seconds())
 			}
 		})
 	}
@@ -54,8 +54,8 @@ func (c *cluster) calm(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// runs submits a job that must succeed.
-func (c *cluster) runs(ctx context.Context, cl *client.Client, spec *muster.Spec) error {
+// runJob submits a job that must succeed.
+func (c *cluster) runJob(ctx context.Context, cl *client.Client, spec *muster.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	job, err := cl.Submit(ctx, spec, client.SubmitOptions{})
@@ -71,8 +71,8 @@ func (c *cluster) runs(ctx context.Context, cl *client.Client, spec *muster.Spec
 	return nil
 }
 
-// ended waits until no job is open, for as long as limit. The checker says which ones are.
-func (c *cluster) ended(ctx context.Context, limit time.Duration) {
+// awaitJobs waits until no job is open, for as long as limit. The checker says which ones are.
+func (c *cluster) awaitJobs(ctx context.Context, limit time.Duration) {
 	cl := c.client(30*time.Second, false)
 	_ = await(ctx, limit, func() error {
 		open := client.JobQuery{States: []muster.JobState{muster.JobWaiting, muster.JobQueued, muster.JobRunning}, Page: 1}
@@ -86,8 +86,8 @@ func (c *cluster) ended(ctx context.Context, limit time.Duration) {
 	})
 }
 
-// state reads all jobs with their tasks and attempts. What cannot be read is an error.
-func (c *cluster) state(ctx context.Context) ([]FinalJob, error) {
+// readState reads all jobs with their tasks and attempts. What cannot be read is an error.
+func (c *cluster) readState(ctx context.Context) ([]FinalJob, error) {
 	cl := c.client(time.Minute, false)
 	var list []FinalJob
 	for job, err := range cl.Jobs(ctx, client.JobQuery{Page: 1000}) {
@@ -99,7 +99,7 @@ func (c *cluster) state(ctx context.Context) ([]FinalJob, error) {
 			list = append(list, FinalJob{Job: job})
 		}
 	}
-	return list, each(list, func(j *FinalJob) error {
+	return list, forEach(list, func(j *FinalJob) error {
 		for task, err := range cl.Tasks(ctx, j.Job.ID, client.TaskQuery{Page: 1000}) {
 			if err != nil {
 				return fmt.Errorf("list the tasks of job %s: %w", j.Job.ID, err)
@@ -118,15 +118,15 @@ func (c *cluster) state(ctx context.Context) ([]FinalJob, error) {
 	})
 }
 
-// each calls f for all of a list, a few at once.
-func each[T any](list []T, f func(*T) error) error {
+// forEach calls f for all of a list, a few at once.
+func forEach[T any](list []T, f func(*T) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(list))
-	turns := make(chan struct{}, 4)
+	slots := make(chan struct{}, 4)
 	for i := range list {
-		turns <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-turns }()
+			defer func() { <-slots }()
 			errs[i] = f(&list[i])
 		})
 	}
@@ -134,10 +134,10 @@ func each[T any](list []T, f func(*T) error) error {
 	return errors.Join(errs...)
 }
 
-// contents reads the logs of all attempts, and the artifacts of all tasks.
-func (c *cluster) contents(ctx context.Context, list []FinalJob) error {
+// readContents reads the logs of all attempts, and the artifacts of all tasks.
+func (c *cluster) readContents(ctx context.Context, list []FinalJob) error {
 	cl := c.client(time.Minute, false)
-	return each(list, func(j *FinalJob) error {
+	return forEach(list, func(j *FinalJob) error {
 		for i := range j.Tasks {
 			t := &j.Tasks[i]
 			t.Logs, t.Files = map[int]string{}, map[string]string{}
@@ -153,7 +153,7 @@ func (c *cluster) contents(ctx context.Context, list []FinalJob) error {
 			}
 			for _, a := range t.Task.Artifacts {
 				sum := sha256.New()
-				if err := cl.Read(ctx, t.Task.ID, a, sum); err != nil {
+				if err := cl.ReadArtifact(ctx, t.Task.ID, a, sum); err != nil {
 					t.Files[a.Name] = err.Error() // the checker compares it with a hash
 					continue
 				}
@@ -196,8 +196,8 @@ func (c *cluster) panics() []string {
 	return found
 }
 
-// keep copies the folders of a failed run off their small file systems, and says where they are.
-func (c *cluster) keep() string {
+// saveData copies the folders of a failed run off their small file systems, and says where they are.
+func (c *cluster) saveData() string {
 	to := filepath.Join(c.dir, "kept")
 	for _, p := range append([]*process{c.server}, c.workers...) {
 		_ = filepath.WalkDir(p.data, func(path string, d os.DirEntry, err error) error {

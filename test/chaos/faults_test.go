@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/link/linktest"
 )
 
-// disturb carries out the faults of a plan. It returns when all have ended and what they hit is running again.
-func (c *cluster) disturb(ctx context.Context, begun time.Time, faults []fault) (done []DoneFault) {
+// injectFaults carries out the faults of a plan. It returns when all have ended and what they hit is running again.
+func (c *cluster) injectFaults(ctx context.Context, start time.Time, faults []fault) (done []DoneFault) {
 	lanes := map[string][]fault{}
 	for _, f := range faults {
 		lanes[f.Target] = append(lanes[f.Target], f)
@@ -27,11 +27,11 @@ func (c *cluster) disturb(ctx context.Context, begun time.Time, faults []fault) 
 				select {
 				case <-ctx.Done():
 					return
-				case <-time.After(time.Until(begun.Add(f.At))):
+				case <-time.After(time.Until(start.Add(f.At))):
 				}
 				d := DoneFault{Target: f.Target, Kind: f.Kind, From: time.Now().UnixNano()}
 				c.t.Logf("fault at %s", f)
-				c.inject(ctx, f)
+				c.injectFault(ctx, f)
 				d.To = time.Now().UnixNano()
 				mu.Lock()
 				done = append(done, d)
@@ -43,10 +43,10 @@ func (c *cluster) disturb(ctx context.Context, begun time.Time, faults []fault) 
 	return done
 }
 
-// inject lets one fault happen, waits while it lasts, and ends it.
-func (c *cluster) inject(ctx context.Context, f fault) {
+// injectFault lets one fault happen, waits while it lasts, and ends it.
+func (c *cluster) injectFault(ctx context.Context, f fault) {
 	name, part, _ := strings.Cut(f.Target, "_")
-	lasts := func() {
+	waitWhileFaulty := func() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(f.For):
@@ -54,40 +54,40 @@ func (c *cluster) inject(ctx context.Context, f fault) {
 	}
 	switch {
 	case f.Target == "client_net":
-		disconnect(c.userNet, f, lasts)
+		injectNetworkFault(c.userNet, f, waitWhileFaulty)
 	case part == "net":
-		disconnect(c.nets[c.index(name)], f, lasts)
+		injectNetworkFault(c.nets[c.index(name)], f, waitWhileFaulty)
 	case part == "disk":
 		if c.disks {
-			c.occupy(c.process(name), lasts)
+			c.keepDiskFull(c.process(name), waitWhileFaulty)
 		}
 	default:
-		c.hit(ctx, c.process(name), f, lasts)
+		c.injectProcessFault(ctx, c.process(name), f, waitWhileFaulty)
 	}
 }
 
-// occupy keeps the disk of a process full: what is freed meanwhile is taken at once.
-func (c *cluster) occupy(p *process, lasts func()) {
-	over := make(chan struct{})
-	var taking sync.WaitGroup
-	taking.Go(func() {
-		for said := false; ; {
-			if err := c.fill(p, true); err != nil && !said {
+// keepDiskFull keeps the disk of a process full: what is freed meanwhile is taken at once.
+func (c *cluster) keepDiskFull(p *process, waitWhileFaulty func()) {
+	done := make(chan struct{})
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		for logged := false; ; {
+			if err := c.setDiskFull(p, true); err != nil && !logged {
 				c.t.Logf("the disk of %s cannot be filled: %v", p.name, err)
-				said = true
+				logged = true
 			}
 			select {
-			case <-over:
+			case <-done:
 				return
 			case <-time.After(20 * ms):
 			}
 		}
 	})
-	lasts()
-	close(over)
-	taking.Wait()
-	if err := c.fill(p, false); err != nil {
-		c.note("the disk of %s cannot be freed: %v", p.name, err)
+	waitWhileFaulty()
+	close(done)
+	filling.Wait()
+	if err := c.setDiskFull(p, false); err != nil {
+		c.recordExit("the disk of %s cannot be freed: %v", p.name, err)
 	}
 }
 
@@ -100,39 +100,39 @@ func (c *cluster) process(name string) *process {
 	return c.workers[c.index(name)]
 }
 
-// orderly is how long a process may take to end after SIGTERM: a worker gives its tasks two seconds, their
+// stopTimeout is how long a process may take to end after SIGTERM: a worker gives its tasks two seconds, their
 // kill grace, and hands over what they saved; a server may be in the way.
-const orderly = 45 * time.Second
+const stopTimeout = 45 * time.Second
 
-// hit disturbs a process, and its supervisor.
-func (c *cluster) hit(ctx context.Context, p *process, f fault, lasts func()) {
+// injectProcessFault disturbs a process, and its supervisor.
+func (c *cluster) injectProcessFault(ctx context.Context, p *process, f fault, waitWhileFaulty func()) {
 	switch f.Kind {
 	case "kill", "kill_long":
 		p.kill()
-		lasts()
+		waitWhileFaulty()
 		p.start()
 	case "kill_thrice":
 		for n := range 3 {
 			p.kill()
-			lasts()
+			waitWhileFaulty()
 			p.start()
 			if n < 2 {
 				time.Sleep(time.Duration(200+f.N%900) * ms)
 			}
 		}
 	case "restart":
-		p.stop(orderly)
-		lasts()
+		p.stop(stopTimeout)
+		waitWhileFaulty()
 		p.start()
 	case "stop":
 		p.signal(syscall.SIGSTOP, false)
-		lasts()
+		waitWhileFaulty()
 		p.signal(syscall.SIGCONT, false)
 	case "upgrade":
 		p.signal(syscall.SIGUSR2, false)
-		lasts()
+		waitWhileFaulty()
 	case "drain":
-		c.drain(ctx, p, f, lasts)
+		c.drain(ctx, p, f, waitWhileFaulty)
 	case "shim_kill", "both_kill":
 		shims := p.shims()
 		if f.Kind == "both_kill" {
@@ -141,14 +141,14 @@ func (c *cluster) hit(ctx context.Context, p *process, f fault, lasts func()) {
 		for _, pid := range shims {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 		}
-		lasts()
+		waitWhileFaulty()
 		p.start()
 	case "shim_stop":
 		shims := p.shims()
 		for _, pid := range shims {
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
 		}
-		lasts()
+		waitWhileFaulty()
 		for _, pid := range shims {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
@@ -156,21 +156,21 @@ func (c *cluster) hit(ctx context.Context, p *process, f fault, lasts func()) {
 }
 
 // drain has an administrator drain a worker with a deadline: it leaves, and is started again.
-func (c *cluster) drain(ctx context.Context, p *process, f fault, lasts func()) {
+func (c *cluster) drain(ctx context.Context, p *process, f fault, waitWhileFaulty func()) {
 	p.mu.Lock()
-	p.expect, p.wanted, p.drained = true, false, true
+	p.exitExpected, p.keepRunning, p.drained = true, false, true
 	done := p.done
 	p.mu.Unlock()
 	deadline := muster.Duration(f.For / 2)
 	cl := c.client(10*time.Second, false)
 	if _, err := cl.DrainWorker(ctx, p.name, &deadline); err == nil {
-		lasts()
+		waitWhileFaulty()
 		select {
 		case <-done:
 		case <-time.After(time.Duration(f.N%20) * s): // it may be cut off from the order
 		}
 	}
-	p.stop(orderly)
+	p.stop(stopTimeout)
 	if _, err := cl.ResumeWorker(ctx, p.name); err == nil {
 		p.mu.Lock()
 		p.drained = false
@@ -179,33 +179,33 @@ func (c *cluster) drain(ctx context.Context, p *process, f fault, lasts func()) 
 	p.start()
 }
 
-// disconnect disturbs the network of a worker, or of clients.
-func disconnect(net *linktest.Proxy, f fault, lasts func()) {
+// injectNetworkFault disturbs the network of a worker, or of clients.
+func injectNetworkFault(net *linktest.Proxy, f fault, waitWhileFaulty func()) {
 	switch f.Kind {
 	case "cut":
 		net.Refuse(true)
 		net.Drop()
-		lasts()
+		waitWhileFaulty()
 		net.Refuse(false)
 	case "silent":
 		net.Freeze()
-		lasts()
+		waitWhileFaulty()
 		net.Thaw()
 	case "half_up":
 		net.FreezeUp()
-		lasts()
+		waitWhileFaulty()
 		net.Thaw()
 	case "half_down":
 		net.FreezeDown()
-		lasts()
+		waitWhileFaulty()
 		net.Thaw()
 	case "slow":
 		net.Rate(int64(2000 + f.N%40_000))
-		lasts()
+		waitWhileFaulty()
 		net.Rate(0)
 	case "lag":
 		net.Lag(time.Duration(20+f.N%500) * ms)
-		lasts()
+		waitWhileFaulty()
 		net.Lag(0)
 	case "reset":
 		for end := time.Now().Add(f.For); time.Now().Before(end); time.Sleep(300 * ms) {

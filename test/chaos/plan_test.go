@@ -14,7 +14,7 @@ const workers = 3
 
 // plan is everything that a run does, made from its seed.
 type plan struct {
-	Jobs   []item
+	Jobs   []jobPlan
 	Faults []fault
 }
 
@@ -32,8 +32,8 @@ func (f fault) String() string {
 	return fmt.Sprintf("%6.1fs %-13s %-13s for %4.1fs", f.At.Seconds(), f.Target, f.Kind, f.For.Seconds())
 }
 
-// sort is a kind of fault: how often it comes, and how long it lasts.
-type sort struct {
+// faultKind is a kind of fault: how often it comes, and how long it lasts.
+type faultKind struct {
 	kind     string
 	weight   int
 	min, max time.Duration
@@ -44,23 +44,23 @@ const ms, s = time.Millisecond, time.Second
 // The faults of each sort of target. A supervisor that stands still for longer than a lease while its worker does, too, cannot end
 // what outlives the lease (docs/guarantees.md promises it for workers), so shim_stop is short.
 var (
-	serverFaults = []sort{
+	serverFaults = []faultKind{
 		{"kill", 5, 0, 3 * s}, {"kill_thrice", 2, 0, 500 * ms}, {"restart", 3, 0, s}, {"stop", 3, s, 9 * s},
 	}
-	workerFaults = []sort{
+	workerFaults = []faultKind{
 		{"kill", 3, 0, s}, {"kill_long", 3, 4 * s, 14 * s}, {"restart", 3, 0, s}, {"drain", 2, 3 * s, 6 * s}, {"upgrade", 3, 0, s},
 		{"stop", 3, s, 12 * s}, {"shim_kill", 2, 0, s}, {"both_kill", 2, 0, 3 * s}, {"shim_stop", 2, 500 * ms, 3 * s},
 	}
-	networkFaults = []sort{
+	networkFaults = []faultKind{
 		{"cut", 3, s, 16 * s}, {"silent", 3, s, 16 * s}, {"half_up", 2, s, 16 * s}, {"half_down", 2, s, 16 * s}, {"slow", 2, 3 * s, 10 * s},
 		{"lag", 2, 3 * s, 10 * s}, {"reset", 2, s, 6 * s}, {"flap", 2, 2 * s, 8 * s},
 	}
-	diskFaults = []sort{{"full", 1, s, 8 * s}}
+	diskFaults = []faultKind{{"full", 1, s, 8 * s}}
 )
 
 // targets says what may be disturbed, and how.
-func targets() map[string][]sort {
-	m := map[string][]sort{"server": serverFaults, "client_net": networkFaults, "server_disk": diskFaults}
+func targets() map[string][]faultKind {
+	m := map[string][]faultKind{"server": serverFaults, "client_net": networkFaults, "server_disk": diskFaults}
 	for i := range workers {
 		m[fmt.Sprintf("worker%d", i)] = workerFaults
 		m[fmt.Sprintf("worker%d_net", i)] = networkFaults
@@ -72,26 +72,26 @@ func targets() map[string][]sort {
 
 // makePlan makes the plan of a seed. A longer duration only adds to it, and each target has a
 // stream of random numbers of its own: to leave faults out changes no others.
-func makePlan(seed uint64, duration time.Duration, without []string) plan {
-	p := plan{Jobs: makeWorkload(stream(seed, "workload"), duration)}
-	for target, sorts := range targets() {
-		rng := stream(seed, target)
+func makePlan(seed uint64, duration time.Duration, excluded []string) plan {
+	p := plan{Jobs: makeWorkload(newRand(seed, "workload"), duration)}
+	for target, kinds := range targets() {
+		rng := newRand(seed, target)
 		total := 0
-		for _, x := range sorts {
+		for _, x := range kinds {
 			total += x.weight
 		}
 		pause := func() time.Duration { return time.Duration(4000+rng.IntN(44_000)) * ms }
 		for at := pause() / 2; at < duration; {
 			f := fault{Target: target, At: at, N: rng.IntN(1 << 16)}
 			pick := rng.IntN(total)
-			for _, x := range sorts {
+			for _, x := range kinds {
 				if pick -= x.weight; pick < 0 {
 					f.Kind, f.For = x.kind, x.min+time.Duration(rng.Int64N(int64(x.max-x.min)+1))
 					break
 				}
 			}
 			at += f.For + pause()
-			if !left(f, without) {
+			if !isExcluded(f, excluded) {
 				p.Faults = append(p.Faults, f)
 			}
 		}
@@ -105,13 +105,13 @@ func makePlan(seed uint64, duration time.Duration, without []string) plan {
 	return p
 }
 
-// left reports whether a fault is left out, by its kind or by a part of its target's name.
-func left(f fault, without []string) bool {
-	return slices.ContainsFunc(without, func(w string) bool { return w != "" && (f.Kind == w || strings.Contains(f.Target, w)) })
+// isExcluded reports whether a fault is left out, by its kind or by a part of its target's name.
+func isExcluded(f fault, excluded []string) bool {
+	return slices.ContainsFunc(excluded, func(w string) bool { return w != "" && (f.Kind == w || strings.Contains(f.Target, w)) })
 }
 
-// stream is a source of random numbers for one purpose.
-func stream(seed uint64, purpose string) *rand.Rand {
+// newRand is a source of random numbers for one purpose.
+func newRand(seed uint64, purpose string) *rand.Rand {
 	var key [32]byte
 	copy(key[8:], purpose)
 	for i := range 8 {

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// item is one job of the workload, and what its client does with it.
-type item struct {
+// jobPlan is one job of the workload, and what its client does with it.
+type jobPlan struct {
 	At     time.Duration
 	Name   string
 	Shape  string
@@ -35,14 +35,14 @@ var shapes = []struct {
 }
 
 // makeWorkload plans the jobs of a run.
-func makeWorkload(rng *rand.Rand, duration time.Duration) []item {
-	var items []item
+func makeWorkload(rng *rand.Rand, duration time.Duration) []jobPlan {
+	var items []jobPlan
 	total := 0
 	for _, s := range shapes {
 		total += s.weight
 	}
 	for at := time.Duration(0); at < duration; at += time.Duration(200+rng.IntN(1600)) * time.Millisecond {
-		it := item{
+		it := jobPlan{
 			At: at, Lease: time.Duration(4+rng.IntN(7)) * time.Second, N: rng.IntN(1 << 16),
 			Proxy: rng.IntN(2) == 0, Twice: rng.IntN(4) == 0, Cancel: -1,
 		}
@@ -98,7 +98,7 @@ func line(name string, w *Want, index, attempt, n int) string {
 }
 
 // spec makes the job, with effect files in the folder effects, and says what must become of it.
-func (it *item) spec(effects string) (*muster.Spec, []Want) {
+func (it *jobPlan) spec(effects string) (*muster.Spec, []Want) {
 	s := &muster.Spec{Name: it.Name}
 	var wants []Want
 	add := func(stage, body string, change func(*muster.TaskSpec, *Want)) {

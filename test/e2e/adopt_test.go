@@ -39,30 +39,30 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	const kills, tasks = 20, 50
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), mustertest.Shared(t)
-	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
+	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
+	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", startsDir)
 	var script strings.Builder
 	// Some end with the first kill, some after the last one.
-	gate := filepath.Join(marks, "gate")
-	fmt.Fprintf(&script, `echo started >> %s/$MUSTER_INDEX; while [ ! -e %s ]; do sleep 0.1; done; `, marks, gate)
+	releaseFile := filepath.Join(startsDir, "gate")
+	fmt.Fprintf(&script, `echo started >> %s/$MUSTER_INDEX; while [ ! -e %s ]; do sleep 0.1; done; `, startsDir, releaseFile)
 	fmt.Fprintf(&script, `i=0; while [ $i -lt $((3 + 2 * MUSTER_INDEX)) ]; do i=$((i+1)); echo line $i; sleep 0.1; done; case $((MUSTER_INDEX %% %d)) in `, len(endings))
 	for i, e := range endings {
 		fmt.Fprintf(&script, "%d) %s;; ", i, e.shell)
 	}
 	script.WriteString("esac")
-	job := c.Submit(array(mustertest.Shell("long", script.String()), tasks))
-	c.Running(job.ID, tasks)
-	mark(t, gate)
-	began := time.Now()
+	job := c.Submit(withArray(mustertest.ShellSpec("long", script.String()), tasks))
+	c.AwaitRunning(job.ID, tasks)
+	touch(t, releaseFile)
+	start := time.Now()
 	for range kills {
 		w.Kill()
-		w = c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
+		w = c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", startsDir)
 	}
-	now, err := c.Client.Job(t.Context(), job.ID)
+	current, err := c.Client.Job(t.Context(), job.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d kills in %v; after them %v", kills, time.Since(began), now.Counts)
+	t.Logf("%d kills in %v; after them %v", kills, time.Since(start), current.Counts)
 	c.Wait(job.ID, 2*time.Minute)
 	for _, task := range c.Tasks(job.ID) {
 		e := endings[task.ID.Num%len(endings)]
@@ -72,14 +72,14 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 		if want := fmt.Sprintf(`{"n":%d}`, task.ID.Num); strings.Contains(e.shell, "result.json") && string(task.Result) != want {
 			t.Errorf("task %s has the result %s, want %s", task.ID, task.Result, want)
 		}
-		if n := starts(t, marks, task.ID.Num); n != 1 {
+		if n := startCount(t, startsDir, task.ID.Num); n != 1 {
 			t.Errorf("task %s was started %d times", task.ID, n)
 		}
-		if out, want := c.Output(task.ID), numbered(3+2*task.ID.Num); out != want {
+		if out, want := c.Output(task.ID), numberedLines(3+2*task.ID.Num); out != want {
 			t.Errorf("task %s: the log has %d bytes instead of %d", task.ID, len(out), len(want))
 		}
 	}
-	noneLeft(t, c, dir)
+	awaitNoTasks(t, c, dir)
 }
 
 // TestTasksEndWithoutAWorker lets tasks end, and one outlive its timeout, while there
@@ -87,23 +87,23 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 func TestTasksEndWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), mustertest.Shared(t)
+	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
 	w := c.StartWorker("w1", dir)
-	gate := filepath.Join(marks, "gate")
-	wait := fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; ", gate)
-	good := mustertest.Shell("good", wait+"echo late; echo data > $MUSTER_OUT/model.bin")
-	bad := mustertest.Shell("bad", wait+"echo failing >&2; exit 9")
-	slow := mustertest.Shell("slow", "sleep 600")
+	releaseFile := filepath.Join(startsDir, "gate")
+	wait := fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; ", releaseFile)
+	good := mustertest.ShellSpec("good", wait+"echo late; echo data > $MUSTER_OUT/model.bin")
+	bad := mustertest.ShellSpec("bad", wait+"echo failing >&2; exit 9")
+	slow := mustertest.ShellSpec("slow", "sleep 600")
 	slow.Tasks[0].Timeout = muster.Duration(10 * time.Second) // its worker is killed before
 	var jobs []muster.JobID
 	for _, s := range []*muster.Spec{good, bad, slow} {
 		job := c.Submit(s)
-		c.Running(job.ID, 1)
+		c.AwaitRunning(job.ID, 1)
 		jobs = append(jobs, job.ID)
 	}
 	w.Kill()
-	mark(t, gate)
-	noneLeft(t, c, dir) // the timeout was enforced, too
+	touch(t, releaseFile)
+	awaitNoTasks(t, c, dir) // the timeout was enforced, too
 	c.StartWorker("w1", dir)
 	want := map[muster.JobID]ending{
 		jobs[0]: {state: muster.Succeeded}, jobs[1]: {state: muster.Failed, reason: muster.ExitCode}, jobs[2]: {state: muster.TimedOut, reason: muster.Timeout},
@@ -134,11 +134,11 @@ func TestShimKilled(t *testing.T) {
 	t.Parallel()
 	const tasks = 5
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), mustertest.Shared(t)
-	c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
-	job := c.Submit(array(mustertest.Shell("again", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; test $MUSTER_ATTEMPT = 2 || sleep 600`, marks)), tasks))
-	c.Running(job.ID, tasks)
-	old := mustertest.Shims(t, dir)
+	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
+	c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", startsDir)
+	job := c.Submit(withArray(mustertest.ShellSpec("again", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; test $MUSTER_ATTEMPT = 2 || sleep 600`, startsDir)), tasks))
+	c.AwaitRunning(job.ID, tasks)
+	old := mustertest.ShimPIDs(t, dir)
 	if len(old) != 1 {
 		t.Fatalf("the worker has the shims %v", old)
 	}
@@ -154,7 +154,7 @@ func TestShimKilled(t *testing.T) {
 			t.Errorf("task %s has the attempts %+v (%v)", task.ID, attempts, err)
 		}
 	}
-	noneLeft(t, c, dir)
+	awaitNoTasks(t, c, dir)
 }
 
 // TestWorkerAndShimKilled kills both: nothing of their tasks is left once the worker
@@ -164,11 +164,11 @@ func TestWorkerAndShimKilled(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	w := c.StartWorker("w1", dir)
-	job := c.Submit(array(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & sleep 600; }`), 3))
-	c.Running(job.ID, 3)
-	killAll(t, w, dir)
+	job := c.Submit(withArray(mustertest.ShellSpec("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & sleep 600; }`), 3))
+	c.AwaitRunning(job.ID, 3)
+	killWorkerAndShims(t, w, dir)
 	c.StartWorker("w1", dir)
-	noneLeft(t, c, dir)
+	awaitNoTasks(t, c, dir)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Errorf("the job ended as %s: %v", got.State, got.Counts)
 	}
@@ -180,22 +180,22 @@ func TestUpgradeInPlace(t *testing.T) {
 	t.Parallel()
 	const tasks = 20
 	c := mustertest.New(t, t.TempDir())
-	dir, marks, bin := t.TempDir(), mustertest.Shared(t), t.TempDir()
+	dir, startsDir, bin := t.TempDir(), mustertest.SharedDir(t), t.TempDir()
 	program := filepath.Join(bin, "muster")
-	install(t, mustertest.Program(t), program)
-	w := c.StartWorkerOf(program, "w1", dir, "--slots", "40", "--allow-write", marks)
-	gate := filepath.Join(marks, "gate")
-	spec := array(mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; %s`, marks, talks(gate))), tasks)
+	replaceProgram(t, mustertest.Program(t), program)
+	w := c.StartWorkerProgram(program, "w1", dir, "--slots", "40", "--allow-write", startsDir)
+	releaseFile := filepath.Join(startsDir, "gate")
+	spec := withArray(mustertest.ShellSpec("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; %s`, startsDir, numberedLinesScript(releaseFile))), tasks)
 	job := c.Submit(spec)
-	c.Running(job.ID, tasks)
+	c.AwaitRunning(job.ID, tasks)
 	for n := range 3 {
-		install(t, mustertest.Program(t), program)
+		replaceProgram(t, mustertest.Program(t), program)
 		if err := syscall.Kill(w.PID(), syscall.SIGUSR2); err != nil {
 			t.Fatal(err)
 		}
-		anew(c, w, n+1)
-		c.State("w1", muster.WorkerActive)
-		sameFile(t, fmt.Sprintf("/proc/%d/exe", w.PID()), program)
+		awaitUpgrade(c, w, n+1)
+		c.AwaitWorkerState("w1", muster.WorkerActive)
+		isSameFile(t, fmt.Sprintf("/proc/%d/exe", w.PID()), program)
 	}
 	if err := os.WriteFile(program+".new", []byte("#!/bin/sh\necho I am broken\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
@@ -212,26 +212,26 @@ func TestUpgradeInPlace(t *testing.T) {
 		}
 		return nil
 	})
-	more := c.Submit(mustertest.Shell("more", "echo hello"))
-	mark(t, gate)
+	more := c.Submit(mustertest.ShellSpec("more", "echo hello"))
+	touch(t, releaseFile)
 	for _, id := range []muster.JobID{job.ID, more.ID} {
 		if got := c.Wait(id, time.Minute); got.State != muster.JobSucceeded {
 			t.Errorf("job %d ended as %s: %v", id, got.State, got.Counts)
 		}
 	}
 	for _, task := range c.Tasks(job.ID) {
-		if task.Attempt != 1 || starts(t, marks, task.ID.Num) != 1 {
-			t.Errorf("task %s: attempt %d, %d starts", task.ID, task.Attempt, starts(t, marks, task.ID.Num))
+		if task.Attempt != 1 || startCount(t, startsDir, task.ID.Num) != 1 {
+			t.Errorf("task %s: attempt %d, %d starts", task.ID, task.Attempt, startCount(t, startsDir, task.ID.Num))
 		}
-		checkCounted(t, c, task.ID)
+		checkNumberedOutput(t, c, task.ID)
 	}
 	// The worker of before is still the same one, and leaves in order.
 	w.Signal(syscall.SIGTERM)
-	c.State("w1", muster.WorkerGone)
+	c.AwaitWorkerState("w1", muster.WorkerGone)
 }
 
-// install puts a copy of a program in place of another one, as package managers do.
-func install(t *testing.T, from, to string) {
+// replaceProgram puts a copy of a program in place of another one, as package managers do.
+func replaceProgram(t *testing.T, from, to string) {
 	t.Helper()
 	in, err := os.Open(from)
 	if err != nil {
@@ -248,7 +248,7 @@ func install(t *testing.T, from, to string) {
 	}
 }
 
-func sameFile(t *testing.T, a, b string) {
+func isSameFile(t *testing.T, a, b string) {
 	t.Helper()
 	one, err := os.Stat(a)
 	if err != nil {
@@ -268,13 +268,13 @@ func sameFile(t *testing.T, a, b string) {
 func TestUpKilled(t *testing.T) {
 	t.Parallel()
 	c := mustertest.NewUp(t, t.TempDir())
-	marks := mustertest.Shared(t)
-	gate, gate2 := filepath.Join(marks, "gate"), filepath.Join(marks, "gate2")
-	job := c.Submit(mustertest.Shell("talk", talks(gate)))
-	c.Running(job.ID, 1)
+	startsDir := mustertest.SharedDir(t)
+	releaseFile, releaseFile2 := filepath.Join(startsDir, "gate"), filepath.Join(startsDir, "gate2")
+	job := c.Submit(mustertest.ShellSpec("talk", numberedLinesScript(releaseFile)))
+	c.AwaitRunning(job.ID, 1)
 	c.Server.Kill()
 	c.StartServer()
-	mark(t, gate)
+	touch(t, releaseFile)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", got.State)
 	}
@@ -282,19 +282,19 @@ func TestUpKilled(t *testing.T) {
 	if task.Attempt != 1 {
 		t.Errorf("it took attempt %d", task.Attempt)
 	}
-	checkCounted(t, c, task.ID)
-	job = c.Submit(mustertest.Shell("more", talks(gate2)+"exit 4"))
-	c.Running(job.ID, 1)
+	checkNumberedOutput(t, c, task.ID)
+	job = c.Submit(mustertest.ShellSpec("more", numberedLinesScript(releaseFile2)+"exit 4"))
+	c.AwaitRunning(job.ID, 1)
 	c.Server.Signal(syscall.SIGUSR2)
-	anew(c, c.Server, 1)
-	mark(t, gate2)
+	awaitUpgrade(c, c.Server, 1)
+	touch(t, releaseFile2)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobFailed {
 		t.Errorf("the job ended as %s", got.State)
 	}
 	if task = c.Tasks(job.ID)[0]; task.Attempt != 1 || task.ExitCode == nil || *task.ExitCode != 4 {
 		t.Errorf("after an upgrade the task is %+v", task)
 	}
-	checkCounted(t, c, task.ID)
+	checkNumberedOutput(t, c, task.ID)
 }
 
 // TestSecondWorkerIsRefused starts a worker on the data dir of one that runs.
@@ -303,7 +303,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	c.StartWorker("w1", dir)
-	second := c.LaunchWorkerOf(mustertest.Program(t), "w2", dir)
+	second := c.LaunchWorkerProgram(mustertest.Program(t), "w2", dir)
 	select {
 	case <-second.Done():
 	case <-time.After(time.Minute):
@@ -322,20 +322,20 @@ func TestDiskOfWorkerFull(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes are not for -short")
 	}
-	dir, marks := t.TempDir(), mustertest.Shared(t)
+	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
 		t.Skipf("this machine does not let us mount a small disk: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	c := mustertest.New(t, t.TempDir())
 	w := c.StartWorker("w1", dir)
-	gate := filepath.Join(marks, "gate")
-	quiet := c.Submit(mustertest.Shell("quiet", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; echo survived", gate)))
-	prints := c.Submit(mustertest.Shell("prints", fmt.Sprintf("while [ ! -e %s ]; do echo some words; sleep 0.05; done", gate)))
-	c.Running(quiet.ID, 1)
-	c.Running(prints.ID, 1)
+	releaseFile := filepath.Join(startsDir, "gate")
+	quiet := c.Submit(mustertest.ShellSpec("quiet", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; echo survived", releaseFile)))
+	prints := c.Submit(mustertest.ShellSpec("prints", fmt.Sprintf("while [ ! -e %s ]; do echo some words; sleep 0.05; done", releaseFile)))
+	c.AwaitRunning(quiet.ID, 1)
+	c.AwaitRunning(prints.ID, 1)
 	ballast := filepath.Join(dir, "ballast")
-	fill(t, ballast)
+	fillDisk(t, ballast)
 	c.Await("the task that prints ends for the full disk", time.Minute, func() error {
 		attempts, err := c.Client.Attempts(t.Context(), muster.TaskID{Job: prints.ID})
 		if err == nil && (len(attempts) == 0 || attempts[0].Reason != muster.DiskFull) {
@@ -348,7 +348,7 @@ func TestDiskOfWorkerFull(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	mark(t, gate)
+	touch(t, releaseFile)
 	for _, id := range []muster.JobID{quiet.ID, prints.ID} {
 		if got := c.Wait(id, time.Minute); got.State != muster.JobSucceeded {
 			t.Errorf("job %d ended as %s: %+v", id, got.State, c.Tasks(id)[0])

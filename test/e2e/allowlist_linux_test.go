@@ -32,16 +32,16 @@ func TestAllowlist(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	good, bad := strings.TrimPrefix(server.URL, "http://"), strings.TrimPrefix(other.URL, "http://")
-	b := withBoxes(t, engines.Shared(t))
+	b := newContainerEnv(t, engines.SharedEngine(t))
 	w := b.start("--slots", "2", "--allow-host-network")
 	script := fmt.Sprintf(`fetch() { wget -qO- "http://$1/" 2>/dev/null || echo refused; }
 		fetch %s; touch first; %s fetch %[1]s; fetch %[3]s; unset http_proxy; fetch %[1]s
-		tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`, good, held, bad)
+		tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`, good, waitForRelease, bad)
 	var jobs []muster.Job
-	for _, s := range []*muster.Spec{mustertest.Shell("process", script), b.shell("container", script)} {
+	for _, s := range []*muster.Spec{mustertest.ShellSpec("process", script), b.shellSpec("container", script)} {
 		s.Tasks[0].Network, s.Tasks[0].AllowHosts = muster.NetworkAllowlist, []string{good, "pypi.org"}
 		job := b.Submit(s)
-		b.Running(job.ID, 1)
+		b.AwaitRunning(job.ID, 1)
 		jobs = append(jobs, job)
 	}
 	b.Await("both tasks have reached the server", time.Minute, func() error {
@@ -53,30 +53,30 @@ func TestAllowlist(t *testing.T) {
 	})
 	w.Kill()
 	b.start("--slots", "2", "--allow-host-network")
-	b.open()
+	b.release()
 	refused := "the network allowlist refused " + bad + ": add it to allow_hosts\n"
 	for _, job := range jobs {
-		task := b.ended(job.ID)
+		task := b.waitTask(job.ID)
 		if task.State != muster.Succeeded || task.Attempt != 1 {
 			t.Errorf("%s is %s after attempt %d: %s", task.Name, task.State, task.Attempt, task.Message)
 		}
 		if out, want := b.Output(task.ID), "reached\nreached\nrefused\nrefused\nlo\n"; out != want {
 			t.Errorf("%s prints %q, want %q", task.Name, out, want)
 		}
-		var said strings.Builder
+		var output strings.Builder
 		for line, err := range b.Client.Logs(t.Context(), task.ID, client.LogOptions{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if line.Stream == client.System {
-				said.Write(line.Data)
+				output.Write(line.Data)
 			}
 		}
-		if said.String() != refused {
-			t.Errorf("the log of %s says %q, want %q", task.Name, &said, refused)
+		if output.String() != refused {
+			t.Errorf("the log of %s says %q, want %q", task.Name, &output, refused)
 		}
 	}
-	b.nothingLeft()
+	b.awaitCleanup()
 }
 
 // TestAllowlistOutlivesTheEngine holds that a container reaches the hosts of its list, and no other, while its
@@ -86,21 +86,21 @@ func TestAllowlistOutlivesTheEngine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give containers an allowlist")
 	}
-	asked := make(chan string, 3)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { asked <- q.URL.Path }))
+	requests := make(chan string, 3)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { requests <- q.URL.Path }))
 	defer server.Close()
-	d := engines.Start(t, "--live-restore")
-	b := withBoxes(t, d.Host())
+	d := engines.StartDaemon(t, "--live-restore")
+	b := newContainerEnv(t, d.Host())
 	b.start("--allow-host-network")
 	good := strings.TrimPrefix(server.URL, "http://")
-	s := b.shell("container", fmt.Sprintf(`fetch() { wget -qO- "http://$1" 2>/dev/null || echo refused; }
-		fetch %s/before; while [ ! -e away ]; do sleep 0.05; done; fetch %[1]s/away; %s fetch %[1]s/back; fetch 127.0.0.1:1/`, good, held))
+	s := b.shellSpec("container", fmt.Sprintf(`fetch() { wget -qO- "http://$1" 2>/dev/null || echo refused; }
+		fetch %s/before; while [ ! -e away ]; do sleep 0.05; done; fetch %[1]s/away; %s fetch %[1]s/back; fetch 127.0.0.1:1/`, good, waitForRelease))
 	s.Tasks[0].Network, s.Tasks[0].AllowHosts = muster.NetworkAllowlist, []string{good}
 	job := b.Submit(s)
 	reached := func(want string) {
 		t.Helper()
 		select {
-		case got := <-asked:
+		case got := <-requests:
 			if got != want {
 				t.Errorf("it asks for %s, want %s", got, want)
 			}
@@ -118,12 +118,12 @@ func TestAllowlistOutlivesTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	reached("/away")
-	d.Again()
-	b.offers(true)
-	b.open()
+	d.Restart()
+	b.awaitOffered(true)
+	b.release()
 	reached("/back")
-	if task := b.ended(job.ID); task.State != muster.Succeeded || task.Attempt != 1 || b.Output(task.ID) != "refused\n" {
+	if task := b.waitTask(job.ID); task.State != muster.Succeeded || task.Attempt != 1 || b.Output(task.ID) != "refused\n" {
 		t.Errorf("%s after attempt %d, printed %q: %s", task.State, task.Attempt, b.Output(task.ID), task.Message)
 	}
-	b.nothingLeft()
+	b.awaitCleanup()
 }

@@ -21,7 +21,7 @@ func TestDamagedBlobs(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("w1", t.TempDir())
 	makes := func() *muster.Spec {
-		s := mustertest.Shell("makes", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo a line of the artifact $i; done > $MUSTER_OUT/big.txt")
+		s := mustertest.ShellSpec("makes", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo a line of the artifact $i; done > $MUSTER_OUT/big.txt")
 		s.Tasks[0].Name = "make"
 		s.Tasks = append(s.Tasks, muster.TaskSpec{
 			Name: "use", Kind: muster.KindProcess, Needs: []string{"make"}, Inputs: []muster.Input{{From: "make", Name: "big.txt"}},
@@ -29,7 +29,7 @@ func TestDamagedBlobs(t *testing.T) {
 		})
 		return s
 	}
-	made := func() (muster.TaskID, muster.Artifact) {
+	createArtifact := func() (muster.TaskID, muster.Artifact) {
 		t.Helper()
 		job := c.Submit(makes())
 		if job = c.Wait(job.ID, 2*time.Minute); job.State != muster.JobSucceeded {
@@ -53,30 +53,30 @@ func TestDamagedBlobs(t *testing.T) {
 			return os.WriteFile(path, b, 0o600)
 		},
 	} {
-		id, a := made()
-		path := filepath.Join(c.Data, "blobs", a.SHA256[:2], a.SHA256[2:4], a.SHA256)
+		id, a := createArtifact()
+		path := filepath.Join(c.DataDir, "blobs", a.SHA256[:2], a.SHA256[2:4], a.SHA256)
 		if err := damage(path); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Client.Read(t.Context(), id, a, io.Discard); err == nil {
+		if err := c.Client.ReadArtifact(t.Context(), id, a, io.Discard); err == nil {
 			t.Errorf("%s: the artifact is read as if nothing were wrong", name)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: the damaged file is still there: %v", name, err)
 		}
-		aside, err := filepath.Glob(filepath.Join(c.Data, "blobs", "damaged", a.SHA256+".*"))
+		aside, err := filepath.Glob(filepath.Join(c.DataDir, "blobs", "damaged", a.SHA256+".*"))
 		if err != nil || len(aside) == 0 {
 			t.Errorf("%s: the damaged file is not set aside: %v", name, err)
 		}
-		if err := c.Client.Read(t.Context(), id, a, io.Discard); muster.CodeOf(err) != muster.NotFound {
+		if err := c.Client.ReadArtifact(t.Context(), id, a, io.Discard); muster.CodeOf(err) != muster.NotFound {
 			t.Errorf("%s: afterwards it is %v", name, err)
 		}
-		if again, b := made(); b.SHA256 != a.SHA256 {
+		if again, b := createArtifact(); b.SHA256 != a.SHA256 {
 			t.Fatalf("another task makes %s, not %s", b.SHA256, a.SHA256)
-		} else if err := c.Client.Read(t.Context(), again, b, io.Discard); err != nil {
+		} else if err := c.Client.ReadArtifact(t.Context(), again, b, io.Discard); err != nil {
 			t.Errorf("%s: what was made again: %v", name, err)
 		}
-		if err := c.Client.Read(t.Context(), id, a, io.Discard); err != nil {
+		if err := c.Client.ReadArtifact(t.Context(), id, a, io.Discard); err != nil {
 			t.Errorf("%s: the first one, once it is there again: %v", name, err)
 		}
 	}

@@ -18,7 +18,7 @@ func TestCheckpointsStayWithTheirServer(t *testing.T) {
 	saves := `ls -A $MUSTER_CHECKPOINT; echo "of server A" > $MUSTER_CHECKPOINT/state; exit 3`
 	a := mustertest.New(t, t.TempDir())
 	w := a.StartWorker("w1", dir)
-	spec := mustertest.Shell("first", saves)
+	spec := mustertest.ShellSpec("first", saves)
 	spec.Tasks[0].Retries.Max = 1
 	first := a.Submit(spec)
 	a.Wait(first.ID, time.Minute)
@@ -31,7 +31,7 @@ func TestCheckpointsStayWithTheirServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := mustertest.New(t, t.TempDir())
-	second := b.Submit(mustertest.Shell("second", saves)) // before the worker shows numbers that it knows, which are skipped
+	second := b.Submit(mustertest.ShellSpec("second", saves)) // before the worker shows numbers that it knows, which are skipped
 	b.StartWorker("w1", dir)
 	if second.ID != first.ID {
 		t.Fatalf("the job has number %d, the other one had %d", second.ID, first.ID)

@@ -17,11 +17,11 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// saver is a task whose first attempt counts without an end, and whose second one ends at
+// checkpointSpec is a task whose first attempt counts without an end, and whose second one ends at
 // once. It saves what it has reached again and again, in a folder of its own that leads to its checkpoint, and
 // once more when it is asked to end. It says where it began.
-func saver() *muster.Spec {
-	spec := mustertest.Shell("counts", `
+func checkpointSpec() *muster.Spec {
+	spec := mustertest.ShellSpec("counts", `
 save() { echo $i >ckpt/n.new; mv ckpt/n.new ckpt/n; }
 i=0; [ -e ckpt/n ] && i=$(cat ckpt/n)
 echo "began at $i"
@@ -35,8 +35,8 @@ echo "ended at $i"`)
 	return spec
 }
 
-// checkpoint waits until another checkpoint than before is on the server, and returns it.
-func checkpoint(c *mustertest.Cluster, job muster.JobID, before string) (tree string) {
+// awaitCheckpoint waits until another checkpoint than before is on the server, and returns it.
+func awaitCheckpoint(c *mustertest.Cluster, job muster.JobID, before string) (tree string) {
 	c.Await("a checkpoint is saved", time.Minute, func() error {
 		if tree = c.Tasks(job)[0].Checkpoint; tree == "" || tree == before {
 			return fmt.Errorf("it is %q", tree)
@@ -46,8 +46,8 @@ func checkpoint(c *mustertest.Cluster, job muster.JobID, before string) (tree st
 	return tree
 }
 
-// began reads where a saver began, and checks that it came to its end.
-func began(t *testing.T, output string) int {
+// startedFrom reads where a saver began, and checks that it came to its end.
+func startedFrom(t *testing.T, output string) int {
 	t.Helper()
 	_, rest, ok := strings.Cut(output, "began at ")
 	line, rest, _ := strings.Cut(rest, "\n")
@@ -63,12 +63,12 @@ func began(t *testing.T, output string) int {
 func TestCheckpointMoves(t *testing.T) {
 	t.Parallel()
 	soon := muster.Duration(time.Second)
-	for name, leave := range map[string]func(*mustertest.Cluster, *mustertest.Proc) error{
-		"shutdown": func(_ *mustertest.Cluster, w *mustertest.Proc) error {
+	for name, removeWorker := range map[string]func(*mustertest.Cluster, *mustertest.Process) error{
+		"shutdown": func(_ *mustertest.Cluster, w *mustertest.Process) error {
 			w.Signal(syscall.SIGTERM)
 			return nil
 		},
-		"drain with a deadline": func(c *mustertest.Cluster, _ *mustertest.Proc) error {
+		"drain with a deadline": func(c *mustertest.Cluster, _ *mustertest.Process) error {
 			_, err := c.Client.DrainWorker(t.Context(), "w1", &soon)
 			return err
 		},
@@ -77,25 +77,25 @@ func TestCheckpointMoves(t *testing.T) {
 			t.Parallel()
 			c := mustertest.New(t, t.TempDir())
 			first := c.StartWorker("w1", t.TempDir())
-			job := c.Submit(saver())
-			c.Running(job.ID, 1)
-			checkpoint(c, job.ID, "")
+			job := c.Submit(checkpointSpec())
+			c.AwaitRunning(job.ID, 1)
+			awaitCheckpoint(c, job.ID, "")
 			c.StartWorker("w2", t.TempDir())
-			if err := leave(c, first); err != nil {
+			if err := removeWorker(c, first); err != nil {
 				t.Fatal(err)
 			}
-			succeeds(t, c, job.ID)
+			waitSucceeded(t, c, job.ID)
 			task := c.Tasks(job.ID)[0]
 			if task.Attempt != 2 || task.Retried != 0 {
 				t.Errorf("it took attempt %d, and %d retries", task.Attempt, task.Retried)
 			}
-			from := began(t, c.Output(task.ID))
+			from := startedFrom(t, c.Output(task.ID))
 			attempts, err := c.Client.Attempts(t.Context(), task.ID)
 			if err != nil || len(attempts) != 2 || attempts[0].Reason != muster.Preempted {
 				t.Fatalf("%v: %+v", err, attempts)
 			}
-			if said := lastSaved(t, c, attempts[0].ID); said != from {
-				t.Errorf("it saved %d and began again at %d", said, from)
+			if saved := lastSavedStep(t, c, attempts[0].ID); saved != from {
+				t.Errorf("it saved %d and began again at %d", saved, from)
 			}
 		})
 	}
@@ -108,14 +108,14 @@ func TestCheckpointOfALostMachine(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	data := t.TempDir()
 	machine := c.StartWorker("w1", data)
-	job := c.Submit(saver())
-	c.Running(job.ID, 1)
-	checkpoint(c, job.ID, checkpoint(c, job.ID, ""))
+	job := c.Submit(checkpointSpec())
+	c.AwaitRunning(job.ID, 1)
+	awaitCheckpoint(c, job.ID, awaitCheckpoint(c, job.ID, ""))
 	loseMachine(t, c, machine, data)
 	c.StartWorker("w2", t.TempDir())
-	succeeds(t, c, job.ID)
+	waitSucceeded(t, c, job.ID)
 	task := c.Tasks(job.ID)[0]
-	if from := began(t, c.Output(task.ID)); from == 0 {
+	if from := startedFrom(t, c.Output(task.ID)); from == 0 {
 		t.Errorf("it began again at %d", from)
 	}
 	if task.Attempt != 2 {
@@ -123,8 +123,8 @@ func TestCheckpointOfALostMachine(t *testing.T) {
 	}
 }
 
-// lastSaved reads what an ended attempt of a saver said that it saved last.
-func lastSaved(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) int {
+// lastSavedStep reads what an ended attempt of a saver said that it saved last.
+func lastSavedStep(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) int {
 	t.Helper()
 	n := -1
 	for line, err := range c.Client.Logs(t.Context(), id.Task, client.LogOptions{Attempt: id.N, Stream: client.Stdout}) {
@@ -141,7 +141,7 @@ func lastSaved(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) int {
 }
 
 // loseMachine kills a worker and all that belongs to it, and removes its data.
-func loseMachine(t *testing.T, c *mustertest.Cluster, worker *mustertest.Proc, data string) {
+func loseMachine(t *testing.T, c *mustertest.Cluster, worker *mustertest.Process, data string) {
 	t.Helper()
 	worker.Kill()
 	processes, err := filepath.Glob("/proc/[0-9]*")

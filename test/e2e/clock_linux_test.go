@@ -23,16 +23,16 @@ func TestClockStepped(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	w := c.StartWorker("w1", dir)
-	talk := grace(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.2; done`, lines)), 3*time.Second)
+	talk := withGrace(mustertest.ShellSpec("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.2; done`, lines)), 3*time.Second)
 	talk.Tasks[0].Timeout = muster.Duration(5 * time.Minute)
 	job := c.Submit(talk)
-	c.Running(job.ID, 1)
-	began, noon := boot(t), time.Now()
-	restore := func() { setClock(t, noon.Add(boot(t)-began)) }
+	c.AwaitRunning(job.ID, 1)
+	start, noon := boot(t), time.Now()
+	restore := func() { setClock(t, noon.Add(boot(t)-start)) }
 	t.Cleanup(restore)
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
-		setClock(t, noon.Add(boot(t)-began+step))
-		more := c.Submit(mustertest.Shell("more", "sleep 1; echo hello"))
+		setClock(t, noon.Add(boot(t)-start+step))
+		more := c.Submit(mustertest.ShellSpec("more", "sleep 1; echo hello"))
 		if got := c.Wait(more.ID, 20*time.Second); got.State != muster.JobSucceeded {
 			t.Errorf("with the clock set by %v a task ended as %s", step, got.State)
 		}
@@ -43,7 +43,7 @@ func TestClockStepped(t *testing.T) {
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Errorf("the job ended as %s: %+v", got.State, c.Tasks(job.ID)[0])
 	}
-	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || c.Output(task.ID) != numbered(lines) {
+	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || c.Output(task.ID) != numberedLines(lines) {
 		t.Errorf("after attempt %d the log is %q", task.Attempt, c.Output(task.ID))
 	}
 }

@@ -26,34 +26,34 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// bridged is a system over which one Muster serves another: the gateway of the first is the server of the bridge of the second.
-type bridged struct {
+// bridgedSystem is a system over which one Muster serves another: the gateway of the first is the server of the bridge of the second.
+type bridgedSystem struct {
 	dialect string                                   // of the first server, with %s for its address
 	args    func(t *testing.T, addr string) []string // of muster bridge
 	spec    func() muster.TaskSpec                   // takes about ten seconds
 	result  string                                   // a part of it
 }
 
-// slowly is a Python script that takes ten seconds and says how far it is.
-const slowly = `#!/usr/bin/env python3
+// slowProgram is a Python script that takes ten seconds and says how far it is.
+const slowProgram = `#!/usr/bin/env python3
 import time
 for i in range(10):
     print("step", i, flush=True)
     time.sleep(1)
 `
 
-func slowScript() muster.TaskSpec {
-	return muster.TaskSpec{Kind: muster.KindScript, Script: &muster.Script{Text: slowly}}
+func slowScriptSpec() muster.TaskSpec {
+	return muster.TaskSpec{Kind: muster.KindScript, Script: &muster.Script{Text: slowProgram}}
 }
 
-func bridgedSystems() map[string]bridged {
-	return map[string]bridged{
+func bridgedSystems() map[string]bridgedSystem {
+	return map[string]bridgedSystem{
 		"qubix": {
-			dialect: "qubix=%s", spec: slowScript, result: `step 9`,
+			dialect: "qubix=%s", spec: slowScriptSpec, result: `step 9`,
 			args: func(_ *testing.T, addr string) []string { return []string{"--backend", "http://" + addr} },
 		},
 		"trainforge": {
-			dialect: "trainforge=%s", spec: slowScript,
+			dialect: "trainforge=%s", spec: slowScriptSpec,
 			args: func(_ *testing.T, addr string) []string { return []string{"--scheduler", "http://" + addr} },
 		},
 		"dtf": {
@@ -85,16 +85,16 @@ func TestBridgeToGateway(t *testing.T) {
 	}
 }
 
-func bridgeToGateway(t *testing.T, name string, system bridged) {
+func bridgeToGateway(t *testing.T, name string, system bridgedSystem) {
 	t.Helper()
-	addr := mustertest.Port(t)
+	addr := mustertest.ReservePort(t)
 	outer := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", fmt.Sprintf(system.dialect, addr)}})
 	inner := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	worker := inner.StartWorker("w", dir)
 	env := []string{"MUSTER_TOKEN=" + mustertest.AdminToken}
 	args := append([]string{"bridge", name, "--server", "http://" + inner.Addr, "--data", t.TempDir()}, system.args(t, addr)...)
-	bridge := mustertest.Start(t, "bridge", env, args...)
+	bridge := mustertest.StartMuster(t, "bridge", env, args...)
 
 	outer.Await("the bridge is a worker", time.Minute, func() error {
 		workers, err := outer.Client.Workers(t.Context())
@@ -105,11 +105,11 @@ func bridgeToGateway(t *testing.T, name string, system bridged) {
 	})
 	spec := system.spec()
 	job := outer.Submit(&muster.Spec{Name: name, Tasks: []muster.TaskSpec{spec}})
-	outer.Running(job.ID, 1)
-	inner.Await("it runs on the fleet", time.Minute, func() error { return onlyJob(t.Context(), inner.Client, muster.JobRunning) })
+	outer.AwaitRunning(job.ID, 1)
+	inner.Await("it runs on the fleet", time.Minute, func() error { return checkOnlyJob(t.Context(), inner.Client, muster.JobRunning) })
 
 	bridge.Kill()
-	mustertest.Start(t, "bridge", env, args...)
+	mustertest.StartMuster(t, "bridge", env, args...)
 	outer.Server.Kill()
 	outer.StartServer()
 	worker.Kill()
@@ -128,16 +128,16 @@ func bridgeToGateway(t *testing.T, name string, system bridged) {
 	if !strings.Contains(string(task.Result), system.result) {
 		t.Errorf("the result is %s, want one with %s", task.Result, system.result)
 	}
-	if err := onlyJob(t.Context(), inner.Client, muster.JobSucceeded); err != nil {
+	if err := checkOnlyJob(t.Context(), inner.Client, muster.JobSucceeded); err != nil {
 		t.Error(err)
 	}
-	if late, err := outer.Client.Late(t.Context(), job.ID); err != nil || len(late) > 0 {
+	if late, err := outer.Client.LateReports(t.Context(), job.ID); err != nil || len(late) > 0 {
 		t.Errorf("late reports %v, %v", late, err)
 	}
 }
 
-// onlyJob returns an error unless there is one job, in this state.
-func onlyJob(ctx context.Context, c *client.Client, want muster.JobState) error {
+// checkOnlyJob returns an error unless there is one job, in this state.
+func checkOnlyJob(ctx context.Context, c *client.Client, want muster.JobState) error {
 	var found []muster.Job
 	for job, err := range c.Jobs(ctx, client.JobQuery{}) {
 		if err != nil {
@@ -155,11 +155,11 @@ func onlyJob(ctx context.Context, c *client.Client, want muster.JobState) error 
 // TestDropIn runs muster worker NAME against a gateway: this machine serves with a server of its own that nothing else reaches.
 func TestDropIn(t *testing.T) {
 	t.Parallel()
-	addr := mustertest.Port(t)
+	addr := mustertest.ReservePort(t)
 	outer := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", "qubix=" + addr}})
 	data := t.TempDir()
 	env := []string{"MUSTER_DATA=" + data}
-	dropIn := mustertest.Start(t, "dropin", env, "worker", "qubix", "--backend", "http://"+addr, "--price", "2.5", "--name", "My Gaming PC")
+	dropIn := mustertest.StartMuster(t, "dropin", env, "worker", "qubix", "--backend", "http://"+addr, "--price", "2.5", "--name", "My Gaming PC")
 	outer.Await("it is a worker", time.Minute, func() error {
 		w, err := outer.Client.Worker(t.Context(), "My Gaming PC")
 		if err == nil && w.Price != 2.5 {
@@ -169,13 +169,13 @@ func TestDropIn(t *testing.T) {
 	})
 	system := bridgedSystems()["qubix"]
 	job := outer.Submit(&muster.Spec{Tasks: []muster.TaskSpec{system.spec()}})
-	outer.Running(job.ID, 1)
+	outer.AwaitRunning(job.ID, 1)
 	dropIn.Signal(os.Interrupt) // what runs ends and is reported first
 	ended := outer.Wait(job.ID, 2*time.Minute)
 	if ended.State != muster.JobSucceeded {
 		t.Errorf("the job ended as %s: %+v", ended.State, outer.Tasks(job.ID))
 	}
-	if code := dropIn.Exit(time.Minute); code != 0 {
+	if code := dropIn.WaitExit(time.Minute); code != 0 {
 		t.Errorf("it ended with exit code %d", code)
 	}
 	if _, err := os.Stat(filepath.Join(data, "bridge")); err != nil {
@@ -191,9 +191,9 @@ func TestBridgeToGatewayOverRedis(t *testing.T) {
 	if err != nil {
 		t.Skip("redis-server is not installed: scripts/need redis-server")
 	}
-	addr, redis := mustertest.Port(t), mustertest.Port(t)
+	addr, redis := mustertest.ReservePort(t), mustertest.ReservePort(t)
 	_, port, _ := strings.Cut(redis, ":")
-	startRedis := func() *mustertest.Proc {
+	startRedis := func() *mustertest.Process {
 		return mustertest.StartProgram(t, program, "redis", nil, "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", t.TempDir())
 	}
 	server := startRedis()
@@ -206,13 +206,13 @@ func TestBridgeToGatewayOverRedis(t *testing.T) {
 		"ORCHESTRATOR_BASE_URL=http://" + addr,
 	}
 	data := t.TempDir()
-	startBridge := func() *mustertest.Proc {
-		return mustertest.Start(t, "bridge", env, "bridge", "mloc", "--server", "http://"+inner.Addr, "--data", data)
+	startBridge := func() *mustertest.Process {
+		return mustertest.StartMuster(t, "bridge", env, "bridge", "mloc", "--server", "http://"+inner.Addr, "--data", data)
 	}
 	bridge := startBridge()
 	kills := []struct {
-		who string
-		do  func()
+		target string
+		do     func()
 	}{
 		{"nobody", func() {}},
 		{"the bridge", func() { bridge.Kill(); bridge = startBridge() }},
@@ -222,40 +222,40 @@ func TestBridgeToGatewayOverRedis(t *testing.T) {
 		{"the fleet's worker", func() { worker.Kill(); worker = inner.StartWorker("w", dir) }},
 	}
 	for i, kill := range kills {
-		job := outer.Submit(&muster.Spec{Name: kill.who, Tasks: []muster.TaskSpec{{Kind: "echo", Input: json.RawMessage(`{"n": 1}`)}}})
+		job := outer.Submit(&muster.Spec{Name: kill.target, Tasks: []muster.TaskSpec{{Kind: "echo", Input: json.RawMessage(`{"n": 1}`)}}})
 		kill.do()
 		if ended := outer.Wait(job.ID, 2*time.Minute); ended.State != muster.JobSucceeded {
-			t.Errorf("kill -9 of %s: the job ended as %s: %+v", kill.who, ended.State, outer.Tasks(job.ID))
+			t.Errorf("kill -9 of %s: the job ended as %s: %+v", kill.target, ended.State, outer.Tasks(job.ID))
 		}
-		if late, err := outer.Client.Late(t.Context(), job.ID); err != nil || len(late) > 0 {
-			t.Errorf("kill -9 of %s: late reports %v, %v", kill.who, late, err)
+		if late, err := outer.Client.LateReports(t.Context(), job.ID); err != nil || len(late) > 0 {
+			t.Errorf("kill -9 of %s: late reports %v, %v", kill.target, late, err)
 		}
 		n := 0
 		for job, err := range inner.Client.Jobs(t.Context(), client.JobQuery{}) {
 			if err != nil || job.State != muster.JobSucceeded {
-				t.Errorf("kill -9 of %s: a job of the fleet is %s, %v", kill.who, job.State, err)
+				t.Errorf("kill -9 of %s: a job of the fleet is %s, %v", kill.target, job.State, err)
 			}
 			n++
 		}
-		t.Logf("kill -9 of %s: %d of %d tasks so far ran more than once", kill.who, n-i-1, i+1)
+		t.Logf("kill -9 of %s: %d of %d tasks so far ran more than once", kill.target, n-i-1, i+1)
 	}
 }
 
-// TestBridgesOverABadLine has the connections of bridges break within their requests, most within the report of a task and its files: each
+// TestBridgesOverALossyConnection has the connections of bridges break within their requests, most within the report of a task and its files: each
 // task ends once, and as it ended in the fleet.
-func TestBridgesOverABadLine(t *testing.T) {
+func TestBridgesOverALossyConnection(t *testing.T) {
 	t.Parallel()
 	systems := bridgedSystems()
 	for name, file := range map[string]string{"qubix": "", "trainforge": "noise", "dtf": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addr := mustertest.Port(t)
+			addr := mustertest.ReservePort(t)
 			outer := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", fmt.Sprintf(systems[name].dialect, addr)}})
 			inner := mustertest.New(t, t.TempDir())
 			inner.StartWorker("w", t.TempDir())
-			line := newBadLine(t, addr)
+			line := newLossyProxy(t, addr)
 			args := append([]string{"bridge", name, "--server", "http://" + inner.Addr, "--data", t.TempDir()}, systems[name].args(t, line.addr)...)
-			mustertest.Start(t, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, args...)
+			mustertest.StartMuster(t, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, args...)
 			spec := muster.TaskSpec{Kind: "hash", Input: json.RawMessage(`{"data": "abc"}`)}
 			if name != "dtf" {
 				spec = muster.TaskSpec{Kind: muster.KindScript, Script: &muster.Script{
@@ -272,11 +272,11 @@ func TestBridgesOverABadLine(t *testing.T) {
 					t.Errorf("the job ended as %s: %+v", ended.State, outer.Tasks(job))
 				}
 				task := outer.Tasks(job)[0]
-				if late, err := outer.Client.Late(t.Context(), job); err != nil || len(late) > 0 || task.Attempt != 1 {
+				if late, err := outer.Client.LateReports(t.Context(), job); err != nil || len(late) > 0 || task.Attempt != 1 {
 					t.Errorf("attempt %d, late reports %v, %v", task.Attempt, late, err)
 				}
 				files, err := outer.Client.Artifacts(t.Context(), task.ID)
-				if has := slices.ContainsFunc(files, func(a muster.Artifact) bool { return a.Size == 3_000_000 }); err != nil || has != (file != "") {
+				if found := slices.ContainsFunc(files, func(a muster.Artifact) bool { return a.Size == 3_000_000 }); err != nil || found != (file != "") {
 					t.Errorf("the files %+v, %v", files, err)
 				}
 			}
@@ -287,24 +287,24 @@ func TestBridgesOverABadLine(t *testing.T) {
 				}
 				n++
 			}
-			if cuts := line.cuts.Load(); n != len(jobs) || cuts < badLineCuts/2 {
+			if cuts := line.cuts.Load(); n != len(jobs) || cuts < lossyProxyLimits/2 {
 				t.Errorf("the fleet ran %d jobs, and %d connections broke", n, cuts)
 			}
 		})
 	}
 }
 
-const badLineCuts = 6
+const lossyProxyLimits = 6
 
-// badLine is a proxy to a server whose first connections break after some bytes of what the client sends.
-type badLine struct {
+// lossyProxy is a proxy to a server whose first connections break after some bytes of what the client sends.
+type lossyProxy struct {
 	addr string
 	cuts atomic.Int64
 }
 
-func newBadLine(t *testing.T, server string) *badLine {
+func newLossyProxy(t *testing.T, server string) *lossyProxy {
 	t.Helper()
-	l := &badLine{addr: mustertest.Port(t)}
+	l := &lossyProxy{addr: mustertest.ReservePort(t)}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "tcp", l.addr)
 	if err != nil {
@@ -325,17 +325,17 @@ func newBadLine(t *testing.T, server string) *badLine {
 				return
 			}
 			limit := int64(1 << 40)
-			if l.cuts.Load() < badLineCuts {
+			if l.cuts.Load() < lossyProxyLimits {
 				limit = int64(math.Exp(random.Float64()*9)) + 200 // 201 to some 8,300 bytes
 			}
-			conns.Go(func() { l.carry(ctx, client, server, limit) })
+			conns.Go(func() { l.forward(ctx, client, server, limit) })
 		}
 	})
 	return l
 }
 
-// carry breaks the connection after limit bytes.
-func (l *badLine) carry(ctx context.Context, from net.Conn, server string, limit int64) {
+// forward breaks the connection after limit bytes.
+func (l *lossyProxy) forward(ctx context.Context, from net.Conn, server string, limit int64) {
 	defer func() { _ = from.Close() }()
 	var d net.Dialer
 	to, err := d.DialContext(ctx, "tcp", server)
@@ -345,9 +345,9 @@ func (l *badLine) carry(ctx context.Context, from net.Conn, server string, limit
 	defer func() { _ = to.Close() }()
 	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
 	defer stop()
-	var back sync.WaitGroup
-	defer back.Wait()
-	back.Go(func() {
+	var upstream sync.WaitGroup
+	defer upstream.Wait()
+	upstream.Go(func() {
 		_, _ = io.Copy(from, to)
 		_ = from.Close()
 	})

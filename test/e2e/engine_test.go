@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
 
-// offers waits until a worker offers the kind container, or until it does not.
-func (b *boxes) offers(want bool) {
+// awaitOffered waits until a worker offers the kind container, or until it does not.
+func (b *containerEnv) awaitOffered(want bool) {
 	b.t.Helper()
 	b.Await("the worker offers containers: "+strconv.FormatBool(want), time.Minute, func() error {
 		w, err := b.Client.Worker(b.t.Context(), "w1")
@@ -36,67 +36,67 @@ func TestEngineRestarts(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const tasks = 4
 	for name, c := range map[string]struct {
-		flags []string
-		hurt  func(*engines.Daemon)
-		lives bool // do containers go on
-		loses bool // may it lose the lines that it had read
+		flags       []string
+		disrupt     func(*engines.Daemon)
+		survives    bool // do containers go on
+		losesOutput bool // may it lose the lines that it had read
 	}{
-		"stopped":                   {hurt: func(d *engines.Daemon) { d.Stop(); d.Again() }},
-		"killed":                    {hurt: func(d *engines.Daemon) { d.Kill(); d.Again() }},
-		"stopped with live restore": {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Stop(); d.Again() }, lives: true, loses: true},
-		"killed with live restore":  {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Kill(); d.Again() }, lives: true, loses: true},
-		"frozen": {hurt: func(d *engines.Daemon) {
-			d.Freeze(true)
+		"stopped":                   {disrupt: func(d *engines.Daemon) { d.Stop(); d.Restart() }},
+		"killed":                    {disrupt: func(d *engines.Daemon) { d.Kill(); d.Restart() }},
+		"stopped with live restore": {flags: []string{"--live-restore"}, disrupt: func(d *engines.Daemon) { d.Stop(); d.Restart() }, survives: true, losesOutput: true},
+		"killed with live restore":  {flags: []string{"--live-restore"}, disrupt: func(d *engines.Daemon) { d.Kill(); d.Restart() }, survives: true, losesOutput: true},
+		"frozen": {disrupt: func(d *engines.Daemon) {
+			d.SetFrozen(true)
 			time.Sleep(5 * time.Second) // that long it stands still
-			d.Freeze(false)
-		}, lives: true},
+			d.SetFrozen(false)
+		}, survives: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := engines.Start(t, c.flags...)
-			b := withBoxes(t, d.Host())
+			d := engines.StartDaemon(t, c.flags...)
+			b := newContainerEnv(t, d.Host())
 			b.start("--slots", strconv.Itoa(tasks+1))
-			job := b.Submit(array(b.shell("prints", talks("gate")+"exit 4"), tasks))
-			job2 := b.Submit(mustertest.Shell("process", talks("gate")))
-			b.Running(job.ID, tasks)
-			b.Running(job2.ID, 1)
-			c.hurt(d)
-			b.offers(true)
-			if c.lives {
-				b.printMore(job.ID, tasks)
+			job := b.Submit(withArray(b.shellSpec("prints", numberedLinesScript("gate")+"exit 4"), tasks))
+			job2 := b.Submit(mustertest.ShellSpec("process", numberedLinesScript("gate")))
+			b.AwaitRunning(job.ID, tasks)
+			b.AwaitRunning(job2.ID, 1)
+			c.disrupt(d)
+			b.awaitOffered(true)
+			if c.survives {
+				b.awaitMoreOutput(job.ID, tasks)
 			} else {
 				b.Wait(job.ID, 2*time.Minute)
 			}
-			b.open()
+			b.release()
 			b.Wait(job.ID, 2*time.Minute)
 			for _, task := range b.Tasks(job.ID) {
 				attempts, err := b.Client.Attempts(t.Context(), task.ID)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if c.lives && len(attempts) != 1 || !c.lives && (len(attempts) != 2 || attempts[0].Reason != muster.EngineFailed) {
+				if c.survives && len(attempts) != 1 || !c.survives && (len(attempts) != 2 || attempts[0].Reason != muster.EngineFailed) {
 					t.Errorf("task %s has the attempts %+v", task.ID, attempts)
 				}
 				if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 4 || task.Retried != 0 {
 					t.Errorf("task %s ended with %s (%s) and %d retries", task.ID, task.Reason, task.Message, task.Retried)
 				}
-				if c.loses {
-					b.checkOneGap(task.ID)
+				if c.losesOutput {
+					b.checkOutputWithOneGap(task.ID)
 				} else {
-					checkCounted(t, b.Cluster, task.ID)
+					checkNumberedOutput(t, b.Cluster, task.ID)
 				}
 			}
-			if task := b.ended(job2.ID); task.Attempt != 1 {
+			if task := b.waitTask(job2.ID); task.Attempt != 1 {
 				t.Errorf("the process ended with attempt %d", task.Attempt)
 			}
-			checkCounted(t, b.Cluster, muster.TaskID{Job: job2.ID})
-			b.nothingLeft()
+			checkNumberedOutput(t, b.Cluster, muster.TaskID{Job: job2.ID})
+			b.awaitCleanup()
 		})
 	}
 }
 
-// printMore waits until each of the n tasks of a job has printed more than it had.
-func (b *boxes) printMore(job muster.JobID, n int) {
+// awaitMoreOutput waits until each of the n tasks of a job has printed more than it had.
+func (b *containerEnv) awaitMoreOutput(job muster.JobID, n int) {
 	b.t.Helper()
 	for num := range n {
 		before := -1
@@ -119,9 +119,9 @@ func (b *boxes) printMore(job muster.JobID, n int) {
 	}
 }
 
-// checkOneGap holds that the output of a task counts up to its end, save for a few lines at one place: an engine that ends
+// checkOutputWithOneGap holds that the output of a task counts up to its end, save for a few lines at one place: an engine that ends
 // may lose what it has read and not yet kept.
-func (b *boxes) checkOneGap(id muster.TaskID) {
+func (b *containerEnv) checkOutputWithOneGap(id muster.TaskID) {
 	b.t.Helper()
 	const few = 5
 	out := b.Output(id)
@@ -147,57 +147,57 @@ func (b *boxes) checkOneGap(id muster.TaskID) {
 // may do without runs as a process, and all runs in containers once the engine is there, with nothing asked twice.
 func TestEngineDown(t *testing.T) {
 	t.Parallel()
-	d := engines.Start(t)
-	b := withBoxes(t, d.Host())
+	d := engines.StartDaemon(t)
+	b := newContainerEnv(t, d.Host())
 	d.Stop()
 	b.start("--slots", "4")
-	b.offers(false)
-	waits := b.Submit(b.shell("waits", "test $MUSTER_OUT = /muster/out && echo inside"))
-	kind := b.shell("kind", "echo inside")
+	b.awaitOffered(false)
+	waits := b.Submit(b.shellSpec("waits", "test $MUSTER_OUT = /muster/out && echo inside"))
+	kind := b.shellSpec("kind", "echo inside")
 	kind.Tasks[0].Kind = muster.KindContainer
-	waitsToo := b.Submit(kind)
-	auto := b.shell("auto", "test $MUSTER_OUT = /muster/out && echo inside || echo outside")
+	waits2 := b.Submit(kind)
+	auto := b.shellSpec("auto", "test $MUSTER_OUT = /muster/out && echo inside || echo outside")
 	auto.Tasks[0].Isolation = muster.IsolationAuto
 	for _, run := range []struct {
 		spec *muster.Spec
 		want string
-	}{{mustertest.Shell("process", "echo outside"), "outside\n"}, {auto, "outside\n"}} {
-		if task := b.ended(b.Submit(run.spec).ID); task.State != muster.Succeeded || b.Output(task.ID) != run.want || task.Image != "" {
+	}{{mustertest.ShellSpec("process", "echo outside"), "outside\n"}, {auto, "outside\n"}} {
+		if task := b.waitTask(b.Submit(run.spec).ID); task.State != muster.Succeeded || b.Output(task.ID) != run.want || task.Image != "" {
 			t.Errorf("%s is %s (%s) with %q in %q", run.spec.Name, task.State, task.Message, b.Output(task.ID), task.Image)
 		}
 	}
-	explained(t, b.Cluster, waits.ID, "container engine")
-	explained(t, b.Cluster, waitsToo.ID, "container engine")
-	d.Again()
-	b.offers(true)
-	for _, id := range []muster.JobID{waits.ID, waitsToo.ID, b.Submit(auto).ID} {
-		task := b.ended(id)
+	awaitExplanation(t, b.Cluster, waits.ID, "container engine")
+	awaitExplanation(t, b.Cluster, waits2.ID, "container engine")
+	d.Restart()
+	b.awaitOffered(true)
+	for _, id := range []muster.JobID{waits.ID, waits2.ID, b.Submit(auto).ID} {
+		task := b.waitTask(id)
 		if task.State != muster.Succeeded || task.Attempt != 1 || b.Output(task.ID) != "inside\n" || !strings.Contains(task.Image, "sha256:") {
 			t.Errorf("%s is %s (%s) after attempt %d with %q in %q", task.ID, task.State, task.Message, task.Attempt, b.Output(task.ID), task.Image)
 		}
 	}
 	d.Stop()
-	b.offers(false)
-	d.Again()
-	b.offers(true)
-	b.nothingLeft()
+	b.awaitOffered(false)
+	d.Restart()
+	b.awaitOffered(true)
+	b.awaitCleanup()
 }
 
 // TestEngineComesBackToLeftovers kills worker, shim and engine together while containers run: when all are back
 // nothing of them is left, and the tasks run again.
 func TestEngineComesBackToLeftovers(t *testing.T) {
 	t.Parallel()
-	d := engines.Start(t, "--live-restore")
-	b := withBoxes(t, d.Host())
+	d := engines.StartDaemon(t, "--live-restore")
+	b := newContainerEnv(t, d.Host())
 	w := b.start()
-	job := b.Submit(b.shell("again", "test $MUSTER_ATTEMPT = 2 || sleep 600"))
-	b.Running(job.ID, 1)
+	job := b.Submit(b.shellSpec("again", "test $MUSTER_ATTEMPT = 2 || sleep 600"))
+	b.AwaitRunning(job.ID, 1)
 	d.Kill()
-	killAll(t, w, b.dir)
+	killWorkerAndShims(t, w, b.dir)
 	b.start()
-	d.Again()
-	succeeds(t, b.Cluster, job.ID)
-	b.nothingLeft()
+	d.Restart()
+	waitSucceeded(t, b.Cluster, job.ID)
+	b.awaitCleanup()
 	api := engines.API(t, d.Host())
 	if all, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true}); err != nil || len(all.Items) > 0 {
 		t.Errorf("the engine has %+v (%v)", all.Items, err)

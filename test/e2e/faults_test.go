@@ -26,12 +26,12 @@ func TestServerKilled(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const kills, tasks = 20, 200
 	c := mustertest.New(t, t.TempDir())
-	marks := mustertest.Shared(t)
-	c.StartWorker("w1", t.TempDir(), "--slots", "260", "--allow-write", marks)
-	gate := filepath.Join(marks, "gate")
-	spec := mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ ! -e %s ]; do i=$((i+1)); echo line $i; sleep 1; done; echo end`, marks, gate))
-	long := c.Submit(array(spec, tasks))
-	c.Running(long.ID, tasks)
+	startsDir := mustertest.SharedDir(t)
+	c.StartWorker("w1", t.TempDir(), "--slots", "260", "--allow-write", startsDir)
+	releaseFile := filepath.Join(startsDir, "gate")
+	spec := mustertest.ShellSpec("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ ! -e %s ]; do i=$((i+1)); echo line $i; sleep 1; done; echo end`, startsDir, releaseFile))
+	long := c.Submit(withArray(spec, tasks))
+	c.AwaitRunning(long.ID, tasks)
 
 	var acknowledged []muster.JobID
 	var count atomic.Int64 // of acknowledged
@@ -44,7 +44,7 @@ func TestServerKilled(t *testing.T) {
 				return
 			default:
 			}
-			job, err := c.Client.Submit(t.Context(), mustertest.Shell(fmt.Sprintf("short-%d", n), "echo done"), client.SubmitOptions{})
+			job, err := c.Client.Submit(t.Context(), mustertest.ShellSpec(fmt.Sprintf("short-%d", n), "echo done"), client.SubmitOptions{})
 			if err == nil {
 				acknowledged = append(acknowledged, job.ID)
 				count.Add(1)
@@ -62,7 +62,7 @@ func TestServerKilled(t *testing.T) {
 			return nil
 		})
 	}
-	mark(t, gate)
+	touch(t, releaseFile)
 	close(stop)
 	submitters.Wait()
 	t.Logf("%d jobs were acknowledged during %d kills", len(acknowledged), kills)
@@ -72,7 +72,7 @@ func TestServerKilled(t *testing.T) {
 			t.Errorf("job %d ended as %s", id, job.State)
 		}
 	}
-	noDoubles(t, c, append(acknowledged, long.ID))
+	checkNoDuplicates(t, c, append(acknowledged, long.ID))
 	if job := c.Wait(long.ID, 3*time.Minute); job.State != muster.JobSucceeded {
 		t.Errorf("the long job ended as %s: %v", job.State, job.Counts)
 	}
@@ -80,16 +80,16 @@ func TestServerKilled(t *testing.T) {
 		if task.Attempt != 1 {
 			t.Errorf("task %s was restarted: attempt %d", task.ID, task.Attempt)
 		}
-		checkCounted(t, c, task.ID)
-		if b, err := os.ReadFile(filepath.Join(marks, task.Element)); err != nil || string(b) != "started\n" {
+		checkNumberedOutput(t, c, task.ID)
+		if b, err := os.ReadFile(filepath.Join(startsDir, task.Element)); err != nil || string(b) != "started\n" {
 			t.Errorf("task %s started %d times (%v)", task.ID, strings.Count(string(b), "started"), err)
 		}
 	}
 }
 
-// noDoubles holds that no acknowledged job exists twice under its name: retried
+// checkNoDuplicates holds that no acknowledged job exists twice under its name: retried
 // submissions made one job each.
-func noDoubles(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) {
+func checkNoDuplicates(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) {
 	t.Helper()
 	names := map[string]muster.JobID{}
 	for job, err := range c.Client.Jobs(t.Context(), client.JobQuery{Page: 1000}) {
@@ -114,28 +114,28 @@ func TestWorkerKilled(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	first := c.StartWorker("first", dir, "--slots", strconv.Itoa(tasks))
-	spec := mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & exec sleep 600; }`)
-	job := c.Submit(grace(array(spec, tasks), lease))
-	c.Running(job.ID, tasks)
+	spec := mustertest.ShellSpec("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & exec sleep 600; }`)
+	job := c.Submit(withGrace(withArray(spec, tasks), lease))
+	c.AwaitRunning(job.ID, tasks)
 	c.StartWorker("second", t.TempDir(), "--slots", strconv.Itoa(tasks))
 	first.Kill()
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s: %v", got.State, got.Counts)
 	}
-	lostThenDone(t, c, job.ID, "second")
-	noneLeft(t, c, dir)
+	checkLostThenSucceeded(t, c, job.ID, "second")
+	awaitNoTasks(t, c, dir)
 	c.StartWorker("first", dir)
-	again := mustertest.Shell("again", "echo hello")
+	again := mustertest.ShellSpec("again", "echo hello")
 	again.Tasks[0].Where.Workers = []string{"first"}
 	if got := c.Wait(c.Submit(again).ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Errorf("the next task of the worker that came back ended as %s", got.State)
 	}
-	lostThenDone(t, c, job.ID, "second")
+	checkLostThenSucceeded(t, c, job.ID, "second")
 }
 
-// lostThenDone holds that the first attempt of each task of a job was lost with its
+// checkLostThenSucceeded holds that the first attempt of each task of a job was lost with its
 // worker, and the second one ended well on another one.
-func lostThenDone(t *testing.T, c *mustertest.Cluster, job muster.JobID, on string) {
+func checkLostThenSucceeded(t *testing.T, c *mustertest.Cluster, job muster.JobID, on string) {
 	t.Helper()
 	w, err := c.Client.Worker(t.Context(), on)
 	if err != nil {
@@ -165,17 +165,17 @@ func TestFrozen(t *testing.T) {
 			c := mustertest.New(t, t.TempDir())
 			dir := t.TempDir()
 			first := c.StartWorker("first", dir)
-			gate := filepath.Join(mustertest.Shared(t), "gate")
-			spec := mustertest.Shell("late", fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" > $MUSTER_OUT/result.json`, gate))
-			job := c.Submit(grace(spec, lease))
-			c.Running(job.ID, 1)
+			releaseFile := filepath.Join(mustertest.SharedDir(t), "gate")
+			spec := mustertest.ShellSpec("late", fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" > $MUSTER_OUT/result.json`, releaseFile))
+			job := c.Submit(withGrace(spec, lease))
+			c.AwaitRunning(job.ID, 1)
 			c.StartWorker("second", t.TempDir())
 			var frozen []int
 			if which.worker {
 				frozen = append(frozen, first.PID())
 			}
 			if which.shim {
-				frozen = append(frozen, mustertest.Shims(t, dir)...)
+				frozen = append(frozen, mustertest.ShimPIDs(t, dir)...)
 			}
 			signal := func(sig syscall.Signal) {
 				for _, pid := range frozen {
@@ -190,21 +190,21 @@ func TestFrozen(t *testing.T) {
 				t.Fatalf("the job ended as %s", got.State)
 			}
 			if !which.shim {
-				noneLeft(t, c, dir) // a frozen worker does not keep its tasks alive
+				awaitNoTasks(t, c, dir) // a frozen worker does not keep its tasks alive
 			}
-			mark(t, gate)
+			touch(t, releaseFile)
 			signal(syscall.SIGCONT)
-			c.State("first", muster.WorkerActive)
+			c.AwaitWorkerState("first", muster.WorkerActive)
 			if task := c.Tasks(job.ID)[0]; !strings.Contains(string(task.Result), `2`) {
 				t.Errorf("the result is %s", task.Result)
 			}
 			// The worker is of use again.
-			again := mustertest.Shell("again", "echo hello")
+			again := mustertest.ShellSpec("again", "echo hello")
 			again.Tasks[0].Where.Workers = []string{"first"}
 			if got := c.Wait(c.Submit(again).ID, time.Minute); got.State != muster.JobSucceeded {
 				t.Errorf("the thawed worker's next task ended as %s", got.State)
 			}
-			lostThenDone(t, c, job.ID, "second")
+			checkLostThenSucceeded(t, c, job.ID, "second")
 		})
 	}
 }
@@ -216,18 +216,18 @@ func TestShimFrozen(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	c.StartWorker("w1", dir)
-	gate := filepath.Join(mustertest.Shared(t), "gate")
-	job := c.Submit(mustertest.Shell("talk", talks(gate)+"touch $MUSTER_OUT/done"))
-	c.Running(job.ID, 1)
-	held := mustertest.Shims(t, dir)
-	if len(held) != 1 {
-		t.Fatalf("the worker has the shims %v", held)
+	releaseFile := filepath.Join(mustertest.SharedDir(t), "gate")
+	job := c.Submit(mustertest.ShellSpec("talk", numberedLinesScript(releaseFile)+"touch $MUSTER_OUT/done"))
+	c.AwaitRunning(job.ID, 1)
+	shims := mustertest.ShimPIDs(t, dir)
+	if len(shims) != 1 {
+		t.Fatalf("the worker has the shims %v", shims)
 	}
-	if err := syscall.Kill(held[0], syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(shims[0], syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	more := c.Submit(mustertest.Shell("more", "echo hello"))
-	mark(t, gate)
+	more := c.Submit(mustertest.ShellSpec("more", "echo hello"))
+	touch(t, releaseFile)
 	c.Await("the task ends under the frozen shim", time.Minute, func() error {
 		found, err := filepath.Glob(filepath.Join(dir, "tasks", "*", "out", "done"))
 		if err == nil && len(found) == 0 {
@@ -235,7 +235,7 @@ func TestShimFrozen(t *testing.T) {
 		}
 		return err
 	})
-	if err := syscall.Kill(held[0], syscall.SIGCONT); err != nil {
+	if err := syscall.Kill(shims[0], syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []muster.JobID{job.ID, more.ID} {
@@ -247,7 +247,7 @@ func TestShimFrozen(t *testing.T) {
 	if task.Attempt != 1 {
 		t.Errorf("it took attempt %d", task.Attempt)
 	}
-	checkCounted(t, c, task.ID)
+	checkNumberedOutput(t, c, task.ID)
 }
 
 // TestPartition cuts the way between a worker and the server: both directions
@@ -258,22 +258,22 @@ func TestPartition(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
 	c.StartWorker("far", t.TempDir(), "--server", "http://"+proxy.Addr)
-	gate := filepath.Join(mustertest.Shared(t), "gate")
-	job := c.Submit(mustertest.Shell("talk", talks(gate)))
-	c.Running(job.ID, 1)
-	for _, cut := range []func(){
+	releaseFile := filepath.Join(mustertest.SharedDir(t), "gate")
+	job := c.Submit(mustertest.ShellSpec("talk", numberedLinesScript(releaseFile)))
+	c.AwaitRunning(job.ID, 1)
+	for _, outage := range []func(){
 		proxy.Freeze,
 		func() { proxy.FreezeDown(); proxy.Drop() }, // the worker notices only that nobody answers its new connections
 		func() { proxy.FreezeUp(); proxy.Drop() },
 		proxy.FreezeUp,
 	} {
-		cut()
-		c.State("far", muster.WorkerUnreachable)
+		outage()
+		c.AwaitWorkerState("far", muster.WorkerUnreachable)
 		proxy.Thaw()
-		c.State("far", muster.WorkerActive)
+		c.AwaitWorkerState("far", muster.WorkerActive)
 	}
 	proxy.Drop()
-	mark(t, gate)
+	touch(t, releaseFile)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", got.State)
 	}
@@ -281,7 +281,7 @@ func TestPartition(t *testing.T) {
 	if task.Attempt != 1 {
 		t.Errorf("it took attempt %d", task.Attempt)
 	}
-	checkCounted(t, c, task.ID)
+	checkNumberedOutput(t, c, task.ID)
 }
 
 // TestLongPartition cuts the way for longer than the grace, in both directions and
@@ -289,7 +289,7 @@ func TestPartition(t *testing.T) {
 // nothing that it says later counts.
 func TestLongPartition(t *testing.T) {
 	t.Parallel() // it mostly waits
-	for name, cut := range map[string]func(*linktest.Proxy){
+	for name, outage := range map[string]func(*linktest.Proxy){
 		"both ways": (*linktest.Proxy).Freeze, "from the server": (*linktest.Proxy).FreezeDown, "to the server": (*linktest.Proxy).FreezeUp,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -298,17 +298,17 @@ func TestLongPartition(t *testing.T) {
 			proxy := linktest.NewProxy(t, c.Addr)
 			dir := t.TempDir()
 			c.StartWorker("far", dir, "--server", "http://"+proxy.Addr)
-			job := c.Submit(grace(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), lease))
-			c.Running(job.ID, 1)
+			job := c.Submit(withGrace(mustertest.ShellSpec("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), lease))
+			c.AwaitRunning(job.ID, 1)
 			c.StartWorker("near", t.TempDir())
-			cut(proxy)
+			outage(proxy)
 			if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 				t.Fatalf("the job ended as %s: %v", got.State, got.Counts)
 			}
-			noneLeft(t, c, dir)
+			awaitNoTasks(t, c, dir)
 			proxy.Thaw()
-			c.State("far", muster.WorkerActive)
-			lostThenDone(t, c, job.ID, "near")
+			c.AwaitWorkerState("far", muster.WorkerActive)
+			checkLostThenSucceeded(t, c, job.ID, "near")
 		})
 	}
 }
@@ -326,19 +326,19 @@ func TestDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
-	dir, gate := t.TempDir(), filepath.Join(mustertest.Shared(t), "gate")
+	dir, releaseFile := t.TempDir(), filepath.Join(mustertest.SharedDir(t), "gate")
 	c.StartWorker("w1", dir)
-	before := c.Submit(mustertest.Shell("before", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; echo survived", gate)))
-	c.Running(before.ID, 1)
+	before := c.Submit(mustertest.ShellSpec("before", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; echo survived", releaseFile)))
+	c.AwaitRunning(before.ID, 1)
 
 	ballast := filepath.Join(data, "ballast")
-	fill(t, ballast)
-	quick, err := client.New("http://"+c.Addr, mustertest.AdminToken, client.Options{Patience: time.Millisecond})
+	fillDisk(t, ballast)
+	quick, err := client.New("http://"+c.Addr, mustertest.AdminToken, client.Options{RetryTimeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var refused error
-	filler := mustertest.Shell("filler", strings.Repeat("# a spec that needs some space\n", 2000)+"true")
+	filler := mustertest.ShellSpec("filler", strings.Repeat("# a spec that needs some space\n", 2000)+"true")
 	var accepted []muster.JobID
 	for range 200 {
 		job, err := quick.Submit(t.Context(), filler, client.SubmitOptions{})
@@ -354,14 +354,14 @@ func TestDiskFull(t *testing.T) {
 		t.Fatalf("the server on a full disk took %d jobs and never said so: %v", len(accepted), refused)
 	}
 	t.Logf("after %d jobs: %v", len(accepted), refused)
-	mark(t, gate)
-	noneLeft(t, c, dir) // the server cannot keep how it ended
+	touch(t, releaseFile)
+	awaitNoTasks(t, c, dir) // the server cannot keep how it ended
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
 	var after muster.Job
 	c.Await("service resumes with the space", time.Minute, func() (err error) {
-		after, err = quick.Submit(t.Context(), mustertest.Shell("after", "echo hello"), client.SubmitOptions{})
+		after, err = quick.Submit(t.Context(), mustertest.ShellSpec("after", "echo hello"), client.SubmitOptions{})
 		return err
 	})
 	for _, id := range append(accepted, before.ID, after.ID) {
@@ -374,8 +374,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// fill writes a file until the disk is full.
-func fill(t *testing.T, path string) {
+// fillDisk writes a file until the disk is full.
+func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// meeting is a gang whose members meet over the network, and then wait to lose one,
+// meetingGang is a gang whose members meet over the network, and then wait to lose one,
 // and the flags by which a worker lets its tasks have their program.
-func meeting(t *testing.T, size int) (spec *muster.Spec, flags []string) {
+func meetingGang(t *testing.T, size int) (spec *muster.Spec, flags []string) {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "meet")
@@ -30,19 +30,19 @@ func meeting(t *testing.T, size int) (spec *muster.Spec, flags []string) {
 	}}}, []string{"--allow-read", dir}
 }
 
-// met waits until every member has learned the sum in its first attempt.
-func met(t *testing.T, c *mustertest.Cluster, job muster.JobID, size int) {
+// awaitMet waits until every member has learned the sum in its first attempt.
+func awaitMet(t *testing.T, c *mustertest.Cluster, job muster.JobID, size int) {
 	t.Helper()
 	c.Await("the members meet", time.Minute, func() error {
 		for n := range size {
-			said := 0
+			reported := 0
 			for _, err := range c.Client.Logs(t.Context(), muster.TaskID{Job: job, Num: n}, client.LogOptions{Stream: client.Stdout}) {
 				if err != nil {
 					return err
 				}
-				said++
+				reported++
 			}
-			if said == 0 {
+			if reported == 0 {
 				return fmt.Errorf("member %d has said nothing", n)
 			}
 		}
@@ -50,9 +50,9 @@ func met(t *testing.T, c *mustertest.Cluster, job muster.JobID, size int) {
 	})
 }
 
-// again checks that the gang has succeeded in its second attempt, and what the
+// checkSecondAttempt checks that the gang has succeeded in its second attempt, and what the
 // first one cost.
-func again(t *testing.T, c *mustertest.Cluster, job muster.JobID, retried, crashes int) {
+func checkSecondAttempt(t *testing.T, c *mustertest.Cluster, job muster.JobID, retried, crashes int) {
 	t.Helper()
 	c.Wait(job, time.Minute)
 	for n, task := range c.Tasks(job) {
@@ -69,17 +69,17 @@ func again(t *testing.T, c *mustertest.Cluster, job muster.JobID, retried, crash
 // others, which die of it or are stopped, start anew with it, and that is one retry.
 func TestGangLosesAMember(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
-	spec, flags := meeting(t, 3)
+	spec, flags := meetingGang(t, 3)
 	flags = append(flags, "--slots", "1")
 	for _, name := range []string{"w1", "w2"} {
 		c.StartWorker(name, t.TempDir(), flags...)
 	}
 	spec.Tasks[0].Retries.Max = 1
 	job := c.Submit(spec)
-	explained(t, c, job.ID, "the gang needs room for 3 tasks at once, and all of them together have room for 2")
+	awaitExplanation(t, c, job.ID, "the gang needs room for 3 tasks at once, and all of them together have room for 2")
 	c.StartWorker("w3", t.TempDir(), flags...)
-	c.Running(job.ID, 3)
-	met(t, c, job.ID, 3)
+	c.AwaitRunning(job.ID, 3)
+	awaitMet(t, c, job.ID, 3)
 	on := map[muster.WorkerID]bool{}
 	for _, task := range c.Tasks(job.ID) {
 		on[task.Worker] = true
@@ -87,14 +87,14 @@ func TestGangLosesAMember(t *testing.T) {
 	if len(on) != 3 {
 		t.Errorf("the members are on %v", on)
 	}
-	pids := mustertest.Processes(t, spec.Tasks[0].Run.Argv[0], "\x00MUSTER_RANK=1\x00")
+	pids := mustertest.ProcessesMatching(t, spec.Tasks[0].Run.Argv[0], "\x00MUSTER_RANK=1\x00")
 	if len(pids) != 1 {
 		t.Fatalf("rank 1 has the processes %v", pids)
 	}
 	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	again(t, c, job.ID, 1, 0)
+	checkSecondAttempt(t, c, job.ID, 1, 0)
 }
 
 // TestGangLosesAWorker kills one of two workers with all that it runs. The member on the
@@ -103,28 +103,28 @@ func TestGangLosesAMember(t *testing.T) {
 func TestGangLosesAWorker(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	lost := t.TempDir()
-	spec, flags := meeting(t, 3)
+	spec, flags := meetingGang(t, 3)
 	w := c.StartWorker("w1", lost, append(flags, "--slots", "2")...)
 	c.StartWorker("w2", t.TempDir(), append(flags, "--slots", "1")...)
 	job := c.Submit(spec)
-	c.Running(job.ID, 3)
-	met(t, c, job.ID, 3)
+	c.AwaitRunning(job.ID, 3)
+	awaitMet(t, c, job.ID, 3)
 	c.StartWorker("w3", t.TempDir(), append(flags, "--slots", "2")...)
 	w.Kill()
-	slay(t, append(mustertest.Shims(t, lost), mustertest.Processes(t, spec.Tasks[0].Run.Argv[0], lost)...)...)
-	again(t, c, job.ID, 0, 1)
+	killPIDs(t, append(mustertest.ShimPIDs(t, lost), mustertest.ProcessesMatching(t, spec.Tasks[0].Run.Argv[0], lost)...)...)
+	checkSecondAttempt(t, c, job.ID, 0, 1)
 }
 
 // TestGangIsCancelledAsOne cancels one member: no process of any is left.
 func TestGangIsCancelledAsOne(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
-	spec, flags := meeting(t, 3)
+	spec, flags := meetingGang(t, 3)
 	for _, name := range []string{"w1", "w2"} {
 		c.StartWorker(name, t.TempDir(), append(flags, "--slots", "2")...)
 	}
 	job := c.Submit(spec)
-	c.Running(job.ID, 3)
-	met(t, c, job.ID, 3)
+	c.AwaitRunning(job.ID, 3)
+	awaitMet(t, c, job.ID, 3)
 	if _, err := c.Client.Cancel(t.Context(), job.ID, []client.Span{{First: 2, Last: 2}}); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestGangIsCancelledAsOne(t *testing.T) {
 		}
 	}
 	c.Await("nothing of the gang is left", time.Minute, func() error {
-		if pids := mustertest.Processes(t, spec.Tasks[0].Run.Argv[0]); len(pids) > 0 {
+		if pids := mustertest.ProcessesMatching(t, spec.Tasks[0].Run.Argv[0]); len(pids) > 0 {
 			return fmt.Errorf("there are %v", pids)
 		}
 		return nil

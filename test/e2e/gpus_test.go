@@ -17,9 +17,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// inQuarantine waits until a worker withholds its only device for a reason that has
+// awaitQuarantine waits until a worker withholds its only device for a reason that has
 // want in it, or for "" gives it out again.
-func inQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
+func awaitQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
 	t.Helper()
 	c.Await(fmt.Sprintf("the device of %s is in quarantine: %q", worker, want), 90*time.Second, func() error {
 		w, err := c.Client.Worker(t.Context(), worker)
@@ -36,19 +36,19 @@ func inQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
 	})
 }
 
-// onGPU is a task with one device that goes on until there is a file stop in its folder
+// gpuSpec is a task with one device that goes on until there is a file stop in its folder
 // of shared.
-func onGPU(t *testing.T, shared, name, first, last string) (spec *muster.Spec, dir string) {
+func gpuSpec(t *testing.T, shared, name, first, last string) (spec *muster.Spec, dir string) {
 	t.Helper()
 	if dir = filepath.Join(shared, name); errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) != nil {
 		t.Fatal("the folder cannot be made")
 	}
-	spec = mustertest.Shell(name, fmt.Sprintf("cd %s\n%s\necho $$ >pid.new; mv pid.new pid\nwhile [ ! -e stop ]; do sleep 0.05; done\n%s", dir, first, last))
+	spec = mustertest.ShellSpec(name, fmt.Sprintf("cd %s\n%s\necho $$ >pid.new; mv pid.new pid\nwhile [ ! -e stop ]; do sleep 0.05; done\n%s", dir, first, last))
 	spec.Tasks[0].Resources.GPUs.Count = 1
 	return spec, dir
 }
 
-func leave(t *testing.T, dir string) {
+func releaseGPUTask(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -61,39 +61,39 @@ func leave(t *testing.T, dir string) {
 func TestGPUKeepsMemory(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
-	data, shared := t.TempDir(), mustertest.Shared(t)
+	data, shared := t.TempDir(), mustertest.SharedDir(t)
 	worker := c.StartWorker("w1", data, "--allow-write", shared)
-	spec, dir := onGPU(t, shared, "hog", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $MUSTER_GPUS $ROCR_VISIBLE_DEVICES", "")
+	spec, dir := gpuSpec(t, shared, "hog", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $MUSTER_GPUS $ROCR_VISIBLE_DEVICES", "")
 	spec.Tasks[0].Env = map[string]string{"CUDA_VISIBLE_DEVICES": "0,1,2", "ROCR_VISIBLE_DEVICES": "0"}
 	hog := c.Submit(spec)
 	c.Await("the task runs", time.Minute, func() error {
-		if number(dir, "pid") == 0 {
+		if readNumber(dir, "pid") == 0 {
 			return fmt.Errorf("it does not")
 		}
 		return nil
 	})
-	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 14 * gib, Processes: []gputest.Process{{PID: number(dir, "pid"), Name: "sh", Memory: 12 * gib}}})
+	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 14 * gib, Processes: []gputest.Process{{PID: readNumber(dir, "pid"), Name: "sh", Memory: 12 * gib}}})
 	worker.Kill()
 	c.StartWorker("w1", data, "--allow-write", shared)
 	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 14 * gib})
-	leave(t, dir)
-	succeeds(t, c, hog.ID)
+	releaseGPUTask(t, dir)
+	waitSucceeded(t, c, hog.ID)
 	if got := c.Output(muster.TaskID{Job: hog.ID}); got != "GPU-a GPU-a GPU-a\n" {
 		t.Errorf("it sees %q", got)
 	}
-	inQuarantine(t, c, "w1", "12GiB of its memory was not given back after task "+c.Tasks(hog.ID)[0].ID.String())
-	waits := mustertest.Shell("waits", "true")
+	awaitQuarantine(t, c, "w1", "12GiB of its memory was not given back after task "+c.Tasks(hog.ID)[0].ID.String())
+	waits := mustertest.ShellSpec("waits", "true")
 	waits.Tasks[0].Resources.GPUs.Count = 1
 	waiting := c.Submit(waits)
-	explained(t, c, waiting.ID, "is quarantined: 12GiB of its memory")
-	bare := c.Submit(mustertest.Shell("bare", `echo "<$CUDA_VISIBLE_DEVICES>" $NVIDIA_VISIBLE_DEVICES`))
-	succeeds(t, c, bare.ID)
+	awaitExplanation(t, c, waiting.ID, "is quarantined: 12GiB of its memory")
+	bare := c.Submit(mustertest.ShellSpec("bare", `echo "<$CUDA_VISIBLE_DEVICES>" $NVIDIA_VISIBLE_DEVICES`))
+	waitSucceeded(t, c, bare.ID)
 	if got := c.Output(muster.TaskID{Job: bare.ID}); got != "<> void\n" {
 		t.Errorf("a task without devices sees %q", got)
 	}
 	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
-	succeeds(t, c, waiting.ID)
-	inQuarantine(t, c, "w1", "")
+	waitSucceeded(t, c, waiting.ID)
+	awaitQuarantine(t, c, "w1", "")
 }
 
 // TestGPUStray has a task leave a daemon on its device, without the task's environment and beside an older
@@ -101,35 +101,35 @@ func TestGPUKeepsMemory(t *testing.T) {
 func TestGPUStray(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
-	shared := mustertest.Shared(t)
+	shared := mustertest.SharedDir(t)
 	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
-	older, olderDir := onGPU(t, shared, "older", "", "")
+	older, olderDir := gpuSpec(t, shared, "older", "", "")
 	older.Tasks[0].Resources.GPUs.Count = 0
 	first := c.Submit(older)
-	c.Running(first.ID, 1)
-	spec, dir := onGPU(t, shared, "daemon", `env -i setsid sh -c 'echo $$ >stray.new; mv stray.new stray; exec sleep 600' >/dev/null 2>&1 &
+	c.AwaitRunning(first.ID, 1)
+	spec, dir := gpuSpec(t, shared, "daemon", `env -i setsid sh -c 'echo $$ >stray.new; mv stray.new stray; exec sleep 600' >/dev/null 2>&1 &
 while [ ! -e stray ]; do sleep 0.05; done`, "")
 	job := c.Submit(spec)
 	c.Await("the task runs", time.Minute, func() error {
-		if number(dir, "pid") == 0 {
+		if readNumber(dir, "pid") == 0 {
 			return fmt.Errorf("it does not")
 		}
 		return nil
 	})
-	stray := number(dir, "stray")
-	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 8 * gib, Processes: []gputest.Process{{PID: stray, Name: "sleep", Memory: 8 * gib}}})
-	leave(t, dir)
+	orphan := readNumber(dir, "stray")
+	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 8 * gib, Processes: []gputest.Process{{PID: orphan, Name: "sleep", Memory: 8 * gib}}})
+	releaseGPUTask(t, dir)
 	c.Await("the stray is ended", time.Minute, func() error {
-		if state := processState(stray); state != "" && state != "Z" {
+		if state := processState(orphan); state != "" && state != "Z" {
 			return fmt.Errorf("it is %s", state)
 		}
 		return nil
 	})
 	smi.Set(gputest.GPU{UUID: "GPU-a"})
-	succeeds(t, c, job.ID)
-	inQuarantine(t, c, "w1", "")
-	leave(t, olderDir)
-	succeeds(t, c, first.ID)
+	waitSucceeded(t, c, job.ID)
+	awaitQuarantine(t, c, "w1", "")
+	releaseGPUTask(t, olderDir)
+	waitSucceeded(t, c, first.ID)
 }
 
 // TestGPUFault has a device fail under a task: the attempt is a gpu_fault and runs again on another worker,
@@ -137,16 +137,16 @@ while [ ! -e stray ]; do sleep 0.05; done`, "")
 func TestGPUFault(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
-	shared := mustertest.Shared(t)
+	shared := mustertest.SharedDir(t)
 	broken := c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
-	spec, dir := onGPU(t, shared, "train", "", `[ "$MUSTER_ATTEMPT" != 1 ] || exit 3`)
+	spec, dir := gpuSpec(t, shared, "train", "", `[ "$MUSTER_ATTEMPT" != 1 ] || exit 3`)
 	job := c.Submit(spec)
-	c.Running(job.ID, 1)
+	c.AwaitRunning(job.ID, 1)
 	gputest.New(t, gputest.GPU{UUID: "GPU-b"}) // for the next worker
 	c.StartWorker("w2", t.TempDir(), "--allow-write", shared)
 	smi.Set(gputest.GPU{UUID: "GPU-a", Broken: "[GPU requires reset]"})
-	leave(t, dir)
-	succeeds(t, c, job.ID)
+	releaseGPUTask(t, dir)
+	waitSucceeded(t, c, job.ID)
 	task := c.Tasks(job.ID)[0]
 	if task.Attempt != 2 {
 		t.Errorf("it took %d attempts", task.Attempt)
@@ -160,8 +160,8 @@ func TestGPUFault(t *testing.T) {
 			t.Errorf("the first attempt ended as %s: %s", a.Reason, a.Message)
 		}
 	}
-	inQuarantine(t, c, "w1", "GPU requires reset")
-	inQuarantine(t, c, "w2", "")
+	awaitQuarantine(t, c, "w1", "GPU requires reset")
+	awaitQuarantine(t, c, "w2", "")
 	heal := func() {
 		t.Helper()
 		if _, err := c.Client.HealWorker(t.Context(), "w1", "0"); err != nil {
@@ -175,7 +175,7 @@ func TestGPUFault(t *testing.T) {
 		}
 		return nil
 	})
-	inQuarantine(t, c, "w1", "GPU requires reset")
+	awaitQuarantine(t, c, "w1", "GPU requires reset")
 	smi.Set(gputest.GPU{UUID: "GPU-a"})
 	c.Await("it is healed", time.Minute, func() error {
 		w, err := c.Client.Worker(t.Context(), "w1")
@@ -194,15 +194,15 @@ func TestGPUFault(t *testing.T) {
 func TestGPUShare(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
-	shared := mustertest.Shared(t)
+	shared := mustertest.SharedDir(t)
 	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
 	share := func(name string) (muster.JobID, string) {
-		spec, dir := onGPU(t, shared, name, "", "")
+		spec, dir := gpuSpec(t, shared, name, "", "")
 		spec.Tasks[0].Resources.GPUs = muster.GPURequest{Count: 1, Memory: 2 * gib, Share: true}
 		id := c.Submit(spec).ID
-		c.Running(id, 1)
+		c.AwaitRunning(id, 1)
 		c.Await(name+" runs", time.Minute, func() error {
-			if number(dir, "pid") == 0 {
+			if readNumber(dir, "pid") == 0 {
 				return fmt.Errorf("it does not")
 			}
 			return nil
@@ -212,26 +212,26 @@ func TestGPUShare(t *testing.T) {
 	greedy, greedyDir := share("greedy")
 	fair, fairDir := share("fair")
 	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 5 * gib, Processes: []gputest.Process{
-		{PID: number(greedyDir, "pid"), Name: "sh", Memory: 3 * gib}, {PID: number(fairDir, "pid"), Name: "sh", Memory: 2 * gib},
+		{PID: readNumber(greedyDir, "pid"), Name: "sh", Memory: 3 * gib}, {PID: readNumber(fairDir, "pid"), Name: "sh", Memory: 2 * gib},
 	}})
 	job := c.Wait(greedy, time.Minute)
 	task := c.Tasks(greedy)[0]
 	if job.State != muster.JobFailed || task.Reason != muster.GPUMemory || !strings.Contains(task.Message, "held 3GiB") {
 		t.Errorf("it is %s by %s: %s", job.State, task.Reason, task.Message)
 	}
-	var said []string
+	var lines []string
 	for line, err := range c.Client.Logs(t.Context(), task.ID, client.LogOptions{Follow: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if line.Stream == client.System {
-			said = append(said, string(line.Data))
+			lines = append(lines, string(line.Data))
 		}
 	}
-	if len(said) != 1 || !strings.Contains(said[0], "holds 3GiB") || !strings.Contains(said[0], "was granted 2GiB") {
-		t.Errorf("the log warns by %q", said)
+	if len(lines) != 1 || !strings.Contains(lines[0], "holds 3GiB") || !strings.Contains(lines[0], "was granted 2GiB") {
+		t.Errorf("the log warns by %q", lines)
 	}
 	smi.Set(gputest.GPU{UUID: "GPU-a"})
-	leave(t, fairDir)
-	succeeds(t, c, fair)
+	releaseGPUTask(t, fairDir)
+	waitSucceeded(t, c, fair)
 }

@@ -23,20 +23,20 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// fillUp leaves no space on the disk of dir.
-func fillUp(t *testing.T, dir string) {
+// exhaustDisk leaves no space on the disk of dir.
+func exhaustDisk(t *testing.T, dir string) {
 	t.Helper()
-	fill(t, filepath.Join(dir, "ballast"))
+	fillDisk(t, filepath.Join(dir, "ballast"))
 }
 
-// blockFolders keeps the worker with the data dir from making folders of tasks.
-func blockFolders(t *testing.T, dir string) {
+// blockTaskDirs keeps the worker with the data dir from making folders of tasks.
+func blockTaskDirs(t *testing.T, dir string) {
 	t.Helper()
 	folder := filepath.Join(dir, "tasks")
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}
-	mark(t, folder)
+	touch(t, folder)
 }
 
 // TestABrokenWorkerSwallowsNoTasks has one worker on which every attempt fails at once, and which therefore has
@@ -45,22 +45,22 @@ func blockFolders(t *testing.T, dir string) {
 func TestABrokenWorkerSwallowsNoTasks(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []struct {
-		name   string
-		reason muster.Reason
-		disk   func(t *testing.T) string
-		harm   func(t *testing.T, dir string)
+		name        string
+		reason      muster.Reason
+		disk        func(t *testing.T) string
+		breakWorker func(t *testing.T, dir string)
 	}{
-		{"its disk is full", muster.DiskFull, smallDisk, fillUp},
-		{"it cannot start anything", muster.WorkerInternal, (*testing.T).TempDir, blockFolders},
+		{"its disk is full", muster.DiskFull, smallDisk, exhaustDisk},
+		{"it cannot start anything", muster.WorkerInternal, (*testing.T).TempDir, blockTaskDirs},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
 			t.Parallel()
 			dir := broken.disk(t)
 			c := mustertest.New(t, t.TempDir())
 			c.StartWorker("bad", dir, "--slots", "8", "--min-free-disk", "0")
-			broken.harm(t, dir)
+			broken.breakWorker(t, dir)
 			c.StartWorker("good", t.TempDir(), "--slots", "2")
-			job := c.Submit(array(mustertest.Shell("array", "sleep 0.1; echo done > file"), 40))
+			job := c.Submit(withArray(mustertest.ShellSpec("array", "sleep 0.1; echo done > file"), 40))
 			if got := c.Wait(job.ID, 2*time.Minute); got.State != muster.JobSucceeded {
 				t.Errorf("the job ended as %s: %v", got.State, got.Counts)
 			}
@@ -90,14 +90,14 @@ func TestLittleFreeDisk(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	constrained(t, c, "full", "disk at ", " free is under --min-free-disk 8MiB; takes tasks again above 10MiB")
-	own := mustertest.Shell("waits", "true")
+	awaitConstrained(t, c, "full", "disk at ", " free is under --min-free-disk 8MiB; takes tasks again above 10MiB")
+	own := mustertest.ShellSpec("waits", "true")
 	own.Tasks[0].Where.Workers = []string{"full"}
 	waits := c.Submit(own)
-	explained(t, c, waits.ID, "free is under --min-free-disk 8MiB")
+	awaitExplanation(t, c, waits.ID, "free is under --min-free-disk 8MiB")
 	c.StartWorker("roomy", t.TempDir())
-	job := c.Submit(array(mustertest.Shell("array", "true"), 8))
-	succeeds(t, c, job.ID)
+	job := c.Submit(withArray(mustertest.ShellSpec("array", "true"), 8))
+	waitSucceeded(t, c, job.ID)
 	for _, task := range c.Tasks(job.ID) {
 		if w, err := c.Client.Worker(t.Context(), "roomy"); err != nil || task.Worker != w.ID || task.Attempt != 1 {
 			t.Errorf("task %s ran on %s as attempt %d (%v)", task.ID, task.Worker, task.Attempt, err)
@@ -106,8 +106,8 @@ func TestLittleFreeDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	succeeds(t, c, waits.ID)
-	constrained(t, c, "full")
+	waitSucceeded(t, c, waits.ID)
+	awaitConstrained(t, c, "full")
 }
 
 // TestAProgramThatMeetsAFullDisk has a program fail because it cannot write, without a word of its own: that is
@@ -117,7 +117,7 @@ func TestAProgramThatMeetsAFullDisk(t *testing.T) {
 	dir := smallDisk(t)
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("full", dir, "--slots", "8", "--min-free-disk", "0")
-	job := c.Submit(mustertest.Shell("writes", "head -c 30000000 /dev/zero > file 2> /dev/null || exit 7"))
+	job := c.Submit(mustertest.ShellSpec("writes", "head -c 30000000 /dev/zero > file 2> /dev/null || exit 7"))
 	task := muster.TaskID{Job: job.ID}
 	c.Await("an attempt fails for the full disk", time.Minute, func() error {
 		attempts, err := c.Client.Attempts(t.Context(), task)
@@ -127,5 +127,5 @@ func TestAProgramThatMeetsAFullDisk(t *testing.T) {
 		return err
 	})
 	c.StartWorker("roomy", t.TempDir())
-	succeeds(t, c, job.ID)
+	waitSucceeded(t, c, job.ID)
 }

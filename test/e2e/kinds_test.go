@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// wordJob is a job of the example kind: its first stage writes a text, and the second one, of that kind, reads it.
-func wordJob(text, input string) *muster.Spec {
+// wordCountSpec is a job of the example kind: its first stage writes a text, and the second one, of that kind, reads it.
+func wordCountSpec(text, input string) *muster.Spec {
 	return &muster.Spec{Name: "count", Tasks: []muster.TaskSpec{
 		{Name: "write", Kind: muster.KindProcess, Run: &muster.Command{Shell: `printf '` + text + `' > "$MUSTER_OUT/text.txt"; printf '{"most": 0}' > "$MUSTER_OUT/result.json"`}},
 		{Name: "count", Kind: "words", Needs: []string{"write"}, Inputs: []muster.Input{{From: "write", Name: "text.txt"}}, Input: json.RawMessage(input)},
@@ -37,29 +37,29 @@ func TestOwnKind(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("plain", t.TempDir())
 	submit := func(input string) error {
-		_, err := c.Client.Submit(t.Context(), wordJob("b", input), client.SubmitOptions{})
+		_, err := c.Client.Submit(t.Context(), wordCountSpec("b", input), client.SubmitOptions{})
 		return err
 	}
-	refused := func(err error, words ...string) {
+	expectRefused := func(err error, words ...string) {
 		t.Helper()
 		bad, ok := errors.AsType[*muster.Error](err)
 		if !ok || bad.Code != muster.InvalidSpec {
 			t.Fatalf("submit returns %v", err)
 		}
-		var told []string
+		var messages []string
 		for _, f := range bad.Fields {
-			told = append(told, f.String())
+			messages = append(messages, f.String())
 		}
 		for _, word := range words {
-			if !strings.Contains(strings.Join(told, "\n"), word) {
-				t.Errorf("%q is not in %q", word, told)
+			if !strings.Contains(strings.Join(messages, "\n"), word) {
+				t.Errorf("%q is not in %q", word, messages)
 			}
 		}
 	}
-	refused(submit(`{"file": "text.txt"}`), "tasks[1].kind: there is no kind words")
+	expectRefused(submit(`{"file": "text.txt"}`), "tasks[1].kind: there is no kind words")
 	c.StartWorker("perl", t.TempDir(), "--kinds-dir", dir)
-	refused(submit(`{"file": "text.txt", "top": 0}`), "tasks[1].input.top: 0 is too small: write at least 1")
-	refused(submit(`{"fil": "text.txt"}`), "tasks[1].input.file: it is missing", "tasks[1].input.fil: there is no such field (did you mean file?)")
+	expectRefused(submit(`{"file": "text.txt", "top": 0}`), "tasks[1].input.top: 0 is too small: write at least 1")
+	expectRefused(submit(`{"fil": "text.txt"}`), "tasks[1].input.file: it is missing", "tasks[1].input.fil: there is no such field (did you mean file?)")
 
 	worker, err := c.Client.Worker(t.Context(), "perl")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestOwnKind(t *testing.T) {
 	}
 	ran := func(text, input string) muster.Task {
 		t.Helper()
-		job := c.Submit(wordJob(text, input))
+		job := c.Submit(wordCountSpec(text, input))
 		c.Wait(job.ID, time.Minute)
 		task := c.Tasks(job.ID)[1]
 		if task.Worker != worker.ID {

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// output reads what one attempt wrote to stdout and is on the server by now.
-func output(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) string {
+// attemptOutput reads what one attempt wrote to stdout and is on the server by now.
+func attemptOutput(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) string {
 	t.Helper()
 	var b strings.Builder
 	for line, err := range c.Client.Logs(t.Context(), id.Task, client.LogOptions{Attempt: id.N, Stream: client.Stdout}) {
@@ -46,14 +46,14 @@ func TestLogDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(logs, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
-	marks := mustertest.Shared(t)
-	gate, quietGate := filepath.Join(marks, "gate"), filepath.Join(marks, "quiet")
+	startsDir := mustertest.SharedDir(t)
+	releaseFile, quietReleaseFile := filepath.Join(startsDir, "gate"), filepath.Join(startsDir, "quiet")
 	c.StartWorker("w1", t.TempDir(), "--slots", "8")
 
-	quiet := c.Submit(grace(mustertest.Shell("quiet", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done", quietGate)), lease))
-	chatty := c.Submit(grace(mustertest.Shell("chatty", fmt.Sprintf(
-		`i=0; while i=$((i+1)); echo line $i; [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do [ $i -lt 60000 ] || sleep 0.1; done; echo end`, gate)), lease))
-	c.Running(quiet.ID, 1)
+	quiet := c.Submit(withGrace(mustertest.ShellSpec("quiet", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done", quietReleaseFile)), lease))
+	chatty := c.Submit(withGrace(mustertest.ShellSpec("chatty", fmt.Sprintf(
+		`i=0; while i=$((i+1)); echo line $i; [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do [ $i -lt 60000 ] || sleep 0.1; done; echo end`, releaseFile)), lease))
+	c.AwaitRunning(quiet.ID, 1)
 	c.Await("the disk of the logs is full", time.Minute, func() error {
 		var st syscall.Statfs_t
 		if err := syscall.Statfs(logs, &st); err != nil || st.Bavail > 0 {
@@ -63,12 +63,12 @@ func TestLogDiskFull(t *testing.T) {
 	})
 	full := time.Now()
 	before := strings.Count(c.Server.Log(), "worker connected")
-	short := c.Submit(mustertest.Shell("short", "echo its output is late"))
+	short := c.Submit(mustertest.ShellSpec("short", "echo its output is late"))
 	if job := c.Wait(short.ID, time.Minute); job.State != muster.JobSucceeded {
 		t.Errorf("the result of a task that printed is %s: %v", job.State, job.Counts)
 	}
 	time.Sleep(time.Until(full.Add(2 * lease))) // the length of the fault, not a wait for something
-	mark(t, quietGate)
+	touch(t, quietReleaseFile)
 	if job := c.Wait(quiet.ID, time.Minute); job.State != muster.JobSucceeded {
 		t.Errorf("the task that prints nothing ended as %s: %v", job.State, job.Counts)
 	}
@@ -79,11 +79,11 @@ func TestLogDiskFull(t *testing.T) {
 	if err := syscall.Mount("tmpfs", logs, "tmpfs", syscall.MS_REMOUNT, "size=64m"); err != nil {
 		t.Fatal(err)
 	}
-	mark(t, gate)
+	touch(t, releaseFile)
 	if job := c.Wait(chatty.ID, time.Minute); job.State != muster.JobSucceeded {
 		t.Errorf("the task that prints ended as %s: %v", job.State, job.Counts)
 	}
-	checkCounted(t, c, muster.TaskID{Job: chatty.ID})
+	checkNumberedOutput(t, c, muster.TaskID{Job: chatty.ID})
 	if out := c.Output(muster.TaskID{Job: short.ID}); out != "its output is late\n" {
 		t.Errorf("the short task's output is %q", out)
 	}
@@ -101,15 +101,15 @@ func TestLogOfALostAttempt(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
-	dir, marks := t.TempDir(), mustertest.Shared(t)
-	c.StartWorker("far", dir, "--server", "http://"+proxy.Addr, "--slots", "8", "--allow-write", marks)
+	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
+	c.StartWorker("far", dir, "--server", "http://"+proxy.Addr, "--slots", "8", "--allow-write", startsDir)
 	prints := func(name string) muster.Job {
-		script := fmt.Sprintf(`test $MUSTER_ATTEMPT = 2 && exit; i=0; while i=$((i+1)); do echo line $i; echo line $i >> %s; sleep 0.05; done`, filepath.Join(marks, name))
-		return c.Submit(grace(mustertest.Shell(name, script), lease))
+		script := fmt.Sprintf(`test $MUSTER_ATTEMPT = 2 && exit; i=0; while i=$((i+1)); do echo line $i; echo line $i >> %s; sleep 0.05; done`, filepath.Join(startsDir, name))
+		return c.Submit(withGrace(mustertest.ShellSpec(name, script), lease))
 	}
 	requeued, cancelled := prints("requeued"), prints("cancelled")
-	c.Running(requeued.ID, 1)
-	c.Running(cancelled.ID, 1)
+	c.AwaitRunning(requeued.ID, 1)
+	c.AwaitRunning(cancelled.ID, 1)
 	c.StartWorker("near", t.TempDir())
 	proxy.Freeze()
 	if _, err := c.Client.Cancel(t.Context(), cancelled.ID, nil); err != nil {
@@ -118,26 +118,26 @@ func TestLogOfALostAttempt(t *testing.T) {
 	if got := c.Wait(requeued.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s: %v", got.State, got.Counts)
 	}
-	noneLeft(t, c, dir)
+	awaitNoTasks(t, c, dir)
 	proxy.Thaw()
 	for _, job := range []muster.Job{requeued, cancelled} {
-		printed, err := os.ReadFile(filepath.Join(marks, job.Name))
+		printed, err := os.ReadFile(filepath.Join(startsDir, job.Name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Count(string(printed), "\n")
 		c.Await(fmt.Sprintf("all %d lines of %s are on the server", lines, job.Name), time.Minute, func() error {
-			out := output(t, c, muster.AttemptID{Task: muster.TaskID{Job: job.ID}, N: 1})
-			if n := strings.Count(out, "\n"); n < lines || out != numbered(n) {
+			out := attemptOutput(t, c, muster.AttemptID{Task: muster.TaskID{Job: job.ID}, N: 1})
+			if n := strings.Count(out, "\n"); n < lines || out != numberedLines(n) {
 				return fmt.Errorf("%d are", n)
 			}
 			return nil
 		})
 	}
 	c.Await("the worker has removed its copies", time.Minute, func() error {
-		left, err := os.ReadDir(filepath.Join(dir, "logs"))
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%v are left", left)
+		entries, err := os.ReadDir(filepath.Join(dir, "logs"))
+		if err == nil && len(entries) > 0 {
+			err = fmt.Errorf("%v are left", entries)
 		}
 		return err
 	})

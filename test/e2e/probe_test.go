@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// tagged waits until the worker has the tags with a + and lacks those with a -.
-func tagged(t *testing.T, c *mustertest.Cluster, worker string, want ...string) (w muster.Worker) {
+// awaitTags waits until the worker has the tags with a + and lacks those with a -.
+func awaitTags(t *testing.T, c *mustertest.Cluster, worker string, want ...string) (w muster.Worker) {
 	t.Helper()
 	c.Await(fmt.Sprintf("worker %s has the tags %q", worker, want), 90*time.Second, func() (err error) {
 		if w, err = c.Client.Worker(t.Context(), worker); err != nil {
@@ -46,22 +46,22 @@ func TestMachineChanges(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", sockets)
 	t.Setenv("DOCKER_HOST", "unix://"+sockets+"/docker.sock")
 	const absent = "#!/bin/sh\nexit 1\n" // also where this machine has one
-	put(t, tools, "podman", absent)
+	installProgram(t, tools, "podman", absent)
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("changing", t.TempDir(), "--cpus", "1.5", "--slots", "3", "--tags", "mine")
-	tagged(t, c, "changing", "+mine", "+linux", "-podman", "-docker", "-gpu", "-cuda")
+	awaitTags(t, c, "changing", "+mine", "+linux", "-podman", "-docker", "-gpu", "-cuda")
 
-	waiting := mustertest.Shell("podman", "echo here it is")
+	waiting := mustertest.ShellSpec("podman", "echo here it is")
 	waiting.Tasks[0].Where.Tags = []string{"podman"}
 	job := c.Submit(waiting)
-	put(t, tools, "podman", "#!/bin/sh\n"+`echo '{"host": {"security": {"rootless": true}}, "version": {"Version": "5.2.0"}}'`+"\n")
-	tagged(t, c, "changing", "+podman", "+mine")
+	installProgram(t, tools, "podman", "#!/bin/sh\n"+`echo '{"host": {"security": {"rootless": true}}, "version": {"Version": "5.2.0"}}'`+"\n")
+	awaitTags(t, c, "changing", "+podman", "+mine")
 	if job := c.Wait(job.ID, time.Minute); job.State != muster.JobSucceeded {
 		t.Errorf("what waited for podman is %s", job.State)
 	}
 
 	smi.Restore()
-	w := tagged(t, c, "changing", "+gpu", "+cuda", "+nvidia", "+podman")
+	w := awaitTags(t, c, "changing", "+gpu", "+cuda", "+nvidia", "+podman")
 	if len(w.Resources.GPUs) != 1 || w.Resources.GPUs[0].Name != "NVIDIA L4" || w.Resources.CPUs != 1.5 || w.Resources.Slots != 3 {
 		t.Errorf("offered are %+v", w.Resources)
 	}
@@ -72,7 +72,7 @@ func TestMachineChanges(t *testing.T) {
 		}
 		return err
 	})
-	training := mustertest.Shell("train", `echo "on $CUDA_VISIBLE_DEVICES"`)
+	training := mustertest.ShellSpec("train", `echo "on $CUDA_VISIBLE_DEVICES"`)
 	training.Tasks[0].Resources.GPUs.Count = 1
 	job = c.Submit(training)
 	if job := c.Wait(job.ID, time.Minute); job.State != muster.JobSucceeded {
@@ -82,31 +82,31 @@ func TestMachineChanges(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 
-	stop := docker(t, filepath.Join(sockets, "docker.sock"))
-	tagged(t, c, "changing", "+docker", "-nvidia-container")
+	stop := startFakeDocker(t, filepath.Join(sockets, "docker.sock"))
+	awaitTags(t, c, "changing", "+docker", "-nvidia-container")
 	stop()
-	put(t, tools, "podman", absent)
+	installProgram(t, tools, "podman", absent)
 	smi.Remove()
-	w = tagged(t, c, "changing", "-docker", "-podman", "-gpu", "-cuda", "+mine", "+linux")
+	w = awaitTags(t, c, "changing", "-docker", "-podman", "-gpu", "-cuda", "+mine", "+linux")
 	if len(w.Resources.GPUs) != 0 || w.Resources.Slots != 3 || w.State != muster.WorkerActive {
 		t.Errorf("%s, offered are %+v", w.State, w.Resources)
 	}
 }
 
-// put makes a program in a folder, in one step.
-func put(t *testing.T, dir, name, text string) {
+// installProgram makes a program in a folder, in one step.
+func installProgram(t *testing.T, dir, name, text string) {
 	t.Helper()
-	made := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(made, []byte(text), 0o700); err != nil {
+	tmp := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(tmp, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(made, filepath.Join(dir, name)); err != nil {
+	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// docker answers as a Docker service without GPUs does, until stop is called.
-func docker(t *testing.T, socket string) (stop func()) {
+// startFakeDocker answers as a Docker service without GPUs does, until stop is called.
+func startFakeDocker(t *testing.T, socket string) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
 	if err != nil {

@@ -19,37 +19,37 @@ import (
 func TestServerLostItsData(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
-	dir, gate := t.TempDir(), filepath.Join(mustertest.Shared(t), "gate")
+	dir, releaseFile := t.TempDir(), filepath.Join(mustertest.SharedDir(t), "gate")
 	w := c.StartWorker("w1", dir, "--slots", "4")
-	old := c.Submit(array(mustertest.Shell("old", fmt.Sprintf("echo secret of the old server; [ $MUSTER_INDEX = 0 ] && exec sleep 600; while [ ! -e %s ]; do sleep 0.1; done; echo more", gate)), 2))
-	c.Running(old.ID, 2)
+	old := c.Submit(withArray(mustertest.ShellSpec("old", fmt.Sprintf("echo secret of the old server; [ $MUSTER_INDEX = 0 ] && exec sleep 600; while [ ! -e %s ]; do sleep 0.1; done; echo more", releaseFile)), 2))
+	c.AwaitRunning(old.ID, 2)
 	before, err := c.Client.Worker(t.Context(), "w1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Server.Kill()
-	mark(t, gate) // one ends, and its report waits
+	touch(t, releaseFile) // one ends, and its report waits
 	c.Await("one of the tasks has ended", time.Minute, func() error {
-		if n := len(mustertest.Tasks(t, dir)); n > 1 {
+		if n := len(mustertest.TaskPIDs(t, dir)); n > 1 {
 			return fmt.Errorf("%d processes live", n)
 		}
 		return nil
 	})
-	c.Data = t.TempDir()
+	c.DataDir = t.TempDir()
 	c.StartServer()
-	c.State("w1", muster.WorkerActive)
+	c.AwaitWorkerState("w1", muster.WorkerActive)
 	after, err := c.Client.Worker(t.Context(), "w1")
 	if err != nil || after.ID == before.ID {
 		t.Errorf("the worker is %s as before (%v)", after.ID, err)
 	}
-	noneLeft(t, c, dir)
+	awaitNoTasks(t, c, dir)
 	if !strings.Contains(w.Log(), "joins again") {
 		t.Error("the worker does not say that it joined again")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "identity.json."+string(before.ID)+".old")); err != nil {
 		t.Error(err)
 	}
-	job := c.Submit(array(mustertest.Shell("new", "echo of the new server"), 2))
+	job := c.Submit(withArray(mustertest.ShellSpec("new", "echo of the new server"), 2))
 	if job.ID != old.ID {
 		t.Errorf("the new server's job is %d, which proves nothing about job %d", job.ID, old.ID)
 	}
@@ -73,7 +73,7 @@ func TestRemovedWorkerStaysAway(t *testing.T) {
 	w.Signal(os.Interrupt)
 	<-w.Done()
 	c.Await("the worker is removed", time.Minute, func() error { return c.Client.RemoveWorker(t.Context(), "w1") })
-	w = c.LaunchWorkerOf(mustertest.Program(t), "w1", dir)
+	w = c.LaunchWorkerProgram(mustertest.Program(t), "w1", dir)
 	select {
 	case <-w.Done():
 	case <-time.After(time.Minute):

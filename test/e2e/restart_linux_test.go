@@ -20,9 +20,9 @@ func TestAWorkerThatIsBackTakesTasksAtOnce(t *testing.T) {
 		spec.Tasks[0].Where.Workers = []string{"w1"}
 		return spec
 	}
-	holds := mustertest.Shell("holds", "sleep 1000")
+	holds := mustertest.ShellSpec("holds", "sleep 1000")
 	holds.Tasks[0].Resources.Disk = 12 << 20
-	c.Running(c.Submit(on(holds)).ID, 1)
+	c.AwaitRunning(c.Submit(on(holds)).ID, 1)
 	free := func() muster.Size {
 		t.Helper()
 		row, err := c.Client.Worker(t.Context(), "w1")
@@ -34,12 +34,12 @@ func TestAWorkerThatIsBackTakesTasksAtOnce(t *testing.T) {
 	before := free()
 	for n := range 3 {
 		w.Kill()
-		c.State("w1", muster.WorkerUnreachable)
-		waits := c.Submit(on(mustertest.Shell("waits", "true")))
-		began := time.Now()
+		c.AwaitWorkerState("w1", muster.WorkerUnreachable)
+		waits := c.Submit(on(mustertest.ShellSpec("waits", "true")))
+		start := time.Now()
 		w = c.StartWorker("w1", dir, "--slots", "4")
-		succeeds(t, c, waits.ID)
-		t.Logf("life %d: the task that waited was done after %s", n+2, time.Since(began).Round(time.Millisecond))
+		waitSucceeded(t, c, waits.ID)
+		t.Logf("life %d: the task that waited was done after %s", n+2, time.Since(start).Round(time.Millisecond))
 		if task := c.Tasks(waits.ID)[0]; task.Attempt != 1 {
 			attempts, err := c.Client.Attempts(t.Context(), task.ID)
 			t.Errorf("it took %d attempts: %+v %v", task.Attempt, attempts, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// backup copies a data folder, or those of its files that are named.
-func backup(t *testing.T, from string, names ...string) string {
+// copyDataDir copies a data folder, or those of its files that are named.
+func copyDataDir(t *testing.T, from string, names ...string) string {
 	t.Helper()
 	to := t.TempDir()
 	if len(names) == 0 {
@@ -24,12 +24,12 @@ func backup(t *testing.T, from string, names ...string) string {
 			t.Fatal(err)
 		}
 	}
-	restore(t, from, to, names...)
+	restoreDataDir(t, from, to, names...)
 	return to
 }
 
-// restore replaces a data folder by its copy, or only those files of it that are named.
-func restore(t *testing.T, from, to string, names ...string) {
+// restoreDataDir replaces a data folder by its copy, or only those files of it that are named.
+func restoreDataDir(t *testing.T, from, to string, names ...string) {
 	t.Helper()
 	if len(names) == 0 {
 		entries, err := os.ReadDir(to)
@@ -51,13 +51,13 @@ func restore(t *testing.T, from, to string, names ...string) {
 	}
 }
 
-// says is a script that prints so many lines of its own.
-func says(word string, lines int) string {
+// wordScript is a script that prints so many lines of its own.
+func wordScript(word string, lines int) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo %s $i; done`, lines, word)
 }
 
-// checkSaid holds that the output of a task is what says prints, and all of it.
-func checkSaid(t *testing.T, c *mustertest.Cluster, id muster.TaskID, word string, lines int) {
+// checkWordOutput holds that the output of a task is what says prints, and all of it.
+func checkWordOutput(t *testing.T, c *mustertest.Cluster, id muster.TaskID, word string, lines int) {
 	t.Helper()
 	var want strings.Builder
 	for i := range lines {
@@ -76,18 +76,18 @@ func TestDataFolderRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := mustertest.New(t, t.TempDir())
-			gates := t.TempDir()
-			w := c.StartWorker("w1", t.TempDir(), "--allow-write", gates)
+			releaseFiles := t.TempDir()
+			w := c.StartWorker("w1", t.TempDir(), "--allow-write", releaseFiles)
 			c.Server.Kill()
-			copied := backup(t, c.Data)
+			copied := copyDataDir(t, c.DataDir)
 			c.StartServer()
-			c.State("w1", muster.WorkerActive)
-			gate, ended := filepath.Join(gates, "gate"), filepath.Join(gates, "ended")
-			lost := c.Submit(mustertest.Shell("lost", fmt.Sprintf(`%s; while [ ! -e %s ]; do sleep 0.1; done; %s; echo done > %s`,
-				says("lost", 500), gate, says("lost", 500), ended)))
-			c.Running(lost.ID, 1)
+			c.AwaitWorkerState("w1", muster.WorkerActive)
+			releaseFile, ended := filepath.Join(releaseFiles, "gate"), filepath.Join(releaseFiles, "ended")
+			lost := c.Submit(mustertest.ShellSpec("lost", fmt.Sprintf(`%s; while [ ! -e %s ]; do sleep 0.1; done; %s; echo done > %s`,
+				wordScript("lost", 500), releaseFile, wordScript("lost", 500), ended)))
+			c.AwaitRunning(lost.ID, 1)
 			c.Server.Kill()
-			mark(t, gate)
+			touch(t, releaseFile)
 			c.Await("the task has ended", time.Minute, func() error {
 				if b, err := os.ReadFile(ended); err != nil || len(b) == 0 {
 					return errors.New("it has not")
@@ -97,12 +97,12 @@ func TestDataFolderRestored(t *testing.T) {
 			if before {
 				w.Signal(syscall.SIGSTOP)
 			}
-			restore(t, copied, c.Data)
+			restoreDataDir(t, copied, c.DataDir)
 			c.StartServer()
 			if !before {
-				c.State("w1", muster.WorkerActive)
+				c.AwaitWorkerState("w1", muster.WorkerActive)
 			}
-			next := c.Submit(mustertest.Shell("next", says("next", 300)))
+			next := c.Submit(mustertest.ShellSpec("next", wordScript("next", 300)))
 			if before {
 				w.Signal(syscall.SIGCONT)
 			} else if next.ID <= lost.ID {
@@ -111,7 +111,7 @@ func TestDataFolderRestored(t *testing.T) {
 			if job := c.Wait(next.ID, 2*time.Minute); job.State != muster.JobSucceeded {
 				t.Fatalf("it is %s", job.State)
 			}
-			checkSaid(t, c, c.Tasks(next.ID)[0].ID, "next", 300)
+			checkWordOutput(t, c, c.Tasks(next.ID)[0].ID, "next", 300)
 		})
 	}
 }
@@ -122,27 +122,27 @@ func TestDatabaseAloneRestored(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("w1", t.TempDir())
-	c.Wait(c.Submit(mustertest.Shell("first", says("first", 3))).ID, time.Minute)
-	stop(c)
-	copied := backup(t, c.Data, "muster.db")
+	c.Wait(c.Submit(mustertest.ShellSpec("first", wordScript("first", 3))).ID, time.Minute)
+	stopServer(c)
+	copied := copyDataDir(t, c.DataDir, "muster.db")
 	c.StartServer()
-	lost := c.Submit(mustertest.Shell("lost", says("lost", 44)))
+	lost := c.Submit(mustertest.ShellSpec("lost", wordScript("lost", 44)))
 	c.Wait(lost.ID, time.Minute)
-	checkSaid(t, c, c.Tasks(lost.ID)[0].ID, "lost", 44)
-	stop(c)
-	restore(t, copied, c.Data, "muster.db")
-	refused(t, c, "commits are missing, and with them job 2")
-	accept(t, c, "job 2")
-	next := c.Submit(mustertest.Shell("next", says("next", 22)))
+	checkWordOutput(t, c, c.Tasks(lost.ID)[0].ID, "lost", 44)
+	stopServer(c)
+	restoreDataDir(t, copied, c.DataDir, "muster.db")
+	expectStartRefused(t, c, "commits are missing, and with them job 2")
+	startAcceptingLoss(t, c, "job 2")
+	next := c.Submit(mustertest.ShellSpec("next", wordScript("next", 22)))
 	if next.ID != lost.ID+1 {
 		t.Errorf("the next job has number %d, the lost one had %d", next.ID, lost.ID)
 	}
 	c.Wait(next.ID, 2*time.Minute)
-	checkSaid(t, c, c.Tasks(next.ID)[0].ID, "next", 22)
+	checkWordOutput(t, c, c.Tasks(next.ID)[0].ID, "next", 22)
 	if _, err := c.Client.Job(t.Context(), lost.ID); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("the lost job: %v", err)
 	}
-	stop(c)
+	stopServer(c)
 	c.StartServer() // as ever
 }
 
@@ -153,11 +153,11 @@ func TestWriteAheadLogDamaged(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("w1", t.TempDir())
 	for range 4 {
-		c.Wait(c.Submit(mustertest.Shell("job", says("job", 5))).ID, time.Minute)
+		c.Wait(c.Submit(mustertest.ShellSpec("job", wordScript("job", 5))).ID, time.Minute)
 	}
 	c.Server.Kill()
-	copied := backup(t, c.Data)
-	wal := filepath.Join(c.Data, "muster.db-wal")
+	copied := copyDataDir(t, c.DataDir)
+	wal := filepath.Join(c.DataDir, "muster.db-wal")
 	b, err := os.ReadFile(wal)
 	if err != nil {
 		t.Fatal(err)
@@ -172,37 +172,37 @@ func TestWriteAheadLogDamaged(t *testing.T) {
 		"it is removed":      func() error { return os.Remove(wal) },
 	} {
 		t.Log(name)
-		restore(t, copied, c.Data)
+		restoreDataDir(t, copied, c.DataDir)
 		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, c, "commits are missing")
+		expectStartRefused(t, c, "commits are missing")
 	}
-	accept(t, c, "job") // with the log removed or damaged, whichever was the last
-	if next := c.Submit(mustertest.Shell("next", "true")); next.ID != 5 {
+	startAcceptingLoss(t, c, "job") // with the log removed or damaged, whichever was the last
+	if next := c.Submit(mustertest.ShellSpec("next", "true")); next.ID != 5 {
 		t.Errorf("the next job has number %d, want 5", next.ID)
 	}
 	c.Server.Kill()
 	c.StartServer()
 	c.Server.Kill()
-	restore(t, copied, c.Data)
+	restoreDataDir(t, copied, c.DataDir)
 	c.StartServer()
-	if next := c.Submit(mustertest.Shell("next", "true")); next.ID != 5 {
+	if next := c.Submit(mustertest.ShellSpec("next", "true")); next.ID != 5 {
 		t.Errorf("without damage the next job has number %d, want 5", next.ID)
 	}
 }
 
-// stop stops the server in order.
-func stop(c *mustertest.Cluster) {
+// stopServer stops the server in order.
+func stopServer(c *mustertest.Cluster) {
 	c.Server.Signal(syscall.SIGTERM)
 	<-c.Server.Done()
 }
 
-// refused starts the server and holds that it ends with a conflict and says so.
-func refused(t *testing.T, c *mustertest.Cluster, want string) {
+// expectStartRefused starts the server and holds that it ends with a conflict and says so.
+func expectStartRefused(t *testing.T, c *mustertest.Cluster, want string) {
 	t.Helper()
 	c.LaunchServer()
-	if code := c.Server.Exit(time.Minute); code != 5 {
+	if code := c.Server.WaitExit(time.Minute); code != 5 {
 		t.Errorf("the server ended with %d, want 5", code)
 	}
 	if log := c.Server.Log(); !strings.Contains(log, want) || !strings.Contains(log, "--accept-loss") {
@@ -210,8 +210,8 @@ func refused(t *testing.T, c *mustertest.Cluster, want string) {
 	}
 }
 
-// accept starts the server with the loss accepted, and holds that it logs it.
-func accept(t *testing.T, c *mustertest.Cluster, want string) {
+// startAcceptingLoss starts the server with the loss accepted, and holds that it logs it.
+func startAcceptingLoss(t *testing.T, c *mustertest.Cluster, want string) {
 	t.Helper()
 	c.LaunchServer("--accept-loss")
 	c.Await("the server answers", time.Minute, func() error {

@@ -17,36 +17,36 @@ import (
 type frozenShim struct {
 	*mustertest.Cluster
 
-	proxy  *linktest.Proxy // between the worker and the server
-	worker *mustertest.Proc
-	dir    string // of the worker
-	job    muster.JobID
-	gate   string
-	thaw   func()
+	proxy       *linktest.Proxy // between the worker and the server
+	worker      *mustertest.Process
+	dir         string // of the worker
+	job         muster.JobID
+	releaseFile string
+	resume      func()
 }
 
 // freezeShim begins a task of which only the first attempt waits at the gate.
 func freezeShim(t *testing.T) *frozenShim {
 	t.Helper()
-	s := &frozenShim{Cluster: mustertest.New(t, t.TempDir()), dir: t.TempDir(), gate: filepath.Join(mustertest.Shared(t), "gate")}
+	s := &frozenShim{Cluster: mustertest.New(t, t.TempDir()), dir: t.TempDir(), releaseFile: filepath.Join(mustertest.SharedDir(t), "gate")}
 	s.proxy = linktest.NewProxy(t, s.Addr)
 	s.worker = s.StartWorker("first", s.dir, "--server", "http://"+s.proxy.Addr)
-	s.job = s.Submit(grace(mustertest.Shell("late",
-		fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" >$MUSTER_OUT/result.json`, s.gate)), lease)).ID
-	s.Running(s.job, 1)
+	s.job = s.Submit(withGrace(mustertest.ShellSpec("late",
+		fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" >$MUSTER_OUT/result.json`, s.releaseFile)), lease)).ID
+	s.AwaitRunning(s.job, 1)
 	s.StartWorker("second", t.TempDir())
-	held := mustertest.Shims(t, s.dir)
-	if len(held) != 1 {
-		t.Fatalf("the worker has the shims %v", held)
+	shims := mustertest.ShimPIDs(t, s.dir)
+	if len(shims) != 1 {
+		t.Fatalf("the worker has the shims %v", shims)
 	}
 	signal := func(sig syscall.Signal) {
-		if err := syscall.Kill(held[0], sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := syscall.Kill(shims[0], sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			t.Error(err)
 		}
 	}
 	signal(syscall.SIGSTOP)
-	s.thaw = func() { signal(syscall.SIGCONT) }
-	t.Cleanup(s.thaw)
+	s.resume = func() { signal(syscall.SIGCONT) }
+	t.Cleanup(s.resume)
 	return s
 }
 
@@ -55,29 +55,29 @@ func freezeShim(t *testing.T) *frozenShim {
 func TestShimFrozenBeyondTheLease(t *testing.T) {
 	t.Parallel()
 	s := freezeShim(t)
-	begun := time.Now()
+	start := time.Now()
 	s.Await("the lease is over", time.Minute, func() error {
 		if task := s.Tasks(s.job)[0]; task.State != muster.Running || task.Attempt != 1 {
 			t.Fatalf("meanwhile the task is %s with attempt %d", task.State, task.Attempt)
 		}
-		if left := lease*3/2 - time.Since(begun); left > 0 {
-			return fmt.Errorf("%s are left", left)
+		if remaining := lease*3/2 - time.Since(start); remaining > 0 {
+			return fmt.Errorf("%s are left", remaining)
 		}
 		return nil
 	})
-	s.thaw()
-	done := s.Submit(where(mustertest.Shell("next", "echo hello"), "first")) // started by the thawed shim
+	s.resume()
+	done := s.Submit(onWorker(mustertest.ShellSpec("next", "echo hello"), "first")) // started by the thawed shim
 	if got := s.Wait(done.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Errorf("the next task of the worker ended as %s", got.State)
 	}
-	mark(t, s.gate)
+	touch(t, s.releaseFile)
 	if got := s.Wait(s.job, time.Minute); got.State != muster.JobSucceeded {
 		t.Errorf("the job ended as %s", got.State)
 	}
 	if task := s.Tasks(s.job)[0]; task.Attempt != 1 || string(task.Result) != `{"attempt":1}` {
 		t.Errorf("it took attempt %d, with the result %s", task.Attempt, task.Result)
 	}
-	noneLeft(t, s.Cluster, s.dir)
+	awaitNoTasks(t, s.Cluster, s.dir)
 }
 
 // TestShimFrozenWithoutContact freezes a shim whose worker is killed, or cut off, for longer than the lease: the attempt is
@@ -85,32 +85,32 @@ func TestShimFrozenBeyondTheLease(t *testing.T) {
 // its result is not accepted.
 func TestShimFrozenWithoutContact(t *testing.T) {
 	t.Parallel()
-	for name, cut := range map[string]struct{ away, back func(*frozenShim) }{
+	for name, outage := range map[string]struct{ begin, end func(*frozenShim) }{
 		"killed": {func(s *frozenShim) { s.worker.Kill() }, func(s *frozenShim) { s.StartWorker("first", s.dir) }},
 		"cut off": {func(s *frozenShim) { s.proxy.Freeze() }, func(s *frozenShim) {
 			s.proxy.Thaw()
-			s.State("first", muster.WorkerActive)
+			s.AwaitWorkerState("first", muster.WorkerActive)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := freezeShim(t)
-			cut.away(s)
+			outage.begin(s)
 			if got := s.Wait(s.job, time.Minute); got.State != muster.JobSucceeded {
 				t.Fatalf("the job ended as %s", got.State)
 			}
-			if len(mustertest.Tasks(t, s.dir)) == 0 {
+			if len(mustertest.TaskPIDs(t, s.dir)) == 0 {
 				t.Error("nothing of the first attempt is left to end: the test shows nothing")
 			}
-			s.thaw()
-			noneLeft(t, s.Cluster, s.dir)
-			mark(t, s.gate)
-			cut.back(s)
-			done := s.Submit(where(mustertest.Shell("next", "echo hello"), "first"))
+			s.resume()
+			awaitNoTasks(t, s.Cluster, s.dir)
+			touch(t, s.releaseFile)
+			outage.end(s)
+			done := s.Submit(onWorker(mustertest.ShellSpec("next", "echo hello"), "first"))
 			if got := s.Wait(done.ID, time.Minute); got.State != muster.JobSucceeded {
 				t.Errorf("the next task of the worker ended as %s", got.State)
 			}
-			lostThenDone(t, s.Cluster, s.job, "second")
+			checkLostThenSucceeded(t, s.Cluster, s.job, "second")
 			if task := s.Tasks(s.job)[0]; string(task.Result) != `{"attempt":2}` {
 				t.Errorf("the result is %s", task.Result)
 			}
@@ -118,8 +118,8 @@ func TestShimFrozenWithoutContact(t *testing.T) {
 	}
 }
 
-// where has a task run on one worker.
-func where(s *muster.Spec, worker string) *muster.Spec {
+// onWorker has a task run on one worker.
+func onWorker(s *muster.Spec, worker string) *muster.Spec {
 	s.Tasks[0].Where.Workers = []string{worker}
 	return s
 }

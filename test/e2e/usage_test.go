@@ -14,9 +14,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// taken waits until so many samples of a task have arrived at the server, and returns
+// awaitSamples waits until so many samples of a task have arrived at the server, and returns
 // them.
-func taken(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) client.Series {
+func awaitSamples(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) client.Series {
 	t.Helper()
 	var s client.Series
 	c.Await(fmt.Sprintf("%d samples of %s", n, id), time.Minute, func() (err error) {
@@ -33,14 +33,14 @@ func taken(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) client.
 func TestUsageOutlivesTheWorker(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), mustertest.Shared(t)
+	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
 	w := c.StartWorker("w1", dir, "--price", "3600")
-	gate := filepath.Join(marks, "gate")
-	job := c.Submit(mustertest.Shell("busy", fmt.Sprintf(`i=0; while [ ! -e %s ]; do i=$((i+1)); echo line $i; j=0; while [ $j -lt 10000 ]; do j=$((j+1)); done; sleep 0.1; done; echo end`, gate)))
+	releaseFile := filepath.Join(startsDir, "gate")
+	job := c.Submit(mustertest.ShellSpec("busy", fmt.Sprintf(`i=0; while [ ! -e %s ]; do i=$((i+1)); echo line $i; j=0; while [ $j -lt 10000 ]; do j=$((j+1)); done; sleep 0.1; done; echo end`, releaseFile)))
 	id := muster.TaskID{Job: job.ID}
-	c.Running(job.ID, 1)
+	c.AwaitRunning(job.ID, 1)
 
-	var heard []muster.Sample
+	var streamed []muster.Sample
 	var follower sync.WaitGroup
 	follower.Go(func() {
 		for s, err := range c.Client.Samples(t.Context(), client.Series{Task: id}, false) {
@@ -48,11 +48,11 @@ func TestUsageOutlivesTheWorker(t *testing.T) {
 				t.Errorf("the live series broke off: %v", err)
 				return
 			}
-			heard = append(heard, s.Sample)
+			streamed = append(streamed, s.Sample)
 		}
 	})
 
-	before := taken(t, c, id, 2)
+	before := awaitSamples(t, c, id, 2)
 	switch {
 	case before.Usage == nil || !before.SoFar || before.Usage.Cost != 0:
 		t.Errorf("of the running task %+v is known", before.Usage)
@@ -65,9 +65,9 @@ func TestUsageOutlivesTheWorker(t *testing.T) {
 	c.StartWorker("w2", t.TempDir())
 	to := time.Now()
 	c.StartWorker("w1", dir, "--price", "3600")
-	taken(t, c, id, before.Taken+1)
+	awaitSamples(t, c, id, before.Taken+1)
 	t.Logf("no worker was there for %v", to.Sub(from))
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+	if err := os.WriteFile(releaseFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.Wait(job.ID, time.Minute)
@@ -95,8 +95,8 @@ func TestUsageOutlivesTheWorker(t *testing.T) {
 	if !slices.EqualFunc(before.Samples, after.Samples[:len(before.Samples)], func(a, b muster.Sample) bool { return a.At == b.At }) {
 		t.Error("samples of before the crash were lost")
 	}
-	if !slices.EqualFunc(heard, after.Samples, func(a, b muster.Sample) bool { return a.At == b.At }) {
-		t.Errorf("%d samples were heard live, %d are kept", len(heard), len(after.Samples))
+	if !slices.EqualFunc(streamed, after.Samples, func(a, b muster.Sample) bool { return a.At == b.At }) {
+		t.Errorf("%d samples were heard live, %d are kept", len(streamed), len(after.Samples))
 	}
-	checkCounted(t, c, id)
+	checkNumberedOutput(t, c, id)
 }

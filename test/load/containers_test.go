@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
 
-// docker is docker run --rm of a command in an image, by the engine's own program.
-func docker(b *testing.B, host, image string, argv ...string) *exec.Cmd {
+// dockerRun is docker run --rm of a command in an image, by the engine's own program.
+func dockerRun(b *testing.B, host, image string, argv ...string) *exec.Cmd {
 	b.Helper()
 	program, err := exec.LookPath("docker")
 	if err != nil {
@@ -25,9 +25,9 @@ func docker(b *testing.B, host, image string, argv ...string) *exec.Cmd {
 	return exec.CommandContext(b.Context(), program, append([]string{"-H", host, "run", "--rm", image}, argv...)...)
 }
 
-// boxed is a job of n containers.
-func boxed(image string, n int64, run ...string) *muster.Spec {
-	s := array(muster.KindProcess, n, run...)
+// containerSpec is a job of n containers.
+func containerSpec(image string, n int64, run ...string) *muster.Spec {
+	s := arraySpec(muster.KindProcess, n, run...)
 	s.Tasks[0].Image = image
 	return s
 }
@@ -36,27 +36,27 @@ func boxed(image string, n int64, run ...string) *muster.Spec {
 // image and command; one after the other, in turns.
 func BenchmarkContainer(b *testing.B) {
 	const turns = 40
-	host := engines.Shared(b)
-	image := engines.Busybox(b, host)
+	host := engines.SharedEngine(b)
+	image := engines.LoadBusybox(b, host)
 	c := mustertest.New(b, b.TempDir())
 	c.StartWorker("w1", b.TempDir(), "--engine", host)
-	drive(b, c, boxed(image, 2, "/bin/true"))
+	runJob(b, c, containerSpec(image, 2, "/bin/true"))
 	var ours, bare, added []time.Duration
 	for b.Loop() {
 		for range turns {
 			began := time.Now()
-			if out, err := docker(b, host, image, "/bin/true").CombinedOutput(); err != nil {
+			if out, err := dockerRun(b, host, image, "/bin/true").CombinedOutput(); err != nil {
 				b.Fatalf("docker run: %v: %s", err, out)
 			}
 			bare = append(bare, time.Since(began))
-			ours = append(ours, drive(b, c, boxed(image, 1, "/bin/true")))
+			ours = append(ours, runJob(b, c, containerSpec(image, 1, "/bin/true")))
 			added = append(added, ours[len(ours)-1]-bare[len(bare)-1])
 		}
 	}
 	for name, times := range map[string][]time.Duration{"": ours, "bare-": bare, "added-": added} {
 		slices.Sort(times)
-		b.ReportMetric(ms(times[len(times)/2]), name+"p50-ms")
-		b.ReportMetric(ms(times[len(times)*9/10]), name+"p90-ms")
+		b.ReportMetric(milliseconds(times[len(times)/2]), name+"p50-ms")
+		b.ReportMetric(milliseconds(times[len(times)*9/10]), name+"p90-ms")
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -65,13 +65,13 @@ func BenchmarkContainer(b *testing.B) {
 // command, and beside four such loops at a time.
 func BenchmarkContainers(b *testing.B) {
 	const tasks, slots = 100, 4
-	host := engines.Shared(b)
-	image := engines.Busybox(b, host)
+	host := engines.SharedEngine(b)
+	image := engines.LoadBusybox(b, host)
 	c := mustertest.New(b, b.TempDir())
 	c.StartWorker("w1", b.TempDir(), "--engine", host, "--slots", strconv.Itoa(slots))
-	drive(b, c, boxed(image, slots, "/bin/true"))
+	runJob(b, c, containerSpec(image, slots, "/bin/true"))
 	shell := func(format string) time.Duration {
-		run := docker(b, host, image, "/bin/true")
+		run := dockerRun(b, host, image, "/bin/true")
 		began := time.Now()
 		if out, err := exec.CommandContext(b.Context(), "sh", append([]string{"-c", format, "sh"}, run.Args...)...).CombinedOutput(); err != nil {
 			b.Fatalf("%s: %v: %s", format, err, out)
@@ -81,7 +81,7 @@ func BenchmarkContainers(b *testing.B) {
 	for b.Loop() {
 		loop := shell(fmt.Sprintf(`for i in $(seq %d); do "$@" || exit 1; done`, tasks))
 		lanes := shell(fmt.Sprintf(`seq %d | xargs -P%d -I{} "$@"`, tasks, slots))
-		ours := drive(b, c, boxed(image, tasks, "/bin/true"))
+		ours := runJob(b, c, containerSpec(image, tasks, "/bin/true"))
 		b.ReportMetric(tasks/loop.Seconds(), "loop-containers/s")
 		b.ReportMetric(tasks/lanes.Seconds(), "xargs-containers/s")
 		b.ReportMetric(tasks/ours.Seconds(), "containers/s")

@@ -53,9 +53,9 @@ func BenchmarkDashboard(b *testing.B) {
 	// Each task is three events: 2,000 slots that are taken for 1 s each make 6,000 a second at most.
 	simulateWorkers(b, c, time.Second)
 	// The first job runs while its own pages are shown; enough follow that work does not end before the overview does.
-	job := c.Submit(array(muster.KindNoop, tasks))
+	job := c.Submit(arraySpec(muster.KindNoop, tasks))
 	for left := (seconds + 600) * 1700; left > tasks; left -= tasks {
-		c.Submit(array(muster.KindNoop, tasks))
+		c.Submit(arraySpec(muster.KindNoop, tasks))
 	}
 	for b.Loop() {
 		for _, p := range browser.measure(b, c, job.ID, seconds) {

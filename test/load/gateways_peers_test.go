@@ -18,7 +18,7 @@ import (
 )
 
 // dtf is DTF's worker: its first heartbeat and each that follows after ten seconds break the connection, and it comes back.
-func (p *player) dtf(ctx context.Context, id string) error {
+func (p *fakeWorkers) dtf(ctx context.Context, id string) error {
 	token := ""
 	for first := true; ; first = false {
 		if err := p.dtfSession(ctx, id, &token, first); err != nil {
@@ -36,7 +36,7 @@ type dtfMessage struct {
 
 // dtfSession is one connection. What comes where an answer is expected is taken for the answer, as DTF's worker does: a task is
 // lost then, until it is sent again.
-func (p *player) dtfSession(ctx context.Context, id string, token *string, first bool) error {
+func (p *fakeWorkers) dtfSession(ctx context.Context, id string, token *string, first bool) error {
 	ws, resp, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(p.base, "http")+"/ws", nil)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func startRedis(b *testing.B) string {
 	if err != nil {
 		b.Skip("redis-server is not installed")
 	}
-	_, port, _ := strings.Cut(mustertest.Port(b), ":")
+	_, port, _ := strings.Cut(mustertest.ReservePort(b), ":")
 	cmd := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", b.TempDir(),
 		"--logfile", filepath.Join(b.TempDir(), "redis.log"))
 	if err := cmd.Start(); err != nil {
@@ -205,7 +205,7 @@ type mlocTask struct {
 }
 
 // mloc is MLOC's worker: a heartbeat every 30 seconds, tasks by a channel that all workers hear.
-func (p *player) mloc(ctx context.Context, id string) error {
+func (p *fakeWorkers) mloc(ctx context.Context, id string) error {
 	o, err := redis.ParseURL(p.redis)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (p *player) mloc(ctx context.Context, id string) error {
 	defer func() { _ = c.Close() }()
 	key := "worker:" + id
 	now := func() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000+00:00") }
-	say := func(channel string, m map[string]any) error {
+	publish := func(channel string, m map[string]any) error {
 		b, err := json.Marshal(m)
 		if err != nil {
 			return err
@@ -226,7 +226,7 @@ func (p *player) mloc(ctx context.Context, id string) error {
 		if err := c.HSet(ctx, key, append([]any{"status", s, "last_seen", now()}, more...)...).Err(); err != nil {
 			return err
 		}
-		return say("workers.events", map[string]any{"type": "STATUS", "worker_id": id, "status": s, "ts": now(), "payload": map[string]any{}})
+		return publish("workers.events", map[string]any{"type": "STATUS", "worker_id": id, "status": s, "ts": now(), "payload": map[string]any{}})
 	}
 	const hardware = `{"cpu":{"logical_cores":2,"model":"x86_64"},"memory":{"total_bytes":8589934592},"gpu":{"driver_version":null,"cuda_version":null,"gpus":[]},"network":{"ip":"127.0.0.1"}}`
 	sub := c.Subscribe(ctx, "tasks")
@@ -242,7 +242,7 @@ func (p *player) mloc(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	err = say("workers.events", map[string]any{
+	err = publish("workers.events", map[string]any{
 		"type": "REGISTER", "worker_id": id, "status": "STARTING", "tags": []string{}, "ts": now(), "payload": map[string]any{"env": map[string]any{}, "hardware": json.RawMessage(hardware), "cost_per_hour": 1.0},
 	})
 	if err != nil {
@@ -255,7 +255,7 @@ func (p *player) mloc(ctx context.Context, id string) error {
 		if err := c.HSet(ctx, key, "last_seen", now()).Err(); err != nil {
 			return err
 		}
-		return say("workers.events", map[string]any{"type": "HEARTBEAT", "worker_id": id, "ts": now(), "metrics": map[string]any{"uptime_sec": 1.0}})
+		return publish("workers.events", map[string]any{"type": "HEARTBEAT", "worker_id": id, "ts": now(), "metrics": map[string]any{"uptime_sec": 1.0}})
 	}
 	if err := beat(); err != nil {
 		return err
@@ -265,7 +265,7 @@ func (p *player) mloc(ctx context.Context, id string) error {
 	}
 	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
-	mine := `"assigned_worker":"` + id + `"`
+	assignedToMe := `"assigned_worker":"` + id + `"`
 	for {
 		select {
 		case <-ctx.Done():
@@ -278,7 +278,7 @@ func (p *player) mloc(ctx context.Context, id string) error {
 			if !ok {
 				return errors.New("the subscription ended")
 			}
-			if !strings.Contains(m.Payload, mine) {
+			if !strings.Contains(m.Payload, assignedToMe) {
 				continue
 			}
 			var t mlocTask
@@ -290,14 +290,14 @@ func (p *player) mloc(ctx context.Context, id string) error {
 			}
 			payload := map[string]any{"taskType": "echo", "runtime_sec": 0.01, "started_at": now()}
 			event := func(kind string) error {
-				return say("tasks.events", map[string]any{"type": kind, "ts": now(), "worker_id": id, "task_id": t.TaskID, "payload": payload})
+				return publish("tasks.events", map[string]any{"type": kind, "ts": now(), "worker_id": id, "task_id": t.TaskID, "payload": payload})
 			}
 			if err := event("TASK_STARTED"); err != nil {
 				return err
 			}
 			d := t.Task.Spec.Output.Destination
 			result := map[string]any{"task_id": t.TaskID, "worker_id": id, "result": map[string]any{"ok": true, "echo": map[string]any{"taskType": "echo", "message": "hello"}}}
-			if err := p.deliver(ctx, d.URL, d.Headers, result); err != nil {
+			if err := p.postResult(ctx, d.URL, d.Headers, result); err != nil {
 				return err
 			}
 			if err := event("TASK_SUCCEEDED"); err != nil {

@@ -26,22 +26,22 @@ const (
 	idleFor        = 30 * time.Second
 )
 
-// player plays workers of one system as they behave on the wire: their requests, and how often.
-type player struct {
-	base  string // of the gateway
-	key   string // a join key
-	redis string
-	http  *http.Client
-	rush  chan struct{} // closed when there is work: pauses between looks for it are short from then on
-	done  atomic.Int64  // tasks
+// fakeWorkers plays workers of one system as they behave on the wire: their requests, and how often.
+type fakeWorkers struct {
+	base          string // of the gateway
+	key           string // a join key
+	redis         string
+	http          *http.Client
+	workAvailable chan struct{} // closed when there is work: pauses between looks for it are short from then on
+	done          atomic.Int64  // tasks
 }
 
-// look waits until the worker looks for work again: usual, while there is none.
-func (p *player) look(ctx context.Context, usual time.Duration) error {
-	rush, wait := p.rush, usual
+// waitForPoll waits until the worker looks for work again: usual, while there is none.
+func (p *fakeWorkers) waitForPoll(ctx context.Context, interval time.Duration) error {
+	workAvailable, wait := p.workAvailable, interval
 	select {
-	case <-rush:
-		rush, wait = nil, 100*time.Millisecond
+	case <-workAvailable:
+		workAvailable, wait = nil, 100*time.Millisecond
 	default:
 	}
 	t := time.NewTimer(wait)
@@ -49,23 +49,23 @@ func (p *player) look(ctx context.Context, usual time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-rush:
+	case <-workAvailable:
 	case <-t.C:
 	}
 	return nil
 }
 
 // call makes a request of the gateway and reads its JSON answer into out, unless that is nil.
-func (p *player) call(ctx context.Context, method, path string, in, out any) error {
+func (p *fakeWorkers) call(ctx context.Context, method, path string, in, out any) error {
 	return p.send(ctx, method, p.base+path, nil, in, out)
 }
 
-// deliver posts a result where a task says.
-func (p *player) deliver(ctx context.Context, url string, header map[string]string, in any) error {
+// postResult posts a result where a task says.
+func (p *fakeWorkers) postResult(ctx context.Context, url string, header map[string]string, in any) error {
 	return p.send(ctx, http.MethodPost, url, header, in, nil)
 }
 
-func (p *player) send(ctx context.Context, method, url string, header map[string]string, in, out any) error {
+func (p *fakeWorkers) send(ctx context.Context, method, url string, header map[string]string, in, out any) error {
 	body := []byte(nil)
 	if in != nil {
 		var err error
@@ -103,17 +103,17 @@ func BenchmarkGateways(b *testing.B) {
 		name, options string
 		tasks         int
 		spec          func(n int) []*muster.Spec
-		work          func(p *player, ctx context.Context, id string) error
+		work          func(p *fakeWorkers, ctx context.Context, id string) error
 	}{
-		{"qubix", "", 4000, scripts, (*player).qubix},
-		{"trainforge", "", 2000, func(n int) []*muster.Spec { return []*muster.Spec{array(muster.KindProcess, int64(n), "true")} }, (*player).trainforge},
-		{"dtf", "", 4000, func(n int) []*muster.Spec { return inputs("hash", n, `{"data":"muster"}`) }, (*player).dtf},
-		{"mloc", "elastic=false", 2000, func(n int) []*muster.Spec { return inputs("echo", n, `{"message":"hello"}`) }, (*player).mloc},
+		{"qubix", "", 4000, scriptSpecs, (*fakeWorkers).qubix},
+		{"trainforge", "", 2000, func(n int) []*muster.Spec { return []*muster.Spec{arraySpec(muster.KindProcess, int64(n), "true")} }, (*fakeWorkers).trainforge},
+		{"dtf", "", 4000, func(n int) []*muster.Spec { return inputSpecs("hash", n, `{"data":"muster"}`) }, (*fakeWorkers).dtf},
+		{"mloc", "elastic=false", 2000, func(n int) []*muster.Spec { return inputSpecs("echo", n, `{"message":"hello"}`) }, (*fakeWorkers).mloc},
 	} {
 		b.Run(system.name, func(b *testing.B) {
-			address, options := mustertest.Port(b), system.options
-			p := &player{
-				base: "http://" + address, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: foreignWorkers}, Timeout: time.Minute}, rush: make(chan struct{}),
+			address, options := mustertest.ReservePort(b), system.options
+			p := &fakeWorkers{
+				base: "http://" + address, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: foreignWorkers}, Timeout: time.Minute}, workAvailable: make(chan struct{}),
 			}
 			if system.name == "mloc" {
 				p.redis = startRedis(b)
@@ -134,10 +134,10 @@ func BenchmarkGateways(b *testing.B) {
 }
 
 // measure plays the workers until they have run the tasks of specs.
-func (p *player) measure(b *testing.B, c *mustertest.Cluster, name string, tasks int, specs []*muster.Spec, work func(context.Context, string) error) {
+func (p *fakeWorkers) measure(b *testing.B, c *mustertest.Cluster, name string, tasks int, specs []*muster.Spec, work func(context.Context, string) error) {
 	b.Helper()
 	time.Sleep(2 * time.Second) // until it has started for good
-	empty := rss(b, c.Server.PID())
+	empty := residentMB(b, c.Server.PID())
 	ctx, cancel := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
 	var broken atomic.Pointer[error] // the first one
@@ -168,16 +168,16 @@ func (p *player) measure(b *testing.B, c *mustertest.Cluster, name string, tasks
 		return err
 	})
 	time.Sleep(5 * time.Second)
-	before := cpu(b, c.Server.PID())
+	before := cpuTime(b, c.Server.PID())
 	time.Sleep(idleFor)
-	idle := cpu(b, c.Server.PID()) - before
+	idle := cpuTime(b, c.Server.PID()) - before
 	b.ReportMetric(100*idle.Seconds()/idleFor.Seconds()/foreignWorkers, "idle-%core/worker")
 	b.ReportMetric(empty, "rss-MB-empty")
-	b.ReportMetric(rss(b, c.Server.PID()), "rss-MB-200-idle")
+	b.ReportMetric(residentMB(b, c.Server.PID()), "rss-MB-200-idle")
 
-	before = cpu(b, c.Server.PID())
+	before = cpuTime(b, c.Server.PID())
 	began := time.Now()
-	close(p.rush)
+	close(p.workAvailable)
 	jobs := make([]muster.JobID, len(specs))
 	for i, s := range specs {
 		jobs[i] = c.Submit(s).ID
@@ -187,17 +187,17 @@ func (p *player) measure(b *testing.B, c *mustertest.Cluster, name string, tasks
 			b.Fatalf("the job ended as %s: %v", job.State, job.Counts)
 		}
 	}
-	took := time.Since(began)
-	b.ReportMetric(float64(tasks)/took.Seconds(), "tasks/s")
-	b.ReportMetric(ms(cpu(b, c.Server.PID())-before)/float64(tasks), "server-cpu-ms/task")
-	b.ReportMetric(rss(b, c.Server.PID()), "rss-MB-after")
+	elapsed := time.Since(began)
+	b.ReportMetric(float64(tasks)/elapsed.Seconds(), "tasks/s")
+	b.ReportMetric(milliseconds(cpuTime(b, c.Server.PID())-before)/float64(tasks), "server-cpu-ms/task")
+	b.ReportMetric(residentMB(b, c.Server.PID()), "rss-MB-after")
 	if n := p.done.Load(); n < int64(tasks) {
 		b.Errorf("%d tasks were run", n)
 	}
 }
 
-// scripts are jobs of n short Python scripts, one a stage: QUBIX's workers cannot be told an element.
-func scripts(n int) []*muster.Spec {
+// scriptSpecs are jobs of n short Python scripts, one a stage: QUBIX's workers cannot be told an element.
+func scriptSpecs(n int) []*muster.Spec {
 	var specs []*muster.Spec
 	for n > 0 {
 		s := &muster.Spec{Name: "scripts"}
@@ -212,15 +212,15 @@ func scripts(n int) []*muster.Spec {
 	return specs
 }
 
-// inputs is a job of n tasks of one kind with the same input.
-func inputs(kind string, n int, input string) []*muster.Spec {
-	s := array(kind, int64(n))
+// inputSpecs is a job of n tasks of one kind with the same input.
+func inputSpecs(kind string, n int, input string) []*muster.Spec {
+	s := arraySpec(kind, int64(n))
 	s.Tasks[0].Input = json.RawMessage(input)
 	return []*muster.Spec{s}
 }
 
 // qubix is QUBIX's enhanced worker: a heartbeat every 30 seconds, a look for jobs every 5.
-func (p *player) qubix(ctx context.Context, id string) error {
+func (p *fakeWorkers) qubix(ctx context.Context, id string) error {
 	err := p.call(ctx, "POST", "/api/providers/register", map[string]any{
 		"worker_id": id, "name": id, "address": "QUBIC_" + id, "location": "Local Network", "computePower": 20.0, "pricePerHour": 5.0, "isActive": true,
 		"specs": map[string]any{
@@ -249,7 +249,7 @@ func (p *player) qubix(ctx context.Context, id string) error {
 			return err
 		}
 		if len(jobs) == 0 {
-			if err := p.look(ctx, 5*time.Second); err != nil {
+			if err := p.waitForPoll(ctx, 5*time.Second); err != nil {
 				return err
 			}
 			continue
@@ -272,7 +272,7 @@ func (p *player) qubix(ctx context.Context, id string) error {
 }
 
 // trainforge is TrainForge's external worker: a heartbeat every 25 seconds, a look for jobs every 5.
-func (p *player) trainforge(ctx context.Context, id string) error {
+func (p *fakeWorkers) trainforge(ctx context.Context, id string) error {
 	err := p.call(ctx, "POST", "/api/workers/register", map[string]any{
 		"worker_id": id, "status": "idle", "worker_type": "external_colab", "location": "google_colab", "gpu_name": "CPU", "gpu_memory_gb": 0.0,
 		"capabilities": map[string]any{"gpu_count": 0, "gpu_info": map[string]any{"available": false}, "max_memory_gb": 8.0},
@@ -307,14 +307,14 @@ func (p *player) trainforge(ctx context.Context, id string) error {
 			}
 		}
 		if !taken {
-			if err := p.look(ctx, 5*time.Second); err != nil {
+			if err := p.waitForPoll(ctx, 5*time.Second); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (p *player) trainforgeJob(ctx context.Context, job string) error {
+func (p *fakeWorkers) trainforgeJob(ctx context.Context, job string) error {
 	at := "/api/jobs/" + job
 	if err := p.call(ctx, "PUT", at+"/status", map[string]any{"status": "running", "message": "Starting"}, nil); err != nil {
 		return err
@@ -337,7 +337,7 @@ func (p *player) trainforgeJob(ctx context.Context, job string) error {
 }
 
 // fetch reads a file to its end.
-func (p *player) fetch(ctx context.Context, path string) error {
+func (p *fakeWorkers) fetch(ctx context.Context, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+path, http.NoBody)
 	if err != nil {
 		return err
@@ -362,44 +362,44 @@ func (p *player) fetch(ctx context.Context, path string) error {
 func BenchmarkBridge(b *testing.B) {
 	for b.Loop() {
 		plain := mustertest.NewUp(b, b.TempDir())
-		drive(b, plain, mustertest.Shell("warm", "true"))
+		runJob(b, plain, mustertest.ShellSpec("warm", "true"))
 
-		address := mustertest.Port(b)
+		address := mustertest.ReservePort(b)
 		backend := "http://" + address
 		far := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Flags: []string{"--dialect", "qubix=" + address}})
-		one := launch(b, "drop-in", []string{"MUSTER_DATA=" + b.TempDir()}, "worker", "qubix", "--backend", backend, "--name", "machine")
-		drive(b, far, scripts(1)[0])
+		one := startMuster(b, "drop-in", []string{"MUSTER_DATA=" + b.TempDir()}, "worker", "qubix", "--backend", backend, "--name", "machine")
+		runJob(b, far, scriptSpecs(1)[0])
 
 		near := mustertest.New(b, b.TempDir())
 		worker := near.StartWorker("w1", b.TempDir())
-		other := mustertest.Port(b)
+		other := mustertest.ReservePort(b)
 		backed := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Flags: []string{"--dialect", "qubix=" + other}})
-		bridge := launch(b, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, "bridge", "qubix",
+		bridge := startMuster(b, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, "bridge", "qubix",
 			"--server", "http://"+near.Addr, "--data", b.TempDir(), "--backend", "http://"+other)
-		drive(b, backed, scripts(1)[0])
+		runJob(b, backed, scriptSpecs(1)[0])
 
 		time.Sleep(20 * time.Second) // until what the tasks needed is given back
-		up, alone := anonymous(b, plain.Server.PID()), anonymous(b, one)
+		up, alone := anonymousMB(b, plain.Server.PID()), anonymousMB(b, one)
 		b.ReportMetric(up, "up-anon-MB")
 		b.ReportMetric(alone, "worker-qubix-anon-MB")
 		b.ReportMetric(alone-up, "bridge-adds-MB")
-		b.ReportMetric(rss(b, plain.Server.PID()), "up-rss-MB")
-		b.ReportMetric(rss(b, one), "worker-qubix-rss-MB")
-		b.ReportMetric(anonymous(b, worker.PID()), "worker-anon-MB")
-		b.ReportMetric(rss(b, worker.PID()), "worker-rss-MB")
-		b.ReportMetric(rss(b, bridge), "bridge-rss-MB")
+		b.ReportMetric(residentMB(b, plain.Server.PID()), "up-rss-MB")
+		b.ReportMetric(residentMB(b, one), "worker-qubix-rss-MB")
+		b.ReportMetric(anonymousMB(b, worker.PID()), "worker-anon-MB")
+		b.ReportMetric(residentMB(b, worker.PID()), "worker-rss-MB")
+		b.ReportMetric(residentMB(b, bridge), "bridge-rss-MB")
 	}
 	b.ReportMetric(0, "ns/op")
 }
 
-// anonymous returns the memory in MB that a process has for itself, without the pages of its program.
-func anonymous(b *testing.B, pid int) float64 {
+// anonymousMB returns the memory in MB that a process has for itself, without the pages of its program.
+func anonymousMB(b *testing.B, pid int) float64 {
 	b.Helper()
 	return procField(b, pid, "status", "RssAnon:") / 1024
 }
 
-// launch starts the program and returns its process id.
-func launch(b *testing.B, name string, env []string, args ...string) int {
+// startMuster starts the program and returns its process id.
+func startMuster(b *testing.B, name string, env []string, args ...string) int {
 	b.Helper()
 	cmd := exec.Command(mustertest.Program(b), args...)
 	log := filepath.Join(b.TempDir(), name+".log")

@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// array makes a job of n tasks of one kind.
-func array(kind string, n int64, run ...string) *muster.Spec {
+// arraySpec makes a job of n tasks of one kind.
+func arraySpec(kind string, n int64, run ...string) *muster.Spec {
 	t := muster.TaskSpec{Kind: kind, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: n - 1, Step: 1}}}}
 	if len(run) > 0 {
 		t.Run = &muster.Command{Argv: run}
@@ -27,9 +27,9 @@ func array(kind string, n int64, run ...string) *muster.Spec {
 	return &muster.Spec{Name: kind, Tasks: []muster.TaskSpec{t}}
 }
 
-// drive submits a job and returns how long it took from submission to its end,
+// runJob submits a job and returns how long it took from submission to its end,
 // by the caller's clock.
-func drive(b *testing.B, c *mustertest.Cluster, s *muster.Spec) time.Duration {
+func runJob(b *testing.B, c *mustertest.Cluster, s *muster.Spec) time.Duration {
 	b.Helper()
 	began := time.Now()
 	job := c.Wait(c.Submit(s).ID, 10*time.Minute)
@@ -47,11 +47,11 @@ func BenchmarkNoop(b *testing.B) {
 	c := mustertest.New(b, b.TempDir())
 	w := c.StartWorker("w1", b.TempDir(), "--slots", "64")
 	for b.Loop() {
-		server, worker := cpu(b, c.Server.PID()), cpu(b, w.PID())
-		took := drive(b, c, array(muster.KindNoop, tasks))
+		server, worker := cpuTime(b, c.Server.PID()), cpuTime(b, w.PID())
+		took := runJob(b, c, arraySpec(muster.KindNoop, tasks))
 		b.ReportMetric(tasks/took.Seconds(), "tasks/s")
-		b.ReportMetric((cpu(b, c.Server.PID())-server).Seconds()*1e6/tasks, "server-cpu-us/task")
-		b.ReportMetric((cpu(b, w.PID())-worker).Seconds()*1e6/tasks, "worker-cpu-us/task")
+		b.ReportMetric((cpuTime(b, c.Server.PID())-server).Seconds()*1e6/tasks, "server-cpu-us/task")
+		b.ReportMetric((cpuTime(b, w.PID())-worker).Seconds()*1e6/tasks, "worker-cpu-us/task")
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -64,20 +64,20 @@ func BenchmarkTrue(b *testing.B) {
 	c := mustertest.New(b, b.TempDir())
 	dir := b.TempDir()
 	w := c.StartWorker("w1", dir)
-	drive(b, c, array(muster.KindProcess, 10, "/bin/true"))
-	shim := shimOf(b, dir)
+	runJob(b, c, arraySpec(muster.KindProcess, 10, "/bin/true"))
+	shim := shimPID(b, dir)
 	for b.Loop() {
 		self := ownCPU(b)
 		bare := bareExec(b, tasks, runtime.NumCPU())
 		bareCPU := ownCPU(b) - self
-		before, beforeShim := cpu(b, w.PID()), cpu(b, shim)
-		took := drive(b, c, array(muster.KindProcess, tasks, "/bin/true"))
-		used, usedShim := cpu(b, w.PID())-before, cpu(b, shim)-beforeShim
+		before, beforeShim := cpuTime(b, w.PID()), cpuTime(b, shim)
+		took := runJob(b, c, arraySpec(muster.KindProcess, tasks, "/bin/true"))
+		used, usedShim := cpuTime(b, w.PID())-before, cpuTime(b, shim)-beforeShim
 		bareAfter := bareExec(b, tasks, runtime.NumCPU())
 		limit := 2 * tasks / (bare + bareAfter).Seconds()
-		b.ReportMetric(ms(used)/tasks, "worker-cpu-ms/task")
-		b.ReportMetric(ms(usedShim)/tasks, "shim-cpu-ms/task")
-		b.ReportMetric(ms(used+usedShim-bareCPU)/tasks, "added-cpu-ms/task")
+		b.ReportMetric(milliseconds(used)/tasks, "worker-cpu-ms/task")
+		b.ReportMetric(milliseconds(usedShim)/tasks, "shim-cpu-ms/task")
+		b.ReportMetric(milliseconds(used+usedShim-bareCPU)/tasks, "added-cpu-ms/task")
 		b.ReportMetric(limit, "bare-tasks/s")
 		b.ReportMetric(tasks/took.Seconds(), "tasks/s")
 		b.ReportMetric(tasks/took.Seconds()/limit, "of-bare")
@@ -86,13 +86,13 @@ func BenchmarkTrue(b *testing.B) {
 }
 
 // bareExec forks and executes /bin/true n times from a number of goroutines.
-func bareExec(b *testing.B, n, lanes int) time.Duration {
+func bareExec(b *testing.B, n, workers int) time.Duration {
 	b.Helper()
 	began := time.Now()
 	var wg sync.WaitGroup
-	for lane := range lanes {
+	for worker := range workers {
 		wg.Go(func() {
-			for i := lane; i < n; i += lanes {
+			for i := worker; i < n; i += workers {
 				if err := exec.Command("/bin/true").Run(); err != nil {
 					b.Error(err)
 				}
@@ -132,13 +132,13 @@ func BenchmarkStart(b *testing.B) {
 	}
 	slices.Sort(waits)
 	slices.Sort(bare)
-	b.ReportMetric(ms(bare[len(bare)/2]), "bare-p50-ms")
-	b.ReportMetric(ms(waits[len(waits)/2]), "p50-ms")
-	b.ReportMetric(ms(waits[len(waits)*99/100]), "p99-ms")
+	b.ReportMetric(milliseconds(bare[len(bare)/2]), "bare-p50-ms")
+	b.ReportMetric(milliseconds(waits[len(waits)/2]), "p50-ms")
+	b.ReportMetric(milliseconds(waits[len(waits)*99/100]), "p99-ms")
 	b.ReportMetric(0, "ns/op")
 }
 
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // BenchmarkMillion submits an array of a million tasks that nobody runs, and
 // restarts the server with it.
@@ -146,9 +146,9 @@ func BenchmarkMillion(b *testing.B) {
 	for b.Loop() {
 		c := mustertest.New(b, b.TempDir())
 		began := time.Now()
-		job := c.Submit(array(muster.KindNoop, 1_000_000))
+		job := c.Submit(arraySpec(muster.KindNoop, 1_000_000))
 		b.ReportMetric(time.Since(began).Seconds(), "submit-s")
-		b.ReportMetric(rss(b, c.Server.PID()), "server-rss-MB")
+		b.ReportMetric(residentMB(b, c.Server.PID()), "server-rss-MB")
 		c.Server.Kill()
 		began = time.Now()
 		c.StartServer()
@@ -157,7 +157,7 @@ func BenchmarkMillion(b *testing.B) {
 			b.Fatalf("after the restart: %v (%v)", got.Counts, err)
 		}
 		b.ReportMetric(time.Since(began).Seconds(), "restart-s")
-		b.ReportMetric(rss(b, c.Server.PID()), "restarted-rss-MB")
+		b.ReportMetric(residentMB(b, c.Server.PID()), "restarted-rss-MB")
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -170,17 +170,17 @@ func BenchmarkIdle(b *testing.B) {
 	w := c.StartWorker("w1", dir)
 	for b.Loop() {
 		time.Sleep(5 * time.Second) // the start is over
-		before := cpu(b, w.PID())
+		before := cpuTime(b, w.PID())
 		time.Sleep(30 * time.Second)
-		b.ReportMetric(rss(b, w.PID()), "worker-rss-MB")
-		b.ReportMetric((cpu(b, w.PID())-before).Seconds()/30*100, "worker-cpu-%")
-		drive(b, c, array(muster.KindProcess, 10, "/bin/true"))
-		shim := shimOf(b, dir)
+		b.ReportMetric(residentMB(b, w.PID()), "worker-rss-MB")
+		b.ReportMetric((cpuTime(b, w.PID())-before).Seconds()/30*100, "worker-cpu-%")
+		runJob(b, c, arraySpec(muster.KindProcess, 10, "/bin/true"))
+		shim := shimPID(b, dir)
 		time.Sleep(5 * time.Second)
-		before = cpu(b, shim)
+		before = cpuTime(b, shim)
 		time.Sleep(30 * time.Second)
-		b.ReportMetric(rss(b, shim), "shim-rss-MB")
-		b.ReportMetric((cpu(b, shim)-before).Seconds()/30*100, "shim-cpu-%")
+		b.ReportMetric(residentMB(b, shim), "shim-rss-MB")
+		b.ReportMetric((cpuTime(b, shim)-before).Seconds()/30*100, "shim-cpu-%")
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -192,8 +192,8 @@ func BenchmarkAdopt(b *testing.B) {
 	c := mustertest.New(b, b.TempDir())
 	dir := b.TempDir()
 	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
-	job := c.Submit(array(muster.KindProcess, tasks, "/bin/sleep", "3600"))
-	c.Running(job.ID, tasks)
+	job := c.Submit(arraySpec(muster.KindProcess, tasks, "/bin/sleep", "3600"))
+	c.AwaitRunning(job.ID, tasks)
 	var slowest time.Duration
 	for b.Loop() {
 		w.Kill()
@@ -251,7 +251,7 @@ func BenchmarkSubmit(b *testing.B) {
 		for range clients {
 			wg.Go(func() {
 				for range each {
-					if _, err := c.Client.Submit(b.Context(), array(muster.KindNoop, 1), client.SubmitOptions{}); err != nil {
+					if _, err := c.Client.Submit(b.Context(), arraySpec(muster.KindNoop, 1), client.SubmitOptions{}); err != nil {
 						b.Error(err)
 						return
 					}
@@ -264,11 +264,11 @@ func BenchmarkSubmit(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// shimOf returns the process that stands by the tasks of the worker with its data in
+// shimPID returns the process that stands by the tasks of the worker with its data in
 // dir.
-func shimOf(b *testing.B, dir string) int {
+func shimPID(b *testing.B, dir string) int {
 	b.Helper()
-	pids := mustertest.Shims(b, dir)
+	pids := mustertest.ShimPIDs(b, dir)
 	if len(pids) != 1 {
 		b.Fatalf("the worker has the shims %v", pids)
 	}
@@ -278,17 +278,17 @@ func shimOf(b *testing.B, dir string) int {
 // ownCPU returns the CPU time of this process, without its children's.
 func ownCPU(b *testing.B) time.Duration {
 	b.Helper()
-	return cpu(b, os.Getpid())
+	return cpuTime(b, os.Getpid())
 }
 
-// rss returns a process's resident memory in MB.
-func rss(b *testing.B, pid int) float64 {
+// residentMB returns a process's resident memory in MB.
+func residentMB(b *testing.B, pid int) float64 {
 	b.Helper()
 	return procField(b, pid, "status", "VmRSS:") / 1024
 }
 
-// cpu returns the CPU time that a process has used.
-func cpu(b *testing.B, pid int) time.Duration {
+// cpuTime returns the CPU time that a process has used.
+func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

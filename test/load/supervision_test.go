@@ -17,8 +17,8 @@ import (
 // benchmarks of supervision then measure it, too, in the same run.
 const baseProgram = "MUSTER_BENCH_BASE"
 
-// builds runs a benchmark with this build, and with the one that baseProgram names.
-func builds(b *testing.B, f func(b *testing.B, program string)) {
+// forEachBuild runs a benchmark with this build, and with the one that baseProgram names.
+func forEachBuild(b *testing.B, f func(b *testing.B, program string)) {
 	b.Helper()
 	if base := os.Getenv(baseProgram); base != "" {
 		b.Run("base", func(b *testing.B) { f(b, base) })
@@ -26,11 +26,11 @@ func builds(b *testing.B, f func(b *testing.B, program string)) {
 	b.Run("this", func(b *testing.B) { f(b, mustertest.Program(b)) })
 }
 
-// begin starts a server and a worker of the program, the worker's data in dir.
-func begin(b *testing.B, program, dir string, slots int) (*mustertest.Cluster, *mustertest.Proc) {
+// startCluster starts a server and a worker of the program, the worker's data in dir.
+func startCluster(b *testing.B, program, dir string, slots int) (*mustertest.Cluster, *mustertest.Process) {
 	b.Helper()
 	c := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Program: program})
-	return c, c.StartWorkerOf(program, "w1", dir, "--slots", strconv.Itoa(slots), "--engine", "none")
+	return c, c.StartWorkerProgram(program, "w1", dir, "--slots", strconv.Itoa(slots), "--engine", "none")
 }
 
 // cancelAll ends jobs before the processes of the benchmark are killed.
@@ -50,25 +50,25 @@ func cancelAll(b *testing.B, c *mustertest.Cluster, jobs ...muster.JobID) {
 // 200 tasks that sleep and were started in 20 batches, at any time of a second.
 func BenchmarkSleepers(b *testing.B) {
 	const batches, batch, interval = 20, 10, 30 * time.Second
-	builds(b, func(b *testing.B, program string) {
+	forEachBuild(b, func(b *testing.B, program string) {
 		b.Helper()
 		dir := b.TempDir()
-		c, w := begin(b, program, dir, batches*batch)
+		c, w := startCluster(b, program, dir, batches*batch)
 		var jobs []muster.JobID
 		for range batches {
-			jobs = append(jobs, c.Submit(array(muster.KindProcess, batch, "/bin/sleep", "3600")).ID)
+			jobs = append(jobs, c.Submit(arraySpec(muster.KindProcess, batch, "/bin/sleep", "3600")).ID)
 			time.Sleep(270 * time.Millisecond) // so that the batches begin apart
 		}
 		for _, id := range jobs {
-			c.Running(id, batch)
+			c.AwaitRunning(id, batch)
 		}
-		shim := shimOf(b, dir)
+		shim := shimPID(b, dir)
 		for range b.N {
 			time.Sleep(10 * time.Second) // the first samples, which come sooner, are over
-			worker, supervisor := cpu(b, w.PID()), cpu(b, shim)
+			worker, supervisor := cpuTime(b, w.PID()), cpuTime(b, shim)
 			time.Sleep(interval)
-			b.ReportMetric((cpu(b, w.PID())-worker).Seconds()/interval.Seconds()*100, "worker-%core")
-			b.ReportMetric((cpu(b, shim)-supervisor).Seconds()/interval.Seconds()*100, "shim-%core")
+			b.ReportMetric((cpuTime(b, w.PID())-worker).Seconds()/interval.Seconds()*100, "worker-%core")
+			b.ReportMetric((cpuTime(b, shim)-supervisor).Seconds()/interval.Seconds()*100, "shim-%core")
 		}
 		b.ReportMetric(0, "ns/op")
 		cancelAll(b, c, jobs...)
@@ -80,19 +80,19 @@ func BenchmarkSleepers(b *testing.B) {
 // The ratio is the median of the rounds' ratios.
 func BenchmarkBeside(b *testing.B) {
 	const tasks, slots, rounds = 400, 8, 7
-	builds(b, func(b *testing.B, program string) {
+	forEachBuild(b, func(b *testing.B, program string) {
 		b.Helper()
-		var workers []beside
+		var workers []benchWorker
 		for _, sleepers := range []int{0, 900} {
 			dir := b.TempDir()
-			c, w := begin(b, program, dir, sleepers+slots)
-			s := beside{cluster: c, worker: w.PID(), sleepers: sleepers}
+			c, w := startCluster(b, program, dir, sleepers+slots)
+			s := benchWorker{cluster: c, worker: w.PID(), sleepers: sleepers}
 			if sleepers > 0 {
-				s.job = c.Submit(array(muster.KindProcess, int64(sleepers), "/bin/sleep", "3600")).ID
-				c.Running(s.job, int64(sleepers))
+				s.job = c.Submit(arraySpec(muster.KindProcess, int64(sleepers), "/bin/sleep", "3600")).ID
+				c.AwaitRunning(s.job, int64(sleepers))
 			}
-			drive(b, c, array(muster.KindProcess, slots, "/bin/true"))
-			s.shim = shimOf(b, dir)
+			runJob(b, c, arraySpec(muster.KindProcess, slots, "/bin/true"))
+			s.shim = shimPID(b, dir)
 			workers = append(workers, s)
 		}
 		time.Sleep(12 * time.Second) // a new task is looked at more often
@@ -117,8 +117,8 @@ func BenchmarkBeside(b *testing.B) {
 	})
 }
 
-// beside is a worker of [BenchmarkBeside], with what its rounds took.
-type beside struct {
+// benchWorker is a worker of [BenchmarkBeside], with what its rounds took.
+type benchWorker struct {
 	cluster      *mustertest.Cluster
 	worker, shim int
 	sleepers     int
@@ -129,19 +129,19 @@ type beside struct {
 // round is the seconds that a round took, and the CPU seconds of the worker's side.
 type round struct{ wall, cpu float64 }
 
-func (w *beside) last() round { return w.rounds[len(w.rounds)-1] }
+func (w *benchWorker) last() round { return w.rounds[len(w.rounds)-1] }
 
 // round runs /bin/true tasks times.
-func (w *beside) round(b *testing.B, tasks int64) {
+func (w *benchWorker) round(b *testing.B, tasks int64) {
 	b.Helper()
-	before := cpu(b, w.shim) + cpu(b, w.worker)
-	wall := drive(b, w.cluster, array(muster.KindProcess, tasks, "/bin/true"))
-	used := cpu(b, w.shim) + cpu(b, w.worker) - before
+	before := cpuTime(b, w.shim) + cpuTime(b, w.worker)
+	wall := runJob(b, w.cluster, arraySpec(muster.KindProcess, tasks, "/bin/true"))
+	used := cpuTime(b, w.shim) + cpuTime(b, w.worker) - before
 	w.rounds = append(w.rounds, round{wall.Seconds(), used.Seconds()})
 }
 
 // report gives the medians of the rounds.
-func (w *beside) report(b *testing.B) {
+func (w *benchWorker) report(b *testing.B) {
 	b.Helper()
 	var wall, used []float64
 	for _, r := range w.rounds {
@@ -156,20 +156,20 @@ func (w *beside) report(b *testing.B) {
 // that from the end of their grace to the end of the job.
 func BenchmarkKillArray(b *testing.B) {
 	const tasks, grace = 500, 2 * time.Second
-	builds(b, func(b *testing.B, program string) {
+	forEachBuild(b, func(b *testing.B, program string) {
 		b.Helper()
 		dir := b.TempDir()
-		c, _ := begin(b, program, dir, tasks)
+		c, _ := startCluster(b, program, dir, tasks)
 		for range b.N {
-			s := array(muster.KindProcess, tasks, "/bin/sh", "-c", "trap '' TERM; sleep 3600; :")
+			s := arraySpec(muster.KindProcess, tasks, "/bin/sh", "-c", "trap '' TERM; sleep 3600; :")
 			s.Tasks[0].Kill = muster.Kill{Signal: "SIGTERM", Grace: muster.Duration(grace)}
 			id := c.Submit(s).ID
-			c.Running(id, tasks)
-			shim := shimOf(b, dir)
-			before, began := cpu(b, shim), time.Now()
+			c.AwaitRunning(id, tasks)
+			shim := shimPID(b, dir)
+			before, began := cpuTime(b, shim), time.Now()
 			cancelAll(b, c, id)
 			b.ReportMetric((time.Since(began) - grace).Seconds(), "s-beyond-grace")
-			b.ReportMetric((cpu(b, shim) - before).Seconds(), "shim-cpu-s")
+			b.ReportMetric((cpuTime(b, shim) - before).Seconds(), "shim-cpu-s")
 		}
 		b.ReportMetric(0, "ns/op")
 	})
@@ -180,19 +180,19 @@ func BenchmarkKillArray(b *testing.B) {
 // ran on it.
 func BenchmarkRecovery(b *testing.B) {
 	const rounds, tasks = 20, 20
-	builds(b, func(b *testing.B, program string) {
+	forEachBuild(b, func(b *testing.B, program string) {
 		b.Helper()
 		dir := b.TempDir()
-		c, w := begin(b, program, dir, tasks+2)
-		job := c.Submit(array(muster.KindProcess, tasks, "/bin/sleep", "3600"))
-		c.Running(job.ID, tasks)
+		c, w := startCluster(b, program, dir, tasks+2)
+		job := c.Submit(arraySpec(muster.KindProcess, tasks, "/bin/sleep", "3600"))
+		c.AwaitRunning(job.ID, tasks)
 		var connected, done []time.Duration
 		for range b.N {
 			for range rounds {
 				w.Kill()
 				began := time.Now()
-				w = c.LaunchWorkerOf(program, "w1", dir, "--slots", strconv.Itoa(tasks+2), "--engine", "none")
-				canary := c.Submit(array(muster.KindProcess, 1, "/bin/true"))
+				w = c.LaunchWorkerProgram(program, "w1", dir, "--slots", strconv.Itoa(tasks+2), "--engine", "none")
+				canary := c.Submit(arraySpec(muster.KindProcess, 1, "/bin/true"))
 				c.Await("the worker is connected", time.Minute, func() error {
 					if !strings.Contains(w.Log(), "msg=connected") {
 						return errors.New("it is not")

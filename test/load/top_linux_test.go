@@ -50,9 +50,9 @@ func BenchmarkTop(b *testing.B) {
 	const stay = 15 * time.Second
 	c := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Heartbeat: 10 * time.Second})
 	simulateWorkers(b, c, 1200*time.Millisecond)
-	c.Submit(array(muster.KindNoop, 1_000_000))
+	c.Submit(arraySpec(muster.KindNoop, 1_000_000))
 	for b.Loop() {
-		master, slave := terminal(b)
+		master, slave := openTerminal(b)
 		top := exec.CommandContext(b.Context(), mustertest.Program(b), "top", "--server", "http://"+c.Addr)
 		top.Env = append(os.Environ(), "TERM=xterm-256color", "MUSTER_TOKEN="+mustertest.AdminToken)
 		top.Stdin, top.Stdout, top.Stderr = slave, slave, slave
@@ -77,12 +77,12 @@ func BenchmarkTop(b *testing.B) {
 				b.Fatal(err)
 			}
 			time.Sleep(3 * time.Second) // until the page is there
-			from, first, cpu := bytes.Load(), writes.Load(), processor(b, top.Process.Pid)
+			from, first, cpu := bytes.Load(), writes.Load(), processorTime(b, top.Process.Pid)
 			time.Sleep(stay)
 			b.ReportMetric(float64(bytes.Load()-from)/stay.Seconds(), page.name+"-B/s")
 			b.ReportMetric(float64(writes.Load()-first)/stay.Seconds(), page.name+"-writes/s")
-			b.ReportMetric(100*float64(processor(b, top.Process.Pid)-cpu)/float64(stay), page.name+"-%cpu")
-			b.ReportMetric(resident(b, top.Process.Pid), page.name+"-MiB")
+			b.ReportMetric(100*float64(processorTime(b, top.Process.Pid)-cpu)/float64(stay), page.name+"-%cpu")
+			b.ReportMetric(residentMiB(b, top.Process.Pid), page.name+"-MiB")
 		}
 		if _, err := master.WriteString("q"); err != nil {
 			b.Fatal(err)
@@ -94,8 +94,8 @@ func BenchmarkTop(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// terminal opens a pseudo-terminal of 120×40.
-func terminal(b *testing.B) (master, slave *os.File) {
+// openTerminal opens a pseudo-terminal of 120×40.
+func openTerminal(b *testing.B) (master, slave *os.File) {
 	b.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -113,8 +113,8 @@ func terminal(b *testing.B) (master, slave *os.File) {
 	return master, slave
 }
 
-// processor is the time that a process has used.
-func processor(b *testing.B, pid int) time.Duration {
+// processorTime is the time that a process has used.
+func processorTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -133,8 +133,8 @@ func processor(b *testing.B, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// resident is the memory of a process in MiB.
-func resident(b *testing.B, pid int) float64 {
+// residentMiB is the memory of a process in MiB.
+func residentMiB(b *testing.B, pid int) float64 {
 	b.Helper()
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {

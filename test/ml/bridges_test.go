@@ -22,16 +22,16 @@ func TestWorkOverBridges(t *testing.T) {
 	if err != nil {
 		t.Skip("skipped: redis-server is not installed: scripts/need redis-server")
 	}
-	var fleet *world
+	var fleet *env
 	isFull := os.Getenv("MUSTER_TEST_ML") != ""
 	if isFull {
-		fleet = full(t, "--slots", "4")
+		fleet = newFullEnv(t, "--slots", "4")
 	} else {
-		fleet = plain(t, []string{"torch", "sklearn", "pandas", "matplotlib", "PIL", "pytest"}, "--slots", "4")
+		fleet = newSystemEnv(t, []string{"torch", "sklearn", "pandas", "matplotlib", "PIL", "pytest"}, "--slots", "4")
 	}
 	ports := map[string]string{}
 	for _, name := range []string{"redis", "qubix", "dtf", "trainforge", "mloc"} {
-		ports[name] = mustertest.Port(t)
+		ports[name] = mustertest.ReservePort(t)
 	}
 	_, port, err := net.SplitHostPort(ports["redis"])
 	if err != nil {
@@ -39,12 +39,12 @@ func TestWorkOverBridges(t *testing.T) {
 	}
 	mustertest.StartProgram(t, redis, "redis", nil, "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", t.TempDir())
 	database := "redis://" + ports["redis"] + "/0"
-	outer := &world{t: t, Cluster: mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{
+	outer := &env{t: t, Cluster: mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{
 		"--dialect", "qubix=" + ports["qubix"], "--dialect", "dtf=" + ports["dtf"], "--dialect", "trainforge=" + ports["trainforge"],
 		"--dialect", "mloc=" + ports["mloc"] + ",redis=" + database,
 	}})}
 	tests := t.TempDir()
-	put(t, tests, "test_sums.py", "def test_sum():\n    assert 1 + 1 == 2\n\ndef test_difference():\n    assert 2 - 1 == 1\n")
+	writeFile(t, tests, "test_sums.py", "def test_sum():\n    assert 1 + 1 == 2\n\ndef test_difference():\n    assert 2 - 1 == 1\n")
 	for name, args := range map[string][]string{
 		"qubix":      {"--backend", "http://" + ports["qubix"]},
 		"dtf":        {"--coordinator", "http://" + ports["dtf"], "--api-key", mustertest.JoinToken, "--tests", tests},
@@ -55,7 +55,7 @@ func TestWorkOverBridges(t *testing.T) {
 		if name == "mloc" {
 			env = append(env, "REDIS_URL="+database, "RESULTS_DIR="+t.TempDir(), "WORKER_ID=bridge", "HEARTBEAT_INTERVAL_SEC=1", "ORCHESTRATOR_BASE_URL=http://"+ports["mloc"])
 		}
-		mustertest.Start(t, name, env, append([]string{"bridge", name, "--server", "http://" + fleet.Addr, "--data", t.TempDir()}, args...)...)
+		mustertest.StartMuster(t, name, env, append([]string{"bridge", name, "--server", "http://" + fleet.Addr, "--data", t.TempDir()}, args...)...)
 	}
 	example, err := filepath.Abs("../../examples/digits")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestWorkOverBridges(t *testing.T) {
 		t.Fatal(err)
 	}
 	train := func(s *muster.TaskSpec) {
-		s.Files, s.Run = files, &muster.Command{Argv: []string{system, "train.py", "--epochs", "5"}}
+		s.Files, s.Run = files, &muster.Command{Argv: []string{systemPython, "train.py", "--epochs", "5"}}
 	}
 	sum := func(s *muster.TaskSpec) {
 		s.Script = &muster.Script{Text: "print(sum(range(101)))\n", Interpreter: []string{"python3"}}
@@ -95,7 +95,7 @@ func TestWorkOverBridges(t *testing.T) {
 	}
 	jobs := make([]muster.JobID, len(list))
 	for i, work := range list {
-		jobs[i] = outer.Submit(outer.one(work.kind, work.input, func(s *muster.TaskSpec) {
+		jobs[i] = outer.Submit(outer.taskSpec(work.kind, work.input, func(s *muster.TaskSpec) {
 			s.Where.Tags = []string{"dialect:" + work.dialect}
 			s.Timeout = muster.Duration(5 * time.Minute)
 			if work.change != nil {
@@ -107,9 +107,9 @@ func TestWorkOverBridges(t *testing.T) {
 		t.Run(work.dialect+" "+work.kind, func(t *testing.T) {
 			w := *outer
 			w.t = t
-			e := w.await(jobs[i])[0]
+			e := w.waitTasks(jobs[i])[0]
 			var result json.RawMessage
-			e.succeeded(&result)
+			e.requireSucceeded(&result)
 			if work.dialect == "trainforge" {
 				e.file("confusion.png")
 			}

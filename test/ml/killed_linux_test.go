@@ -20,7 +20,7 @@ import (
 // bytes of a training that was left alone.
 func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	const epochs, size, images = 4, 4, 1437
-	w := plain(t, []string{"torch", "sklearn", "matplotlib"}, "--slots", "1")
+	w := newSystemEnv(t, []string{"torch", "sklearn", "matplotlib"}, "--slots", "1")
 	input := map[string]any{"dataset": "digits", "epochs": epochs, "batch_size": size, "seed": 5, "checkpoint_every": 0.2}
 	saved := func(s *muster.TaskSpec) {
 		s.Retries.Max = 1
@@ -32,28 +32,28 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 		FinalAccuracy       float64
 		ResumedAfterBatches int
 	}
-	calm := w.Submit(w.one("mnist_training", input, saved))
-	w.Running(calm.ID, 1) // on w1, which has no room for another
+	undisturbed := w.Submit(w.taskSpec("mnist_training", input, saved))
+	w.AwaitRunning(undisturbed.ID, 1) // on w1, which has no room for another
 	data := t.TempDir()
-	worker := w.StartWorker("w2", data, "--python", system)
+	worker := w.StartWorker("w2", data, "--python", systemPython)
 	elsewhere := func(s *muster.TaskSpec) { s.Where.Workers = []string{"w2", "w3"} } // also if the other has ended by now
-	job := w.Submit(w.one("mnist_training", input, saved, elsewhere))
+	job := w.Submit(w.taskSpec("mnist_training", input, saved, elsewhere))
 	// trains waits until the program has done more than so much of its work, and kept it, and holds it there; then for the server to know.
 	// It is the program itself that is looked at: what is known elsewhere may be so late that it has ended.
 	trains := func(beyond float64) (pid int, now float64) {
 		t.Helper()
 		w.Await("the training goes on", 3*time.Minute, func() error {
-			pids := programs(t, "muster_torch.mnist", data)
+			pids := processesMatching(t, "muster_torch.mnist", data)
 			if len(pids) != 1 {
 				return fmt.Errorf("its programs are %v", pids)
 			}
 			pid = pids[0]
-			if told, kept := progressOf(t, pid); told <= beyond || !kept {
-				return fmt.Errorf("it is at %v, and has a checkpoint: %v", told, kept)
+			if progress, hasState := readProgress(t, pid); progress <= beyond || !hasState {
+				return fmt.Errorf("it is at %v, and has a checkpoint: %v", progress, hasState)
 			}
 			return syscall.Kill(pid, syscall.SIGSTOP)
 		})
-		now, _ = progressOf(t, pid)
+		now, _ = readProgress(t, pid)
 		w.Await("the server knows", time.Minute, func() error {
 			task := w.Tasks(job.ID)[0]
 			if task.Progress == nil || *task.Progress <= beyond || task.Checkpoint == "" {
@@ -65,7 +65,7 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	}
 	pid, done := trains(0)
 	worker.Kill()
-	worker = w.StartWorker("w2", data, "--python", system)
+	worker = w.StartWorker("w2", data, "--python", systemPython)
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 		t.Errorf("process %d goes on with the training of process %d", again, pid)
 	}
 
-	w.StartWorker("w3", t.TempDir(), "--python", system)
+	w.StartWorker("w3", t.TempDir(), "--python", systemPython)
 	if _, err := w.Client.DrainWorker(t.Context(), "w2", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +88,9 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 		return nil
 	})
 	worker.Kill()
-	last := w.await(job.ID)[0]
-	last.succeeded(&result)
-	w.await(calm.ID)[0].succeeded(&alone)
+	last := w.waitTasks(job.ID)[0]
+	last.requireSucceeded(&result)
+	w.waitTasks(undisturbed.ID)[0].requireSucceeded(&alone)
 	attempts, err := w.Client.Attempts(t.Context(), last.ID)
 	if err != nil || len(attempts) != 2 || attempts[0].Reason != muster.Signal || attempts[0].Worker == attempts[1].Worker {
 		t.Fatalf("the attempts are %+v, %v", attempts, err)
@@ -103,8 +103,8 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	}
 }
 
-// progressOf is what the program of a task has told last of its progress, and whether it has kept a state. Of one that has just begun, or ended, it is nothing.
-func progressOf(tb testing.TB, pid int) (told float64, kept bool) {
+// readProgress is what the program of a task has told last of its progress, and whether it has kept a state. Of one that has just begun, or ended, it is nothing.
+func readProgress(tb testing.TB, pid int) (progress float64, hasState bool) {
 	tb.Helper()
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -124,12 +124,12 @@ func progressOf(tb testing.TB, pid int) (told float64, kept bool) {
 			Progress *float64 `json:"progress"`
 		}
 		if json.Unmarshal(line, &e) == nil && e.Progress != nil {
-			told = *e.Progress
+			progress = *e.Progress
 		}
 	}
 	states, err := filepath.Glob(filepath.Join(at["MUSTER_CHECKPOINT"], "state-*.pt"))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return told, len(states) > 0
+	return progress, len(states) > 0
 }

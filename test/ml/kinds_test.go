@@ -24,11 +24,11 @@ import (
 // TestEveryKind has each kind that is a program in Python do something that can be held against what must come out: alone, with
 // what a stage before it left, and with what it left itself.
 func TestEveryKind(t *testing.T) {
-	w := full(t)
-	files := w.materials()
+	w := newFullEnv(t)
+	files := w.uploadMaterials()
 	unused := filepath.Join(w.Data, "models", "hf", "hub")
 	for name, size := range map[string]int{"models--org--kept/blobs/a": 10, "models--org--old/blobs/b": 5000, "../../mine/config.json": 20} {
-		put(t, unused, name, strings.Repeat("x", size))
+		writeFile(t, unused, name, strings.Repeat("x", size))
 	}
 	text, err := os.ReadFile("testdata/kinds.yaml")
 	if err != nil {
@@ -48,23 +48,23 @@ func TestEveryKind(t *testing.T) {
 		}
 		jobs = append(jobs, w.Submit(s).ID)
 	}
-	for _, k := range pythons() {
+	for _, k := range pythonKinds() {
 		if !done[k] {
 			t.Errorf("kind %s is not tried", k)
 		}
 	}
 	for _, job := range jobs {
-		for _, e := range w.await(job) {
+		for _, e := range w.waitTasks(job) {
 			t.Run(e.Name, func(t *testing.T) {
 				at := *w
-				at.t, e.w = t, &at
-				look := looks[e.Name]
-				if look == nil {
+				at.t, e.env = t, &at
+				check := stageChecks[e.Name]
+				if check == nil {
 					t.Fatal("nobody looks at what it did")
 				}
-				e.succeeded(nil)
-				e.addressed()
-				look(e)
+				e.requireSucceeded(nil)
+				e.checkArtifactURLs()
+				check(e)
 				if t.Failed() {
 					t.Logf("the result is %s\n%s", e.Result, e.log())
 				}
@@ -73,32 +73,32 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// addressed holds that each address in the result is that of an artifact.
-func (e *ended) addressed() {
-	e.w.t.Helper()
+// checkArtifactURLs holds that each address in the result is that of an artifact.
+func (e *finishedTask) checkArtifactURLs() {
+	e.env.t.Helper()
 	for _, m := range regexp.MustCompile(`ipfs://([^"]*)`).FindAllSubmatch(e.Result, -1) {
 		if !slices.ContainsFunc(e.Files, func(a muster.Artifact) bool { return a.CID == string(m[1]) }) {
-			e.w.t.Errorf("%s is no artifact", m[0])
+			e.env.t.Errorf("%s is no artifact", m[0])
 		}
 	}
 }
 
-// looks hold what stages of kinds.yaml did against what must come out.
-var looks = map[string]func(e *ended){
-	"convert": func(e *ended) {
+// stageChecks hold what stages of kinds.yaml did against what must come out.
+var stageChecks = map[string]func(e *finishedTask){
+	"convert": func(e *finishedTask) {
 		var r struct {
 			Rows    int
 			Columns []struct{ Name, Type string }
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if want := "[{id string} {length double} {place string} {kind string}]"; r.Rows != 120 || fmt.Sprint(r.Columns) != want {
-			e.w.t.Errorf("%d rows of %v", r.Rows, r.Columns)
+			e.env.t.Errorf("%d rows of %v", r.Rows, r.Columns)
 		}
 		if b := e.file("plants.parquet"); !bytes.HasPrefix(b, []byte("PAR1")) || !bytes.HasSuffix(b, []byte("PAR1")) {
-			e.w.t.Error("the artifact is no Parquet")
+			e.env.t.Error("the artifact is no Parquet")
 		}
 	},
-	"profile": func(e *ended) {
+	"profile": func(e *finishedTask) {
 		var r struct {
 			Rows    int
 			Columns []struct {
@@ -107,60 +107,60 @@ var looks = map[string]func(e *ended){
 				Mean, Max float64
 			}
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		total, most := 0.0, 0.0
 		for i := range 120 {
 			v := float64(1+10*(i%2)) + float64(i%7)/10
 			total, most = total+v, max(most, v)
 		}
 		if len(r.Columns) != 4 || r.Columns[2].Distinct != 3 || math.Abs(r.Columns[1].Mean-total/120) > 1e-9 || r.Columns[1].Max != most {
-			e.w.t.Errorf("the mean is not %v, or the greatest not %v", total/120, most)
+			e.env.t.Errorf("the mean is not %v, or the greatest not %v", total/120, most)
 		}
 		if !bytes.Contains(e.file("report.md"), []byte("| length |")) {
-			e.w.t.Error("the report has no length")
+			e.env.t.Error("the report has no length")
 		}
 	},
-	"training": func(e *ended) {
+	"training": func(e *finishedTask) {
 		var r trained
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if r.FinalMetrics.FinalAccuracy < 0.95 || r.ComputationData.Epoch != 8 || r.ComputationData.Loss > 0.2 {
-			e.w.t.Error("it did not learn")
+			e.env.t.Error("it did not learn")
 		}
 		e.file("model.pt")
-		e.pngs("curves.png")
+		e.readPNG("curves.png")
 	},
-	"boosting": func(e *ended) {
+	"boosting": func(e *finishedTask) {
 		var r struct {
 			FinalMetrics struct{ FinalR2, FinalMae float64 }
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if r.FinalMetrics.FinalR2 < 0.9 || r.FinalMetrics.FinalMae <= 0 || r.FinalMetrics.FinalMae > 1 {
-			e.w.t.Error("it did not learn")
+			e.env.t.Error("it did not learn")
 		}
 		e.file("model.joblib")
 	},
-	"digits": func(e *ended) {
+	"digits": func(e *finishedTask) {
 		var r struct {
 			FinalAccuracy float64
 			Epochs        []struct{ ValLoss float64 }
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if r.FinalAccuracy < 0.9 || len(r.Epochs) != 2 || r.Epochs[1].ValLoss >= r.Epochs[0].ValLoss {
-			e.w.t.Error("it did not learn")
+			e.env.t.Error("it did not learn")
 		}
 		e.file("model.pt")
 	},
-	"embedding": func(e *ended) {
+	"embedding": func(e *finishedTask) {
 		var r struct{ Dimensions, Failed int }
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		data := e.file("embeddings.npy")
 		size := 3 * r.Dimensions * 4
 		if !bytes.HasPrefix(data, []byte("\x93NUMPY")) || len(data) <= size {
-			e.w.t.Fatalf("the artifact has %d bytes", len(data))
+			e.env.t.Fatalf("the artifact has %d bytes", len(data))
 		}
 		vectors := make([]float32, 3*r.Dimensions)
 		if err := binary.Read(bytes.NewReader(data[len(data)-size:]), binary.LittleEndian, vectors); err != nil {
-			e.w.t.Fatal(err)
+			e.env.t.Fatal(err)
 		}
 		for row := range 3 {
 			norm := 0.0
@@ -168,21 +168,21 @@ var looks = map[string]func(e *ended){
 				norm += float64(v) * float64(v)
 			}
 			if empty := row == 1; empty != math.IsNaN(norm) || !empty && math.Abs(norm-1) > 1e-5 {
-				e.w.t.Errorf("vector %d has the length %v", row, math.Sqrt(norm))
+				e.env.t.Errorf("vector %d has the length %v", row, math.Sqrt(norm))
 			}
 		}
 		if r.Failed != 1 {
-			e.w.t.Errorf("%d texts have no vector", r.Failed)
+			e.env.t.Errorf("%d texts have no vector", r.Failed)
 		}
 	},
-	"passages": func(e *ended) {
+	"passages": func(e *finishedTask) {
 		var r struct{ Passages, Indexed int }
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if r.Passages != 3 || r.Indexed != 3 {
-			e.w.t.Errorf("%d passages", r.Passages)
+			e.env.t.Errorf("%d passages", r.Passages)
 		}
 	},
-	"answer": func(e *ended) {
+	"answer": func(e *finishedTask) {
 		var r struct {
 			Answers []struct {
 				Answer   *string
@@ -196,87 +196,87 @@ var looks = map[string]func(e *ended){
 				TokensOut int `json:"tokens_out"`
 			}
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if len(r.Answers) != 1 || len(r.Answers[0].Passages) != 2 {
-			e.w.t.Fatal("it has not one answer of two passages")
+			e.env.t.Fatal("it has not one answer of two passages")
 		}
 		a := r.Answers[0]
 		best := a.Passages[0]
 		if best.Source != "france.md" || math.Abs(best.Score-1) > 1e-4 || a.Passages[1].Score >= best.Score {
-			e.w.t.Errorf("the best passage is %+v", best) // the question is its text
+			e.env.t.Errorf("the best passage is %+v", best) // the question is its text
 		}
 		if a.Answer == nil || !slices.Contains(a.Sources, best.Source) || r.Generation.TokensOut < 1 || r.Generation.TokensOut > 4 {
-			e.w.t.Errorf("the answer is %+v", a)
+			e.env.t.Errorf("the answer is %+v", a)
 		}
 	},
-	"sft": func(e *ended) {
+	"sft": func(e *finishedTask) {
 		var r tuned
-		e.succeeded(&r)
-		r.holds(e.w.t, "success", 40)
+		e.requireSucceeded(&r)
+		r.check(e.env.t, "success", 40)
 		if r.FinalMetrics.FinalLoss > 0.1 || r.Trainable != r.Parameters {
-			e.w.t.Error("it did not learn")
+			e.env.t.Error("it did not learn")
 		}
-		if names := inside(e.w.t, e.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
-			e.w.t.Errorf("the archive has %q", names)
+		if names := archiveNames(e.env.t, e.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
+			e.env.t.Errorf("the archive has %q", names)
 		}
 	},
-	"write": func(e *ended) {
+	"write": func(e *finishedTask) {
 		if got := e.predictions(); !slices.Equal(got, []string{" fell", " fly"}) {
-			e.w.t.Errorf("it wrote %q", got)
+			e.env.t.Errorf("it wrote %q", got)
 		}
 	},
-	"lora_sft": func(e *ended) {
+	"lora_sft": func(e *finishedTask) {
 		var r tuned
-		e.succeeded(&r)
-		r.holds(e.w.t, "success", 15)
+		e.requireSucceeded(&r)
+		r.check(e.env.t, "success", 15)
 		if r.FinalMetrics.FinalLoss > 1 || r.Trainable == 0 || r.Trainable >= r.Parameters/2 {
-			e.w.t.Error("no adapter learned")
+			e.env.t.Error("no adapter learned")
 		}
-		if names := inside(e.w.t, e.file("final_lora.tar.gz")); !slices.Contains(names, "final_lora/adapter_model.safetensors") {
-			e.w.t.Errorf("the archive has %q", names)
+		if names := archiveNames(e.env.t, e.file("final_lora.tar.gz")); !slices.Contains(names, "final_lora/adapter_model.safetensors") {
+			e.env.t.Errorf("the archive has %q", names)
 		}
 	},
-	"dpo": func(e *ended) {
+	"dpo": func(e *finishedTask) {
 		var r tuned
-		e.succeeded(&r)
-		r.holds(e.w.t, "success", 8)
-		steps := e.steps()
+		e.requireSucceeded(&r)
+		r.check(e.env.t, "success", 8)
+		steps := e.stepMetrics()
 		last := steps[len(steps)-1]
 		if math.Abs(steps[0]["margin"]) > 1e-3 || last["margin"] < 0.5 || last["preferred"] != 1 || r.FinalMetrics.FinalMargin != last["margin"] {
-			e.w.t.Errorf("the steps are %v", steps)
+			e.env.t.Errorf("the steps are %v", steps)
 		}
-		inside(e.w.t, e.file("final_lora.tar.gz"))
+		archiveNames(e.env.t, e.file("final_lora.tar.gz"))
 	},
-	"ppo": func(e *ended) {
+	"ppo": func(e *finishedTask) {
 		var r tuned
-		e.succeeded(&r)
-		r.holds(e.w.t, "success", 3)
-		steps := e.steps()
+		e.requireSucceeded(&r)
+		r.check(e.env.t, "success", 3)
+		steps := e.stepMetrics()
 		if math.Abs(steps[0]["kl"]) > 1e-3 || steps[0]["entropy"] <= 0 || steps[0]["answer_tokens"] < 1 || steps[0]["answer_tokens"] > 6 {
-			e.w.t.Errorf("the steps are %v", steps)
+			e.env.t.Errorf("the steps are %v", steps)
 		}
 		for _, s := range steps {
 			if s["reward"] <= 0 { // each answer has some length
-				e.w.t.Errorf("a step is %v", s)
+				e.env.t.Errorf("a step is %v", s)
 			}
 		}
-		inside(e.w.t, e.file("final_model.tar.gz"))
+		archiveNames(e.env.t, e.file("final_model.tar.gz"))
 	},
-	"fine_tuning": func(e *ended) {
+	"fine_tuning": func(e *finishedTask) {
 		var r tuned
-		e.succeeded(&r)
-		r.holds(e.w.t, "success", 30)
+		e.requireSucceeded(&r)
+		r.check(e.env.t, "success", 30)
 		if !slices.Equal(r.Labels, []string{"down", "up"}) || r.ComputationData.ValidationAccuracy < 0.9 {
-			e.w.t.Error("it does not tell the labels apart")
+			e.env.t.Error("it does not tell the labels apart")
 		}
-		inside(e.w.t, e.file("checkpoint.tar.gz"))
+		archiveNames(e.env.t, e.file("checkpoint.tar.gz"))
 	},
-	"classify": func(e *ended) {
+	"classify": func(e *finishedTask) {
 		if got := e.predictions(); !slices.Equal(got, []string{"up", "down"}) {
-			e.w.t.Errorf("they are %q", got)
+			e.env.t.Errorf("they are %q", got)
 		}
 	},
-	"stable_diffusion": func(e *ended) {
+	"stable_diffusion": func(e *finishedTask) {
 		var r struct {
 			Count, Flagged int
 			Safety         string
@@ -285,16 +285,16 @@ var looks = map[string]func(e *ended){
 				Seed   int
 			}
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if want := "[{a cat 7} {a dog 8}]"; r.Count != 2 || r.Flagged != 0 || r.Safety != "on" || fmt.Sprint(r.Images) != want {
-			e.w.t.Errorf("the images are %v", r.Images)
+			e.env.t.Errorf("the images are %v", r.Images)
 		}
-		first, second := e.pngs("image-0001.png"), e.pngs("image-0002.png")
+		first, second := e.readPNG("image-0001.png"), e.readPNG("image-0002.png")
 		if bytes.Equal(first, second) || !bytes.Contains(first, []byte("a cat")) {
-			e.w.t.Error("the images are the same, or do not say what they are")
+			e.env.t.Error("the images are the same, or do not say what they are")
 		}
 	},
-	"benchmark": func(e *ended) {
+	"benchmark": func(e *finishedTask) {
 		var r struct {
 			Runs []struct {
 				BatchSize  int `json:"batch_size"`
@@ -303,27 +303,27 @@ var looks = map[string]func(e *ended){
 				LatencyMS  struct{ Mean, Min, Max float64 } `json:"latency_ms"`
 			}
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if len(r.Runs) != 2 {
-			e.w.t.Fatal("it has not two runs")
+			e.env.t.Fatal("it has not two runs")
 		}
 		for _, run := range r.Runs {
 			ms := run.LatencyMS
 			if run.Iterations != 4 || ms.Min <= 0 || ms.Mean < ms.Min || ms.Mean > ms.Max || run.Throughput <= 0 {
-				e.w.t.Errorf("a run is %+v", run)
+				e.env.t.Errorf("a run is %+v", run)
 			}
 		}
 	},
-	"custom": func(e *ended) {
+	"custom": func(e *finishedTask) {
 		var r struct {
 			Done []struct {
 				Removed []string
 				Freed   int
 			}
 		}
-		e.succeeded(&r)
+		e.requireSucceeded(&r)
 		if len(r.Done) != 1 || fmt.Sprint(r.Done[0].Removed) != "[models--org--old]" || r.Done[0].Freed < 5000 {
-			e.w.t.Errorf("it did %+v", r.Done)
+			e.env.t.Errorf("it did %+v", r.Done)
 		}
 	},
 }
@@ -349,51 +349,51 @@ type (
 	}
 )
 
-func (r *tuned) holds(tb testing.TB, status string, steps int) {
+func (r *tuned) check(tb testing.TB, status string, steps int) {
 	tb.Helper()
 	if r.Status != status || r.Steps != steps {
 		tb.Errorf("it is %q after %d steps", r.Status, r.Steps)
 	}
 }
 
-// steps are the figures that a training noted.
-func (e *ended) steps() []map[string]float64 {
-	e.w.t.Helper()
+// stepMetrics are the figures that a training noted.
+func (e *finishedTask) stepMetrics() []map[string]float64 {
+	e.env.t.Helper()
 	var m struct {
 		Steps []map[string]float64 `json:"steps"`
 	}
 	if err := json.Unmarshal(e.file("metrics.json"), &m); err != nil {
-		e.w.t.Fatal(err)
+		e.env.t.Fatal(err)
 	}
 	if len(m.Steps) == 0 {
-		e.w.t.Fatal("metrics.json has no steps")
+		e.env.t.Fatal("metrics.json has no steps")
 	}
 	return m.Steps
 }
 
 // predictions are those of the kind inference.
-func (e *ended) predictions() (all []string) {
-	e.w.t.Helper()
+func (e *finishedTask) predictions() (all []string) {
+	e.env.t.Helper()
 	var r struct{ Predictions []struct{ Prediction string } }
-	e.succeeded(&r)
+	e.requireSucceeded(&r)
 	for _, p := range r.Predictions {
 		all = append(all, p.Prediction)
 	}
 	return all
 }
 
-// pngs reads an artifact that is a picture.
-func (e *ended) pngs(name string) []byte {
-	e.w.t.Helper()
+// readPNG reads an artifact that is a picture.
+func (e *finishedTask) readPNG(name string) []byte {
+	e.env.t.Helper()
 	data := e.file(name)
 	if _, err := png.Decode(bytes.NewReader(data)); err != nil {
-		e.w.t.Errorf("%s: %v", name, err)
+		e.env.t.Errorf("%s: %v", name, err)
 	}
 	return data
 }
 
-// pythons are the kinds of the catalog that are programs in Python.
-func pythons() (names []string) {
+// pythonKinds are the kinds of the catalog that are programs in Python.
+func pythonKinds() (names []string) {
 	for _, k := range kind.Embedded() {
 		if k.Entry[0] == kind.EntryPython {
 			names = append(names, k.Name)
@@ -402,11 +402,11 @@ func pythons() (names []string) {
 	return names
 }
 
-// materials uploads small models, and data whose regularities are plain.
-func (w *world) materials() (files string) {
+// uploadMaterials uploads small models, and data whose regularities are plain.
+func (w *env) uploadMaterials() (files string) {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	tiny(w.t, "diffusers", "testdata/models.py", dir)
+	runScript(w.t, "diffusers", "testdata/models.py", dir)
 	var plants, opinions strings.Builder
 	plants.WriteString("id;len;place;kind\n")
 	for i := range 120 {
@@ -431,7 +431,7 @@ func (w *world) materials() (files string) {
 		"pairs.jsonl":    fmt.Sprintf(strings.Repeat(pair, 4), "red cat", "old birds", "blue water", "green hills"),
 		"judge.py":       "def worth(prompts, texts, rows):\n    return [float(len(t)) for t in texts]\n",
 	} {
-		put(w.t, dir, name, text)
+		writeFile(w.t, dir, name, text)
 	}
 	files, err := w.Client.UploadFolder(w.t.Context(), dir, nil)
 	if err != nil {
@@ -440,7 +440,7 @@ func (w *world) materials() (files string) {
 	return files
 }
 
-func put(tb testing.TB, dir, name, text string) {
+func writeFile(tb testing.TB, dir, name, text string) {
 	tb.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

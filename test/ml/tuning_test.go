@@ -25,9 +25,9 @@ import (
 // TestTuningSurvivesItsWorker holds that a training whose worker is killed goes on from its checkpoint, to a model
 // that the next stage trains further, and that what is wrong with a data set is told with its line.
 func TestTuningSurvivesItsWorker(t *testing.T) {
-	w := full(t)
+	w := newFullEnv(t)
 	dir := t.TempDir()
-	tiny(t, "trl", "../../runtimes/python/trl/tests/tiny_models.py", "llama", filepath.Join(dir, "llama"))
+	runScript(t, "trl", "../../runtimes/python/trl/tests/tiny_models.py", "llama", filepath.Join(dir, "llama"))
 	rows := strings.Repeat(`{"prompt": "red cat", "completion": " sat"}`+"\n"+`{"prompt": "old birds", "completion": " fly"}`+"\n", 4)
 	for name, text := range map[string]string{"facts.jsonl": rows, "broken.jsonl": rows + "{\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -51,7 +51,7 @@ func TestTuningSurvivesItsWorker(t *testing.T) {
 		return nil
 	})
 	w.Worker.Kill()
-	killed := programs(t, "muster_trl.kind", w.Data)
+	killed := processesMatching(t, "muster_trl.kind", w.Data)
 	if len(killed) == 0 {
 		t.Fatal("the task's program does not run")
 	}
@@ -59,27 +59,27 @@ func TestTuningSurvivesItsWorker(t *testing.T) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	w.Worker = w.StartWorker("w1", w.Data)
-	done := w.await(job.ID)[0]
+	done := w.waitTasks(job.ID)[0]
 	var result struct {
 		ModelURL     string `json:"modelUrl"`
 		Steps        int
 		FinalMetrics struct{ FinalLoss float64 }
 	}
-	done.succeeded(&result)
+	done.requireSucceeded(&result)
 	if result.Steps != steps || !strings.HasPrefix(result.ModelURL, "ipfs://Qm") || result.FinalMetrics.FinalLoss > 0.1 {
 		t.Errorf("the result is %s", done.Result)
 	}
 	if done.Attempt < 2 || !strings.Contains(done.log(), "going on from checkpoint-") {
 		t.Errorf("attempt %d did not go on from a checkpoint: %s", done.Attempt, done.log())
 	}
-	if names := inside(t, done.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
+	if names := archiveNames(t, done.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
 		t.Errorf("the archive has %q", names)
 	}
-	w.do("sft", nil, func(s *muster.TaskSpec) { s.Input, s.Files = input("broken.jsonl"), files }).failed(muster.BadInput, "broken.jsonl, line 9 is not JSON")
+	w.runTask("sft", nil, func(s *muster.TaskSpec) { s.Input, s.Files = input("broken.jsonl"), files }).requireFailed(muster.BadInput, "broken.jsonl, line 9 is not JSON")
 }
 
-// tiny executes a script of the tests with the runtime that has a module.
-func tiny(tb testing.TB, module, script string, args ...string) {
+// runScript executes a script of the tests with the runtime that has a module.
+func runScript(tb testing.TB, module, script string, args ...string) {
 	tb.Helper()
 	envs, err := filepath.Glob("../../.ml/runtimes/envs/*/bin/python")
 	if err != nil {
@@ -97,8 +97,8 @@ func tiny(tb testing.TB, module, script string, args ...string) {
 	}
 }
 
-// programs are the processes that have a word in their command line and another in their environment.
-func programs(tb testing.TB, word, env string) []int {
+// processesMatching are the processes that have a word in their command line and another in their environment.
+func processesMatching(tb testing.TB, word, env string) []int {
 	tb.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -106,9 +106,9 @@ func programs(tb testing.TB, word, env string) []int {
 	}
 	var found []int
 	for _, name := range lines {
-		line, gone := os.ReadFile(name)
+		line, vanished := os.ReadFile(name)
 		around, closed := os.ReadFile(filepath.Join(filepath.Dir(name), "environ"))
-		if gone != nil || closed != nil || !bytes.Contains(line, []byte(word)) || !bytes.Contains(around, []byte(env)) {
+		if vanished != nil || closed != nil || !bytes.Contains(line, []byte(word)) || !bytes.Contains(around, []byte(env)) {
 			continue
 		}
 		var pid int
@@ -119,7 +119,7 @@ func programs(tb testing.TB, word, env string) []int {
 	return found
 }
 
-func inside(tb testing.TB, archive []byte) []string {
+func archiveNames(tb testing.TB, archive []byte) []string {
 	tb.Helper()
 	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {

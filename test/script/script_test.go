@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			e.Values[startedKey{}] = new(started)
+			e.Values[processKey{}] = new(process)
 			e.Setenv("MUSTER_CONFIG", filepath.Join(e.WorkDir, "context.json"))
 			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "share"))
 			e.Setenv("GORACE", "atexit_sleep_ms=20") // with the race detector each program sleeps a second before it exits
@@ -59,31 +59,31 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		all = map[string]func(*testscript.TestScript, bool, []string){}
 	}
 	maps.Copy(all, map[string]func(*testscript.TestScript, bool, []string){
-		"up":    func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "up", args) },
-		"serve": func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "server", args) },
-		"crash": crash,
-		"exits": exits,
-		"mask":  mask,
-		"until": until,
+		"up":    func(ts *testscript.TestScript, _ bool, args []string) { startCommand(ts, "up", args) },
+		"serve": func(ts *testscript.TestScript, _ bool, args []string) { startCommand(ts, "server", args) },
+		"crash": crashCommand,
+		"exits": exitsCommand,
+		"mask":  maskCommand,
+		"until": untilCommand,
 	})
 	return all
 }
 
-// patience is how long anything in a script may take.
-const patience = time.Minute
+// commandTimeout is how long anything in a script may take.
+const commandTimeout = time.Minute
 
-// started is what start has started last in a script.
-type started struct {
+// process is what start has started last in a script.
+type process struct {
 	process *os.Process
 	ended   chan struct{} // closed when it was waited for
 }
 
-// startedKey is where a script has its *started.
-type startedKey struct{}
+// processKey is where a script has its *started.
+type processKey struct{}
 
-// start runs muster up or muster server in the background and waits until it is
+// startCommand runs muster up or muster server in the background and waits until it is
 // ready. It is stopped when the script ends.
-func start(ts *testscript.TestScript, command string, args []string) {
+func startCommand(ts *testscript.TestScript, command string, args []string) {
 	args = slices.Concat([]string{command, "--listen", "127.0.0.1:0", "--log-level", "warn", "-o", "json"}, args)
 	if command == "up" {
 		args = append(args, "--name", "rig", "--shutdown-grace", "1s")
@@ -106,7 +106,7 @@ func start(ts *testscript.TestScript, command string, args []string) {
 		_ = cmd.Wait()
 	}()
 	ts.Defer(func() {
-		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		kill := time.AfterFunc(commandTimeout, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		_ = cmd.Process.Signal(os.Interrupt)
 		<-ended
@@ -118,12 +118,12 @@ func start(ts *testscript.TestScript, command string, args []string) {
 			ts.Logf("log of muster %s:\n%s", command, text)
 		}
 	})
-	stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	stuck := time.AfterFunc(commandTimeout, func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	stuck.Stop()
 	close(read)
 	ts.Check(err)
-	*ts.Value(startedKey{}).(*started) = started{cmd.Process, ended}
+	*ts.Value(processKey{}).(*process) = process{cmd.Process, ended}
 	var ready struct {
 		URL        string `json:"url"`
 		AdminToken string `json:"admin_token"`
@@ -137,14 +137,14 @@ func start(ts *testscript.TestScript, command string, args []string) {
 	ts.Setenv("ADDRESS", strings.TrimPrefix(ready.URL, "http://"))
 	ts.Setenv("PID", strconv.Itoa(cmd.Process.Pid))
 	if command == "up" {
-		until(ts, false, []string{"active", "muster", "workers"})
+		untilCommand(ts, false, []string{"active", "muster", "workers"})
 	}
 }
 
-// crash kills what start has started last, and gives it no chance to say anything. Its port is free
+// crashCommand kills what start has started last, and gives it no chance to say anything. Its port is free
 // when it returns.
-func crash(ts *testscript.TestScript, _ bool, _ []string) {
-	last := ts.Value(startedKey{}).(*started)
+func crashCommand(ts *testscript.TestScript, _ bool, _ []string) {
+	last := ts.Value(processKey{}).(*process)
 	ts.Check(last.process.Kill())
 	<-last.ended
 }
@@ -158,8 +158,8 @@ func environment(ts *testscript.TestScript) []string {
 	return env
 }
 
-// exits is exec for a command that ends with a certain exit status: exits STATUS CMD ARG…
-func exits(ts *testscript.TestScript, _ bool, args []string) {
+// exitsCommand is exec for a command that ends with a certain exit status: exits STATUS CMD ARG…
+func exitsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: exits STATUS CMD ARG…")
 	}
@@ -178,15 +178,15 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// until repeats a command until its output contains a text: until TEXT CMD ARG…
-func until(ts *testscript.TestScript, _ bool, args []string) {
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+// untilCommand repeats a command until its output contains a text: until TEXT CMD ARG…
+func untilCommand(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(commandTimeout); ; time.Sleep(20 * time.Millisecond) {
 		_ = ts.Exec(args[1], args[2:]...)
 		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
 			return
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("%q did not show up within %s", args[0], patience)
+			ts.Fatalf("%q did not show up within %s", args[0], commandTimeout)
 		}
 	}
 }
@@ -215,9 +215,9 @@ var masks = []struct {
 	{regexp.MustCompile(`(\S) {2,}`), "$1  "},
 }
 
-// mask writes the last standard output to a file, without what differs from
+// maskCommand writes the last standard output to a file, without what differs from
 // run to run: mask FILE
-func mask(ts *testscript.TestScript, _ bool, args []string) {
+func maskCommand(ts *testscript.TestScript, _ bool, args []string) {
 	text := ts.ReadFile("stdout")
 	for _, m := range masks {
 		text = m.re.ReplaceAllString(text, m.by)

@@ -50,7 +50,7 @@ func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) m
 			ts.Check(err)
 		},
 		// ends STATUS waits for the end of the command.
-		"ends": func(ts *testscript.TestScript, _ bool, args []string) { of(ts).ends(ts, args[0]) },
+		"ends": func(ts *testscript.TestScript, _ bool, args []string) { of(ts).waitExit(ts, args[0]) },
 	}
 }
 
@@ -109,7 +109,7 @@ func (t *terminal) read() {
 }
 
 func (t *terminal) expect(ts *testscript.TestScript, text string) {
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(commandTimeout); ; time.Sleep(10 * time.Millisecond) {
 		t.mu.Lock()
 		shown := t.seen.String()
 		if _, rest, ok := strings.Cut(shown, text); ok {
@@ -125,8 +125,8 @@ func (t *terminal) expect(ts *testscript.TestScript, text string) {
 	}
 }
 
-func (t *terminal) ends(ts *testscript.TestScript, status string) {
-	kill := time.AfterFunc(patience, func() { _ = t.cmd.Process.Kill() })
+func (t *terminal) waitExit(ts *testscript.TestScript, status string) {
+	kill := time.AfterFunc(commandTimeout, func() { _ = t.cmd.Process.Kill() })
 	_ = t.cmd.Wait() // the status says it
 	kill.Stop()
 	if got := strconv.Itoa(t.cmd.ProcessState.ExitCode()); got != status {

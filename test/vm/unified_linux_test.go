@@ -17,15 +17,15 @@ import (
 
 // TestUnified holds that a worker keeps its tasks to what they were granted by control groups of version 2.
 func TestUnified(t *testing.T) {
-	needsVM(t)
-	c := mustertest.New(t, open(t))
+	requireVM(t)
+	c := mustertest.New(t, newSharedDir(t))
 	s := newService(t, c, "worker", unit{flags: []string{"--slots", "8"}})
 	bystander := s.submit("bystander", "while [ ! -e stop ]; do sleep 0.1; done", nil)
 	beside := s.attempt(bystander)
 
 	t.Run("memory", func(t *testing.T) {
 		job := s.submit("memory", `x=0123456789; while :; do x=$x$x; done`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 32 << 20 })
-		if task := s.ends(job); task.State != muster.Failed || task.Reason != muster.OutOfMemory {
+		if task := s.waitTask(job); task.State != muster.Failed || task.Reason != muster.OutOfMemory {
 			t.Errorf("it ends as %s, %s: %s", task.State, task.Reason, task.Message)
 		}
 	})
@@ -41,12 +41,12 @@ func TestUnified(t *testing.T) {
 		if n, err := strconv.Atoi(s.read(group, "pids.current")); err != nil || n > 30 {
 			t.Errorf("%d processes are in the group (%v)", n, err)
 		}
-		if task := s.ends(s.submit("next", "echo works", nil)); task.State != muster.Succeeded {
+		if task := s.waitTask(s.submit("next", "echo works", nil)); task.State != muster.Succeeded {
 			t.Errorf("beside the bomb a task ends as %s: %s", task.State, task.Message)
 		}
 		s.cancel(job)
-		s.ends(job)
-		s.gone(group)
+		s.waitTask(job)
+		s.awaitGroupRemoved(group)
 	})
 	t.Run("processors", func(t *testing.T) {
 		job := s.submit("busy", `(while :; do :; done) & while :; do :; done`, func(spec *muster.TaskSpec) { spec.Resources.CPUs = 0.25 })
@@ -61,8 +61,8 @@ func TestUnified(t *testing.T) {
 			return nil
 		})
 		s.cancel(job)
-		s.ends(job)
-		s.gone(group)
+		s.waitTask(job)
+		s.awaitGroupRemoved(group)
 	})
 	t.Run("tree", func(t *testing.T) {
 		// Processes that left the task's session, lost their parent and changed what they look like.
@@ -76,20 +76,20 @@ func TestUnified(t *testing.T) {
 			return nil
 		})
 		s.cancel(job)
-		if task := s.ends(job); task.State != muster.Cancelled {
+		if task := s.waitTask(job); task.State != muster.Cancelled {
 			t.Errorf("it ends as %s", task.State)
 		}
-		s.gone(group)
+		s.awaitGroupRemoved(group)
 	})
 	t.Run("files", func(t *testing.T) {
-		secret := filepath.Join(open(t), "secret")
-		s.file(secret, "another's", 0o644)
-		loose := newService(t, c, "loose", unit{flags: []string{"--sandbox", "off"}})
-		if job := loose.submit("read", "cat "+secret, nil); loose.ends(job).State != muster.Succeeded {
+		secret := filepath.Join(newSharedDir(t), "secret")
+		s.writeFile(secret, "another's", 0o644)
+		unsandboxed := newService(t, c, "loose", unit{flags: []string{"--sandbox", "off"}})
+		if job := unsandboxed.submit("read", "cat "+secret, nil); unsandboxed.waitTask(job).State != muster.Succeeded {
 			t.Errorf("without a sandbox it cannot be read: %s", c.Output(c.Tasks(job)[0].ID))
 		}
 		job := s.submit("read", "cat "+secret+" 2>&1", nil)
-		if task := s.ends(job); task.State != muster.Failed || !strings.Contains(c.Output(task.ID), "Permission denied") {
+		if task := s.waitTask(job); task.State != muster.Failed || !strings.Contains(c.Output(task.ID), "Permission denied") {
 			t.Errorf("it is %s, and prints %q", task.State, c.Output(task.ID))
 		}
 	})
@@ -97,7 +97,7 @@ func TestUnified(t *testing.T) {
 		t.Error("the task beside all these has ended")
 	}
 	s.cancel(bystander)
-	s.ends(bystander)
+	s.waitTask(bystander)
 	s.worker.Signal(syscall.SIGTERM)
 	<-s.worker.Done()
 	// What it moved into is for the service manager to remove, once the shim has ended, too.
@@ -119,11 +119,11 @@ func TestUnified(t *testing.T) {
 // TestOrdinaryUser holds that a worker without privileges, in a group that was delegated to its user, keeps its tasks to
 // their limits and ends all that they started.
 func TestOrdinaryUser(t *testing.T) {
-	needsVM(t)
-	c := mustertest.New(t, open(t))
-	s := newService(t, c, "ordinary", unit{ordinary: true})
+	requireVM(t)
+	c := mustertest.New(t, newSharedDir(t))
+	s := newService(t, c, "ordinary", unit{unprivileged: true})
 	job := s.submit("memory", `x=0123456789; while :; do x=$x$x; done`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 32 << 20 })
-	if task := s.ends(job); task.State != muster.Failed || task.Reason != muster.OutOfMemory {
+	if task := s.waitTask(job); task.State != muster.Failed || task.Reason != muster.OutOfMemory {
 		t.Errorf("it ends as %s, %s: %s", task.State, task.Reason, task.Message)
 	}
 	job = s.submit("tree", `(setsid sh -c 'trap "" TERM INT HUP; env -i sleep 1000 & env -i sleep 1000' &) ; sleep 1000`, func(spec *muster.TaskSpec) {
@@ -140,15 +140,15 @@ func TestOrdinaryUser(t *testing.T) {
 		return nil
 	})
 	s.cancel(job)
-	s.ends(job)
-	s.gone(group)
+	s.waitTask(job)
+	s.awaitGroupRemoved(group)
 }
 
 // TestServiceRestarts holds that a worker which was killed is started again in the group of its service, beside its running
 // tasks: those keep their limits, and new ones have some.
 func TestServiceRestarts(t *testing.T) {
-	needsVM(t)
-	c := mustertest.New(t, open(t))
+	requireVM(t)
+	c := mustertest.New(t, newSharedDir(t))
 	s := newService(t, c, "again", unit{subgroup: "main"})
 	job := s.submit("long", `while [ ! -e stop ]; do sleep 0.1; done`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 64 << 20 })
 	group := s.attempt(job)
@@ -170,7 +170,7 @@ func TestServiceRestarts(t *testing.T) {
 			t.Errorf("the limit of a new task is %s", got)
 		}
 		s.cancel(next)
-		s.ends(next)
+		s.waitTask(next)
 	}
 	work, err := filepath.Glob(filepath.Join(s.data, "tasks", fmt.Sprintf("%d.*", job), "work"))
 	if err != nil || len(work) != 1 {
@@ -179,8 +179,8 @@ func TestServiceRestarts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(work[0], "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if task := s.ends(job); task.State != muster.Succeeded {
+	if task := s.waitTask(job); task.State != muster.Succeeded {
 		t.Errorf("it ends as %s: %s", task.State, task.Message)
 	}
-	s.gone(group)
+	s.awaitGroupRemoved(group)
 }

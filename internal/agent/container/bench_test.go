@@ -13,8 +13,8 @@ import (
 // BenchmarkMake is what it takes to make a container of an image that is here, and to remove it, beside
 // asking the engine for a plain one ("bare").
 func BenchmarkMake(b *testing.B) {
-	host := engines.Shared(b)
-	image := engines.Busybox(b, host)
+	host := engines.SharedEngine(b)
+	image := engines.LoadBusybox(b, host)
 	b.Run("ours", func(b *testing.B) {
 		engine, err := docker.Open(host)
 		if err != nil {

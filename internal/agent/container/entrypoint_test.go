@@ -38,9 +38,9 @@ func allowlistSpec(image string, hosts []string, argv ...string) *run.ContainerS
 // network without a way out.
 func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
 	w := newAllowlistEnv(t, false)
-	build := engines.Shell(t)
+	build := engines.ShellImage(t)
 	build.Entrypoint, build.Cmd = []string{"/bin/echo", "entry"}, []string{"command"}
-	image := engines.Image(t, w.host, "e-gated", build)
+	image := engines.LoadImage(t, w.host, "e-gated", build)
 	shell := allowlistSpec(image, []string{"pypi.org"}, "sh", "-c", "true")
 	shell.HasInterpreter = true
 	other := allowlistSpec(image, []string{"pypi.org"})

@@ -69,7 +69,7 @@ var testSeq atomic.Int64 // of workers
 // newTestEnv returns the containers of a worker at the engine of all tests, asked once.
 func newTestEnv(t *testing.T, change func(*Config)) *testEnv {
 	t.Helper()
-	return newTestEnvAt(t, engines.Shared(t), change)
+	return newTestEnvAt(t, engines.SharedEngine(t), change)
 }
 
 func newTestEnvAt(t *testing.T, host string, change func(*Config)) *testEnv {
@@ -184,7 +184,7 @@ func (w *testEnv) runContainer(b *run.ContainerSpec) (string, int) {
 // shell returns an image with a shell in the world's engine.
 func (w *testEnv) shell() string {
 	w.t.Helper()
-	return engines.Busybox(w.t, w.host)
+	return engines.LoadBusybox(w.t, w.host)
 }
 
 // wantTaskError holds that err is a TaskError with this reason, whose message has these parts.

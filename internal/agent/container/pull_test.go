@@ -21,7 +21,7 @@ import (
 // pushImage puts an image of its own into a registry, and removes it from the engine after the test.
 func pushImage(w *testEnv, r *engines.Registry, name string, size int) (ref, digest string) {
 	w.t.Helper()
-	b := engines.Shell(w.t)
+	b := engines.ShellImage(w.t)
 	filler := make([]byte, size) // which packs badly
 	x := uint32(testSeq.Add(1))<<1 | 1
 	for i := range filler {
@@ -44,7 +44,7 @@ func pushImage(w *testEnv, r *engines.Registry, name string, size int) (ref, dig
 func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/tool:1", 1000)
-	r.Drip(2 * time.Millisecond) // each of some 300 pieces: the log tells of pulls that take their time
+	r.Throttle(2 * time.Millisecond) // each of some 300 pieces: the log tells of pulls that take their time
 	want := strings.TrimSuffix(ref, ":1") + "@" + digest
 	for range 2 {
 		if c := w.mustCreate(newSpec(ref, "true")); c.Image != want || c.Engine != w.host {
@@ -100,7 +100,7 @@ func TestPullPolicies(t *testing.T) {
 			t.Errorf("with %s the image is %s: want %s", c.policy, got.Image, c.digest)
 		}
 	}
-	r.Break(engines.Failing)
+	r.SetFault(engines.Failing)
 	_, err = by(muster.PullAlways)
 	wantTaskError(t, err, muster.ImagePull)
 	if _, err := by(muster.PullMissing); err != nil {
@@ -131,20 +131,20 @@ func TestRegistriesThatFail(t *testing.T) {
 		part  string
 		stall time.Duration
 	}{
-		"failing": {engines.Failing, "500", time.Minute}, "limited": {engines.Limited, "rate limit", time.Minute}, "corrupt": {engines.Corrupt, "verification failed", time.Minute},
-		"cut": {engines.Cut, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
+		"failing": {engines.Failing, "500", time.Minute}, "limited": {engines.RateLimited, "rate limit", time.Minute}, "corrupt": {engines.Corrupt, "verification failed", time.Minute},
+		"cut": {engines.Truncated, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newTestEnv(t, nil), engines.NewRegistry(t)
 			w.timeouts.stall = c.stall
 			ref, _ := pushImage(w, r, "acme/"+name+":1", 1000)
-			r.Break(c.fault)
+			r.SetFault(c.fault)
 			_, err := w.create(newSpec(ref, "true"))
 			wantTaskError(t, err, muster.ImagePull, ref, c.part)
 			if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
 				t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 			}
-			r.Break(engines.Well)
+			r.SetFault(engines.NoFault)
 			w.timeouts.stall = time.Minute
 			w.mustCreate(newSpec(ref, "true"))
 		})
@@ -153,7 +153,7 @@ func TestRegistriesThatFail(t *testing.T) {
 
 func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
 	r := engines.NewRegistry(t)
-	r.Auth("ann", "s3cret-of-ann")
+	r.RequireAuth("ann", "s3cret-of-ann")
 	right := newTestEnv(t, func(c *Config) { c.Credentials = writeAuthFile(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
 	ref, _ := pushImage(right, r, "acme/private:1", 1000)
 	for _, by := range map[string]map[string]string{"none": nil, "wrong": {r.Addr: "ann:no-s3cret"}, "of another": {"127.0.0.2:5000": "ann:s3cret-of-ann"}} {
@@ -186,7 +186,7 @@ func TestPublicImagesNeedNoCredentials(t *testing.T) {
 			if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil { // after the worker's start
 				t.Fatal(err)
 			}
-			r.Auth("", "")
+			r.RequireAuth("", "")
 			ref, _ := pushImage(w, r, "acme/public:1", 1000)
 			w.mustCreate(newSpec(ref, "true"))
 			for _, part := range []string{"level=WARN", "pulled " + ref + " without credentials: ", c.part} {
@@ -195,7 +195,7 @@ func TestPublicImagesNeedNoCredentials(t *testing.T) {
 				}
 			}
 			private, _ := pushImage(w, r, "acme/private:2", 1000)
-			r.Auth("ann", "s3cret-of-ann")
+			r.RequireAuth("ann", "s3cret-of-ann")
 			_, err := w.create(newSpec(private, "true"))
 			wantTaskError(t, err, muster.ImageMissing, "docker login", c.part)
 		})
@@ -222,7 +222,7 @@ func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
 	w.timeouts.slowWindow, w.timeouts.minRate = 300*time.Millisecond, 1<<30
 	ref, _ := pushImage(w, r, "acme/trickle:1", 1<<20)
-	r.Drip(20 * time.Millisecond)
+	r.Throttle(20 * time.Millisecond)
 	_, err := w.create(newSpec(ref, "true"))
 	wantTaskError(t, err, muster.ImagePull, "less than 1GiB a second came for 300ms")
 	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
@@ -232,7 +232,7 @@ func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 		t.Errorf("%d places are still taken", n)
 	}
 	w.timeouts.minRate = 0
-	r.Drip(0)
+	r.Throttle(0)
 	w.mustCreate(newSpec(ref, "true"))
 }
 

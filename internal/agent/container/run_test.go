@@ -57,7 +57,7 @@ func (w *testEnv) waitChange(changes <-chan error, ready bool) error {
 }
 
 func TestAnEngineThatGoesAndComesBack(t *testing.T) {
-	d := engines.Start(t)
+	d := engines.StartDaemon(t)
 	w := newTestEnvAt(t, d.Host(), nil)
 	w.timeouts.request = 5 * time.Second // one that is well is not to be taken for one that stands still
 	image := w.shell()
@@ -80,18 +80,18 @@ func TestAnEngineThatGoesAndComesBack(t *testing.T) {
 	if err := w.Remove(t.Context(), left); err == nil {
 		t.Error("a container was removed by an engine that is not there")
 	}
-	d.Again()
+	d.Restart()
 	w.waitChange(changes, true)
 	w.await("what could not be removed is swept", func() bool {
 		list, err := w.cfg.Engine.Containers(t.Context(), LabelWorker, w.cfg.Worker)
 		return err == nil && len(list) == 0
 	})
 
-	d.Freeze(true)
+	d.SetFrozen(true)
 	if cause := w.waitChange(changes, false); !strings.Contains(cause.Error(), "did not answer within") && !strings.Contains(cause.Error(), "deadline") {
 		t.Errorf("%v: want it to say that there was no answer", cause)
 	}
-	d.Freeze(false)
+	d.SetFrozen(false)
 	w.waitChange(changes, true)
 	if len(changes) != 0 {
 		t.Error("more was said of the engine than what changed")
@@ -178,7 +178,7 @@ func throughProxy(t *testing.T, host string, handle func(http.ResponseWriter, *h
 // and after it was looked for.
 func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 	asked, resume, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	host := engines.Shared(t)
+	host := engines.SharedEngine(t)
 	w := newTestEnvAt(t, throughProxy(t, host, func(w http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/containers/create") {
 			return false
@@ -229,7 +229,7 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 
 // TestAnEngineThatStandsStillEndsAPull holds that who waits for an image hears of an engine that does not answer.
 func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
-	w := newTestEnvAt(t, throughProxy(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, engines.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/images/json") {
 			return false
 		}
@@ -248,7 +248,7 @@ func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
 func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 	const well, frozen, over = 0, 1, 2
 	var is atomic.Int32
-	w := newTestEnvAt(t, throughProxy(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, engines.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if strings.HasSuffix(q.URL.Path, "/containers/json") {
 			is.CompareAndSwap(well, frozen)
 		}
@@ -269,7 +269,7 @@ func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 // TestOneThatCannotBeRemovedKeepsNoOther holds that what hangs while it is removed does not hold up others.
 func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	var stuck atomic.Pointer[string]
-	w := newTestEnvAt(t, throughProxy(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, engines.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if id := stuck.Load(); q.Method != http.MethodDelete || id == nil || !strings.HasSuffix(q.URL.Path, *id) {
 			return false
 		}
@@ -293,7 +293,7 @@ func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 }
 
 func TestPodman(t *testing.T) {
-	w := newTestEnvAt(t, engines.Podman(t), nil)
+	w := newTestEnvAt(t, engines.StartPodman(t), nil)
 	if w.About().Name != "podman" {
 		t.Errorf("the engine is %+v", w.About())
 	}
@@ -324,13 +324,13 @@ func TestPodman(t *testing.T) {
 		wantTaskError(t, err, reason, image)
 	}
 	second, _ := pushImage(w, r, "acme/second:1", 1000)
-	r.Auth("ann", "s3cret")
+	r.RequireAuth("ann", "s3cret")
 	_, err := w.create(newSpec(second, "true"))
 	wantTaskError(t, err, muster.ImageMissing, "docker login")
-	r.Auth("", "")
+	r.RequireAuth("", "")
 	third, _ := pushImage(w, r, "acme/third:1", 1000)
 	for name, fault := range map[string]engines.Fault{"corrupt": engines.Corrupt, "failing": engines.Failing} {
-		r.Break(fault)
+		r.SetFault(fault)
 		_, err := w.create(newSpec(third, "true"))
 		wantTaskError(t, err, muster.ImagePull, third)
 		t.Log(name, err)

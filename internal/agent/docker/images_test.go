@@ -90,7 +90,7 @@ func TestPullProgress(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	e, err := Open(engines.Shared(t))
+	e, err := Open(engines.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestInfo(t *testing.T) {
 }
 
 func TestNotFound(t *testing.T) {
-	e, err := Open(engines.Shared(t))
+	e, err := Open(engines.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,15 +146,15 @@ func TestNotFound(t *testing.T) {
 }
 
 func TestVolumesOfAnImageGoWithTheContainer(t *testing.T) {
-	host := engines.Shared(t)
+	host := engines.SharedEngine(t)
 	e, err := Open(host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	b := engines.Shell(t)
+	b := engines.ShellImage(t)
 	b.Volumes = []string{"/data"}
-	image := engines.Image(t, host, "muster-test/volumes:1", b)
+	image := engines.LoadImage(t, host, "muster-test/volumes:1", b)
 	id, err := e.Create(t.Context(), &ContainerSpec{Name: "muster-test-volumes", Image: image, LogSize: "1m", LogFiles: 1, Command: []string{"sleep", "600"}, Network: "none"})
 	if err != nil {
 		t.Fatal(err)

@@ -49,18 +49,18 @@ type Server struct {
 	Logs    *tasklog.Dir
 	Blobs   *blob.Dir
 
-	dir   string
-	epoch int
-	done  answered
-	front func(http.Handler) http.Handler
-	stop  func()
+	dir        string
+	epoch      int
+	requests   requestLog
+	middleware func(http.Handler) http.Handler
+	stop       func()
 }
 
 // BlobsDir is the folder of the files of blobs.
 func (s *Server) BlobsDir() string { return filepath.Join(s.dir, "blobs") }
 
-// Put makes a blob that workers w1 and w2 have uploaded.
-func (s *Server) Put(ctx context.Context, sha256, text string) error {
+// PutBlob makes a blob that workers w1 and w2 have uploaded.
+func (s *Server) PutBlob(ctx context.Context, sha256, text string) error {
 	if err := s.Blobs.Put(ctx, sha256, 0, strings.NewReader(text)); err != nil {
 		return err
 	}
@@ -70,9 +70,9 @@ func (s *Server) Put(ctx context.Context, sha256, text string) error {
 
 // Start runs a server until the test ends. front, if not nil, stands before all
 // handlers.
-func Start(tb testing.TB, front func(http.Handler) http.Handler) *Server {
+func Start(tb testing.TB, middleware func(http.Handler) http.Handler) *Server {
 	tb.Helper()
-	s := &Server{dir: tb.TempDir(), URL: "http://127.0.0.1:0", front: front}
+	s := &Server{dir: tb.TempDir(), URL: "http://127.0.0.1:0", middleware: middleware}
 	s.Start(tb)
 	tb.Cleanup(s.Stop)
 	return s
@@ -95,31 +95,31 @@ func (s *Server) Start(tb testing.TB) {
 	events := notify.New("life" + string(rune('0'+s.epoch)))
 	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
 	s.History = history.Open(history.Config{Source: s.Engine, File: filepath.Join(s.dir, "history"), Log: log})
-	prover := contents.New(s.Store, s.Blobs, log)
+	verifier := contents.New(s.Store, s.Blobs, log)
 	pages, err := dashboard.New(fstest.MapFS{"index.html": {Data: []byte("<html>the dashboard</html>")}, "assets/app.js": {Data: []byte("run()")}})
 	must(tb, err)
-	who := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		worker, err := api.LinkedWorker(r)
+	linkHandler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		worker, err := api.WorkerOfRequest(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
-	hooks, err := webhook.New(webhook.Config{KeyFile: filepath.Join(s.dir, "webhook.key"), Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Explain: func(ctx context.Context, id muster.TaskID) (string, error) {
+	webhooks, err := webhook.New(webhook.Config{KeyFile: filepath.Join(s.dir, "webhook.key"), Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Explain: func(ctx context.Context, id muster.TaskID) (string, error) {
 		x, err := s.Engine.Explain(ctx, id)
 		return x.Summary, err
 	}})
 	must(tb, err)
 	handler := api.New(api.Config{
-		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, Late: s.Store, Reach: s.Engine, Prove: prover.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
-		LinkSocket: who, LinkPoll: who, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
+		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
+		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
-		Webhooks: hooks, Notices: s.Store,
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), Measure: s.done.measure,
+		Webhooks: webhooks, Notifications: s.Store,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), ObserveRequest: s.requests.observe,
 	})
-	if s.front != nil {
-		handler = s.front(handler)
+	if s.middleware != nil {
+		handler = s.middleware(handler)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.URL[len("http://"):])
 	must(tb, err)
@@ -127,14 +127,14 @@ func (s *Server) Start(tb testing.TB) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Engine.Run(ctx) })
-	running.Go(func() { _ = hooks.Run(ctx) })
+	running.Go(func() { _ = webhooks.Run(ctx) })
 	running.Go(func() { _ = server.Serve(listener) })
 	<-s.Engine.Ready()
 	s.stop = sync.OnceFunc(func() {
 		_ = server.Close()
 		cancel()
 		running.Wait()
-		prover.Close()
+		verifier.Close()
 		_ = s.Store.Close()
 	})
 }
@@ -153,14 +153,14 @@ func (s *Server) Client(tb testing.TB) *client.Client {
 func (s *Server) ClientWith(tb testing.TB, token string) *client.Client {
 	tb.Helper()
 	c, err := client.New(s.URL, token, client.Options{
-		HTTP: &http.Client{Transport: &http.Transport{}}, Patience: time.Minute, // a server that is started anew may take its time
+		HTTP: &http.Client{Transport: &http.Transport{}}, RetryTimeout: time.Minute, // a server that is started anew may take its time
 	})
 	must(tb, err)
 	return c
 }
 
-// Key makes a key and returns its token.
-func (s *Server) Key(tb testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
+// CreateKey makes a key and returns its token.
+func (s *Server) CreateKey(tb testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
 	tb.Helper()
 	token := "token-of-" + string(role) + "-" + project + string(worker)
 	must(tb, s.Store.PutKey(tb.Context(), store.Key{
@@ -176,75 +176,75 @@ type Worker struct {
 	session link.Session
 	seq     uint64
 	mu      sync.Mutex
-	words   []*link.ToWorker
-	came    chan struct{}
+	frames  []*link.ToWorker
+	arrived chan struct{}
 }
 
-// Worker connects a worker with room for many tasks, which runs attempts already.
-func (s *Server) Worker(tb testing.TB, id muster.WorkerID, held ...muster.AttemptID) *Worker {
+// ConnectWorker connects a worker with room for many tasks, which runs attempts already.
+func (s *Server) ConnectWorker(tb testing.TB, id muster.WorkerID, held ...muster.AttemptID) *Worker {
 	tb.Helper()
-	w := &Worker{ID: id, tb: tb, seq: 1, came: make(chan struct{}, 1)}
+	w := &Worker{ID: id, tb: tb, seq: 1, arrived: make(chan struct{}, 1)}
 	session, _, err := s.Engine.Open(tb.Context(), &link.Hello{
 		Version: link.Version, Worker: id, Name: "name-of-" + string(id), Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
 		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
 		Held:      held,
-	}, w.hear)
+	}, w.onFrame)
 	must(tb, err)
 	w.session = session
-	w.Say(&link.ToServer{Ready: &link.Ready{}})
+	w.Send(&link.ToServer{Ready: &link.Ready{}})
 	return w
 }
 
-func (w *Worker) hear(f *link.ToWorker) {
+func (w *Worker) onFrame(f *link.ToWorker) {
 	w.mu.Lock()
-	w.words = append(w.words, f)
+	w.frames = append(w.frames, f)
 	w.mu.Unlock()
 	select {
-	case w.came <- struct{}{}:
+	case w.arrived <- struct{}{}:
 	default:
 	}
 }
 
-// Say sends words to the engine.
-func (w *Worker) Say(f *link.ToServer) {
+// Send sends words to the engine.
+func (w *Worker) Send(f *link.ToServer) {
 	w.tb.Helper()
 	w.seq++
 	f.Seq = w.seq
 	must(w.tb, w.session.Handle(context.Background(), f))
 }
 
-// Leave says goodbye: what the worker still runs is lost.
-func (w *Worker) Leave() { w.session.Close(true) }
+// Goodbye says goodbye: what the worker still runs is lost.
+func (w *Worker) Goodbye() { w.session.Close(true) }
 
-// Next waits for the next attempt to run, and starts it.
-func (w *Worker) Next() muster.AttemptID {
+// StartNext waits for the next attempt to run, and starts it.
+func (w *Worker) StartNext() muster.AttemptID {
 	w.tb.Helper()
 	deadline := time.After(time.Minute)
 	for {
 		w.mu.Lock()
-		for i, f := range w.words {
+		for i, f := range w.frames {
 			if len(f.Assign) == 0 {
 				continue
 			}
 			id := f.Assign[0].Attempt
 			if f.Assign = f.Assign[1:]; len(f.Assign) == 0 {
-				w.words = append(w.words[:i:i], w.words[i+1:]...)
+				w.frames = append(w.frames[:i:i], w.frames[i+1:]...)
 			}
 			w.mu.Unlock()
-			w.Say(&link.ToServer{Started: []link.Started{{Attempt: id, At: muster.NewTime(time.Now())}}})
+			w.Send(&link.ToServer{Started: []link.Started{{Attempt: id, At: muster.NewTime(time.Now())}}})
 			return id
 		}
 		w.mu.Unlock()
 		select {
-		case <-w.came:
+		case <-w.arrived:
 		case <-deadline:
 			w.tb.Fatal("the worker was given nothing to do")
 		}
 	}
 }
 
-// Log encodes one record of output.
-func Log(stream tasklog.Stream, text string) []byte {
+// EncodeRecord encodes one record of output.
+func EncodeRecord(stream tasklog.Stream, text string) []byte {
 	return tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.UnixMilli(1_700_000_000_000), Data: []byte(text)})
 }
 
@@ -257,7 +257,7 @@ func (w *Worker) Finish(id muster.AttemptID, outcome muster.Outcome, logSize int
 		code := 1
 		report.Reason, report.ExitCode, report.Message = muster.ExitCode, &code, "exit code 1"
 	}
-	w.Say(&link.ToServer{Finished: []muster.Report{report}})
+	w.Send(&link.ToServer{Finished: []muster.Report{report}})
 }
 
 func must(tb testing.TB, err error) {

@@ -13,89 +13,89 @@ import (
 // if that is an error. A singleflight.Group would make it in a goroutine of its own, where a panic ends the server, or with the context of one
 // request for all. The zero Value is empty. Its methods may be called at the same time.
 type Value[T any] struct {
-	mu     sync.Mutex
-	at     time.Time
-	value  T
-	making *making[T] // nil while no request makes it
+	mu       sync.Mutex
+	loadedAt time.Time
+	value    T
+	call     *call[T] // nil while no request makes it
 }
 
-// making is a value that a request makes. The rest is set when done is closed.
-type making[T any] struct {
-	done  chan struct{}
-	left  bool // the request ended before the value was there
-	value T
-	err   error
+// call is a value that a request makes. The rest is set when done is closed.
+type call[T any] struct {
+	done      chan struct{}
+	abandoned bool // the request ended before the value was there
+	value     T
+	err       error
 }
 
 // Get returns the value if it is younger than age, and what again returns otherwise. It is Unavailable if ctx ends while another
 // request makes the value.
-func (f *Value[T]) Get(ctx context.Context, age time.Duration, again func(context.Context) (T, error)) (T, error) {
+func (v *Value[T]) Get(ctx context.Context, ttl time.Duration, load func(context.Context) (T, error)) (T, error) {
 	for {
-		f.mu.Lock()
-		if !f.at.IsZero() && time.Since(f.at) < age {
-			defer f.mu.Unlock()
-			return f.value, nil
+		v.mu.Lock()
+		if !v.loadedAt.IsZero() && time.Since(v.loadedAt) < ttl {
+			defer v.mu.Unlock()
+			return v.value, nil
 		}
-		m := f.making
-		if m == nil {
-			m = &making[T]{done: make(chan struct{}), left: true}
-			f.making = m
-			f.mu.Unlock()
-			return f.make(ctx, m, again)
+		c := v.call
+		if c == nil {
+			c = &call[T]{done: make(chan struct{}), abandoned: true}
+			v.call = c
+			v.mu.Unlock()
+			return v.load(ctx, c, load)
 		}
-		f.mu.Unlock()
+		v.mu.Unlock()
 		select {
-		case <-m.done:
+		case <-c.done:
 		case <-ctx.Done():
-			var none T
-			return none, muster.Errorf(muster.Unavailable, "not done: the caller gave up: %w", context.Cause(ctx))
+			var zero T
+			return zero, muster.Errorf(muster.Unavailable, "not done: the caller gave up: %w", context.Cause(ctx))
 		}
-		if !m.left {
-			return m.value, m.err
+		if !c.abandoned {
+			return c.value, c.err
 		}
 	}
 }
 
-// make makes the value for all who wait for m. If its request ends first, or again panics, one of them makes it.
-func (f *Value[T]) make(ctx context.Context, m *making[T], again func(context.Context) (T, error)) (T, error) {
+// load makes the value for all who wait for m. If its request ends first, or again panics, one of them makes it.
+func (v *Value[T]) load(ctx context.Context, c *call[T], load func(context.Context) (T, error)) (T, error) {
 	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.making = nil
-		if !m.left && m.err == nil {
-			f.value, f.at = m.value, time.Now()
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.call = nil
+		if !c.abandoned && c.err == nil {
+			v.value, v.loadedAt = c.value, time.Now()
 		}
-		close(m.done)
+		close(c.done)
 	}()
-	m.value, m.err = again(ctx)
-	m.left = m.err != nil && ctx.Err() != nil
-	return m.value, m.err
+	c.value, c.err = load(ctx)
+	c.abandoned = c.err != nil && ctx.Err() != nil
+	return c.value, c.err
 }
 
 // Values has a Value for each key, and forgets all of them when there are too many. Its methods may be called at the same time.
 type Values[K comparable, T any] struct {
-	most int
+	maxKeys int
 
 	mu     sync.Mutex
 	values map[K]*Value[T]
 }
 
 // NewValues returns Values of at most so many keys.
-func NewValues[K comparable, T any](most int) Values[K, T] {
-	return Values[K, T]{most: most, values: map[K]*Value[T]{}}
+func NewValues[K comparable, T any](maxKeys int) Values[K, T] {
+	return Values[K, T]{maxKeys: maxKeys, values: map[K]*Value[T]{}}
 }
 
-// Of returns the Value of a key.
-func (f *Values[K, T]) Of(key K) *Value[T] {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	v := f.values[key]
+// Value returns the Value of a key.
+func (vs *Values[K, T]) Value(key K) *Value[T] {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v := vs.values[key]
 	if v == nil {
-		if len(f.values) >= f.most {
-			clear(f.values)
+		if len(vs.values) >= vs.maxKeys {
+			clear(vs.values)
 		}
 		v = &Value[T]{}
-		f.values[key] = v
+		vs.values[key] = v
 	}
 	return v
 }

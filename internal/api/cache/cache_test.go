@@ -15,12 +15,12 @@ import (
 func TestWaitingForAValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f cache.Value[int]
-		made := 0
+		loads := 0
 		slow := func(ctx context.Context) (int, error) {
-			made++
+			loads++
 			select {
 			case <-time.After(30 * time.Second):
-				return made, muster.Errorf(muster.Undetermined, "no answer in time")
+				return loads, muster.Errorf(muster.Undetermined, "no answer in time")
 			case <-ctx.Done():
 				return 0, ctx.Err()
 			}
@@ -31,19 +31,19 @@ func TestWaitingForAValue(t *testing.T) {
 			err   error
 			after time.Duration
 		}
-		ask := func(d time.Duration, again func(context.Context) (int, error)) chan answer {
+		get := func(d time.Duration, load func(context.Context) (int, error)) chan answer {
 			got := make(chan answer, 1)
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), d)
 				defer cancel()
-				began := time.Now()
-				v, err := f.Get(ctx, time.Second, again)
-				got <- answer{v, err, time.Since(began)}
+				start := time.Now()
+				v, err := f.Get(ctx, time.Second, load)
+				got <- answer{v, err, time.Since(start)}
 			}()
 			synctest.Wait()
 			return got
 		}
-		first, short, long := ask(time.Minute, slow), ask(time.Second, slow), ask(time.Minute, slow)
+		first, short, long := get(time.Minute, slow), get(time.Second, slow), get(time.Minute, slow)
 		if a := <-short; a.err == nil || a.after != time.Second {
 			t.Errorf("a request of one second got %+v", a)
 		}
@@ -52,14 +52,14 @@ func TestWaitingForAValue(t *testing.T) {
 				t.Errorf("a patient request got %+v", a)
 			}
 		}
-		if made != 1 {
-			t.Errorf("it was made %d times, want once for all", made)
+		if loads != 1 {
+			t.Errorf("it was made %d times, want once for all", loads)
 		}
-		leaves, stays := ask(time.Second, slow), ask(time.Minute, func(context.Context) (int, error) { return 7, nil })
-		if a := <-leaves; a.err == nil {
+		cancelled, waiting := get(time.Second, slow), get(time.Minute, func(context.Context) (int, error) { return 7, nil })
+		if a := <-cancelled; a.err == nil {
 			t.Errorf("the request that left got %+v", a)
 		}
-		if a := <-stays; a.value != 7 || a.err != nil || a.after != time.Second {
+		if a := <-waiting; a.value != 7 || a.err != nil || a.after != time.Second {
 			t.Errorf("the request that stayed got %+v, want what it made itself", a)
 		}
 		if v, err := f.Get(t.Context(), time.Second, slow); v != 7 || err != nil {

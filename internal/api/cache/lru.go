@@ -7,7 +7,7 @@ import (
 
 // LRU keeps texts up to a total of so many bytes, and forgets first what was not used for longest. Its methods may be called at the same time.
 type LRU[K comparable] struct {
-	most int
+	maxBytes int
 
 	mu     sync.Mutex
 	byKey  map[K]*list.Element // of *text[K]
@@ -15,27 +15,27 @@ type LRU[K comparable] struct {
 	bytes  int
 }
 
-type text[K comparable] struct {
+type entry[K comparable] struct {
 	key   K
 	bytes []byte
 }
 
 // NewLRU returns an LRU of at most so many bytes.
-func NewLRU[K comparable](most int) *LRU[K] {
-	return &LRU[K]{most: most, byKey: map[K]*list.Element{}, recent: list.New()}
+func NewLRU[K comparable](maxBytes int) *LRU[K] {
+	return &LRU[K]{maxBytes: maxBytes, byKey: map[K]*list.Element{}, recent: list.New()}
 }
 
 // Get returns a text, which must not be changed.
 func (c *LRU[K]) Get(key K) (_ []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.byKey[key]
-	if e == nil {
+	elem := c.byKey[key]
+	if elem == nil {
 		return nil, false
 	}
-	c.recent.MoveToFront(e)
-	known, _ := e.Value.(*text[K]) // nothing else is ever put in
-	return known.bytes, true
+	c.recent.MoveToFront(elem)
+	e, _ := elem.Value.(*entry[K]) // nothing else is ever put in
+	return e.bytes, true
 }
 
 // Put keeps a text, which must not be changed any more. One that is there already stays.
@@ -45,17 +45,17 @@ func (c *LRU[K]) Put(key K, b []byte) {
 	if c.byKey[key] != nil {
 		return
 	}
-	c.byKey[key] = c.recent.PushFront(&text[K]{key, b})
+	c.byKey[key] = c.recent.PushFront(&entry[K]{key, b})
 	c.bytes += len(b)
-	for c.bytes > c.most {
-		last, _ := c.recent.Remove(c.recent.Back()).(*text[K])
-		delete(c.byKey, last.key)
-		c.bytes -= len(last.bytes)
+	for c.bytes > c.maxBytes {
+		oldest, _ := c.recent.Remove(c.recent.Back()).(*entry[K])
+		delete(c.byKey, oldest.key)
+		c.bytes -= len(oldest.bytes)
 	}
 }
 
 // Len returns how many texts there are, and how many bytes they have.
-func (c *LRU[K]) Len() (texts, bytes int) {
+func (c *LRU[K]) Len() (entries, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.recent.Len(), c.bytes

@@ -7,15 +7,15 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-type key struct{}
+type contextKey struct{}
 
-// With returns a context in which p asks.
-func With(ctx context.Context, p auth.Principal) context.Context {
-	return context.WithValue(ctx, key{}, p)
+// NewContext returns a context in which p asks.
+func NewContext(ctx context.Context, p auth.Principal) context.Context {
+	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// Of returns who asks. In a request that needs no key it is the zero Principal.
-func Of(ctx context.Context) auth.Principal {
-	p, _ := ctx.Value(key{}).(auth.Principal)
+// FromContext returns who asks. In a request that needs no key it is the zero Principal.
+func FromContext(ctx context.Context) auth.Principal {
+	p, _ := ctx.Value(contextKey{}).(auth.Principal)
 	return p
 }

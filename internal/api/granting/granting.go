@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxGrantBatch is how many grants one transaction has, unless one call alone brings more.
-const maxGrantBatch = 1_000
+// maxBatch is how many grants one transaction has, unless one call alone brings more.
+const maxBatch = 1_000
 
 // Granter commits grants in batches: those that arrive during a commit go into the next one together. Each batch is
 // committed by one of the calls that wait for it, so that each call returns after the commit of its own batch, however
@@ -18,9 +18,9 @@ const maxGrantBatch = 1_000
 type Granter struct {
 	store store.GrantStore
 
-	mu    sync.Mutex
-	busy  bool          // a call commits, or was chosen to
-	queue []*grantBatch // not yet begun, oldest first
+	mu         sync.Mutex
+	committing bool     // a call commits, or was chosen to
+	queue      []*batch // not yet begun, oldest first
 }
 
 // New returns a Granter that commits to a store.
@@ -28,11 +28,11 @@ func New(s store.GrantStore) *Granter { return &Granter{store: s} }
 
 var errNotCommitted = muster.Errorf(muster.Internal, "the server failed to record who may have the blobs: upload them again")
 
-type grantBatch struct {
+type batch struct {
 	holders []store.Grantee
 	blobs   []store.Blob
-	calls   int           // that wait for it; guarded by Granter.mu
-	lead    chan struct{} // holds a token for the call that is to commit it
+	waiters int           // that wait for it; guarded by Granter.mu
+	leader  chan struct{} // holds a token for the call that is to commit it
 	done    chan struct{} // closed when err is set
 	err     error
 }
@@ -42,49 +42,49 @@ func (g *Granter) Grant(ctx context.Context, h store.Grantee, blobs ...store.Blo
 	if len(blobs) == 0 {
 		return nil
 	}
-	b := g.join(h, blobs)
+	b := g.enqueue(h, blobs)
 	select {
-	case <-b.lead:
+	case <-b.leader:
 		g.commit(context.WithoutCancel(ctx), b) // others wait for it, too
 		return b.err
 	case <-b.done:
 		return b.err
 	case <-ctx.Done():
-		g.leave(b)
+		g.abandon(b)
 		return context.Cause(ctx)
 	}
 }
 
-// join adds grants to the youngest batch that has room, or to a new one.
-func (g *Granter) join(h store.Grantee, blobs []store.Blob) *grantBatch {
+// enqueue adds grants to the youngest batch that has room, or to a new one.
+func (g *Granter) enqueue(h store.Grantee, blobs []store.Blob) *batch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var b *grantBatch
-	if n := len(g.queue); n > 0 && len(g.queue[n-1].blobs)+len(blobs) <= maxGrantBatch {
+	var b *batch
+	if n := len(g.queue); n > 0 && len(g.queue[n-1].blobs)+len(blobs) <= maxBatch {
 		b = g.queue[n-1]
 	} else {
-		b = &grantBatch{lead: make(chan struct{}, 1), done: make(chan struct{})}
+		b = &batch{leader: make(chan struct{}, 1), done: make(chan struct{})}
 		g.queue = append(g.queue, b)
 	}
-	b.calls++
+	b.waiters++
 	b.holders = append(b.holders, slices.Repeat([]store.Grantee{h}, len(blobs))...)
 	b.blobs = append(b.blobs, blobs...)
-	if !g.busy {
-		g.choose()
+	if !g.committing {
+		g.electLeader()
 	}
 	return b
 }
 
-// choose has the oldest batch committed by one of its calls. The lock is held.
-func (g *Granter) choose() {
-	g.busy = len(g.queue) > 0
-	if g.busy {
-		g.queue[0].lead <- struct{}{}
+// electLeader has the oldest batch committed by one of its calls. The lock is held.
+func (g *Granter) electLeader() {
+	g.committing = len(g.queue) > 0
+	if g.committing {
+		g.queue[0].leader <- struct{}{}
 	}
 }
 
 // commit commits the oldest batch, whose token the caller took, and then has the next one committed.
-func (g *Granter) commit(ctx context.Context, b *grantBatch) {
+func (g *Granter) commit(ctx context.Context, b *batch) {
 	g.mu.Lock()
 	g.queue = slices.Delete(g.queue, 0, 1)
 	g.mu.Unlock()
@@ -92,17 +92,17 @@ func (g *Granter) commit(ctx context.Context, b *grantBatch) {
 		close(b.done)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.choose()
+		g.electLeader()
 	}()
 	b.err = errNotCommitted
 	b.err = g.store.GrantBlobs(ctx, b.holders, b.blobs)
 }
 
-// leave ends a call's wait. A batch for which no call waits any more is dropped.
-func (g *Granter) leave(b *grantBatch) {
+// abandon ends a call's wait. A batch for which no call waits any more is dropped.
+func (g *Granter) abandon(b *batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if b.calls--; b.calls > 0 {
+	if b.waiters--; b.waiters > 0 {
 		return
 	}
 	i := slices.Index(g.queue, b)
@@ -111,8 +111,8 @@ func (g *Granter) leave(b *grantBatch) {
 	}
 	g.queue = slices.Delete(g.queue, i, i+1)
 	select {
-	case <-b.lead:
-		g.choose()
+	case <-b.leader:
+		g.electLeader()
 	default:
 	}
 }

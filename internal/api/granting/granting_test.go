@@ -19,7 +19,7 @@ type slowGrants struct {
 
 	mu      sync.Mutex
 	granted map[store.Blob]store.Grantee
-	biggest int
+	largest int
 	commits int
 	panics  bool // the next commit
 }
@@ -36,7 +36,7 @@ func (s *slowGrants) GrantBlobs(ctx context.Context, holders []store.Grantee, bl
 		return ctx.Err()
 	}
 	s.commits++
-	s.biggest = max(s.biggest, len(blobs))
+	s.largest = max(s.largest, len(blobs))
 	for i, b := range blobs {
 		if b.SHA256 != string(holders[i]) {
 			return fmt.Errorf("blob %s for %s", b.SHA256, holders[i])
@@ -46,8 +46,8 @@ func (s *slowGrants) GrantBlobs(ctx context.Context, holders []store.Grantee, bl
 	return nil
 }
 
-// grantOf grants n blobs to a holder of the same name.
-func (g *Granter) grantOf(ctx context.Context, name string, n int) error {
+// grantOne grants n blobs to a holder of the same name.
+func (g *Granter) grantOne(ctx context.Context, name string, n int) error {
 	blobs := make([]store.Blob, n)
 	for i := range blobs {
 		blobs[i] = store.Blob{SHA256: name, Size: int64(i)}
@@ -63,11 +63,11 @@ func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range 600 { // during a minute
 			calls.Go(func() {
-				began := time.Now()
-				if err := g.grantOf(t.Context(), strconv.Itoa(i), 1); err != nil {
+				start := time.Now()
+				if err := g.grantOne(t.Context(), strconv.Itoa(i), 1); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(began); took > 2*time.Second {
+				if took := time.Since(start); took > 2*time.Second {
 					t.Errorf("call %d waited for %s", i, took)
 				}
 			})
@@ -87,24 +87,24 @@ func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
 		g := &Granter{store: s}
 		rng := rand.New(rand.NewPCG(1, 2))
 		var calls sync.WaitGroup
-		stayed := 0
+		kept := 0
 		for i := range 2000 {
-			ctx, n := t.Context(), 1+rng.IntN(maxGrantBatch/10)
-			leaves := rng.IntN(10) > 0
-			if leaves {
+			ctx, n := t.Context(), 1+rng.IntN(maxBatch/10)
+			cancelled := rng.IntN(10) > 0
+			if cancelled {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(3000))*time.Millisecond)
 				defer cancel()
 			} else {
-				stayed++
+				kept++
 			}
 			calls.Go(func() {
-				err := g.grantOf(ctx, strconv.Itoa(i), n)
+				err := g.grantOne(ctx, strconv.Itoa(i), n)
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				_, granted := s.granted[store.Blob{SHA256: strconv.Itoa(i), Size: int64(n) - 1}]
-				if !leaves && err != nil || err == nil && !granted {
-					t.Errorf("call %d, which leaves: %t: %v, granted: %t", i, leaves, err, granted)
+				if !cancelled && err != nil || err == nil && !granted {
+					t.Errorf("call %d, which leaves: %t: %v, granted: %t", i, cancelled, err, granted)
 				}
 			})
 			if rng.IntN(20) == 0 {
@@ -112,14 +112,14 @@ func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
 			}
 		}
 		calls.Wait()
-		if stayed == 0 || s.biggest > maxGrantBatch || s.biggest < maxGrantBatch/2 {
-			t.Errorf("%d calls stayed; the biggest batch has %d grants", stayed, s.biggest)
+		if kept == 0 || s.largest > maxBatch || s.largest < maxBatch/2 {
+			t.Errorf("%d calls stayed; the biggest batch has %d grants", kept, s.largest)
 		}
-		if g.busy || len(g.queue) > 0 {
+		if g.committing || len(g.queue) > 0 {
 			t.Error("a batch is left")
 		}
 		// A call that brings more than a batch has is one of its own.
-		if err := g.grantOf(t.Context(), "many", 3*maxGrantBatch); err != nil {
+		if err := g.grantOne(t.Context(), "many", 3*maxBatch); err != nil {
 			t.Error(err)
 		}
 	})
@@ -132,9 +132,9 @@ func TestGrantsAfterAPanic(t *testing.T) {
 		g := &Granter{store: s}
 		func() {
 			defer func() { _ = recover() }()
-			_ = g.grantOf(t.Context(), "a", 1)
+			_ = g.grantOne(t.Context(), "a", 1)
 		}()
-		if err := g.grantOf(t.Context(), "b", 1); err != nil {
+		if err := g.grantOne(t.Context(), "b", 1); err != nil {
 			t.Error(err)
 		}
 	})

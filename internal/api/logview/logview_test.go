@@ -52,7 +52,7 @@ func write(tb testing.TB, records []tasklog.Record, indexed bool) (logs *tasklog
 	return logs, append(offsets, at)
 }
 
-func anything(tasklog.Record) bool { return true }
+func matchAny(tasklog.Record) bool { return true }
 
 func stdout(r tasklog.Record) bool { return r.Stream == tasklog.Stdout }
 
@@ -86,7 +86,7 @@ func TestWindowsCoverTheLog(t *testing.T) {
 			}
 		}
 		var got []logview.Record
-		q := logview.Query{Attempt: attempt, Offset: start, Want: stdout}
+		q := logview.Query{Attempt: attempt, Offset: start, Filter: stdout}
 		for n := 0; ; n++ {
 			w := window(rt, logs, q, size)
 			if n == 0 && w.First != begin {
@@ -98,7 +98,7 @@ func TestWindowsCoverTheLog(t *testing.T) {
 			}
 			q.Offset = w.Last
 		}
-		q = logview.Query{Attempt: attempt, Offset: start, Want: stdout, Backward: true}
+		q = logview.Query{Attempt: attempt, Offset: start, Filter: stdout, Backward: true}
 		for n := 0; ; n++ {
 			w := window(rt, logs, q, size)
 			if n == 0 && (w.Last != begin || w.AtEnd != (begin == end)) {
@@ -147,7 +147,7 @@ func TestSearchesCoverTheLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		records := drawLog(rt)
 		logs, offsets := write(t, records, rapid.Bool().Draw(rt, "indexed"))
-		most := logview.Bounds{Matches: rapid.IntRange(1, 10).Draw(rt, "matches"), Bytes: rapid.Int64Range(1, 500_000).Draw(rt, "bytes"), Time: time.Minute}
+		limit := logview.Limits{Matches: rapid.IntRange(1, 10).Draw(rt, "matches"), Bytes: rapid.Int64Range(1, 500_000).Draw(rt, "bytes"), Time: time.Minute}
 		find := fmt.Sprintf("LINE %d", rapid.IntRange(0, 9).Draw(rt, "digit"))
 		var want []int64
 		for i, r := range records {
@@ -156,21 +156,21 @@ func TestSearchesCoverTheLog(t *testing.T) {
 			}
 		}
 		for _, backward := range []bool{false, true} {
-			q := logview.Query{Attempt: attempt, Want: stdout, Backward: backward}
+			q := logview.Query{Attempt: attempt, Filter: stdout, Backward: backward}
 			if backward {
 				q.Offset = logview.End
 			}
 			var got []int64
 			for {
-				f, err := logview.Search(context.Background(), logs, q, logview.Text(find, false), most)
+				f, err := logview.Search(context.Background(), logs, q, logview.Text(find, false), limit)
 				if err != nil {
 					rt.Fatal(err)
 				}
 				for _, m := range f.Matches {
 					got = append(got, m.Offset)
 				}
-				if len(f.Matches) > most.Matches {
-					rt.Fatalf("%d matches, at most %d were wanted", len(f.Matches), most.Matches)
+				if len(f.Matches) > limit.Matches {
+					rt.Fatalf("%d matches, at most %d were wanted", len(f.Matches), limit.Matches)
 				}
 				if f.Done {
 					break
@@ -199,7 +199,7 @@ func TestUnfinishedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, backward := range []bool{false, true} {
-		q := logview.Query{Attempt: attempt, Offset: 0, Backward: backward, Want: anything}
+		q := logview.Query{Attempt: attempt, Offset: 0, Backward: backward, Filter: matchAny}
 		if backward {
 			q.Offset = logview.End
 		}
@@ -212,11 +212,11 @@ func TestUnfinishedRecord(t *testing.T) {
 
 func TestNoLog(t *testing.T) {
 	logs, _ := write(t, nil, true)
-	w, err := logview.Read(t.Context(), logs, logview.Query{Attempt: attempt, Offset: logview.End, Backward: true, Want: anything}, 1000)
+	w, err := logview.Read(t.Context(), logs, logview.Query{Attempt: attempt, Offset: logview.End, Backward: true, Filter: matchAny}, 1000)
 	if err != nil || w.Size != 0 || !w.AtEnd || w.Records == nil || len(w.Records) != 0 {
 		t.Errorf("%+v, %v", w, err)
 	}
-	f, err := logview.Search(t.Context(), logs, logview.Query{Attempt: attempt, Offset: 5, Want: anything}, logview.Errors(), logview.Bounds{Matches: 1, Bytes: 1, Time: time.Second})
+	f, err := logview.Search(t.Context(), logs, logview.Query{Attempt: attempt, Offset: 5, Filter: matchAny}, logview.Errors(), logview.Limits{Matches: 1, Bytes: 1, Time: time.Second})
 	if err != nil || !f.Done || f.ScannedTo != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -298,9 +298,9 @@ func TestCostlyPatterns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
+	start := time.Now()
 	_, _, found := costly(bytes.Repeat([]byte{'x'}, tasklog.MaxRecordData))
-	if took := time.Since(began); found || took > 10*time.Second { // 500 ms on an idle machine; without a limit it is minutes
+	if took := time.Since(start); found || took > 10*time.Second { // 500 ms on an idle machine; without a limit it is minutes
 		t.Errorf("found %v after %s", found, took)
 	}
 	quick, err := logview.Pattern("[ab]{400}z|needle", false)
@@ -331,7 +331,7 @@ func TestPatternOfALine(t *testing.T) {
 			if backward {
 				from = offsets[len(offsets)-1]
 			}
-			found, err := logview.Search(t.Context(), logs, logview.Query{Attempt: attempt, Offset: from, Backward: backward, Want: anything}, match, logview.Bounds{Matches: 10, Bytes: 1 << 20, Time: time.Minute})
+			found, err := logview.Search(t.Context(), logs, logview.Query{Attempt: attempt, Offset: from, Backward: backward, Filter: matchAny}, match, logview.Limits{Matches: 10, Bytes: 1 << 20, Time: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -353,7 +353,7 @@ func TestPatternOfALine(t *testing.T) {
 func TestExcerpt(t *testing.T) {
 	long := append(bytes.Repeat([]byte("é"), 10_000), []byte("needle\n")...)
 	logs, _ := write(t, []tasklog.Record{{Stream: tasklog.Stdout, Data: long}, {Stream: tasklog.Stdout, Data: append([]byte("needle"), bytes.Repeat([]byte{0xff}, 5000)...)}}, true)
-	f, err := logview.Search(t.Context(), logs, logview.Query{Attempt: attempt, Want: anything}, logview.Text("NEEDLE", false), logview.Bounds{Matches: 10, Bytes: 1 << 20, Time: time.Minute})
+	f, err := logview.Search(t.Context(), logs, logview.Query{Attempt: attempt, Filter: matchAny}, logview.Text("NEEDLE", false), logview.Limits{Matches: 10, Bytes: 1 << 20, Time: time.Minute})
 	if err != nil || len(f.Matches) != 2 {
 		t.Fatalf("%+v, %v", f, err)
 	}
@@ -376,7 +376,7 @@ func FuzzSearch(f *testing.F) {
 		if _, err := logs.Append(t.Context(), attempt, 0, data); err != nil {
 			t.Fatal(err)
 		}
-		query := logview.Query{Attempt: attempt, Offset: max(offset, logview.End), Backward: backward, Want: anything}
+		query := logview.Query{Attempt: attempt, Offset: max(offset, logview.End), Backward: backward, Filter: matchAny}
 		w, err := logview.Read(t.Context(), logs, query, 100)
 		if err != nil && muster.CodeOf(err) != muster.Invalid {
 			t.Fatal(err)
@@ -388,7 +388,7 @@ func FuzzSearch(f *testing.F) {
 		if err != nil {
 			match = logview.Text(q, false)
 		}
-		found, err := logview.Search(t.Context(), logs, query, match, logview.Bounds{Matches: 3, Bytes: 1000, Time: time.Second})
+		found, err := logview.Search(t.Context(), logs, query, match, logview.Limits{Matches: 3, Bytes: 1000, Time: time.Second})
 		if err != nil && muster.CodeOf(err) != muster.Invalid {
 			t.Fatal(err)
 		}
@@ -433,15 +433,15 @@ func TestMemoryOfALongLog(t *testing.T) {
 	const size = 256 << 20
 	logs := bigLog(t, size)
 	base := heap()
-	peak := func(what string, f func()) {
+	peak := func(name string, f func()) {
 		t.Helper()
-		done, most := make(chan struct{}), make(chan uint64)
+		done, limit := make(chan struct{}), make(chan uint64)
 		go func() {
 			high := uint64(0)
 			for {
 				select {
 				case <-done:
-					most <- high
+					limit <- high
 					return
 				case <-time.After(2 * time.Millisecond):
 					high = max(high, heap())
@@ -450,11 +450,11 @@ func TestMemoryOfALongLog(t *testing.T) {
 		}()
 		f()
 		close(done)
-		if high := <-most; high > base+16<<20 {
-			t.Errorf("%s takes %d bytes of memory beside %d", what, high-min(base, high), base)
+		if high := <-limit; high > base+16<<20 {
+			t.Errorf("%s takes %d bytes of memory beside %d", name, high-min(base, high), base)
 		}
 	}
-	ask := func(q logview.Query) logview.Window {
+	query := func(q logview.Query) logview.Window {
 		t.Helper()
 		w, err := logview.Read(t.Context(), logs, q, 64<<10)
 		if err != nil || len(w.Records) < 500 {
@@ -464,21 +464,21 @@ func TestMemoryOfALongLog(t *testing.T) {
 	}
 	peak("windows", func() {
 		for i := range int64(200) {
-			ask(logview.Query{Attempt: attempt, Offset: i * (size / 201), Want: anything})
+			query(logview.Query{Attempt: attempt, Offset: i * (size / 201), Filter: matchAny})
 		}
-		w := ask(logview.Query{Attempt: attempt, Offset: logview.End, Backward: true, Want: anything})
+		w := query(logview.Query{Attempt: attempt, Offset: logview.End, Backward: true, Filter: matchAny})
 		if last := w.Records[len(w.Records)-1]; !w.AtEnd || !strings.Contains(string(last.Data), "needle") {
 			t.Errorf("the last record is %q", last.Data)
 		}
 	})
 	for _, backward := range []bool{false, true} {
 		peak("a search", func() {
-			q := logview.Query{Attempt: attempt, Want: anything, Backward: backward}
+			q := logview.Query{Attempt: attempt, Filter: matchAny, Backward: backward}
 			if backward {
 				q.Offset = logview.End
 			}
 			for found := 0; ; {
-				f, err := logview.Search(t.Context(), logs, q, logview.Errors(), logview.Bounds{Matches: 100, Bytes: 64 << 20, Time: 2 * time.Second})
+				f, err := logview.Search(t.Context(), logs, q, logview.Errors(), logview.Limits{Matches: 100, Bytes: 64 << 20, Time: 2 * time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -505,14 +505,14 @@ func BenchmarkLongLog(b *testing.B) {
 	logs := bigLog(b, size)
 	b.Run("window in the middle", func(b *testing.B) {
 		for i := int64(0); b.Loop(); i++ {
-			if _, err := logview.Read(b.Context(), logs, logview.Query{Attempt: attempt, Offset: (i*7919<<16)%size | 12345, Want: anything}, 64<<10); err != nil {
+			if _, err := logview.Read(b.Context(), logs, logview.Query{Attempt: attempt, Offset: (i*7919<<16)%size | 12345, Filter: matchAny}, 64<<10); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("window at the end", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := logview.Read(b.Context(), logs, logview.Query{Attempt: attempt, Offset: logview.End, Backward: true, Want: anything}, 64<<10); err != nil {
+			if _, err := logview.Read(b.Context(), logs, logview.Query{Attempt: attempt, Offset: logview.End, Backward: true, Filter: matchAny}, 64<<10); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -525,7 +525,7 @@ func BenchmarkLongLog(b *testing.B) {
 		b.Run("search for "+name, func(b *testing.B) {
 			b.SetBytes(64 << 20)
 			for b.Loop() {
-				if _, err := logview.Search(b.Context(), logs, logview.Query{Attempt: attempt, Want: anything}, match, logview.Bounds{Matches: 100, Bytes: 64 << 20, Time: time.Minute}); err != nil {
+				if _, err := logview.Search(b.Context(), logs, logview.Query{Attempt: attempt, Filter: matchAny}, match, logview.Limits{Matches: 100, Bytes: 64 << 20, Time: time.Minute}); err != nil {
 					b.Fatal(err)
 				}
 			}

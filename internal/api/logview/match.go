@@ -19,22 +19,22 @@ const MaxQuery = 1000
 type Matcher func(data []byte) (from, to int, ok bool)
 
 // Text returns a matcher of a text; without exact, letters match in both cases.
-func Text(q string, exact bool) Matcher {
+func Text(q string, caseSensitive bool) Matcher {
 	want := []byte(q)
-	if exact {
+	if caseSensitive {
 		return func(data []byte) (int, int, bool) {
 			i := bytes.Index(data, want)
 			return i, i + len(want), i >= 0
 		}
 	}
-	if !ascii(want) {
-		return find(regexp.MustCompile("(?i)" + regexp.QuoteMeta(strings.ToValidUTF8(q, "\uFFFD"))))
+	if !isASCII(want) {
+		return regexpMatcher(regexp.MustCompile("(?i)" + regexp.QuoteMeta(strings.ToValidUTF8(q, "\uFFFD"))))
 	}
-	lower(want)
+	toLowerASCII(want)
 	var buf []byte
 	return func(data []byte) (int, int, bool) {
 		buf = append(buf[:0], data...)
-		lower(buf)
+		toLowerASCII(buf)
 		i := bytes.Index(buf, want)
 		return i, i + len(want), i >= 0
 	}
@@ -43,15 +43,15 @@ func Text(q string, exact bool) Matcher {
 const (
 	// maxStates bounds the automaton of a pattern: the time of a match grows with its states and the bytes that it looks at.
 	maxStates = 500
-	// atOnce is how many states times bytes are matched without a look at the clock: half a second at worst.
-	atOnce = 16 << 20
-	// recordTime is how long a pattern may look at one record.
-	recordTime = 500 * time.Millisecond
+	// maxUntimedWork is how many states times bytes are matched without a look at the clock: half a second at worst.
+	maxUntimedWork = 16 << 20
+	// maxRecordTime is how long a pattern may look at one record.
+	maxRecordTime = 500 * time.Millisecond
 )
 
 // Pattern returns a matcher of a regular expression in the syntax of RE2; without exact, letters match in both cases. A record that
-// takes longer than recordTime does not match.
-func Pattern(q string, exact bool) (Matcher, error) {
+// takes longer than maxRecordTime does not match.
+func Pattern(q string, caseSensitive bool) (Matcher, error) {
 	tree, err := syntax.Parse(q, syntax.Perl)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%q is not a regular expression (RE2 syntax): %w", q, err)
@@ -60,24 +60,24 @@ func Pattern(q string, exact bool) (Matcher, error) {
 	if size > maxStates {
 		return nil, muster.Errorf(muster.Invalid, "the regular expression has %d states, at most %d are allowed: repeat less, such as x* in place of x{999}", size, maxStates)
 	}
-	if !exact {
+	if !caseSensitive {
 		q = "(?i)(?:" + q + ")"
 	}
 	re, err := regexp.Compile(q)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%q is not a regular expression (RE2 syntax): %w", q, err)
 	}
-	quick := find(re)
+	matchAll := regexpMatcher(re)
 	return func(data []byte) (int, int, bool) {
-		if len(data)*size <= atOnce {
-			return quick(data)
+		if len(data)*size <= maxUntimedWork {
+			return matchAll(data)
 		}
-		r := &timedReader{rest: data, until: time.Now().Add(recordTime)}
-		at := re.FindReaderIndex(r)
-		if at == nil || r.late {
+		r := &timedReader{rest: data, deadline: time.Now().Add(maxRecordTime)}
+		loc := re.FindReaderIndex(r)
+		if loc == nil || r.expired {
 			return 0, 0, false
 		}
-		return at[0], at[1], true
+		return loc[0], loc[1], true
 	}, nil
 }
 
@@ -99,18 +99,18 @@ func states(re *syntax.Regexp) int {
 
 // timedReader reads runes until a time.
 type timedReader struct {
-	rest  []byte
-	until time.Time
-	n     int
-	late  bool
+	rest     []byte
+	deadline time.Time
+	n        int
+	expired  bool
 }
 
 // ReadRune implements io.RuneReader.
 func (r *timedReader) ReadRune() (rune, int, error) {
-	if r.n++; r.n%512 == 0 && time.Now().After(r.until) {
-		r.late = true
+	if r.n++; r.n%512 == 0 && time.Now().After(r.deadline) {
+		r.expired = true
 	}
-	if r.late || len(r.rest) == 0 {
+	if r.expired || len(r.rest) == 0 {
 		return 0, 0, io.EOF
 	}
 	c, size := utf8.DecodeRune(r.rest)
@@ -118,18 +118,18 @@ func (r *timedReader) ReadRune() (rune, int, error) {
 	return c, size, nil
 }
 
-func find(re *regexp.Regexp) Matcher {
+func regexpMatcher(re *regexp.Regexp) Matcher {
 	return func(data []byte) (int, int, bool) {
-		at := re.FindIndex(data)
-		if at == nil {
+		loc := re.FindIndex(data)
+		if loc == nil {
 			return 0, 0, false
 		}
-		return at[0], at[1], true
+		return loc[0], loc[1], true
 	}
 }
 
-// hints are in lower case in every line that errorLine matches: looking for them is cheap.
-var hints = [][]byte{
+// errorHints are in lower case in every line that errorLine matches: looking for them is cheap.
+var errorHints = [][]byte{
 	[]byte("error"), []byte("exception"), []byte("traceback"), []byte("panic"), []byte("fatal"), []byte("critical"), []byte("out of memory"), []byte("killed"),
 	[]byte("segmentation fault"), []byte("core dumped"), []byte("command not found"), []byte("aborted"), []byte("failed"),
 }
@@ -148,21 +148,21 @@ func Errors() Matcher {
 	var buf []byte
 	return func(data []byte) (int, int, bool) {
 		buf = append(buf[:0], data...)
-		lower(buf)
-		for _, h := range hints {
+		toLowerASCII(buf)
+		for _, h := range errorHints {
 			if bytes.Contains(buf, h) {
-				at := errorLine.FindIndex(bytes.TrimRight(data, "\r\n"))
-				if at == nil {
+				loc := errorLine.FindIndex(bytes.TrimRight(data, "\r\n"))
+				if loc == nil {
 					return 0, 0, false
 				}
-				return at[0], at[1], true
+				return loc[0], loc[1], true
 			}
 		}
 		return 0, 0, false
 	}
 }
 
-func ascii(b []byte) bool {
+func isASCII(b []byte) bool {
 	for _, c := range b {
 		if c >= 0x80 {
 			return false
@@ -171,8 +171,8 @@ func ascii(b []byte) bool {
 	return true
 }
 
-// lower makes ASCII letters lower-case in place.
-func lower(b []byte) {
+// toLowerASCII makes ASCII letters lower-case in place.
+func toLowerASCII(b []byte) {
 	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {
 			b[i] = c + 'a' - 'A'

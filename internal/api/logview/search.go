@@ -13,12 +13,12 @@ import (
 const (
 	// MaxText is the most of a record that a match shows, in bytes.
 	MaxText = 2 << 10
-	// beforeMatch is how much of a long record is shown before what matches.
-	beforeMatch = 256
+	// contextBefore is how much of a long record is shown before what matches.
+	contextBefore = 256
 )
 
-// Bounds are what one search may do at most.
-type Bounds struct {
+// Limits are what one search may do at most.
+type Limits struct {
 	Matches int
 	Bytes   int64         // of the log
 	Time    time.Duration // of its work
@@ -30,86 +30,86 @@ type Match struct {
 	Text   string // valid UTF-8, at most MaxText bytes of the record, without its line end
 }
 
-// Found is what a search found.
-type Found struct {
+// Result is what a search found.
+type Result struct {
 	Matches   []Match // in the order of the search
 	ScannedTo int64   // the next search in the same direction goes on there
 	Done      bool    // nothing is left in that direction
 }
 
 // Search looks through the records that q selects, from q.Offset to the end of the log or, backward, to its beginning.
-func Search(ctx context.Context, logs tasklog.Store, q Query, match Matcher, most Bounds) (Found, error) {
+func Search(ctx context.Context, logs tasklog.Store, q Query, match Matcher, limits Limits) (Result, error) {
 	l := log{logs: logs, id: q.Attempt}
 	total, err := logs.Size(ctx, q.Attempt)
 	if err != nil {
-		return Found{}, err
+		return Result{}, err
 	}
 	if q.Offset == End {
 		q.Offset = total
 	}
 	at, err := l.align(ctx, min(q.Offset, total))
 	if err != nil {
-		return Found{}, err
+		return Result{}, err
 	}
-	var over atomic.Bool
-	defer time.AfterFunc(most.Time, func() { over.Store(true) }).Stop()
-	s := search{log: l, query: q, match: match, most: most, from: at, over: &over}
-	s.found = Found{Matches: []Match{}, ScannedTo: at}
+	var expired atomic.Bool
+	defer time.AfterFunc(limits.Time, func() { expired.Store(true) }).Stop()
+	s := search{log: l, query: q, match: match, limits: limits, start: at, expired: &expired}
+	s.result = Result{Matches: []Match{}, ScannedTo: at}
 	if q.Backward {
-		err = s.back(ctx)
+		err = s.backward(ctx)
 	} else {
-		err = s.forth(ctx)
+		err = s.forward(ctx)
 	}
-	return s.found, err
+	return s.result, err
 }
 
 // search is one search under way.
 type search struct {
-	log   log
-	query Query
-	match Matcher
-	most  Bounds
-	from  int64
-	over  *atomic.Bool // the time is
-	found Found
+	log     log
+	query   Query
+	match   Matcher
+	limits  Limits
+	start   int64
+	expired *atomic.Bool // the time is
+	result  Result
 }
 
-// spent says whether the search has done what it may.
-func (s *search) spent() bool {
-	return len(s.found.Matches) >= s.most.Matches || max(s.found.ScannedTo-s.from, s.from-s.found.ScannedTo) >= s.most.Bytes || s.over.Load()
+// exhausted says whether the search has done what it may.
+func (s *search) exhausted() bool {
+	return len(s.result.Matches) >= s.limits.Matches || max(s.result.ScannedTo-s.start, s.start-s.result.ScannedTo) >= s.limits.Bytes || s.expired.Load()
 }
 
-func (s *search) forth(ctx context.Context) error {
-	s.found.Done = true
-	return s.log.walk(ctx, s.from, func(r Record, after int64) error {
-		if s.spent() {
-			s.found.Done = false
-			return errEnough
+func (s *search) forward(ctx context.Context) error {
+	s.result.Done = true
+	return s.log.walk(ctx, s.start, func(r Record, after int64) error {
+		if s.exhausted() {
+			s.result.Done = false
+			return errStop
 		}
-		if m, ok := s.look(r); ok {
-			s.found.Matches = append(s.found.Matches, m)
+		if m, ok := s.matchRecord(r); ok {
+			s.result.Matches = append(s.result.Matches, m)
 		}
-		s.found.ScannedTo = after
+		s.result.ScannedTo = after
 		return nil
 	})
 }
 
-func (s *search) back(ctx context.Context) error {
-	for s.found.ScannedTo > 0 {
-		low, err := s.log.before(ctx, s.found.ScannedTo)
+func (s *search) backward(ctx context.Context) error {
+	for s.result.ScannedTo > 0 {
+		start, err := s.log.stepBack(ctx, s.result.ScannedTo)
 		if err != nil {
 			return err
 		}
 		var matches []Match // of this part, in the order of the log: the last ones count
-		room := s.most.Matches - len(s.found.Matches)
-		err = s.log.walk(ctx, low, func(r Record, after int64) error {
-			if after > s.found.ScannedTo {
-				return errEnough
+		remaining := s.limits.Matches - len(s.result.Matches)
+		err = s.log.walk(ctx, start, func(r Record, after int64) error {
+			if after > s.result.ScannedTo {
+				return errStop
 			}
-			if m, ok := s.look(r); ok {
-				if matches = append(matches, m); len(matches) > 2*room {
-					matches = append(matches[:0], matches[len(matches)-room:]...)
-					low = matches[0].Offset
+			if m, ok := s.matchRecord(r); ok {
+				if matches = append(matches, m); len(matches) > 2*remaining {
+					matches = append(matches[:0], matches[len(matches)-remaining:]...)
+					start = matches[0].Offset
 				}
 			}
 			return nil
@@ -117,24 +117,24 @@ func (s *search) back(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(matches) > room {
-			matches = matches[len(matches)-room:]
-			low = matches[0].Offset
+		if len(matches) > remaining {
+			matches = matches[len(matches)-remaining:]
+			start = matches[0].Offset
 		}
 		slices.Reverse(matches)
-		s.found.Matches = append(s.found.Matches, matches...)
-		s.found.ScannedTo = low
-		if s.spent() {
+		s.result.Matches = append(s.result.Matches, matches...)
+		s.result.ScannedTo = start
+		if s.exhausted() {
 			break
 		}
 	}
-	s.found.Done = s.found.ScannedTo == 0
+	s.result.Done = s.result.ScannedTo == 0
 	return nil
 }
 
-// look returns what a match shows of a record, if it is one.
-func (s *search) look(r Record) (Match, bool) {
-	if !s.query.Want(r.Record) {
+// matchRecord returns what a match shows of a record, if it is one.
+func (s *search) matchRecord(r Record) (Match, bool) {
+	if !s.query.Filter(r.Record) {
 		return Match{}, false
 	}
 	// The end of a line is no part of it: $ matches before it.
@@ -154,7 +154,7 @@ func excerpt(data []byte, from, to int) string {
 	if len(data) > MaxText {
 		start := 0
 		if to > MaxText {
-			start = max(0, from-beforeMatch)
+			start = max(0, from-contextBefore)
 		}
 		data = data[start:min(len(data), start+MaxText)]
 	}

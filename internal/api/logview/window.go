@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// step is how much of a log is read at once on the way back.
-	step = 256 << 10
+	// scanStep is how much of a log is read at once on the way back.
+	scanStep = 256 << 10
 	// maxScan is how much of a log one window may pass over in search of records of one stream.
 	maxScan = 64 << 20
 )
@@ -26,7 +26,7 @@ type Query struct {
 	Attempt  muster.AttemptID
 	Offset   int64 // any; it is aligned to the record that it lies in
 	Backward bool  // the records before Offset, rather than those from it on
-	Want     func(tasklog.Record) bool
+	Filter   func(tasklog.Record) bool
 }
 
 // Record is a record with the offset at which it begins.
@@ -61,68 +61,68 @@ func Read(ctx context.Context, logs tasklog.Store, q Query, size int) (Window, e
 	}
 	w := Window{Size: total, First: at, Last: at, Records: []Record{}}
 	if q.Backward {
-		err = w.back(ctx, l, q, size)
+		err = w.backward(ctx, l, q, size)
 	} else {
-		err = w.forth(ctx, l, q, size)
+		err = w.forward(ctx, l, q, size)
 	}
 	if err == nil && q.Backward { // is there more behind the window?
 		w.AtEnd = true
 		err = l.walk(ctx, w.Last, func(Record, int64) error {
 			w.AtEnd = false
-			return errEnough
+			return errStop
 		})
 	}
 	return w, err
 }
 
-func (w *Window) forth(ctx context.Context, l log, q Query, size int) error {
+func (w *Window) forward(ctx context.Context, l log, q Query, size int) error {
 	sum := 0
 	w.AtEnd = true
 	return l.walk(ctx, w.First, func(r Record, after int64) error {
-		if q.Want(r.Record) {
+		if q.Filter(r.Record) {
 			if sum += len(r.Data); sum > size && len(w.Records) > 0 {
 				w.AtEnd = false
-				return errEnough
+				return errStop
 			}
 			r.Data = bytes.Clone(r.Data)
 			w.Records = append(w.Records, r)
 		}
 		if w.Last = after; after-w.First > maxScan {
 			w.AtEnd = false
-			return errEnough
+			return errStop
 		}
 		return nil
 	})
 }
 
-func (w *Window) back(ctx context.Context, l log, q Query, size int) error {
+func (w *Window) backward(ctx context.Context, l log, q Query, size int) error {
 	sum := 0
 	for w.First > 0 && sum < size && w.Last-w.First < maxScan {
-		low, err := l.before(ctx, w.First)
+		start, err := l.stepBack(ctx, w.First)
 		if err != nil {
 			return err
 		}
-		part := tail{most: size - sum, one: len(w.Records) == 0}
-		err = l.walk(ctx, low, func(r Record, after int64) error {
+		batch := lastRecords{maxBytes: size - sum, keepOne: len(w.Records) == 0}
+		err = l.walk(ctx, start, func(r Record, after int64) error {
 			if after > w.First {
-				return errEnough
+				return errStop
 			}
-			if q.Want(r.Record) {
+			if q.Filter(r.Record) {
 				r.Data = bytes.Clone(r.Data)
-				part.add(r)
+				batch.add(r)
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		sum += part.size
-		w.Records = slices.Concat(part.records, w.Records)
+		sum += batch.size
+		w.Records = slices.Concat(batch.records, w.Records)
 		switch {
-		case !part.cut:
-			w.First = low
-		case len(part.records) > 0:
-			w.First = part.records[0].Offset
+		case !batch.truncated:
+			w.First = start
+		case len(batch.records) > 0:
+			w.First = batch.records[0].Offset
 			return nil
 		default:
 			return nil
@@ -131,21 +131,21 @@ func (w *Window) back(ctx context.Context, l log, q Query, size int) error {
 	return nil
 }
 
-// tail keeps the last records of a run, at most so many bytes.
-type tail struct {
-	most, size int
-	one        bool // keep the last record however long it is
-	records    []Record
-	cut        bool // some were left out
+// lastRecords keeps the last records of a run, at most so many bytes.
+type lastRecords struct {
+	maxBytes, size int
+	keepOne        bool // keep the last record however long it is
+	records        []Record
+	truncated      bool // some were left out
 }
 
-func (t *tail) add(r Record) {
+func (t *lastRecords) add(r Record) {
 	t.records = append(t.records, r)
 	t.size += len(r.Data)
-	for t.size > t.most && (len(t.records) > 1 || !t.one) {
+	for t.size > t.maxBytes && (len(t.records) > 1 || !t.keepOne) {
 		t.size -= len(t.records[0].Data)
 		t.records = t.records[1:]
-		t.cut = true
+		t.truncated = true
 	}
 }
 
@@ -155,12 +155,12 @@ type log struct {
 	id   muster.AttemptID
 }
 
-// errEnough ends a walk early.
-var errEnough = errors.New("enough")
+// errStop ends a walk early.
+var errStop = errors.New("enough")
 
 // walk calls each for the whole records from an offset on at which one begins, with the offset behind it. Its data is valid until
 // each returns.
-func (l log) walk(ctx context.Context, from int64, each func(r Record, after int64) error) (err error) {
+func (l log) walk(ctx context.Context, from int64, visit func(r Record, after int64) error) (err error) {
 	f, err := l.logs.Open(ctx, l.id, from)
 	if err != nil {
 		return err
@@ -177,9 +177,9 @@ func (l log) walk(ctx context.Context, from int64, each func(r Record, after int
 			return nil
 		}
 		if err == nil {
-			err = each(Record{Offset: before, Record: r}, from+dec.Offset())
+			err = visit(Record{Offset: before, Record: r}, from+dec.Offset())
 		}
-		if errors.Is(err, errEnough) {
+		if errors.Is(err, errStop) {
 			return nil
 		}
 		if err != nil {
@@ -196,7 +196,7 @@ func (l log) align(ctx context.Context, offset int64) (int64, error) {
 	}
 	err = l.walk(ctx, at, func(_ Record, after int64) error {
 		if after > offset {
-			return errEnough
+			return errStop
 		}
 		at = after
 		return nil
@@ -204,10 +204,10 @@ func (l log) align(ctx context.Context, offset int64) (int64, error) {
 	return at, err
 }
 
-// before returns where a record begins that is about a step before an offset at which another one begins.
-func (l log) before(ctx context.Context, offset int64) (int64, error) {
-	for back := int64(step); back < offset; back *= 2 {
-		at, err := l.logs.RecordBefore(ctx, l.id, offset-back)
+// stepBack returns where a record begins that is about a step before an offset at which another one begins.
+func (l log) stepBack(ctx context.Context, offset int64) (int64, error) {
+	for distance := int64(scanStep); distance < offset; distance *= 2 {
+		at, err := l.logs.RecordBefore(ctx, l.id, offset-distance)
 		if err != nil || at < offset {
 			return at, err
 		}

@@ -11,18 +11,18 @@ import (
 // hidden stands for a value that a link does not show.
 const hidden = "(hidden)"
 
-// Shared is what a link shows of a job's spec: not who is notified, and no values of environment variables, which may be secret.
-func Shared(spec *muster.Spec) *muster.Spec {
+// ForLink is what a link shows of a job's spec: not who is notified, and no values of environment variables, which may be secret.
+func ForLink(spec *muster.Spec) *muster.Spec {
 	if spec == nil {
 		return nil
 	}
-	shown := *spec
-	shown.Notify = nil
-	shown.Tasks = slices.Clone(spec.Tasks)
-	for i := range shown.Tasks {
-		shown.Tasks[i].Env = Env(shown.Tasks[i].Env)
+	redacted := *spec
+	redacted.Notify = nil
+	redacted.Tasks = slices.Clone(spec.Tasks)
+	for i := range redacted.Tasks {
+		redacted.Tasks[i].Env = Env(redacted.Tasks[i].Env)
 	}
-	return &shown
+	return &redacted
 }
 
 // Env hides the values of environment variables.
@@ -34,19 +34,19 @@ func Env(env map[string]string) map[string]string {
 	return env
 }
 
-// Unowned is what a key that may not submit the job again sees of its spec: of who is notified the hosts only.
-func Unowned(spec *muster.Spec) *muster.Spec {
+// ForReader is what a key that may not submit the job again sees of its spec: of who is notified the hosts only.
+func ForReader(spec *muster.Spec) *muster.Spec {
 	if spec == nil {
 		return nil
 	}
-	shown := *spec
-	shown.Notify = slices.Clone(spec.Notify)
-	for i := range shown.Notify {
-		n := &shown.Notify[i]
+	redacted := *spec
+	redacted.Notify = slices.Clone(spec.Notify)
+	for i := range redacted.Notify {
+		n := &redacted.Notify[i]
 		n.URL = muster.MaskURL(n.URL)
 		if n.Secret != "" {
 			n.Secret = hidden
 		}
 	}
-	return &shown
+	return &redacted
 }

@@ -11,22 +11,22 @@ import (
 // Alias says how the types of the vocabulary that have a JSON form of
 // their own look in the OpenAPI document.
 func Alias(r huma.Registry) {
-	alias[muster.Time, timeSchema](r)
-	alias[muster.Duration, durationSchema](r)
-	alias[muster.Size, sizeSchema](r)
-	alias[muster.TaskState, taskStateSchema](r)
-	alias[muster.JobState, jobStateSchema](r)
-	alias[muster.Counts, countsSchema](r)
-	alias[muster.Command, commandSchema](r)
-	alias[muster.Script, scriptSchema](r)
-	alias[muster.Checkpoint, checkpointSchema](r)
-	alias[muster.Gang, gangSchema](r)
-	alias[muster.Array, arraySchema](r)
-	alias[muster.Matrix, matrixSchema](r)
-	alias[muster.Reason, reasonSchema](r)
+	registerAlias[muster.Time, timeSchema](r)
+	registerAlias[muster.Duration, durationSchema](r)
+	registerAlias[muster.Size, sizeSchema](r)
+	registerAlias[muster.TaskState, taskStateSchema](r)
+	registerAlias[muster.JobState, jobStateSchema](r)
+	registerAlias[muster.Counts, countsSchema](r)
+	registerAlias[muster.Command, commandSchema](r)
+	registerAlias[muster.Script, scriptSchema](r)
+	registerAlias[muster.Checkpoint, checkpointSchema](r)
+	registerAlias[muster.Gang, gangSchema](r)
+	registerAlias[muster.Array, arraySchema](r)
+	registerAlias[muster.Matrix, matrixSchema](r)
+	registerAlias[muster.Reason, reasonSchema](r)
 }
 
-func alias[T, Schema any](r huma.Registry) {
+func registerAlias[T, Schema any](r huma.Registry) {
 	r.RegisterTypeAlias(reflect.TypeFor[T](), reflect.TypeFor[Schema]())
 }
 
@@ -75,14 +75,14 @@ func (taskStateSchema) Schema(huma.Registry) *huma.Schema {
 }
 
 func (jobStateSchema) Schema(huma.Registry) *huma.Schema {
-	return texts(muster.JobStates)
+	return stringEnum(muster.JobStates)
 }
 
 func (reasonSchema) Schema(huma.Registry) *huma.Schema {
-	return texts(muster.Reasons)
+	return stringEnum(muster.Reasons)
 }
 
-func texts[T ~string](list []T) *huma.Schema {
+func stringEnum[T ~string](list []T) *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeString}
 	for _, v := range list {
 		s.Enum = append(s.Enum, string(v))

@@ -16,7 +16,7 @@ const (
 	taskPattern        = `^[1-9][0-9]{0,17}\.(0|[1-9][0-9]{0,6})$`
 	cursorPattern      = `^[0-9]{1,18}$`
 	tasksCursorPattern = `^[1-9][0-9]{0,17}\.[0-9]{0,18}$` // of tasks of all jobs
-	placePattern       = `^([0-9]{1,9}-[0-9]{1,18})?$`
+	logPositionPattern = `^([0-9]{1,9}-[0-9]{1,18})?$`
 	namePattern        = `^[^/]+$`
 	labelPattern       = `=`
 	sha256Pattern      = `^[0-9a-f]{64}$`
@@ -47,25 +47,25 @@ func Refine(doc *huma.OpenAPI) {
 	// Package huma registers its own error types for every operation, and no answer has them.
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
-	each := eachSchema{seen: map[*huma.Schema]bool{}, visit: refineSchema}
+	w := walker{seen: map[*huma.Schema]bool{}, visit: refineSchema}
 	for _, schema := range schemas {
-		each.walk(schema)
+		w.walk(schema)
 	}
-	for _, b := range []struct {
+	for _, field := range []struct {
 		name, field, pattern string
-		most                 float64
+		maximum              float64
 	}{
 		{"Drain", "deadline", deadlinePattern, maxDeadline}, {"Pause", "for", deadlinePattern, maxDeadline}, {"NewShare", "ttl", sharePattern, maxShare},
 	} {
-		if body := schemas[b.name]; body != nil {
-			duration := body.Properties[b.field].AnyOf
-			duration[0].Maximum, duration[1].Pattern = new(b.most), b.pattern
+		if body := schemas[field.name]; body != nil {
+			duration := body.Properties[field.field].AnyOf
+			duration[0].Maximum, duration[1].Pattern = new(field.maximum), field.pattern
 		}
 	}
 	for path, item := range doc.Paths {
 		for _, op := range Operations(item) {
 			for _, p := range op.Parameters {
-				each.walk(p.Schema)
+				w.walk(p.Schema)
 				refineParameter(path, p)
 			}
 			if op.RequestBody == nil {
@@ -99,7 +99,7 @@ func refineParameter(path string, p *huma.Param) {
 	pattern := parameterPatterns[p.In+" "+p.Name]
 	switch {
 	case p.In == "header" && p.Name == "Last-Event-ID" && strings.Contains(path, "{task}"):
-		pattern = placePattern
+		pattern = logPositionPattern
 	case p.In == "query" && p.Name == "cursor" && path == wire.Prefix+"/tasks":
 		pattern = tasksCursorPattern
 	case p.In == "query" && p.Name == "cursor" && path == wire.Prefix+"/workers":
@@ -160,13 +160,13 @@ func allowNulls(schema *huma.Schema) {
 	}
 }
 
-// eachSchema visits a schema and all below it, once.
-type eachSchema struct {
+// walker visits a schema and all below it, once.
+type walker struct {
 	seen  map[*huma.Schema]bool
 	visit func(*huma.Schema)
 }
 
-func (e *eachSchema) walk(schema *huma.Schema) {
+func (e *walker) walk(schema *huma.Schema) {
 	if schema == nil || e.seen[schema] {
 		return
 	}
@@ -176,8 +176,8 @@ func (e *eachSchema) walk(schema *huma.Schema) {
 	for _, p := range schema.Properties {
 		e.walk(p)
 	}
-	if more, ok := schema.AdditionalProperties.(*huma.Schema); ok {
-		e.walk(more)
+	if additional, ok := schema.AdditionalProperties.(*huma.Schema); ok {
+		e.walk(additional)
 	}
 	for _, s := range slices.Concat(schema.AnyOf, schema.OneOf, schema.AllOf) {
 		e.walk(s)

@@ -2,8 +2,8 @@ package wire
 
 import "github.com/muster-dev/muster"
 
-// EventsOf returns what the rows of a task tell of its life.
-func EventsOf(t *muster.Task, attempts []muster.Attempt) []TaskEvent {
+// TaskTimeline returns what the rows of a task tell of its life.
+func TaskTimeline(t *muster.Task, attempts []muster.Attempt) []TaskEvent {
 	var list []TaskEvent
 	add := func(e TaskEvent) {
 		if e.At != 0 {

@@ -11,8 +11,8 @@ import (
 const (
 	LogOutput  = "output"  // data is a LogLine
 	LogSample  = "sample"  // data is a muster.Sample
-	LogAttempt = "attempt" // data is a LogTurn: what follows is of this attempt
-	LogEnd     = "end"     // data is a LogTurn: nothing follows
+	LogAttempt = "attempt" // data is a LogBoundary: what follows is of this attempt
+	LogEnd     = "end"     // data is a LogBoundary: nothing follows
 )
 
 // The streams of a log.
@@ -51,8 +51,8 @@ func (l LogLine) Data() []byte {
 	return []byte(l.Text)
 }
 
-// LogTurn opens and closes an attempt in a stream.
-type LogTurn struct {
+// LogBoundary opens and closes an attempt in a stream.
+type LogBoundary struct {
 	Attempt   int              `json:"attempt"`
 	State     muster.TaskState `json:"state,omitempty" doc:"of the task, in the end event"`
 	Truncated bool             `json:"truncated,omitempty" doc:"the worker was lost before it had sent the rest"`

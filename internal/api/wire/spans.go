@@ -27,8 +27,8 @@ func ParseSpans(s string) ([]event.Span, error) {
 		if !isRange {
 			last = first
 		}
-		a, errA := number(first)
-		b, errB := number(last)
+		a, errA := parseTaskNumber(first)
+		b, errB := parseTaskNumber(last)
 		if errA != nil || errB != nil || b < a {
 			return nil, muster.Errorf(muster.Invalid, "%q is not a range of tasks: write numbers and ranges such as 0-9,12", part)
 		}
@@ -37,7 +37,7 @@ func ParseSpans(s string) ([]event.Span, error) {
 	return spans, nil
 }
 
-func number(s string) (int, error) {
+func parseTaskNumber(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return int(n), err
 }

@@ -40,20 +40,20 @@ type JobUsage struct {
 	Attempts    int64        `json:"attempts" doc:"how many ended attempts this is the sum of"`
 }
 
-// bytesOfRun is about how many bytes a run takes in JSON.
-const bytesOfRun = 8
+// bytesPerRun is about how many bytes a run takes in JSON.
+const bytesPerRun = 8
 
 // EncodeStates returns the states as runs, or packed where that is shorter.
 func EncodeStates(states []muster.TaskState) (runs [][2]int, packed []byte) {
-	most := len(states)*2/3/bytesOfRun + 16 // Base64 of half bytes
+	maxRuns := len(states)*2/3/bytesPerRun + 16 // Base64 of half bytes
 	runs = [][2]int{}
 	for i := 0; i < len(states); {
 		n := 1
 		for i+n < len(states) && states[i+n] == states[i] {
 			n++
 		}
-		if len(runs) == most {
-			return nil, pack(states)
+		if len(runs) == maxRuns {
+			return nil, packStates(states)
 		}
 		runs = append(runs, [2]int{int(states[i] - muster.Waiting), n})
 		i += n
@@ -61,7 +61,7 @@ func EncodeStates(states []muster.TaskState) (runs [][2]int, packed []byte) {
 	return runs, nil
 }
 
-func pack(states []muster.TaskState) []byte {
+func packStates(states []muster.TaskState) []byte {
 	packed := make([]byte, (len(states)+1)/2)
 	for i, s := range states {
 		packed[i/2] |= byte(s-muster.Waiting) << (i % 2 * 4)
@@ -69,24 +69,24 @@ func pack(states []muster.TaskState) []byte {
 	return packed
 }
 
-// Each calls f with the number and state of every task that is encoded, in order. States that this version does not know are 0.
-func (s *StageStates) Each(f func(num int, state muster.TaskState)) {
+// ForEach calls f with the number and state of every task that is encoded, in order. States that this version does not know are 0.
+func (s *StageStates) ForEach(f func(num int, state muster.TaskState)) {
 	num := s.From
 	if s.Packed != nil {
 		for n := max(0, min(2*len(s.Packed), s.Length)); num < s.From+n; num++ {
-			f(num, known(int(s.Packed[(num-s.From)/2]>>((num-s.From)%2*4)&15)))
+			f(num, stateOfIndex(int(s.Packed[(num-s.From)/2]>>((num-s.From)%2*4)&15)))
 		}
 		return
 	}
 	for _, run := range s.Runs {
 		for range run[1] {
-			f(num, known(run[0]))
+			f(num, stateOfIndex(run[0]))
 			num++
 		}
 	}
 }
 
-func known(i int) muster.TaskState {
+func stateOfIndex(i int) muster.TaskState {
 	if i < 0 || i >= len(muster.TaskStates) {
 		return 0
 	}

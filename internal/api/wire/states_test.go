@@ -32,7 +32,7 @@ func TestStatesAreReadAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []muster.TaskState
-		read.Each(func(num int, state muster.TaskState) {
+		read.ForEach(func(num int, state muster.TaskState) {
 			if num != s.From+len(got) {
 				t.Fatalf("task %d follows %d others", num, len(got))
 			}

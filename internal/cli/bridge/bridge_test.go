@@ -31,7 +31,7 @@ func keyed(t *testing.T, role *atomic.Value) *client.Client {
 		}
 	}))
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "mst_x", client.Options{Patience: 1})
+	c, err := client.New(server.URL, "mst_x", client.Options{RetryTimeout: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

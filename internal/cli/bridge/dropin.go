@@ -166,7 +166,7 @@ func (c *dropInConfig) serve(ctx, taking, hurried context.Context, dir string, w
 		if err != nil {
 			return err
 		}
-		direct, err := client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, Agent: "muster-bridge"})
+		direct, err := client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, UserAgent: "muster-bridge"})
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (c *dropInConfig) serve(ctx, taking, hurried context.Context, dir string, w
 			defer close(held.open)
 			return awaitWorker(serving, direct)
 		})
-		api, err := client.New(local.URL, local.Key, client.Options{HTTP: &http.Client{Transport: held}, Agent: "muster-bridge"})
+		api, err := client.New(local.URL, local.Key, client.Options{HTTP: &http.Client{Transport: held}, UserAgent: "muster-bridge"})
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func (f *fleet) serveIn(t *testing.T, dir string) (stop func() error) {
 	t.Helper()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "mst_x", client.Options{Patience: time.Millisecond})
+	c, err := client.New(server.URL, "mst_x", client.Options{RetryTimeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

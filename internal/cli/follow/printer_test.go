@@ -26,7 +26,7 @@ func (h heard) Write(b []byte) (int, error) {
 // without a word.
 func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	s := apitest.Start(t, nil)
-	server, w := s.Client(t), s.Worker(t, "w1")
+	server, w := s.Client(t), s.ConnectWorker(t, "w1")
 	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{
 		Run: &muster.Command{Shell: "true"}, Retries: muster.Retries{Max: 2, Backoff: muster.Duration(time.Millisecond)},
 	}}}, client.SubmitOptions{})
@@ -36,9 +36,9 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	out, errs := make(heard, 9), bytes.Buffer{}
 	end := func(text string, r muster.Report) {
 		t.Helper()
-		r.Attempt, r.FinishedAt = w.Next(), muster.NewTime(time.Now())
+		r.Attempt, r.FinishedAt = w.StartNext(), muster.NewTime(time.Now())
 		if text != "" {
-			size, err := s.Logs.Append(t.Context(), r.Attempt, 0, apitest.Log(tasklog.Stdout, text))
+			size, err := s.Logs.Append(t.Context(), r.Attempt, 0, apitest.EncodeRecord(tasklog.Stdout, text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 				t.Errorf("printed %q, want %q", got, text)
 			}
 		}
-		w.Say(&link.ToServer{Finished: []muster.Report{r}})
+		w.Send(&link.ToServer{Finished: []muster.Report{r}})
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -71,7 +71,7 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 // TestStagesAreNamed follows a job whose stages print, fail and are skipped, and holds that each leaves a trace.
 func TestStagesAreNamed(t *testing.T) {
 	s := apitest.Start(t, nil)
-	server, w := s.Client(t), s.Worker(t, "w1")
+	server, w := s.Client(t), s.ConnectWorker(t, "w1")
 	run := &muster.Command{Shell: "true"}
 	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{
 		{Name: "each", Run: run, Matrix: &muster.Matrix{Axes: []muster.Axis{{Name: "lr", Values: []string{"0.1"}}}}}, {Name: "last", Needs: []string{"each"}, Run: run},
@@ -84,11 +84,11 @@ func TestStagesAreNamed(t *testing.T) {
 	go func() {
 		done <- NewPrinter(server, &out, &errs).Selected(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
-	r := muster.Report{Attempt: w.Next(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now())}
-	if r.LogSize, err = s.Logs.Append(t.Context(), r.Attempt, 0, apitest.Log(tasklog.Stdout, "one\n")); err != nil {
+	r := muster.Report{Attempt: w.StartNext(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now())}
+	if r.LogSize, err = s.Logs.Append(t.Context(), r.Attempt, 0, apitest.EncodeRecord(tasklog.Stdout, "one\n")); err != nil {
 		t.Fatal(err)
 	}
-	w.Say(&link.ToServer{Finished: []muster.Report{r}})
+	w.Send(&link.ToServer{Finished: []muster.Report{r}})
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

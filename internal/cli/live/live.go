@@ -52,8 +52,8 @@ func Connect(r *remote.Remote) (*client.Client, error) {
 		return nil, err
 	}
 	return client.New(known.URL, known.Token, client.Options{
-		Agent: "muster-cli/" + frame.BuildVersion().Version, Timeout: 15 * time.Second,
-		Patience: time.Nanosecond, StreamPatience: time.Nanosecond,
+		UserAgent: "muster-cli/" + frame.BuildVersion().Version, Timeout: 15 * time.Second,
+		RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond,
 	})
 }
 

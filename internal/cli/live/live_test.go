@@ -63,7 +63,7 @@ func TestFeedConnectsAgain(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	c, err := client.New(server.URL, "", client.Options{Patience: time.Nanosecond, StreamPatience: time.Nanosecond})
+	c, err := client.New(server.URL, "", client.Options{RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestFeedResumesWithoutEvents(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	c, err := client.New(server.URL, "", client.Options{Patience: time.Nanosecond, StreamPatience: time.Nanosecond})
+	c, err := client.New(server.URL, "", client.Options{RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,5 +55,5 @@ func (r *Remote) Connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(known.URL, known.Token, client.Options{Agent: "muster-cli/" + frame.BuildVersion().Version})
+	return client.New(known.URL, known.Token, client.Options{UserAgent: "muster-cli/" + frame.BuildVersion().Version})
 }

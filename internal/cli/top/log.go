@@ -74,25 +74,25 @@ func (p *log) hints() []hint {
 // load reads what is wanted most: a match, another place of the log, what comes before the visible lines, or what follows the last ones.
 func (p *log) load(m *model) tea.Cmd {
 	id, e := p.id, &p.part
-	window := func(at client.LogPlace, bytes int, take func(m *model, w wire.LogWindow)) tea.Cmd {
+	window := func(at client.LogPosition, bytes int, take func(m *model, w wire.LogWindow)) tea.Cmd {
 		return read(m, &p.reader, func(ctx context.Context) (wire.LogWindow, error) { return m.api.LogWindow(ctx, id, at, bytes) }, take)
 	}
 	switch {
 	case p.seek != nil:
 		return p.loadMatch(m)
 	case p.open == logEnd:
-		return window(client.LogPlace{Offset: -1, Backward: true}, windowBytes, func(_ *model, w wire.LogWindow) {
+		return window(client.LogPosition{Offset: -1, Backward: true}, windowBytes, func(_ *model, w wire.LogWindow) {
 			p.part, p.open = excerpt{}, noPlace
 			p.take(&w, true)
 		})
 	case p.open != noPlace:
 		return p.loadAround(m)
 	case p.off && e.first > 0 && e.at(p.top) < p.height:
-		return window(client.LogPlace{Attempt: e.attempt, Offset: e.first, Backward: true}, windowBytes, func(_ *model, w wire.LogWindow) { p.take(&w, true) })
+		return window(client.LogPosition{Attempt: e.attempt, Offset: e.first, Backward: true}, windowBytes, func(_ *model, w wire.LogWindow) { p.take(&w, true) })
 	case e.done:
-		return window(client.LogPlace{Offset: -1, Backward: true}, 1, p.nextAttempt)
+		return window(client.LogPosition{Offset: -1, Backward: true}, 1, p.nextAttempt)
 	case !p.off || e.at(p.top)+2*p.height >= len(e.lines):
-		return window(client.LogPlace{Attempt: e.attempt, Offset: e.last}, windowBytes, func(_ *model, w wire.LogWindow) { p.take(&w, false) })
+		return window(client.LogPosition{Attempt: e.attempt, Offset: e.last}, windowBytes, func(_ *model, w wire.LogWindow) { p.take(&w, false) })
 	default:
 		return nil
 	}
@@ -103,8 +103,8 @@ func (p *log) loadAround(m *model) tea.Cmd {
 	id, to, attempt := p.id, p.open, p.part.attempt
 	type both struct{ before, after wire.LogWindow }
 	return read(m, &p.reader, func(ctx context.Context) (b both, err error) {
-		if b.after, err = m.api.LogWindow(ctx, id, client.LogPlace{Attempt: attempt, Offset: to}, windowBytes); err == nil && to > 0 {
-			b.before, err = m.api.LogWindow(ctx, id, client.LogPlace{Attempt: attempt, Offset: b.after.First, Backward: true}, windowBytes/2)
+		if b.after, err = m.api.LogWindow(ctx, id, client.LogPosition{Attempt: attempt, Offset: to}, windowBytes); err == nil && to > 0 {
+			b.before, err = m.api.LogWindow(ctx, id, client.LogPosition{Attempt: attempt, Offset: b.after.First, Backward: true}, windowBytes/2)
 		}
 		return b, err
 	}, func(_ *model, b both) {
@@ -147,7 +147,7 @@ func (p *log) nextAttempt(m *model, w wire.LogWindow) {
 // loadMatch searches on.
 func (p *log) loadMatch(m *model) tea.Cmd {
 	id, s, find := p.id, *p.seek, p.find
-	at := client.LogPlace{Attempt: p.part.attempt, Offset: s.offset, Backward: s.up}
+	at := client.LogPosition{Attempt: p.part.attempt, Offset: s.offset, Backward: s.up}
 	return read(m, &p.reader, func(ctx context.Context) (wire.LogMatches, error) {
 		return m.api.SearchLog(ctx, id, at, find, sameCase(find), 1)
 	}, func(m *model, found wire.LogMatches) {

@@ -51,7 +51,7 @@ func show(t *testing.T, c *mustertest.Cluster) *screen {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	group, ctx := errgroup.WithContext(ctx)
-	api, err := client.New("http://"+c.Addr, mustertest.AdminToken, client.Options{Timeout: 15 * time.Second, Patience: time.Nanosecond, StreamPatience: time.Nanosecond})
+	api, err := client.New("http://"+c.Addr, mustertest.AdminToken, client.Options{Timeout: 15 * time.Second, RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestALongLog(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir())
 	s := show(t, c)
-	job := c.Submit(mustertest.Shell("long", "seq 1 1000000; echo the last line"))
+	job := c.Submit(mustertest.ShellSpec("long", "seq 1 1000000; echo the last line"))
 	if end := c.Wait(job.ID, 2*time.Minute); end.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", end.State)
 	}
@@ -263,7 +263,7 @@ func TestTheNextAttemptOfALog(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir())
 	s := show(t, c)
-	spec := mustertest.Shell("flaky", `echo "this is attempt $MUSTER_ATTEMPT"; sleep 3; test "$MUSTER_ATTEMPT" = 2`)
+	spec := mustertest.ShellSpec("flaky", `echo "this is attempt $MUSTER_ATTEMPT"; sleep 3; test "$MUSTER_ATTEMPT" = 2`)
 	spec.Tasks[0].Retries = muster.Retries{Max: 1}
 	job := c.Submit(spec)
 	s.sees("flaky", "running")

@@ -135,7 +135,7 @@ func (w *world) count() int {
 // watch starts to watch the list. wait returns the error with which that ends.
 func (w *world) watch(format frame.Format, terminal bool) (wait func() error) {
 	w.t.Helper()
-	c, err := client.New(w.URL, "", client.Options{Patience: time.Nanosecond, StreamPatience: time.Nanosecond})
+	c, err := client.New(w.URL, "", client.Options{RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond})
 	if err != nil {
 		w.t.Fatal(err)
 	}

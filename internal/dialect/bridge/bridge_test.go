@@ -125,7 +125,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if w.client, err = client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, Patience: 50 * time.Millisecond}); err != nil {
+	if w.client, err = client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, RetryTimeout: 50 * time.Millisecond}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.worker, err = w.fleet.Register(ctx, fleet.Facts{ID: "w", Kinds: []string{"echo"}, Resources: muster.Resources{CPUs: 8, Memory: 1 << 30, Disk: 1 << 30, Slots: 64}})

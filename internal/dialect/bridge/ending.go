@@ -94,5 +94,5 @@ const maxTail = 1 << 20
 
 // Download writes an artifact of a task to w. It fails at the end if the bytes are not right.
 func (e *Ending) Download(ctx context.Context, t *muster.Task, a muster.Artifact, w io.Writer) error {
-	return e.client.Read(ctx, t.ID, a, w)
+	return e.client.ReadArtifact(ctx, t.ID, a, w)
 }

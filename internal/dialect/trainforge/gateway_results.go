@@ -107,7 +107,7 @@ func (g *Gateway) results(q *request) error {
 		if n++; n > resultLimits.Files {
 			break
 		}
-		if err := z.Stream(a.path, func(w io.Writer) error { return c.Read(q.r.Context(), a.task, a.Artifact, w) }); err != nil {
+		if err := z.Stream(a.path, func(w io.Writer) error { return c.ReadArtifact(q.r.Context(), a.task, a.Artifact, w) }); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (g *Gateway) resultFile(q *request) error {
 			q.w.Header().Set("Content-Disposition", "attachment")
 			ctx, cancel := context.WithTimeout(q.r.Context(), transferLimit)
 			defer cancel()
-			if err := c.Read(ctx, a.task, a.Artifact, q.w); err != nil {
+			if err := c.ReadArtifact(ctx, a.task, a.Artifact, q.w); err != nil {
 				panic(http.ErrAbortHandler) // a part was sent: the caller sees that it broke off
 			}
 			return nil

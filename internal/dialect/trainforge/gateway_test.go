@@ -159,7 +159,7 @@ func (w *world) artifact(t muster.Task, name string) string {
 	for _, a := range t.Artifacts {
 		if a.Name == name {
 			var b bytes.Buffer
-			if err := w.client.Read(w.t.Context(), t.ID, a, &b); err != nil {
+			if err := w.client.ReadArtifact(w.t.Context(), t.ID, a, &b); err != nil {
 				w.t.Fatal(err)
 			}
 			return b.String()

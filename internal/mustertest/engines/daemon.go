@@ -32,9 +32,9 @@ type Daemon struct {
 	done   chan struct{} // closed when that has ended
 }
 
-// Start starts a dockerd with more flags, such as --live-restore, and waits until it answers. After the test
+// StartDaemon starts a dockerd with more flags, such as --live-restore, and waits until it answers. After the test
 // nothing is left of it. Where none can be started, and with -short, the test skips.
-func Start(tb testing.TB, flags ...string) *Daemon {
+func StartDaemon(tb testing.TB, flags ...string) *Daemon {
 	tb.Helper()
 	switch _, err := exec.LookPath("dockerd"); {
 	case testing.Short():
@@ -51,12 +51,12 @@ func Start(tb testing.TB, flags ...string) *Daemon {
 		tb.Fatal(err)
 	}
 	d := &Daemon{tb: tb, dir: dir, flags: flags}
-	tb.Cleanup(d.clear)
+	tb.Cleanup(d.cleanup)
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	d.addBridge()
-	d.Again()
+	d.Restart()
 	return d
 }
 
@@ -86,22 +86,22 @@ func (d *Daemon) addBridge() {
 // Host is the daemon's address; it stays the same.
 func (d *Daemon) Host() string { return "unix://" + filepath.Join(d.dir, "sock") }
 
-// Again starts the daemon after Stop or Kill, on what it had.
-func (d *Daemon) Again() {
+// Restart starts the daemon after Stop or Kill, on what it had.
+func (d *Daemon) Restart() {
 	d.tb.Helper()
-	if err := d.begin(d.tb.Context()); err != nil {
+	if err := d.launch(d.tb.Context()); err != nil {
 		d.tb.Fatal(err)
 	}
 }
 
-func (d *Daemon) begin(ctx context.Context) error {
+func (d *Daemon) launch(ctx context.Context) error {
 	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	in := func(name string) string { return filepath.Join(d.dir, name) }
+	path := func(name string) string { return filepath.Join(d.dir, name) }
 	args := []string{
-		"dockerd", "--data-root", in("data"), "--exec-root", in("run"), "--pidfile", in("pid"), "--config-file", in("config.json"),
+		"dockerd", "--data-root", path("data"), "--exec-root", path("run"), "--pidfile", path("pid"), "--config-file", path("config.json"),
 		"-H", d.Host(), "--containerd-namespace", filepath.Base(d.dir), "--containerd-plugins-namespace", filepath.Base(d.dir) + "-plugins",
 		"--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge", d.bridge,
 	}
@@ -127,11 +127,11 @@ func (d *Daemon) begin(ctx context.Context) error {
 		return err
 	}
 	d.pid, d.done = cmd.Process.Pid, done
-	return d.answers(ctx)
+	return d.awaitReady(ctx)
 }
 
-// answers waits until the daemon does.
-func (d *Daemon) answers(ctx context.Context) error {
+// awaitReady waits until the daemon does.
+func (d *Daemon) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	api, err := client.New(client.WithHost(d.Host()))
@@ -167,12 +167,12 @@ func (d *Daemon) log() []byte {
 // --live-restore.
 func (d *Daemon) Stop() {
 	d.tb.Helper()
-	if !d.end(time.Minute) {
+	if !d.terminate(time.Minute) {
 		d.tb.Fatalf("dockerd does not end:\n%s", d.log())
 	}
 }
 
-func (d *Daemon) end(limit time.Duration) bool {
+func (d *Daemon) terminate(limit time.Duration) bool {
 	_ = syscall.Kill(d.pid, syscall.SIGTERM) // it may have ended
 	select {
 	case <-d.done:
@@ -190,8 +190,8 @@ func (d *Daemon) Kill() {
 	_ = os.Remove(filepath.Join(d.dir, "run", "containerd", "containerd.pid"))
 }
 
-// Freeze stops the daemon where it is, so that it takes connections and does not answer, or lets it go on.
-func (d *Daemon) Freeze(on bool) {
+// SetFrozen stops the daemon where it is, so that it takes connections and does not answer, or lets it go on.
+func (d *Daemon) SetFrozen(on bool) {
 	d.tb.Helper()
 	sig := syscall.SIGCONT
 	if on {
@@ -200,15 +200,15 @@ func (d *Daemon) Freeze(on bool) {
 	if err := syscall.Kill(d.pid, sig); err != nil {
 		d.tb.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); d.stands() != on; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); d.frozen() != on; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			d.tb.Fatalf("the daemon does not heed %s", sig)
 		}
 	}
 }
 
-// stands reports whether none of the daemon's threads goes on: a signal takes its time to reach them all.
-func (d *Daemon) stands() bool {
+// frozen reports whether none of the daemon's threads goes on: a signal takes its time to reach them all.
+func (d *Daemon) frozen() bool {
 	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid)) // the pattern is a good one
 	for _, name := range stats {
 		b, err := os.ReadFile(name)
@@ -219,8 +219,8 @@ func (d *Daemon) stands() bool {
 	return len(stats) > 0
 }
 
-// clear removes all that is left of the daemon and of its containers.
-func (d *Daemon) clear() {
+// cleanup removes all that is left of the daemon and of its containers.
+func (d *Daemon) cleanup() {
 	if d.tb.Failed() {
 		d.tb.Logf("log of dockerd:\n%s", d.log())
 	}
@@ -230,16 +230,16 @@ func (d *Daemon) clear() {
 		_ = syscall.Kill(d.pid, syscall.SIGCONT)
 		select {
 		case <-d.done:
-			_ = d.begin(ctx) // it knows what it has left
+			_ = d.launch(ctx) // it knows what it has left
 		default:
 		}
-		d.empty(ctx)
-		if !d.end(time.Minute) {
+		d.removeContainers(ctx)
+		if !d.terminate(time.Minute) {
 			d.Kill()
 		}
 	}
 	// What is there in spite of all, containerd and what stands by containers, writes into the folder until it is gone.
-	for deadline := time.Now().Add(30 * time.Second); d.killRest() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); d.killLeftovers() && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	d.unmount(ctx)
@@ -253,22 +253,22 @@ func (d *Daemon) clear() {
 	}
 }
 
-// killRest kills the processes that work in the daemon's folder, and reports whether there were any.
-func (d *Daemon) killRest() (some bool) {
+// killLeftovers kills the processes that work in the daemon's folder, and reports whether there were any.
+func (d *Daemon) killLeftovers() (found bool) {
 	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
 	for _, proc := range procs {
 		if line, _ := os.ReadFile(proc); bytes.Contains(line, []byte(d.dir+"/")) {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil && pid != os.Getpid() {
-				some = true
+				found = true
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 			}
 		}
 	}
-	return some
+	return found
 }
 
-// empty removes all containers.
-func (d *Daemon) empty(ctx context.Context) {
+// removeContainers removes all containers.
+func (d *Daemon) removeContainers(ctx context.Context) {
 	api, err := client.New(client.WithHost(d.Host()))
 	if err != nil {
 		return
@@ -276,8 +276,8 @@ func (d *Daemon) empty(ctx context.Context) {
 	defer api.Close()
 	all, err := api.ContainerList(ctx, client.ContainerListOptions{All: true})
 	for _, c := range all.Items {
-		_, gone := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		err = errors.Join(err, gone)
+		_, removeErr := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		err = errors.Join(err, removeErr)
 	}
 	if err != nil {
 		d.tb.Logf("the engine's containers: %v", err)
@@ -290,15 +290,15 @@ func (d *Daemon) unmount(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	var at []string
+	var mounts []string
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], d.dir+"/") {
-			at = append(at, f[4])
+			mounts = append(mounts, f[4])
 		}
 	}
-	slices.Sort(at)
-	slices.Reverse(at)
-	for _, dir := range at {
+	slices.Sort(mounts)
+	slices.Reverse(mounts)
+	for _, dir := range mounts {
 		_ = exec.CommandContext(ctx, "umount", "-l", dir).Run() // RemoveAll says what stays
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Build says what is in an image that is made from scratch.
-type Build struct {
+// ImageSpec says what is in an image that is made from scratch.
+type ImageSpec struct {
 	Files   map[string]string // its path in the image: the path of the file here; it may be executed
 	Texts   map[string]string // its path in the image: the contents; it may be executed
 	Links   map[string]string // its path in the image: where it leads
@@ -38,7 +38,7 @@ type Build struct {
 }
 
 // layer is the image's files as a tar, the same bytes for the same files.
-func (b Build) layer(tb testing.TB) []byte {
+func (b ImageSpec) layer(tb testing.TB) []byte {
 	tb.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -78,7 +78,7 @@ func (b Build) layer(tb testing.TB) []byte {
 }
 
 // parents returns the folders above the image's files, each after its own parent.
-func (b Build) parents() []string {
+func (b ImageSpec) parents() []string {
 	dirs := map[string]bool{}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(b.Files)), slices.Collect(maps.Keys(b.Texts)), slices.Collect(maps.Keys(b.Links)), b.Folders) {
 		for dir := path.Dir(path.Join("/", name)); dir != "/"; dir = path.Dir(dir) {
@@ -89,7 +89,7 @@ func (b Build) parents() []string {
 }
 
 // config is the image's configuration, as the OCI image specification has it.
-func (b Build) config(tb testing.TB, layer []byte) []byte {
+func (b ImageSpec) config(tb testing.TB, layer []byte) []byte {
 	tb.Helper()
 	volumes := map[string]struct{}{}
 	for _, v := range b.Volumes {
@@ -120,10 +120,10 @@ func digest(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Image puts an image under a name into the engine at host, and removes it after the test.
-func Image(tb testing.TB, host, name string, b Build) string {
+// LoadImage puts an image under a name into the engine at host, and removes it after the test.
+func LoadImage(tb testing.TB, host, name string, b ImageSpec) string {
 	tb.Helper()
-	load(tb, host, name, b)
+	loadImage(tb, host, name, b)
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -137,8 +137,8 @@ func Image(tb testing.TB, host, name string, b Build) string {
 	return name
 }
 
-// load hands an image over in the format of docker save.
-func load(tb testing.TB, host, name string, b Build) {
+// loadImage hands an image over in the format of docker save.
+func loadImage(tb testing.TB, host, name string, b ImageSpec) {
 	tb.Helper()
 	layer := b.layer(tb)
 	full, err := reference.ParseDockerRef(name) // a short one would be localhost/… with Podman
@@ -170,16 +170,16 @@ func load(tb testing.TB, host, name string, b Build) {
 		tb.Fatalf("image %s: %v", name, err)
 	}
 	defer res.Close()
-	said, err := io.ReadAll(res)
-	if err != nil || strings.Contains(string(said), `"error"`) {
-		tb.Fatalf("image %s: %v, the engine says %s", name, err, said)
+	output, err := io.ReadAll(res)
+	if err != nil || strings.Contains(string(output), `"error"`) {
+		tb.Fatalf("image %s: %v, the engine says %s", name, err, output)
 	}
 }
 
-// Shell is an image with a shell and the usual tools in it: /bin/busybox under all of its names. It
+// ShellImage is an image with a shell and the usual tools in it: /bin/busybox under all of its names. It
 // has the users root and user (1000:1000), and a /tmp. Without a static
 // busybox on this machine the test skips.
-func Shell(tb testing.TB) Build {
+func ShellImage(tb testing.TB) ImageSpec {
 	tb.Helper()
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -199,7 +199,7 @@ func Shell(tb testing.TB) Build {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b := Build{
+	b := ImageSpec{
 		Files: map[string]string{"/bin/busybox": busybox},
 		Links: map[string]string{},
 		Texts: map[string]string{
@@ -217,14 +217,14 @@ func Shell(tb testing.TB) Build {
 	return b
 }
 
-// Busybox returns the name of an image of a Shell in the engine at host. It is
+// LoadBusybox returns the name of an image of a Shell in the engine at host. It is
 // made once for each engine and stays there.
-func Busybox(tb testing.TB, host string) string {
+func LoadBusybox(tb testing.TB, host string) string {
 	tb.Helper()
-	b := Shell(tb)
+	b := ShellImage(tb)
 	name := "muster-test/busybox:" + digest(b.layer(tb))[7:19]
 	if _, err := API(tb, host).ImageInspect(tb.Context(), name); err != nil {
-		load(tb, host, name, b)
+		loadImage(tb, host, name, b)
 	}
 	return name
 }

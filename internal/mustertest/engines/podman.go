@@ -12,10 +12,10 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Podman starts the service of a Podman with folders of its own, which takes registries on loopback as they
+// StartPodman starts the service of a Podman with folders of its own, which takes registries on loopback as they
 // are and makes control groups itself, and returns its address. It ends with the test, with all that
 // it has. Where there is no Podman, or this user may not start one, the test skips.
-func Podman(tb testing.TB) string {
+func StartPodman(tb testing.TB) string {
 	tb.Helper()
 	program, err := exec.LookPath("podman")
 	if err != nil || os.Geteuid() != 0 || testing.Short() {
@@ -44,7 +44,7 @@ func Podman(tb testing.TB) string {
 		"--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "file",
 	}
 	// crun runs nothing where control groups are of both versions.
-	if both, _ := os.ReadFile("/sys/fs/cgroup/unified/cgroup.controllers"); len(bytes.TrimSpace(both)) > 0 {
+	if unified, _ := os.ReadFile("/sys/fs/cgroup/unified/cgroup.controllers"); len(bytes.TrimSpace(unified)) > 0 {
 		if _, err := exec.LookPath("runc"); err != nil {
 			tb.Skip("control groups are of both versions here, for which Podman needs runc")
 		}
@@ -58,16 +58,16 @@ func Podman(tb testing.TB) string {
 		return cmd
 	}
 	host := "unix://" + filepath.Join(dir, "sock")
-	life, end := context.WithCancel(context.Background())
-	service := run(life, "system", "service", "--time=0", host)
+	serviceCtx, stop := context.WithCancel(context.Background())
+	service := run(serviceCtx, "system", "service", "--time=0", host)
 	service.Cancel = func() error { return service.Process.Signal(os.Interrupt) }
 	service.WaitDelay = 30 * time.Second
 	if err := service.Start(); err != nil {
-		end()
+		stop()
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		end()
+		stop()
 		_ = service.Wait() // it was told to end
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

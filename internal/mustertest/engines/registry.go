@@ -22,11 +22,11 @@ type Fault int
 
 // The faults of registries. The first is none.
 const (
-	Well    Fault = iota
-	Cut           // layers end in the middle, with the connection
-	Failing       // every request is answered with 500
-	Corrupt       // layers have other bytes than their digest says
-	Limited       // every request is answered with 429, as where too many came
+	NoFault     Fault = iota
+	Truncated         // layers end in the middle, with the connection
+	Failing           // every request is answered with 500
+	Corrupt           // layers have other bytes than their digest says
+	RateLimited       // every request is answered with 429, as where too many came
 )
 
 // Registry is a registry of images on loopback, which speaks HTTP and fails as told. Its
@@ -35,24 +35,24 @@ type Registry struct {
 	Addr  string // host:port; names of its images begin with it
 	store http.Handler
 
-	mu       sync.Mutex
-	user     string
-	password string
-	fault    Fault
-	stall    int64         // bytes of a layer after which nothing more comes; -1 for never
-	drip     time.Duration // before each piece of a layer
-	going    chan struct{}
-	seen     []string
-	end      chan struct{}
+	mu         sync.Mutex
+	user       string
+	password   string
+	fault      Fault
+	stallAfter int64         // bytes of a layer after which nothing more comes; -1 for never
+	delay      time.Duration // before each piece of a layer
+	resumed    chan struct{}
+	requests   []string
+	closed     chan struct{}
 }
 
 // NewRegistry starts a registry that is well and open to all, and stops it after the test.
 func NewRegistry(tb testing.TB) *Registry {
 	tb.Helper()
-	quiet := log.New(io.Discard, "", 0) //nolint:forbidigo // the registry wants one of these
+	discard := log.New(io.Discard, "", 0) //nolint:forbidigo // the registry wants one of these
 	r := &Registry{
-		store: registry.New(registry.Logger(quiet)),
-		stall: -1, going: make(chan struct{}), end: make(chan struct{}),
+		store:      registry.New(registry.Logger(discard)),
+		stallAfter: -1, resumed: make(chan struct{}), closed: make(chan struct{}),
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,7 +62,7 @@ func NewRegistry(tb testing.TB) *Registry {
 	server.Start()
 	r.Addr = l.Addr().String()
 	tb.Cleanup(func() {
-		close(r.end)
+		close(r.closed)
 		server.CloseClientConnections()
 		server.Close()
 	})
@@ -70,7 +70,7 @@ func NewRegistry(tb testing.TB) *Registry {
 }
 
 // Push puts an image under a name, such as acme/train:v1, and returns its full name and its digest.
-func (r *Registry) Push(tb testing.TB, name string, b Build) (ref, dig string) {
+func (r *Registry) Push(tb testing.TB, name string, b ImageSpec) (ref, dig string) {
 	tb.Helper()
 	repo, tag, _ := strings.Cut(name, ":")
 	if tag == "" {
@@ -114,15 +114,15 @@ func (r *Registry) put(tb testing.TB, method, path, kind string, body []byte) {
 	}
 }
 
-// Auth asks for a user and a password from now on; an empty user lets all in.
-func (r *Registry) Auth(user, password string) {
+// RequireAuth asks for a user and a password from now on; an empty user lets all in.
+func (r *Registry) RequireAuth(user, password string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.user, r.password = user, password
 }
 
-// Break lets the registry fail from now on.
-func (r *Registry) Break(f Fault) {
+// SetFault lets the registry fail from now on.
+func (r *Registry) SetFault(f Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fault = f
@@ -132,23 +132,23 @@ func (r *Registry) Break(f Fault) {
 func (r *Registry) Stall(after int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stall = after
+	r.stallAfter = after
 }
 
 // Resume lets all that stalled go on.
 func (r *Registry) Resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stall = -1
-	close(r.going)
-	r.going = make(chan struct{})
+	r.stallAfter = -1
+	close(r.resumed)
+	r.resumed = make(chan struct{})
 }
 
-// Drip lets layers come as a trickle: a piece of 4 KiB after each pause. Zero is as fast as it goes.
-func (r *Registry) Drip(pause time.Duration) {
+// Throttle lets layers come as a trickle: a piece of 4 KiB after each pause. Zero is as fast as it goes.
+func (r *Registry) Throttle(pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drip = pause
+	r.delay = pause
 }
 
 // Requests returns how many requests came whose "METHOD path" has part in it, such as "/manifests/"
@@ -157,7 +157,7 @@ func (r *Registry) Requests(part string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
-	for _, s := range r.seen {
+	for _, s := range r.requests {
 		if strings.Contains(s, part) {
 			n++
 		}
@@ -167,20 +167,20 @@ func (r *Registry) Requests(part string) int {
 
 func (r *Registry) serve(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
-	r.seen = append(r.seen, q.Method+" "+q.URL.Path)
+	r.requests = append(r.requests, q.Method+" "+q.URL.Path)
 	user, password, fault := r.user, r.password, r.fault
 	r.mu.Unlock()
 	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
 	if u, p, _ := q.BasicAuth(); user != "" && (u != user || p != password) {
 		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
-		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+		writeRegistryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
 		return
 	}
 	switch {
 	case fault == Failing:
-		refuse(w, http.StatusInternalServerError, "UNKNOWN", "the registry has a bad day")
-	case fault == Limited:
-		refuse(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "you have reached your pull rate limit")
+		writeRegistryError(w, http.StatusInternalServerError, "UNKNOWN", "the registry has a bad day")
+	case fault == RateLimited:
+		writeRegistryError(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "you have reached your pull rate limit")
 	case q.Method == http.MethodGet && strings.Contains(q.URL.Path, "/blobs/"):
 		r.blob(w, q, fault)
 	default:
@@ -188,7 +188,7 @@ func (r *Registry) serve(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, code, message string) {
+func writeRegistryError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, `{"errors":[{"code":"`+code+`","message":"`+message+`"}]}`)
@@ -206,7 +206,7 @@ func (r *Registry) blob(w http.ResponseWriter, q *http.Request, fault Fault) {
 	}
 	w.WriteHeader(a.Code)
 	for sent := int64(0); len(body) > 0; {
-		if fault == Cut && sent >= int64(a.Body.Len()/2) {
+		if fault == Truncated && sent >= int64(a.Body.Len()/2) {
 			panic(http.ErrAbortHandler)
 		}
 		piece := body[:min(len(body), 4096)]
@@ -229,22 +229,22 @@ func (r *Registry) blob(w http.ResponseWriter, q *http.Request, fault Fault) {
 func (r *Registry) pace(q *http.Request, sent, n int64) bool {
 	for {
 		r.mu.Lock()
-		stalled, going, drip := r.stall >= 0 && sent+n > r.stall, r.going, r.drip
+		stalled, resumed, delay := r.stallAfter >= 0 && sent+n > r.stallAfter, r.resumed, r.delay
 		r.mu.Unlock()
-		if !stalled && drip == 0 {
+		if !stalled && delay == 0 {
 			return true
 		}
-		var dripped <-chan time.Time // never, for what stalls
+		var delayed <-chan time.Time // never, for what stalls
 		if !stalled {
-			dripped = time.After(drip)
+			delayed = time.After(delay)
 		}
 		select {
-		case <-dripped:
+		case <-delayed:
 			return true
-		case <-going:
+		case <-resumed:
 		case <-q.Context().Done():
 			return false
-		case <-r.end:
+		case <-r.closed:
 			return false
 		}
 	}

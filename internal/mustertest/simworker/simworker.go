@@ -32,18 +32,18 @@ type Config struct {
 }
 
 const (
-	joinsAtOnce = 16
-	cores       = 16
-	memory      = muster.Size(64 << 30)
-	disk        = muster.Size(1 << 40)
-	gpuMemory   = muster.Size(24 << 30)
+	maxConcurrentJoins = 16
+	cores              = 16
+	memory             = muster.Size(64 << 30)
+	disk               = muster.Size(1 << 40)
+	gpuMemory          = muster.Size(24 << 30)
 )
 
 // Run joins all workers and keeps them connected until ctx ends, which returns nil. ready is called once, when all are
 // connected. The first worker that is refused or loses its session ends the fleet with an error.
 func Run(ctx context.Context, cfg Config, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
-	joins := make(chan struct{}, joinsAtOnce)
+	joins := make(chan struct{}, maxConcurrentJoins)
 	var connected atomic.Int64
 	for i := range cfg.Workers {
 		group.Go(func() error {
@@ -111,8 +111,8 @@ func load(index int, at time.Time, gpus []muster.GPU) *muster.Load {
 	l := &muster.Load{CPU: wave(0), Memory: muster.Size(wave(1) * float64(memory))}
 	for i := range gpus {
 		used := wave(float64(2 + i))
-		held, heat, power := muster.Size(used*float64(gpuMemory)), 35+45*used, 30+370*used
-		l.GPUs = append(l.GPUs, muster.GPULoad{UUID: gpus[i].UUID, Utilization: &used, Memory: &held, Temperature: &heat, Power: &power})
+		memoryUsed, temperature, power := muster.Size(used*float64(gpuMemory)), 35+45*used, 30+370*used
+		l.GPUs = append(l.GPUs, muster.GPULoad{UUID: gpus[i].UUID, Utilization: &used, Memory: &memoryUsed, Temperature: &temperature, Power: &power})
 	}
 	return l
 }

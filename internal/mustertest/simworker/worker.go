@@ -20,11 +20,11 @@ type worker struct {
 	heartbeat time.Duration
 	wake      chan struct{} // holds one token if there may be something to send
 
-	mu      sync.Mutex
-	next    link.ToServer
-	waiting bool // next has messages
-	held    map[muster.AttemptID]*time.Timer
-	beat    time.Time // when the next heartbeat is due
+	mu            sync.Mutex
+	next          link.ToServer
+	pending       bool // next has messages
+	held          map[muster.AttemptID]*time.Timer
+	nextHeartbeat time.Time // when the next heartbeat is due
 }
 
 var _ link.FrameSource = (*worker)(nil)
@@ -61,14 +61,14 @@ func (w *worker) handle(f *link.ToWorker) error {
 	if f.Welcome != nil {
 		w.heartbeat = f.Welcome.Heartbeat.Std()
 		w.mu.Lock()
-		w.beat = now
+		w.nextHeartbeat = now
 		w.mu.Unlock()
 		w.connected()
 	}
 	if len(f.Assign)+len(f.Cancel) == 0 {
 		return nil
 	}
-	w.say(func(next *link.ToServer) {
+	w.enqueue(func(next *link.ToServer) {
 		for i := range f.Assign {
 			id := f.Assign[i].Attempt
 			w.held[id] = time.AfterFunc(w.cfg.Run, func() { w.finish(id, now, muster.AttemptSucceeded, muster.NoReason) })
@@ -82,8 +82,8 @@ func (w *worker) handle(f *link.ToWorker) error {
 }
 
 // finish reports the end of an attempt that is held.
-func (w *worker) finish(id muster.AttemptID, began time.Time, outcome muster.Outcome, reason muster.Reason) {
-	w.say(func(next *link.ToServer) {
+func (w *worker) finish(id muster.AttemptID, startedAt time.Time, outcome muster.Outcome, reason muster.Reason) {
+	w.enqueue(func(next *link.ToServer) {
 		timer, held := w.held[id]
 		if !held {
 			return
@@ -91,16 +91,16 @@ func (w *worker) finish(id muster.AttemptID, began time.Time, outcome muster.Out
 		timer.Stop()
 		delete(w.held, id)
 		next.Finished = append(next.Finished, muster.Report{
-			Attempt: id, Outcome: outcome, Reason: reason, StartedAt: muster.NewTime(began), FinishedAt: muster.NewTime(time.Now()),
+			Attempt: id, Outcome: outcome, Reason: reason, StartedAt: muster.NewTime(startedAt), FinishedAt: muster.NewTime(time.Now()),
 		})
 	})
 }
 
-// say adds messages to the next frame.
-func (w *worker) say(add func(next *link.ToServer)) {
+// enqueue adds messages to the next frame.
+func (w *worker) enqueue(add func(next *link.ToServer)) {
 	w.mu.Lock()
 	add(&w.next)
-	w.waiting = true
+	w.pending = true
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -110,13 +110,13 @@ func (w *worker) say(add func(next *link.ToServer)) {
 
 // Post implements link.Words.
 func (w *worker) Post(f *link.ToServer) {
-	w.say(func(next *link.ToServer) { next.Ping = next.Ping || f.Ping })
+	w.enqueue(func(next *link.ToServer) { next.Ping = next.Ping || f.Ping })
 }
 
 // Next implements link.Words.
 func (w *worker) Next(ctx context.Context) (*link.ToServer, error) {
 	for {
-		f, due := w.take(time.Now())
+		f, due := w.nextFrame(time.Now())
 		if f != nil {
 			return f, nil
 		}
@@ -129,22 +129,22 @@ func (w *worker) Next(ctx context.Context) (*link.ToServer, error) {
 	}
 }
 
-// take returns the next frame, or how long it is to the next heartbeat.
-func (w *worker) take(now time.Time) (*link.ToServer, time.Duration) {
+// nextFrame returns the next frame, or how long it is to the next heartbeat.
+func (w *worker) nextFrame(now time.Time) (*link.ToServer, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	due := w.beat.Sub(now)
-	if !w.waiting && due > 0 {
+	due := w.nextHeartbeat.Sub(now)
+	if !w.pending && due > 0 {
 		return nil, due
 	}
 	f := w.next
-	w.next, w.waiting = link.ToServer{}, false
+	w.next, w.pending = link.ToServer{}, false
 	if due <= 0 {
 		f.Renew = &link.Renew{Load: load(w.index, now, w.gpus)}
 		for id := range w.held {
 			f.Renew.Held = append(f.Renew.Held, id)
 		}
-		w.beat = now.Add(w.heartbeat)
+		w.nextHeartbeat = now.Add(w.heartbeat)
 	}
 	return &f, 0
 }

@@ -40,7 +40,7 @@ var numbers atomic.Int64
 
 func sharedEngine(t *testing.T) *testEngine {
 	t.Helper()
-	return engineAt(t, engines.Shared(t))
+	return engineAt(t, engines.SharedEngine(t))
 }
 
 func engineAt(t *testing.T, host string) *testEngine {
@@ -50,7 +50,7 @@ func engineAt(t *testing.T, host string) *testEngine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	return &testEngine{t, host, e, engines.Busybox(t, host)}
+	return &testEngine{t, host, e, engines.LoadBusybox(t, host)}
 }
 
 // create makes a container that is removed after the test.

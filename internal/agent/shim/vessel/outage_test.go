@@ -33,7 +33,7 @@ type ownEngine struct {
 
 func newOwnEngine(t *testing.T, flags ...string) *ownEngine {
 	t.Helper()
-	d := engines.Start(t, flags...)
+	d := engines.StartDaemon(t, flags...)
 	return &ownEngine{engineAt(t, d.Host()), d, t.TempDir()}
 }
 
@@ -141,7 +141,7 @@ func TestContainerOutlivesItsEngine(t *testing.T) {
 					s.d.Kill()
 				}
 				eventually(t, "it is told", c.engineDown)
-				s.d.Again()
+				s.d.Restart()
 				n := c.countLines()
 				eventually(t, "more lines come", func() bool { return c.countLines() > n+20 })
 			}
@@ -189,7 +189,7 @@ func TestExitDuringAnOutage(t *testing.T) {
 			eventually(t, "it is told", v.engineDown)
 			s.finish()
 			waitProcess(t, v.Pid())
-			s.d.Again()
+			s.d.Restart()
 			if x := v.wait(); x != (kin.ExitStatus{Code: c.code}) {
 				t.Errorf("%+v, said %s", x, v.messages())
 			}
@@ -209,7 +209,7 @@ func TestStopByTheEngineIsNotTheTasksExit(t *testing.T) {
 	heeds, _ := s.count(0)
 	dies := runContainer(t, s.create(nil, "sleep", "1000"), testTimeouts) // has no handler: the engine kills it
 	s.d.Stop()
-	s.d.Again()
+	s.d.Restart()
 	for name, c := range map[string]*testRun{"heeds": heeds, "dies": dies} {
 		if x := c.wait(); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptFailed || x.Stopped.Reason != muster.EngineFailed {
 			t.Errorf("%s: %+v, said %s", name, x, c.messages())
@@ -227,7 +227,7 @@ func TestOutageTimeout(t *testing.T) {
 	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed || !strings.Contains(x.Stopped.Message, "was not back") {
 		t.Errorf("%+v", x)
 	}
-	s.d.Again() // for what removes the container
+	s.d.Restart() // for what removes the container
 }
 
 func TestCommandsWaitForAnUnreachableEngine(t *testing.T) {
@@ -236,7 +236,7 @@ func TestCommandsWaitForAnUnreachableEngine(t *testing.T) {
 	c, _ := s.count(0)
 	s.d.Stop()
 	c.Signal("SIGTERM")
-	s.d.Again()
+	s.d.Restart()
 	if x := c.wait(); x != (kin.ExitStatus{}) || !strings.HasSuffix(c.stdout(), "asked\n") {
 		t.Errorf("%+v, %s", x, c.messages())
 	}
@@ -250,16 +250,16 @@ func TestASlowEngineCostsNothingButTime(t *testing.T) {
 	ctr := s.create(func(p *docker.ContainerSpec) { p.Mounts = []docker.Mount{{Source: s.dir, Target: "/muster"}} }, "sh", "-c", counting+"0")
 	c := runContainer(t, ctr, p)
 	c.await("line 5\n")
-	s.d.Freeze(true)
+	s.d.SetFrozen(true)
 	if err := c.Freeze(true); err == nil {
 		t.Error("an engine that stands still froze it")
 	}
-	s.d.Freeze(false)
+	s.d.SetFrozen(false)
 	n := c.countLines() // what came too late is undone
 	eventually(t, "it goes on", func() bool { return c.countLines() > n+5 })
-	s.d.Freeze(true)
+	s.d.SetFrozen(true)
 	c.Kill()
-	s.d.Freeze(false)
+	s.d.SetFrozen(false)
 	if x := c.wait(); !x.Killed || x.Stopped != nil {
 		t.Errorf("%+v, said %s", x, c.messages())
 	}
@@ -271,8 +271,8 @@ func TestHangingEngineTimeoutOfAKill(t *testing.T) {
 	p := testTimeouts
 	p.Call, p.Outage = 100*time.Millisecond, 500*time.Millisecond
 	c := runContainer(t, s.create(nil, "sleep", "1000"), p)
-	s.d.Freeze(true)
-	defer s.d.Freeze(false)
+	s.d.SetFrozen(true)
+	defer s.d.SetFrozen(false)
 	c.Kill()
 	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed {
 		t.Errorf("%+v", x)

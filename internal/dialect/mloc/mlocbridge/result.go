@@ -107,7 +107,7 @@ func (b *Bridge) collect(ctx context.Context, o *outcome) error {
 			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // the same
 				return muster.Errorf(muster.Internal, "cannot make the folder of task %s: %w", o.ID, err)
 			}
-			if err := b.client.Download(ctx, o.task.ID, a, to, nil); err != nil {
+			if err := b.client.DownloadArtifact(ctx, o.task.ID, a, to, nil); err != nil {
 				return err
 			}
 		}

@@ -210,7 +210,7 @@ func (g *Gateway) getFile(w http.ResponseWriter, r *http.Request) error {
 		if r.Method == http.MethodHead {
 			return nil
 		}
-		if err := g.api.Read(r.Context(), task, a, w); err != nil {
+		if err := g.api.ReadArtifact(r.Context(), task, a, w); err != nil {
 			panic(http.ErrAbortHandler) // the caller notices that it is not whole
 		}
 		return nil

@@ -1,0 +1,95 @@
+package keyring
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// slowKeys answers the first lookup only after a revocation has passed it, and knows no key after that.
+type slowKeys struct {
+	store.KeyStore
+	lookupStarted, revokedCh chan struct{}
+	lookups                  atomic.Int32
+}
+
+func (k *slowKeys) KeyByHash(context.Context, string) (store.Key, error) {
+	if k.lookups.Add(1) > 1 {
+		return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
+	}
+	close(k.lookupStarted)
+	<-k.revokedCh
+	return store.Key{ID: "k1", Role: string(auth.Viewer)}, nil
+}
+
+func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
+
+// A key that was read before it was revoked is neither let in nor remembered after it.
+func TestRevocationOvertakesLookup(t *testing.T) {
+	slow := &slowKeys{lookupStarted: make(chan struct{}), revokedCh: make(chan struct{})}
+	k := New(slow)
+	var lookup sync.WaitGroup
+	lookup.Go(func() {
+		if _, _, err := k.Authenticate(t.Context(), "token"); muster.CodeOf(err) != muster.Unauthenticated {
+			t.Errorf("the lookup that came first: %v", err)
+		}
+	})
+	<-slow.lookupStarted
+	if err := k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}); err != nil {
+		t.Fatal(err)
+	}
+	close(slow.revokedCh)
+	lookup.Wait()
+	if len(k.cache) != 0 || len(k.active) != 0 {
+		t.Errorf("remembered: %v, %v", k.cache, k.active)
+	}
+}
+
+// oneKey is a store of one key.
+type oneKey struct {
+	store.KeyStore
+	key store.Key
+}
+
+func (k oneKey) KeyByHash(context.Context, string) (store.Key, error) { return k.key, nil }
+func (k oneKey) DeleteKey(context.Context, string) error              { return nil }
+
+// What a key opened ends with it, and says why.
+func TestGrantsEndWithTheirKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			end  func(*Ring)
+			want string
+		}{
+			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
+			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "ended at"},
+		} {
+			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}})
+			_, g, err := k.Authenticate(t.Context(), "token")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, release := g.Bind(t.Context())
+			if ctx.Err() != nil {
+				t.Errorf("%s: a request ended before its key", name)
+			}
+			c.end(k)
+			synctest.Wait()
+			if cause := context.Cause(ctx); muster.CodeOf(cause) != muster.Unauthenticated || !strings.Contains(cause.Error(), c.want) {
+				t.Errorf("%s: the cause is %v", name, cause)
+			}
+			if len(k.active) != 0 {
+				t.Errorf("%s: the grant is kept", name)
+			}
+			release()
+		}
+	})
+}

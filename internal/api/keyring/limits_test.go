@@ -1,0 +1,38 @@
+package keyring
+
+import (
+	"testing"
+
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+// However many links to jobs ask, other keys have room.
+func TestLinksLeaveCapacity(t *testing.T) {
+	b := NewLimits(1_000)
+	link, viewer := auth.Principal{Role: auth.Viewer, Job: 17}, auth.Principal{Role: auth.Viewer}
+	var release []func()
+	for range 10 {
+		g := &ActiveKey{}
+		for range 1_000 {
+			if l, err := b.AcquireRequest(link, g); err == nil {
+				release = append(release, l)
+			}
+		}
+		if n := g.requests.Load(); n > 93 {
+			t.Errorf("one link has %d requests", n)
+		}
+	}
+	if len(release) != 375 || b.linkRequests.Load() != 375 || b.userRequests.Load() != 375 {
+		t.Errorf("%d requests of links, counted %d and %d", len(release), b.linkRequests.Load(), b.userRequests.Load())
+	}
+	g := &ActiveKey{}
+	if _, err := b.AcquireRequest(viewer, g); err != nil {
+		t.Error(err)
+	}
+	for _, l := range release {
+		l()
+	}
+	if b.linkRequests.Load() != 0 || b.userRequests.Load() != 1 {
+		t.Errorf("left are %d and %d", b.linkRequests.Load(), b.userRequests.Load())
+	}
+}

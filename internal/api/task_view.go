@@ -1,0 +1,79 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/redact"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/flow"
+)
+
+const (
+	// maxEventAttempts is how many attempts the events of a task tell of, and maxEventCheckpoints how many checkpoints of one of them.
+	maxEventAttempts    = 200
+	maxEventCheckpoints = 20
+)
+
+func (s *server) taskViewRoutes() {
+	handle(s, route{id: "get-task-spec", method: http.MethodGet, path: apiPath("/tasks/{task}/spec"), tag: "tasks", verb: auth.ReadJobs,
+		summary: "Show what a task runs: its spec with the values of its element"}, s.taskSpec)
+	handle(s, route{id: "list-task-events", method: http.MethodGet, path: apiPath("/tasks/{task}/events"), tag: "tasks", verb: auth.ReadJobs,
+		summary: "List the steps in the life of a task"}, s.taskEvents)
+}
+
+func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.ElementSpec], error) {
+	task, err := s.readTask(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.Store.Job(ctx, task.Job)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(job.Groups, func(g muster.Group) bool { return g.Index == task.Group })
+	if job.Spec == nil || i < 0 || task.Group >= len(job.Spec.Tasks) {
+		return nil, muster.Errorf(muster.NotFound, "the spec of task %s is not kept", task.ID)
+	}
+	group := &job.Groups[i]
+	spec := group.Resolved
+	if spec == nil {
+		spec = &job.Spec.Tasks[task.Group]
+	}
+	resp := wire.ElementSpec{Task: task.ID, Image: task.Image, Resolved: group.Resolved != nil || len(spec.Needs) == 0}
+	resp.Spec = *flow.Bind(spec, task.ID.Num-group.First)
+	if principalOf(ctx).Job != 0 {
+		resp.Spec.Env = redact.Env(resp.Spec.Env)
+	}
+	return respond(resp), nil
+}
+
+func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*response[wire.TaskEvents], error) {
+	task, attempts, err := s.taskAttempts(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	list := wire.TaskTimeline(&task, attempts[max(0, len(attempts)-maxEventAttempts):])
+	if task.Checkpoint != "" {
+		release, err := s.chartLimiter.acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		for i := max(0, len(attempts)-maxMetricAttempts); i < len(attempts); i++ {
+			m, err := s.readMetrics(ctx, &attempts[i], curveLimits{points: 10, bytes: maxMetricBytes})
+			if err != nil {
+				return nil, err
+			}
+			for _, at := range m.Checkpoints[max(0, len(m.Checkpoints)-maxEventCheckpoints):] {
+				list = append(list, wire.TaskEvent{At: at, Type: wire.EventCheckpoint, Attempt: m.Attempt, Worker: attempts[i].Worker})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b wire.TaskEvent) int { return cmp.Compare(a.At, b.At) })
+	return respond(wire.TaskEvents{Events: nonNil(list)}), nil
+}

@@ -1,0 +1,170 @@
+//go:build unix
+
+package attack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// awaitTimeout is how long a test waits for what must come.
+const awaitTimeout = time.Minute
+
+// env is a cluster under attack.
+type env struct {
+	*mustertest.Cluster
+
+	t    *testing.T
+	http *http.Client
+}
+
+// newEnv starts a server.
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	return newEnvFor(t, mustertest.New(t, t.TempDir()))
+}
+
+// newEnvFor attacks a server that runs already.
+func newEnvFor(t *testing.T, c *mustertest.Cluster) *env {
+	t.Helper()
+	e := &env{Cluster: c, t: t, http: &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: awaitTimeout}}}
+	t.Cleanup(e.http.CloseIdleConnections)
+	return e
+}
+
+// url returns the address of a path of the server.
+func (e *env) url(path string) string { return "http://" + e.Addr + path }
+
+// key makes a key.
+func (e *env) key(role, project string, ttl time.Duration) client.MadeKey {
+	e.t.Helper()
+	created, err := e.Client.CreateKey(e.t.Context(), client.NewKey{Name: "a " + role, Role: role, Project: project, TTL: muster.Duration(ttl)})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return created
+}
+
+// revoke makes a key useless.
+func (e *env) revoke(id string) {
+	e.t.Helper()
+	if err := e.Client.RevokeKey(e.t.Context(), id); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// request makes a request with a token; "" sends none.
+func (e *env) request(method, path, token string, body io.Reader) *http.Request {
+	e.t.Helper()
+	r, err := http.NewRequestWithContext(e.t.Context(), method, e.url(path), body)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// do sends a request and reads the answer, which is recorded, within a minute.
+func (e *env) do(r *http.Request) *httptest.ResponseRecorder {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), awaitTimeout)
+	defer cancel()
+	resp, err := e.http.Do(r.WithContext(ctx))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	rec := httptest.NewRecorder()
+	rec.Code, rec.HeaderMap = resp.StatusCode, resp.Header //nolint:staticcheck // to keep the headers of an answer
+	if _, err := rec.Body.ReadFrom(resp.Body); err != nil {
+		e.t.Fatal(err)
+	}
+	return rec
+}
+
+// join joins as a worker by the cluster's join token.
+func (e *env) join(name string) link.Joined {
+	e.t.Helper()
+	body, err := json.Marshal(link.JoinRequest{Name: name})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	r := e.request(http.MethodPost, link.PathJoin, mustertest.JoinToken, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	var joined link.Joined
+	if rec := e.do(r); json.Unmarshal(rec.Body.Bytes(), &joined) != nil || joined.Key == "" {
+		e.t.Fatalf("join: %d %s", rec.Code, rec.Body)
+	}
+	return joined
+}
+
+// dial opens a worker's session without a hello.
+func (e *env) dial(worker link.Joined) link.WorkerConn {
+	e.t.Helper()
+	d := &wslink.Dialer{Server: e.url(""), Key: worker.Key, HTTP: e.http}
+	conn, err := d.Dial(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// hello is what an honest worker with room for some tasks says.
+func hello(worker link.Joined, name string) *link.Hello {
+	return &link.Hello{
+		Version: link.Version, Worker: worker.Worker, Name: name, Kinds: []string{muster.KindNoop, muster.KindProcess},
+		Resources: muster.Resources{CPUs: 4, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
+	}
+}
+
+// connect opens a worker's session, which takes tasks.
+func (e *env) connect(name string) (link.Joined, link.WorkerConn) {
+	e.t.Helper()
+	worker := e.join(name)
+	conn := e.dial(worker)
+	e.send(conn, &link.ToServer{Hello: hello(worker, name)})
+	e.receive(conn, "a welcome", func(f *link.ToWorker) bool { return f.Welcome != nil })
+	e.send(conn, &link.ToServer{Ready: &link.Ready{}})
+	return worker, conn
+}
+
+// send sends a frame.
+func (e *env) send(conn link.WorkerConn, f *link.ToServer) {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), awaitTimeout)
+	defer cancel()
+	if err := conn.Send(ctx, f); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// receive reads frames until one is what is awaited.
+func (e *env) receive(conn link.WorkerConn, desc string, match func(*link.ToWorker) bool) *link.ToWorker {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), awaitTimeout)
+	defer cancel()
+	for {
+		f, err := conn.Recv(ctx)
+		if err != nil {
+			e.t.Fatalf("waiting for %s: %v", desc, err)
+		}
+		if match(f) {
+			return f
+		}
+	}
+}
