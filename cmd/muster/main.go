@@ -8,4 +8,4 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 )
 
-func main() { os.Exit(cli.Main(frame.Arguments())) }
+func main() { os.Exit(cli.Main(frame.MaskArgs())) }

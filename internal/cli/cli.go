@@ -27,8 +27,8 @@ import (
 	"github.com/muster-dev/muster/internal/do"
 )
 
-// app is one run of the program.
-type app struct{ *frame.App }
+// runner is one run of the program.
+type runner struct{ *frame.App }
 
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
@@ -37,23 +37,23 @@ func Main(args []string) int {
 		case host.ShimCommand:
 			return shimMain(args[2:])
 		case shim.NSInitCommand:
-			return complain(netns.Init(args[2:]))
+			return reportError(netns.Init(args[2:]))
 		case gate.EntrypointCommand:
 			return gate.Entrypoint(args[2:], os.Stderr)
 		case do.Command:
 			return do.Main(args[2:])
 		}
 	}
-	a := &app{&frame.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
+	a := &runner{&frame.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
 	return a.Run(context.Background(), a.commands(), args)
 }
 
 func shimMain(args []string) int {
-	return complain(errors.Join(limit.DisableDumpable(), shim.Main(args)))
+	return reportError(errors.Join(limit.DisableDumpable(), shim.Main(args)))
 }
 
-// complain says what went wrong, and returns the exit status.
-func complain(err error) int {
+// reportError says what went wrong, and returns the exit status.
+func reportError(err error) int {
 	if err == nil {
 		return 0
 	}
@@ -61,7 +61,7 @@ func complain(err error) int {
 	return frame.ExitFailed
 }
 
-func (a *app) commands() []*cli.Command {
+func (a *runner) commands() []*cli.Command {
 	bridges, dropIns := bridge.Commands(a.App)
 	return slices.Concat(host.Commands(a.App, dropIns...), []*cli.Command{
 		bridges,

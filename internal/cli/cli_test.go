@@ -20,26 +20,26 @@ import (
 	"github.com/muster-dev/muster/internal/valid"
 )
 
-func newApp(in string) (a *app, out, err *bytes.Buffer) {
+func newApp(in string) (a *runner, out, err *bytes.Buffer) {
 	out, err = new(bytes.Buffer), new(bytes.Buffer)
-	return &app{&frame.App{In: strings.NewReader(in), Out: term.Screen{Writer: out}, Err: term.Screen{Writer: err}}}, out, err
+	return &runner{&frame.App{In: strings.NewReader(in), Out: term.Screen{Writer: out}, Err: term.Screen{Writer: err}}}, out, err
 }
 
-// each calls do for every command with its full name.
-func each(commands []*cli.Command, above string, do func(name string, c *cli.Command)) {
+// forEachCommand calls do for every command with its full name.
+func forEachCommand(commands []*cli.Command, parent string, fn func(name string, c *cli.Command)) {
 	for _, c := range commands {
-		name := strings.TrimSpace(above + " " + c.Name)
-		do(name, c)
-		each(c.Commands, name, do)
+		name := strings.TrimSpace(parent + " " + c.Name)
+		fn(name, c)
+		forEachCommand(c.Commands, name, fn)
 	}
 }
 
-// withVariables are the commands of which each option that takes a value has a
+// withEnv are the commands of which each option that takes a value has a
 // variable, but those that may be repeated.
-var withVariables = []string{"up", "server", "worker"}
+var withEnv = []string{"up", "server", "worker"}
 
-// foreignVariables are those that the worker of another system reads, by the last word of the command that takes them, too.
-var foreignVariables = map[string]*regexp.Regexp{
+// foreignEnv are those that the worker of another system reads, by the last word of the command that takes them, too.
+var foreignEnv = map[string]*regexp.Regexp{
 	"dtf":        regexp.MustCompile(`^DT_[A-Z_]+$`),
 	"trainforge": regexp.MustCompile(`^TRAINFORGE_[A-Z_]+$`),
 	"mloc":       regexp.MustCompile(`^(REDIS_URL|RESULTS_DIR|TASK_TOPIC|HEARTBEAT_INTERVAL_SEC|ORCHESTRATOR_BASE_URL|WORKER_[A-Z_]+)$`),
@@ -51,7 +51,7 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	each(a.commands(), "", func(name string, c *cli.Command) {
+	forEachCommand(a.commands(), "", func(name string, c *cli.Command) {
 		if c.Usage == "" || c.Category == "" && !strings.Contains(name, " ") {
 			t.Errorf("%s: no usage or no category", name)
 		}
@@ -79,12 +79,12 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 				t.Errorf("%s: the usage of --%s does not name its value in back quotes: %s", name, flag, d.GetUsage())
 			}
 			wanted := slices.Contains([]string{"server", "token"}, flag) ||
-				slices.Contains(withVariables, name) && !isSwitch && !slices.Contains([]string{"help", "label", "output", "allow-read", "allow-write"}, flag)
+				slices.Contains(withEnv, name) && !isSwitch && !slices.Contains([]string{"help", "label", "output", "allow-read", "allow-write"}, flag)
 			if got := len(d.GetEnvVars()) > 0; wanted && !got {
 				t.Errorf("%s: --%s has no variable", name, flag)
 			}
 			above, last, _ := strings.Cut(name, " ")
-			foreign := foreignVariables[last]
+			foreign := foreignEnv[last]
 			for _, v := range d.GetEnvVars() {
 				theirs := foreign != nil && (above == "bridge" || above == "worker") && foreign.MatchString(v)
 				if !theirs && !regexp.MustCompile(`^MUSTER_[A-Z_]+$`).MatchString(v) {
@@ -100,7 +100,7 @@ func TestRunMakesASpec(t *testing.T) {
 	a, _, _ := newApp("")
 	c := &runConfig{priority: muster.DefaultPriority}
 	var args []string
-	cmd := a.Command(frame.Command{Name: "run", StopAtFirst: true, Flags: c.flags(), Run: nil})
+	cmd := a.NewCommand(frame.Command{Name: "run", StopAtFirstArg: true, Flags: c.flags(), Run: nil})
 	cmd.Action = func(_ context.Context, c *cli.Command) error {
 		args = c.Args().Slice()
 		return nil
@@ -166,7 +166,7 @@ func TestRunInAContainer(t *testing.T) {
 		a, _, _ := newApp("")
 		c := &runConfig{priority: muster.DefaultPriority}
 		var args []string
-		cmd := a.Command(frame.Command{Name: "run", StopAtFirst: true, Flags: c.flags(), Run: nil})
+		cmd := a.NewCommand(frame.Command{Name: "run", StopAtFirstArg: true, Flags: c.flags(), Run: nil})
 		cmd.Action = func(_ context.Context, c *cli.Command) error {
 			args = c.Args().Slice()
 			return nil
@@ -215,7 +215,7 @@ func TestLocalParts(t *testing.T) {
 		"b.py": {Text: "#!/usr/bin/pypy\n", Args: []string{"x"}},
 		"c":    {Text: "ls", Args: []string{"x"}},
 	} {
-		got, err := d.script(&muster.Script{File: name, Args: []string{"x"}})
+		got, err := d.inlineScript(&muster.Script{File: name, Args: []string{"x"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func TestLocalParts(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"empty.sh": "is empty", "big.sh": "1MiB", "nowhere": "no such file", ".": "cannot be read"} {
-		if _, err := d.script(&muster.Script{File: name}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := d.inlineScript(&muster.Script{File: name}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v does not say %q", name, err, want)
 		}
 	}
@@ -238,7 +238,7 @@ func TestKindsAreNamedByWhatTheyAreAbout(t *testing.T) {
 		`{"epochs": 3}`: "sft",
 		``:              "sft",
 	} {
-		if got := kindName("sft", json.RawMessage(input)); got != want {
+		if got := kindJobName("sft", json.RawMessage(input)); got != want {
 			t.Errorf("%s is called %q, want %q", input, got, want)
 		}
 	}

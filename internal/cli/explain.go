@@ -17,62 +17,64 @@ import (
 )
 
 type explainConfig struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 }
 
-func (c *explainConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
+func (c *explainConfig) flags() []cli.Flag {
+	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
+}
 
-func (a *app) explainCommand() *cli.Command {
+func (a *runner) explainCommand() *cli.Command {
 	c := &explainConfig{}
-	return a.Command(frame.Command{
-		Name: "explain", Usage: "say why a task waits, where it could run, and what would let it start", Args: "TASK…", Category: frame.Watch, Flags: c.flags(),
-		About: "Of a whole job, its first task that has not ended is explained.",
-		Run:   func(ctx context.Context, args []string) error { return a.explain(ctx, c, args) },
+	return a.NewCommand(frame.Command{
+		Name: "explain", Usage: "say why a task waits, where it could run, and what would let it start", Args: "TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+		Description: "Of a whole job, its first task that has not ended is explained.",
+		Run:         func(ctx context.Context, args []string) error { return a.explain(ctx, c, args) },
 	})
 }
 
-// explained is an explanation with what was tried already: what people look at.
-type explained struct {
+// explanationView is an explanation with what was tried already: what people look at.
+type explanationView struct {
 	explain.Explanation
 	attempts []muster.Attempt
 }
 
-func (a *app) explain(ctx context.Context, c *explainConfig, args []string) error {
+func (a *runner) explain(ctx context.Context, c *explainConfig, args []string) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	sels, err := remote.Selection(ctx, server, args)
+	sels, err := remote.ResolveSelectors(ctx, server, args)
 	if err != nil {
 		return err
 	}
-	var all []explained
+	var all []explanationView
 	for _, sel := range sels {
-		id, one := sel.Task()
-		if !one {
-			if id, err = firstLive(remote.TasksOf(ctx, server, []remote.Selector{sel}, nil)); err != nil {
+		id, single := sel.Task()
+		if !single {
+			if id, err = firstUnfinished(remote.Tasks(ctx, server, []remote.Selector{sel}, nil)); err != nil {
 				return err
 			}
 		}
-		var x explained
+		var x explanationView
 		if x.Explanation, err = server.Explain(ctx, id); err != nil {
 			return err
 		}
-		if c.People() {
+		if c.Human() {
 			if x.attempts, err = server.Attempts(ctx, id); err != nil {
 				return err
 			}
 		}
 		all = append(all, x)
 	}
-	return frame.ShowSome(a.App, c.Format, all, func(x explained) string { return x.Task.String() }, frame.Apart(a.App, func(x explained) error {
+	return frame.PrintItems(a.App, c.OutputOptions, all, func(x explanationView) string { return x.Task.String() }, frame.WithBlankLines(a.App, func(x explanationView) error {
 		return a.drawExplanation(x, c.Wide())
 	}))
 }
 
-// firstLive returns the first task that has not ended, or the first of all.
-func firstLive(tasks func(func(muster.Task, error) bool)) (muster.TaskID, error) {
+// firstUnfinished returns the first task that has not ended, or the first of all.
+func firstUnfinished(tasks func(func(muster.Task, error) bool)) (muster.TaskID, error) {
 	var first muster.TaskID
 	for t, err := range tasks {
 		if err != nil {
@@ -88,26 +90,26 @@ func firstLive(tasks func(func(muster.Task, error) bool)) (muster.TaskID, error)
 	return first, nil
 }
 
-// explainRows is how many workers are listed unless all are asked for.
-const explainRows = 10
+// maxExplainRows is how many workers are listed unless all are asked for.
+const maxExplainRows = 10
 
 // drawExplanation writes an explanation for people.
-func (a *app) drawExplanation(x explained, wide bool) error {
+func (a *runner) drawExplanation(x explanationView, wide bool) error {
 	name := x.Task.String()
 	if x.Stage != "" {
 		name = x.Stage
 	}
 	var b strings.Builder
 	if x.State.Final() {
-		b.WriteString(term.Clean(x.Summary) + "\n")
+		b.WriteString(term.Sanitize(x.Summary) + "\n")
 		if len(x.attempts) > 1 { // of the only one, the summary has said it
 			writeAttempts(&b, x.attempts)
 		}
-		return frame.Write(a.Out, []byte(b.String()))
+		return frame.WriteOutput(a.Out, []byte(b.String()))
 	}
-	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Clean(name)), a.Out.Paint(frame.StateStyle(x.State.String()), x.State.String()), term.Clean(x.Summary))
+	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(frame.StateStyle(x.State.String()), x.State.String()), term.Sanitize(x.Summary))
 	if len(x.Waiting) > 0 {
-		fmt.Fprintf(&b, "  waits for  %s\n", term.Clean(strings.Join(x.Waiting, ", ")))
+		fmt.Fprintf(&b, "  waits for  %s\n", term.Sanitize(strings.Join(x.Waiting, ", ")))
 	}
 	switch {
 	case x.AheadTruncated:
@@ -116,43 +118,43 @@ func (a *app) drawExplanation(x explained, wide bool) error {
 		fmt.Fprintf(&b, "  in line    number %d, %d ahead\n", x.Position, x.Ahead)
 	}
 	if x.NotUntil != 0 {
-		fmt.Fprintf(&b, "  not before %s\n", frame.Until(x.NotUntil))
+		fmt.Fprintf(&b, "  not before %s\n", frame.FormatFuture(x.NotUntil))
 	}
 	if x.Start != 0 {
-		fmt.Fprintf(&b, "  may start  %s\n", frame.Until(x.Start))
+		fmt.Fprintf(&b, "  may start  %s\n", frame.FormatFuture(x.Start))
 	}
 	if x.Nearest != "" {
-		fmt.Fprintf(&b, "  to help    %s\n", term.Clean(x.Nearest))
+		fmt.Fprintf(&b, "  to help    %s\n", term.Sanitize(x.Nearest))
 	}
 	writeAttempts(&b, x.attempts)
-	if err := frame.Write(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
+	if err := frame.WriteOutput(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
 		return err
 	}
-	shown := x.Workers
+	visible := x.Workers
 	if !wide {
-		shown = shown[:min(len(shown), explainRows)]
+		visible = visible[:min(len(visible), maxExplainRows)]
 	}
-	table := term.NewTable(term.Column{Title: "WORKER"}, term.Column{Title: "FITS", Whole: true, Style: fitStyle}, term.Column{Title: "WHY"})
-	for _, v := range shown {
+	table := term.NewTable(term.Column{Title: "WORKER"}, term.Column{Title: "FITS", NoTruncate: true, Style: fitStyle}, term.Column{Title: "WHY"})
+	for _, v := range visible {
 		fits := "no"
 		if v.Fits {
 			fits = "yes"
 		}
-		table.Row(v.Name, fits, v.Why)
+		table.AddRow(v.Name, fits, v.Why)
 	}
 	fmt.Fprintln(a.Out)
 	if err := table.Draw(a.Out); err != nil {
 		return err
 	}
-	if more := len(x.Workers) - len(shown) + x.More; more > 0 {
-		a.Say("%d more workers are not listed", more)
+	if more := len(x.Workers) - len(visible) + x.More; more > 0 {
+		a.Messagef("%d more workers are not listed", more)
 	}
 	return nil
 }
 
 func writeAttempts(b *strings.Builder, attempts []muster.Attempt) {
 	for i := range attempts {
-		fmt.Fprintf(b, "  attempt %d  %s\n", attempts[i].ID.N, term.Clean(frame.Attempt(&attempts[i], time.Now())))
+		fmt.Fprintf(b, "  attempt %d  %s\n", attempts[i].ID.N, term.Sanitize(frame.FormatAttempt(&attempts[i], time.Now())))
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 type getConfig struct {
-	remote.Remote
+	remote.ServerOptions
 	dir    string
 	output string
 	names  []string
@@ -31,32 +31,32 @@ type getConfig struct {
 
 func (c *getConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "dir", Short: "C", Usage: "put the files into this `FOLDER` (default: the current one)"}.Text(&c.dir),
-		frame.Option{Name: "output", Short: "o", Usage: "write the only file that matches to this `PATH`, or to standard output with -"}.Text(&c.output),
-		frame.Option{Name: "name", Short: "n", Usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.Repeated(&c.names),
-		frame.Option{Name: "list", Short: "l", Usage: "list the artifacts and fetch nothing"}.On(&c.list),
+		frame.Option{Name: "dir", Short: "C", Usage: "put the files into this `FOLDER` (default: the current one)"}.StringVar(&c.dir),
+		frame.Option{Name: "output", Short: "o", Usage: "write the only file that matches to this `PATH`, or to standard output with -"}.StringVar(&c.output),
+		frame.Option{Name: "name", Short: "n", Usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.RepeatedVar(&c.names),
+		frame.Option{Name: "list", Short: "l", Usage: "list the artifacts and fetch nothing"}.BoolVar(&c.list),
 	}, c.Flags())
 }
 
-func (a *app) getCommand() *cli.Command {
+func (a *runner) getCommand() *cli.Command {
 	c := &getConfig{}
-	return a.Command(frame.Command{
-		Name: "get", Usage: "download the artifacts of tasks", Args: "JOB|TASK…", Category: frame.Results, Flags: c.flags(),
-		About: "Each file is written under its name; those of several tasks into a folder for each task. " +
+	return a.NewCommand(frame.Command{
+		Name: "get", Usage: "download the artifacts of tasks", Args: "JOB|TASK…", Category: frame.CategoryResults, Flags: c.flags(),
+		Description: "Each file is written under its name; those of several tasks into a folder for each task. " +
 			"A download that was broken off is resumed, and every file is checked by its SHA-256.",
 		Run: func(ctx context.Context, args []string) error { return a.get(ctx, c, args) },
 	})
 }
 
-// wanted is one artifact to fetch.
-type wanted struct {
+// download is one artifact to fetch.
+type download struct {
 	task muster.TaskID
 	muster.Artifact
-	folder string // below the target folder
+	dir string // below the target folder
 }
 
-func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
-	ctx, stop := frame.Interruptible(ctx)
+func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
+	ctx, stop := frame.SignalContext(ctx)
 	defer stop()
 	for _, pattern := range c.names {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -67,18 +67,18 @@ func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
 	if err != nil {
 		return err
 	}
-	files, err := c.find(ctx, server, args)
+	files, err := c.findArtifacts(ctx, server, args)
 	if err != nil {
 		return err
 	}
 	if c.running {
-		a.Say("it still runs: this is what it has shown so far, in $MUSTER_OUT/%s", muster.LiveDir)
+		a.Messagef("it still runs: this is what it has shown so far, in $MUSTER_OUT/%s", muster.LiveDir)
 	}
 	switch {
 	case c.list:
-		table := term.NewTable(term.Column{Title: "TASK", Whole: true}, term.Column{Title: "NAME"}, term.Column{Title: "SIZE", Right: true, Whole: true}, term.Column{Title: "SHA256"})
+		table := term.NewTable(term.Column{Title: "TASK", NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "SIZE", AlignRight: true, NoTruncate: true}, term.Column{Title: "SHA256"})
 		for _, f := range files {
-			table.Row(f.task.String(), f.Name, muster.Size(f.Size).String(), f.SHA256)
+			table.AddRow(f.task.String(), f.Name, muster.Size(f.Size).String(), f.SHA256)
 		}
 		return table.Draw(a.Out)
 	case c.output != "" && len(files) > 1:
@@ -86,23 +86,23 @@ func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
 	case c.output == "-":
 		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out)
 	case c.output != "":
-		return a.fetch(ctx, server, files, func(wanted) (string, error) { return c.output, nil })
+		return a.downloadAll(ctx, server, files, func(download) (string, error) { return c.output, nil })
 	}
-	return a.fetchInto(ctx, server, files, c.dir)
+	return a.downloadTo(ctx, server, files, c.dir)
 }
 
-// find lists the artifacts that are asked for. None at all is an error.
-func (c *getConfig) find(ctx context.Context, server *client.Client, args []string) ([]wanted, error) {
-	sels, err := remote.Selection(ctx, server, args)
+// findArtifacts lists the artifacts that are asked for. None at all is an error.
+func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, args []string) ([]download, error) {
+	sels, err := remote.ResolveSelectors(ctx, server, args)
 	if err != nil {
 		return nil, err
 	}
-	apart, err := remote.Several(ctx, server, sels)
+	perTask, err := remote.MultipleTasks(ctx, server, sels)
 	if err != nil {
 		return nil, err
 	}
-	var files []wanted
-	for t, err := range remote.TasksOf(ctx, server, sels, nil) {
+	var files []download
+	for t, err := range remote.Tasks(ctx, server, sels, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -111,9 +111,9 @@ func (c *getConfig) find(ctx context.Context, server *client.Client, args []stri
 				continue
 			}
 			c.running = c.running || !t.State.Final()
-			w := wanted{task: t.ID, Artifact: art}
-			if apart {
-				w.folder = t.ID.String()
+			w := download{task: t.ID, Artifact: art}
+			if perTask {
+				w.dir = t.ID.String()
 			}
 			files = append(files, w)
 		}
@@ -131,14 +131,14 @@ func (c *getConfig) find(ctx context.Context, server *client.Client, args []stri
 // part.
 func (c *getConfig) matches(name string) bool {
 	return len(c.names) == 0 || slices.ContainsFunc(c.names, func(pattern string) bool {
-		whole, _ := path.Match(pattern, name) // patterns were checked
-		last, _ := path.Match(pattern, path.Base(name))
-		return whole || last
+		byPath, _ := path.Match(pattern, name) // patterns were checked
+		byBase, _ := path.Match(pattern, path.Base(name))
+		return byPath || byBase
 	})
 }
 
-// fetchInto downloads into a folder and never outside it.
-func (a *app) fetchInto(ctx context.Context, server *client.Client, files []wanted, dir string) error {
+// downloadTo downloads into a folder and never outside it.
+func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []download, dir string) error {
 	if dir == "" {
 		dir = "."
 	}
@@ -150,8 +150,8 @@ func (a *app) fetchInto(ctx context.Context, server *client.Client, files []want
 		return muster.Errorf(muster.Invalid, "the folder cannot be opened: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	return a.fetch(ctx, server, files, func(w wanted) (string, error) {
-		name := filepath.FromSlash(path.Join(w.folder, w.Name))
+	return a.downloadAll(ctx, server, files, func(w download) (string, error) {
+		name := filepath.FromSlash(path.Join(w.dir, w.Name))
 		if !filepath.IsLocal(filepath.FromSlash(w.Name)) {
 			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s would land outside the folder: it is refused", w.Name, w.task)
 		}
@@ -166,16 +166,16 @@ func (a *app) fetchInto(ctx context.Context, server *client.Client, files []want
 	})
 }
 
-// fetches is how many files are downloaded at once.
-const fetches = 4
+// maxDownloads is how many files are downloaded at once.
+const maxDownloads = 4
 
-// fetch downloads files to where place says, with a bar on a terminal, and prints
+// downloadAll downloads files to where place says, with a bar on a terminal, and prints
 // the path of each.
-func (a *app) fetch(ctx context.Context, server *client.Client, files []wanted, place func(wanted) (string, error)) error {
+func (a *runner) downloadAll(ctx context.Context, server *client.Client, files []download, pathFor func(download) (string, error)) error {
 	paths := make([]string, len(files))
 	var total int64
 	for i, f := range files {
-		to, err := place(f)
+		to, err := pathFor(f)
 		if err != nil {
 			return err
 		}
@@ -184,16 +184,16 @@ func (a *app) fetch(ctx context.Context, server *client.Client, files []wanted, 
 		}
 		paths[i], total = to, total+f.Size
 	}
-	bar := frame.NewBytesBar("fetching", total)
-	err := a.Underway(ctx, bar.Line, func(ctx context.Context) error {
+	bar := frame.NewTransferBar("fetching", total)
+	err := a.RunWithStatus(ctx, bar.Line, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(fetches)
+		group.SetLimit(maxDownloads)
 		for i, f := range files {
 			group.Go(func() error {
-				var told int64
+				var reported int64
 				return server.DownloadArtifact(ctx, f.task, f.Artifact, paths[i], func(done int64) {
-					bar.Done.Add(done - told)
-					told = done
+					bar.Done.Add(done - reported)
+					reported = done
 				})
 			})
 		}

@@ -20,23 +20,23 @@ import (
 )
 
 type jobConfig struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 	late bool
 }
 
 func (c *jobConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "late", Usage: "show the reports that arrived after their attempts had been given up"}.Variable().On(&c.late),
-	}, c.Format.Flags(), c.Remote.Flags())
+		frame.Option{Name: "late", Usage: "show the reports that arrived after their attempts had been given up"}.WithEnv().BoolVar(&c.late),
+	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
-func (a *app) jobCommand() *cli.Command {
+func (a *runner) jobCommand() *cli.Command {
 	c := &jobConfig{}
-	return a.Command(frame.Command{
-		Name: "job", Usage: "show jobs in detail, with their stages", Args: "JOB…", Category: frame.Watch, Flags: c.flags(),
-		About: "With -o json or yaml one job is written as an object and several as a list.",
-		Run:   func(ctx context.Context, args []string) error { return a.job(ctx, c, args) },
+	return a.NewCommand(frame.Command{
+		Name: "job", Usage: "show jobs in detail, with their stages", Args: "JOB…", Category: frame.CategoryWatch, Flags: c.flags(),
+		Description: "With -o json or yaml one job is written as an object and several as a list.",
+		Run:         func(ctx context.Context, args []string) error { return a.job(ctx, c, args) },
 	})
 }
 
@@ -47,12 +47,12 @@ type jobView struct {
 	attempts []muster.Attempt // of task, if there was more than one
 }
 
-func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
+func (a *runner) job(ctx context.Context, c *jobConfig, args []string) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	ids, err := remote.JobsOf(ctx, server, args)
+	ids, err := remote.ResolveJobs(ctx, server, args)
 	if err != nil {
 		return err
 	}
@@ -64,17 +64,17 @@ func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
 		if views[i].Job, err = server.Job(ctx, id); err != nil {
 			return err
 		}
-		if views[i].Counts.Total() == 1 && c.People() {
-			if err := views[i].addOnly(ctx, server); err != nil {
+		if views[i].Counts.Total() == 1 && c.Human() {
+			if err := views[i].loadOnlyTask(ctx, server); err != nil {
 				return err
 			}
 		}
 	}
-	return frame.ShowSome(a.App, c.Format, views, func(v jobView) string { return v.ID.String() }, frame.Apart(a.App, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
+	return frame.PrintItems(a.App, c.OutputOptions, views, func(v jobView) string { return v.ID.String() }, frame.WithBlankLines(a.App, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
 }
 
-// addOnly adds the only task and how it came to where it is.
-func (v *jobView) addOnly(ctx context.Context, server *client.Client) error {
+// loadOnlyTask adds the only task and how it came to where it is.
+func (v *jobView) loadOnlyTask(ctx context.Context, server *client.Client) error {
 	t, err := server.Task(ctx, muster.TaskID{Job: v.ID})
 	if err != nil {
 		return err
@@ -86,9 +86,9 @@ func (v *jobView) addOnly(ctx context.Context, server *client.Client) error {
 	return err
 }
 
-func (a *app) drawJob(v jobView, wide bool) error {
+func (a *runner) drawJob(v jobView, wide bool) error {
 	now := time.Now()
-	f := frame.Facts{App: a.App}
+	f := frame.Details{App: a.App}
 	f.Add("job", v.ID.String())
 	f.Add("name", v.Name)
 	f.Add("project", v.Project)
@@ -96,7 +96,7 @@ func (a *app) drawJob(v jobView, wide bool) error {
 	f.Add("priority", strconv.Itoa(v.Priority))
 	owner := v.Owner
 	if v.OwnerName != "" {
-		owner = term.Clean(v.OwnerName) + " (" + v.Owner + ")"
+		owner = term.Sanitize(v.OwnerName) + " (" + v.Owner + ")"
 	}
 	f.Add("owner", owner)
 	var labels []string
@@ -104,54 +104,54 @@ func (a *app) drawJob(v jobView, wide bool) error {
 		labels = append(labels, name+"="+v.Labels[name])
 	}
 	f.Add("labels", strings.Join(labels, " "))
-	f.Add("created", frame.Since(v.CreatedAt, now))
-	f.Add("took", frame.Took(v.StartedAt, v.FinishedAt, now))
+	f.Add("created", frame.FormatPast(v.CreatedAt, now))
+	f.Add("took", frame.Elapsed(v.StartedAt, v.FinishedAt, now))
 	if v.task != nil {
-		addTask(&f, &v, now)
+		addTaskDetails(&f, &v, now)
 		return f.Draw()
 	}
-	f.Add("progress", frame.JobDone(&v.Job))
+	f.Add("progress", frame.JobProgress(&v.Job))
 	if err := f.Draw(); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out)
 	table := term.NewTable(
-		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", Whole: true}, term.Column{Title: "STATE", Whole: true, Style: frame.StateStyle},
-		term.Column{Title: "DONE", Right: true, Whole: true}, term.Column{Title: "COUNTS"}, term.Column{Title: "IMAGE"},
+		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", NoTruncate: true}, term.Column{Title: "STATE", NoTruncate: true, Style: frame.StateStyle},
+		term.Column{Title: "DONE", AlignRight: true, NoTruncate: true}, term.Column{Title: "COUNTS"}, term.Column{Title: "IMAGE"},
 	)
 	for _, g := range v.Groups {
 		span := remote.Selector{Job: v.ID, Spans: []client.Span{{First: g.First, Last: g.First + g.Size - 1}}}
-		table.Row(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), frame.Counts(g.Counts, wide),
-			frame.Image(frame.ImageOf(&muster.Task{Group: g.Index}, v.Spec)))
+		table.AddRow(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), frame.FormatCounts(g.Counts, wide),
+			frame.ShortImage(frame.TaskImage(&muster.Task{Group: g.Index}, v.Spec)))
 	}
 	return table.Draw(a.Out)
 }
 
-// addTask adds what there is to know of a job's only task.
-func addTask(f *frame.Facts, v *jobView, now time.Time) {
+// addTaskDetails adds what there is to know of a job's only task.
+func addTaskDetails(f *frame.Details, v *jobView, now time.Time) {
 	t := v.task
 	f.Add("task", t.ID.String())
 	f.Add("kind", t.Kind)
-	f.Add("image", frame.ImageOf(t, v.Spec))
-	f.Add("worker", term.Clean(string(t.Worker)))
+	f.Add("image", frame.TaskImage(t, v.Spec))
+	f.Add("worker", term.Sanitize(string(t.Worker)))
 	for i := range v.attempts {
-		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), frame.Attempt(&v.attempts[i], now))
+		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), frame.FormatAttempt(&v.attempts[i], now))
 	}
-	f.Add("progress", frame.Done(t))
-	f.Add("step", term.Clean(frame.Step(t)))
-	f.Add("metrics", term.Clean(frame.Metrics(t.Metrics)))
+	f.Add("progress", frame.TaskProgress(t))
+	f.Add("step", term.Sanitize(frame.TaskStep(t)))
+	f.Add("metrics", term.Sanitize(frame.FormatMetrics(t.Metrics)))
 	f.Add("reason", string(t.Reason))
-	f.Add("message", term.Clean(t.Message))
+	f.Add("message", term.Sanitize(t.Message))
 	if t.ExitCode != nil {
 		f.Add("exit code", strconv.Itoa(*t.ExitCode))
 	}
 	if t.Usage != nil {
-		usage.Add(f, t.Usage)
+		usage.AddDetails(f, t.Usage)
 	}
 	if len(t.Result) > 0 {
-		f.Add("result", term.Clean(string(t.Result)))
+		f.Add("result", term.Sanitize(string(t.Result)))
 	}
 	for _, art := range t.Artifacts {
-		f.Add("artifact", fmt.Sprintf("%s (%s)", term.Clean(art.Name), muster.Size(art.Size)))
+		f.Add("artifact", fmt.Sprintf("%s (%s)", term.Sanitize(art.Name), muster.Size(art.Size)))
 	}
 }

@@ -17,32 +17,34 @@ import (
 )
 
 type keysConfig struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 }
 
-func (c *keysConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
+func (c *keysConfig) flags() []cli.Flag {
+	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
+}
 
-type createConfig struct {
+type createKeyConfig struct {
 	keysConfig
 	key client.NewKey
 }
 
-func (c *createConfig) flags() []cli.Flag {
+func (c *createKeyConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "name", Usage: "what the key is for, as `TEXT` (default: its role)"}.Text(&c.key.Name),
-		frame.Option{Name: "role", Usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.Choice(&c.key.Role, "admin", "submitter", "viewer", "join"),
-		frame.Option{Name: "project", Short: "p", Usage: "the only `PROJECT` that it may touch"}.Text(&c.key.Project),
-		frame.Option{Name: "ttl", Usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.Duration(&c.key.TTL),
+		frame.Option{Name: "name", Usage: "what the key is for, as `TEXT` (default: its role)"}.StringVar(&c.key.Name),
+		frame.Option{Name: "role", Usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.EnumVar(&c.key.Role, "admin", "submitter", "viewer", "join"),
+		frame.Option{Name: "project", Short: "p", Usage: "the only `PROJECT` that it may touch"}.StringVar(&c.key.Project),
+		frame.Option{Name: "ttl", Usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.DurationVar(&c.key.TTL),
 	}, c.keysConfig.flags())
 }
 
-func (a *app) keysCommand() *cli.Command {
-	c := &createConfig{key: client.NewKey{Role: "submitter"}}
-	return a.Command(frame.Command{
-		Name: "keys", Usage: "create, list and revoke API keys", Category: frame.Admin,
+func (a *runner) keysCommand() *cli.Command {
+	c := &createKeyConfig{key: client.NewKey{Role: "submitter"}}
+	return a.NewCommand(frame.Command{
+		Name: "keys", Usage: "create, list and revoke API keys", Category: frame.CategoryAdmin,
 		Commands: []*cli.Command{
-			a.Command(frame.Command{
+			a.NewCommand(frame.Command{
 				Name: "create", Usage: "make a key and print it; it is not shown again", Flags: c.flags(),
 				Run: func(ctx context.Context, args []string) error {
 					if err := frame.NoArgs(args); err != nil {
@@ -51,37 +53,37 @@ func (a *app) keysCommand() *cli.Command {
 					return a.createKey(ctx, c)
 				},
 			}),
-			a.keysBelow("list", "list all keys, without their secrets", "", a.listKeys),
-			a.keysBelow("revoke", "make keys useless at once", "KEY-ID…", a.revokeKeys),
+			a.keysSubcommand("list", "list all keys, without their secrets", "", a.listKeys),
+			a.keysSubcommand("revoke", "make keys useless at once", "KEY-ID…", a.revokeKeys),
 		},
 	})
 }
 
-func (a *app) keysBelow(name, usage, args string, do func(context.Context, *keysConfig, []string) error) *cli.Command {
+func (a *runner) keysSubcommand(name, usage, args string, fn func(context.Context, *keysConfig, []string) error) *cli.Command {
 	c := &keysConfig{}
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: name, Usage: usage, Args: args, Flags: c.flags(),
-		Run: func(ctx context.Context, args []string) error { return do(ctx, c, args) },
+		Run: func(ctx context.Context, args []string) error { return fn(ctx, c, args) },
 	})
 }
 
-func (a *app) createKey(ctx context.Context, c *createConfig) error {
+func (a *runner) createKey(ctx context.Context, c *createKeyConfig) error {
 	c.key.Name = cmp.Or(c.key.Name, c.key.Role)
 	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	made, err := server.CreateKey(ctx, c.key)
+	created, err := server.CreateKey(ctx, c.key)
 	if err != nil {
 		return err
 	}
-	return a.Show(c.Format, made, []string{made.Secret}, func() error {
-		a.Say("key %s (%s) is made; its secret is shown this once:", made.Key.ID, made.Key.Role)
-		return frame.Write(a.Out, []byte(made.Secret+"\n"))
+	return a.Print(c.OutputOptions, created, []string{created.Secret}, func() error {
+		a.Messagef("key %s (%s) is made; its secret is shown this once:", created.Key.ID, created.Key.Role)
+		return frame.WriteOutput(a.Out, []byte(created.Secret+"\n"))
 	})
 }
 
-func (a *app) listKeys(ctx context.Context, c *keysConfig, args []string) error {
+func (a *runner) listKeys(ctx context.Context, c *keysConfig, args []string) error {
 	if err := frame.NoArgs(args); err != nil {
 		return err
 	}
@@ -98,14 +100,14 @@ func (a *app) listKeys(ctx context.Context, c *keysConfig, args []string) error 
 	})
 	now := time.Now()
 	l := frame.Listing[client.Key]{
-		Format: c.Format,
-		ID:     func(k client.Key) string { return k.ID },
-		Table: term.NewTable(term.Column{Title: "KEY", Whole: true}, term.Column{Title: "NAME"}, term.Column{Title: "ROLE", Whole: true},
-			term.Column{Title: "PROJECT"}, term.Column{Title: "WORKER"}, term.Column{Title: "AGE", Right: true, Whole: true}, term.Column{Title: "EXPIRES"}),
+		OutputOptions: c.OutputOptions,
+		ID:            func(k client.Key) string { return k.ID },
+		Table: term.NewTable(term.Column{Title: "KEY", NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "ROLE", NoTruncate: true},
+			term.Column{Title: "PROJECT"}, term.Column{Title: "WORKER"}, term.Column{Title: "AGE", AlignRight: true, NoTruncate: true}, term.Column{Title: "EXPIRES"}),
 		Row: func(k client.Key) []string {
 			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), frame.Age(k.CreatedAt, now), k.ExpiresAt.String()}
 		},
-		Empty: "no keys",
+		EmptyMessage: "no keys",
 		Rows: func(yield func(client.Key, error) bool) {
 			for _, k := range all {
 				if !yield(k, nil) {
@@ -117,7 +119,7 @@ func (a *app) listKeys(ctx context.Context, c *keysConfig, args []string) error 
 	return l.Write(a.App)
 }
 
-func (a *app) revokeKeys(ctx context.Context, c *keysConfig, args []string) error {
+func (a *runner) revokeKeys(ctx context.Context, c *keysConfig, args []string) error {
 	if len(args) == 0 {
 		return muster.Errorf(muster.Invalid, "no key is named: muster keys list shows their ids")
 	}
@@ -129,8 +131,8 @@ func (a *app) revokeKeys(ctx context.Context, c *keysConfig, args []string) erro
 		if err := server.RevokeKey(ctx, id); err != nil {
 			return err
 		}
-		if c.People() {
-			a.Say("key %s is revoked", id)
+		if c.Human() {
+			a.Messagef("key %s is revoked", id)
 		} else {
 			fmt.Fprintln(a.Out, id)
 		}

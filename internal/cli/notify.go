@@ -22,8 +22,8 @@ import (
 )
 
 type notifyConfig struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 	project string
 }
 
@@ -31,29 +31,29 @@ func newNotifyConfig() notifyConfig { return notifyConfig{project: muster.Defaul
 
 func (c *notifyConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "project", Short: "p", Usage: "the notifications of this `PROJECT`"}.Variable().Text(&c.project),
-	}, c.Format.Flags(), c.Remote.Flags())
+		frame.Option{Name: "project", Short: "p", Usage: "the notifications of this `PROJECT`"}.WithEnv().StringVar(&c.project),
+	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
-// deliveryRows is how many deliveries a table has, if nothing else is asked for.
-const deliveryRows = 50
+// defaultDeliveryRows is how many deliveries a table has, if nothing else is asked for.
+const defaultDeliveryRows = 50
 
-func (a *app) notifyCommand() *cli.Command {
-	return a.Command(frame.Command{
-		Name: "notify", Usage: "send HTTP requests (webhooks) when the jobs of a project end or wait long", Category: frame.Admin,
-		About: "Notifications of a single job are in its spec, in notify. docs/webhooks.md describes the requests and their signatures.",
+func (a *runner) notifyCommand() *cli.Command {
+	return a.NewCommand(frame.Command{
+		Name: "notify", Usage: "send HTTP requests (webhooks) when the jobs of a project end or wait long", Category: frame.CategoryAdmin,
+		Description: "Notifications of a single job are in its spec, in notify. docs/webhooks.md describes the requests and their signatures.",
 		Commands: []*cli.Command{
 			a.notifyListCommand(), a.notifySetCommand(), a.notifyDeleteCommand(), a.deliveriesCommand(), a.notifyTestCommand(),
 		},
 	})
 }
 
-func (a *app) notifyListCommand() *cli.Command {
+func (a *runner) notifyListCommand() *cli.Command {
 	c := newNotifyConfig()
 	show := false
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "list", Usage: "list the notifications of a project",
-		Flags: append([]cli.Flag{frame.Option{Name: "show-secret", Usage: "write only the secret that signs them, unless one has its own"}.On(&show)}, c.flags()...),
+		Flags: append([]cli.Flag{frame.Option{Name: "show-secret", Usage: "write only the secret that signs them, unless one has its own"}.BoolVar(&show)}, c.flags()...),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -67,36 +67,36 @@ func (a *app) notifyListCommand() *cli.Command {
 				return err
 			}
 			if show {
-				return frame.Write(a.Out, []byte(p.Secret+"\n"))
+				return frame.WriteOutput(a.Out, []byte(p.Secret+"\n"))
 			}
 			return a.showNotify(&c, p)
 		},
 	})
 }
 
-func (a *app) showNotify(c *notifyConfig, p client.ProjectNotify) error {
+func (a *runner) showNotify(c *notifyConfig, p client.ProjectNotify) error {
 	p.Secret = "" // list --show-secret writes it
 	l := frame.Listing[muster.Notify]{
-		Format: c.Format,
-		ID:     func(n muster.Notify) string { return n.URL },
-		Table: term.NewTable(term.Column{Title: "URL"}, term.Column{Title: "ON"}, term.Column{Title: "AFTER", Right: true, Whole: true},
-			term.Column{Title: "PRESET", Whole: true}, term.Column{Title: "SIGNED BY", Whole: true}),
+		OutputOptions: c.OutputOptions,
+		ID:            func(n muster.Notify) string { return n.URL },
+		Table: term.NewTable(term.Column{Title: "URL"}, term.Column{Title: "ON"}, term.Column{Title: "AFTER", AlignRight: true, NoTruncate: true},
+			term.Column{Title: "PRESET", NoTruncate: true}, term.Column{Title: "SIGNED BY", NoTruncate: true}),
 		Row: func(n muster.Notify) []string {
 			after := ""
 			if wait, ok := n.WaitThreshold(); ok {
-				after = term.Elapsed(wait.Std())
+				after = term.FormatDuration(wait.Std())
 			}
-			by := "project"
+			signer := "project"
 			if n.Secret != "" {
-				by = "own secret"
+				signer = "own secret"
 			}
 			on := n.On
 			if len(on) == 0 {
 				on = []string{muster.OnEnded}
 			}
-			return []string{n.URL, strings.Join(on, ", "), after, n.Preset, by}
+			return []string{n.URL, strings.Join(on, ", "), after, n.Preset, signer}
 		},
-		Empty: fmt.Sprintf("project %s has no notifications", p.Project),
+		EmptyMessage: fmt.Sprintf("project %s has no notifications", p.Project),
 		Rows: func(yield func(muster.Notify, error) bool) {
 			for _, n := range p.Notify {
 				if !yield(n, nil) {
@@ -108,17 +108,17 @@ func (a *app) showNotify(c *notifyConfig, p client.ProjectNotify) error {
 	return l.Write(a.App)
 }
 
-func (a *app) notifySetCommand() *cli.Command {
+func (a *runner) notifySetCommand() *cli.Command {
 	c := newNotifyConfig()
 	var n muster.Notify
 	var secret frame.Secret
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "set", Usage: "add a notification, or replace the one with the same URL", Args: "URL",
 		Flags: slices.Concat([]cli.Flag{
-			frame.Option{Name: "on", Usage: "notify these `EVENTS`: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.List(&n.On),
-			frame.Option{Name: "after", Usage: "how long a job waits until that is notified, a `DURATION` (default: 10m)"}.Duration(&n.After),
-			frame.Option{Name: "preset", Usage: "the form of the body, a `PRESET`: slack, discord or ntfy (default: Muster's own JSON)"}.Text(&n.Preset),
-		}, frame.Option{Name: "webhook-secret", Usage: "sign by this `SECRET` (default: the project's)"}.Variable().Secret(&secret, "the secret that signs"), c.flags()),
+			frame.Option{Name: "on", Usage: "notify these `EVENTS`: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.ListVar(&n.On),
+			frame.Option{Name: "after", Usage: "how long a job waits until that is notified, a `DURATION` (default: 10m)"}.DurationVar(&n.After),
+			frame.Option{Name: "preset", Usage: "the form of the body, a `PRESET`: slack, discord or ntfy (default: Muster's own JSON)"}.StringVar(&n.Preset),
+		}, frame.Option{Name: "webhook-secret", Usage: "sign by this `SECRET` (default: the project's)"}.WithEnv().SecretVars(&secret, "the secret that signs"), c.flags()),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) != 1 {
 				return muster.Errorf(muster.Invalid, "muster notify set takes one URL")
@@ -136,7 +136,7 @@ func (a *app) notifySetCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			list := append(without(p.Notify, n.URL), n)
+			list := append(withoutURL(p.Notify, n.URL), n)
 			if p, err = server.SetProjectNotify(ctx, c.project, list); err != nil {
 				return err
 			}
@@ -145,17 +145,17 @@ func (a *app) notifySetCommand() *cli.Command {
 	})
 }
 
-// without leaves out the notification with a URL.
-func without(list []muster.Notify, url string) []muster.Notify {
+// withoutURL leaves out the notification with a URL.
+func withoutURL(list []muster.Notify, url string) []muster.Notify {
 	return slices.DeleteFunc(list, func(n muster.Notify) bool { return n.URL == url })
 }
 
-func (a *app) notifyDeleteCommand() *cli.Command {
+func (a *runner) notifyDeleteCommand() *cli.Command {
 	c := newNotifyConfig()
 	all := false
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "delete", Usage: "remove notifications", Args: "URL…",
-		Flags: append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "remove all of the project"}.On(&all)}, c.flags()...),
+		Flags: append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "remove all of the project"}.BoolVar(&all)}, c.flags()...),
 		Run: func(ctx context.Context, args []string) error {
 			if all == (len(args) > 0) {
 				return muster.Errorf(muster.Invalid, "name the URLs to remove, or give --all: muster notify list shows them")
@@ -172,11 +172,11 @@ func (a *app) notifyDeleteCommand() *cli.Command {
 				return err
 			}
 			for _, url := range args {
-				left := without(slices.Clone(p.Notify), url)
-				if len(left) == len(p.Notify) {
+				remaining := withoutURL(slices.Clone(p.Notify), url)
+				if len(remaining) == len(p.Notify) {
 					return muster.Errorf(muster.NotFound, "project %s has no notification with the URL %s: muster notify list shows them", c.project, url)
 				}
-				p.Notify = left
+				p.Notify = remaining
 			}
 			_, err = server.SetProjectNotify(ctx, c.project, p.Notify)
 			return err
@@ -184,11 +184,11 @@ func (a *app) notifyDeleteCommand() *cli.Command {
 	})
 }
 
-func (a *app) notifyTestCommand() *cli.Command {
+func (a *runner) notifyTestCommand() *cli.Command {
 	c := newNotifyConfig()
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "test", Usage: "send a test to all notifications of a project, or to one", Args: "[URL]", Flags: c.flags(),
-		About: "The exit status is 1 if one was not delivered.",
+		Description: "The exit status is 1 if one was not delivered.",
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) > 1 {
 				return muster.Errorf(muster.Invalid, "muster notify test takes one URL, or none for all")
@@ -201,7 +201,7 @@ func (a *app) notifyTestCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			err = a.showDeliveries(c.Format, 0, "project "+c.project+" has no notifications", func(yield func(client.Delivery, error) bool) {
+			err = a.showDeliveries(c.OutputOptions, 0, "project "+c.project+" has no notifications", func(yield func(client.Delivery, error) bool) {
 				for _, d := range sent {
 					if !yield(d, nil) {
 						return
@@ -224,17 +224,17 @@ type deliveriesConfig struct {
 	limit int
 }
 
-func (a *app) deliveriesCommand() *cli.Command {
+func (a *runner) deliveriesCommand() *cli.Command {
 	c := &deliveriesConfig{}
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "deliveries", Usage: "list the requests that were and are to be sent, newest first",
 		Flags: slices.Concat([]cli.Flag{
-			frame.Option{Name: "job", Usage: "only those of this `JOB`"}.Text(&c.job),
-			frame.Option{Name: "state", Usage: "only those in this `STATE`: pending, delivered or failed"}.Choice(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
-			frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` (default: %d in a table, else all)", deliveryRows)}.Number(&c.limit, 1, math.MaxInt32),
+			frame.Option{Name: "job", Usage: "only those of this `JOB`"}.StringVar(&c.job),
+			frame.Option{Name: "state", Usage: "only those in this `STATE`: pending, delivered or failed"}.EnumVar(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
+			frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` (default: %d in a table, else all)", defaultDeliveryRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 		}, []cli.Flag{
-			frame.Option{Name: "project", Short: "p", Usage: "only those of this `PROJECT`"}.Variable().Text(&c.project),
-		}, c.Format.Flags(), c.Remote.Flags()),
+			frame.Option{Name: "project", Short: "p", Usage: "only those of this `PROJECT`"}.WithEnv().StringVar(&c.project),
+		}, c.OutputOptions.Flags(), c.ServerOptions.Flags()),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -248,28 +248,28 @@ func (a *app) deliveriesCommand() *cli.Command {
 			}
 			c.query.Project = c.project
 			limit := c.limit
-			if limit == 0 && c.People() {
-				limit = deliveryRows
+			if limit == 0 && c.Human() {
+				limit = defaultDeliveryRows
 			}
 			server, err := c.Connect()
 			if err != nil {
 				return err
 			}
-			return a.showDeliveries(c.Format, limit, "nothing was sent", server.Deliveries(ctx, c.query))
+			return a.showDeliveries(c.OutputOptions, limit, "nothing was sent", server.Deliveries(ctx, c.query))
 		},
 	})
 }
 
-func (a *app) showDeliveries(f frame.Format, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
+func (a *runner) showDeliveries(f frame.OutputOptions, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
 	now := time.Now()
 	l := frame.Listing[client.Delivery]{
-		Format: f, Limit: limit, Empty: empty, Rows: rows, More: "there are more deliveries: --limit lists more",
+		OutputOptions: f, Limit: limit, EmptyMessage: empty, Rows: rows, TruncatedMessage: "there are more deliveries: --limit lists more",
 		ID: func(d client.Delivery) string { return d.ID },
-		Table: term.NewTable(term.Column{Title: "AGE", Right: true, Whole: true}, term.Column{Title: "PROJECT"}, term.Column{Title: "JOB", Right: true, Whole: true},
-			term.Column{Title: "EVENT", Whole: true}, term.Column{Title: "TO"}, term.Column{Title: "STATE", Whole: true, Style: deliveryStyle},
-			term.Column{Title: "TRIES", Right: true, Whole: true}, term.Column{Title: "HTTP", Whole: true}, term.Column{Title: "TOOK", Right: true, Whole: true}, term.Column{Title: "NOTE"}),
+		Table: term.NewTable(term.Column{Title: "AGE", AlignRight: true, NoTruncate: true}, term.Column{Title: "PROJECT"}, term.Column{Title: "JOB", AlignRight: true, NoTruncate: true},
+			term.Column{Title: "EVENT", NoTruncate: true}, term.Column{Title: "TO"}, term.Column{Title: "STATE", NoTruncate: true, Style: deliveryStyle},
+			term.Column{Title: "TRIES", AlignRight: true, NoTruncate: true}, term.Column{Title: "HTTP", NoTruncate: true}, term.Column{Title: "TOOK", AlignRight: true, NoTruncate: true}, term.Column{Title: "NOTE"}),
 		Row: func(d client.Delivery) []string {
-			job, status, took, note := "", "", "", d.Error
+			job, status, elapsed, note := "", "", "", d.Error
 			if d.Job != 0 {
 				job = d.Job.String()
 			}
@@ -277,13 +277,13 @@ func (a *app) showDeliveries(f frame.Format, limit int, empty string, rows func(
 				status = strconv.Itoa(d.Status)
 			}
 			if d.Took != 0 {
-				took = term.Elapsed(d.Took.Std())
+				elapsed = term.FormatDuration(d.Took.Std())
 			}
 			if d.NextAt != 0 && d.Attempts > 0 {
-				note = fmt.Sprintf("again in %s: %s", term.Elapsed(d.NextAt.Std().Sub(now)), note)
+				note = fmt.Sprintf("again in %s: %s", term.FormatDuration(d.NextAt.Std().Sub(now)), note)
 			}
 			return []string{frame.Age(d.CreatedAt, now), d.Project, job, d.Event, cmp.Or(d.Preset, d.Host), d.State,
-				strconv.Itoa(d.Attempts), status, took, note}
+				strconv.Itoa(d.Attempts), status, elapsed, note}
 		},
 	}
 	return l.Write(a.App)

@@ -23,8 +23,8 @@ import (
 )
 
 type psConfig struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 	all     bool
 	states  []string
 	project string
@@ -34,24 +34,24 @@ type psConfig struct {
 	watch   bool
 }
 
-const psRows = 50 // of a table, if nothing else is asked for
+const defaultJobRows = 50 // of a table, if nothing else is asked for
 
 func (c *psConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "all", Short: "a", Usage: "list every job"}.On(&c.all),
-		frame.Option{Name: "state", Usage: "only jobs in these `STATES`: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.List(&c.states),
-		frame.Option{Name: "project", Short: "p", Usage: "only jobs of this `PROJECT`"}.Variable().Text(&c.project),
-		frame.Option{Name: "name", Usage: "only jobs with this `TEXT` in their name"}.Text(&c.name),
-		frame.Option{Name: "label", Usage: "only jobs with this label, `NAME=VALUE`; may be repeated"}.Pairs(&c.labels),
-		frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` jobs (default: %d in a table, else all)", psRows)}.Number(&c.limit, 1, math.MaxInt32),
+		frame.Option{Name: "all", Short: "a", Usage: "list every job"}.BoolVar(&c.all),
+		frame.Option{Name: "state", Usage: "only jobs in these `STATES`: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.ListVar(&c.states),
+		frame.Option{Name: "project", Short: "p", Usage: "only jobs of this `PROJECT`"}.WithEnv().StringVar(&c.project),
+		frame.Option{Name: "name", Usage: "only jobs with this `TEXT` in their name"}.StringVar(&c.name),
+		frame.Option{Name: "label", Usage: "only jobs with this label, `NAME=VALUE`; may be repeated"}.MapVar(&c.labels),
+		frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` jobs (default: %d in a table, else all)", defaultJobRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 		watch.Flag(&c.watch),
-	}, c.Format.Flags(), c.Remote.Flags())
+	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
-func (a *app) psCommand() *cli.Command {
+func (a *runner) psCommand() *cli.Command {
 	c := &psConfig{}
-	return a.Command(frame.Command{
-		Name: "ps", Usage: "list jobs: active first, then finished, newest first", Category: frame.Watch, Flags: c.flags(),
+	return a.NewCommand(frame.Command{
+		Name: "ps", Usage: "list jobs: active first, then finished, newest first", Category: frame.CategoryWatch, Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -61,14 +61,14 @@ func (a *app) psCommand() *cli.Command {
 	})
 }
 
-func (a *app) ps(ctx context.Context, c *psConfig) error {
+func (a *runner) ps(ctx context.Context, c *psConfig) error {
 	active, ended, err := jobStates(c.states)
 	if err != nil {
 		return err
 	}
 	limit := c.limit
-	if limit == 0 && !c.all && c.People() {
-		limit = psRows
+	if limit == 0 && !c.all && c.Human() {
+		limit = defaultJobRows
 	}
 	if c.watch {
 		return a.watchJobs(ctx, c, active, ended, limit)
@@ -80,14 +80,14 @@ func (a *app) ps(ctx context.Context, c *psConfig) error {
 	query := c.query(limit)
 	now := time.Now()
 	l := frame.Listing[muster.Job]{
-		Format: c.Format,
-		Limit:  limit,
-		ID:     func(j muster.Job) string { return j.ID.String() },
-		Table:  term.NewTable(jobColumns(c.Wide())...),
-		Row:    func(j muster.Job) []string { return jobRow(j, now) },
-		Empty:  c.empty(),
-		More:   "there are more jobs: --all lists every one, --limit and --state choose",
-		Rows:   remote.Jobs(ctx, server, query, active, ended),
+		OutputOptions:    c.OutputOptions,
+		Limit:            limit,
+		ID:               func(j muster.Job) string { return j.ID.String() },
+		Table:            term.NewTable(jobColumns(c.Wide())...),
+		Row:              func(j muster.Job) []string { return jobRow(j, now) },
+		EmptyMessage:     c.emptyMessage(),
+		TruncatedMessage: "there are more jobs: --all lists every one, --limit and --state choose",
+		Rows:             remote.Jobs(ctx, server, query, active, ended),
 	}
 	return l.Write(a.App)
 }
@@ -102,34 +102,34 @@ func (c *psConfig) query(limit int) client.JobQuery {
 }
 
 // watchJobs shows the jobs and each change of them.
-func (a *app) watchJobs(ctx context.Context, c *psConfig, active, ended []muster.JobState, limit int) error {
-	server, err := live.Connect(&c.Remote)
+func (a *runner) watchJobs(ctx context.Context, c *psConfig, active, ended []muster.JobState, limit int) error {
+	server, err := live.ConnectNoRetry(&c.ServerOptions)
 	if err != nil {
 		return err
 	}
-	rows := watch.Rows[muster.Job]{
-		Format:  c.Format,
-		Columns: jobColumns(c.Wide()),
-		Row:     jobRow,
-		ID:      func(j muster.Job) string { return j.ID.String() },
-		Stable:  watch.Unchanged[muster.Job],
-		Empty:   c.empty(),
-		Events:  client.EventQuery{Types: []muster.EventType{muster.EventJob}},
-		All: func(ctx context.Context, most int) iter.Seq2[muster.Job, error] {
-			most = watch.Fewer(limit, most)
-			return watch.First(remote.Jobs(ctx, server, c.query(most), active, ended), most)
+	rows := watch.List[muster.Job]{
+		OutputOptions: c.OutputOptions,
+		Columns:       jobColumns(c.Wide()),
+		Row:           jobRow,
+		ID:            func(j muster.Job) string { return j.ID.String() },
+		Stable:        watch.Identity[muster.Job],
+		EmptyMessage:  c.emptyMessage(),
+		Events:        client.EventQuery{Types: []muster.EventType{muster.EventJob}},
+		Fetch: func(ctx context.Context, maxRows int) iter.Seq2[muster.Job, error] {
+			maxRows = watch.MinLimit(limit, maxRows)
+			return watch.Limit(remote.Jobs(ctx, server, c.query(maxRows), active, ended), maxRows)
 		},
-		Some: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Job, error] {
-			return c.changed(ctx, server, b, active, ended)
+		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Job, error] {
+			return c.changedJobs(ctx, server, b, active, ended)
 		},
 	}
 	return rows.Run(ctx, a.App, server)
 }
 
-// changed lists active jobs, whose counts change without an event, and those of a batch that have finished.
-func (c *psConfig) changed(ctx context.Context, server *client.Client, b live.Batch, active, ended []muster.JobState) iter.Seq2[muster.Job, error] {
+// changedJobs lists active jobs, whose counts change without an event, and those of a batch that have finished.
+func (c *psConfig) changedJobs(ctx context.Context, server *client.Client, b live.Batch, active, ended []muster.JobState) iter.Seq2[muster.Job, error] {
 	return func(yield func(muster.Job, error) bool) {
-		if !remote.Pass(remote.Jobs(ctx, server, c.query(0), active), yield) {
+		if !remote.YieldAll(remote.Jobs(ctx, server, c.query(0), active), yield) {
 			return
 		}
 		for _, e := range b.Events {
@@ -158,8 +158,8 @@ func (c *psConfig) match(j *muster.Job) bool {
 	return (c.project == "" || j.Project == c.project) && strings.Contains(j.Name, c.name)
 }
 
-// empty says that there are no jobs, and whether others were left out.
-func (c *psConfig) empty() string {
+// emptyMessage says that there are no jobs, and whether others were left out.
+func (c *psConfig) emptyMessage() string {
 	if len(c.states)+len(c.labels) > 0 || c.name != "" || c.project != "" {
 		return "no jobs match: muster ps without options lists those of every kind"
 	}
@@ -180,7 +180,7 @@ func jobStates(names []string) (active, ended []muster.JobState, err error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(muster.JobStates, muster.JobState(name)) {
-			return nil, nil, muster.Errorf(muster.Invalid, "%q is no state of a job: write one of %s", name, frame.Words(muster.JobStates))
+			return nil, nil, muster.Errorf(muster.Invalid, "%q is no state of a job: write one of %s", name, frame.JoinComma(muster.JobStates))
 		}
 	}
 	return active, ended, nil
@@ -188,18 +188,18 @@ func jobStates(names []string) (active, ended []muster.JobState, err error) {
 
 func jobColumns(wide bool) []term.Column {
 	columns := []term.Column{
-		{Title: "JOB", Right: true, Whole: true},
+		{Title: "JOB", AlignRight: true, NoTruncate: true},
 		{Title: "NAME"},
-		{Title: "STATE", Whole: true, Style: frame.StateStyle},
-		{Title: "DONE", Right: true, Whole: true},
-		{Title: "TASKS", Right: true, Whole: true},
-		{Title: "FAILED", Right: true, Whole: true, Style: func(string) term.Style { return term.Red }},
-		{Title: "TOOK", Right: true, Whole: true},
-		{Title: "AGE", Right: true, Whole: true},
+		{Title: "STATE", NoTruncate: true, Style: frame.StateStyle},
+		{Title: "DONE", AlignRight: true, NoTruncate: true},
+		{Title: "TASKS", AlignRight: true, NoTruncate: true},
+		{Title: "FAILED", AlignRight: true, NoTruncate: true, Style: func(string) term.Style { return term.Red }},
+		{Title: "TOOK", AlignRight: true, NoTruncate: true},
+		{Title: "AGE", AlignRight: true, NoTruncate: true},
 		{Title: "PROJECT"},
 	}
 	if wide {
-		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "PRIORITY", Right: true}, term.Column{Title: "OWNER"}, term.Column{Title: "CREATED"})
+		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "PRIORITY", AlignRight: true}, term.Column{Title: "OWNER"}, term.Column{Title: "CREATED"})
 	}
 	return columns
 }
@@ -210,9 +210,9 @@ func jobRow(j muster.Job, now time.Time) []string {
 		failed = strconv.FormatInt(n, 10)
 	}
 	return []string{
-		j.ID.String(), j.Name, string(j.State), frame.JobDone(&j),
+		j.ID.String(), j.Name, string(j.State), frame.JobProgress(&j),
 		fmt.Sprintf("%d/%d", j.Counts.Finished(), j.Counts.Total()), failed,
-		frame.Took(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), j.Project,
+		frame.Elapsed(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), j.Project,
 		j.Kind, strconv.Itoa(j.Priority), cmp.Or(j.OwnerName, j.Owner), j.CreatedAt.String(),
 	}
 }

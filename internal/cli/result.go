@@ -14,38 +14,38 @@ import (
 )
 
 type resultConfig struct {
-	remote.Remote
+	remote.ServerOptions
 	output string
 }
 
 func (c *resultConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: json or yaml", Group: "Output"}.Choice(&c.output, "json", "yaml"),
+		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: json or yaml", Group: "Output"}.EnumVar(&c.output, "json", "yaml"),
 	}, c.Flags())
 }
 
-func (a *app) resultCommand() *cli.Command {
+func (a *runner) resultCommand() *cli.Command {
 	c := &resultConfig{}
-	return a.Command(frame.Command{
-		Name: "result", Usage: "print the results of tasks: what they left in result.json", Args: "JOB|TASK…", Category: frame.Results, Flags: c.flags(),
-		About: "The result of one task is printed as it is, those of several as an object with the tasks' numbers.",
-		Run:   func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
+	return a.NewCommand(frame.Command{
+		Name: "result", Usage: "print the results of tasks: what they left in result.json", Args: "JOB|TASK…", Category: frame.CategoryResults, Flags: c.flags(),
+		Description: "The result of one task is printed as it is, those of several as an object with the tasks' numbers.",
+		Run:         func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
 	})
 }
 
-func (a *app) result(ctx context.Context, c *resultConfig, args []string) error {
+func (a *runner) result(ctx context.Context, c *resultConfig, args []string) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	sels, err := remote.Selection(ctx, server, args)
+	sels, err := remote.ResolveSelectors(ctx, server, args)
 	if err != nil {
 		return err
 	}
 	object, tasks := bytes.NewBufferString("{"), 0
 	var only muster.Task
 	var last json.RawMessage
-	for t, err := range remote.TasksOf(ctx, server, sels, nil) {
+	for t, err := range remote.Tasks(ctx, server, sels, nil) {
 		if err != nil {
 			return err
 		}
@@ -70,9 +70,9 @@ func (a *app) result(ctx context.Context, c *resultConfig, args []string) error 
 	case tasks > 1:
 		last = object.Bytes()
 	}
-	f := frame.Format{Output: c.output}
+	f := frame.OutputOptions{Output: c.output}
 	if f.Output == "" {
 		f.Output = "json"
 	}
-	return a.Show(f, last, nil, nil)
+	return a.Print(f, last, nil, nil)
 }

@@ -22,85 +22,85 @@ import (
 )
 
 type runConfig struct {
-	remote.Remote
-	detach   bool
-	shell    bool
-	project  string
-	name     string
-	priority int
-	labels   map[string]string
-	array    muster.Array
-	gang     int
-	save     string
-	task     muster.TaskSpec
-	python   muster.Python
-	box      muster.Container
-	mounts   []string
+	remote.ServerOptions
+	detach     bool
+	shell      bool
+	project    string
+	name       string
+	priority   int
+	labels     map[string]string
+	array      muster.Array
+	gang       int
+	checkpoint string
+	task       muster.TaskSpec
+	python     muster.Python
+	container  muster.Container
+	mounts     []string
 }
 
 func (c *runConfig) flags() []cli.Flag {
 	t := &c.task
-	const needs, place, life, data, box = "What it needs", "Where it runs", "How long and how often", "Files", "Container"
+	const groupResources, groupPlacement, groupRetries, groupFiles, groupContainer = "What it needs", "Where it runs", "How long and how often", "Files", "Container"
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "detach", Short: "d", Usage: "print the job's number and do not wait for it"}.On(&c.detach),
-		frame.Option{Name: "shell", Short: "c", Usage: "the command is one text for sh -c"}.On(&c.shell),
-		frame.Option{Name: "name", Usage: "the job's `NAME`"}.Text(&c.name),
-		frame.Option{Name: "project", Short: "p", Usage: "the job's `PROJECT`"}.Variable().Text(&c.project),
-		frame.Option{Name: "priority", Usage: "a `NUMBER` from 0 to 100, higher first"}.Number(&c.priority, muster.MinPriority, muster.MaxPriority),
-		frame.Option{Name: "label", Usage: "label the job with `NAME=VALUE`; may be repeated"}.Pairs(&c.labels),
-		frame.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.Pairs(&t.Env),
-		frame.Into(frame.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
+		frame.Option{Name: "detach", Short: "d", Usage: "print the job's number and do not wait for it"}.BoolVar(&c.detach),
+		frame.Option{Name: "shell", Short: "c", Usage: "the command is one text for sh -c"}.BoolVar(&c.shell),
+		frame.Option{Name: "name", Usage: "the job's `NAME`"}.StringVar(&c.name),
+		frame.Option{Name: "project", Short: "p", Usage: "the job's `PROJECT`"}.WithEnv().StringVar(&c.project),
+		frame.Option{Name: "priority", Usage: "a `NUMBER` from 0 to 100, higher first"}.IntVar(&c.priority, muster.MinPriority, muster.MaxPriority),
+		frame.Option{Name: "label", Usage: "label the job with `NAME=VALUE`; may be repeated"}.MapVar(&c.labels),
+		frame.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.MapVar(&t.Env),
+		frame.Var(frame.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
 			&c.array, parseArray, muster.Array.String),
-		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.Number(&c.gang, 1, muster.MaxGangSize),
-		frame.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.Choice(&t.Launcher, muster.LauncherTorchrun),
-		frame.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.Number(&t.NProcPerNode, 1, 1024),
-		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits), or one of muster kinds"}.Text(&t.Kind),
-		frame.Into(frame.Option{Name: "input", Usage: "what is wanted of the kind, as `JSON` such as '{\"epochs\": 3}', or @FILE with such"}, &t.Input, parseInput, func(b json.RawMessage) string { return string(b) }),
+		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.IntVar(&c.gang, 1, muster.MaxGangSize),
+		frame.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.EnumVar(&t.Launcher, muster.LauncherTorchrun),
+		frame.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.IntVar(&t.NProcPerNode, 1, 1024),
+		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits), or one of muster kinds"}.StringVar(&t.Kind),
+		frame.Var(frame.Option{Name: "input", Usage: "what is wanted of the kind, as `JSON` such as '{\"epochs\": 3}', or @FILE with such"}, &t.Input, parseInput, func(b json.RawMessage) string { return string(b) }),
 
-		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: needs}.Decimal(&t.Resources.CPUs, 1<<20),
-		frame.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: needs}.Size(&t.Resources.Memory),
-		frame.Option{Name: "disk", Usage: "disk space in `BYTES`, such as 10GiB", Group: needs}.Size(&t.Resources.Disk),
-		frame.Option{Name: "pids", Usage: "at most this `NUMBER` of processes and threads at once", Group: needs}.Number(&t.Resources.PIDs, 1, muster.MaxPIDs),
-		frame.Option{Name: "network", Usage: "the task's `NETWORK`: host, bridge (containers only), allowlist for the hosts of --allow-host alone, or none without any way out (default: bridge in a container, else host)", Group: needs}.
-			Choice(&t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone),
-		frame.Option{Name: "allow-host", Usage: "with --network allowlist: let the task reach this `HOST`, such as pypi.org or '*.hf.co:443'; may be repeated", Group: needs}.Repeated(&t.AllowHosts),
-		frame.Option{Name: "gpus", Short: "g", Usage: "this `NUMBER` of GPUs", Group: needs}.Number(&t.Resources.GPUs.Count, 0, 1<<16),
-		frame.Option{Name: "gpu-memory", Usage: "memory that each GPU must have, in `BYTES`", Group: needs}.Size(&t.Resources.GPUs.Memory),
-		frame.Option{Name: "gpu-share", Usage: "take only that much memory of each GPU and share the rest", Group: needs}.On(&t.Resources.GPUs.Share),
-		frame.Option{Name: "gpu-vendor", Usage: "only GPUs of this `VENDOR`: nvidia, amd, intel or apple", Group: needs}.Text(&t.Resources.GPUs.Vendor),
-		frame.Option{Name: "gpu-model", Usage: "only GPUs with this `TEXT` in their name, such as A100", Group: needs}.Text(&t.Resources.GPUs.Model),
+		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: groupResources}.FloatVar(&t.Resources.CPUs, 1<<20),
+		frame.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: groupResources}.SizeVar(&t.Resources.Memory),
+		frame.Option{Name: "disk", Usage: "disk space in `BYTES`, such as 10GiB", Group: groupResources}.SizeVar(&t.Resources.Disk),
+		frame.Option{Name: "pids", Usage: "at most this `NUMBER` of processes and threads at once", Group: groupResources}.IntVar(&t.Resources.PIDs, 1, muster.MaxPIDs),
+		frame.Option{Name: "network", Usage: "the task's `NETWORK`: host, bridge (containers only), allowlist for the hosts of --allow-host alone, or none without any way out (default: bridge in a container, else host)", Group: groupResources}.
+			EnumVar(&t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone),
+		frame.Option{Name: "allow-host", Usage: "with --network allowlist: let the task reach this `HOST`, such as pypi.org or '*.hf.co:443'; may be repeated", Group: groupResources}.RepeatedVar(&t.AllowHosts),
+		frame.Option{Name: "gpus", Short: "g", Usage: "this `NUMBER` of GPUs", Group: groupResources}.IntVar(&t.Resources.GPUs.Count, 0, 1<<16),
+		frame.Option{Name: "gpu-memory", Usage: "memory that each GPU must have, in `BYTES`", Group: groupResources}.SizeVar(&t.Resources.GPUs.Memory),
+		frame.Option{Name: "gpu-share", Usage: "take only that much memory of each GPU and share the rest", Group: groupResources}.BoolVar(&t.Resources.GPUs.Share),
+		frame.Option{Name: "gpu-vendor", Usage: "only GPUs of this `VENDOR`: nvidia, amd, intel or apple", Group: groupResources}.StringVar(&t.Resources.GPUs.Vendor),
+		frame.Option{Name: "gpu-model", Usage: "only GPUs with this `TEXT` in their name, such as A100", Group: groupResources}.StringVar(&t.Resources.GPUs.Model),
 
-		frame.Option{Name: "tags", Usage: "only on workers with all of these `TAGS`", Group: place}.List(&t.Where.Tags),
-		frame.Option{Name: "not", Usage: "never on workers with one of these `TAGS`", Group: place}.List(&t.Where.ExcludeTags),
-		frame.Option{Name: "worker", Usage: "only on these `WORKERS`, by name or id", Group: place}.List(&t.Where.Workers),
-		frame.Option{Name: "max-price", Usage: "only on workers up to this `PRICE` an hour", Group: place}.Decimal(&t.Where.MaxPrice, 1e9),
+		frame.Option{Name: "tags", Usage: "only on workers with all of these `TAGS`", Group: groupPlacement}.ListVar(&t.Where.Tags),
+		frame.Option{Name: "not", Usage: "never on workers with one of these `TAGS`", Group: groupPlacement}.ListVar(&t.Where.ExcludeTags),
+		frame.Option{Name: "worker", Usage: "only on these `WORKERS`, by name or id", Group: groupPlacement}.ListVar(&t.Where.Workers),
+		frame.Option{Name: "max-price", Usage: "only on workers up to this `PRICE` an hour", Group: groupPlacement}.FloatVar(&t.Where.MaxPrice, 1e9),
 
-		frame.Option{Name: "timeout", Usage: "stop an attempt after this `DURATION`, such as 90s or 2h", Group: life}.Duration(&t.Timeout),
-		frame.Option{Name: "queue-timeout", Usage: "give up if it has not started after this `DURATION`", Group: life}.Duration(&t.QueueTimeout),
-		frame.Option{Name: "retries", Usage: "try again up to `N` times if it fails", Group: life}.Number(&t.Retries.Max, 0, 1<<20),
-		frame.Option{Name: "retry-on", Usage: "only after these `REASONS`, such as exit:75 or out_of_memory", Group: life}.List(&t.Retries.On),
-		frame.Option{Name: "kill-grace", Usage: "leave this `DURATION` between the signal to stop and the kill", Group: life}.Duration(&t.Kill.Grace),
+		frame.Option{Name: "timeout", Usage: "stop an attempt after this `DURATION`, such as 90s or 2h", Group: groupRetries}.DurationVar(&t.Timeout),
+		frame.Option{Name: "queue-timeout", Usage: "give up if it has not started after this `DURATION`", Group: groupRetries}.DurationVar(&t.QueueTimeout),
+		frame.Option{Name: "retries", Usage: "try again up to `N` times if it fails", Group: groupRetries}.IntVar(&t.Retries.Max, 0, 1<<20),
+		frame.Option{Name: "retry-on", Usage: "only after these `REASONS`, such as exit:75 or out_of_memory", Group: groupRetries}.ListVar(&t.Retries.On),
+		frame.Option{Name: "kill-grace", Usage: "leave this `DURATION` between the signal to stop and the kill", Group: groupRetries}.DurationVar(&t.Kill.Grace),
 
-		frame.Option{Name: "files", Short: "f", Usage: "bring this `FOLDER` along; the task runs in a copy of it", Group: data}.Text(&t.Files),
-		frame.Option{Name: "output", Usage: "keep files that match this `GLOB` as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: data}.Repeated(&t.Outputs),
-		frame.Option{Name: "checkpoint", Usage: "the task saves its state in this `FOLDER`, such as ckpt/, and goes on from there on any worker", Group: data}.Text(&c.save),
-		frame.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: data}.Text(&c.python.Requirements),
-		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: data}.Repeated(&c.python.Packages),
-		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: data}.Text(&c.python.Version),
+		frame.Option{Name: "files", Short: "f", Usage: "bring this `FOLDER` along; the task runs in a copy of it", Group: groupFiles}.StringVar(&t.Files),
+		frame.Option{Name: "output", Usage: "keep files that match this `GLOB` as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: groupFiles}.RepeatedVar(&t.Outputs),
+		frame.Option{Name: "checkpoint", Usage: "the task saves its state in this `FOLDER`, such as ckpt/, and goes on from there on any worker", Group: groupFiles}.StringVar(&c.checkpoint),
+		frame.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: groupFiles}.StringVar(&c.python.Requirements),
+		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: groupFiles}.RepeatedVar(&c.python.Packages),
+		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: groupFiles}.StringVar(&c.python.Version),
 
-		frame.Option{Name: "image", Usage: "run in a container of this `IMAGE`, such as python:3.12; without a command it runs the image's own", Group: box}.Text(&t.Image),
-		frame.Option{Name: "isolation", Usage: "run in a `PLACE` of its own: container, process, or auto for a container where the worker has an engine (default: container with --image)", Group: box}.
-			Choice(&t.Isolation, muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto),
-		frame.Into(frame.Option{Name: "entrypoint", Usage: "this `PROGRAM` in place of the image's entrypoint; \"\" for none", Group: box},
-			&c.box.Entrypoint, parseEntrypoint, func(words []string) string { return strings.Join(words, " ") }),
-		frame.Option{Name: "workdir", Short: "w", Usage: "start in this `FOLDER` of the container (default: the task's folder, or the image's own without a command)", Group: box}.Text(&c.box.Workdir),
-		frame.Option{Name: "user", Short: "u", Usage: "run as this `USER`, a name or number, with :group (default: the image's)", Group: box}.Text(&c.box.User),
-		frame.Option{Name: "pull", Usage: "`WHEN` to ask the image's registry: missing on the worker, always or never (default: missing)", Group: box}.
-			Choice(&c.box.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever),
-		frame.Option{Name: "shm-size", Usage: "let /dev/shm have these `BYTES`, such as 1GiB", Group: box}.Size(&c.box.ShmSize),
-		frame.Option{Name: "read-only", Usage: "the image's files cannot be changed", Group: box}.On(&c.box.ReadOnly),
-		frame.Option{Name: "cap-add", Usage: "let it keep this `CAPABILITY`, such as NET_RAW; may be repeated", Group: box}.Repeated(&c.box.Capabilities),
-		frame.Option{Name: "mount", Usage: "a folder of the worker, if its owner allows it: `SOURCE:TARGET`, with :ro for reading only; may be repeated", Group: box}.Repeated(&c.mounts),
+		frame.Option{Name: "image", Usage: "run in a container of this `IMAGE`, such as python:3.12; without a command it runs the image's own", Group: groupContainer}.StringVar(&t.Image),
+		frame.Option{Name: "isolation", Usage: "run in a `PLACE` of its own: container, process, or auto for a container where the worker has an engine (default: container with --image)", Group: groupContainer}.
+			EnumVar(&t.Isolation, muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto),
+		frame.Var(frame.Option{Name: "entrypoint", Usage: "this `PROGRAM` in place of the image's entrypoint; \"\" for none", Group: groupContainer},
+			&c.container.Entrypoint, parseEntrypoint, func(words []string) string { return strings.Join(words, " ") }),
+		frame.Option{Name: "workdir", Short: "w", Usage: "start in this `FOLDER` of the container (default: the task's folder, or the image's own without a command)", Group: groupContainer}.StringVar(&c.container.Workdir),
+		frame.Option{Name: "user", Short: "u", Usage: "run as this `USER`, a name or number, with :group (default: the image's)", Group: groupContainer}.StringVar(&c.container.User),
+		frame.Option{Name: "pull", Usage: "`WHEN` to ask the image's registry: missing on the worker, always or never (default: missing)", Group: groupContainer}.
+			EnumVar(&c.container.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever),
+		frame.Option{Name: "shm-size", Usage: "let /dev/shm have these `BYTES`, such as 1GiB", Group: groupContainer}.SizeVar(&c.container.ShmSize),
+		frame.Option{Name: "read-only", Usage: "the image's files cannot be changed", Group: groupContainer}.BoolVar(&c.container.ReadOnly),
+		frame.Option{Name: "cap-add", Usage: "let it keep this `CAPABILITY`, such as NET_RAW; may be repeated", Group: groupContainer}.RepeatedVar(&c.container.Capabilities),
+		frame.Option{Name: "mount", Usage: "a folder of the worker, if its owner allows it: `SOURCE:TARGET`, with :ro for reading only; may be repeated", Group: groupContainer}.RepeatedVar(&c.mounts),
 	}, c.Flags())
 }
 
@@ -139,39 +139,39 @@ func parseEntrypoint(s string) ([]string, error) {
 	return []string{s}, nil
 }
 
-func (a *app) runCommand() *cli.Command {
+func (a *runner) runCommand() *cli.Command {
 	c := &runConfig{priority: muster.DefaultPriority}
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "run", Usage: "run a command on the fleet, show its output and end with its exit code", Args: "[--] [CMD [ARG…]]",
-		Category: frame.Submit, Flags: c.flags(), StopAtFirst: true,
-		About: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
+		Category: frame.CategorySubmit, Flags: c.flags(), StopAtFirstArg: true,
+		Description: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
 			"At a terminal Ctrl-C asks whether to cancel the job or to leave it running; elsewhere it cancels the job, as SIGTERM always does. The command's standard input is empty.",
-		Foreign: ofDocker(),
-		Run:     func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
+		ForeignOptions: dockerHints(),
+		Run:            func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
 	})
 }
 
-// ofDocker are options of docker run which run has not, or calls otherwise.
-func ofDocker() map[string]string {
+// dockerHints are options of docker run which run has not, or calls otherwise.
+func dockerHints() map[string]string {
 	const (
-		mounts = "--mount SOURCE:TARGET gives a folder of the worker if its owner allows it, and --files FOLDER brings one of yours along"
-		talks  = "a task has no terminal and no input, so leave it out"
-		ports  = "nobody comes in to a container; one with --network host can listen on the worker's own ports if its owner allows it"
-		leave  = "that is so anyway, so leave it out"
-		given  = "a container has no devices but its GPUs, by --gpus NUMBER"
+		mounts      = "--mount SOURCE:TARGET gives a folder of the worker if its owner allows it, and --files FOLDER brings one of yours along"
+		interactive = "a task has no terminal and no input, so leave it out"
+		ports       = "nobody comes in to a container; one with --network host can listen on the worker's own ports if its owner allows it"
+		implied     = "that is so anyway, so leave it out"
+		devices     = "a container has no devices but its GPUs, by --gpus NUMBER"
 	)
 	return map[string]string{
-		"v": mounts, "volume": mounts, "i": talks, "t": talks, "it": talks, "ti": talks, "interactive": talks, "tty": talks,
-		"publish": ports, "P": ports, "publish-all": ports, "init": leave, "rm": "a container goes when its task has ended, so leave it out",
+		"v": mounts, "volume": mounts, "i": interactive, "t": interactive, "it": interactive, "ti": interactive, "interactive": interactive, "tty": interactive,
+		"publish": ports, "P": ports, "publish-all": ports, "init": implied, "rm": "a container goes when its task has ended, so leave it out",
 		"net": "write --network", "env-file": "write --env NAME=VALUE for each variable", "pids-limit": "write --pids NUMBER",
 		"privileged": "no container is; --cap-add CAPABILITY lets it keep some that Docker grants by default",
-		"cap-drop":   "all but a few are dropped anyway, so leave it out", "device": given, "runtime": given,
+		"cap-drop":   "all but a few are dropped anyway, so leave it out", "device": devices, "runtime": devices,
 		"ipc": "no container has the machine's; --shm-size BYTES lets /dev/shm have more", "tmpfs": "$TMPDIR and /dev/shm are there anyway",
 		"restart": "write --retries N", "stop-timeout": "write --kill-grace DURATION", "platform": "write --tags, such as --tags arm64",
 	}
 }
 
-func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
+func (a *runner) runTask(ctx context.Context, c *runConfig, args []string) error {
 	spec, err := c.spec(args)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 		return err
 	}
 	doc := document{spec: spec, dir: "."}
-	if fields := append(valid.Spec(spec), doc.check()...); len(fields) > 0 {
+	if fields := append(valid.Spec(spec), doc.inlineLocalFiles()...); len(fields) > 0 {
 		return &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be submitted", Fields: fields}
 	}
 	sigs, release := follow.Signals()
@@ -191,18 +191,18 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 		return err
 	}
 	if c.detach {
-		return frame.Write(a.Out, []byte(jobs[0].ID.String()+"\n"))
+		return frame.WriteOutput(a.Out, []byte(jobs[0].ID.String()+"\n"))
 	}
-	defined := c.task.Kind != "" && !slices.Contains(kind.Core(), c.task.Kind)
-	tell := follow.Nothing
-	if defined {
-		tell = follow.Artifacts
+	customKind := c.task.Kind != "" && !slices.Contains(kind.Core(), c.task.Kind)
+	summary := follow.SummaryNone
+	if customKind {
+		summary = follow.SummaryArtifacts
 	}
-	if err := follow.Follow(ctx, a.App, server, jobs[0], tell, sigs); err != nil || !defined {
+	if err := follow.Follow(ctx, a.App, server, jobs[0], summary, sigs); err != nil || !customKind {
 		return err
 	}
 	// What kinds with an input find out is their result rather than what they print.
-	if err := a.result(ctx, &resultConfig{Remote: c.Remote}, []string{jobs[0].ID.String()}); muster.CodeOf(err) != muster.NotFound {
+	if err := a.result(ctx, &resultConfig{ServerOptions: c.ServerOptions}, []string{jobs[0].ID.String()}); muster.CodeOf(err) != muster.NotFound {
 		return err
 	}
 	return nil
@@ -226,7 +226,7 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	default:
 		t.Run = &muster.Command{Argv: args}
 	}
-	if err := c.boxed(&t); err != nil {
+	if err := c.setContainer(&t); err != nil {
 		return nil, err
 	}
 	if c.python.Requirements != "" && t.Files == "" {
@@ -241,8 +241,8 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	if c.gang > 0 {
 		t.Gang = &muster.Gang{Size: c.gang}
 	}
-	if c.save != "" {
-		t.Checkpoint = &muster.Checkpoint{Path: c.save}
+	if c.checkpoint != "" {
+		t.Checkpoint = &muster.Checkpoint{Path: c.checkpoint}
 	}
 	name := c.name
 	switch {
@@ -252,26 +252,26 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	case t.Image != "":
 		name = shortName([]string{t.Image})
 	case t.Kind != muster.KindNoop:
-		name = kindName(t.Kind, t.Input)
+		name = kindJobName(t.Kind, t.Input)
 	}
 	return &muster.Spec{Name: name, Project: c.project, Priority: &c.priority, Labels: c.labels, Tasks: []muster.TaskSpec{t}}, nil
 }
 
-// kindName is what a job of a kind is called: by it, and by the model or the data that it is about.
-func kindName(kind string, input json.RawMessage) string {
+// kindJobName is what a job of a kind is called: by it, and by the model or the data that it is about.
+func kindJobName(kind string, input json.RawMessage) string {
 	var in map[string]any
 	_ = json.Unmarshal(input, &in) // it was read before
 	for _, field := range []string{"model", "base_model", "dataset", "test_file", "name"} {
-		if about, ok := in[field].(string); ok && about != "" {
-			about, _, _ = strings.Cut(about, "?")
-			return shortName([]string{kind, path.Base(about)})
+		if subject, ok := in[field].(string); ok && subject != "" {
+			subject, _, _ = strings.Cut(subject, "?")
+			return shortName([]string{kind, path.Base(subject)})
 		}
 	}
 	return kind
 }
 
-// boxed puts the options of a container into the spec.
-func (c *runConfig) boxed(t *muster.TaskSpec) error {
+// setContainer puts the options of a container into the spec.
+func (c *runConfig) setContainer(t *muster.TaskSpec) error {
 	for _, s := range c.mounts {
 		b, err := json.Marshal(s)
 		if err != nil {
@@ -281,20 +281,20 @@ func (c *runConfig) boxed(t *muster.TaskSpec) error {
 		if err := m.UnmarshalJSON(b); err != nil {
 			return muster.Errorf(muster.Invalid, "--mount: %w", err)
 		}
-		c.box.Mounts = append(c.box.Mounts, m)
+		c.container.Mounts = append(c.container.Mounts, m)
 	}
-	if !reflect.ValueOf(c.box).IsZero() {
-		t.Container = &c.box
+	if !reflect.ValueOf(c.container).IsZero() {
+		t.Container = &c.container
 	}
 	return nil
 }
 
 // shortName is what a job is called after its command.
 func shortName(args []string) string {
-	const most = 40
+	const maxLen = 40
 	name := []rune(strings.Join(strings.Fields(strings.Join(args, " ")), " "))
-	if len(name) > most {
-		return fmt.Sprintf("%s…", string(name[:most-1]))
+	if len(name) > maxLen {
+		return fmt.Sprintf("%s…", string(name[:maxLen-1]))
 	}
 	return string(name)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 )
 
-// interrupted runs a command that gets a SIGINT when the server has done what it asked for, and does not know so yet: its answer
+// runInterrupted runs a command that gets a SIGINT when the server has done what it asked for, and does not know so yet: its answer
 // to the request that ends with call comes after that.
-func interrupted(t *testing.T, call string, args ...string) (s *apitest.Server, status int, said string) {
+func runInterrupted(t *testing.T, call string, args ...string) (s *apitest.Server, status int, stderr string) {
 	t.Helper()
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
 	s = apitest.Start(t, func(next http.Handler) http.Handler {
@@ -39,16 +39,16 @@ func interrupted(t *testing.T, call string, args ...string) (s *apitest.Server, 
 }
 
 func TestAnInterruptWhileAJobIsSubmittedCancelsIt(t *testing.T) {
-	s, status, said := interrupted(t, "/jobs", "run", "--gpus", "1", "--", "true")
+	s, status, stderr := runInterrupted(t, "/jobs", "run", "--gpus", "1", "--", "true")
 	job, err := s.Client(t).Job(t.Context(), 1)
 	if err != nil || job.State != muster.JobCancelled || status != frame.ExitCancelled {
-		t.Errorf("the job is %s (%v), the exit status %d: %s", job.State, err, status, said)
+		t.Errorf("the job is %s (%v), the exit status %d: %s", job.State, err, status, stderr)
 	}
 }
 
 func TestAnInterruptWhileADrainIsOrderedSaysThatItGoesOn(t *testing.T) {
-	_, status, said := interrupted(t, "/drain", "workers", "drain", "name-of-w1")
-	if want := "the drain goes on: muster workers resume name-of-w1 takes it back\n"; said != want || status != frame.ExitCancelled {
-		t.Errorf("the exit status is %d: %q", status, said)
+	_, status, stderr := runInterrupted(t, "/drain", "workers", "drain", "name-of-w1")
+	if want := "the drain goes on: muster workers resume name-of-w1 takes it back\n"; stderr != want || status != frame.ExitCancelled {
+		t.Errorf("the exit status is %d: %q", status, stderr)
 	}
 }

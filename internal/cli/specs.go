@@ -22,70 +22,70 @@ type document struct {
 	dir    string // what the names of local files are relative to
 	name   string // of the file in messages
 	source []byte // of the file; nil if there is none
-	n      int    // which of its documents this is, from 0
+	index  int    // which of its documents this is, from 0
 }
 
-// refused says what the server found wrong with the document where it stands in the file. Other errors stay as they are.
-func (a *app) refused(ctx context.Context, d document, err error) error {
+// locateErrors says what the server found wrong with the document where it stands in the file. Other errors stay as they are.
+func (a *runner) locateErrors(ctx context.Context, d document, err error) error {
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || e.Code != muster.InvalidSpec || len(e.Fields) == 0 {
 		return err
 	}
 	if d.source == nil {
-		told := &muster.Error{Code: e.Code, Message: "the server does not take the job", Fields: slices.Clone(e.Fields)}
-		for i := range told.Fields {
-			f := &told.Fields[i]
+		rejected := &muster.Error{Code: e.Code, Message: "the server does not take the job", Fields: slices.Clone(e.Fields)}
+		for i := range rejected.Fields {
+			f := &rejected.Fields[i]
 			f.Path, f.Line, f.Column = strings.TrimPrefix(f.Path, "tasks[0]."), 0, 0
 		}
-		return told
+		return rejected
 	}
 	n := -1
-	_, placed := spec.ParseContext(ctx, d.source, d.name, func(*muster.Spec) []muster.FieldError {
-		if n++; n == d.n {
+	_, located := spec.ParseContext(ctx, d.source, d.name, func(*muster.Spec) []muster.FieldError {
+		if n++; n == d.index {
 			return e.Fields
 		}
 		return nil
 	})
-	if placed == nil {
+	if located == nil {
 		return err
 	}
-	a.Say("%s", strings.TrimRight(spec.Format(placed, string(d.source)), "\n"))
+	a.Messagef("%s", strings.TrimRight(spec.Format(located, string(d.source)), "\n"))
 	return &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("the server does not take it: mend %s first", d.name)}
 }
 
 // loadSpecs reads every document of every file and replaces script files by
 // their text. It says everything that is wrong, with its place, before it returns
 // an error.
-func (a *app) loadSpecs(ctx context.Context, names []string) ([]document, error) {
+func (a *runner) loadSpecs(ctx context.Context, names []string) ([]document, error) {
 	if len(names) == 0 {
 		return nil, muster.Errorf(muster.Invalid, "no file is named: write the name of a job spec, or - for standard input")
 	}
 	var docs []document
-	var bad []string
+	var invalid []string
 	for _, name := range names {
 		source, err := a.readSpec(name)
 		if err != nil {
 			return nil, err
 		}
-		found, err := parseSpecs(ctx, name, source)
+		parsed, err := parseSpecs(ctx, name, source)
 		if err != nil {
 			if muster.CodeOf(err) != muster.InvalidSpec {
 				return nil, err
 			}
-			bad = append(bad, name)
-			a.Say("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
+			invalid = append(invalid, name)
+			a.Messagef("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
 			continue
 		}
-		docs = append(docs, found...)
+		docs = append(docs, parsed...)
 	}
-	if len(bad) > 0 {
-		return nil, &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("nothing was sent to the server: mend %s first", strings.Join(bad, ", "))}
+	if len(invalid) > 0 {
+		return nil, &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("nothing was sent to the server: mend %s first", strings.Join(invalid, ", "))}
 	}
 	return docs, nil
 }
 
 // readSpec reads a file, at most one byte more than a spec may have.
-func (a *app) readSpec(name string) ([]byte, error) {
+func (a *runner) readSpec(name string) ([]byte, error) {
 	in := a.In
 	if name != "-" {
 		f, err := os.Open(name)
@@ -106,62 +106,62 @@ func (a *app) readSpec(name string) ([]byte, error) {
 }
 
 func parseSpecs(ctx context.Context, name string, source []byte) ([]document, error) {
-	shown, dir := name, filepath.Dir(name)
+	label, dir := name, filepath.Dir(name)
 	if name == "-" {
-		shown, dir = "standard input", "."
+		label, dir = "standard input", "."
 	}
-	specs, err := spec.ParseContext(ctx, source, shown, func(s *muster.Spec) []muster.FieldError {
-		return document{spec: s, dir: dir}.check()
+	specs, err := spec.ParseContext(ctx, source, label, func(s *muster.Spec) []muster.FieldError {
+		return document{spec: s, dir: dir}.inlineLocalFiles()
 	})
 	if err != nil {
 		return nil, err
 	}
 	docs := make([]document, len(specs))
 	for i, s := range specs {
-		docs[i] = document{spec: s, dir: dir, name: shown, source: source, n: i}
+		docs[i] = document{spec: s, dir: dir, name: label, source: source, index: i}
 	}
 	return docs, nil
 }
 
-// isLocal says whether the files field of a stage names a folder of this
+// isLocalDir says whether the files field of a stage names a folder of this
 // machine.
-func isLocal(files string) bool { return files != "" && !strings.HasPrefix(files, "sha256:") }
+func isLocalDir(files string) bool { return files != "" && !strings.HasPrefix(files, "sha256:") }
 
-func (d document) path(name string) string {
+func (d document) resolve(name string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Clean(name)
 	}
 	return filepath.Join(d.dir, filepath.FromSlash(name))
 }
 
-// check takes what the spec names of this machine into the spec, as far as that
+// inlineLocalFiles takes what the spec names of this machine into the spec, as far as that
 // needs no server, and returns what is wrong with it.
-func (d document) check() []muster.FieldError {
-	var wrong []muster.FieldError
+func (d document) inlineLocalFiles() []muster.FieldError {
+	var problems []muster.FieldError
 	for i := range d.spec.Tasks {
 		t := &d.spec.Tasks[i]
-		at := fmt.Sprintf("tasks[%d].", i)
+		prefix := fmt.Sprintf("tasks[%d].", i)
 		if t.Script != nil && t.Script.File != "" {
-			script, err := d.script(t.Script)
+			script, err := d.inlineScript(t.Script)
 			if err != nil {
-				wrong = append(wrong, muster.FieldError{Path: at + "script.file", Message: err.Error()})
+				problems = append(problems, muster.FieldError{Path: prefix + "script.file", Message: err.Error()})
 			} else {
 				t.Script = script
 			}
 		}
-		if isLocal(t.Files) {
-			if f := d.folder(t); f.Message != "" {
-				f.Path = at + f.Path
-				wrong = append(wrong, f)
+		if isLocalDir(t.Files) {
+			if f := d.checkFiles(t); f.Message != "" {
+				f.Path = prefix + f.Path
+				problems = append(problems, f)
 			}
 		}
 	}
-	return wrong
+	return problems
 }
 
-// folder says what is wrong with the folder of a stage.
-func (d document) folder(t *muster.TaskSpec) muster.FieldError {
-	dir := d.path(t.Files)
+// checkFiles says what is wrong with the folder of a stage.
+func (d document) checkFiles(t *muster.TaskSpec) muster.FieldError {
+	dir := d.resolve(t.Files)
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
@@ -180,10 +180,10 @@ func (d document) folder(t *muster.TaskSpec) muster.FieldError {
 	return muster.FieldError{}
 }
 
-// script returns a script with the text of its file. What its name said of the
+// inlineScript returns a script with the text of its file. What its name said of the
 // language is kept as the interpreter.
-func (d document) script(s *muster.Script) (*muster.Script, error) {
-	name := d.path(s.File)
+func (d document) inlineScript(s *muster.Script) (*muster.Script, error) {
+	name := d.resolve(s.File)
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, fmt.Errorf("the script cannot be read: %w", err)
@@ -199,19 +199,19 @@ func (d document) script(s *muster.Script) (*muster.Script, error) {
 	if len(text) == 0 {
 		return nil, fmt.Errorf("the script %s is empty", name)
 	}
-	whole := *s
-	whole.Text, whole.File = string(text), ""
-	if len(whole.Interpreter) == 0 && !strings.HasPrefix(whole.Text, "#!") {
-		whole.Interpreter = interpreter(path.Ext(filepath.ToSlash(name)))
+	inlined := *s
+	inlined.Text, inlined.File = string(text), ""
+	if len(inlined.Interpreter) == 0 && !strings.HasPrefix(inlined.Text, "#!") {
+		inlined.Interpreter = interpreter(path.Ext(filepath.ToSlash(name)))
 	}
-	return &whole, nil
+	return &inlined, nil
 }
 
 // interpreter returns what runs scripts with a suffix; nil means sh.
 func interpreter(suffix string) []string {
-	for _, known := range [][]string{{".py", "python3"}, {".bash", "bash"}, {".js", "node"}, {".rb", "ruby"}, {".pl", "perl"}, {".r", "Rscript"}} {
-		if strings.EqualFold(suffix, known[0]) {
-			return slices.Clone(known[1:])
+	for _, entry := range [][]string{{".py", "python3"}, {".bash", "bash"}, {".js", "node"}, {".rb", "ruby"}, {".pl", "perl"}, {".r", "Rscript"}} {
+		if strings.EqualFold(suffix, entry[0]) {
+			return slices.Clone(entry[1:])
 		}
 	}
 	return nil

@@ -21,42 +21,42 @@ import (
 )
 
 type waitConfig struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 	timeout muster.Duration
 }
 
 func (c *waitConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "timeout", Usage: "give up after this `DURATION`, with exit status 124; the jobs go on (default, and with 0: never)"}.Duration(&c.timeout),
-	}, c.Format.Flags(), c.Remote.Flags())
+		frame.Option{Name: "timeout", Usage: "give up after this `DURATION`, with exit status 124; the jobs go on (default, and with 0: never)"}.DurationVar(&c.timeout),
+	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
-func (a *app) waitCommand() *cli.Command {
+func (a *runner) waitCommand() *cli.Command {
 	c := &waitConfig{}
-	return a.Command(frame.Command{
-		Name: "wait", Usage: "wait until jobs or tasks have ended", Args: "JOB|TASK…", Category: frame.Watch, Flags: c.flags(),
-		About: "The exit status is that of the first one named that did not succeed: its own exit code, " +
+	return a.NewCommand(frame.Command{
+		Name: "wait", Usage: "wait until jobs or tasks have ended", Args: "JOB|TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+		Description: "The exit status is that of the first one named that did not succeed: its own exit code, " +
 			"124 timed out, 125 the fleet's fault, 130 cancelled.",
 		Run: func(ctx context.Context, args []string) error { return a.wait(ctx, c, args) },
 	})
 }
 
-// waited is how one selector of wait ended.
-type waited struct {
+// waitResult is how one selector of wait ended.
+type waitResult struct {
 	ID     string `json:"id"`
 	State  string `json:"state"`
 	Status int    `json:"exit_status"`
 }
 
-func (a *app) wait(ctx context.Context, c *waitConfig, args []string) error {
-	ctx, stop := frame.Interruptible(ctx)
+func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
+	ctx, stop := frame.SignalContext(ctx)
 	defer stop()
 	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	sels, err := remote.Selection(ctx, server, args)
+	sels, err := remote.ResolveSelectors(ctx, server, args)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (a *app) wait(ctx context.Context, c *waitConfig, args []string) error {
 			status = w.Status
 		}
 	}
-	err = a.Show(c.Format, ended, ids, func() error {
+	err = a.Print(c.OutputOptions, ended, ids, func() error {
 		for _, w := range ended {
 			fmt.Fprintf(a.Out, "%s %s\n", w.ID, a.Out.Paint(frame.StateStyle(w.State), w.State))
 		}
@@ -93,18 +93,18 @@ func (a *app) wait(ctx context.Context, c *waitConfig, args []string) error {
 }
 
 // waitAll waits for everything at once and shows on a terminal what is missing.
-func (a *app) waitAll(ctx context.Context, server *client.Client, sels []remote.Selector) ([]waited, error) {
-	ended := make([]waited, len(sels))
+func (a *runner) waitAll(ctx context.Context, server *client.Client, sels []remote.Selector) ([]waitResult, error) {
+	ended := make([]waitResult, len(sels))
 	var mu sync.Mutex
-	began := time.Now()
+	started := time.Now()
 	line := func() string {
 		mu.Lock()
 		defer mu.Unlock()
-		return fmt.Sprintf("%s  waiting for %s", term.Elapsed(time.Since(began)), unfinished(sels, ended))
+		return fmt.Sprintf("%s  waiting for %s", term.FormatDuration(time.Since(started)), unfinished(sels, ended))
 	}
-	err := a.Underway(ctx, line, func(ctx context.Context) error {
+	err := a.RunWithStatus(ctx, line, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(follow.AtOnce)
+		group.SetLimit(follow.MaxConcurrent)
 		for i, sel := range sels {
 			group.Go(func() error {
 				w, err := waitOne(ctx, server, sel)
@@ -119,54 +119,54 @@ func (a *app) waitAll(ctx context.Context, server *client.Client, sels []remote.
 	return ended, err
 }
 
-func unfinished(sels []remote.Selector, ended []waited) string {
-	var left []string
+func unfinished(sels []remote.Selector, ended []waitResult) string {
+	var names []string
 	for i, sel := range sels {
 		if ended[i].State == "" {
-			left = append(left, sel.String())
+			names = append(names, sel.String())
 		}
 	}
-	return strings.Join(left, ", ")
+	return strings.Join(names, ", ")
 }
 
-func waitOne(ctx context.Context, server *client.Client, sel remote.Selector) (waited, error) {
-	w := waited{ID: sel.String()}
+func waitOne(ctx context.Context, server *client.Client, sel remote.Selector) (waitResult, error) {
+	w := waitResult{ID: sel.String()}
 	if sel.Spans == nil {
 		job, err := server.Wait(ctx, sel.Job)
 		if err != nil {
-			return waited{}, err
+			return waitResult{}, err
 		}
 		w.State = string(job.State)
-		w.Status, _, err = follow.JobStatus(ctx, server, job)
+		w.Status, _, err = follow.JobExitStatus(ctx, server, job)
 		return w, err
 	}
 	for e, err := range server.Events(ctx, client.EventQuery{Job: sel.Job}) {
 		if err != nil {
-			return waited{}, err
+			return waitResult{}, err
 		}
-		if e.Type != muster.EventResync && (e.Type != muster.EventTask || !sel.Has(e.Task)) {
+		if e.Type != muster.EventResync && (e.Type != muster.EventTask || !sel.Contains(e.Task)) {
 			continue
 		}
-		ended, err := w.look(ctx, server, sel)
+		ended, err := w.refresh(ctx, server, sel)
 		if err != nil {
-			return waited{}, err
+			return waitResult{}, err
 		}
 		if ended {
 			return w, nil
 		}
 	}
-	return waited{}, ctx.Err()
+	return waitResult{}, ctx.Err()
 }
 
-// look reads the tasks of a selector and reports whether all of them have ended.
-func (w *waited) look(ctx context.Context, server *client.Client, sel remote.Selector) (bool, error) {
+// refresh reads the tasks of a selector and reports whether all of them have ended.
+func (w *waitResult) refresh(ctx context.Context, server *client.Client, sel remote.Selector) (bool, error) {
 	w.State, w.Status = "", 0
-	for t, err := range remote.TasksOf(ctx, server, []remote.Selector{sel}, nil) {
+	for t, err := range remote.Tasks(ctx, server, []remote.Selector{sel}, nil) {
 		if err != nil || !t.State.Final() {
 			return false, err
 		}
 		if w.State == "" || w.Status == 0 && t.State != muster.Succeeded {
-			w.State, w.Status = t.State.String(), follow.TaskStatus(&t)
+			w.State, w.Status = t.State.String(), follow.TaskExitStatus(&t)
 		}
 	}
 	return true, nil

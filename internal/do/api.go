@@ -64,42 +64,42 @@ func api(ctx context.Context, t *task) (any, error) {
 	in := apiInput{
 		Repeat: 1, Concurrency: 4, Timeout: muster.Duration(30 * time.Second), MaxResponse: 10 << 20, KeepBody: 64 << 10, Retries: 3, Redirects: 5,
 	}
-	if err := t.given(&in); err != nil {
+	if err := t.decodeInput(&in); err != nil {
 		return nil, err
 	}
 	calls, err := in.calls()
 	if err != nil {
 		return nil, err
 	}
-	kept, err := t.lines("responses.jsonl")
+	responses, err := t.createJSONL("responses.jsonl")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = kept.close() }() // add tells what cannot be written
-	transport := outbound.Transport(t.private)
+	defer func() { _ = responses.close() }() // add tells what cannot be written
+	transport := outbound.Transport(t.allowPrivate)
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = in.Concurrency, in.Concurrency
 	transport.ResponseHeaderTimeout = 0 // the try's own holds
-	if t.private {
+	if t.allowPrivate {
 		transport.Proxy = proxy
 	}
-	r := &rounds{
-		in: &in, t: t, calls: calls, kept: kept,
+	r := &callRunner{
+		in: &in, t: t, calls: calls, responses: responses,
 		caller: caller{
 			client: &http.Client{Transport: transport, CheckRedirect: outbound.Redirects(in.Redirects)},
 			in:     &in,
 		},
 		sum: apiResult{Statuses: map[string]int{}, Failures: map[string]int{}},
 	}
-	return r.all(ctx)
+	return r.run(ctx)
 }
 
 // proxy is that of network: allowlist, also to the worker's own addresses if the stage names them, to which Go takes no proxy. Without
 // that network it is the proxy of the environment.
 func proxy(r *http.Request) (*url.URL, error) {
-	at := &url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(run.ProxyPort))}
-	own := strings.Split(os.Getenv("NO_PROXY"), ",")
-	if os.Getenv("HTTP_PROXY") == at.String() && !slices.Contains(own, r.URL.Hostname()) {
-		return at, nil
+	proxyURL := &url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(run.ProxyPort))}
+	excluded := strings.Split(os.Getenv("NO_PROXY"), ",")
+	if os.Getenv("HTTP_PROXY") == proxyURL.String() && !slices.Contains(excluded, r.URL.Hostname()) {
+		return proxyURL, nil
 	}
 	return http.ProxyFromEnvironment(r)
 }
@@ -115,22 +115,22 @@ func (in *apiInput) calls() ([]request, error) {
 	}
 	for i := range calls {
 		c := &calls[i]
-		at := "input.url"
+		field := "input.url"
 		if len(in.Requests) > 0 {
-			at = fmt.Sprintf("input.requests[%d].url", i)
+			field = fmt.Sprintf("input.requests[%d].url", i)
 		}
 		u, err := url.Parse(c.URL)
 		if err == nil {
 			err = outbound.CheckScheme(u)
 		}
 		if err != nil {
-			return nil, failf(muster.BadInput, "%s: %w", at, err)
+			return nil, failf(muster.BadInput, "%s: %w", field, err)
 		}
 		if c.Body == nil && c.JSON == nil {
 			c.Body, c.JSON = in.Body, in.JSON
 		}
 		if c.Body != nil && c.JSON != nil {
-			return nil, failf(muster.BadInput, "%s: the call has both body and json: keep one", strings.TrimSuffix(at, ".url"))
+			return nil, failf(muster.BadInput, "%s: the call has both body and json: keep one", strings.TrimSuffix(field, ".url"))
 		}
 		c.Expect = cmp.Or(c.Expect, in.Expect, &expect{})
 		c.Method = strings.ToUpper(cmp.Or(c.Method, in.Method))
@@ -148,7 +148,7 @@ func (in *apiInput) calls() ([]request, error) {
 		c.Headers = headers
 		for name, v := range headers {
 			if textproto.TrimString(name) != name || name == "" || strings.ContainsAny(name+v, "\r\n\x00") {
-				return nil, failf(muster.BadInput, "%s: %q cannot be a header", strings.TrimSuffix(at, ".url"), shorten(name, 60))
+				return nil, failf(muster.BadInput, "%s: %q cannot be a header", strings.TrimSuffix(field, ".url"), shorten(name, 60))
 			}
 		}
 	}
@@ -157,105 +157,105 @@ func (in *apiInput) calls() ([]request, error) {
 
 // apiResult is the result.
 type apiResult struct {
-	Calls     int            `json:"calls"`
-	Succeeded int            `json:"succeeded"`
-	Failed    int            `json:"failed"`
-	NotMade   int            `json:"not_made,omitempty"`
-	Retries   int            `json:"retries"`
-	Statuses  map[string]int `json:"statuses"`           // answers by their status; of each call the last one
-	Failures  map[string]int `json:"failures,omitempty"` // failed calls by class
-	Latency   *spread        `json:"latency_ms,omitempty"`
-	Bytes     int64          `json:"bytes"` // of bodies
-	Seconds   float64        `json:"seconds"`
-	PerSecond float64        `json:"calls_per_second,omitempty"`
-	Response  *only          `json:"response,omitempty"`
+	Calls     int             `json:"calls"`
+	Succeeded int             `json:"succeeded"`
+	Failed    int             `json:"failed"`
+	NotMade   int             `json:"not_made,omitempty"`
+	Retries   int             `json:"retries"`
+	Statuses  map[string]int  `json:"statuses"`           // answers by their status; of each call the last one
+	Failures  map[string]int  `json:"failures,omitempty"` // failed calls by class
+	Latency   *durationStats  `json:"latency_ms,omitempty"`
+	Bytes     int64           `json:"bytes"` // of bodies
+	Seconds   float64         `json:"seconds"`
+	PerSecond float64         `json:"calls_per_second,omitempty"`
+	Response  *singleResponse `json:"response,omitempty"`
 }
 
-// only is the answer to the only call, for the stages that follow.
-type only struct {
+// singleResponse is the answer to the only call, for the stages that follow.
+type singleResponse struct {
 	Status int             `json:"status"`
 	JSON   json.RawMessage `json:"json,omitempty"`
 	Body   string          `json:"body,omitempty"`
 }
 
-// rounds makes all calls, some at once.
-type rounds struct {
+// callRunner makes all calls, some at once.
+type callRunner struct {
 	caller
-	in    *apiInput
-	t     *task
-	calls []request
-	kept  *lines
-	limit *rate.Limiter
+	in        *apiInput
+	t         *task
+	calls     []request
+	responses *jsonlWriter
+	limiter   *rate.Limiter
 
-	mu      sync.Mutex
-	next    int
-	latency []float64
-	sum     apiResult
-	broken  error // what cannot be written
-	first   *answer
+	mu       sync.Mutex
+	next     int
+	latency  []float64
+	sum      apiResult
+	writeErr error // what cannot be written
+	first    *callRecord
 }
 
-func (r *rounds) all(ctx context.Context) (any, error) {
+func (r *callRunner) run(ctx context.Context) (any, error) {
 	total := len(r.calls) * r.in.Repeat
-	within := ctx
+	callsCtx := ctx
 	if r.in.Total > 0 {
 		var cancel context.CancelFunc
-		within, cancel = context.WithTimeoutCause(ctx, r.in.Total.Std(), errTotal)
+		callsCtx, cancel = context.WithTimeoutCause(ctx, r.in.Total.Std(), errTotal)
 		defer cancel()
 	}
 	if r.in.Rate > 0 {
-		r.limit = rate.NewLimiter(rate.Limit(r.in.Rate), 1)
+		r.limiter = rate.NewLimiter(rate.Limit(r.in.Rate), 1)
 	}
-	began := time.Now()
+	start := time.Now()
 	var wg sync.WaitGroup
 	for range min(r.in.Concurrency, total) {
 		wg.Go(func() {
-			for i := r.take(within, total); i >= 0; i = r.take(within, total) {
-				if a := r.call(within, i%len(r.calls), &r.calls[i%len(r.calls)]); a != nil {
+			for i := r.claim(callsCtx, total); i >= 0; i = r.claim(callsCtx, total) {
+				if a := r.call(callsCtx, i%len(r.calls), &r.calls[i%len(r.calls)]); a != nil {
 					a.N = i + 1
-					r.made(a, total)
+					r.record(a, total)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	s := &r.sum
-	s.Seconds = time.Since(began).Seconds()
+	s.Seconds = time.Since(start).Seconds()
 	s.NotMade = total - s.Calls
-	s.Latency = spreadOf(r.latency)
+	s.Latency = newDurationStats(r.latency)
 	if s.Seconds > 0 {
 		s.PerSecond = float64(s.Calls) / s.Seconds
 	}
 	if total == 1 && r.first != nil && r.first.Status != 0 {
-		s.Response = r.first.only()
+		s.Response = r.first.singleResponse()
 	}
 	switch {
-	case r.broken != nil:
-		return s, r.broken
+	case r.writeErr != nil:
+		return s, r.writeErr
 	case ctx.Err() != nil:
 		return s, ctx.Err()
 	case s.Failed+s.NotMade > r.in.MaxFailed:
-		return s, failf(muster.ExitCode, "%d of %d calls failed: %s", s.Failed+s.NotMade, total, r.why())
+		return s, failf(muster.ExitCode, "%d of %d calls failed: %s", s.Failed+s.NotMade, total, r.failureSummary())
 	}
 	return s, nil
 }
 
-// take returns the number of the next call, or -1 if no more are to be made.
-func (r *rounds) take(ctx context.Context, total int) int {
-	if r.limit != nil && r.limit.Wait(ctx) != nil {
+// claim returns the number of the next call, or -1 if no more are to be made.
+func (r *callRunner) claim(ctx context.Context, total int) int {
+	if r.limiter != nil && r.limiter.Wait(ctx) != nil {
 		return -1 // the time is over, or would be
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.next == total || r.broken != nil || ctx.Err() != nil {
+	if r.next == total || r.writeErr != nil || ctx.Err() != nil {
 		return -1
 	}
 	r.next++
 	return r.next - 1
 }
 
-// made takes down what became of a call.
-func (r *rounds) made(a *answer, total int) {
+// record takes down what became of a call.
+func (r *callRunner) record(a *callRecord, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.sum
@@ -278,15 +278,15 @@ func (r *rounds) made(a *answer, total int) {
 	if r.first == nil {
 		r.first = a
 	}
-	if r.broken == nil {
-		r.broken = r.kept.add(a)
+	if r.writeErr == nil {
+		r.writeErr = r.responses.write(a)
 	}
 	r.t.progress.report(float64(s.Calls)/float64(total), fmt.Sprintf("call %d/%d", s.Calls, total),
 		map[string]float64{"failed": float64(s.Failed), "latency_ms": a.Latency})
 }
 
-// why tells the classes of failures, the most frequent first.
-func (r *rounds) why() string {
+// failureSummary tells the classes of failures, the most frequent first.
+func (r *callRunner) failureSummary() string {
 	classes := slices.Collect(maps.Keys(r.sum.Failures))
 	slices.SortFunc(classes, func(a, b string) int {
 		return cmp.Or(r.sum.Failures[b]-r.sum.Failures[a], cmp.Compare(a, b))
@@ -305,11 +305,11 @@ func (r *rounds) why() string {
 	return text + "; responses.jsonl has each"
 }
 
-func (a *answer) only() *only {
-	o := &only{Status: a.Status}
-	const most = 64 << 10
+func (a *callRecord) singleResponse() *singleResponse {
+	o := &singleResponse{Status: a.Status}
+	const maxBody = 64 << 10
 	switch {
-	case a.Cut || len(a.Body) > most:
+	case a.Cut || len(a.Body) > maxBody:
 	case json.Valid([]byte(a.Body)):
 		var b bytes.Buffer
 		if json.Compact(&b, []byte(a.Body)) == nil {

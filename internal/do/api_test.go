@@ -45,9 +45,9 @@ func TestCalls(t *testing.T) {
 		name, input string
 		class       string // of the failure, "" for none
 		tries       float64
-		check       func(w *world, e ended)
+		check       func(w *env, e outcome)
 	}{
-		{name: "one", input: `{"url": "URL/ok?token=secret", "headers": {"X-Key": "k"}}`, tries: 1, check: func(w *world, e ended) {
+		{name: "one", input: `{"url": "URL/ok?token=secret", "headers": {"X-Key": "k"}}`, tries: 1, check: func(w *env, e outcome) {
 			answer, _ := e.result["response"].(map[string]any)
 			body, _ := answer["json"].(map[string]any)
 			if body["key"] != "k" || body["method"] != "GET" {
@@ -60,21 +60,21 @@ func TestCalls(t *testing.T) {
 		}},
 		{name: "json is posted", input: `{"url": "URL/ok", "json": {"a": 1}, "expect": {"json": {"method": "POST", "body": "{\"a\": 1}", "type": "application/json"}}}`, tries: 1},
 		{name: "text is put", input: `{"requests": [{"url": "URL/ok", "method": "put", "body": "hi"}], "expect": {"json": {"method": "PUT", "body": "hi"}}}`, tries: 1},
-		{name: "other JSON", input: `{"url": "URL/ok", "expect": {"json": {"n": 2}}}`, class: classJSON, tries: 1, check: func(w *world, e ended) {
+		{name: "other JSON", input: `{"url": "URL/ok", "expect": {"json": {"n": 2}}}`, class: classJSON, tries: 1, check: func(w *env, e outcome) {
 			e.failed(w.t, "exit_code", "n is 1, not 2")
 		}},
 		{name: "no JSON", input: `{"url": "URL/long", "expect": {"json": {}}}`, class: classJSON, tries: 1},
-		{name: "again until it works", input: `{"url": "URL/flaky"}`, tries: 3, check: func(w *world, e ended) { e.numbers(w.t, map[string]float64{"retries": 2, "succeeded": 1}) }},
+		{name: "again until it works", input: `{"url": "URL/flaky"}`, tries: 3, check: func(w *env, e outcome) { e.numbers(w.t, map[string]float64{"retries": 2, "succeeded": 1}) }},
 		{name: "asked to come tomorrow", input: `{"url": "URL/late"}`, class: classStatus, tries: 1},
-		{name: "not the status", input: `{"url": "URL/gone"}`, class: classStatus, tries: 1, check: func(w *world, e ended) { e.failed(w.t, "exit_code", "410 Gone") }},
+		{name: "not the status", input: `{"url": "URL/gone"}`, class: classStatus, tries: 1, check: func(w *env, e outcome) { e.failed(w.t, "exit_code", "410 Gone") }},
 		{name: "the status that is expected", input: `{"url": "URL/gone", "expect": {"status": [404, 410]}}`, tries: 1},
 		{name: "too large", input: `{"url": "URL/long", "max_response": 4999}`, class: classTooLarge, tries: 1},
-		{name: "cut", input: `{"url": "URL/long", "keep_body": 10}`, tries: 1, check: func(w *world, _ ended) {
+		{name: "cut", input: `{"url": "URL/long", "keep_body": 10}`, tries: 1, check: func(w *env, _ outcome) {
 			if line := w.artifact("responses.jsonl")[0]; line["body"] != "xxxxxxxxxx" || line["body_cut"] != true || line["bytes"] != 5000.0 {
 				w.t.Errorf("%v", line)
 			}
 		}},
-		{name: "no text", input: `{"url": "URL/binary"}`, tries: 1, check: func(w *world, _ ended) {
+		{name: "no text", input: `{"url": "URL/binary"}`, tries: 1, check: func(w *env, _ outcome) {
 			if line := w.artifact("responses.jsonl")[0]; line["body_base64"] != "//4A" {
 				w.t.Errorf("%v", line)
 			}
@@ -85,7 +85,7 @@ func TestCalls(t *testing.T) {
 		{name: "in circles", input: `{"url": "URL/round", "redirects": 3}`, class: classRefused, tries: 1},
 		{name: "elsewhere", input: `{"url": "URL/away"}`, class: classRefused, tries: 1},
 		{name: "a redirect that is wanted", input: `{"url": "URL/round", "redirects": 0, "expect": {"status": [302]}}`, tries: 1},
-		{name: "some may fail", input: `{"requests": [{"url": "URL/ok"}, {"url": "URL/gone"}], "max_failed": 1}`, class: "-", check: func(w *world, e ended) {
+		{name: "some may fail", input: `{"requests": [{"url": "URL/ok"}, {"url": "URL/gone"}], "max_failed": 1}`, class: "-", check: func(w *env, e outcome) {
 			e.numbers(w.t, map[string]float64{"calls": 2, "failed": 1, "succeeded": 1})
 			if e.code != 0 {
 				w.t.Errorf("it ended with %s", e.message)
@@ -93,8 +93,8 @@ func TestCalls(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
-			e := w.do(t.Context(), "api", strings.ReplaceAll(c.input, "URL", web.URL))
+			w := newEnv(t)
+			e := w.run(t.Context(), "api", strings.ReplaceAll(c.input, "URL", web.URL))
 			if c.check != nil {
 				c.check(w, e)
 			}
@@ -131,8 +131,8 @@ func TestCallsAtOnce(t *testing.T) {
 		<-hold // the first three are there together
 	}))
 	defer web.Close()
-	w := newWorld(t)
-	e := w.do(t.Context(), "api", `{"requests": [{"url": "`+web.URL+`/a"}, {"url": "`+web.URL+`/b"}], "repeat": 20, "concurrency": 3}`)
+	w := newEnv(t)
+	e := w.run(t.Context(), "api", `{"requests": [{"url": "`+web.URL+`/a"}, {"url": "`+web.URL+`/b"}], "repeat": 20, "concurrency": 3}`)
 	e.numbers(t, map[string]float64{"calls": 40, "succeeded": 40, "failed": 0})
 	if e.code != 0 || most.Load() != 3 || len(w.artifact("responses.jsonl")) != 40 {
 		t.Errorf("%d, %d at once: %s", e.code, most.Load(), e.message)
@@ -143,14 +143,14 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	t.Setenv("HTTP_PROXY", web.URL) // which could reach them
-	w := newWorld(t)
+	w := newEnv(t)
 	w.public = true
-	e := w.do(t.Context(), "api", `{"url": "`+web.URL+`"}`)
+	e := w.run(t.Context(), "api", `{"url": "`+web.URL+`"}`)
 	e.failed(t, "exit_code", "is not public", "--allow-private-addresses")
 }
 
 func TestBadCalls(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	for input, word := range map[string]string{
 		`{"url": "http://"}`: "input.url",
 		`{"requests": [{"url": "https://a"}, {"url": "http:///x"}]}`: "input.requests[1].url",
@@ -158,7 +158,7 @@ func TestBadCalls(t *testing.T) {
 		`{"url": "https://a", "headers": {"X": "a\r\nHost: b"}}`:     "header",
 		`{"requests": [{"url": "https://a"}, {"url": "https://b"}], "repeat": 100000, "max_failed": 1, "concurrency": 1, "rate": 1, "total": "1ms"}`: "not made",
 	} {
-		e := w.do(t.Context(), "api", input)
+		e := w.run(t.Context(), "api", input)
 		if word == "not made" {
 			e.failed(t, "exit_code", word)
 			continue

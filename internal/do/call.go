@@ -29,8 +29,8 @@ type caller struct {
 	in     *apiInput
 }
 
-// answer is what became of a call: a line of responses.jsonl.
-type answer struct {
+// callRecord is what became of a call: a line of responses.jsonl.
+type callRecord struct {
 	N       int               `json:"n"`       // from 1 on, in the order of the calls
 	Request int               `json:"request"` // its place in requests
 	Method  string            `json:"method"`
@@ -48,10 +48,10 @@ type answer struct {
 
 // callError is why a call failed.
 type callError struct {
-	Class   string        `json:"class"`
-	Message string        `json:"message"`
-	again   bool          // another try may do better
-	after   time.Duration // that the server asks to wait
+	Class      string        `json:"class"`
+	Message    string        `json:"message"`
+	retryable  bool          // another try may do better
+	retryAfter time.Duration // that the server asks to wait
 }
 
 // The classes of failures.
@@ -69,25 +69,25 @@ const (
 var errTotal = errors.New("the total time is over")
 
 const (
-	firstWait = 500 * time.Millisecond
-	longWait  = 30 * time.Second
-	maxAfter  = 5 * time.Minute // of Retry-After; with a longer one the call has failed
+	initialBackoff = 500 * time.Millisecond
+	maxBackoff     = 30 * time.Second
+	maxRetryAfter  = 5 * time.Minute // of Retry-After; with a longer one the call has failed
 )
 
 // call makes a call. It returns nil if ctx ended before it was begun.
-func (c *caller) call(ctx context.Context, n int, q *request) *answer {
-	var a *answer
+func (c *caller) call(ctx context.Context, n int, q *request) *callRecord {
+	var a *callRecord
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
 			return a
 		}
 		a = c.try(ctx, q)
 		a.Request, a.Tries = n, try
-		if a.Error == nil || !a.Error.again || try > c.in.Retries || a.Error.after > maxAfter {
+		if a.Error == nil || !a.Error.retryable || try > c.in.Retries || a.Error.retryAfter > maxRetryAfter {
 			return a
 		}
-		wait := min(firstWait<<min(try-1, 10), longWait)
-		wait = max(wait/2+rand.N(wait/2), a.Error.after) //nolint:gosec // no secret
+		wait := min(initialBackoff<<min(try-1, 10), maxBackoff)
+		wait = max(wait/2+rand.N(wait/2), a.Error.retryAfter) //nolint:gosec // no secret
 		select {
 		case <-ctx.Done():
 			return a
@@ -97,8 +97,8 @@ func (c *caller) call(ctx context.Context, n int, q *request) *answer {
 }
 
 // try makes one try.
-func (c *caller) try(ctx context.Context, q *request) *answer {
-	a := &answer{Method: q.Method}
+func (c *caller) try(ctx context.Context, q *request) *callRecord {
+	a := &callRecord{Method: q.Method}
 	ctx, cancel := context.WithTimeout(ctx, c.in.Timeout.Std())
 	defer cancel()
 	var body io.Reader = http.NoBody
@@ -113,7 +113,7 @@ func (c *caller) try(ctx context.Context, q *request) *answer {
 		a.Error = &callError{Class: classRefused, Message: err.Error()}
 		return a
 	}
-	a.URL = shown(req.URL)
+	a.URL = redactURL(req.URL)
 	req.Header.Set("User-Agent", "muster")
 	if q.JSON != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -125,11 +125,11 @@ func (c *caller) try(ctx context.Context, q *request) *answer {
 		}
 		req.Header.Set(name, v)
 	}
-	began := time.Now()
-	defer func() { a.Latency = milliseconds(time.Since(began)) }()
+	start := time.Now()
+	defer func() { a.Latency = milliseconds(time.Since(start)) }()
 	resp, err := c.client.Do(req)
 	if err != nil {
-		a.Error = c.failed(ctx, q, err)
+		a.Error = c.classify(ctx, q, err)
 		return a
 	}
 	defer resp.Body.Close()
@@ -142,20 +142,20 @@ func (c *caller) try(ctx context.Context, q *request) *answer {
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, c.in.MaxResponse+1))
 	a.Bytes = int64(len(text))
-	a.take(text, c.in.KeepBody)
+	a.setBody(text, c.in.KeepBody)
 	switch {
 	case err != nil:
-		a.Error = c.failed(ctx, q, err)
+		a.Error = c.classify(ctx, q, err)
 	case a.Bytes > c.in.MaxResponse:
 		a.Error = &callError{Class: classTooLarge, Message: fmt.Sprintf("the answer is larger than max_response, %d bytes", c.in.MaxResponse)}
 	default:
-		a.Error = q.Expect.judge(resp, text, q.Method)
+		a.Error = q.Expect.check(resp, text, q.Method)
 	}
 	return a
 }
 
-// shown is a URL for logs.
-func shown(u *url.URL) string {
+// redactURL is a URL for logs.
+func redactURL(u *url.URL) string {
 	s := *u
 	s.User, s.RawQuery, s.Fragment = nil, "", ""
 	text := s.String()
@@ -165,10 +165,10 @@ func shown(u *url.URL) string {
 	return text
 }
 
-// take keeps the beginning of a body.
-func (a *answer) take(text []byte, most int) {
-	if len(text) > most {
-		text, a.Cut = text[:most], true
+// setBody keeps the beginning of a body.
+func (a *callRecord) setBody(text []byte, maxLen int) {
+	if len(text) > maxLen {
+		text, a.Cut = text[:maxLen], true
 		for i := 0; i < utf8.UTFMax && len(text) > 0 && !utf8.Valid(text); i++ { // a character at the cut
 			if r, _ := utf8.DecodeLastRune(text); r != utf8.RuneError {
 				break
@@ -183,24 +183,24 @@ func (a *answer) take(text []byte, most int) {
 	}
 }
 
-// failed classifies what kept an answer from coming.
-func (c *caller) failed(ctx context.Context, q *request, err error) *callError {
+// classify classifies what kept an answer from coming.
+func (c *caller) classify(ctx context.Context, q *request, err error) *callError {
 	if in, ok := errors.AsType[*url.Error](err); ok {
 		err = in.Err // its own text repeats the URL, with its query
 	}
-	e := &callError{Class: classConnect, Message: err.Error(), again: safe(q.Method)}
+	e := &callError{Class: classConnect, Message: err.Error(), retryable: idempotent(q.Method)}
 	if _, ok := errors.AsType[*net.OpError](err); ok && strings.HasPrefix(err.Error(), "dial ") {
-		e.again = true // nothing was sent
+		e.retryable = true // nothing was sent
 	}
 	if refused, ok := errors.AsType[*outbound.DeniedError](err); ok {
 		return &callError{Class: classRefused, Message: refused.Error()}
 	}
 	if name, ok := errors.AsType[*net.DNSError](err); ok {
-		return &callError{Class: className, Message: fmt.Sprintf("the name %s is not known", name.Name), again: name.IsTemporary || name.IsTimeout}
+		return &callError{Class: className, Message: fmt.Sprintf("the name %s is not known", name.Name), retryable: name.IsTemporary || name.IsTimeout}
 	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, &unknown) || errors.As(err, new(tls.RecordHeaderError)) {
-		e.Class, e.again = classTLS, false
+		e.Class, e.retryable = classTLS, false
 	}
 	switch timeout, ok := errors.AsType[net.Error](err); {
 	case errors.Is(context.Cause(ctx), errTotal):
@@ -211,63 +211,63 @@ func (c *caller) failed(ctx context.Context, q *request, err error) *callError {
 	return e
 }
 
-// safe reports whether a call that may have been carried out can be made again.
-func safe(method string) bool {
+// idempotent reports whether a call that may have been carried out can be made again.
+func idempotent(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete, http.MethodTrace}, method)
 }
 
-// judge holds an answer to what is expected.
-func (x *expect) judge(resp *http.Response, text []byte, method string) *callError {
+// check holds an answer to what is expected.
+func (x *expect) check(resp *http.Response, text []byte, method string) *callError {
 	status := resp.StatusCode
-	good := status >= 200 && status < 300
+	ok := status >= 200 && status < 300
 	if len(x.Status) > 0 {
-		good = slices.Contains(x.Status, status)
+		ok = slices.Contains(x.Status, status)
 	}
-	if !good {
+	if !ok {
 		e := &callError{Class: classStatus, Message: "it answers " + resp.Status}
 		// 429 and 503 say that nothing was done.
-		e.again = status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status >= 500 && safe(method)
-		e.after = retryAfter(resp.Header.Get("Retry-After"), time.Now())
+		e.retryable = status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status >= 500 && idempotent(method)
+		e.retryAfter = retryAfter(resp.Header.Get("Retry-After"), time.Now())
 		return e
 	}
 	if x.JSON == nil {
 		return nil
 	}
-	want, err := value(x.JSON)
+	want, err := decodeJSON(x.JSON)
 	if err != nil {
 		return &callError{Class: classJSON, Message: "expect.json: " + err.Error()}
 	}
-	got, err := value(text)
+	got, err := decodeJSON(text)
 	if err != nil {
 		return &callError{Class: classJSON, Message: "the answer is no JSON: " + err.Error()}
 	}
-	if why := differs(want, got, ""); why != "" {
-		return &callError{Class: classJSON, Message: "the answer is not what is expected: " + why}
+	if diff := diffJSON(want, got, ""); diff != "" {
+		return &callError{Class: classJSON, Message: "the answer is not what is expected: " + diff}
 	}
 	return nil
 }
 
-// value decodes JSON.
-func value(text []byte) (any, error) {
+// decodeJSON decodes JSON.
+func decodeJSON(text []byte) (any, error) {
 	var v any
 	err := json.Unmarshal(text, &v)
 	return v, err
 }
 
-// differs tells where got lacks what want has; "" if nowhere.
-func differs(want, got any, at string) string {
+// diffJSON tells where got lacks what want has; "" if nowhere.
+func diffJSON(want, got any, path string) string {
 	if w, ok := want.(map[string]any); ok {
 		g, ok := got.(map[string]any)
 		if !ok {
-			return where(at) + " is no object"
+			return pathText(path) + " is no object"
 		}
 		for name, v := range w {
-			have, ok := g[name]
+			gotValue, ok := g[name]
 			if !ok {
-				return where(at+"."+name) + " is missing"
+				return pathText(path+"."+name) + " is missing"
 			}
-			if why := differs(v, have, at+"."+name); why != "" {
-				return why
+			if diff := diffJSON(v, gotValue, path+"."+name); diff != "" {
+				return diff
 			}
 		}
 		return ""
@@ -277,14 +277,14 @@ func differs(want, got any, at string) string {
 	}
 	w, _ := json.Marshal(want) // it was decoded
 	g, _ := json.Marshal(got)
-	return fmt.Sprintf("%s is %s, not %s", where(at), shorten(string(g), 80), shorten(string(w), 80))
+	return fmt.Sprintf("%s is %s, not %s", pathText(path), shorten(string(g), 80), shorten(string(w), 80))
 }
 
-func where(at string) string {
-	if at == "" {
+func pathText(path string) string {
+	if path == "" {
 		return "it"
 	}
-	return strings.TrimPrefix(at, ".")
+	return strings.TrimPrefix(path, ".")
 }
 
 // retryAfter reads the header of that name: seconds, or a date.

@@ -38,17 +38,17 @@ type iteration struct {
 
 // computeResult is the result.
 type computeResult struct {
-	Iterations int               `json:"iterations"`
-	Finished   int               `json:"finished"` // well
-	Failed     int               `json:"failed"`
-	Resumed    int               `json:"resumed,omitempty"` // of these, by earlier attempts
-	Wall       *spread           `json:"wall_ms,omitempty"`
-	Values     []json.RawMessage `json:"values,omitempty"`  // in order, of those that have one; absent if they are too large: iterations.jsonl has all
-	Summary    map[string]stat   `json:"summary,omitempty"` // of the numbers among the values, by name
+	Iterations int                    `json:"iterations"`
+	Finished   int                    `json:"finished"` // well
+	Failed     int                    `json:"failed"`
+	Resumed    int                    `json:"resumed,omitempty"` // of these, by earlier attempts
+	Wall       *durationStats         `json:"wall_ms,omitempty"`
+	Values     []json.RawMessage      `json:"values,omitempty"`  // in order, of those that have one; absent if they are too large: iterations.jsonl has all
+	Summary    map[string]numberStats `json:"summary,omitempty"` // of the numbers among the values, by name
 }
 
-// stat sums up a number over all iterations.
-type stat struct {
+// numberStats sums up a number over all iterations.
+type numberStats struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
 	Min   float64 `json:"min"`
@@ -64,69 +64,69 @@ const (
 // compute executes the stage's command again and again.
 func compute(ctx context.Context, t *task) (any, error) {
 	in := computeInput{Iterations: 1}
-	if err := t.given(&in); err != nil {
+	if err := t.decodeInput(&in); err != nil {
 		return nil, err
 	}
-	if len(t.words) == 0 {
+	if len(t.command) == 0 {
 		return nil, failf(muster.BadInput, "there is no command: write run: a command, or muster run … -- CMD")
 	}
-	c := &computing{t: t, in: &in, done: make([]*iteration, in.Iterations), result: computeResult{Iterations: in.Iterations}}
+	c := &computeRun{t: t, in: &in, iterations: make([]*iteration, in.Iterations), result: computeResult{Iterations: in.Iterations}}
 	if err := c.open(); err != nil {
 		return nil, err
 	}
 	defer c.close()
-	err := c.all(ctx)
-	c.sumUp()
+	err := c.run(ctx)
+	c.summarize()
 	return &c.result, err
 }
 
-// computing is one compute task on its way.
-type computing struct {
-	t      *task
-	in     *computeInput
-	done   []*iteration // nil for those that are still to be done
-	count  int          // of those that are done
-	lines  *lines       // the artifact
-	saved  *os.File     // the checkpoint; nil for none
-	result computeResult
+// computeRun is one compute task on its way.
+type computeRun struct {
+	t          *task
+	in         *computeInput
+	iterations []*iteration // nil for those that are still to be done
+	doneCount  int          // of those that are done
+	lines      *jsonlWriter // the artifact
+	checkpoint *os.File     // the checkpoint; nil for none
+	result     computeResult
 }
 
 // open reads what earlier attempts have done.
-func (c *computing) open() (err error) {
-	if c.lines, err = c.t.lines("iterations.jsonl"); err != nil {
+func (c *computeRun) open() (err error) {
+	if c.lines, err = c.t.createJSONL("iterations.jsonl"); err != nil {
 		return err
 	}
-	if c.t.checkpoint == "" {
+	if c.t.checkpointDir == "" {
 		return nil
 	}
-	path := filepath.Join(c.t.checkpoint, "iterations.jsonl")
-	before, err := os.ReadFile(path)
+	path := filepath.Join(c.t.checkpointDir, "iterations.jsonl")
+	prior, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the checkpoint cannot be read: %w", err)
 	}
-	whole := 0
-	for rest := before; ; {
+	validLen := 0
+	for rest := prior; ; {
 		line, after, found := bytes.Cut(rest, []byte("\n"))
 		it := new(iteration)
 		if !found || json.Unmarshal(line, it) != nil {
 			break // what was being written when it ended
 		}
-		whole, rest = whole+len(line)+1, after
-		if it.ExitCode != 0 || it.Iteration < 0 || it.Iteration >= len(c.done) || c.done[it.Iteration] != nil {
+		validLen, rest = validLen+len(line)+1, after
+		if it.ExitCode != 0 || it.Iteration < 0 || it.Iteration >= len(c.iterations) || c.iterations[it.Iteration] != nil {
 			continue // what failed is done again
 		}
-		c.done[it.Iteration] = it
-		c.count++
-		if err := c.lines.add(it); err != nil {
+		c.iterations[it.Iteration] = it
+		c.doneCount++
+		if err := c.lines.write(it); err != nil {
 			return err
 		}
 	}
-	if c.result.Resumed = c.count; c.count > 0 {
-		_, _ = fmt.Fprintf(c.t.stdout, "%d of %d iterations were done before\n", c.count, c.in.Iterations)
+	if c.result.Resumed = c.doneCount; c.doneCount > 0 {
+		_, _ = fmt.Fprintf(c.t.stdout, "%d of %d iterations were done before\n", c.doneCount, c.in.Iterations)
 	}
-	if c.saved, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
-		if err = c.saved.Truncate(int64(whole)); err == nil {
-			_, err = c.saved.Seek(int64(whole), io.SeekStart)
+	if c.checkpoint, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
+		if err = c.checkpoint.Truncate(int64(validLen)); err == nil {
+			_, err = c.checkpoint.Seek(int64(validLen), io.SeekStart)
 		}
 	}
 	if err != nil {
@@ -135,31 +135,31 @@ func (c *computing) open() (err error) {
 	return nil
 }
 
-func (c *computing) close() {
+func (c *computeRun) close() {
 	_ = c.lines.close() // add tells what cannot be written
-	if c.saved != nil {
-		_ = c.saved.Close()
+	if c.checkpoint != nil {
+		_ = c.checkpoint.Close()
 	}
 }
 
-func (c *computing) all(ctx context.Context) error {
+func (c *computeRun) run(ctx context.Context) error {
 	var failed *iteration
 	failures := 0
-	for i, before := range c.done {
-		if before != nil {
+	for i, prior := range c.iterations {
+		if prior != nil {
 			continue
 		}
 		c.report(i)
-		it, err := c.once(ctx, i)
+		it, err := c.runIteration(ctx, i)
 		if err != nil {
 			return err
 		}
 		if ctx.Err() != nil && it.ExitCode != 0 {
 			return ctx.Err() // it was told to end, too
 		}
-		c.done[i] = it
-		c.count++
-		if err := c.note(it); err != nil {
+		c.iterations[i] = it
+		c.doneCount++
+		if err := c.record(it); err != nil {
 			return err
 		}
 		if it.ExitCode != 0 {
@@ -182,57 +182,57 @@ func (c *computing) all(ctx context.Context) error {
 	return failf(muster.ExitCode, "%d of %d iterations failed, first number %d, counted from 0, with %s", failures, c.in.Iterations, failed.Iteration, failed.Error)
 }
 
-// note keeps an iteration where the next attempt and the user find it.
-func (c *computing) note(it *iteration) error {
-	if err := c.lines.add(it); err != nil {
+// record keeps an iteration where the next attempt and the user find it.
+func (c *computeRun) record(it *iteration) error {
+	if err := c.lines.write(it); err != nil {
 		return err
 	}
-	if c.saved == nil {
+	if c.checkpoint == nil {
 		return nil
 	}
-	if err := (&lines{c.saved}).add(it); err != nil {
+	if err := (&jsonlWriter{c.checkpoint}).write(it); err != nil {
 		return fmt.Errorf("the checkpoint: %w", err)
 	}
 	return nil
 }
 
-func (c *computing) report(i int) {
-	c.t.progress.report(float64(c.count)/float64(c.in.Iterations), c.step(i), nil)
+func (c *computeRun) report(i int) {
+	c.t.progress.report(float64(c.doneCount)/float64(c.in.Iterations), c.step(i), nil)
 }
 
 // step names an iteration as the command knows it, by $MUSTER_ITERATION.
-func (c *computing) step(i int) string {
-	return fmt.Sprintf("iteration %d, %d/%d done", i, c.count, c.in.Iterations)
+func (c *computeRun) step(i int) string {
+	return fmt.Sprintf("iteration %d, %d/%d done", i, c.doneCount, c.in.Iterations)
 }
 
-// once executes the command once. An error is one of ours, or that there is no such command.
-func (c *computing) once(ctx context.Context, i int) (*iteration, error) {
+// runIteration executes the command once. An error is one of ours, or that there is no such command.
+func (c *computeRun) runIteration(ctx context.Context, i int) (*iteration, error) {
 	it := &iteration{Iteration: i}
-	cmd := exec.Command(c.t.words[0], c.t.words[1:]...) //nolint:noctx // who stops the task signals it too, and it may end in order
+	cmd := exec.Command(c.t.command[0], c.t.command[1:]...) //nolint:noctx // who stops the task signals it too, and it may end in order
 	cmd.Env = append(os.Environ(), "MUSTER_ITERATION="+strconv.Itoa(i), "MUSTER_ITERATIONS="+strconv.Itoa(c.in.Iterations))
 	cmd.Stderr = c.t.stderr
-	said := &saying{to: c.t.stdout, event: func(p *muster.Progress) { c.heard(i, p) }}
-	cmd.Stdout = said
-	cmd.WaitDelay = leftWait
-	events, err := c.listen(cmd, i)
+	output := &outputFilter{w: c.t.stdout, onEvent: func(p *muster.Progress) { c.onProgress(i, p) }}
+	cmd.Stdout = output
+	cmd.WaitDelay = outputWaitDelay
+	stopEvents, err := c.followEvents(cmd, i)
 	if err != nil {
 		return it, err
 	}
-	began := time.Now()
+	start := time.Now()
 	if err := cmd.Start(); err != nil {
-		events()
+		stopEvents()
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return it, failf(muster.BadInput, "%s: there is no such command on this worker, nor in the task's folder", c.t.words[0])
+			return it, failf(muster.BadInput, "%s: there is no such command on this worker, nor in the task's folder", c.t.command[0])
 		}
-		return it, fmt.Errorf("%s cannot be executed: %w", c.t.words[0], err)
+		return it, fmt.Errorf("%s cannot be executed: %w", c.t.command[0], err)
 	}
-	stopping := context.AfterFunc(ctx, func() { terminate(cmd.Process) })
+	stopSignal := context.AfterFunc(ctx, func() { terminate(cmd.Process) })
 	err = cmd.Wait()
-	stopping()
-	events()
-	it.Seconds = time.Since(began).Seconds()
-	said.flush()
-	it.Value = said.value()
+	stopSignal()
+	stopEvents()
+	it.Seconds = time.Since(start).Seconds()
+	output.flush()
+	it.Value = output.lastValue()
 	it.ExitCode = cmd.ProcessState.ExitCode()
 	switch {
 	case it.ExitCode < 0:
@@ -245,28 +245,28 @@ func (c *computing) once(ctx context.Context, i int) (*iteration, error) {
 	return it, nil
 }
 
-// heard passes on what an iteration reports, as a part of the whole.
-func (c *computing) heard(i int, p *muster.Progress) {
-	part, step := -1.0, ""
+// onProgress passes on what an iteration reports, as a part of the whole.
+func (c *computeRun) onProgress(i int, p *muster.Progress) {
+	fraction, step := -1.0, ""
 	if p.Progress != nil {
-		part = (float64(c.count) + *p.Progress) / float64(c.in.Iterations)
+		fraction = (float64(c.doneCount) + *p.Progress) / float64(c.in.Iterations)
 	}
 	if p.Step != nil {
 		step = c.step(i) + ": " + *p.Step
 	}
-	c.t.progress.report(part, step, p.Metrics)
+	c.t.progress.report(fraction, step, p.Metrics)
 }
 
-// listen gives the command an $MUSTER_EVENTS of its own, and follows it until the returned function is called.
-func (c *computing) listen(cmd *exec.Cmd, i int) (func(), error) {
+// followEvents gives the command an $MUSTER_EVENTS of its own, and follows it until the returned function is called.
+func (c *computeRun) followEvents(cmd *exec.Cmd, i int) (func(), error) {
 	f, err := os.CreateTemp("", "events-")
 	if err != nil {
 		return nil, fmt.Errorf("the events of iteration %d have no place: %w", i, err)
 	}
 	cmd.Env = append(cmd.Env, "MUSTER_EVENTS="+f.Name())
-	stop := follow(f, func(line []byte) {
+	stop := followLines(f, func(line []byte) {
 		if p, err := run.ParseEvent(line); err == nil {
-			c.heard(i, &p)
+			c.onProgress(i, &p)
 		}
 	})
 	return func() {
@@ -276,12 +276,12 @@ func (c *computing) listen(cmd *exec.Cmd, i int) (func(), error) {
 	}, nil
 }
 
-func (c *computing) sumUp() {
+func (c *computeRun) summarize() {
 	r := &c.result
 	var wall []float64
-	size, numbers := 0, map[string]stat{}
-	for i := range c.done {
-		it := c.done[i]
+	size, numbers := 0, map[string]numberStats{}
+	for i := range c.iterations {
+		it := c.iterations[i]
 		if it == nil {
 			continue
 		}
@@ -298,7 +298,7 @@ func (c *computing) sumUp() {
 		r.Values = append(r.Values, it.Value)
 		addNumbers(numbers, it.Value)
 	}
-	r.Wall = spreadOf(wall)
+	r.Wall = newDurationStats(wall)
 	if size > maxValues {
 		r.Values = nil
 	}
@@ -308,8 +308,8 @@ func (c *computing) sumUp() {
 }
 
 // addNumbers adds the numbers of a value: the value itself, or the fields of an object.
-func addNumbers(all map[string]stat, raw json.RawMessage) {
-	v, err := value(raw)
+func addNumbers(all map[string]numberStats, raw json.RawMessage) {
+	v, err := decodeJSON(raw)
 	if err != nil {
 		return
 	}
@@ -319,11 +319,11 @@ func addNumbers(all map[string]stat, raw json.RawMessage) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		n, ok := fields[name].(float64)
-		s, known := all[name]
-		if !ok || math.IsInf(n, 0) || !known && len(all) > maxNames {
+		s, exists := all[name]
+		if !ok || math.IsInf(n, 0) || !exists && len(all) > maxNames {
 			continue
 		}
-		if !known {
+		if !exists {
 			s.Min, s.Max = n, n
 		}
 		s.Count++
@@ -333,27 +333,27 @@ func addNumbers(all map[string]stat, raw json.RawMessage) {
 	}
 }
 
-// saying passes on what a command prints, but for its events, and remembers the last line.
-type saying struct {
-	to    io.Writer
-	event func(*muster.Progress)
-	part  []byte // of a line
-	last  []byte
+// outputFilter passes on what a command prints, but for its events, and remembers the last line.
+type outputFilter struct {
+	w        io.Writer
+	onEvent  func(*muster.Progress)
+	partial  []byte // of a line
+	lastLine []byte
 }
 
 // Write implements io.Writer. It takes lines; a very long one is passed on in parts.
-func (s *saying) Write(b []byte) (int, error) {
+func (s *outputFilter) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
 		line, rest, found := bytes.Cut(b, []byte("\n"))
-		s.part = append(s.part, line...)
+		s.partial = append(s.partial, line...)
 		if b = rest; found {
-			if err := s.line(); err != nil {
+			if err := s.writeLine(); err != nil {
 				return 0, err
 			}
-		} else if len(s.part) > bufio.MaxScanTokenSize {
-			_, err := s.to.Write(s.part)
-			if s.part, s.last = s.part[:0], nil; err != nil {
+		} else if len(s.partial) > bufio.MaxScanTokenSize {
+			_, err := s.w.Write(s.partial)
+			if s.partial, s.lastLine = s.partial[:0], nil; err != nil {
 				return 0, err
 			}
 		}
@@ -361,32 +361,32 @@ func (s *saying) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-func (s *saying) line() error {
-	defer func() { s.part = s.part[:0] }()
-	if run.IsEvent(s.part) {
-		if p, err := run.ParseLine(s.part); err == nil {
-			s.event(&p)
+func (s *outputFilter) writeLine() error {
+	defer func() { s.partial = s.partial[:0] }()
+	if run.IsEvent(s.partial) {
+		if p, err := run.ParseLine(s.partial); err == nil {
+			s.onEvent(&p)
 			return nil
 		}
 	}
-	if text := bytes.TrimSpace(s.part); len(text) > 0 {
-		s.last = append(s.last[:0], text...)
+	if text := bytes.TrimSpace(s.partial); len(text) > 0 {
+		s.lastLine = append(s.lastLine[:0], text...)
 	}
-	_, err := s.to.Write(append(s.part, '\n'))
+	_, err := s.w.Write(append(s.partial, '\n'))
 	return err
 }
 
 // flush ends a last line that has no end.
-func (s *saying) flush() {
-	if len(s.part) > 0 {
-		_ = s.line() // there is nobody left to tell
+func (s *outputFilter) flush() {
+	if len(s.partial) > 0 {
+		_ = s.writeLine() // there is nobody left to tell
 	}
 }
 
-// value returns the last line if it is JSON, and not a plain word of it.
-func (s *saying) value() json.RawMessage {
-	if len(s.last) == 0 || len(s.last) > maxValue || !json.Valid(s.last) {
+// lastValue returns the last line if it is JSON, and not a plain word of it.
+func (s *outputFilter) lastValue() json.RawMessage {
+	if len(s.lastLine) == 0 || len(s.lastLine) > maxValue || !json.Valid(s.lastLine) {
 		return nil
 	}
-	return slices.Clone(s.last)
+	return slices.Clone(s.lastLine)
 }

@@ -12,12 +12,12 @@ import (
 )
 
 func TestIterations(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.words = []string{"/bin/sh", "-c", `echo "part $MUSTER_ITERATION of $MUSTER_ITERATIONS"
 		echo '::muster progress=0.5 step="half" loss=0.25'
 		echo '{"progress": 1, "step": "whole"}' >> $MUSTER_EVENTS
 		echo "{\"square\": $((MUSTER_ITERATION * MUSTER_ITERATION)), \"name\": \"x\"}"`}
-	e := w.do(t.Context(), "compute", `{"iterations": 4, "computeNeeded": 2.5}`)
+	e := w.run(t.Context(), "compute", `{"iterations": 4, "computeNeeded": 2.5}`)
 	e.numbers(t, map[string]float64{"iterations": 4, "finished": 4, "failed": 0})
 	if e.code != 0 {
 		t.Errorf("%s", e.message)
@@ -38,19 +38,19 @@ func TestIterations(t *testing.T) {
 }
 
 func TestAnIterationFails(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.words = []string{"/bin/sh", "-c", `[ -e mended ] || [ $MUSTER_ITERATION -ne 2 ] || exit 7; echo x >> ran-$MUSTER_ITERATION; echo $MUSTER_ITERATION`}
-	e := w.do(t.Context(), "compute", `{"iterations": 5}`)
+	e := w.run(t.Context(), "compute", `{"iterations": 5}`)
 	e.failed(t, "exit_code", "iteration 2 of 5, counted from 0", "exit code 7", "keep_going")
 	e.numbers(t, map[string]float64{"finished": 2, "failed": 1})
 
 	// The next attempt goes on after what was done, and goes on, as it is told.
-	e = w.do(t.Context(), "compute", `{"iterations": 5, "keep_going": true}`)
+	e = w.run(t.Context(), "compute", `{"iterations": 5, "keep_going": true}`)
 	e.failed(t, "exit_code", "1 of 5 iterations failed, first number 2")
 	e.numbers(t, map[string]float64{"finished": 4, "failed": 1, "resumed": 2})
 
 	// Half a line of a writer that was killed does no harm.
-	f, err := os.OpenFile(filepath.Join(w.saved, "iterations.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(filepath.Join(w.checkpoint, "iterations.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestAnIterationFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, "mended", "")
-	e = w.do(t.Context(), "compute", `{"iterations": 5}`)
+	e = w.run(t.Context(), "compute", `{"iterations": 5}`)
 	e.numbers(t, map[string]float64{"finished": 5, "failed": 0, "resumed": 4})
 	if e.code != 0 || fmt.Sprint(e.result["values"]) != "[0 1 2 3 4]" || len(w.artifact("iterations.jsonl")) != 5 {
 		t.Errorf("%+v", e)
@@ -74,7 +74,7 @@ func TestAnIterationFails(t *testing.T) {
 }
 
 func TestAStoppedIteration(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.words = []string{"/bin/sh", "-c", `[ $MUSTER_ITERATION -eq 0 ] && exit; trap 'exit 3' TERM; echo > begun; while :; do sleep 0.01; done`}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -85,7 +85,7 @@ func TestAStoppedIteration(t *testing.T) {
 			}
 		}
 	}()
-	e := w.do(ctx, "compute", `{"iterations": 3}`)
+	e := w.run(ctx, "compute", `{"iterations": 3}`)
 	e.numbers(t, map[string]float64{"finished": 1, "failed": 0})
 	if e.code != 143 || e.reason != "" {
 		t.Errorf("%+v", e)
@@ -93,11 +93,11 @@ func TestAStoppedIteration(t *testing.T) {
 }
 
 func TestNoSuchCommand(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.words = []string{"no-such-command"}
-	e := w.do(t.Context(), "compute", `{}`)
+	e := w.run(t.Context(), "compute", `{}`)
 	e.failed(t, "bad_input", "no-such-command")
 	w.words = nil
-	e = w.do(t.Context(), "compute", `{}`)
+	e = w.run(t.Context(), "compute", `{}`)
 	e.failed(t, "bad_input", "write run")
 }

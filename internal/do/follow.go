@@ -11,34 +11,34 @@ import (
 )
 
 const (
-	lookEvery = 100 * time.Millisecond
-	maxLine   = 1 << 20
-	// leftWait is how long a program's output is waited for when it has ended, and left somebody who holds that. It is not cut short
+	pollInterval = 100 * time.Millisecond
+	maxLine      = 1 << 20
+	// outputWaitDelay is how long a program's output is waited for when it has ended, and left somebody who holds that. It is not cut short
 	// on a machine that is busy: what is there then is still to be passed on.
-	leftWait = 5 * time.Second
+	outputWaitDelay = 5 * time.Second
 )
 
-// follow calls line with each whole line that others append to a file. The returned function looks a last time, and returns when line is called no more.
-func follow(f *os.File, line func([]byte)) (stop func()) {
-	end := make(chan struct{})
+// followLines calls line with each whole line that others append to a file. The returned function looks a last time, and returns when line is called no more.
+func followLines(f *os.File, onLine func([]byte)) (stop func()) {
+	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		var part []byte
+		var partial []byte
 		buf := make([]byte, 64<<10)
-		look := func() {
+		poll := func() {
 			for {
 				n, err := f.Read(buf)
-				part = append(part, buf[:n]...)
+				partial = append(partial, buf[:n]...)
 				for {
-					text, rest, found := bytes.Cut(part, []byte("\n"))
+					text, rest, found := bytes.Cut(partial, []byte("\n"))
 					if !found {
 						break
 					}
-					line(text)
-					part = rest
+					onLine(text)
+					partial = rest
 				}
-				if len(part) > maxLine {
-					part = nil // nobody whom we know writes such lines
+				if len(partial) > maxLine {
+					partial = nil // nobody whom we know writes such lines
 				}
 				if err != nil || n == 0 {
 					return
@@ -47,16 +47,16 @@ func follow(f *os.File, line func([]byte)) (stop func()) {
 		}
 		for {
 			select {
-			case <-end:
-				look()
+			case <-done:
+				poll()
 				return
-			case <-time.After(lookEvery):
-				look()
+			case <-time.After(pollInterval):
+				poll()
 			}
 		}
 	})
 	return func() {
-		close(end)
+		close(done)
 		wg.Wait()
 	}
 }

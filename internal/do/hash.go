@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// digest is the result of kind hash.
-type digest struct {
+// hashResult is the result of kind hash.
+type hashResult struct {
 	Algorithm string `json:"algorithm"`
 	Digest    string `json:"digest"` // lower-case hex
 	Length    int    `json:"length"` // of the text, in bytes
@@ -26,19 +26,19 @@ var hashes = map[string]func() hash.Hash{
 	"sha3_384": func() hash.Hash { return sha3.New384() }, "sha3_512": func() hash.Hash { return sha3.New512() },
 }
 
-func sum(_ context.Context, t *task) (any, error) {
+func hashText(_ context.Context, t *task) (any, error) {
 	in := struct {
 		Data      string `json:"data"`
 		Algorithm string `json:"algorithm"`
 		Encoding  string `json:"encoding"`
 	}{Algorithm: "sha256", Encoding: "utf-8"}
-	if err := t.given(&in); err != nil {
+	if err := t.decodeInput(&in); err != nil {
 		return nil, err
 	}
-	most := map[string]rune{"utf-8": 0x10ffff, "ascii": 0x7f, "latin-1": 0xff}[in.Encoding]
+	maxRune := map[string]rune{"utf-8": 0x10ffff, "ascii": 0x7f, "latin-1": 0xff}[in.Encoding]
 	var text []byte
 	for _, r := range in.Data {
-		if r > most {
+		if r > maxRune {
 			return nil, failf(muster.BadInput, "input: data: %s has no character %q", in.Encoding, r)
 		}
 		if in.Encoding == "latin-1" {
@@ -54,5 +54,5 @@ func sum(_ context.Context, t *task) (any, error) {
 	}
 	d := h()
 	d.Write(text)
-	return digest{Algorithm: in.Algorithm, Digest: hex.EncodeToString(d.Sum(nil)), Length: len(text)}, nil
+	return hashResult{Algorithm: in.Algorithm, Digest: hex.EncodeToString(d.Sum(nil)), Length: len(text)}, nil
 }

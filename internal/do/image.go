@@ -17,28 +17,28 @@ import (
 const Image = "image"
 
 func image(ctx context.Context, t *task) (any, error) {
-	if len(t.words) < 3 {
+	if len(t.command) < 3 {
 		return nil, errors.New("do image is for tasks in containers: the worker executes it")
 	}
-	name, runtime, words := t.words[0], t.words[1], t.words[2:]
-	python, err := exec.LookPath(words[0])
+	name, runtime, argv := t.command[0], t.command[1], t.command[2:]
+	python, err := exec.LookPath(argv[0])
 	if err != nil {
-		return nil, failf(muster.Dependency, "there is no %s in the image %s: take an image with Python%s", words[0], name, instead(runtime))
+		return nil, failf(muster.Dependency, "there is no %s in the image %s: take an image with Python%s", argv[0], name, installHint(runtime))
 	}
 	if runtime != "" {
-		lack, err := runtimes.Missing(ctx, runtime, python)
+		missing, err := runtimes.Missing(ctx, runtime, python)
 		switch {
 		case err != nil:
-			return nil, errors.Join(ctx.Err(), failf(muster.Dependency, "%s of the image %s cannot be used: %w", words[0], name, err))
-		case len(lack) > 0:
-			return nil, failf(muster.Dependency, "the image %s lacks %s for runtime %s: take one that has it%s", name, strings.Join(lack, " and "), runtime, instead(runtime))
+			return nil, errors.Join(ctx.Err(), failf(muster.Dependency, "%s of the image %s cannot be used: %w", argv[0], name, err))
+		case len(missing) > 0:
+			return nil, failf(muster.Dependency, "the image %s lacks %s for runtime %s: take one that has it%s", name, strings.Join(missing, " and "), runtime, installHint(runtime))
 		}
 	}
-	return nil, become(python, words, os.Environ())
+	return nil, execProgram(python, argv, os.Environ())
 }
 
-// instead is what a job may do that brings no image of its own.
-func instead(runtime string) string {
+// installHint is what a job may do that brings no image of its own.
+func installHint(runtime string) string {
 	if runtime == "" {
 		return ""
 	}

@@ -20,7 +20,7 @@ const (
 	skipped = "skipped"
 )
 
-// testCase is a line of cases.jsonl.
+// readTestCase is a line of cases.jsonl.
 type testCase struct {
 	ID       string  `json:"id"`             // by which it can be run again
 	Name     string  `json:"name"`           // without its file or class
@@ -47,8 +47,8 @@ func readJUnit(r io.Reader) (cases []testCase, missing int, err error) {
 	d := xml.NewDecoder(limited)
 	d.Strict = false // output of tests is full of characters that XML has not
 	d.CharsetReader = charset
-	j := &junit{d: d}
-	err = j.all()
+	j := &junitParser{d: d}
+	err = j.parse()
 	if limited.N <= 0 {
 		err = failf(muster.BadInput, "it is larger than %s", muster.Size(maxJUnit))
 	}
@@ -68,32 +68,32 @@ func charset(label string, r io.Reader) (io.Reader, error) {
 
 // latin1 makes UTF-8 of ISO 8859-1.
 type latin1 struct {
-	r    io.Reader
-	left []byte
+	r   io.Reader
+	buf []byte
 }
 
 func (l *latin1) Read(b []byte) (int, error) {
-	if len(l.left) == 0 {
+	if len(l.buf) == 0 {
 		raw := make([]byte, 4096)
 		n, err := l.r.Read(raw)
 		for _, c := range raw[:n] {
-			l.left = append(l.left, string(rune(c))...)
+			l.buf = append(l.buf, string(rune(c))...)
 		}
 		if n == 0 {
 			return 0, err
 		}
 	}
-	n := copy(b, l.left)
-	l.left = l.left[n:]
+	n := copy(b, l.buf)
+	l.buf = l.buf[n:]
 	return n, nil
 }
 
-// junit is a file on its way.
-type junit struct {
+// junitParser is a file on its way.
+type junitParser struct {
 	d       *xml.Decoder
 	cases   []testCase
 	missing int
-	open    []openSuite
+	suites  []openSuite
 }
 
 // openSuite is one whose end has not come.
@@ -103,12 +103,12 @@ type openSuite struct {
 	before     int // cases and missing ones before it
 }
 
-func (j *junit) all() error {
+func (j *junitParser) parse() error {
 	root := false
 	for {
 		tok, err := j.d.Token()
 		if errors.Is(err, io.EOF) {
-			if len(j.open) > 0 {
+			if len(j.suites) > 0 {
 				return errors.New("it breaks off")
 			}
 			if !root {
@@ -128,13 +128,13 @@ func (j *junit) all() error {
 			root = true
 			switch name {
 			case "testsuites", "testsuite":
-				if len(j.open) == maxDepth {
+				if len(j.suites) == maxDepth {
 					return errors.New("its suites are nested too deep")
 				}
 				tests, _ := strconv.Atoi(attr(&e, "tests")) // 0 is as good as nothing
-				j.open = append(j.open, openSuite{attr(&e, "file"), attr(&e, "name"), min(tests, maxCases), len(j.cases) + j.missing})
+				j.suites = append(j.suites, openSuite{attr(&e, "file"), attr(&e, "name"), min(tests, maxCases), len(j.cases) + j.missing})
 			case "testcase":
-				if err := j.testCase(&e); err != nil {
+				if err := j.readTestCase(&e); err != nil {
 					return err
 				}
 			case "failure", "error": // of a suite that came to no cases, as one that cannot be compiled
@@ -147,35 +147,35 @@ func (j *junit) all() error {
 				}
 			}
 		case xml.EndElement:
-			if n := len(j.open); n > 0 {
-				s := j.open[n-1]
+			if n := len(j.suites); n > 0 {
+				s := j.suites[n-1]
 				j.missing += max(0, s.tests-(len(j.cases)+j.missing-s.before))
-				j.open = j.open[:n-1]
+				j.suites = j.suites[:n-1]
 			}
 		}
 	}
 }
 
-// room returns why no other case is taken.
-func (j *junit) room() error {
+// checkLimit returns why no other case is taken.
+func (j *junitParser) checkLimit() error {
 	if len(j.cases) == maxCases {
 		return fmt.Errorf("it has more than %d cases", maxCases)
 	}
 	return nil
 }
 
-// testCase reads one case, to the end of its element.
-func (j *junit) testCase(e *xml.StartElement) error {
-	if err := j.room(); err != nil {
+// readTestCase reads one case, to the end of its element.
+func (j *junitParser) readTestCase(e *xml.StartElement) error {
+	if err := j.checkLimit(); err != nil {
 		return err
 	}
-	c := testCase{Name: attr(e, "name"), File: attr(e, "file"), Outcome: passed, Duration: seconds(attr(e, "time"))}
+	c := testCase{Name: attr(e, "name"), File: attr(e, "file"), Outcome: passed, Duration: parseSeconds(attr(e, "time"))}
 	class := attr(e, "classname")
 	if class == "" {
-		class = j.last(func(s *openSuite) string { return s.name })
+		class = j.innermost(func(s *openSuite) string { return s.name })
 	}
 	if c.File == "" {
-		c.File = j.last(func(s *openSuite) string { return s.file })
+		c.File = j.innermost(func(s *openSuite) string { return s.file })
 	}
 	c.ID = c.Name
 	if class != "" {
@@ -188,17 +188,17 @@ func (j *junit) testCase(e *xml.StartElement) error {
 		c.Outcome = skipped
 	}
 	c.Name, c.ID, c.File = shorten(c.Name, 1000), shorten(c.ID, 2000), shorten(c.File, 1000)
-	err := j.inside(&c)
+	err := j.readCase(&c)
 	j.cases = append(j.cases, c)
 	return err
 }
 
 // suiteFailed reads what a suite says of itself, as a case with its name.
-func (j *junit) suiteFailed(e *xml.StartElement) error {
-	if err := j.room(); err != nil {
+func (j *junitParser) suiteFailed(e *xml.StartElement) error {
+	if err := j.checkLimit(); err != nil {
 		return err
 	}
-	name := shorten(j.last(func(s *openSuite) string { return s.name }), 1000)
+	name := shorten(j.innermost(func(s *openSuite) string { return s.name }), 1000)
 	c := testCase{ID: name, Name: name, File: name, Outcome: errored}
 	text, err := j.text()
 	c.Message = shorten(strings.TrimSpace(attr(e, "message")+"\n"+strings.TrimSpace(text)), maxMessage)
@@ -209,18 +209,18 @@ func (j *junit) suiteFailed(e *xml.StartElement) error {
 	return nil
 }
 
-// last is what the innermost suite says that says anything.
-func (j *junit) last(of func(*openSuite) string) string {
-	for i := range slices.Backward(j.open) {
-		if text := of(&j.open[i]); text != "" {
+// innermost is what the innermost suite says that says anything.
+func (j *junitParser) innermost(get func(*openSuite) string) string {
+	for i := range slices.Backward(j.suites) {
+		if text := get(&j.suites[i]); text != "" {
 			return text
 		}
 	}
 	return ""
 }
 
-// inside reads what stands in a case.
-func (j *junit) inside(c *testCase) error {
+// readCase reads what stands in a case.
+func (j *junitParser) readCase(c *testCase) error {
 	for {
 		tok, err := j.d.Token()
 		if err != nil {
@@ -267,7 +267,7 @@ func (j *junit) inside(c *testCase) error {
 }
 
 // text reads the text of the element that is open, and what is in it, to its end.
-func (j *junit) text() (string, error) {
+func (j *junitParser) text() (string, error) {
 	var b strings.Builder
 	for depth := 1; depth > 0; {
 		tok, err := j.d.Token()
@@ -282,8 +282,8 @@ func (j *junit) text() (string, error) {
 		case xml.EndElement:
 			depth--
 		case xml.CharData:
-			if room := 2*maxMessage - b.Len(); room > 0 {
-				b.Write(e[:min(len(e), room)])
+			if space := 2*maxMessage - b.Len(); space > 0 {
+				b.Write(e[:min(len(e), space)])
 			}
 		}
 	}
@@ -299,8 +299,8 @@ func attr(e *xml.StartElement, name string) string {
 	return ""
 }
 
-// seconds reads a time attribute: 0.05, or 1,234.5.
-func seconds(text string) float64 {
+// parseSeconds reads a time attribute: 0.05, or 1,234.5.
+func parseSeconds(text string) float64 {
 	f, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
 	if err != nil || !(f >= 0 && f < 1e9) {
 		return 0

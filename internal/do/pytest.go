@@ -26,11 +26,11 @@ const (
 	pytestNothing = 5
 )
 
-// withPytest is what to do where there is none.
-const withPytest = "give the task an environment that has pytest, with muster run --python-package pytest, or python: {packages: [pytest]} in the stage"
+// pytestHint is what to do where there is none.
+const pytestHint = "give the task an environment that has pytest, with muster run --python-package pytest, or python: {packages: [pytest]} in the stage"
 
-// told is a line of the plugin's.
-type told struct {
+// pluginEvent is a line of the plugin's.
+type pluginEvent struct {
 	Event    string  `json:"event"`
 	ID       string  `json:"id"`
 	Count    int     `json:"count"`
@@ -42,19 +42,19 @@ type told struct {
 
 // session is one run of pytest.
 type session struct {
-	add   func(*testCase) error
-	shown func(done, of int, id string)
-	root  string // by which ids are paths
-	of    int    // cases; 0 if it is not known
-	out   int    // cases that its options leave out
-	done  int
-	open  map[string]*testCase
-	order []string // of open
-	err   error    // of add
+	add        func(*testCase) error
+	onProgress func(done, of int, id string)
+	root       string // by which ids are paths
+	total      int    // cases; 0 if it is not known
+	deselected int    // cases that its options leave out
+	done       int
+	running    map[string]*testCase
+	order      []string // of open
+	err        error    // of add
 }
 
-// pytest runs pytest, and again what failed.
-func (s *suite) pytest(ctx context.Context) error {
+// runPytest runs pytest, and again what failed.
+func (s *suite) runPytest(ctx context.Context) error {
 	if len(s.in.JUnit) > 0 || len(s.in.RerunCommand) > 0 {
 		return failf(muster.BadInput, "input: junit and rerun_command are for a command of your own, behind -- on the command line or in run: without one leave them out, for pytest tells by itself")
 	}
@@ -81,24 +81,24 @@ func (s *suite) pytest(ctx context.Context) error {
 	defer func() { _ = os.RemoveAll(dir) }() // it is in the task's own folder
 	args := slices.Clone(s.in.TestArgs)
 	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--junit-xml") || strings.HasPrefix(a, "--junitxml") }) {
-		args = append(args, "--junitxml="+filepath.Join(s.t.out, "junit.xml"))
+		args = append(args, "--junitxml="+filepath.Join(s.t.outDir, "junit.xml"))
 	}
-	root, run, err := s.session(ctx, dir, python, append(args, s.in.TestFile...), s.add)
-	s.not, s.out = run.left(), run.out
-	if err == nil && s.code != 0 && len(s.failures()) == 0 { // as with --cov-fail-under
-		return failf(muster.ExitCode, "no case failed, but pytest ended with exit code %d: see its log", s.code)
+	root, run, err := s.runSession(ctx, dir, python, append(args, s.in.TestFile...), s.add)
+	s.notRun, s.deselected = run.notRun(), run.deselected
+	if err == nil && s.pytestCode != 0 && len(s.failing()) == 0 { // as with --cov-fail-under
+		return failf(muster.ExitCode, "no case failed, but pytest ended with exit code %d: see its log", s.pytestCode)
 	}
 	for i := 1; err == nil && i <= s.in.Reruns && ctx.Err() == nil; i++ {
-		bad := s.failures()
-		if len(bad) == 0 {
+		failing := s.failing()
+		if len(failing) == 0 {
 			break
 		}
-		if len(bad) > maxReruns {
-			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: they are not run again\n", len(bad))
+		if len(failing) > maxReruns {
+			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: they are not run again\n", len(failing))
 			break
 		}
-		s.sayAgain(len(bad), i)
-		err = s.again(ctx, dir, python, root, bad)
+		s.logRerun(len(failing), i)
+		err = s.rerunPytest(ctx, dir, python, root, failing)
 	}
 	return err
 }
@@ -110,119 +110,119 @@ func (s *suite) python(ctx context.Context) (string, error) {
 		python, err = exec.LookPath("python")
 	}
 	if err != nil {
-		return "", failf(muster.Dependency, "there is no Python here: "+withPytest)
+		return "", failf(muster.Dependency, "there is no Python here: "+pytestHint)
 	}
-	look := exec.CommandContext(ctx, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)")
-	look.Stderr = s.t.stderr
-	if look.Run() != nil {
+	probe := exec.CommandContext(ctx, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)")
+	probe.Stderr = s.t.stderr
+	if probe.Run() != nil {
 		return "", errors.Join(ctx.Err(), failf(muster.Dependency,
-			"pytest is not installed for %s: %s", python, withPytest))
+			"pytest is not installed for %s: %s", python, pytestHint))
 	}
 	return python, nil
 }
 
-// again runs failed cases once more.
-func (s *suite) again(ctx context.Context, dir, python, root string, bad []int) error {
+// rerunPytest runs failed cases once more.
+func (s *suite) rerunPytest(ctx context.Context, dir, python, root string, failing []int) error {
 	args := slices.Clone(s.in.TestArgs)
-	for _, i := range bad {
+	for _, i := range failing {
 		args = append(args, filepath.Join(root, filepath.FromSlash(s.cases[i].ID)))
 	}
-	_, _, err := s.session(ctx, dir, python, args, func(c *testCase) error {
-		if i, ok := s.at[c.ID]; ok && slices.Contains(bad, i) {
-			s.cases[i].retried(c)
+	_, _, err := s.runSession(ctx, dir, python, args, func(c *testCase) error {
+		if i, ok := s.index[c.ID]; ok && slices.Contains(failing, i) {
+			s.cases[i].addRetry(c)
 		}
 		return nil
 	})
 	return err
 }
 
-// session runs pytest once and returns by what its ids are paths. Cases are added as they end.
-func (s *suite) session(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, run *session, err error) {
-	run = &session{add: add, open: map[string]*testCase{}}
+// runSession runs pytest once and returns by what its ids are paths. Cases are added as they end.
+func (s *suite) runSession(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, run *session, err error) {
+	run = &session{add: add, running: map[string]*testCase{}}
 	f, err := os.CreateTemp(dir, "told-")
 	if err != nil {
 		return "", run, fmt.Errorf("pytest's plugin has no place to tell: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	run.shown = func(done, of int, id string) {
-		part := -1.0
-		if of > 0 {
-			part = float64(done) / float64(of)
+	run.onProgress = func(done, total int, id string) {
+		fraction := -1.0
+		if total > 0 {
+			fraction = float64(done) / float64(total)
 		}
-		s.t.progress.report(part, id, map[string]float64{"cases": float64(done), "failed": float64(len(s.failures()))})
+		s.t.progress.report(fraction, id, map[string]float64{"cases": float64(done), "failed": float64(len(s.failing()))})
 	}
-	stop := follow(f, run.line)
-	words := append([]string{python, "-m", "pytest", "-p", "muster_pytest"}, args...)
+	stop := followLines(f, run.handleLine)
+	argv := append([]string{python, "-m", "pytest", "-p", "muster_pytest"}, args...)
 	env := []string{"MUSTER_PYTEST=" + f.Name(), "PYTHONPATH=" + strings.TrimSuffix(dir+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"), string(os.PathListSeparator))}
-	tail := &tail{to: s.t.stderr}
-	state, err := s.start(ctx, words, tail, env)
+	tail := &tailWriter{w: s.t.stderr}
+	state, err := s.runProcess(ctx, argv, tail, env)
 	stop()
 	if err != nil {
 		return "", run, err
 	}
-	run.end(ctx, state)
+	run.failUnfinished(ctx, state)
 	if run.err != nil {
 		return "", run, run.err
 	}
-	s.code = state.ExitCode()
-	switch code := s.code; {
+	s.pytestCode = state.ExitCode()
+	switch code := s.pytestCode; {
 	case ctx.Err() != nil:
 		return run.root, run, ctx.Err()
 	case code == pytestUsage:
-		return "", run, failf(muster.BadInput, "pytest does not take its arguments: %s", tail.error())
-	case code == pytestNothing && run.done == 0 && run.out > 0:
-		return "", run, failf(muster.BadInput, "pytest finds %d cases, and its options leave out all of them: look at -k, -m and --deselect in test_args, and in the project's own configuration", run.out)
+		return "", run, failf(muster.BadInput, "pytest does not take its arguments: %s", tail.errorLine())
+	case code == pytestNothing && run.done == 0 && run.deselected > 0:
+		return "", run, failf(muster.BadInput, "pytest finds %d cases, and its options leave out all of them: look at -k, -m and --deselect in test_args, and in the project's own configuration", run.deselected)
 	case code == pytestNothing && run.done == 0:
 		return "", run, failf(muster.BadInput, "pytest finds no tests: name them test_… in files test_….py, or say where with test_file")
 	case code > pytestNothing || code == 3 || code != 0 && run.done == 0:
-		return "", run, failf(muster.ExitCode, "pytest broke off (%s): %s", state, tail.error())
-	case code < 0 && len(s.failures()) == 0:
+		return "", run, failf(muster.ExitCode, "pytest broke off (%s): %s", state, tail.errorLine())
+	case code < 0 && len(s.failing()) == 0:
 		return "", run, failf(muster.ExitCode, "pytest was ended by a signal (%s) after %d cases", state, run.done)
 	}
 	return run.root, run, nil
 }
 
-// left returns how many cases were found and not run.
-func (r *session) left() int { return max(r.of-r.done, 0) }
+// notRun returns how many cases were found and not run.
+func (r *session) notRun() int { return max(r.total-r.done, 0) }
 
-// line takes a line of the plugin's.
-func (r *session) line(line []byte) {
-	var l told
-	if json.Unmarshal(line, &l) != nil {
+// handleLine takes a line of the plugin's.
+func (r *session) handleLine(handleLine []byte) {
+	var l pluginEvent
+	if json.Unmarshal(handleLine, &l) != nil {
 		return // torn by a crash
 	}
 	switch l.Event {
 	case "begin":
 		r.root = l.ID
 	case "deselected":
-		r.out += l.Count
+		r.deselected += l.Count
 	case "collected":
-		r.of = r.done + l.Count // done are those that cannot be collected
-		r.shown(r.done, r.of, fmt.Sprintf("%d cases", l.Count))
+		r.total = r.done + l.Count // done are those that cannot be collected
+		r.onProgress(r.done, r.total, fmt.Sprintf("%d cases", l.Count))
 	case "uncollected":
-		r.ended(&testCase{ID: l.ID, Name: l.ID, File: l.ID, Outcome: errored, Message: shorten("it cannot be collected: "+l.Message, maxMessage)})
+		r.finishCase(&testCase{ID: l.ID, Name: l.ID, File: l.ID, Outcome: errored, Message: shorten("it cannot be collected: "+l.Message, maxMessage)})
 	case "start":
-		r.begin(l.ID)
-		r.shown(r.done, r.of, l.ID)
+		r.startCase(l.ID)
+		r.onProgress(r.done, r.total, l.ID)
 	case "report":
-		r.report(&l)
+		r.handleReport(&l)
 	}
 }
 
-func (r *session) begin(id string) *testCase {
-	if c := r.open[id]; c != nil {
+func (r *session) startCase(id string) *testCase {
+	if c := r.running[id]; c != nil {
 		return c
 	}
 	file, name, _ := strings.Cut(id, "::")
 	c := &testCase{ID: id, Name: name, File: file}
-	r.open[id] = c
+	r.running[id] = c
 	r.order = append(r.order, id)
 	return c
 }
 
-// report takes one of a case's three: of its setup, its call and its teardown.
-func (r *session) report(l *told) {
-	c := r.begin(l.ID)
+// handleReport takes one of a case's three: of its setup, its call and its teardown.
+func (r *session) handleReport(l *pluginEvent) {
+	c := r.startCase(l.ID)
 	c.Duration += l.Duration
 	outcome := map[string]string{"passed": passed, "skipped": skipped, "failed": failed}[l.Outcome]
 	switch {
@@ -244,53 +244,53 @@ func (r *session) report(l *told) {
 		c.Outcome = errored
 	}
 	c.Flaky = c.Flaky && c.Outcome == passed
-	r.ended(c)
+	r.finishCase(c)
 }
 
-func (r *session) ended(c *testCase) {
-	delete(r.open, c.ID)
+func (r *session) finishCase(c *testCase) {
+	delete(r.running, c.ID)
 	r.done++
 	if err := r.add(c); err != nil && r.err == nil {
 		r.err = err
 	}
-	r.shown(r.done, r.of, "")
+	r.onProgress(r.done, r.total, "")
 }
 
-// end takes down the cases that pytest did not bring to their end.
-func (r *session) end(ctx context.Context, state *os.ProcessState) {
-	why := fmt.Sprintf("pytest ended during it: %s", state)
+// failUnfinished takes down the cases that pytest did not bring to their end.
+func (r *session) failUnfinished(ctx context.Context, state *os.ProcessState) {
+	reason := fmt.Sprintf("pytest ended during it: %s", state)
 	if ctx.Err() != nil {
-		why = "the task was stopped during it"
+		reason = "the task was stopped during it"
 	}
 	for _, id := range r.order {
-		if c := r.open[id]; c != nil {
-			c.Outcome, c.Message = errored, why
-			r.ended(c)
+		if c := r.running[id]; c != nil {
+			c.Outcome, c.Message = errored, reason
+			r.finishCase(c)
 		}
 	}
 }
 
-// tail passes on what it is told, and remembers the end.
-type tail struct {
-	to   io.Writer
-	last []byte
+// tailWriter passes on what it is told, and remembers the end.
+type tailWriter struct {
+	w   io.Writer
+	buf []byte
 }
 
 const maxTail = 4 << 10
 
 // Write implements io.Writer.
-func (t *tail) Write(b []byte) (int, error) {
-	t.last = append(t.last, b...)
-	if n := len(t.last) - maxTail; n > 0 {
-		t.last = append(t.last[:0], t.last[n:]...)
+func (t *tailWriter) Write(b []byte) (int, error) {
+	t.buf = append(t.buf, b...)
+	if n := len(t.buf) - maxTail; n > 0 {
+		t.buf = append(t.buf[:0], t.buf[n:]...)
 	}
-	return t.to.Write(b)
+	return t.w.Write(b)
 }
 
-// error returns the first line that tells of an error as pytest or argparse do, else the last line.
-func (t *tail) error() string {
-	found := "see its log"
-	for line := range strings.Lines(string(t.last)) {
+// errorLine returns the first line that tells of an error as pytest or argparse do, else the last line.
+func (t *tailWriter) errorLine() string {
+	last := "see its log"
+	for line := range strings.Lines(string(t.buf)) {
 		line = strings.TrimSpace(line)
 		if _, text, ok := strings.Cut(line, ": error: "); ok {
 			return text
@@ -299,8 +299,8 @@ func (t *tail) error() string {
 			return text
 		}
 		if line != "" {
-			found = line
+			last = line
 		}
 	}
-	return found
+	return last
 }

@@ -23,7 +23,7 @@ func needPytest(t *testing.T) {
 
 func TestPytest(t *testing.T) {
 	needPytest(t)
-	w := newWorld(t)
+	w := newEnv(t)
 	write(t, "t/test_all.py", `
 import os, pytest
 def test_good(): pass
@@ -43,7 +43,7 @@ def test_setup(broken): pass
 def test_many(x): pass
 `)
 	write(t, "t/test_syntax.py", "def test(:\n")
-	e := w.do(t.Context(), "test", `{"test_file": "t/test_all.py", "test_args": ["-q"], "reruns": 1}`)
+	e := w.run(t.Context(), "test", `{"test_file": "t/test_all.py", "test_args": ["-q"], "reruns": 1}`)
 	e.failed(t, "exit_code", "2 of 9 cases failed: t/test_all.py::test_bad, t/test_all.py::test_setup")
 	e.numbers(t, map[string]float64{"passed": 5, "failed": 1, "errors": 1, "skipped": 2, "flaky": 1, "total": 9})
 	lines := w.artifact("cases.jsonl")
@@ -58,9 +58,9 @@ def test_many(x): pass
 	if len(lines) != 9 {
 		t.Errorf("%d cases are kept", len(lines))
 	}
-	e = w.do(t.Context(), "test", `{"test_file": ["t/test_syntax.py", "t/test_all.py::test_good"], "test_args": ["--continue-on-collection-errors"]}`)
+	e = w.run(t.Context(), "test", `{"test_file": ["t/test_syntax.py", "t/test_all.py::test_good"], "test_args": ["--continue-on-collection-errors"]}`)
 	e.failed(t, "exit_code", "1 of 2 cases failed: t/test_syntax.py")
-	e = w.do(t.Context(), "test", `{"test_file": "t/test_all.py::test_many"}`)
+	e = w.run(t.Context(), "test", `{"test_file": "t/test_all.py::test_many"}`)
 	if e.code != 0 {
 		t.Errorf("%s", e.message)
 	}
@@ -73,9 +73,9 @@ def test_many(x): pass
 // A test that takes the interpreter down fails, those before it count, and those after it were not run.
 func TestPytestCrashes(t *testing.T) {
 	needPytest(t)
-	w := newWorld(t)
+	w := newEnv(t)
 	write(t, "test_crash.py", "import os, signal\ndef test_1(): pass\ndef test_2(): os.kill(os.getpid(), signal.SIGSEGV)\ndef test_3(): pass\n")
-	e := w.do(t.Context(), "test", `{"test_file": "test_crash.py"}`)
+	e := w.run(t.Context(), "test", `{"test_file": "test_crash.py"}`)
 	e.failed(t, "exit_code", "1 of 2 cases failed: test_crash.py::test_2", "1 more were not run")
 	e.numbers(t, map[string]float64{"passed": 1, "errors": 1, "not_run": 1})
 	if got := w.artifact("cases.jsonl")[1]["message"]; !strings.Contains(fmt.Sprint(got), "segmentation fault") {
@@ -90,10 +90,10 @@ func TestPytestFailsWithoutAFailedCase(t *testing.T) {
 		"1": "def pytest_sessionfinish(session): session.exitstatus = 1\n",
 		"2": "import pytest\ndef pytest_runtest_logfinish(nodeid):\n    if nodeid.endswith('_1'): pytest.exit('enough')\n",
 	} {
-		w := newWorld(t)
+		w := newEnv(t)
 		write(t, "conftest.py", hook)
 		write(t, "test_two.py", "def test_1(): pass\ndef test_2(): pass\n")
-		e := w.do(t.Context(), "test", `{"test_file": "test_two.py", "reruns": 1}`)
+		e := w.run(t.Context(), "test", `{"test_file": "test_two.py", "reruns": 1}`)
 		e.failed(t, "exit_code", "no case failed, but pytest ended with exit code "+code)
 	}
 }
@@ -101,7 +101,7 @@ func TestPytestFailsWithoutAFailedCase(t *testing.T) {
 // What was found and not run is told, and is no success: pytest itself may end with 0, and a rerun may heal what it stopped at.
 func TestPytestLeavesCasesOut(t *testing.T) {
 	needPytest(t)
-	w := newWorld(t)
+	w := newEnv(t)
 	write(t, "test_four.py", `
 import os
 def test_a(): pass
@@ -112,14 +112,14 @@ def test_flaky():
 def test_c(): pass
 def test_d(): pass
 `)
-	e := w.do(t.Context(), "test", `{"test_args": ["-x"], "reruns": 1}`)
+	e := w.run(t.Context(), "test", `{"test_args": ["-x"], "reruns": 1}`)
 	e.failed(t, "exit_code", "2 of 4 cases were not run", "-x")
 	e.numbers(t, map[string]float64{"passed": 2, "flaky": 1, "not_run": 2})
-	e = w.do(t.Context(), "test", `{"test_args": ["--collect-only"]}`)
+	e = w.run(t.Context(), "test", `{"test_args": ["--collect-only"]}`)
 	e.failed(t, "exit_code", "4 of 4 cases were not run")
-	e = w.do(t.Context(), "test", `{"test_args": ["-k", "nothing"]}`)
+	e = w.run(t.Context(), "test", `{"test_args": ["-k", "nothing"]}`)
 	e.failed(t, "bad_input", "finds 4 cases", "-k")
-	e = w.do(t.Context(), "test", `{"test_args": ["-k", "test_c or test_d"]}`)
+	e = w.run(t.Context(), "test", `{"test_args": ["-k", "test_c or test_d"]}`)
 	if e.code != 0 {
 		t.Errorf("%s", e.message)
 	}
@@ -128,7 +128,7 @@ def test_d(): pass
 
 func TestPytestIsStopped(t *testing.T) {
 	needPytest(t)
-	w := newWorld(t)
+	w := newEnv(t)
 	write(t, "test_long.py", "import time\ndef test_1(): pass\ndef test_2():\n    open('begun', 'w').close()\n    time.sleep(600)\n")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -139,7 +139,7 @@ func TestPytestIsStopped(t *testing.T) {
 			}
 		}
 	}()
-	e := w.do(ctx, "test", `{"test_file": "test_long.py"}`)
+	e := w.run(ctx, "test", `{"test_file": "test_long.py"}`)
 	e.numbers(t, map[string]float64{"passed": 1, "errors": 1})
 	if e.code != 143 {
 		t.Errorf("%+v", e)
@@ -148,7 +148,7 @@ func TestPytestIsStopped(t *testing.T) {
 
 func TestPytestIsMisused(t *testing.T) {
 	needPytest(t)
-	w := newWorld(t)
+	w := newEnv(t)
 	write(t, "test_none.py", "x = 1\n")
 	for input, words := range map[string][]string{
 		`{"test_file": "test_other.py"}`:                                    {"bad_input", "there is no test_other.py"},
@@ -157,29 +157,29 @@ func TestPytestIsMisused(t *testing.T) {
 		`{"test_file": "test_none.py", "test_args": ["--batch-size", "4"]}`: {"bad_input", "unrecognized arguments: --batch-size"},
 		`{"test_file": "test_none.py", "junit": "x.xml"}`:                   {"bad_input", "junit"},
 	} {
-		e := w.do(t.Context(), "test", input)
+		e := w.run(t.Context(), "test", input)
 		e.failed(t, words[0], words[1])
 	}
 	t.Setenv("PATH", t.TempDir())
-	e := w.do(t.Context(), "test", `{}`)
+	e := w.run(t.Context(), "test", `{}`)
 	e.failed(t, "dependency", "python: {packages: [pytest]}")
 }
 
 func TestPytestIsMissing(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	bin := t.TempDir()
 	write(t, filepath.Join(bin, "python3"), "#!/bin/sh\nexit 1\n") // as the question after a module that is not there ends
 	if err := os.Chmod(filepath.Join(bin, "python3"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin)
-	e := w.do(t.Context(), "test", `{}`)
+	e := w.run(t.Context(), "test", `{}`)
 	e.failed(t, "dependency", "pytest is not installed", bin)
 }
 
 // The command's own words are run, its files are read, and what failed is run again.
 func TestCommand(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	write(t, "old.xml", `<testsuite><testcase name="of an earlier run"><failure/></testcase></testsuite>`)
 	long := exec.CommandContext(t.Context(), "touch", "-d", "2020-01-01", "old.xml")
 	if err := long.Run(); err != nil {
@@ -205,20 +205,20 @@ esac
 		t.Fatal(err)
 	}
 	w.words = []string{"sh", "suite.sh"}
-	e := w.do(t.Context(), "test", `{"junit": ["r/*.xml", "old.xml"], "reruns": 2, "rerun_command": ["sh", "suite.sh", "{cases}", "{regex}"]}`)
+	e := w.run(t.Context(), "test", `{"junit": ["r/*.xml", "old.xml"], "reruns": 2, "rerun_command": ["sh", "suite.sh", "{cases}", "{regex}"]}`)
 	e.failed(t, "exit_code", "1 of 3 cases failed: c.bad")
 	e.numbers(t, map[string]float64{"passed": 2, "failed": 1, "flaky": 1, "total": 3})
 
-	e = w.do(t.Context(), "test", `{"junit": "r/none.xml"}`)
+	e = w.run(t.Context(), "test", `{"junit": "r/none.xml"}`)
 	e.failed(t, "artifact_missing", "r/none.xml", "exit status 1")
-	e = w.do(t.Context(), "test", `{"test_args": ["other"]}`)
+	e = w.run(t.Context(), "test", `{"test_args": ["other"]}`)
 	e.failed(t, "exit_code", "exit code 9")
-	e = w.do(t.Context(), "test", `{"junit": "../x.xml"}`)
+	e = w.run(t.Context(), "test", `{"junit": "../x.xml"}`)
 	e.failed(t, "bad_input", "input.junit")
-	e = w.do(t.Context(), "test", `{"test_file": "x.py"}`)
+	e = w.run(t.Context(), "test", `{"test_file": "x.py"}`)
 	e.failed(t, "bad_input", "input.test_file")
 	w.words = []string{"true"}
-	if e = w.do(t.Context(), "test", `{}`); e.code != 0 {
+	if e = w.run(t.Context(), "test", `{}`); e.code != 0 {
 		t.Errorf("%+v", e)
 	}
 }

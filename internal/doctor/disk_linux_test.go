@@ -18,24 +18,24 @@ func TestFullAndReadOnlyDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	cfg := config(t)
+	cfg := testConfig(t)
 	cfg.Data = dir
 	names := []string{"data", "write", "space", "filesystem"}
-	found := look(t, cfg, names...)
-	want(t, found, "write", OK)
-	want(t, found, "space", Problem, "1MiB")
-	want(t, found, "inodes", Problem)
-	want(t, found, "filesystem", Warning, "tmpfs")
+	found := runChecks(t, cfg, names...)
+	wantFinding(t, found, "write", OK)
+	wantFinding(t, found, "space", Problem, "1MiB")
+	wantFinding(t, found, "inodes", Problem)
+	wantFinding(t, found, "filesystem", Warning, "tmpfs")
 	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want(t, look(t, cfg, names...), "write", Problem, "no space left", "du ")
+	wantFinding(t, runChecks(t, cfg, names...), "write", Problem, "no space left", "du ")
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	found = look(t, cfg, names...)
-	want(t, found, "write", Problem, "read-only")
-	want(t, found, "filesystem", Problem, "read-only")
+	found = runChecks(t, cfg, names...)
+	wantFinding(t, found, "write", Problem, "read-only")
+	wantFinding(t, found, "filesystem", Problem, "read-only")
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("files were left: %v %v", entries, err)

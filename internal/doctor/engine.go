@@ -27,17 +27,17 @@ type engine struct {
 	err   error // why it cannot be used
 }
 
-// leastAPI is the version of the engine's API below which containers are not made as they
+// minAPI is the version of the engine's API below which containers are not made as they
 // should be: that of Docker 20.10.
-const leastAPI = "1.41"
+const minAPI = "1.41"
 
 // findEngines asks the engine that was named, or all whose sockets are there.
-func (r *round) findEngines(ctx context.Context) []engine {
+func (r *inspection) findEngines(ctx context.Context) []engine {
 	var hosts []string
-	switch named := r.named(); {
+	switch configured := r.configuredEngine(); {
 	case r.Engine == work.EngineNone:
-	case named != "":
-		hosts = []string{named}
+	case configured != "":
+		hosts = []string{configured}
 	default:
 		for _, socket := range r.sockets() {
 			if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
@@ -52,8 +52,8 @@ func (r *round) findEngines(ctx context.Context) []engine {
 	return list
 }
 
-// named is the engine that somebody named, "" for none.
-func (r *round) named() string {
+// configuredEngine is the engine that somebody named, "" for none.
+func (r *inspection) configuredEngine() string {
 	if r.Engine != "" && r.Engine != work.EngineAuto {
 		return r.Engine
 	}
@@ -61,8 +61,8 @@ func (r *round) named() string {
 }
 
 // sockets lists where engines listen, in the order in which a worker looks for them.
-func (r *round) sockets() []string {
-	all := []string{r.path("/var/run/docker.sock")}
+func (r *inspection) sockets() []string {
+	all := []string{r.hostPath("/var/run/docker.sock")}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		all = append(all, filepath.Join(dir, "docker.sock"))
 	}
@@ -74,11 +74,11 @@ func (r *round) sockets() []string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		all = append(all, filepath.Join(dir, "podman", "podman.sock"))
 	}
-	return append(all, r.path("/run/podman/podman.sock"))
+	return append(all, r.hostPath("/run/podman/podman.sock"))
 }
 
 func (c *Config) askEngine(ctx context.Context, host string) engine {
-	ctx, cancel := context.WithTimeout(ctx, c.patience().step)
+	ctx, cancel := context.WithTimeout(ctx, c.effectiveTimeouts().step)
 	defer cancel()
 	e := engine{host: host}
 	if socket, ok := strings.CutPrefix(host, "unix://"); ok {
@@ -100,13 +100,13 @@ func (c *Config) askEngine(ctx context.Context, host string) engine {
 }
 
 // engines tells of each engine, or how to come to one. The one that a worker takes is the first.
-func (r *round) engines(context.Context) []Finding {
-	hosts := r.hosts()
+func (r *inspection) engines(context.Context) []Finding {
+	hosts := r.engineList()
 	switch {
 	case r.Engine == work.EngineNone:
-		return one("engine", Note, "", "--engine is none: tasks run as processes only")
+		return single("engine", Note, "", "--engine is none: tasks run as processes only")
 	case len(hosts) == 0:
-		return append(r.stopped(), r.noEngine()...)
+		return append(r.stoppedDocker(), r.missingEngine()...)
 	}
 	hosts = slices.Clone(hosts)
 	slices.SortStableFunc(hosts, func(a, b engine) int {
@@ -122,7 +122,7 @@ func (r *round) engines(context.Context) []Finding {
 	usable := hosts[0].err == nil
 	for i, e := range hosts {
 		if e.err != nil {
-			f := r.unusable(&e)
+			f := r.engineFinding(&e)
 			if usable && f.Status == Problem {
 				f.Status = Note // another one serves
 			}
@@ -130,57 +130,57 @@ func (r *round) engines(context.Context) []Finding {
 			continue
 		}
 		a := e.about
-		f := finding("engine", OK, "", "%s %s at %s (API %s, %s, control groups v%s by %s)", a.Name, a.Version, e.host, a.API, a.Storage, cmp.Or(a.CgroupVersion, "?"), cmp.Or(a.CgroupDriver, "none"))
+		f := newFinding("engine", OK, "", "%s %s at %s (API %s, %s, control groups v%s by %s)", a.Name, a.Version, e.host, a.API, a.Storage, cmp.Or(a.CgroupVersion, "?"), cmp.Or(a.CgroupDriver, "none"))
 		if i > 0 {
 			f.Status, f.Fix = Note, "to have it used in place of "+hosts[0].host+": `muster worker --engine "+e.host+"`"
 		}
 		list = append(list, f)
 		list = append(list, r.engineNotes(&e)...)
 	}
-	return append(list, r.stopped()...)
+	return append(list, r.stoppedDocker()...)
 }
 
-// stopped tells of a Docker that is installed and whose socket is not even there.
-func (r *round) stopped() []Finding {
+// stoppedDocker tells of a Docker that is installed and whose socket is not even there.
+func (r *inspection) stoppedDocker() []Finding {
 	const socket = "/var/run/docker.sock"
-	if r.named() != "" {
+	if r.configuredEngine() != "" {
 		return nil // it is not looked for
 	}
-	if _, err := os.Lstat(r.path(socket)); err == nil {
+	if _, err := os.Lstat(r.hostPath(socket)); err == nil {
 		return nil // it has been asked
 	}
 	for _, daemon := range []string{"/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"} {
-		if _, err := os.Stat(r.path(daemon)); err == nil {
-			return one("engine", Note, "if it is wanted: "+r.start(socket)+"; a worker prefers it to Podman", "Docker is installed and does not run: %s is not there", socket)
+		if _, err := os.Stat(r.hostPath(daemon)); err == nil {
+			return single("engine", Note, "if it is wanted: "+r.startCommand(socket)+"; a worker prefers it to Podman", "Docker is installed and does not run: %s is not there", socket)
 		}
 	}
 	return nil
 }
 
-// noEngine says how to come to an engine, for the system that this is.
-func (r *round) noEngine() []Finding {
+// missingEngine says how to come to an engine, for the system that this is.
+func (r *inspection) missingEngine() []Finding {
 	fix := "install Docker: https://docs.docker.com/engine/install"
-	release := r.text("/etc/os-release")
-	for _, of := range []struct{ like, command string }{
+	release := r.readText("/etc/os-release")
+	for _, distro := range []struct{ like, command string }{
 		{"debian", "sudo apt-get install docker.io"}, {"ubuntu", "sudo apt-get install docker.io"},
 		{"fedora", "sudo dnf install moby-engine && sudo systemctl enable --now docker"}, {"rhel", "sudo dnf install podman && sudo systemctl enable --now podman.socket"},
 		{"arch", "sudo pacman -S docker && sudo systemctl enable --now docker"}, {"suse", "sudo zypper install docker && sudo systemctl enable --now docker"},
 		{"alpine", "sudo apk add docker && sudo rc-update add docker && sudo service docker start"},
 	} {
-		if slices.ContainsFunc(strings.Fields(like(release)), func(id string) bool { return id == of.like || strings.HasPrefix(id, of.like) }) {
-			fix = "to run tasks in containers: `" + of.command + "`"
+		if slices.ContainsFunc(strings.Fields(distroIDs(release)), func(id string) bool { return id == distro.like || strings.HasPrefix(id, distro.like) }) {
+			fix = "to run tasks in containers: `" + distro.command + "`"
 			break
 		}
 	}
-	if path := found("podman"); path != "" {
+	if path := lookPath("podman"); path != "" {
 		fix = "have Podman listen: `systemctl --user enable --now podman.socket`, for root `sudo systemctl enable --now podman.socket`, or `podman system service -t 0 unix:///run/podman/podman.sock`"
-		return one("engine", Note, fix, "Podman is here and its service does not listen: tasks run as processes only")
+		return single("engine", Note, fix, "Podman is here and its service does not listen: tasks run as processes only")
 	}
-	return one("engine", Note, fix, "there is no container engine: tasks run as processes only")
+	return single("engine", Note, fix, "there is no container engine: tasks run as processes only")
 }
 
-// like returns the names of this distribution and of those that it is like.
-func like(release string) string {
+// distroIDs returns the names of this distribution and of those that it is like.
+func distroIDs(release string) string {
 	var ids []string
 	for line := range strings.Lines(release) {
 		if key, value, _ := strings.Cut(strings.TrimSpace(line), "="); key == "ID" || key == "ID_LIKE" {
@@ -190,29 +190,29 @@ func like(release string) string {
 	return strings.Join(ids, " ")
 }
 
-// unusable says why an engine that should be there cannot be used.
-func (r *round) unusable(e *engine) Finding {
+// engineFinding says why an engine that should be there cannot be used.
+func (r *inspection) engineFinding(e *engine) Finding {
 	socket := strings.TrimPrefix(e.host, "unix://")
 	switch {
 	case !strings.HasPrefix(e.host, "unix://"):
-		return r.unreached(e)
+		return r.remoteEngineFinding(e)
 	case errors.Is(e.err, fs.ErrPermission), errors.Is(e.err, docker.ErrDenied):
-		return finding("engine", Problem, "let this user use it, and log in again: `sudo usermod -aG "+groupOf(socket)+" "+login()+"`; whoever may use it is as good as root", "this user may not use %s", e.host)
+		return newFinding("engine", Problem, "let this user use it, and log in again: `sudo usermod -aG "+groupOf(socket)+" "+userName()+"`; whoever may use it is as good as root", "this user may not use %s", e.host)
 	case errors.Is(e.err, syscall.ECONNREFUSED):
-		return finding("engine", Problem, r.start(socket), "nobody answers at %s: the engine does not run", e.host)
+		return newFinding("engine", Problem, r.startCommand(socket), "nobody answers at %s: the engine does not run", e.host)
 	case errors.Is(e.err, fs.ErrNotExist):
-		return finding("engine", Problem, r.start(socket)+", or name another one with --engine", "%s is named, and is not there", e.host)
+		return newFinding("engine", Problem, r.startCommand(socket)+", or name another one with --engine", "%s is named, and is not there", e.host)
 	case errors.Is(e.err, context.DeadlineExceeded):
-		return finding("engine", Problem, "restart it: "+r.restart(socket), "the engine at %s takes connections and does not answer within %s", e.host, r.patience().step)
+		return newFinding("engine", Problem, "restart it: "+r.restartCommand(socket), "the engine at %s takes connections and does not answer within %s", e.host, r.effectiveTimeouts().step)
 	case errors.Is(e.err, docker.ErrUnreachable):
-		return finding("engine", Problem, r.start(socket), "%s", e.err)
+		return newFinding("engine", Problem, r.startCommand(socket), "%s", e.err)
 	default:
-		return finding("engine", Problem, "", "the engine at %s cannot be used: %s", e.host, e.err)
+		return newFinding("engine", Problem, "", "the engine at %s cannot be used: %s", e.host, e.err)
 	}
 }
 
-// unreached says why an engine cannot be used that is not at a socket of this machine, as far as one can tell.
-func (r *round) unreached(e *engine) Finding {
+// remoteEngineFinding says why an engine cannot be used that is not at a socket of this machine, as far as one can tell.
+func (r *inspection) remoteEngineFinding(e *engine) Finding {
 	fix := "see that an engine listens there"
 	if r.Engine == e.host {
 		fix += ", or name one of this machine with --engine, such as `--engine unix:///var/run/docker.sock`: it must see the worker's files"
@@ -220,13 +220,13 @@ func (r *round) unreached(e *engine) Finding {
 		fix += ", or take DOCKER_HOST out of the environment and use one of this machine: it must see the worker's files"
 	}
 	if errors.Is(e.err, context.DeadlineExceeded) {
-		return finding("engine", Problem, fix, "the engine at %s does not answer within %s", e.host, r.patience().step)
+		return newFinding("engine", Problem, fix, "the engine at %s does not answer within %s", e.host, r.effectiveTimeouts().step)
 	}
-	return finding("engine", Problem, fix, "%s", e.err)
+	return newFinding("engine", Problem, fix, "%s", e.err)
 }
 
-// start says how the service of an engine is started.
-func (r *round) start(socket string) string {
+// startCommand says how the service of an engine is started.
+func (r *inspection) startCommand(socket string) string {
 	service := "docker"
 	if strings.Contains(socket, "podman") {
 		service = "podman.socket"
@@ -235,15 +235,15 @@ func (r *round) start(socket string) string {
 	if strings.HasPrefix(socket, "/run/user/") {
 		scope = "systemctl --user "
 	}
-	if _, err := os.Stat(r.path("/run/systemd/system")); err == nil {
+	if _, err := os.Stat(r.hostPath("/run/systemd/system")); err == nil {
 		return "`" + scope + "start " + service + "`"
 	}
 	return "`sudo service " + strings.TrimSuffix(service, ".socket") + " start`"
 }
 
-// restart says how a service that does not answer is brought back.
-func (r *round) restart(socket string) string {
-	return strings.Replace(r.start(socket), "start", "restart", 1)
+// restartCommand says how a service that does not answer is brought back.
+func (r *inspection) restartCommand(socket string) string {
+	return strings.Replace(r.startCommand(socket), "start", "restart", 1)
 }
 
 // groupOf is the group that owns a socket.
@@ -256,7 +256,7 @@ func groupOf(socket string) string {
 	return "docker"
 }
 
-func login() string {
+func userName() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
 	}
@@ -264,24 +264,24 @@ func login() string {
 }
 
 // engineNotes are what can be said of an engine that answers.
-func (r *round) engineNotes(e *engine) (list []Finding) {
+func (r *inspection) engineNotes(e *engine) (list []Finding) {
 	a := e.about
-	if older(a.API, leastAPI) {
-		list = append(list, finding("engine-version", Warning, "upgrade it", "%s at %s speaks version %s of the API; %s or newer is needed", a.Name, e.host, a.API, leastAPI))
+	if olderVersion(a.API, minAPI) {
+		list = append(list, newFinding("engine-version", Warning, "upgrade it", "%s at %s speaks version %s of the API; %s or newer is needed", a.Name, e.host, a.API, minAPI))
 	}
 	if a.OS != "" && a.OS != "linux" {
-		list = append(list, finding("engine-os", Warning, "switch it to Linux containers", "%s at %s runs containers of %s, images are mostly of linux", a.Name, e.host, a.OS))
+		list = append(list, newFinding("engine-os", Warning, "switch it to Linux containers", "%s at %s runs containers of %s, images are mostly of linux", a.Name, e.host, a.OS))
 	}
 	if a.Storage == "vfs" {
-		list = append(list, finding("engine-storage", Warning, "give its data a file system with overlay2, such as ext4 or xfs, and set \"storage-driver\": \"overlay2\" in `/etc/docker/daemon.json`",
+		list = append(list, newFinding("engine-storage", Warning, "give its data a file system with overlay2, such as ext4 or xfs, and set \"storage-driver\": \"overlay2\" in `/etc/docker/daemon.json`",
 			"%s at %s stores with vfs: each container copies its whole image", a.Name, e.host))
 	}
 	if a.CgroupDriver == "" || a.CgroupDriver == "none" {
-		list = append(list, finding("engine-limits", Warning, "let it have control groups of version 2: `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf`, and log in again",
+		list = append(list, newFinding("engine-limits", Warning, "let it have control groups of version 2: `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf`, and log in again",
 			"%s at %s limits nothing: it has no control groups", a.Name, e.host))
 	}
 	if a.Rootless {
-		list = append(list, finding("engine-rootless", Note, "", "%s at %s is rootless: root in a container is this user outside of it", a.Name, e.host))
+		list = append(list, newFinding("engine-rootless", Note, "", "%s at %s is rootless: root in a container is this user outside of it", a.Name, e.host))
 	}
 	if strings.HasPrefix(e.host, "unix://") && a.Root != "" {
 		list = append(list, r.engineDisk(a)...)
@@ -290,24 +290,24 @@ func (r *round) engineNotes(e *engine) (list []Finding) {
 }
 
 // engineDisk looks at how much room images have.
-func (r *round) engineDisk(a *docker.Info) []Finding {
-	free, all := room(existing(a.Root))
+func (r *inspection) engineDisk(a *docker.Info) []Finding {
+	free, all := diskSpace(nearestExisting(a.Root))
 	switch {
 	case all == 0:
 		return nil
-	case free < leastSpace:
-		return one("engine-disk", Problem, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free", a.Name, a.Root, free, all)
-	case free < scarceSpace:
-		return one("engine-disk", Warning, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free: images of ML frameworks are 5 to 20 GiB each", a.Name, a.Root, free, all)
+	case free < minSpace:
+		return single("engine-disk", Problem, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free", a.Name, a.Root, free, all)
+	case free < lowSpace:
+		return single("engine-disk", Warning, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free: images of ML frameworks are 5 to 20 GiB each", a.Name, a.Root, free, all)
 	}
-	if most := cmp.Or(r.ImageDisk, work.DefaultImageDisk); free < most {
-		return one("engine-disk", Note, "let them take less with `muster worker --image-disk "+(free/2).String()+"`, if the disk has other uses", "images that tasks bring may take %s, and %s of %s are free in %s", most, free, all, a.Root)
+	if limit := cmp.Or(r.ImageDisk, work.DefaultImageDisk); free < limit {
+		return single("engine-disk", Note, "let them take less with `muster worker --image-disk "+(free/2).String()+"`, if the disk has other uses", "images that tasks bring may take %s, and %s of %s are free in %s", limit, free, all, a.Root)
 	}
-	return one("engine-disk", OK, "", "%s of %s are free for images, in %s", free, all, a.Root)
+	return single("engine-disk", OK, "", "%s of %s are free for images, in %s", free, all, a.Root)
 }
 
-// older compares versions such as 1.41.
-func older(version, than string) bool {
+// olderVersion compares versions such as 1.41.
+func olderVersion(version, than string) bool {
 	a, b := strings.Split(version, "."), strings.Split(than, ".")
 	for i := range min(len(a), len(b)) {
 		x, errX := strconv.Atoi(a[i])
@@ -322,9 +322,9 @@ func older(version, than string) bool {
 	return len(a) < len(b)
 }
 
-// leftContainers looks for containers of tasks whose worker is gone.
-func (r *round) leftContainers(ctx context.Context) []Finding {
-	l, err := r.lives()
+// leftoverContainers looks for containers of tasks whose worker is gone.
+func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
+	l, err := r.dataDirUse()
 	if err != nil {
 		return nil // running tells of it
 	}
@@ -333,41 +333,41 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 		return nil // identity tells of it
 	}
 	var list []Finding
-	for _, e := range r.hosts() {
+	for _, e := range r.engineList() {
 		if e.err != nil {
 			continue
 		}
-		mine, live, others, err := r.tasksIn(ctx, e.host, work.ContainerLabel(id, r.Data))
+		dead, running, others, err := r.taskContainers(ctx, e.host, work.ContainerLabel(id, r.Data))
 		switch {
 		case err != nil:
-			list = append(list, finding("leftover-containers", Warning, "", "%s", err))
-		case l.alive(): // a worker cleans up by itself, and its shims need theirs
-		case len(live) > 0:
-			list = append(list, finding("leftover-containers", Warning, "start the worker: it removes them; or `docker -H "+e.host+" rm -f "+strings.Join(live, " ")+"`",
-				"%s of a worker that is gone still run at %s: %s", plural(len(live), "container"), e.host, some(live)))
-		case len(mine) > 0:
-			f := finding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(mine), "container"), e.host, some(mine))
-			f.mend = r.alone("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *lives) error {
-				return r.removeDead(ctx, e.host, work.ContainerLabel(id, r.Data))
+			list = append(list, newFinding("leftover-containers", Warning, "", "%s", err))
+		case l.inUse(): // a worker cleans up by itself, and its shims need theirs
+		case len(running) > 0:
+			list = append(list, newFinding("leftover-containers", Warning, "start the worker: it removes them; or `docker -H "+e.host+" rm -f "+strings.Join(running, " ")+"`",
+				"%s of a worker that is gone still run at %s: %s", plural(len(running), "container"), e.host, firstNames(running)))
+		case len(dead) > 0:
+			f := newFinding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead))
+			f.repair = r.exclusiveRepair("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *dataDirUse) error {
+				return r.removeStopped(ctx, e.host, work.ContainerLabel(id, r.Data))
 			})
 			list = append(list, f)
 		}
 		if len(others) > 0 {
-			list = append(list, finding("other-containers", Note, "if no worker has them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs do not run, at %s: %s", plural(len(others), "container"), e.host, some(others)))
+			list = append(list, newFinding("other-containers", Note, "if no worker has them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs do not run, at %s: %s", plural(len(others), "container"), e.host, firstNames(others)))
 		}
 	}
 	return list
 }
 
-// tasksIn lists the containers of tasks at an engine by name: those of this worker that do not run, those
+// taskContainers lists the containers of tasks at an engine by name: those of this worker that do not run, those
 // that do, and those of other workers that do not run.
-func (r *round) tasksIn(ctx context.Context, host, label string) (mine, live, others []string, err error) {
+func (r *inspection) taskContainers(ctx context.Context, host, label string) (dead, running, others []string, err error) {
 	d, err := docker.Open(host)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer func() { _ = d.Close() }() // nothing was kept
-	ctx, cancel := context.WithTimeout(ctx, r.patience().step)
+	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
 	all, err := d.Containers(ctx, "", "")
 	for i := range all {
@@ -377,39 +377,41 @@ func (r *round) tasksIn(ctx context.Context, host, label string) (mine, live, ot
 			continue
 		}
 		own := c.Labels[container.LabelData] == r.Data && worker == label
-		switch dead := dead(c.State); {
-		case own && dead:
-			mine = append(mine, c.Name)
+		switch stopped := isStopped(c.State); {
+		case own && stopped:
+			dead = append(dead, c.Name)
 		case own:
-			live = append(live, c.Name)
-		case dead:
+			running = append(running, c.Name)
+		case stopped:
 			others = append(others, c.Name)
 		}
 	}
-	return mine, live, others, err
+	return dead, running, others, err
 }
 
-// contained reports whether a container of this worker's tasks runs, at an engine that answers.
-func (r *round) contained(ctx context.Context) bool {
+// hasRunningContainer reports whether a container of this worker's tasks runs, at an engine that answers.
+func (r *inspection) hasRunningContainer(ctx context.Context) bool {
 	id, _, err := agent.LoadIdentity(r.Data)
 	if err != nil {
 		return true // nobody knows
 	}
-	return slices.ContainsFunc(r.hosts(), func(e engine) bool {
+	return slices.ContainsFunc(r.engineList(), func(e engine) bool {
 		if e.err != nil {
 			return false
 		}
-		_, live, _, err := r.tasksIn(ctx, e.host, work.ContainerLabel(id, r.Data))
-		return err != nil || len(live) > 0
+		_, running, _, err := r.taskContainers(ctx, e.host, work.ContainerLabel(id, r.Data))
+		return err != nil || len(running) > 0
 	})
 }
 
-// dead reports whether a container in this state has no process.
-func dead(state string) bool { return slices.Contains([]string{"created", "exited", "dead"}, state) }
+// isStopped reports whether a container in this state has no process.
+func isStopped(state string) bool {
+	return slices.Contains([]string{"created", "exited", "dead"}, state)
+}
 
-// removeDead removes the containers of a worker that do not run.
-func (r *round) removeDead(ctx context.Context, host, label string) error {
-	mine, _, _, err := r.tasksIn(ctx, host, label)
+// removeStopped removes the containers of a worker that do not run.
+func (r *inspection) removeStopped(ctx context.Context, host, label string) error {
+	dead, _, _, err := r.taskContainers(ctx, host, label)
 	if err != nil {
 		return err
 	}
@@ -418,10 +420,10 @@ func (r *round) removeDead(ctx context.Context, host, label string) error {
 		return err
 	}
 	defer func() { _ = d.Close() }() // nothing was kept
-	ctx, cancel := context.WithTimeout(ctx, r.patience().look)
+	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().total)
 	defer cancel()
 	var errs []error
-	for _, name := range mine {
+	for _, name := range dead {
 		errs = append(errs, d.Remove(ctx, name))
 	}
 	return errors.Join(errs...)

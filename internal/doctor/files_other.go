@@ -10,14 +10,14 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func ours(fs.FileInfo) bool { return true }
+func ownedByUser(fs.FileInfo) bool { return true }
 
-// open says no: rights are not in the mode here.
-func open(fs.FileInfo) bool { return false }
+// openToOthers says no: rights are not in the mode here.
+func openToOthers(fs.FileInfo) bool { return false }
 
-func mayMake(string) error { return nil }
+func checkMkdir(string) error { return nil }
 
-func mayUse(string) error { return nil }
+func checkDeviceAccess(string) error { return nil }
 
 func inodes(string) (free, all int64) { return 0, 0 }
 
@@ -35,4 +35,4 @@ func maxFiles() uint64 { return 0 }
 
 func owningGroup(string) (int, bool) { return 0, false }
 
-func room(string) (free, all muster.Size) { return 0, 0 }
+func diskSpace(string) (free, all muster.Size) { return 0, 0 }

@@ -13,26 +13,26 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// ours reports whether a file is this user's.
-func ours(info fs.FileInfo) bool {
+// ownedByUser reports whether a file is this user's.
+func ownedByUser(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == os.Geteuid()
 }
 
-// open reports whether other users may read or change a file.
-func open(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 }
+// openToOthers reports whether other users may read or change a file.
+func openToOthers(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 }
 
-// mayMake says why this user cannot make something in a folder.
-func mayMake(dir string) error {
+// checkMkdir says why this user cannot make something in a folder.
+func checkMkdir(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return &fs.PathError{Op: "access", Path: dir, Err: err}
 	}
 	return nil
 }
 
-// mayUse says why this user cannot open a device for reading and writing. It does not open it:
+// checkDeviceAccess says why this user cannot open a device for reading and writing. It does not open it:
 // that may wake it, or hang in its driver.
-func mayUse(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }
+func checkDeviceAccess(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }
 
 // inodes are how many files a file system still takes, and takes in all; 0 if it does not count.
 func inodes(dir string) (free, all int64) {
@@ -83,8 +83,8 @@ func owningGroup(path string) (int, bool) {
 	return int(st.Gid), true
 }
 
-// room is what a file system has for this user, and in all.
-func room(dir string) (free, all muster.Size) {
+// diskSpace is what a file system has for this user, and in all.
+func diskSpace(dir string) (free, all muster.Size) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {
 		return 0, 0

@@ -15,61 +15,61 @@ import (
 
 // gpus tells of the devices that a worker would offer, and of those that are there and
 // cannot be offered.
-func (r *round) gpus(context.Context) []Finding {
+func (r *inspection) gpus(context.Context) []Finding {
 	f := r.facts()
 	var list []Finding
 	for i := range f.GPUs {
-		list = append(list, device(&f.GPUs[i]))
+		list = append(list, gpuFinding(&f.GPUs[i]))
 	}
-	var said []string
+	var notes []string
 	for _, note := range f.Notes {
 		if strings.Contains(note, "GPU") || strings.Contains(note, "nvidia-smi") || strings.Contains(note, "MIG") {
-			said = append(said, note)
+			notes = append(notes, note)
 		}
 	}
-	bare := len(f.GPUs) == 0 && len(r.cards()) == 0
-	for _, note := range said {
+	noGPUs := len(f.GPUs) == 0 && len(r.pciVendors()) == 0
+	for _, note := range notes {
 		switch {
 		case strings.HasPrefix(note, "no GPUs:"):
-			if !bare {
-				list = append(list, finding("gpus", Warning, "install the tools of their maker, such as `nvidia-smi` with the driver", "this machine has GPUs (%s), and %s", strings.Join(r.cards(), ", "), strings.TrimPrefix(note, "no GPUs: ")))
+			if !noGPUs {
+				list = append(list, newFinding("gpus", Warning, "install the tools of their maker, such as `nvidia-smi` with the driver", "this machine has GPUs (%s), and %s", strings.Join(r.pciVendors(), ", "), strings.TrimPrefix(note, "no GPUs: ")))
 			}
-		case mismatched(note):
+		case isVersionMismatch(note):
 			// driver tells of it
 		default:
-			list = append(list, finding("gpus", Warning, adviceOn(note), "%s", note))
+			list = append(list, newFinding("gpus", Warning, fixForNote(note), "%s", note))
 		}
 	}
 	if len(list) == 0 {
-		return one("gpus", Note, "", "no GPUs are here: tasks that want some go to other workers")
+		return single("gpus", Note, "", "no GPUs are here: tasks that want some go to other workers")
 	}
 	return list
 }
 
-// device tells how one does.
-func device(d *gpu.Device) Finding {
-	what := fmt.Sprintf("%s, %s", d.Name, d.Memory)
+// gpuFinding tells how one does.
+func gpuFinding(d *gpu.Device) Finding {
+	desc := fmt.Sprintf("%s, %s", d.Name, d.Memory)
 	if d.Driver != "" {
-		what += ", driver " + d.Driver
+		desc += ", driver " + d.Driver
 	}
 	r := &d.Reading
 	switch {
 	case len(r.Faults) > 0:
-		return finding("gpus", Problem, "end what runs on it and reset it: `sudo nvidia-smi --gpu-reset -i "+d.UUID+"`, or restart the machine; if it comes again, the device or its power is at fault",
-			"%s: %s", what, strings.Join(r.Faults, ", "))
+		return newFinding("gpus", Problem, "end what runs on it and reset it: `sudo nvidia-smi --gpu-reset -i "+d.UUID+"`, or restart the machine; if it comes again, the device or its power is at fault",
+			"%s: %s", desc, strings.Join(r.Faults, ", "))
 	case r.ECC != nil && *r.ECC > 0:
-		return finding("gpus", Warning, "look at `nvidia-smi -q -d ECC,ROW_REMAPPER`, and reset it when nothing runs on it", "%s: %d errors of its memory could not be corrected since the driver was loaded", what, *r.ECC)
+		return newFinding("gpus", Warning, "look at `nvidia-smi -q -d ECC,ROW_REMAPPER`, and reset it when nothing runs on it", "%s: %d errors of its memory could not be corrected since the driver was loaded", desc, *r.ECC)
 	case len(r.Processes) > 0:
-		return finding("gpus", Note, "", "%s: in use by %s", what, plural(len(r.Processes), "process"+map[bool]string{true: "e"}[len(r.Processes) > 1]))
+		return newFinding("gpus", Note, "", "%s: in use by %s", desc, plural(len(r.Processes), "process"+map[bool]string{true: "e"}[len(r.Processes) > 1]))
 	}
-	return finding("gpus", OK, "", "%s", what)
+	return newFinding("gpus", OK, "", "%s", desc)
 }
 
-// adviceOn is what to do about a note of the probe.
-func adviceOn(note string) string {
+// fixForNote is what to do about a note of the probe.
+func fixForNote(note string) string {
 	switch {
 	case strings.Contains(note, "may not open"):
-		return "let this user open them: `sudo usermod -aG render,video " + login() + "`, and log in again"
+		return "let this user open them: `sudo usermod -aG render,video " + userName() + "`, and log in again"
 	case strings.Contains(note, "did not answer"), strings.Contains(note, "hangs"):
 		return "keep the driver loaded: `sudo nvidia-smi -pm 1`; if the tool hangs still, restart the machine"
 	case strings.Contains(note, "PATH"):
@@ -82,21 +82,21 @@ func adviceOn(note string) string {
 	return "look at the driver: `dmesg | grep -iE 'nvrm|nvidia|amdgpu|i915|xe'`"
 }
 
-// cards are the makers of accelerators on the PCI bus whose drivers Muster knows.
-func (r *round) cards() []string {
+// pciVendors are the makers of accelerators on the PCI bus whose drivers Muster knows.
+func (r *inspection) pciVendors() []string {
 	var all []string
-	vendors, _ := filepath.Glob(r.path("/sys/bus/pci/devices/*/vendor"))
+	vendors, _ := filepath.Glob(r.hostPath("/sys/bus/pci/devices/*/vendor"))
 	for _, file := range vendors {
-		class := read(filepath.Join(filepath.Dir(file), "class"))
-		maker := map[string]string{"0x10de": "NVIDIA", "0x1002": "AMD"}[read(file)]
-		if maker != "" && strings.HasPrefix(class, "0x03") && !slices.Contains(all, maker) {
-			all = append(all, maker)
+		class := readTrimmed(filepath.Join(filepath.Dir(file), "class"))
+		vendor := map[string]string{"0x10de": "NVIDIA", "0x1002": "AMD"}[readTrimmed(file)]
+		if vendor != "" && strings.HasPrefix(class, "0x03") && !slices.Contains(all, vendor) {
+			all = append(all, vendor)
 		}
 	}
 	return all
 }
 
-func read(path string) string {
+func readTrimmed(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""
@@ -104,8 +104,8 @@ func read(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// mismatched reports whether nvidia-smi said that its library is not that of the driver.
-func mismatched(note string) bool { return strings.Contains(note, "version mismatch") }
+// isVersionMismatch reports whether nvidia-smi said that its library is not that of the driver.
+func isVersionMismatch(note string) bool { return strings.Contains(note, "version mismatch") }
 
 var (
 	moduleVersion  = regexp.MustCompile(`NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
@@ -117,85 +117,85 @@ var libraryDirs = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-
 
 // driver compares the NVIDIA driver that the kernel runs with the libraries that programs
 // load.
-func (r *round) driver(context.Context) []Finding {
+func (r *inspection) driver(context.Context) []Finding {
 	loaded := ""
-	if m := moduleVersion.FindStringSubmatch(r.text("/proc/driver/nvidia/version") + "\n"); m != nil {
+	if m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n"); m != nil {
 		loaded = m[1]
 	}
 	var libraries []string
 	for _, dir := range libraryDirs {
-		files, _ := filepath.Glob(r.path(dir) + "/lib*.so.*")
+		files, _ := filepath.Glob(r.hostPath(dir) + "/lib*.so.*")
 		for _, file := range files {
 			if m := libraryVersion.FindStringSubmatch(filepath.Base(file)); m != nil && !slices.Contains(libraries, m[1]) {
 				libraries = append(libraries, m[1])
 			}
 		}
 	}
-	said := ""
+	mismatch := ""
 	for _, note := range r.facts().Notes {
-		if mismatched(note) {
-			said = note
+		if isVersionMismatch(note) {
+			mismatch = note
 		}
 	}
 	const reload = "restart the machine; or, when nothing uses the GPUs, `sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && sudo modprobe nvidia`"
 	switch {
 	case loaded != "" && len(libraries) > 0 && !slices.Contains(libraries, loaded):
-		return one("driver", Problem, reload, "the kernel runs the NVIDIA driver %s, and the libraries are of %s: programs find no GPU until both are the same", loaded, strings.Join(libraries, ", "))
-	case said != "":
-		return one("driver", Problem, reload, "%s (the kernel runs %s)", said, cmp.Or(loaded, "an unknown version"))
+		return single("driver", Problem, reload, "the kernel runs the NVIDIA driver %s, and the libraries are of %s: programs find no GPU until both are the same", loaded, strings.Join(libraries, ", "))
+	case mismatch != "":
+		return single("driver", Problem, reload, "%s (the kernel runs %s)", mismatch, cmp.Or(loaded, "an unknown version"))
 	case loaded != "" && len(libraries) > 1:
-		return one("driver", Warning, "remove the packages of the others", "the kernel runs the NVIDIA driver %s, and libraries of several versions are here: %s", loaded, strings.Join(libraries, ", "))
+		return single("driver", Warning, "remove the packages of the others", "the kernel runs the NVIDIA driver %s, and libraries of several versions are here: %s", loaded, strings.Join(libraries, ", "))
 	case loaded != "" && len(libraries) == 0:
-		return one("driver", Warning, "install the libraries of the driver "+loaded, "the kernel runs the NVIDIA driver %s, and no library of it was found", loaded)
-	case loaded == "" && slices.Contains(r.cards(), "NVIDIA"):
-		return one("driver", Warning, "install the driver, and look at `dmesg | grep -i nvrm` if it is", "an NVIDIA GPU is here, and the kernel runs no NVIDIA driver")
+		return single("driver", Warning, "install the libraries of the driver "+loaded, "the kernel runs the NVIDIA driver %s, and no library of it was found", loaded)
+	case loaded == "" && slices.Contains(r.pciVendors(), "NVIDIA"):
+		return single("driver", Warning, "install the driver, and look at `dmesg | grep -i nvrm` if it is", "an NVIDIA GPU is here, and the kernel runs no NVIDIA driver")
 	case loaded == "":
 		return nil
 	}
-	return one("driver", OK, "", "the kernel and the libraries have the NVIDIA driver %s", loaded)
+	return single("driver", OK, "", "the kernel and the libraries have the NVIDIA driver %s", loaded)
 }
 
 // devices looks at the rights on the files of GPUs.
-func (r *round) devices(context.Context) []Finding {
-	var shut []string
+func (r *inspection) devices(context.Context) []Finding {
+	var denied []string
 	seen := 0
 	for _, pattern := range []string{"/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/kfd", "/dev/dri/renderD*"} {
-		files, _ := filepath.Glob(r.path(pattern))
+		files, _ := filepath.Glob(r.hostPath(pattern))
 		for _, file := range files {
 			seen++
-			if mayUse(file) != nil {
-				shut = append(shut, file)
+			if checkDeviceAccess(file) != nil {
+				denied = append(denied, file)
 			}
 		}
 	}
 	switch {
-	case len(shut) > 0:
+	case len(denied) > 0:
 		groups := []string{}
-		for _, file := range shut {
+		for _, file := range denied {
 			if g := groupOf(file); !slices.Contains(groups, g) && g != "root" && g != "docker" {
 				groups = append(groups, g)
 			}
 		}
-		fix := "let this user open them: `sudo usermod -aG " + cmp.Or(strings.Join(groups, ","), "render,video") + " " + login() + "`, and log in again"
-		return one("devices", Problem, fix, "this user may not open %s", strings.Join(shut, ", "))
+		fix := "let this user open them: `sudo usermod -aG " + cmp.Or(strings.Join(groups, ","), "render,video") + " " + userName() + "`, and log in again"
+		return single("devices", Problem, fix, "this user may not open %s", strings.Join(denied, ", "))
 	case seen > 0:
-		return one("devices", OK, "", "this user may open %s of GPUs", plural(seen, "device file"))
+		return single("devices", OK, "", "this user may open %s of GPUs", plural(seen, "device file"))
 	}
 	return nil
 }
 
 // toolkit looks at what hands GPUs to containers.
-func (r *round) toolkit(context.Context) []Finding {
+func (r *inspection) toolkit(context.Context) []Finding {
 	f := r.facts()
-	makers := map[string]bool{}
+	vendors := map[string]bool{}
 	for i := range f.GPUs {
-		makers[f.GPUs[i].Vendor] = true
+		vendors[f.GPUs[i].Vendor] = true
 	}
-	if !makers["nvidia"] {
+	if !vendors["nvidia"] {
 		return nil // others are handed over by their device files
 	}
 	var list []Finding
-	for _, e := range r.hosts() {
+	for _, e := range r.engineList() {
 		if e.err != nil {
 			continue
 		}
@@ -203,24 +203,24 @@ func (r *round) toolkit(context.Context) []Finding {
 		runtime := slices.Contains(e.about.Runtimes, "nvidia")
 		switch {
 		case !runtime && len(specs) == 0 && e.about.Name == "podman":
-			list = append(list, finding("gpu-toolkit", Warning, "install nvidia-container-toolkit and describe the GPUs: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`", "podman at %s cannot hand NVIDIA GPUs to containers: no CDI description of them is here", e.host))
+			list = append(list, newFinding("gpu-toolkit", Warning, "install nvidia-container-toolkit and describe the GPUs: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`", "podman at %s cannot hand NVIDIA GPUs to containers: no CDI description of them is here", e.host))
 		case !runtime && len(specs) == 0:
-			list = append(list, finding("gpu-toolkit", Warning, "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`", "%s at %s cannot hand NVIDIA GPUs to containers", e.about.Name, e.host))
-		case !runtime && r.stale(specs):
-			list = append(list, finding("gpu-toolkit", Warning, "`sudo nvidia-ctk cdi generate --output="+specs[0]+"`", "the CDI description %s is of another driver than the one that runs", specs[0]))
+			list = append(list, newFinding("gpu-toolkit", Warning, "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`", "%s at %s cannot hand NVIDIA GPUs to containers", e.about.Name, e.host))
+		case !runtime && r.staleCDI(specs):
+			list = append(list, newFinding("gpu-toolkit", Warning, "`sudo nvidia-ctk cdi generate --output="+specs[0]+"`", "the CDI description %s is of another driver than the one that runs", specs[0]))
 		default:
-			list = append(list, finding("gpu-toolkit", OK, "", "%s at %s hands NVIDIA GPUs to containers", e.about.Name, e.host))
+			list = append(list, newFinding("gpu-toolkit", OK, "", "%s at %s hands NVIDIA GPUs to containers", e.about.Name, e.host))
 		}
 	}
 	return list
 }
 
 // cdi lists the descriptions of NVIDIA's devices in an engine's folders.
-func (r *round) cdi(dirs []string) (specs []string) {
+func (r *inspection) cdi(dirs []string) (specs []string) {
 	for _, dir := range dirs {
-		files, _ := filepath.Glob(r.path(dir) + "/*")
+		files, _ := filepath.Glob(r.hostPath(dir) + "/*")
 		for _, file := range files {
-			if slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(file)) && strings.Contains(read(file), "nvidia.com/gpu") {
+			if slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(file)) && strings.Contains(readTrimmed(file), "nvidia.com/gpu") {
 				specs = append(specs, file)
 			}
 		}
@@ -228,9 +228,9 @@ func (r *round) cdi(dirs []string) (specs []string) {
 	return specs
 }
 
-// stale reports whether descriptions name no library of the driver that runs: they name
+// staleCDI reports whether descriptions name no library of the driver that runs: they name
 // files by the driver's version.
-func (r *round) stale(specs []string) bool {
-	m := moduleVersion.FindStringSubmatch(r.text("/proc/driver/nvidia/version") + "\n")
-	return m != nil && !slices.ContainsFunc(specs, func(spec string) bool { return strings.Contains(read(spec), ".so."+m[1]) })
+func (r *inspection) staleCDI(specs []string) bool {
+	m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n")
+	return m != nil && !slices.ContainsFunc(specs, func(spec string) bool { return strings.Contains(readTrimmed(spec), ".so."+m[1]) })
 }

@@ -24,9 +24,9 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// at is a round on a machine that is a folder, of which the probe found these facts.
-func at(root string, f probe.Facts) *round {
-	return &round{Config: &Config{root: root, Data: filepath.Join(root, "data")}, facts: func() probe.Facts { return f }, hosts: func() []engine { return nil }}
+// newInspection is a round on a machine that is a folder, of which the probe found these facts.
+func newInspection(root string, f probe.Facts) *inspection {
+	return &inspection{Config: &Config{root: root, Data: filepath.Join(root, "data")}, facts: func() probe.Facts { return f }, engineList: func() []engine { return nil }}
 }
 
 // nvrm is what /proc/driver/nvidia/version says with a driver.
@@ -57,21 +57,21 @@ func TestDriverAndLibraries(t *testing.T) {
 	} {
 		root := t.TempDir()
 		if c.loaded != "" {
-			put(t, root, "/proc/driver/nvidia/version", nvrm(c.loaded))
+			writeFile(t, root, "/proc/driver/nvidia/version", nvrm(c.loaded))
 		}
 		for _, l := range c.libs {
-			put(t, root, lib+l, "")
+			writeFile(t, root, lib+l, "")
 		}
 		t.Log(c.name)
-		want(t, at(root, probe.Facts{Notes: c.notes}).driver(t.Context()), "driver", c.want, c.says)
+		wantFinding(t, newInspection(root, probe.Facts{Notes: c.notes}).driver(t.Context()), "driver", c.want, c.says)
 	}
-	if found := at(t.TempDir(), probe.Facts{}).driver(t.Context()); found != nil {
+	if found := newInspection(t.TempDir(), probe.Facts{}).driver(t.Context()); found != nil {
 		t.Errorf("without a GPU: %v", found)
 	}
 	root := t.TempDir()
-	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
-	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n")
-	want(t, at(root, probe.Facts{}).driver(t.Context()), "driver", Warning, "no NVIDIA driver")
+	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
+	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n")
+	wantFinding(t, newInspection(root, probe.Facts{}).driver(t.Context()), "driver", Warning, "no NVIDIA driver")
 }
 
 // TestMismatchThatTheToolTells holds that what a tool prints comes to be told, by the probe that
@@ -87,26 +87,26 @@ func TestMismatchThatTheToolTells(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	devices, notes := gpu.Probe(t.Context())
-	r := at(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes})
-	want(t, r.driver(t.Context()), "driver", Problem, "version mismatch", "rmmod")
-	want(t, r.gpus(t.Context()), "gpus", Note)
+	r := newInspection(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes})
+	wantFinding(t, r.driver(t.Context()), "driver", Problem, "version mismatch", "rmmod")
+	wantFinding(t, r.gpus(t.Context()), "gpus", Note)
 }
 
 func TestGPUs(t *testing.T) {
 	gputest.New(t, gputest.GPU{Name: "NVIDIA H100 PCIe"}, gputest.GPU{Name: "NVIDIA A40", ECC: 3})
 	devices, notes := gpu.Probe(t.Context())
-	found := at(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes}).gpus(t.Context())
-	want(t, found[:1], "gpus", OK, "H100")
-	want(t, found[1:], "gpus", Warning, "A40", "3 errors")
+	found := newInspection(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes}).gpus(t.Context())
+	wantFinding(t, found[:1], "gpus", OK, "H100")
+	wantFinding(t, found[1:], "gpus", Warning, "A40", "3 errors")
 	ecc := uint64(0)
-	f := device(&gpu.Device{GPU: muster.GPU{Name: "A100", UUID: "GPU-1"}, Reading: gpu.Reading{ECC: &ecc, Faults: []string{"XID 79: GPU has fallen off the bus"}}})
-	want(t, []Finding{f}, "gpus", Problem, "XID 79", "GPU-1")
-	want(t, at(t.TempDir(), probe.Facts{Notes: []string{"no GPUs: none of nvidia-smi is on the PATH"}}).gpus(t.Context()), "gpus", Note, "no GPUs are here")
+	f := gpuFinding(&gpu.Device{GPU: muster.GPU{Name: "A100", UUID: "GPU-1"}, Reading: gpu.Reading{ECC: &ecc, Faults: []string{"XID 79: GPU has fallen off the bus"}}})
+	wantFinding(t, []Finding{f}, "gpus", Problem, "XID 79", "GPU-1")
+	wantFinding(t, newInspection(t.TempDir(), probe.Facts{Notes: []string{"no GPUs: none of nvidia-smi is on the PATH"}}).gpus(t.Context()), "gpus", Note, "no GPUs are here")
 	root := t.TempDir()
-	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x1002\n")
-	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x038000\n")
-	want(t, at(root, probe.Facts{Notes: []string{"no GPUs: none of amd-smi is on the PATH"}}).gpus(t.Context()), "gpus", Warning, "AMD")
-	want(t, at(root, probe.Facts{Notes: []string{"NVIDIA GPU 0 (A40) is left out: this user may not open its device files"}}).gpus(t.Context()), "gpus", Warning, "usermod")
+	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x1002\n")
+	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x038000\n")
+	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"no GPUs: none of amd-smi is on the PATH"}}).gpus(t.Context()), "gpus", Warning, "AMD")
+	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"NVIDIA GPU 0 (A40) is left out: this user may not open its device files"}}).gpus(t.Context()), "gpus", Warning, "usermod")
 }
 
 func TestToolkit(t *testing.T) {
@@ -125,13 +125,13 @@ func TestToolkit(t *testing.T) {
 		{docker.Info{Name: "docker", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.535.54.03", Warning, "another driver"},
 	} {
 		root := t.TempDir()
-		put(t, root, "/proc/driver/nvidia/version", nvrm("550.144.03"))
+		writeFile(t, root, "/proc/driver/nvidia/version", nvrm("550.144.03"))
 		if c.cdi != "" {
-			put(t, root, "/etc/cdi/nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  mounts:\n  - hostPath: "+c.cdi+"\n")
+			writeFile(t, root, "/etc/cdi/nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  mounts:\n  - hostPath: "+c.cdi+"\n")
 		}
-		r := at(root, facts)
-		r.hosts = func() []engine { return []engine{{host: "unix:///x", about: &c.about}} }
-		want(t, r.toolkit(t.Context()), "gpu-toolkit", c.want, c.says)
+		r := newInspection(root, facts)
+		r.engineList = func() []engine { return []engine{{host: "unix:///x", about: &c.about}} }
+		wantFinding(t, r.toolkit(t.Context()), "gpu-toolkit", c.want, c.says)
 	}
 }
 
@@ -143,14 +143,14 @@ func TestNoEngineSaysHowToComeToOne(t *testing.T) {
 		"ID=alpine\n": "apk add docker", "ID=nixos\n": "docs.docker.com", "": "docs.docker.com",
 	} {
 		root := t.TempDir()
-		put(t, root, "/etc/os-release", release)
-		want(t, at(root, probe.Facts{}).engines(t.Context()), "engine", Note, command)
+		writeFile(t, root, "/etc/os-release", release)
+		wantFinding(t, newInspection(root, probe.Facts{}).engines(t.Context()), "engine", Note, command)
 	}
 }
 
 func TestEngineThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
-	r := at(t.TempDir(), probe.Facts{})
+	r := newInspection(t.TempDir(), probe.Facts{})
 	refused := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", refused)
 	if err != nil {
@@ -161,53 +161,53 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	}
 	l.Close()
 	e := r.askEngine(t.Context(), "unix://"+refused)
-	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "does not run", "service docker start")
-	put(t, r.root, "/run/systemd/system/x", "")
-	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "systemctl start docker")
+	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "does not run", "service docker start")
+	writeFile(t, r.root, "/run/systemd/system/x", "")
+	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "systemctl start docker")
 	e = r.askEngine(t.Context(), "unix:///no/such.sock")
-	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "is not there")
+	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "is not there")
 	e.err = fmt.Errorf("dial: %w", context.DeadlineExceeded)
-	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "systemctl restart docker")
+	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "systemctl restart docker")
 	e.err = fmt.Errorf("dial: %w", syscall.EACCES)
-	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "usermod -aG docker")
+	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "usermod -aG docker")
 
 	// A podman beside that answers makes it a note, and is told first: a worker takes it.
 	podman := engine{host: "unix:///x", about: &docker.Info{Name: "podman", API: "1.41", CgroupDriver: "none"}}
-	r.hosts = func() []engine { return []engine{e, podman} }
+	r.engineList = func() []engine { return []engine{e, podman} }
 	found := r.engines(t.Context())
-	want(t, found[:1], "engine", OK, "podman")
-	want(t, found[1:2], "engine-limits", Warning)
-	want(t, found[2:], "engine", Note, "usermod")
-	r.hosts = func() []engine {
+	wantFinding(t, found[:1], "engine", OK, "podman")
+	wantFinding(t, found[1:2], "engine-limits", Warning)
+	wantFinding(t, found[2:], "engine", Note, "usermod")
+	r.engineList = func() []engine {
 		return []engine{{host: "unix:///d", about: &docker.Info{Name: "docker", API: "1.41"}}, podman}
 	}
 	found = r.engines(t.Context())
-	want(t, found[:1], "engine", OK, "docker")
-	want(t, found[2:], "engine", Note, "podman", "--engine unix:///x")
+	wantFinding(t, found[:1], "engine", OK, "docker")
+	wantFinding(t, found[2:], "engine", Note, "podman", "--engine unix:///x")
 
 	// One of another machine is no service here.
 	for why, err := range map[string]error{"nobody": fmt.Errorf("nobody is there: %w", docker.ErrUnreachable), "does not answer within": context.DeadlineExceeded} {
 		far := engine{host: "tcp://10.0.0.5:2375", err: err}
-		f := r.unusable(&far)
-		want(t, []Finding{f}, "engine", Problem, why, "listens there", "DOCKER_HOST")
+		f := r.engineFinding(&far)
+		wantFinding(t, []Finding{f}, "engine", Problem, why, "listens there", "DOCKER_HOST")
 		if strings.Contains(f.Fix, "service docker") || strings.Contains(f.Fix, "systemctl") {
 			t.Errorf("a service of this machine is to be started: %s", f.Fix)
 		}
 		r.Engine = far.host
-		want(t, []Finding{r.unusable(&far)}, "engine", Problem, "--engine unix:///var/run/docker.sock")
+		wantFinding(t, []Finding{r.engineFinding(&far)}, "engine", Problem, "--engine unix:///var/run/docker.sock")
 		r.Engine = ""
 	}
-	r.hosts = func() []engine {
+	r.engineList = func() []engine {
 		return []engine{{host: "tcp://x", about: &docker.Info{Name: "docker", API: "1.40", Storage: "vfs", CgroupDriver: "systemd", Rootless: true, OS: "windows"}}}
 	}
 	found = r.engines(t.Context())
-	want(t, found, "engine-version", Warning, "1.40")
-	want(t, found, "engine-storage", Warning, "overlay2")
-	want(t, found, "engine-rootless", Note)
-	want(t, found, "engine-os", Warning)
-	none(t, found, "engine-limits")
+	wantFinding(t, found, "engine-version", Warning, "1.40")
+	wantFinding(t, found, "engine-storage", Warning, "overlay2")
+	wantFinding(t, found, "engine-rootless", Note)
+	wantFinding(t, found, "engine-os", Warning)
+	wantNoFinding(t, found, "engine-limits")
 	for v, old := range map[string]bool{"1.40": true, "1.41": false, "1.5": true, "1.51": false, "2.0": false, "": false} {
-		if older(v, leastAPI) != old {
+		if olderVersion(v, minAPI) != old {
 			t.Errorf("%q is older: %t", v, !old)
 		}
 	}
@@ -217,28 +217,28 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 func TestADockerThatDoesNotRun(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "")
 	dir := t.TempDir()
-	put(t, dir, "/podman", "")
+	writeFile(t, dir, "/podman", "")
 	if err := os.Chmod(filepath.Join(dir, "podman"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
-	r := at(t.TempDir(), probe.Facts{})
-	put(t, r.root, "/usr/sbin/dockerd", "")
+	r := newInspection(t.TempDir(), probe.Facts{})
+	writeFile(t, r.root, "/usr/sbin/dockerd", "")
 	found := r.engines(t.Context())
-	want(t, found[:1], "engine", Note, "Docker is installed", "service docker start")
+	wantFinding(t, found[:1], "engine", Note, "Docker is installed", "service docker start")
 	if runtime.GOOS != "windows" { // where podman is no program without a suffix
-		want(t, found[1:], "engine", Note, "podman.socket")
+		wantFinding(t, found[1:], "engine", Note, "podman.socket")
 	}
-	r.hosts = func() []engine { return []engine{{host: "unix:///x", about: &docker.Info{Name: "podman"}}} }
+	r.engineList = func() []engine { return []engine{{host: "unix:///x", about: &docker.Info{Name: "podman"}}} }
 	found = r.engines(t.Context())
-	want(t, found[:1], "engine", OK, "podman")
-	want(t, found[2:], "engine", Note, "Docker is installed")
+	wantFinding(t, found[:1], "engine", OK, "podman")
+	wantFinding(t, found[2:], "engine", Note, "Docker is installed")
 	r.Engine = "unix:///x"
 	if found = r.engines(t.Context()); len(found) != 2 {
 		t.Errorf("an engine was named, and others are told of: %v", found)
 	}
 	r.Engine = ""
-	put(t, r.root, "/var/run/docker.sock", "")
+	writeFile(t, r.root, "/var/run/docker.sock", "")
 	if found = r.engines(t.Context()); len(found) != 2 {
 		t.Errorf("it has been asked, and is told of again: %v", found)
 	}
@@ -251,10 +251,10 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	cfg := config(t)
+	cfg := testConfig(t)
 	cfg.Engine = host
-	put(t, cfg.Data, "identity.json", `{"worker":"w-doctor","key":"k","server":"http://`+nobody+`"}`)
-	put(t, cfg.Data, "tasks/17.3-1/work/x", "x")
+	writeFile(t, cfg.Data, "identity.json", `{"worker":"w-doctor","key":"k","server":"http://`+unusedAddr+`"}`)
+	writeFile(t, cfg.Data, "tasks/17.3-1/work/x", "x")
 	image := engines.LoadBusybox(t, host)
 	begin := func(name, worker string) string {
 		t.Helper()
@@ -280,21 +280,21 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	begin(fmt.Sprintf("%s%d-other", container.NamePrefix("w-other"), os.Getpid()), "w-other")
 	begin(fmt.Sprintf("theirs-%d-other", os.Getpid()), label) // of an image that somebody made of a task's container
 	names := []string{"engine", "leftover-containers", "leftovers"}
-	found := look(t, cfg, names...)
-	want(t, found, "engine", OK, host)
-	want(t, found, "leftover-containers", Warning, mine)
-	want(t, found, "other-containers", Note)
-	want(t, found, "task-folders", Warning)
+	found := runChecks(t, cfg, names...)
+	wantFinding(t, found, "engine", OK, host)
+	wantFinding(t, found, "leftover-containers", Warning, mine)
+	wantFinding(t, found, "other-containers", Note)
+	wantFinding(t, found, "task-folders", Warning)
 
 	// While it runs nothing of it is touched.
 	if err := d.Start(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	found = look(t, cfg, names...)
-	if f := want(t, found, "leftover-containers", Warning, mine, "rm -f"); f.mend != nil {
+	found = runChecks(t, cfg, names...)
+	if f := wantFinding(t, found, "leftover-containers", Warning, mine, "rm -f"); f.repair != nil {
 		t.Error("a container that runs would be removed")
 	}
-	if f := want(t, found, "task-folders", Warning); f.mend != nil {
+	if f := wantFinding(t, found, "task-folders", Warning); f.repair != nil {
 		t.Error("the folder of a container that runs would be removed")
 	}
 	if err := d.Kill(t.Context(), id, "KILL"); err != nil {
@@ -303,7 +303,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	if _, err := d.Wait(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	mended(t, cfg, look(t, cfg, names...), "leftover-containers", "task-folders")
+	testRepair(t, cfg, runChecks(t, cfg, names...), "leftover-containers", "task-folders")
 	all, err := d.Containers(t.Context(), container.LabelData, cfg.Data)
 	if err != nil || len(all) != 2 || slices.ContainsFunc(all, func(c docker.ContainerSummary) bool { return !strings.HasSuffix(c.Name, "-other") }) {
 		t.Errorf("%v, %v", all, err)
@@ -318,48 +318,48 @@ func TestSystem(t *testing.T) {
 	root := t.TempDir()
 	none := limit.Description{Cgroups: "v2", CPUs: limit.Enforcement{By: limit.ByNothing, Why: "not delegated"}, Memory: limit.Enforcement{By: limit.ByWatch, Why: "not delegated"}, PIDs: limit.Enforcement{By: limit.ByKernel},
 		Signals: limit.Enforcement{By: limit.ByNothing}, NoNetwork: limit.Enforcement{By: limit.ByNothing, Why: "no user namespace"}}
-	r := at(root, probe.Facts{Limits: &none})
-	want(t, r.cgroups(t.Context()), "cgroups", Warning, "cpus (no)", "memory (watched)", "not delegated")
-	put(t, root, "/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
-	put(t, root, "/sys/kernel/security/lsm", "capability,yama,apparmor\n")
-	want(t, r.sandbox(t.Context()), "sandbox", Warning, "lsm=landlock,capability,yama,apparmor")
-	put(t, root, "/proc/sys/kernel/osrelease", "5.10.0-28-amd64\n")
-	want(t, r.sandbox(t.Context()), "sandbox", Warning, "5.13")
+	r := newInspection(root, probe.Facts{Limits: &none})
+	wantFinding(t, r.cgroups(t.Context()), "cgroups", Warning, "cpus (no)", "memory (watched)", "not delegated")
+	writeFile(t, root, "/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+	writeFile(t, root, "/sys/kernel/security/lsm", "capability,yama,apparmor\n")
+	wantFinding(t, r.sandbox(t.Context()), "sandbox", Warning, "lsm=landlock,capability,yama,apparmor")
+	writeFile(t, root, "/proc/sys/kernel/osrelease", "5.10.0-28-amd64\n")
+	wantFinding(t, r.sandbox(t.Context()), "sandbox", Warning, "5.13")
 	for file, command := range map[string]string{
 		"/proc/sys/kernel/unprivileged_userns_clone": "unprivileged_userns_clone=1", "/proc/sys/user/max_user_namespaces": "max_user_namespaces=", "/none": "--task-user",
 	} {
-		r := at(t.TempDir(), probe.Facts{Limits: &none})
-		put(t, r.root, file, "0\n")
-		want(t, r.network(t.Context()), "network", Warning, command)
+		r := newInspection(t.TempDir(), probe.Facts{Limits: &none})
+		writeFile(t, r.root, file, "0\n")
+		wantFinding(t, r.network(t.Context()), "network", Warning, command)
 	}
-	put(t, root, "/proc/sys/kernel/pid_max", "4194304\n")
-	put(t, root, "/proc/sys/kernel/threads-max", "7000\n")
-	want(t, r.processes(t.Context()), "processes", Note, "7000", "kernel.threads-max")
-	put(t, root, "/proc/sys/net/ipv4/ip_local_port_range", "15000\t61000\n")
-	want(t, r.gangPorts(t.Context()), "gang-ports", Note, "ip_local_reserved_ports")
-	put(t, root, "/proc/sys/net/ipv4/ip_local_reserved_ports", "20000-29999\n")
-	want(t, r.gangPorts(t.Context()), "gang-ports", OK)
+	writeFile(t, root, "/proc/sys/kernel/pid_max", "4194304\n")
+	writeFile(t, root, "/proc/sys/kernel/threads-max", "7000\n")
+	wantFinding(t, r.processes(t.Context()), "processes", Note, "7000", "kernel.threads-max")
+	writeFile(t, root, "/proc/sys/net/ipv4/ip_local_port_range", "15000\t61000\n")
+	wantFinding(t, r.gangPorts(t.Context()), "gang-ports", Note, "ip_local_reserved_ports")
+	writeFile(t, root, "/proc/sys/net/ipv4/ip_local_reserved_ports", "20000-29999\n")
+	wantFinding(t, r.gangPorts(t.Context()), "gang-ports", OK)
 	r.Limits = limit.Config{TaskUser: "no-such-user-here"}
-	want(t, r.taskUser(t.Context()), "task-user", Problem, "useradd")
+	wantFinding(t, r.taskUser(t.Context()), "task-user", Problem, "useradd")
 }
 
 func TestFileSystems(t *testing.T) {
 	t.Parallel()
 	for kind, status := range map[string]Status{"ext4": OK, "xfs": OK, "nfs4": Warning, "tmpfs": Warning, "9p": Warning, "overlay": Note, "": Note} {
-		want(t, at(t.TempDir(), probe.Facts{Disk: probe.Disk{Type: kind}}).filesystem(t.Context()), "filesystem", status)
+		wantFinding(t, newInspection(t.TempDir(), probe.Facts{Disk: probe.Disk{Type: kind}}).filesystem(t.Context()), "filesystem", status)
 	}
-	want(t, at(t.TempDir(), probe.Facts{Disk: probe.Disk{Type: "ext4", ReadOnly: true}}).filesystem(t.Context()), "filesystem", Problem, "read-only")
+	wantFinding(t, newInspection(t.TempDir(), probe.Facts{Disk: probe.Disk{Type: "ext4", ReadOnly: true}}).filesystem(t.Context()), "filesystem", Problem, "read-only")
 }
 
 func TestPythonAndUV(t *testing.T) {
 	t.Parallel()
-	r := at(t.TempDir(), probe.Facts{UV: &probe.UV{Path: "/usr/bin/uv", Version: "0.5.11"}})
-	want(t, r.uv(t.Context()), "uv", OK, "0.5.11")
-	r = at(t.TempDir(), probe.Facts{UV: &probe.UV{Path: "/usr/bin/uv"}})
-	want(t, r.uv(t.Context()), "uv", Problem, "/usr/bin/uv")
+	r := newInspection(t.TempDir(), probe.Facts{UV: &probe.UV{Path: "/usr/bin/uv", Version: "0.5.11"}})
+	wantFinding(t, r.uv(t.Context()), "uv", OK, "0.5.11")
+	r = newInspection(t.TempDir(), probe.Facts{UV: &probe.UV{Path: "/usr/bin/uv"}})
+	wantFinding(t, r.uv(t.Context()), "uv", Problem, "/usr/bin/uv")
 	own := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
-	r = &round{Config: r.Config, facts: func() probe.Facts { return probe.Facts{UV: &probe.UV{Path: own}} }}
-	if f := want(t, r.uv(t.Context()), "uv", Problem, own); f.mend == nil {
+	r = &inspection{Config: r.Config, facts: func() probe.Facts { return probe.Facts{UV: &probe.UV{Path: own}} }}
+	if f := wantFinding(t, r.uv(t.Context()), "uv", Problem, own); f.repair == nil {
 		t.Error("what the worker fetched is not fetched anew")
 	}
 	if found := r.index(t.Context()); found != nil {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// locker returns the process that has a lock on a file, 0 if that is not known: in another
+// lockHolder returns the process that has a lock on a file, 0 if that is not known: in another
 // container, for one. See proc_locks(5).
-func (c *Config) locker(path string) int {
+func (c *Config) lockHolder(path string) int {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0
@@ -24,7 +24,7 @@ func (c *Config) locker(path string) int {
 	}
 	place := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for range 3 { // it is not read at once, and may leave one out while others come and go
-		for line := range strings.Lines(c.text("/proc/locks")) {
+		for line := range strings.Lines(c.readText("/proc/locks")) {
 			// 1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF
 			if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == place {
 				if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 {
@@ -36,18 +36,18 @@ func (c *Config) locker(path string) int {
 	return 0
 }
 
-// replaced reports whether the file of the program that a process runs is not there any more.
-func (c *Config) replaced(pid int) bool {
-	exe, err := os.Readlink(c.path("/proc/" + strconv.Itoa(pid) + "/exe"))
+// exeReplaced reports whether the file of the program that a process runs is not there any more.
+func (c *Config) exeReplaced(pid int) bool {
+	exe, err := os.Readlink(c.hostPath("/proc/" + strconv.Itoa(pid) + "/exe"))
 	return err == nil && strings.HasSuffix(exe, " (deleted)")
 }
 
-// listener returns who listens on a TCP port, such as "nginx, process 708", "" if that is not known: it
+// portListener returns who listens on a TCP port, such as "nginx, process 708", "" if that is not known: it
 // may be another user's.
-func (c *Config) listener(port int) string {
+func (c *Config) portListener(port int) string {
 	sockets := map[string]bool{}
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		for line := range strings.Lines(c.text(file)) {
+		for line := range strings.Lines(c.readText(file)) {
 			// sl local_address rem_address st … uid timeout inode
 			f := strings.Fields(line)
 			if len(f) < 10 || f[3] != "0A" {
@@ -59,7 +59,7 @@ func (c *Config) listener(port int) string {
 			}
 		}
 	}
-	files, _ := filepath.Glob(c.path("/proc/[0-9]*/fd/*"))
+	files, _ := filepath.Glob(c.hostPath("/proc/[0-9]*/fd/*"))
 	for _, fd := range files {
 		if to, err := os.Readlink(fd); err == nil && sockets[to] {
 			process := filepath.Dir(filepath.Dir(fd))
@@ -70,9 +70,9 @@ func (c *Config) listener(port int) string {
 	return ""
 }
 
-// unsynchronised reports whether the kernel says that nobody keeps its clock right; known is
+// clockUnsynced reports whether the kernel says that nobody keeps its clock right; known is
 // false if it says nothing.
-func unsynchronised() (off, known bool) {
+func clockUnsynced() (off, known bool) {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
 	if err != nil {

@@ -2,10 +2,10 @@
 
 package doctor
 
-func (c *Config) locker(string) int { return 0 }
+func (c *Config) lockHolder(string) int { return 0 }
 
-func (c *Config) replaced(int) bool { return false }
+func (c *Config) exeReplaced(int) bool { return false }
 
-func (c *Config) listener(int) string { return "" }
+func (c *Config) portListener(int) string { return "" }
 
-func unsynchronised() (off, known bool) { return false, false }
+func clockUnsynced() (off, known bool) { return false, false }

@@ -21,31 +21,31 @@ var serverChecks = []string{"server", "clock", "version", "token", "join-token",
 
 func TestServerIsWell(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	cfg.Server, cfg.Named = Known{URL: aServer(t), Token: adminToken, JoinToken: joinToken}, true
-	found := look(t, cfg, serverChecks...)
-	want(t, found, "server", OK, cfg.Server.URL)
-	want(t, found, "clock", OK)
-	want(t, found, "version", OK, "1.2.3")
-	want(t, found, "token", OK, "admin")
-	want(t, found, "join-token", OK)
-	want(t, found, "identity", Note)
+	cfg := testConfig(t)
+	cfg.Server, cfg.ServerSet = SavedServer{URL: startServer(t), Token: adminToken, JoinToken: joinToken}, true
+	found := runChecks(t, cfg, serverChecks...)
+	wantFinding(t, found, "server", OK, cfg.Server.URL)
+	wantFinding(t, found, "clock", OK)
+	wantFinding(t, found, "version", OK, "1.2.3")
+	wantFinding(t, found, "token", OK, "admin")
+	wantFinding(t, found, "join-token", OK)
+	wantFinding(t, found, "identity", Note)
 	cfg.Version = "1.3.0"
-	want(t, look(t, cfg, "version"), "version", Note, "1.2.3", "1.3.0")
+	wantFinding(t, runChecks(t, cfg, "version"), "version", Note, "1.2.3", "1.3.0")
 }
 
 func TestTokensThatAreNotGood(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	cfg.Server, cfg.Named = Known{URL: aServer(t), Token: "mst_admin_wrong", JoinToken: "mst_join_wrong"}, true
-	found := look(t, cfg, serverChecks...)
-	want(t, found, "server", OK)
-	want(t, found, "token", Problem, "muster keys create")
-	want(t, found, "join-token", Problem, "muster keys create --role join")
+	cfg := testConfig(t)
+	cfg.Server, cfg.ServerSet = SavedServer{URL: startServer(t), Token: "mst_admin_wrong", JoinToken: "mst_join_wrong"}, true
+	found := runChecks(t, cfg, serverChecks...)
+	wantFinding(t, found, "server", OK)
+	wantFinding(t, found, "token", Problem, "muster keys create")
+	wantFinding(t, found, "join-token", Problem, "muster keys create --role join")
 	cfg.Server.Token, cfg.Server.JoinToken = joinToken, adminToken
-	found = look(t, cfg, serverChecks...)
-	want(t, found, "token", Warning, "join")
-	want(t, found, "join-token", OK) // an administrator may, too
+	found = runChecks(t, cfg, serverChecks...)
+	wantFinding(t, found, "token", Warning, "join")
+	wantFinding(t, found, "join-token", OK) // an administrator may, too
 	c, err := client.New(cfg.Server.URL, adminToken, client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -55,15 +55,15 @@ func TestTokensThatAreNotGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Server.Token, cfg.Server.JoinToken = key.Secret, key.Secret
-	found = look(t, cfg, serverChecks...)
-	want(t, found, "token", OK, "viewer", "vision")
-	want(t, found, "join-token", Problem, "viewer")
+	found = runChecks(t, cfg, serverChecks...)
+	wantFinding(t, found, "token", OK, "viewer", "vision")
+	wantFinding(t, found, "join-token", Problem, "viewer")
 }
 
 func TestWorkersKeyIsAskedFor(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	cfg.Server, cfg.Named = Known{URL: aServer(t), JoinToken: joinToken}, true
+	cfg := testConfig(t)
+	cfg.Server, cfg.ServerSet = SavedServer{URL: startServer(t), JoinToken: joinToken}, true
 	at, err := url.Parse(cfg.Server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -71,26 +71,26 @@ func TestWorkersKeyIsAskedFor(t *testing.T) {
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	id, err := agent.Join(t.Context(), http.DefaultClient, at, joinToken, "rig", cfg.Data, quiet)
+	id, err := agent.Join(t.Context(), http.DefaultClient, at, joinToken, "rig", cfg.Data, discardLog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, look(t, cfg, "identity"), "identity", OK, string(id.Worker))
+	wantFinding(t, runChecks(t, cfg, "identity"), "identity", OK, string(id.Worker))
 
 	other := cfg // a server that the worker has not joined is not given its key
-	other.Server.URL = aServer(t)
-	want(t, look(t, other, "identity"), "identity", Note, cfg.Server.URL, other.Server.URL)
+	other.Server.URL = startServer(t)
+	wantFinding(t, runChecks(t, other, "identity"), "identity", Note, cfg.Server.URL, other.Server.URL)
 
-	put(t, cfg.Data, "identity.json", `{"worker":"w-gone","key":"mst_worker_gone","server":"`+cfg.Server.URL+`"}`)
-	want(t, look(t, cfg, "identity"), "identity", Problem, "w-gone", "joins again")
-	put(t, cfg.Data, "identity.json", `{"worker":`)
-	want(t, look(t, cfg, "identity"), "identity", Problem, "damaged", "mv ")
-	put(t, cfg.Data, "identity.json", `{"worker":"w-far","key":"k","server":"http://`+nobody+`"}`)
-	want(t, look(t, cfg, "identity"), "identity", Warning, "w-far")
+	writeFile(t, cfg.Data, "identity.json", `{"worker":"w-gone","key":"mst_worker_gone","server":"`+cfg.Server.URL+`"}`)
+	wantFinding(t, runChecks(t, cfg, "identity"), "identity", Problem, "w-gone", "joins again")
+	writeFile(t, cfg.Data, "identity.json", `{"worker":`)
+	wantFinding(t, runChecks(t, cfg, "identity"), "identity", Problem, "damaged", "mv ")
+	writeFile(t, cfg.Data, "identity.json", `{"worker":"w-far","key":"k","server":"http://`+unusedAddr+`"}`)
+	wantFinding(t, runChecks(t, cfg, "identity"), "identity", Warning, "w-far")
 }
 
-// shifted is a proxy before a server whose clock is off by that much.
-func shifted(t *testing.T, server string, by time.Duration) string {
+// skewedProxy is a proxy before a server whose clock is off by that much.
+func skewedProxy(t *testing.T, server string, by time.Duration) string {
 	t.Helper()
 	to, err := url.Parse(server)
 	if err != nil {
@@ -110,7 +110,7 @@ func shifted(t *testing.T, server string, by time.Duration) string {
 
 func TestClocksAreCompared(t *testing.T) {
 	t.Parallel()
-	server := aServer(t)
+	server := startServer(t)
 	for _, c := range []struct {
 		by   time.Duration
 		want Status
@@ -123,11 +123,11 @@ func TestClocksAreCompared(t *testing.T) {
 		{time.Hour, Problem, "behind"},
 		{-2 * time.Minute, Problem, "ahead of"},
 	} {
-		cfg := config(t)
-		cfg.Server, cfg.Named = Known{URL: shifted(t, server, c.by), Token: adminToken}, true
-		found := look(t, cfg, "server", "clock")
-		want(t, found, "server", OK)
-		want(t, found, "clock", c.want, c.says)
+		cfg := testConfig(t)
+		cfg.Server, cfg.ServerSet = SavedServer{URL: skewedProxy(t, server, c.by), Token: adminToken}, true
+		found := runChecks(t, cfg, "server", "clock")
+		wantFinding(t, found, "server", OK)
+		wantFinding(t, found, "clock", c.want, c.says)
 	}
 }
 
@@ -152,8 +152,8 @@ func TestServerThatIsNone(t *testing.T) {
 		url, says string
 		step      time.Duration // if it is not that of all
 	}{
-		{"http://" + nobody, "nobody listens", 0},
-		{"ftp://" + nobody, "no URL", 0},
+		{"http://" + unusedAddr, "nobody listens", 0},
+		{"ftp://" + unusedAddr, "no URL", 0},
 		{"", "no URL", 0},
 		{"http://no-such-host.invalid:8700", "leads to no address", time.Second},
 		{"http://" + silent.Addr().String(), "does not answer", time.Second},
@@ -164,25 +164,25 @@ func TestServerThatIsNone(t *testing.T) {
 		{strings.Replace(secure.URL, "https", "http", 1), "write https://", 0},
 		{strings.Replace(answers(200, ""), "http", "https", 1), "write http://", 0},
 	} {
-		cfg := config(t)
-		cfg.Server, cfg.Named = Known{URL: c.url, Token: adminToken}, true
-		cfg.waits.step = cmp.Or(c.step, cfg.waits.step)
-		found := look(t, cfg, serverChecks...)
-		want(t, found, "server", Problem, c.says)
-		want(t, found, "clock", Note)
-		want(t, found, "token", Note)
+		cfg := testConfig(t)
+		cfg.Server, cfg.ServerSet = SavedServer{URL: c.url, Token: adminToken}, true
+		cfg.timeouts.step = cmp.Or(c.step, cfg.timeouts.step)
+		found := runChecks(t, cfg, serverChecks...)
+		wantFinding(t, found, "server", Problem, c.says)
+		wantFinding(t, found, "clock", Note)
+		wantFinding(t, found, "token", Note)
 	}
 }
 
 func TestNoServerIsNoProblem(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	cfg.Server.URL = "http://" + nobody
-	found := look(t, cfg, serverChecks...)
-	want(t, found, "server", Note, "muster up")
-	want(t, found, "saved", Note)
+	cfg := testConfig(t)
+	cfg.Server.URL = "http://" + unusedAddr
+	found := runChecks(t, cfg, serverChecks...)
+	wantFinding(t, found, "server", Note, "muster up")
+	wantFinding(t, found, "saved", Note)
 	for _, name := range []string{"clock", "token", "join-token"} {
-		none(t, found, name)
+		wantNoFinding(t, found, name)
 	}
 	if w := Worst(found); w != Note {
 		t.Errorf("the worst is %s", w)
@@ -191,17 +191,17 @@ func TestNoServerIsNoProblem(t *testing.T) {
 
 func TestSavedServersAreClosedToOthers(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	cfg.Saved = filepath.Join(t.TempDir(), "context.json")
-	put(t, filepath.Dir(cfg.Saved), "context.json", "{}")
-	want(t, look(t, cfg, "saved"), "saved", OK)
-	if err := os.Chmod(cfg.Saved, 0o644); err != nil {
+	cfg := testConfig(t)
+	cfg.SavedPath = filepath.Join(t.TempDir(), "context.json")
+	writeFile(t, filepath.Dir(cfg.SavedPath), "context.json", "{}")
+	wantFinding(t, runChecks(t, cfg, "saved"), "saved", OK)
+	if err := os.Chmod(cfg.SavedPath, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	found := look(t, cfg, "saved")
-	want(t, found, "saved", Problem, "chmod 600 "+cfg.Saved)
-	mended(t, cfg, found, "saved")
-	info, err := os.Stat(cfg.Saved)
+	found := runChecks(t, cfg, "saved")
+	wantFinding(t, found, "saved", Problem, "chmod 600 "+cfg.SavedPath)
+	testRepair(t, cfg, found, "saved")
+	info, err := os.Stat(cfg.SavedPath)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -209,23 +209,23 @@ func TestSavedServersAreClosedToOthers(t *testing.T) {
 
 func TestListenTellsWho(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	want(t, look(t, cfg, "listen"), "listen", OK)
+	cfg := testConfig(t)
+	wantFinding(t, runChecks(t, cfg, "listen"), "listen", OK)
 	s := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(s.Close)
 	cfg.Listen = strings.TrimPrefix(s.URL, "http://")
-	want(t, look(t, cfg, "listen"), "listen", Note, "ss -ltnp")
-	cfg.Listens = true
-	f := want(t, look(t, cfg, "listen"), "listen", Problem)
+	wantFinding(t, runChecks(t, cfg, "listen"), "listen", Note, "ss -ltnp")
+	cfg.ListenSet = true
+	f := wantFinding(t, runChecks(t, cfg, "listen"), "listen", Problem)
 	if self := filepath.Base(os.Args[0]); isLinux && !strings.Contains(f.Found, self[:min(15, len(self))]) {
 		t.Errorf("%s does not say that it is %s", f.Found, self)
 	}
-	cfg.Listen = strings.TrimPrefix(aServer(t), "http://")
-	want(t, look(t, cfg, "listen"), "listen", OK, "a Muster server")
+	cfg.Listen = strings.TrimPrefix(startServer(t), "http://")
+	wantFinding(t, runChecks(t, cfg, "listen"), "listen", OK, "a Muster server")
 	cfg.Listen = "8700"
-	want(t, look(t, cfg, "listen"), "listen", Problem, "no address")
+	wantFinding(t, runChecks(t, cfg, "listen"), "listen", Problem, "no address")
 	cfg.Listen = "192.0.2.1:8700"
-	want(t, look(t, cfg, "listen"), "listen", Problem)
+	wantFinding(t, runChecks(t, cfg, "listen"), "listen", Problem)
 }
 
 func TestDialects(t *testing.T) {
@@ -244,10 +244,10 @@ func TestDialects(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	cfg := config(t)
-	cfg.Server, cfg.Named = Known{URL: server.URL, Token: "key"}, true
+	cfg := testConfig(t)
+	cfg.Server, cfg.ServerSet = SavedServer{URL: server.URL, Token: "key"}, true
 	var told []string
-	for _, f := range look(t, cfg, "server") {
+	for _, f := range runChecks(t, cfg, "server") {
 		if f.Name == "dialect" {
 			told = append(told, string(f.Status)+" "+f.Found)
 		}

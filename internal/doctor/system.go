@@ -15,77 +15,77 @@ import (
 	"github.com/muster-dev/muster/internal/agent/limit"
 )
 
-// leastFiles is how many files a worker and its tasks need at the least: each task holds some.
-const leastFiles = 4096
+// minFiles is how many files a worker and its tasks need at the least: each task holds some.
+const minFiles = 4096
 
-// leastPIDs is how many processes a machine should take.
-const leastPIDs = 32768
+// minPIDs is how many processes a machine should take.
+const minPIDs = 32768
 
 // cgroups tells which limits of tasks the kernel keeps.
-func (r *round) cgroups(context.Context) []Finding {
+func (r *inspection) cgroups(context.Context) []Finding {
 	l := r.facts().Limits
 	if l == nil {
-		return one("cgroups", Note, "", "how tasks are limited is not known")
+		return single("cgroups", Note, "", "how tasks are limited is not known")
 	}
-	var kept, watched []string
-	why := map[string]bool{}
+	var enforced, watched []string
+	reasonSet := map[string]bool{}
 	for _, w := range []struct {
 		name string
 		way  limit.Enforcement
 	}{{"cpus", l.CPUs}, {"memory", l.Memory}, {"pids", l.PIDs}} {
 		if w.way.By == limit.ByKernel {
-			kept = append(kept, w.name)
+			enforced = append(enforced, w.name)
 			continue
 		}
 		watched = append(watched, w.name+" ("+w.way.By+")")
-		why[w.way.Why] = true
+		reasonSet[w.way.Why] = true
 	}
 	if len(watched) == 0 {
-		return one("cgroups", OK, "", "control groups (%s): the kernel keeps %s of tasks", l.Cgroups, strings.Join(kept, ", "))
+		return single("cgroups", OK, "", "control groups (%s): the kernel keeps %s of tasks", l.Cgroups, strings.Join(enforced, ", "))
 	}
 	if runtime.GOOS != "linux" {
-		return one("cgroups", Note, "", "this system has no control groups: memory and processes of tasks are watched, cpus are not limited")
+		return single("cgroups", Note, "", "this system has no control groups: memory and processes of tasks are watched, cpus are not limited")
 	}
 	var reasons []string
-	for reason := range why {
+	for reason := range reasonSet {
 		reasons = append(reasons, reason)
 	}
 	fix := "run the worker as a service with Delegate=yes, or in `systemd-run --user --scope -p Delegate=yes muster worker`"
-	switch _, err := os.Stat(r.path("/run/systemd/system")); {
+	switch _, err := os.Stat(r.hostPath("/run/systemd/system")); {
 	case os.Geteuid() == 0:
 		fix = "mount the controllers: `sudo mount -t cgroup2 none /sys/fs/cgroup`; in a container, give it a control group of its own that it may write (--cgroupns=private, and rw)"
 	case err != nil:
 		fix = "give this user a control group that it may write, or run the worker as root with --task-user"
 	}
-	return one("cgroups", Warning, fix, "control groups (%s): not kept by the kernel are %s: %s", l.Cgroups, strings.Join(watched, ", "), strings.Join(reasons, "; "))
+	return single("cgroups", Warning, fix, "control groups (%s): not kept by the kernel are %s: %s", l.Cgroups, strings.Join(watched, ", "), strings.Join(reasons, "; "))
 }
 
 // sandbox tells what keeps tasks from what is not theirs.
-func (r *round) sandbox(context.Context) []Finding {
+func (r *inspection) sandbox(context.Context) []Finding {
 	l := r.facts().Limits
 	switch {
 	case l == nil || runtime.GOOS != "linux":
-		return one("sandbox", Note, "run what you do not trust in containers", "this system has no Landlock: tasks see what their user sees")
+		return single("sandbox", Note, "run what you do not trust in containers", "this system has no Landlock: tasks see what their user sees")
 	case r.Limits.Sandbox == limit.Off:
-		return one("sandbox", Warning, "leave --sandbox at auto", "--sandbox is off: tasks see what their user sees")
+		return single("sandbox", Warning, "leave --sandbox at auto", "--sandbox is off: tasks see what their user sees")
 	case l.Landlock == 0:
 		return r.noLandlock()
 	case l.Signals.By != limit.ByKernel:
-		return one("sandbox", Note, "Linux 6.12 or newer", "Landlock has version %d: tasks are kept to their files, and may send signals to other processes of their user", l.Landlock)
+		return single("sandbox", Note, "Linux 6.12 or newer", "Landlock has version %d: tasks are kept to their files, and may send signals to other processes of their user", l.Landlock)
 	}
-	return one("sandbox", OK, "", "Landlock (version %d) keeps tasks to their own files", l.Landlock)
+	return single("sandbox", OK, "", "Landlock (version %d) keeps tasks to their own files", l.Landlock)
 }
 
-func (r *round) noLandlock() []Finding {
-	release := r.text("/proc/sys/kernel/osrelease")
+func (r *inspection) noLandlock() []Finding {
+	release := r.readText("/proc/sys/kernel/osrelease")
 	if kernelOlder(release, 5, 13) {
-		return one("sandbox", Warning, "Linux 5.13 or newer, or run what you do not trust in containers", "the kernel %s has no Landlock: tasks see what their user sees", release)
+		return single("sandbox", Warning, "Linux 5.13 or newer, or run what you do not trust in containers", "the kernel %s has no Landlock: tasks see what their user sees", release)
 	}
-	list := r.text("/sys/kernel/security/lsm")
+	list := r.readText("/sys/kernel/security/lsm")
 	if list == "" {
 		list = "capability,yama,apparmor"
 	}
-	return one("sandbox", Warning, "add `lsm=landlock,"+list+"` to the kernel's command line (GRUB_CMDLINE_LINUX in /etc/default/grub, then `sudo update-grub`), and restart the machine",
+	return single("sandbox", Warning, "add `lsm=landlock,"+list+"` to the kernel's command line (GRUB_CMDLINE_LINUX in /etc/default/grub, then `sudo update-grub`), and restart the machine",
 		"Landlock is off in this kernel: tasks see what their user sees")
 }
 
@@ -98,133 +98,133 @@ func kernelOlder(release string, major, minor int) bool {
 }
 
 // taskUser looks at whom tasks run as.
-func (r *round) taskUser(context.Context) []Finding {
+func (r *inspection) taskUser(context.Context) []Finding {
 	name := r.Limits.TaskUser
 	if runtime.GOOS == "windows" {
 		return nil
 	}
 	if err := r.Limits.Check(); name != "" && err != nil {
-		return one("task-user", Problem, "`sudo useradd --system --no-create-home "+name+"`, or name another one", "%s", err)
+		return single("task-user", Problem, "`sudo useradd --system --no-create-home "+name+"`, or name another one", "%s", err)
 	}
 	switch d := limit.Describe(r.Limits); {
 	case d.User == limit.DynamicUser:
-		return one("task-user", OK, "", "each task runs as a user of its own")
+		return single("task-user", OK, "", "each task runs as a user of its own")
 	case d.User == limit.RootUser:
-		return one("task-user", Warning, "`muster worker` without --task-user, or `sudo useradd --system --no-create-home muster-task` and `muster worker --task-user muster-task`",
+		return single("task-user", Warning, "`muster worker` without --task-user, or `sudo useradd --system --no-create-home muster-task` and `muster worker --task-user muster-task`",
 			"tasks run as root: what root's sockets serve, such as a container engine, is open to them")
 	case name == "":
-		return one("task-user", OK, "", "tasks run as this user, who is not root")
+		return single("task-user", OK, "", "tasks run as this user, who is not root")
 	}
-	return one("task-user", OK, "", "tasks run as %s", name)
+	return single("task-user", OK, "", "tasks run as %s", name)
 }
 
 // network tells whether tasks can be kept from it.
-func (r *round) network(context.Context) []Finding {
+func (r *inspection) network(context.Context) []Finding {
 	l := r.facts().Limits
 	if l == nil || runtime.GOOS != "linux" {
-		return one("network", Note, "", "tasks that ask for no network, or for some hosts only, do not run here as processes")
+		return single("network", Note, "", "tasks that ask for no network, or for some hosts only, do not run here as processes")
 	}
 	if l.NoNetwork.By == limit.ByKernel {
-		return one("network", OK, "", "tasks can be kept from the network")
+		return single("network", OK, "", "tasks can be kept from the network")
 	}
 	var fix string
 	switch {
-	case r.text("/proc/sys/kernel/unprivileged_userns_clone") == "0":
+	case r.readText("/proc/sys/kernel/unprivileged_userns_clone") == "0":
 		fix = "let users have user namespaces: `sudo sysctl -w kernel.unprivileged_userns_clone=1`"
-	case r.text("/proc/sys/user/max_user_namespaces") == "0":
+	case r.readText("/proc/sys/user/max_user_namespaces") == "0":
 		fix = "let users have user namespaces: `sudo sysctl -w user.max_user_namespaces=15000`"
-	case r.text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
+	case r.readText("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
 		fix = "let programs without a profile have user namespaces: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or run the worker as root with --task-user"
 	default:
 		fix = "run the worker as root with --task-user"
 	}
-	return one("network", Warning, fix, "tasks that ask for no network, or for some hosts only, do not run here as processes: %s", l.NoNetwork.Why)
+	return single("network", Warning, fix, "tasks that ask for no network, or for some hosts only, do not run here as processes: %s", l.NoNetwork.Why)
 }
 
 // processes looks at how many the machine takes.
-func (r *round) processes(context.Context) []Finding {
-	least, from := 0, ""
+func (r *inspection) processes(context.Context) []Finding {
+	lowest, sysctl := 0, ""
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		if n, err := strconv.Atoi(r.text(file)); err == nil && (from == "" || n < least) {
-			least, from = n, "kernel."+file[strings.LastIndexByte(file, '/')+1:]
+		if n, err := strconv.Atoi(r.readText(file)); err == nil && (sysctl == "" || n < lowest) {
+			lowest, sysctl = n, "kernel."+file[strings.LastIndexByte(file, '/')+1:]
 		}
 	}
 	switch {
-	case from == "":
+	case sysctl == "":
 		return nil
-	case least < leastPIDs:
-		return one("processes", Note, "`sudo sysctl -w "+from+"=131072`", "this machine takes %d processes and threads (%s); tasks of many threads may find none left", least, from)
+	case lowest < minPIDs:
+		return single("processes", Note, "`sudo sysctl -w "+sysctl+"=131072`", "this machine takes %d processes and threads (%s); tasks of many threads may find none left", lowest, sysctl)
 	}
-	return one("processes", OK, "", "this machine takes %d processes and threads", least)
+	return single("processes", OK, "", "this machine takes %d processes and threads", lowest)
 }
 
 // openFiles looks at how many a process may have open.
-func (r *round) openFiles(context.Context) []Finding {
+func (r *inspection) openFiles(context.Context) []Finding {
 	switch n := maxFiles(); {
 	case n == 0:
 		return nil
-	case n < leastFiles:
-		return one("open-files", Warning, "`ulimit -Hn 65536` as root before the worker, LimitNOFILE=65536 in its service, or a line in /etc/security/limits.conf", "a process may have %d files open: too few for a worker with many tasks", n)
+	case n < minFiles:
+		return single("open-files", Warning, "`ulimit -Hn 65536` as root before the worker, LimitNOFILE=65536 in its service, or a line in /etc/security/limits.conf", "a process may have %d files open: too few for a worker with many tasks", n)
 	default:
-		return one("open-files", OK, "", "a process may have %d files open", n)
+		return single("open-files", OK, "", "a process may have %d files open", n)
 	}
 }
 
-// synchronised tells whether something keeps the clock right.
-func (r *round) synchronised(context.Context) []Finding {
-	off, known := unsynchronised()
+// clockSync tells whether something keeps the clock right.
+func (r *inspection) clockSync(context.Context) []Finding {
+	off, known := clockUnsynced()
 	switch {
 	case !known:
 		return nil
 	case off:
-		return one("clock-sync", Note, "`sudo timedatectl set-ntp true`, or install chrony", "nothing on this machine tells the kernel that it keeps the clock by NTP; a host may do it for a guest")
+		return single("clock-sync", Note, "`sudo timedatectl set-ntp true`, or install chrony", "nothing on this machine tells the kernel that it keeps the clock by NTP; a host may do it for a guest")
 	}
-	return one("clock-sync", OK, "", "the clock is kept by NTP")
+	return single("clock-sync", OK, "", "the clock is kept by NTP")
 }
 
 // listen looks whether a server could listen here.
-func (r *round) listen(ctx context.Context) []Finding {
+func (r *inspection) listen(ctx context.Context) []Finding {
 	_, port, err := net.SplitHostPort(r.Listen)
 	if err != nil {
-		return one("listen", Problem, "write --listen such as 127.0.0.1:8700, or :8700 for all addresses", "%q is no address to listen on", r.Listen)
+		return single("listen", Problem, "write --listen such as 127.0.0.1:8700, or :8700 for all addresses", "%q is no address to listen on", r.Listen)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", r.Listen)
 	if err == nil {
 		_ = l.Close()
-		return one("listen", OK, "", "a server could listen on %s", r.Listen)
+		return single("listen", OK, "", "a server could listen on %s", r.Listen)
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return one("listen", Problem, "give --listen an address of this machine, with a port above 1023 if the server is not root's", "a server could not listen on %s: %s", r.Listen, bare(err))
+		return single("listen", Problem, "give --listen an address of this machine, with a port above 1023 if the server is not root's", "a server could not listen on %s: %s", r.Listen, rootCause(err))
 	}
 	if r.isServer(ctx, port) {
-		return one("listen", OK, "", "a Muster server listens on %s", r.Listen)
+		return single("listen", OK, "", "a Muster server listens on %s", r.Listen)
 	}
-	who := ""
+	listener := ""
 	if n, err := strconv.Atoi(port); err == nil {
-		who = r.listener(n)
+		listener = r.portListener(n)
 	}
-	if who == "" {
-		who = "another program"
+	if listener == "" {
+		listener = "another program"
 	}
 	status := Note // who knows whether there is to be a server here
-	if r.Listens {
+	if r.ListenSet {
 		status = Problem
 	}
-	return one("listen", status, "stop it (`sudo ss -ltnp 'sport = :"+port+"'` shows it), or have the server listen elsewhere with --listen", "a server could not listen on %s: %s does", r.Listen, who)
+	return single("listen", status, "stop it (`sudo ss -ltnp 'sport = :"+port+"'` shows it), or have the server listen elsewhere with --listen", "a server could not listen on %s: %s does", r.Listen, listener)
 }
 
 // gangPorts looks at the ports on which the first task of a gang listens.
-func (r *round) gangPorts(context.Context) []Finding {
+func (r *inspection) gangPorts(context.Context) []Finding {
 	const first, last = 20000, 29999 // sched/gang
-	f := strings.Fields(r.text("/proc/sys/net/ipv4/ip_local_port_range"))
+	f := strings.Fields(r.readText("/proc/sys/net/ipv4/ip_local_port_range"))
 	if len(f) != 2 {
 		return nil
 	}
 	low, errLow := strconv.Atoi(f[0])
 	high, errHigh := strconv.Atoi(f[1])
-	reserved := r.text("/proc/sys/net/ipv4/ip_local_reserved_ports")
+	reserved := r.readText("/proc/sys/net/ipv4/ip_local_reserved_ports")
 	if errLow != nil || errHigh != nil || low > last || high < first || strings.Contains(reserved, "20000-29999") {
-		return one("gang-ports", OK, "", "ports %d to %d, for tasks of gangs to meet, are given to no outgoing connection", first, last)
+		return single("gang-ports", OK, "", "ports %d to %d, for tasks of gangs to meet, are given to no outgoing connection", first, last)
 	}
-	return one("gang-ports", Note, "`sudo sysctl -w net.ipv4.ip_local_reserved_ports=20000-29999`", "ports %d to %d, on which tasks of gangs meet, may be taken by outgoing connections (%d to %d)", first, last, low, high)
+	return single("gang-ports", Note, "`sudo sysctl -w net.ipv4.ip_local_reserved_ports=20000-29999`", "ports %d to %d, on which tasks of gangs meet, may be taken by outgoing connections (%d to %d)", first, last, low, high)
 }

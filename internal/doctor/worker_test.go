@@ -21,39 +21,39 @@ import (
 
 const isLinux = runtime.GOOS == "linux"
 
-// mended mends what was found, holds that it is announced and then well, and that a second time
+// testRepair mends what was found, holds that it is announced and then well, and that a second time
 // changes nothing.
-func mended(t *testing.T, cfg Config, found []Finding, names ...string) []Finding {
+func testRepair(t *testing.T, cfg Config, found []Finding, names ...string) []Finding {
 	t.Helper()
-	d := asks(cfg, "saved", "data", "write", "secrets", "running", "leftovers", "groups", "leftover-containers")
+	d := newDoctor(cfg, "saved", "data", "write", "secrets", "running", "leftovers", "groups", "leftover-containers")
 	var announced []string
 	only := slices.DeleteFunc(slices.Clone(found), func(f Finding) bool { return !slices.Contains(names, f.Name) })
-	again, err := d.Mend(t.Context(), only, func(does string) { announced = append(announced, does) })
+	after, err := d.Repair(t.Context(), only, func(does string) { announced = append(announced, does) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(announced) != len(names) {
 		t.Errorf("announced %q for %q", announced, names)
 	}
-	for _, f := range again {
-		if slices.Contains(names, f.Name) && f.mend != nil {
+	for _, f := range after {
+		if slices.Contains(names, f.Name) && f.repair != nil {
 			t.Errorf("%s is as it was: %s", f.Name, f.Found)
 		}
 	}
-	return again
+	return after
 }
 
 func TestDataDirIsMade(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	found := look(t, cfg, "data", "write", "secrets")
-	want(t, found, "data", Note, "mkdir")
-	none(t, found, "write")
-	again := mended(t, cfg, found, "data")
-	if f := want(t, again, "data", OK); !f.Fixed {
+	cfg := testConfig(t)
+	found := runChecks(t, cfg, "data", "write", "secrets")
+	wantFinding(t, found, "data", Note, "mkdir")
+	wantNoFinding(t, found, "write")
+	again := testRepair(t, cfg, found, "data")
+	if f := wantFinding(t, again, "data", OK); !f.Fixed {
 		t.Error("it is not told that it was fixed")
 	}
-	want(t, again, "write", OK)
+	wantFinding(t, again, "write", OK)
 	if info, err := os.Stat(cfg.Data); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -62,8 +62,8 @@ func TestDataDirIsMade(t *testing.T) {
 		t.Errorf("it is not empty: %v %v", entries, err)
 	}
 	cfg.Data = filepath.Join(cfg.Data, "file", "worker")
-	put(t, filepath.Dir(filepath.Dir(cfg.Data)), "file", "")
-	want(t, look(t, cfg, "data"), "data", Problem, "no folder")
+	writeFile(t, filepath.Dir(filepath.Dir(cfg.Data)), "file", "")
+	wantFinding(t, runChecks(t, cfg, "data"), "data", Problem, "no folder")
 }
 
 // TestNoDataInProc holds that a folder which nobody can make is a problem, whatever the rights are.
@@ -72,21 +72,21 @@ func TestNoDataInProc(t *testing.T) {
 		t.Skip("skipped: /proc is Linux's")
 	}
 	t.Parallel()
-	cfg := config(t)
+	cfg := testConfig(t)
 	cfg.Data = "/proc/muster"
-	found := look(t, cfg, "data", "write", "filesystem")
-	want(t, found, "data", Problem, "cannot be made", "--data")
-	want(t, found, "filesystem", Problem, "proc")
+	found := runChecks(t, cfg, "data", "write", "filesystem")
+	wantFinding(t, found, "data", Problem, "cannot be made", "--data")
+	wantFinding(t, found, "filesystem", Problem, "proc")
 }
 
 func TestSecretsAreClosed(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
+	cfg := testConfig(t)
 	cfg.Server.Data = t.TempDir()
-	put(t, cfg.Data, "identity.json", "{}")
-	put(t, cfg.Data, "shim/1/key", "secret")
-	put(t, cfg.Server.Data, "muster.db", "")
-	want(t, look(t, cfg, "secrets"), "secrets", OK, "3 files")
+	writeFile(t, cfg.Data, "identity.json", "{}")
+	writeFile(t, cfg.Data, "shim/1/key", "secret")
+	writeFile(t, cfg.Server.Data, "muster.db", "")
+	wantFinding(t, runChecks(t, cfg, "secrets"), "secrets", OK, "3 files")
 	loose := []string{filepath.Join(cfg.Data, "identity.json"), filepath.Join(cfg.Data, "shim", "1", "key"), filepath.Join(cfg.Server.Data, "muster.db")}
 	for _, path := range loose {
 		if err := os.Chmod(path, 0o640); err != nil {
@@ -96,19 +96,19 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err := os.Chmod(cfg.Data, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	found := look(t, cfg, "data", "secrets")
-	want(t, found, "data", Warning, "chmod")
-	want(t, found, "secrets", Problem, loose...)
-	again := mended(t, cfg, found, "data", "secrets")
-	want(t, again, "secrets", OK)
+	found := runChecks(t, cfg, "data", "secrets")
+	wantFinding(t, found, "data", Warning, "chmod")
+	wantFinding(t, found, "secrets", Problem, loose...)
+	again := testRepair(t, cfg, found, "data", "secrets")
+	wantFinding(t, again, "secrets", OK)
 	info, err := os.Stat(cfg.Data)
 	if err != nil || info.Mode().Perm() != 0o711 { // the user of tasks may have to pass through
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 }
 
-// over is a process that has ended, as a shim notes itself.
-func over(t *testing.T) run.Pid {
+// exitedPid is a process that has ended, as a shim notes itself.
+func exitedPid(t *testing.T) run.Pid {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "true")
 	if err := cmd.Run(); err != nil {
@@ -131,19 +131,19 @@ func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
 		t.Skip("skipped: here nothing outlives a worker")
 	}
 	t.Parallel()
-	cfg := config(t)
-	put(t, cfg.Data, "shim/1/pid", pidFile(t, over(t)))
-	put(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
-	put(t, cfg.Data, "tasks/.spare/process-1/work/none", "") // which the next worker uses or removes
-	put(t, cfg.Data, "cache/kept", "x")
+	cfg := testConfig(t)
+	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, exitedPid(t)))
+	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
+	writeFile(t, cfg.Data, "tasks/.spare/process-1/work/none", "") // which the next worker uses or removes
+	writeFile(t, cfg.Data, "cache/kept", "x")
 	names := []string{"running", "leftovers", "groups"}
-	found := look(t, cfg, names...)
-	want(t, found, "running", Note)
-	want(t, found, "shims", Note, "--fix")
-	want(t, found, "task-folders", Warning, "1 folder of tasks", "--fix")
-	again := mended(t, cfg, found, "shims", "task-folders")
+	found := runChecks(t, cfg, names...)
+	wantFinding(t, found, "running", Note)
+	wantFinding(t, found, "shims", Note, "--fix")
+	wantFinding(t, found, "task-folders", Warning, "1 folder of tasks", "--fix")
+	again := testRepair(t, cfg, found, "shims", "task-folders")
 	for _, name := range []string{"shims", "task-folders"} {
-		if f := want(t, again, name, OK, "nothing is left"); !f.Fixed {
+		if f := wantFinding(t, again, name, OK, "nothing is left"); !f.Fixed {
 			t.Errorf("%s is not told as fixed", name)
 		}
 	}
@@ -152,9 +152,9 @@ func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	calm, err := asks(cfg, names...).Mend(t.Context(), look(t, cfg, names...), func(does string) { t.Errorf("the second time it would %s", does) })
-	if err != nil || len(calm) == 0 {
-		t.Errorf("%v %v", calm, err)
+	idle, err := newDoctor(cfg, names...).Repair(t.Context(), runChecks(t, cfg, names...), func(does string) { t.Errorf("the second time it would %s", does) })
+	if err != nil || len(idle) == 0 {
+		t.Errorf("%v %v", idle, err)
 	}
 }
 
@@ -166,40 +166,40 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 	names := []string{"running", "leftovers", "groups"}
 
 	// A shim that lives: this process stands for it.
-	cfg := config(t)
-	put(t, cfg.Data, "shim/1/pid", pidFile(t, kin.New(quiet).Self()))
-	put(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
-	found := look(t, cfg, names...)
-	want(t, found, "running", Warning, strconv.Itoa(os.Getpid()), "start the worker")
-	none(t, found, "shims")
-	none(t, found, "task-folders")
+	cfg := testConfig(t)
+	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, kin.New(discardLog).Self()))
+	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
+	found := runChecks(t, cfg, names...)
+	wantFinding(t, found, "running", Warning, strconv.Itoa(os.Getpid()), "start the worker")
+	wantNoFinding(t, found, "shims")
+	wantNoFinding(t, found, "task-folders")
 
 	// A worker that lives: this process holds its lock.
-	cfg = config(t)
-	put(t, cfg.Data, "shim/1/pid", pidFile(t, over(t)))
-	put(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
-	before := look(t, cfg, "running", "leftovers")
+	cfg = testConfig(t)
+	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, exitedPid(t)))
+	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
+	before := runChecks(t, cfg, "running", "leftovers")
 	before = before[len(before)-1:] // each mend waits for the lock
-	want(t, before, "task-folders", Warning)
-	keep, err := agent.OpenReportStore(cfg.Data)
+	wantFinding(t, before, "task-folders", Warning)
+	store, err := agent.OpenReportStore(cfg.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found = look(t, cfg, names...)
-	want(t, found, "running", OK, "process "+strconv.Itoa(os.Getpid()))
-	none(t, found, "task-folders")
-	after, err := asks(cfg, names...).Mend(t.Context(), before, func(string) {}) // it came since that was found
+	found = runChecks(t, cfg, names...)
+	wantFinding(t, found, "running", OK, "process "+strconv.Itoa(os.Getpid()))
+	wantNoFinding(t, found, "task-folders")
+	after, err := newDoctor(cfg, names...).Repair(t.Context(), before, func(string) {}) // it came since that was found
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, after, "running", OK)
+	wantFinding(t, after, "running", OK)
 	if _, err := os.Stat(filepath.Join(cfg.Data, "tasks", "17.3-1")); err != nil {
 		t.Errorf("a living worker's folder was removed: %v", err)
 	}
-	if err := keep.Close(); err != nil {
+	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want(t, look(t, cfg, names...), "task-folders", Warning)
+	wantFinding(t, runChecks(t, cfg, names...), "task-folders", Warning)
 }
 
 func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
@@ -207,17 +207,17 @@ func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
 		t.Skip("skipped: no control groups can be made here")
 	}
 	t.Parallel()
-	cfg := config(t)
+	cfg := testConfig(t)
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := limit.New(limit.Config{Data: cfg.Data, Log: quiet})
+	l, err := limit.New(limit.Config{Data: cfg.Data, Log: discardLog})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)
-	found := look(t, cfg, "groups")
-	f := want(t, found, "groups", Warning, "muster-")
+	found := runChecks(t, cfg, "groups")
+	f := wantFinding(t, found, "groups", Warning, "muster-")
 	_, list, _ := strings.Cut(f.Found, ": ")
 	group, _, _ := strings.Cut(list, ", ")
 	if err := os.Mkdir(filepath.Join(group, "17.3-1"), 0o700); err != nil {
@@ -233,15 +233,15 @@ func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(group, "17.3-1", "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	busy := look(t, cfg, "groups")
-	if f := want(t, busy, "groups", Warning, "start the worker"); f.mend != nil {
+	busy := runChecks(t, cfg, "groups")
+	if f := wantFinding(t, busy, "groups", Warning, "start the worker"); f.repair != nil {
 		t.Error("a group with a process in it would be removed")
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 
-	mended(t, cfg, look(t, cfg, "groups"), "groups")
-	none(t, look(t, cfg, "groups"), "groups")
+	testRepair(t, cfg, runChecks(t, cfg, "groups"), "groups")
+	wantNoFinding(t, runChecks(t, cfg, "groups"), "groups")
 	if _, err := os.Stat(group); err == nil {
 		t.Errorf("%s is there still", group)
 	}
@@ -253,16 +253,16 @@ func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
 		hang := make(chan struct{})
 		d := New(Config{})
 		d.checks = []check{
-			{Worker, "hangs", func(*round, context.Context) []Finding { <-hang; return nil }},
-			{System, "well", func(*round, context.Context) []Finding { return one("well", OK, "", "it is") }},
+			{Worker, "hangs", func(*inspection, context.Context) []Finding { <-hang; return nil }},
+			{System, "well", func(*inspection, context.Context) []Finding { return single("well", OK, "", "it is") }},
 		}
-		found, err := d.Look(t.Context())
+		found, err := d.Run(t.Context())
 		close(hang)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want(t, found, "hangs", Warning, "more than 11s")
-		want(t, found, "well", OK)
+		wantFinding(t, found, "hangs", Warning, "more than 11s")
+		wantFinding(t, found, "well", OK)
 		if found[0].Name != "hangs" || found[0].Group != Worker {
 			t.Errorf("the order is %v", found)
 		}

@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the expected texts anew")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"muster": func() { os.Exit(cli.Main(frame.Arguments())) },
+		"muster": func() { os.Exit(cli.Main(frame.MaskArgs())) },
 	})
 }
 

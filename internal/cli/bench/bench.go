@@ -17,40 +17,40 @@ import (
 
 // What is compared.
 const (
-	byThroughput = "throughput"
-	byLatency    = "latency"
-	byMemory     = "memory"
-	byEnergy     = "energy"
+	metricThroughput = "throughput"
+	metricLatency    = "latency"
+	metricMemory     = "memory"
+	metricEnergy     = "energy"
 )
 
 type config struct {
-	remote.Remote
+	remote.ServerOptions
 	output  string
-	by      string
+	metric  string
 	parquet string
 }
 
 func (c *config) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "by", Usage: "compare this `FIGURE`: throughput in items a second, latency (the median of a run), memory (the most in use) or energy for an item"}.
-			Choice(&c.by, byThroughput, byLatency, byMemory, byEnergy),
-		frame.Option{Name: "parquet", Usage: "write all figures to this `FILE`, too, one row for each task, batch size and precision"}.Text(&c.parquet),
-		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json, yaml or csv", Group: "Output"}.Choice(&c.output, "table", "json", "yaml", "csv"),
+			EnumVar(&c.metric, metricThroughput, metricLatency, metricMemory, metricEnergy),
+		frame.Option{Name: "parquet", Usage: "write all figures to this `FILE`, too, one row for each task, batch size and precision"}.StringVar(&c.parquet),
+		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json, yaml or csv", Group: "Output"}.EnumVar(&c.output, "table", "json", "yaml", "csv"),
 	}, c.Flags())
 }
 
-// commands is one run of the program.
-type commands struct{ *frame.App }
+// runner is one run of the program.
+type runner struct{ *frame.App }
 
 // Command returns muster bench.
-func Command(app *frame.App) *cli.Command {
-	a := &commands{app}
-	c := &config{by: byThroughput}
-	return a.Command(frame.Command{
-		Name: "bench", Usage: "compare what benchmarks measured", Category: frame.Results,
-		Commands: []*cli.Command{a.Command(frame.Command{
+func Command(base *frame.App) *cli.Command {
+	a := &runner{base}
+	c := &config{metric: metricThroughput}
+	return a.NewCommand(frame.Command{
+		Name: "bench", Usage: "compare what benchmarks measured", Category: frame.CategoryResults,
+		Commands: []*cli.Command{a.NewCommand(frame.Command{
 			Name: "compare", Usage: "compare the results of benchmark tasks", Args: "JOB|TASK…", Flags: c.flags(),
-			About: "One row for each batch size and precision, one column for each task, with how much of the first task's figure each has. " +
+			Description: "One row for each batch size and precision, one column for each task, with how much of the first task's figure each has. " +
 				"It is said where figures are of different models, inputs or iterations, and so do not compare. " +
 				"The exit status is 1 if a job or task that was named measured nothing.",
 			Run: func(ctx context.Context, args []string) error { return a.compare(ctx, c, args) },
@@ -58,17 +58,17 @@ func Command(app *frame.App) *cli.Command {
 	})
 }
 
-func (a *commands) compare(ctx context.Context, c *config, args []string) error {
+func (a *runner) compare(ctx context.Context, c *config, args []string) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	sels, err := remote.Selection(ctx, server, args)
+	sels, err := remote.ResolveSelectors(ctx, server, args)
 	if err != nil {
 		return err
 	}
 	var tasks []muster.Task
-	for t, err := range remote.TasksOf(ctx, server, sels, nil) {
+	for t, err := range remote.Tasks(ctx, server, sels, nil) {
 		if err != nil {
 			return err
 		}
@@ -80,28 +80,28 @@ func (a *commands) compare(ctx context.Context, c *config, args []string) error 
 	if err != nil {
 		return err
 	}
-	all, out := read(tasks, workers)
+	all, skipped := parseReports(tasks, workers)
 	if len(all) == 0 {
-		return muster.Errorf(muster.NotFound, "there is nothing to compare: %s", out[0])
+		return muster.Errorf(muster.NotFound, "there is nothing to compare: %s", skipped[0])
 	}
-	if err := a.show(c, all, out); err != nil {
+	if err := a.render(c, all, skipped); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(sels, func(s remote.Selector) bool { return !measures(&s, all) }) {
+	if slices.ContainsFunc(sels, func(s remote.Selector) bool { return !hasResults(&s, all) }) {
 		return &frame.StatusError{Status: frame.ExitFailed} // the notes say why
 	}
 	return nil
 }
 
-// measures reports whether what is compared has something of those that were named by one argument.
-func measures(s *remote.Selector, all []column) bool {
-	return slices.ContainsFunc(all, func(c column) bool { return s.Has(&c.task.ID) })
+// hasResults reports whether what is compared has something of those that were named by one argument.
+func hasResults(s *remote.Selector, all []column) bool {
+	return slices.ContainsFunc(all, func(c column) bool { return s.Contains(&c.task.ID) })
 }
 
-// show writes what was compared, and what to think of it.
-func (a *commands) show(c *config, all []column, out []string) error {
-	for _, s := range append(out, odds(all)...) {
-		a.Say("%s %s", a.Err.Paint(term.Yellow, "note:"), term.Clean(s))
+// render writes what was compared, and what to think of it.
+func (a *runner) render(c *config, all []column, skipped []string) error {
+	for _, s := range append(skipped, comparabilityNotes(all)...) {
+		a.Messagef("%s %s", a.Err.Paint(term.Yellow, "note:"), term.Sanitize(s))
 	}
 	if c.parquet != "" {
 		if err := writeParquet(c.parquet, rows(all)); err != nil {
@@ -112,39 +112,39 @@ func (a *commands) show(c *config, all []column, out []string) error {
 	case "csv":
 		return writeCSV(a.Out, rows(all))
 	case "json", "yaml":
-		return a.Show(frame.Format{Output: c.output}, rows(all), nil, nil)
+		return a.Print(frame.OutputOptions{Output: c.output}, rows(all), nil, nil)
 	}
-	columns := []term.Column{{Title: "BATCH", Right: true, Whole: true}, {Title: "PRECISION", Whole: true}}
-	for _, name := range titles(all) {
-		columns = append(columns, term.Column{Title: name, Right: true})
+	columns := []term.Column{{Title: "BATCH", AlignRight: true, NoTruncate: true}, {Title: "PRECISION", NoTruncate: true}}
+	for _, name := range columnTitles(all) {
+		columns = append(columns, term.Column{Title: name, AlignRight: true})
 	}
 	t := term.NewTable(columns...)
-	for _, k := range keys(all) {
+	for _, k := range combinations(all) {
 		cells := []string{strconv.FormatInt(k.batch, 10), k.precision}
-		first := figure(c.by, all[0].find(k))
+		first := metricValue(c.metric, all[0].find(k))
 		for i := range all {
-			cells = append(cells, drawn(c.by, all[i].find(k), first, i > 0 && all[i].report.Model == all[0].report.Model))
+			cells = append(cells, formatMetric(c.metric, all[i].find(k), first, i > 0 && all[i].report.Model == all[0].report.Model))
 		}
-		t.Row(cells...)
+		t.AddRow(cells...)
 	}
 	if err := t.Draw(a.Out); err != nil {
 		return err
 	}
-	f := frame.Facts{App: a.App}
-	for i, name := range titles(all) {
+	f := frame.Details{App: a.App}
+	for i, name := range columnTitles(all) {
 		f.Add(name, fmt.Sprintf("task %s: %s on %s", all[i].task.ID, all[i].report.Model, all[i].report.Device))
 	}
-	if err := frame.Write(a.Out, []byte("\n")); err != nil {
+	if err := frame.WriteOutput(a.Out, []byte("\n")); err != nil {
 		return err
 	}
 	return f.Draw()
 }
 
-// titles names the columns: by worker, and by task, too, where a worker has several.
-func titles(all []column) []string {
+// columnTitles names the columns: by worker, and by task, too, where a worker has several.
+func columnTitles(all []column) []string {
 	names := make([]string, len(all))
 	for i := range all {
-		names[i] = term.Clean(all[i].worker)
+		names[i] = term.Sanitize(all[i].worker)
 		if slices.ContainsFunc(all, func(o column) bool { return o.worker == all[i].worker && o.task.ID != all[i].task.ID }) {
 			names[i] += " " + all[i].task.ID.String()
 		}
@@ -152,26 +152,26 @@ func titles(all []column) []string {
 	return names
 }
 
-// figure is what is compared of a combination, nil if it is not there.
-func figure(by string, m *measured) *float64 {
+// metricValue is what is compared of a combination, nil if it is not there.
+func metricValue(metric string, m *measurement) *float64 {
 	switch {
 	case m == nil:
 		return nil
-	case by == byThroughput:
+	case metric == metricThroughput:
 		return m.Throughput
-	case by == byLatency && m.Latency != nil:
+	case metric == metricLatency && m.Latency != nil:
 		return &m.Latency.P50
-	case by == byMemory && m.PeakMemory != nil:
+	case metric == metricMemory && m.PeakMemory != nil:
 		return new(float64(*m.PeakMemory))
-	case by == byEnergy && m.Energy != nil && m.Iterations > 0 && m.BatchSize > 0:
+	case metric == metricEnergy && m.Energy != nil && m.Iterations > 0 && m.BatchSize > 0:
 		return new(*m.Energy / float64(m.Iterations*m.BatchSize))
 	}
 	return nil
 }
 
-// drawn writes a figure with its unit, and how much that is of the first.
-func drawn(by string, m *measured, first *float64, ratio bool) string {
-	v := figure(by, m)
+// formatMetric writes a figure with its unit, and how much that is of the first.
+func formatMetric(metric string, m *measurement, first *float64, ratio bool) string {
+	v := metricValue(metric, m)
 	switch {
 	case m == nil:
 		return ""
@@ -181,12 +181,12 @@ func drawn(by string, m *measured, first *float64, ratio bool) string {
 		return "-"
 	}
 	var s string
-	switch by {
-	case byLatency:
+	switch metric {
+	case metricLatency:
 		s = strconv.FormatFloat(*v, 'g', 4, 64) + " ms"
-	case byMemory:
+	case metricMemory:
 		s = muster.Size(*v).String()
-	case byEnergy:
+	case metricEnergy:
 		s = strconv.FormatFloat(*v, 'g', 3, 64) + " J"
 	default:
 		s = strconv.FormatFloat(*v, 'f', 1, 64) + "/s"

@@ -20,7 +20,7 @@ import (
 
 // The results in testdata were left by tasks of kind benchmark: a Bert of two layers, with 5 and with 10 iterations.
 
-func recorded(t *testing.T, num int, worker, file string) muster.Task {
+func recordedTask(t *testing.T, num int, worker, file string) muster.Task {
 	t.Helper()
 	task := muster.Task{ID: muster.TaskID{Job: 7, Num: num}, Worker: muster.WorkerID(worker), State: muster.Succeeded, FinishedAt: 1_800_000_000_123}
 	if file != "" {
@@ -32,9 +32,9 @@ func recorded(t *testing.T, num int, worker, file string) muster.Task {
 	return task
 }
 
-func two(t *testing.T) []column {
+func twoReports(t *testing.T) []column {
 	t.Helper()
-	all, out := read([]muster.Task{recorded(t, 0, "w-1", "result-1.json"), recorded(t, 1, "w-2", "result-2.json")}, []muster.Worker{{ID: "w-1", Name: "box"}})
+	all, out := parseReports([]muster.Task{recordedTask(t, 0, "w-1", "result-1.json"), recordedTask(t, 1, "w-2", "result-2.json")}, []muster.Worker{{ID: "w-1", Name: "box"}})
 	if len(all) != 2 || len(out) != 0 {
 		t.Fatalf("%d results, left out: %v", len(all), out)
 	}
@@ -42,11 +42,11 @@ func two(t *testing.T) []column {
 }
 
 func TestReadSaysWhatIsLeftOut(t *testing.T) {
-	running, failed, other := recorded(t, 1, "w", ""), recorded(t, 2, "w", ""), recorded(t, 3, "w", "")
+	running, failed, other := recordedTask(t, 1, "w", ""), recordedTask(t, 2, "w", ""), recordedTask(t, 3, "w", "")
 	running.State, failed.State, other.Result = muster.Running, muster.TimedOut, json.RawMessage(`{"accuracy": 1}`)
-	list := recorded(t, 4, "w", "")
+	list := recordedTask(t, 4, "w", "")
 	list.Result = json.RawMessage(`[1]`)
-	all, out := read([]muster.Task{running, failed, other, list, recorded(t, 5, "w", "result-1.json")}, nil)
+	all, out := parseReports([]muster.Task{running, failed, other, list, recordedTask(t, 5, "w", "result-1.json")}, nil)
 	want := []string{
 		"task 7.1 is running and has no result yet", "task 7.2 has timed out and left no result",
 		"the result of task 7.3 is not that of a benchmark", "the result of task 7.4 is not that of a benchmark",
@@ -58,28 +58,28 @@ func TestReadSaysWhatIsLeftOut(t *testing.T) {
 
 // TestWhoMeasuredNothingIsKnown holds what the exit status tells: a job with a benchmark among its stages did measure.
 func TestWhoMeasuredNothingIsKnown(t *testing.T) {
-	all := two(t)[:1] // of task 7.0
+	all := twoReports(t)[:1] // of task 7.0
 	for named, want := range map[string]bool{"7": true, "7.0": true, "7.1": false, "8": false} {
 		sel, err := remote.ParseSelector(named)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := measures(&sel, all); got != want {
+		if got := hasResults(&sel, all); got != want {
 			t.Errorf("%s measured: %t", named, got)
 		}
 	}
 }
 
 func TestTheTableHasTheRatios(t *testing.T) {
-	var out, said bytes.Buffer
-	a := &commands{&frame.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &said}}}
-	all := two(t)
+	var out, stderr bytes.Buffer
+	a := &runner{&frame.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &stderr}}}
+	all := twoReports(t)
 	half, mib := 110.0, int64(1<<20)
 	all[1].report.Runs[1].Throughput = &half
 	all[1].report.Runs[0].Error, all[1].report.Runs[0].Throughput = failure{Reason: "out_of_memory"}, nil
 	all[0].report.Runs[0].PeakMemory = &mib
 	all[1].report.Runs = all[1].report.Runs[:3]
-	if err := a.show(&config{by: byThroughput}, all, []string{"task 7.9 is running and has no result yet"}); err != nil {
+	if err := a.render(&config{metric: metricThroughput}, all, []string{"task 7.9 is running and has no result yet"}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
@@ -91,18 +91,18 @@ func TestTheTableHasTheRatios(t *testing.T) {
 			t.Errorf("line %d is %q, want %q", i, got, want)
 		}
 	}
-	if want := "note: task 7.9 is running and has no result yet\nnote: not comparable: the number of iterations of task 7.0 is 5, and of task 7.1 10\n"; said.String() != want {
-		t.Errorf("it says\n%s", said.String())
+	if want := "note: task 7.9 is running and has no result yet\nnote: not comparable: the number of iterations of task 7.0 is 5, and of task 7.1 10\n"; stderr.String() != want {
+		t.Errorf("it says\n%s", stderr.String())
 	}
 	out.Reset()
-	other := two(t)
+	other := twoReports(t)
 	other[1].report.Model = "org/other"
-	if err := a.show(&config{by: byThroughput}, other, nil); err != nil || strings.Contains(out.String(), "×") {
+	if err := a.render(&config{metric: metricThroughput}, other, nil); err != nil || strings.Contains(out.String(), "×") {
 		t.Errorf("%v; of another model it shows\n%s", err, out.String())
 	}
-	for by, want := range map[string]string{byMemory: "1MiB", byLatency: "29.15 ms", byEnergy: "-"} {
+	for by, want := range map[string]string{metricMemory: "1MiB", metricLatency: "29.15 ms", metricEnergy: "-"} {
 		out.Reset()
-		if err := a.show(&config{by: by}, all, nil); err != nil {
+		if err := a.render(&config{metric: by}, all, nil); err != nil {
 			t.Fatal(err)
 		}
 		if line := strings.Split(out.String(), "\n")[1]; !strings.Contains(line, want) {
@@ -112,13 +112,13 @@ func TestTheTableHasTheRatios(t *testing.T) {
 }
 
 func TestWhatDoesNotCompareIsSaid(t *testing.T) {
-	all := two(t)
+	all := twoReports(t)
 	all[1].report.Runs = all[1].report.Runs[4:] // tf32, which neither could
 	all[1].report.Model, all[1].report.Task, all[1].report.Compile = "org/other", "", true
 	all[1].report.Shape = json.RawMessage(`{"input_ids":[32],"attention_mask":[32]}`)
-	var told []string
-	for _, s := range odds(all) {
-		told = append(told, strings.TrimPrefix(s, "not comparable: "))
+	var notes []string
+	for _, s := range comparabilityNotes(all) {
+		notes = append(notes, strings.TrimPrefix(s, "not comparable: "))
 	}
 	want := []string{
 		"the model of task 7.0 is config:bert, and of task 7.1 org/other",
@@ -127,13 +127,13 @@ func TestWhatDoesNotCompareIsSaid(t *testing.T) {
 		"whether the model is compiled of task 7.0 is false, and of task 7.1 true",
 		"the number of iterations of task 7.0 is 5, and of task 7.1 10",
 	}
-	if diff := cmp.Diff(want, told); diff != "" {
+	if diff := cmp.Diff(want, notes); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestFilesHaveEveryFigure(t *testing.T) {
-	want := rows(two(t))
+	want := rows(twoReports(t))
 	name := filepath.Join(t.TempDir(), "all.parquet")
 	if err := os.WriteFile(name, []byte("an older file"), 0o600); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestParquetIsWrittenWholeOrNotAtAll(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(name, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeParquet(name, rows(two(t))); muster.CodeOf(err) != muster.Invalid {
+	if err := writeParquet(name, rows(twoReports(t))); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("a folder was written: %v", err)
 	}
 	if err := writeParquet(filepath.Join(dir, "none", "x.parquet"), nil); muster.CodeOf(err) != muster.Invalid {

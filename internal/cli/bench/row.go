@@ -58,8 +58,8 @@ type row struct {
 	Description string     `json:"system,omitempty" parquet:"system"` // of the machine: all that is known, as JSON
 }
 
-// machine is what is read of a report's system.
-type machine struct {
+// system is what is read of a report's system.
+type system struct {
 	OS        string            `json:"os"`
 	Arch      string            `json:"arch"`
 	CPU       string            `json:"cpu"`
@@ -77,15 +77,15 @@ func rows(all []column) []row {
 	var list []row
 	for i := range all {
 		c := &all[i]
-		var on machine
-		_ = json.Unmarshal(c.report.System, &on) // what is of another form than usual is absent
+		var sys system
+		_ = json.Unmarshal(c.report.System, &sys) // what is of another form than usual is absent
 		base := row{
 			Task: c.task.ID.String(), Worker: c.worker, WorkerID: string(c.task.Worker), Model: c.report.Model, Measures: c.report.Task, Device: c.report.Device, Warmup: c.report.Warmup,
-			OS: on.OS, Arch: on.Arch, CPU: on.CPU, Cores: on.Cores, Memory: on.Memory, GPU: on.GPU, GPUMemory: on.GPUMemory, Driver: on.Driver, Python: on.Python, Torch: on.Packages["torch"],
-			Description: plain(c.report.System),
+			OS: sys.OS, Arch: sys.Arch, CPU: sys.CPU, Cores: sys.Cores, Memory: sys.Memory, GPU: sys.GPU, GPUMemory: sys.GPUMemory, Driver: sys.Driver, Python: sys.Python, Torch: sys.Packages["torch"],
+			Description: canonicalJSON(c.report.System),
 		}
-		if at := c.task.FinishedAt; at != 0 {
-			base.FinishedAt = new(at.Std().UTC())
+		if finished := c.task.FinishedAt; finished != 0 {
+			base.FinishedAt = new(finished.Std().UTC())
 		}
 		for _, m := range c.report.Runs {
 			r := base
@@ -103,16 +103,16 @@ func rows(all []column) []row {
 
 // writeParquet writes a file whole or not at all: another program never sees a part of it.
 func writeParquet(name string, list []row) (err error) {
-	wrong := func(err error) error {
+	wrapErr := func(err error) error {
 		return muster.Errorf(muster.Invalid, "the Parquet file %s cannot be written: %w", name, err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
-		return wrong(err)
+		return wrapErr(err)
 	}
 	defer func() {
 		if err != nil {
-			err = wrong(errors.Join(err, f.Close(), os.Remove(f.Name())))
+			err = wrapErr(errors.Join(err, f.Close(), os.Remove(f.Name())))
 		}
 	}()
 	w := parquet.NewGenericWriter[row](f, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("muster", "", ""))
@@ -129,17 +129,17 @@ func writeParquet(name string, list []row) (err error) {
 		return err
 	}
 	if err := f.Close(); err != nil {
-		return wrong(errors.Join(err, os.Remove(f.Name())))
+		return wrapErr(errors.Join(err, os.Remove(f.Name())))
 	}
 	if err := os.Rename(f.Name(), name); err != nil {
-		return wrong(errors.Join(err, os.Remove(f.Name())))
+		return wrapErr(errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }
 
 // writeCSV writes a line of names, and one for each row. What was not measured is empty.
-func writeCSV(to io.Writer, list []row) error {
-	buffered := bufio.NewWriter(to)
+func writeCSV(dst io.Writer, list []row) error {
+	buffered := bufio.NewWriter(dst)
 	w := csv.NewWriter(buffered)
 	var names []string
 	for f := range reflect.TypeFor[row]().Fields() {
@@ -150,7 +150,7 @@ func writeCSV(to io.Writer, list []row) error {
 	for i := range list {
 		var cells []string
 		for _, v := range reflect.ValueOf(&list[i]).Elem().Fields() {
-			cells = append(cells, cell(v))
+			cells = append(cells, formatCell(v))
 		}
 		_ = w.Write(cells)
 	}
@@ -158,7 +158,7 @@ func writeCSV(to io.Writer, list []row) error {
 	return errors.Join(w.Error(), buffered.Flush())
 }
 
-func cell(v reflect.Value) string {
+func formatCell(v reflect.Value) string {
 	switch v := v.Interface().(type) {
 	case string:
 		return v

@@ -36,35 +36,35 @@ type Adapter interface {
 	Flags(dropIn bool) []cli.Flag
 	// Notes has a line for each given option that has no equivalent: what it does here.
 	Notes() []string
-	// Machine puts into w what the options say of this machine's worker. It is called for muster worker NAME only.
-	Machine(w *work.Config) error
+	// ConfigureWorker puts into w what the options say of this machine's worker. It is called for muster worker NAME only.
+	ConfigureWorker(w *work.Config) error
 	// Run serves the foreign server: it is called once for the fleet, or for each of its workers at the same time. When
 	// env.Taking ends it takes nothing new and returns once everything is reported; when ctx ends it returns at once, and
 	// what is not reported stays in env.Dir for the next run.
-	Run(ctx context.Context, env Env) error
+	Run(ctx context.Context, deps Deps) error
 }
 
-// Once is an Adapter that has options which only show something: then nothing is served.
-type Once interface {
-	// Once reports whether such an option was given, and did what it says.
-	Once(ctx context.Context, app *frame.App) (done bool, err error)
+// OneShot is an Adapter that has options which only show something: then nothing is served.
+type OneShot interface {
+	// RunOnce reports whether such an option was given, and did what it says.
+	RunOnce(ctx context.Context, a *frame.App) (done bool, err error)
 }
 
-// Env is what a bridge is made of.
-type Env struct {
-	Client *client.Client
-	Taking context.Context //nolint:containedctx // it ends before that of Run
-	Dir    string          // of this bridge alone, which is there
-	Worker string          // name of the only worker that serves, for people; "" for the fleet
-	ID     string          // its id; "" for the fleet
-	Log    *slog.Logger
+// Deps is what a bridge is made of.
+type Deps struct {
+	Client    *client.Client
+	AcceptCtx context.Context //nolint:containedctx // it ends before that of Run
+	Dir       string          // of this bridge alone, which is there
+	Worker    string          // name of the only worker that serves, for people; "" for the fleet
+	ID        string          // its id; "" for the fleet
+	Log       *slog.Logger
 
 	streams *core.Streams // of all bridges of the process, which use one API key
 	metrics *obs.Bridge   // the same
 }
 
-// core is what the bridges of all systems are made of.
-func (e *Env) core() core.Config {
+// coreConfig is what the bridges of all systems are made of.
+func (e *Deps) coreConfig() core.Config {
 	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, Streams: e.streams, Metrics: e.metrics, Log: e.Log}
 }
 
@@ -83,38 +83,38 @@ var systems = []system{ //nolint:gochecknoglobals // a constant table
 }
 
 // Commands returns muster bridge, and the commands below muster worker.
-func Commands(app *frame.App) (bridge *cli.Command, dropIns []*cli.Command) {
+func Commands(a *frame.App) (bridge *cli.Command, dropIns []*cli.Command) {
 	var bridges []*cli.Command
 	for _, s := range systems {
-		bridges = append(bridges, bridgeCommand(app, s))
-		dropIns = append(dropIns, dropInCommand(app, s))
+		bridges = append(bridges, bridgeCommand(a, s))
+		dropIns = append(dropIns, dropInCommand(a, s))
 	}
-	return app.Command(frame.Command{
-		Name: "bridge", Usage: "run jobs of a QUBIX, DTF, TrainForge or MLOC server on the fleet", Category: frame.SetUp, Commands: bridges,
-		About: "A bridge joins the server of another system as a worker. Jobs that it receives run as Muster jobs, and their progress, results, files and failures " +
+	return a.NewCommand(frame.Command{
+		Name: "bridge", Usage: "run jobs of a QUBIX, DTF, TrainForge or MLOC server on the fleet", Category: frame.CategorySetup, Commands: bridges,
+		Description: "A bridge joins the server of another system as a worker. Jobs that it receives run as Muster jobs, and their progress, results, files and failures " +
 			"are reported back. Use muster worker NAME to join with this machine alone, without a Muster server.",
 	}), dropIns
 }
 
-// Variables is an Adapter that reads variables which are no options.
-type Variables interface {
-	Variables(dropIn bool) []frame.Row
+// EnvDescriber is an Adapter that reads variables which are no options.
+type EnvDescriber interface {
+	EnvVars(dropIn bool) []frame.HelpRow
 }
 
-// describe adds the variables that are no options to the help text of a command: those of the adapter, and more.
-func describe(cmd *cli.Command, adapter Adapter, dropIn bool, more ...frame.Row) *cli.Command {
+// addEnvHelp adds the variables that are no options to the help text of a command: those of the adapter, and more.
+func addEnvHelp(cmd *cli.Command, adapter Adapter, dropIn bool, more ...frame.HelpRow) *cli.Command {
 	rows := more
-	if v, ok := adapter.(Variables); ok {
-		rows = append(v.Variables(dropIn), more...)
+	if v, ok := adapter.(EnvDescriber); ok {
+		rows = append(v.EnvVars(dropIn), more...)
 	}
 	if len(rows) > 0 {
-		frame.Describe(cmd, frame.Section{Title: "Environment", Rows: rows})
+		frame.AddHelpSections(cmd, frame.HelpSection{Title: "Environment", Rows: rows})
 	}
 	return cmd
 }
 
-// bridgeForeign says what to use in place of options of muster worker NAME that the bridge does not have.
-func bridgeForeign(s system) map[string]string {
+// bridgeForeignOptions says what to use in place of options of muster worker NAME that the bridge does not have.
+func bridgeForeignOptions(s system) map[string]string {
 	all := map[string]string{}
 	for _, f := range s.adapter().Flags(true) {
 		all[f.Names()[0]] = "it is an option of a worker: use it with muster worker, on the machines of the fleet"
@@ -123,110 +123,110 @@ func bridgeForeign(s system) map[string]string {
 }
 
 type bridgeConfig struct {
-	remote.Remote
-	frame.Logging
-	host.Watching
+	remote.ServerOptions
+	frame.LogOptions
+	host.TelemetryOptions
 
-	adapter Adapter
-	system  system
-	data    string
-	each    bool
+	adapter   Adapter
+	system    system
+	data      string
+	perWorker bool
 }
 
-func bridgeCommand(app *frame.App, s system) *cli.Command {
-	c := &bridgeConfig{adapter: s.adapter(), system: s, Logging: frame.NewLogging()}
+func bridgeCommand(a *frame.App, s system) *cli.Command {
+	c := &bridgeConfig{adapter: s.adapter(), system: s, LogOptions: frame.DefaultLogOptions()}
 	const group = "Bridge"
-	return describe(app.Command(frame.Command{
+	return addEnvHelp(a.NewCommand(frame.Command{
 		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on the fleet",
-		About: "The API key needs the role submitter. A bridge may be stopped or killed at any time: its jobs keep running, and the next start with the same --data reports them.",
+		Description: "The API key needs the role submitter. A bridge may be stopped or killed at any time: its jobs keep running, and the next start with the same --data reports them.",
 		Flags: slices.Concat(c.adapter.Flags(false), []cli.Flag{
-			frame.Option{Name: "each", Usage: "join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.Variable().On(&c.each),
+			frame.Option{Name: "each", Usage: "join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.WithEnv().BoolVar(&c.perWorker),
 			frame.Option{Name: "data", Usage: "keep the jobs that are not yet reported in this `FOLDER` (default: muster/bridge/" + s.name + " in the user's data folder)", Group: group}.
-				Variable().Text(&c.data),
+				WithEnv().StringVar(&c.data),
 			c.MetricsFlag("default: none"),
-		}, c.FlagsUnder("Muster server"), c.Logging.Flags()),
-		Foreign: bridgeForeign(s),
+		}, c.FlagsInGroup("Muster server"), c.LogOptions.Flags()),
+		ForeignOptions: bridgeForeignOptions(s),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
-			return c.run(ctx, app)
+			return c.run(ctx, a)
 		},
 	}), c.adapter, false)
 }
 
-func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
-	if done, err := once(ctx, app, c.adapter); done || err != nil {
+func (c *bridgeConfig) run(ctx context.Context, a *frame.App) error {
+	if done, err := runOneShot(ctx, a, c.adapter); done || err != nil {
 		return err
 	}
-	taking, hurried, release := frame.InSteps(ctx)
+	acceptCtx, forceCtx, release := frame.ShutdownContexts(ctx)
 	defer release()
-	log, err := c.Logger(app.Err)
+	log, err := c.Logger(a.Err)
 	if err != nil {
 		return err
 	}
-	known, err := c.Connect()
+	api, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	dir, err := frame.DataFolder(c.data, filepath.Join("bridge", c.system.name))
+	dir, err := frame.DataDir(c.data, filepath.Join("bridge", c.system.name))
 	if err != nil {
 		return err
 	}
-	note(app, c.adapter)
-	return c.With(ctx, log, func(ctx context.Context, w *host.Watched) error {
-		env := Env{Client: known, Dir: dir, Log: w.Log, streams: core.NewStreams(), metrics: obs.NewBridge(w.Registry)}
-		return c.serve(ctx, taking, hurried, env)
+	printNotes(a, c.adapter)
+	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *host.Telemetry) error {
+		deps := Deps{Client: api, Dir: dir, Log: w.Log, streams: core.NewStreams(), metrics: obs.NewBridge(w.Registry)}
+		return c.serve(ctx, acceptCtx, forceCtx, deps)
 	})
 }
 
 // serve runs the bridges until taking ends.
-func (c *bridgeConfig) serve(ctx, taking, hurried context.Context, env Env) error {
-	known, log := env.Client, env.Log
+func (c *bridgeConfig) serve(ctx, acceptCtx, forceCtx context.Context, deps Deps) error {
+	api, log := deps.Client, deps.Log
 	// Jobs keep running without their bridge, so the first signal ends it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(hurried, cancel)()
-	defer context.AfterFunc(taking, cancel)()
-	answered, err := authorized(ctx, known)
+	defer context.AfterFunc(forceCtx, cancel)()
+	defer context.AfterFunc(acceptCtx, cancel)()
+	reachable, err := checkAuthorized(ctx, api)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	env.Taking = ctx
-	if !answered {
-		log.Warn("the Muster server does not answer: trying again until it does", slog.String("server", known.URL()))
-		group.Go(func() error { return awaitAuthorized(ctx, known, log, awaitEvery) })
+	deps.AcceptCtx = ctx
+	if !reachable {
+		log.Warn("the Muster server does not answer: trying again until it does", slog.String("server", api.URL()))
+		group.Go(func() error { return awaitAuthorized(ctx, api, log, authRetryInterval) })
 	}
 	group.Go(func() error {
 		defer cancel() // nothing is to be asked for any more
-		if c.each {
-			return (&each{adapter: c.adapter, env: env, every: fleetEvery, running: map[muster.WorkerID]*one{}}).serve(ctx)
+		if c.perWorker {
+			return (&workerBridges{adapter: c.adapter, env: deps, interval: reconcileInterval, running: map[muster.WorkerID]*workerBridge{}}).serve(ctx)
 		}
-		return serveOne(ctx, c.adapter, env)
+		return runBridge(ctx, c.adapter, deps)
 	})
 	return group.Wait()
 }
 
-// authorized fails if the Muster server refuses the key, or what a bridge does with it: then trying again is of no use. It reports
+// checkAuthorized fails if the Muster server refuses the key, or what a bridge does with it: then trying again is of no use. It reports
 // whether the server answered.
-func authorized(ctx context.Context, c *client.Client) (answered bool, err error) {
-	who, err := c.Whoami(ctx)
+func checkAuthorized(ctx context.Context, c *client.Client) (reachable bool, err error) {
+	identity, err := c.Whoami(ctx)
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
 		return true, muster.Errorf(muster.Unauthenticated, "the Muster server refuses the bridge: %w; write a key with the role %s with --token-file or MUSTER_TOKEN", err, auth.Submitter)
 	case err != nil:
 		return false, nil //nolint:nilerr // it is asked again
 	}
-	return true, auth.Authorize(auth.Principal{KeyID: who.Key, Name: who.Name, Role: auth.Role(who.Role), Project: who.Project}, auth.SubmitJobs, auth.Object{})
+	return true, auth.Authorize(auth.Principal{KeyID: identity.Key, Name: identity.Name, Role: auth.Role(identity.Role), Project: identity.Project}, auth.SubmitJobs, auth.Object{})
 }
 
-// awaitEvery is how often a server is asked that did not answer at the start.
-const awaitEvery = 5 * time.Second
+// authRetryInterval is how often a server is asked that did not answer at the start.
+const authRetryInterval = 5 * time.Second
 
 // awaitAuthorized asks until the server answers, and then is authorized.
-func awaitAuthorized(ctx context.Context, c *client.Client, log *slog.Logger, every time.Duration) error {
-	t := time.NewTicker(every)
+func awaitAuthorized(ctx context.Context, c *client.Client, log *slog.Logger, interval time.Duration) error {
+	t := time.NewTicker(interval)
 	defer t.Stop()
 	for {
 		select {
@@ -234,40 +234,40 @@ func awaitAuthorized(ctx context.Context, c *client.Client, log *slog.Logger, ev
 		case <-ctx.Done():
 			return nil
 		}
-		answered, err := authorized(ctx, c)
+		reachable, err := checkAuthorized(ctx, c)
 		if err != nil {
 			return err
 		}
-		if answered {
+		if reachable {
 			log.Info("the Muster server answers")
 			return nil
 		}
 	}
 }
 
-// serveOne runs one bridge.
-func serveOne(ctx context.Context, adapter Adapter, env Env) error {
-	if err := os.MkdirAll(env.Dir, 0o700); err != nil {
+// runBridge runs one bridge.
+func runBridge(ctx context.Context, adapter Adapter, deps Deps) error {
+	if err := os.MkdirAll(deps.Dir, 0o700); err != nil {
 		return muster.Errorf(muster.Invalid, "the data folder cannot be made: %w; choose another one with --data", err)
 	}
-	err := adapter.Run(ctx, env)
+	err := adapter.Run(ctx, deps)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// once does what an option asks for that only shows something.
-func once(ctx context.Context, app *frame.App, adapter Adapter) (bool, error) {
-	if o, ok := adapter.(Once); ok {
-		return o.Once(ctx, app)
+// runOneShot does what an option asks for that only shows something.
+func runOneShot(ctx context.Context, a *frame.App, adapter Adapter) (bool, error) {
+	if o, ok := adapter.(OneShot); ok {
+		return o.RunOnce(ctx, a)
 	}
 	return false, nil
 }
 
-// note says what options without an equivalent do.
-func note(app *frame.App, adapter Adapter) {
+// printNotes says what options without an equivalent do.
+func printNotes(a *frame.App, adapter Adapter) {
 	for _, line := range adapter.Notes() {
-		app.Say("%s %s", app.Err.Paint(term.Yellow, "muster:"), line)
+		a.Messagef("%s %s", a.Err.Paint(term.Yellow, "muster:"), line)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// keyed is a Muster server that answers /whoami only, with what its role says; an empty one is a server that is not ready.
-func keyed(t *testing.T, role *atomic.Value) *client.Client {
+// clientWithRole is a Muster server that answers /whoami only, with what its role says; an empty one is a server that is not ready.
+func clientWithRole(t *testing.T, role *atomic.Value) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		name, _ := role.Load().(string)
@@ -42,16 +42,16 @@ func TestAKeyThatABridgeCannotUse(t *testing.T) {
 	for name, want := range map[string]muster.Code{"unknown": muster.Unauthenticated, "join": muster.Forbidden, "viewer": muster.Forbidden} {
 		var role atomic.Value
 		role.Store(name)
-		answered, err := authorized(t.Context(), keyed(t, &role))
-		if !answered || muster.CodeOf(err) != want || !strings.Contains(err.Error(), "submitter") {
-			t.Errorf("%s: %v, %v", name, answered, err)
+		reachable, err := checkAuthorized(t.Context(), clientWithRole(t, &role))
+		if !reachable || muster.CodeOf(err) != want || !strings.Contains(err.Error(), "submitter") {
+			t.Errorf("%s: %v, %v", name, reachable, err)
 		}
 	}
 	for _, name := range []string{"submitter", "admin"} {
 		var role atomic.Value
 		role.Store(name)
-		if answered, err := authorized(t.Context(), keyed(t, &role)); !answered || err != nil {
-			t.Errorf("%s: %v, %v", name, answered, err)
+		if reachable, err := checkAuthorized(t.Context(), clientWithRole(t, &role)); !reachable || err != nil {
+			t.Errorf("%s: %v, %v", name, reachable, err)
 		}
 	}
 }
@@ -60,9 +60,9 @@ func TestAKeyThatABridgeCannotUse(t *testing.T) {
 func TestAServerThatAnswersLater(t *testing.T) {
 	for name, want := range map[string]muster.Code{"join": muster.Forbidden, "submitter": ""} {
 		var role atomic.Value
-		c := keyed(t, &role)
-		if answered, err := authorized(t.Context(), c); answered || err != nil {
-			t.Errorf("%s: %v, %v", name, answered, err)
+		c := clientWithRole(t, &role)
+		if reachable, err := checkAuthorized(t.Context(), c); reachable || err != nil {
+			t.Errorf("%s: %v, %v", name, reachable, err)
 		}
 		role.Store(name)
 		err := awaitAuthorized(t.Context(), c, slog.New(slog.DiscardHandler), time.Millisecond)
@@ -73,7 +73,7 @@ func TestAServerThatAnswersLater(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var role atomic.Value
-	if err := awaitAuthorized(ctx, keyed(t, &role), slog.New(slog.DiscardHandler), time.Millisecond); err != nil {
+	if err := awaitAuthorized(ctx, clientWithRole(t, &role), slog.New(slog.DiscardHandler), time.Millisecond); err != nil {
 		t.Errorf("after its end: %v", err)
 	}
 }

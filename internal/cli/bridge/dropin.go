@@ -26,48 +26,48 @@ import (
 
 // dropInConfig is one run of muster worker NAME.
 type dropInConfig struct {
-	frame.Logging
-	host.Watching
+	frame.LogOptions
+	host.TelemetryOptions
 
 	adapter Adapter
 	system  system
 	data    string
 }
 
-func dropInCommand(app *frame.App, s system) *cli.Command {
-	c := &dropInConfig{adapter: s.adapter(), system: s, Logging: frame.NewLogging()}
+func dropInCommand(a *frame.App, s system) *cli.Command {
+	c := &dropInConfig{adapter: s.adapter(), system: s, LogOptions: frame.DefaultLogOptions()}
 	folder := "muster/worker-" + s.name
-	if _, named := c.adapter.(Named); named {
+	if _, named := c.adapter.(NamedWorker); named {
 		folder += ", or " + folder + "-NAME where it has a name,"
 	}
-	return describe(app.Command(frame.Command{
+	return addEnvHelp(a.NewCommand(frame.Command{
 		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on this machine",
-		About: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
+		Description: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
 			"After the first SIGINT or SIGTERM it takes no more jobs and exits once the running ones are reported, within 30s; the second stops at once.",
-		Flags:   c.adapter.Flags(true),
-		Foreign: dropInForeign(s),
+		Flags:          c.adapter.Flags(true),
+		ForeignOptions: dropInForeignOptions(s),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
-			return c.run(ctx, app)
+			return c.run(ctx, a)
 		},
 	}), c.adapter, true,
-		frame.Row{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: " + folder + " in the user's data folder)"},
-		frame.Row{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
-		frame.Row{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"},
-		frame.Row{Name: "MUSTER_METRICS", Usage: "serve metrics for Prometheus at this address, such as 127.0.0.1:9700, without a key (default: none)"},
-		frame.Row{Name: "MUSTER_OTLP", Usage: "send traces to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)"})
+		frame.HelpRow{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: " + folder + " in the user's data folder)"},
+		frame.HelpRow{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
+		frame.HelpRow{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"},
+		frame.HelpRow{Name: "MUSTER_METRICS", Usage: "serve metrics for Prometheus at this address, such as 127.0.0.1:9700, without a key (default: none)"},
+		frame.HelpRow{Name: "MUSTER_OTLP", Usage: "send traces to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)"})
 }
 
-// dropInForeign says what to use in place of options of muster bridge.
-func dropInForeign(s system) map[string]string {
+// dropInForeignOptions says what to use in place of options of muster bridge.
+func dropInForeignOptions(s system) map[string]string {
 	all := map[string]string{}
 	for _, name := range []string{"server", "token", "token-file", "each"} {
 		all[name] = "it is an option of muster bridge " + s.name
 	}
 	for _, name := range []string{"data", "log-format", "log-level", "metrics", "otlp"} {
-		all[name] = "set the variable " + frame.Option{Name: name}.Variable().Env
+		all[name] = "set the variable " + frame.Option{Name: name}.WithEnv().Env
 	}
 	if len(s.adapter().Flags(true)) > 0 {
 		return all
@@ -80,8 +80,8 @@ func dropInForeign(s system) map[string]string {
 	return all
 }
 
-// readVariables takes what only the environment says, as the guide's options leave no room for Muster's own.
-func (c *dropInConfig) readVariables() {
+// readEnv takes what only the environment says, as the guide's options leave no room for Muster's own.
+func (c *dropInConfig) readEnv() {
 	if l, ok := c.adapter.(interface{ LogLevel() string }); ok && l.LogLevel() != "" { // of systems that have a variable for it
 		c.Level = l.LogLevel()
 	}
@@ -94,20 +94,20 @@ func (c *dropInConfig) readVariables() {
 	}
 }
 
-// Named is an Adapter whose options may name one of several workers on a machine.
-type Named interface {
-	// Worker is that name, "" if none was given.
-	Worker() string
+// NamedWorker is an Adapter whose options may name one of several workers on a machine.
+type NamedWorker interface {
+	// WorkerName is that name, "" if none was given.
+	WorkerName() string
 }
 
-// place is the folder of a worker below muster in the user's data folder: each that has a name has its own.
-func place(adapter Adapter, s system) string {
+// dataSubdir is the folder of a worker below muster in the user's data folder: each that has a name has its own.
+func dataSubdir(adapter Adapter, s system) string {
 	folder := "worker-" + s.name
-	n, ok := adapter.(Named)
-	if !ok || n.Worker() == "" {
+	n, ok := adapter.(NamedWorker)
+	if !ok || n.WorkerName() == "" {
 		return folder
 	}
-	name := n.Worker()
+	name := n.WorkerName()
 	if !filepath.IsLocal(name) || len(name) > 64 || strings.ContainsAny(name, `/\:`) || strings.HasPrefix(name, ".") {
 		sum := sha256.Sum256([]byte(name))
 		name = hex.EncodeToString(sum[:8])
@@ -115,54 +115,54 @@ func place(adapter Adapter, s system) string {
 	return folder + "-" + name
 }
 
-// grace is how long the tasks of a drop-in that is told to stop may run on and be reported.
-const grace = 30 * time.Second
+// drainGrace is how long the tasks of a drop-in that is told to stop may run on and be reported.
+const drainGrace = 30 * time.Second
 
-func (c *dropInConfig) run(ctx context.Context, app *frame.App) error {
-	if done, err := once(ctx, app, c.adapter); done || err != nil {
+func (c *dropInConfig) run(ctx context.Context, a *frame.App) error {
+	if done, err := runOneShot(ctx, a, c.adapter); done || err != nil {
 		return err
 	}
-	taking, hurried, release := frame.InSteps(ctx)
+	acceptCtx, forceCtx, release := frame.ShutdownContexts(ctx)
 	defer release()
-	c.readVariables()
-	log, err := c.Logger(app.Err)
+	c.readEnv()
+	log, err := c.Logger(a.Err)
 	if err != nil {
 		return err
 	}
-	dir, err := frame.DataFolder(c.data, place(c.adapter, c.system))
+	dir, err := frame.DataDir(c.data, dataSubdir(c.adapter, c.system))
 	if err != nil {
 		return err
 	}
-	note(app, c.adapter)
-	return c.With(ctx, log, func(ctx context.Context, w *host.Watched) error { return c.serve(ctx, taking, hurried, dir, w) })
+	printNotes(a, c.adapter)
+	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *host.Telemetry) error { return c.serve(ctx, acceptCtx, forceCtx, dir, w) })
 }
 
 // serve runs the server, the worker and the bridge until taking ends.
-func (c *dropInConfig) serve(ctx, taking, hurried context.Context, dir string, w *host.Watched) error {
+func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir string, w *host.Telemetry) error {
 	log := w.Log
 	tracer, err := w.Tracer(ctx, "muster-server")
 	if err != nil {
 		return err
 	}
 	server, err := serve.New(ctx, serve.Config{
-		Private: true, Data: filepath.Join(dir, "server"), Heartbeat: muster.Duration(5 * time.Second), Version: frame.BuildVersion().Version,
+		Private: true, Data: filepath.Join(dir, "server"), Heartbeat: muster.Duration(5 * time.Second), Version: frame.CurrentBuild().Version,
 		Metrics: w.Registry, Tracer: tracer,
 	}, log.With(slog.String("part", "server")))
 	if err != nil {
 		return err
 	}
 	cfg := work.Config{Data: filepath.Join(dir, "worker")}
-	if err := c.adapter.Machine(&cfg); err != nil {
+	if err := c.adapter.ConfigureWorker(&cfg); err != nil {
 		return err
 	}
 	// The server outlives the worker, and both the bridge, so that everything can be reported.
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	serveCtx, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
-	group, serving := errgroup.WithContext(serving)
-	group.Go(func() error { return server.Run(serving) })
+	group, serveCtx := errgroup.WithContext(serveCtx)
+	group.Go(func() error { return server.Run(serveCtx) })
 	group.Go(func() error {
 		defer stopServing()
-		local, err := server.Local(serving)
+		local, err := server.Local(serveCtx)
 		if err != nil {
 			return err
 		}
@@ -170,57 +170,57 @@ func (c *dropInConfig) serve(ctx, taking, hurried context.Context, dir string, w
 		if err != nil {
 			return err
 		}
-		held := &gate{RoundTripper: local.HTTP.Transport, open: make(chan struct{})}
+		gated := &gatedTransport{RoundTripper: local.HTTP.Transport, ready: make(chan struct{})}
 		group.Go(func() error {
-			defer close(held.open)
-			return awaitWorker(serving, direct)
+			defer close(gated.ready)
+			return awaitWorker(serveCtx, direct)
 		})
-		api, err := client.New(local.URL, local.Key, client.Options{HTTP: &http.Client{Transport: held}, UserAgent: "muster-bridge"})
+		api, err := client.New(local.URL, local.Key, client.Options{HTTP: &http.Client{Transport: gated}, UserAgent: "muster-bridge"})
 		if err != nil {
 			return err
 		}
 		cfg.Server, cfg.Token, cfg.HTTP = local.URL, local.Join, local.HTTP
-		env := Env{Client: api, Taking: taking, Dir: filepath.Join(dir, "bridge"), Log: log, metrics: obs.NewBridge(w.Registry)}
-		return c.bridge(serving, taking, hurried, cfg, env, w)
+		deps := Deps{Client: api, AcceptCtx: acceptCtx, Dir: filepath.Join(dir, "bridge"), Log: log, metrics: obs.NewBridge(w.Registry)}
+		return c.bridge(serveCtx, acceptCtx, forceCtx, cfg, deps, w)
 	})
 	return group.Wait()
 }
 
 // bridge runs the worker and the bridge. Once taking ends, the bridge has grace to report what runs; then the worker stops.
-func (c *dropInConfig) bridge(ctx, taking, hurried context.Context, cfg work.Config, env Env, by *host.Watched) error {
-	working, stopWorking := context.WithCancel(ctx)
+func (c *dropInConfig) bridge(ctx, acceptCtx, forceCtx context.Context, cfg work.Config, deps Deps, tel *host.Telemetry) error {
+	workerCtx, stopWorking := context.WithCancel(ctx)
 	defer stopWorking()
-	bridging, stopBridging := context.WithCancel(ctx)
+	bridgeCtx, stopBridging := context.WithCancel(ctx)
 	defer stopBridging()
-	defer context.AfterFunc(hurried, stopBridging)()
-	late := time.AfterFunc(24*time.Hour, stopBridging) // set below, once it is told to stop
-	late.Stop()
-	defer late.Stop()
-	defer context.AfterFunc(taking, func() { late.Reset(grace) })()
+	defer context.AfterFunc(forceCtx, stopBridging)()
+	graceTimer := time.AfterFunc(24*time.Hour, stopBridging) // set below, once it is told to stop
+	graceTimer.Stop()
+	defer graceTimer.Stop()
+	defer context.AfterFunc(acceptCtx, func() { graceTimer.Reset(drainGrace) })()
 	group, _ := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer stopBridging() // without its worker the bridge has nothing to offer
-		return host.RunWorker(working, hurried, cfg, by, by.Log.With(slog.String("part", "worker")))
+		return host.RunWorker(workerCtx, forceCtx, cfg, tel, tel.Log.With(slog.String("part", "worker")))
 	})
 	group.Go(func() error {
 		defer stopWorking()
-		return serveOne(bridging, c.adapter, env)
+		return runBridge(bridgeCtx, c.adapter, deps)
 	})
 	return group.Wait()
 }
 
-// gate holds back requests until open is closed. The client of a bridge has one, so that the bridge learns at once what is wrong with its options,
+// gatedTransport holds back requests until open is closed. The client of a bridge has one, so that the bridge learns at once what is wrong with its options,
 // and registers with the resources of this machine once its worker has joined.
-type gate struct {
+type gatedTransport struct {
 	http.RoundTripper
 
-	open chan struct{}
+	ready chan struct{}
 }
 
 // RoundTrip implements http.RoundTripper.
-func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+func (g *gatedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
-	case <-g.open:
+	case <-g.ready:
 		return g.RoundTripper.RoundTrip(r)
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
@@ -229,8 +229,8 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // awaitWorker returns when the worker of this machine has joined, or when ctx ends.
 func awaitWorker(ctx context.Context, c *client.Client) error {
-	const every = 100 * time.Millisecond
-	t := time.NewTicker(every)
+	const interval = 100 * time.Millisecond
+	t := time.NewTicker(interval)
 	defer t.Stop()
 	for {
 		workers, err := c.Workers(ctx)

@@ -36,7 +36,7 @@ type dtfOptions struct {
 	verbose               bool
 	dropIn                bool
 
-	read sync.Mutex // of the secrets
+	secretsMu sync.Mutex // of the secrets
 }
 
 func newDTF() Adapter {
@@ -52,56 +52,56 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 	const group = "DTF"
 	c := &o.cfg
 	list := []cli.Flag{
-		frame.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "the `URL` of the coordinator; several are comma-separated", Group: group}.Text(&o.coordinator),
-		frame.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "join with this `NAME` (default: the host's)", Group: group}.Text(&c.Name),
-		frame.Option{Name: "hostname", Usage: "join with this `NAME`, the same as --name", Group: group}.Text(&o.hostname),
-		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: the previous one, or a new UUID)", Group: group}.Text(&c.WorkerID),
+		frame.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "the `URL` of the coordinator; several are comma-separated", Group: group}.StringVar(&o.coordinator),
+		frame.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "join with this `NAME` (default: the host's)", Group: group}.StringVar(&c.Name),
+		frame.Option{Name: "hostname", Usage: "join with this `NAME`, the same as --name", Group: group}.StringVar(&o.hostname),
+		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: the previous one, or a new UUID)", Group: group}.StringVar(&c.WorkerID),
 	}
-	list = append(list, frame.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `KEY`", Group: group}.Secret(&o.key, "the API key")...)
+	list = append(list, frame.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `KEY`", Group: group}.SecretVars(&o.key, "the API key")...)
 	token := "token"
-	most := "2, 4 or 8, by --profile"
+	maxTasksText := "2, 4 or 8, by --profile"
 	if !dropIn {
-		most = "as many as the fleet has slots"
+		maxTasksText = "as many as the fleet has slots"
 		token = "coordinator-token" // --token is that of the Muster server
 	}
-	list = append(list, frame.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` instead of an API key", Group: group}.Secret(&o.token, "the JWT")...)
+	list = append(list, frame.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` instead of an API key", Group: group}.SecretVars(&o.token, "the JWT")...)
 	list = append(list,
-		frame.Option{Name: "security-config", Usage: "sign messages with the secret in this `FILE`: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.Text(&o.secret),
-		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.Text(&c.Results),
-		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Group: group}.List(&c.Tags),
-		frame.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every so many `SECONDS`", Group: group}.Decimal(&o.heartbeat, 86400),
-		frame.Option{Name: "health-check-interval", Usage: "check the health of workers every so many `SECONDS`", Group: group}.Decimal(&o.health, 86400),
-		frame.Option{Name: "reconnect-attempts", Usage: "exit after this `NUMBER` of attempts if no coordinator has ever accepted this worker", Group: group}.Number(&c.ReconnectAttempts, 1, 1e6),
-		frame.Option{Name: "reconnect-interval", Usage: "wait this many `SECONDS` before the next attempt, then twice as long each time, up to a minute", Group: group}.Decimal(&o.interval, 86400),
-		frame.Option{Name: "high-availability", Usage: "switch to another coordinator when one fails, never give up, and report health twice as often", Group: group}.On(&c.HighAvailability),
-		frame.Option{Name: "coordinator-registry", Usage: "read more coordinators from this `FILE`; it is created if missing", Group: group}.Text(&c.Registry),
-		frame.Option{Name: "max-concurrent-tasks", Usage: "run at most this `NUMBER` of tasks at once (default: " + most + ")", Group: group}.Number(&c.MaxTasks, 1, 1000),
-		frame.Option{Name: "task-timeout", Usage: "stop a task after this many `SECONDS` (default: none)", Group: group}.Decimal(&o.timeout, 1e8),
-		frame.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.Text(&c.Tests),
-		frame.Option{Name: "recover", Usage: "with --reset-state: keep the tasks that are not reported yet", Group: group}.On(&o.recover),
-		frame.Option{Name: "reset-state", Usage: "forget the worker's id, token and tasks of previous runs", Group: group}.On(&o.reset),
-		frame.Option{Name: "log-dir", Usage: "also log to a file in this `FOLDER`", Group: group}.Text(&o.logDir),
-		frame.Option{Name: "verbose", Usage: "log at debug level", Group: group}.On(&o.verbose),
+		frame.Option{Name: "security-config", Usage: "sign messages with the secret in this `FILE`: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.StringVar(&o.secret),
+		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.StringVar(&c.Results),
+		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Group: group}.ListVar(&c.Tags),
+		frame.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every so many `SECONDS`", Group: group}.FloatVar(&o.heartbeat, 86400),
+		frame.Option{Name: "health-check-interval", Usage: "check the health of workers every so many `SECONDS`", Group: group}.FloatVar(&o.health, 86400),
+		frame.Option{Name: "reconnect-attempts", Usage: "exit after this `NUMBER` of attempts if no coordinator has ever accepted this worker", Group: group}.IntVar(&c.ReconnectAttempts, 1, 1e6),
+		frame.Option{Name: "reconnect-interval", Usage: "wait this many `SECONDS` before the next attempt, then twice as long each time, up to a minute", Group: group}.FloatVar(&o.interval, 86400),
+		frame.Option{Name: "high-availability", Usage: "switch to another coordinator when one fails, never give up, and report health twice as often", Group: group}.BoolVar(&c.HighAvailability),
+		frame.Option{Name: "coordinator-registry", Usage: "read more coordinators from this `FILE`; it is created if missing", Group: group}.StringVar(&c.Registry),
+		frame.Option{Name: "max-concurrent-tasks", Usage: "run at most this `NUMBER` of tasks at once (default: " + maxTasksText + ")", Group: group}.IntVar(&c.MaxTasks, 1, 1000),
+		frame.Option{Name: "task-timeout", Usage: "stop a task after this many `SECONDS` (default: none)", Group: group}.FloatVar(&o.timeout, 1e8),
+		frame.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.StringVar(&c.Tests),
+		frame.Option{Name: "recover", Usage: "with --reset-state: keep the tasks that are not reported yet", Group: group}.BoolVar(&o.recover),
+		frame.Option{Name: "reset-state", Usage: "forget the worker's id, token and tasks of previous runs", Group: group}.BoolVar(&o.reset),
+		frame.Option{Name: "log-dir", Usage: "also log to a file in this `FOLDER`", Group: group}.StringVar(&o.logDir),
+		frame.Option{Name: "verbose", Usage: "log at debug level", Group: group}.BoolVar(&o.verbose),
 	)
 	if dropIn {
-		list = append(list, o.machine("DTF, this machine")...)
+		list = append(list, o.machineFlags("DTF, this machine")...)
 	}
 	return list
 }
 
-// machine are the options of the machine: with muster bridge it is the fleet that decides.
-func (o *dtfOptions) machine(group string) []cli.Flag {
+// machineFlags are the options of the machine: with muster bridge it is the fleet that decides.
+func (o *dtfOptions) machineFlags(group string) []cli.Flag {
 	return []cli.Flag{
-		frame.Option{Name: "profile", Usage: "run as many tasks at once as suits a `PROFILE`: benchmark (2), test (4) or light (8)", Group: group}.Choice(&o.profile, "benchmark", "test", "light"),
-		frame.Option{Name: "max-cpu-percent", Usage: "take no new tasks while more than this `PERCENT` of the cores is busy", Group: group}.Decimal(&o.cpu, 100),
-		frame.Option{Name: "max-memory-percent", Usage: "take no new tasks while more than this `PERCENT` of the memory is in use", Group: group}.Decimal(&o.memory, 100),
-		frame.Option{Name: "max-gpu-percent", Usage: "take no new tasks while the GPUs compute more than this `PERCENT` of the time", Group: group}.Decimal(&o.gpu, 100),
-		frame.Option{Name: "memory-buffer", Usage: "keep this `SHARE` of the memory free, such as 0.2", Group: group}.Decimal(&o.buffer, 0.99),
-		frame.Option{Name: "enable-swap", Usage: "let tasks use the machine's swap beyond their memory", Group: group}.On(&o.ai.EnableSwap),
-		frame.Option{Name: "cache-models", Usage: "keep models loaded between tasks", Group: group}.On(&o.ai.CacheModels),
-		frame.Option{Name: "cuda-streams", Usage: "compute this `NUMBER` of batches at once on a GPU", Group: group}.Number(&o.ai.CUDAStreams, 1, 1<<10),
-		frame.Option{Name: "optimize-for", Usage: "optimize for a `GOAL`: throughput or latency", Group: group}.Choice(&o.ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
-		frame.Option{Name: "mixed-precision", Usage: "compute in bf16 or fp16 unless a task says otherwise", Group: group}.On(&o.ai.MixedPrecision),
+		frame.Option{Name: "profile", Usage: "run as many tasks at once as suits a `PROFILE`: benchmark (2), test (4) or light (8)", Group: group}.EnumVar(&o.profile, "benchmark", "test", "light"),
+		frame.Option{Name: "max-cpu-percent", Usage: "take no new tasks while more than this `PERCENT` of the cores is busy", Group: group}.FloatVar(&o.cpu, 100),
+		frame.Option{Name: "max-memory-percent", Usage: "take no new tasks while more than this `PERCENT` of the memory is in use", Group: group}.FloatVar(&o.memory, 100),
+		frame.Option{Name: "max-gpu-percent", Usage: "take no new tasks while the GPUs compute more than this `PERCENT` of the time", Group: group}.FloatVar(&o.gpu, 100),
+		frame.Option{Name: "memory-buffer", Usage: "keep this `SHARE` of the memory free, such as 0.2", Group: group}.FloatVar(&o.buffer, 0.99),
+		frame.Option{Name: "enable-swap", Usage: "let tasks use the machine's swap beyond their memory", Group: group}.BoolVar(&o.ai.EnableSwap),
+		frame.Option{Name: "cache-models", Usage: "keep models loaded between tasks", Group: group}.BoolVar(&o.ai.CacheModels),
+		frame.Option{Name: "cuda-streams", Usage: "compute this `NUMBER` of batches at once on a GPU", Group: group}.IntVar(&o.ai.CUDAStreams, 1, 1<<10),
+		frame.Option{Name: "optimize-for", Usage: "optimize for a `GOAL`: throughput or latency", Group: group}.EnumVar(&o.ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
+		frame.Option{Name: "mixed-precision", Usage: "compute in bf16 or fp16 unless a task says otherwise", Group: group}.BoolVar(&o.ai.MixedPrecision),
 	}
 }
 
@@ -117,17 +117,17 @@ func (o *dtfOptions) Notes() []string {
 	return notes
 }
 
-// Worker implements Named: several workers run on one machine if each has a name or an id.
-func (o *dtfOptions) Worker() string { return cmp.Or(o.cfg.WorkerID, o.cfg.Name, o.hostname) }
+// WorkerName implements Named: several workers run on one machine if each has a name or an id.
+func (o *dtfOptions) WorkerName() string { return cmp.Or(o.cfg.WorkerID, o.cfg.Name, o.hostname) }
 
 // slots is how many tasks run at once.
 func (o *dtfOptions) slots() int {
 	return cmp.Or(o.cfg.MaxTasks, map[string]int{"benchmark": 2, "test": 4, "light": 8}[o.profile])
 }
 
-// Machine implements Adapter.
-func (o *dtfOptions) Machine(w *work.Config) error {
-	if err := o.secrets(); err != nil { // before tasks could read them in the environment
+// ConfigureWorker implements Adapter.
+func (o *dtfOptions) ConfigureWorker(w *work.Config) error {
+	if err := o.readSecrets(); err != nil { // before tasks could read them in the environment
 		return err
 	}
 	w.Name, w.Tags, w.Slots = cmp.Or(o.cfg.Name, o.hostname), o.cfg.Tags, o.slots()
@@ -148,13 +148,13 @@ func (o *dtfOptions) Machine(w *work.Config) error {
 	return nil
 }
 
-// secrets takes the key and the token out of arguments, files and the environment.
-func (o *dtfOptions) secrets() error {
-	key, err := o.key.Take()
+// readSecrets takes the key and the token out of arguments, files and the environment.
+func (o *dtfOptions) readSecrets() error {
+	key, err := o.key.ReadAndUnset()
 	if err != nil {
 		return err
 	}
-	token, err := o.token.Take()
+	token, err := o.token.ReadAndUnset()
 	if err != nil {
 		return err
 	}
@@ -163,11 +163,11 @@ func (o *dtfOptions) secrets() error {
 }
 
 // Run implements Adapter.
-func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
-	o.read.Lock() // Run is called for several workers at once
-	err = o.secrets()
+func (o *dtfOptions) Run(ctx context.Context, deps Deps) (err error) {
+	o.secretsMu.Lock() // Run is called for several workers at once
+	err = o.readSecrets()
 	cfg := o.cfg
-	o.read.Unlock()
+	o.secretsMu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -177,8 +177,8 @@ func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
 		}
 	}
 	cfg.Name = cmp.Or(cfg.Name, o.hostname)
-	if env.Worker != "" {
-		cfg.Name, cfg.WorkerID = env.Worker, cmp.Or(cfg.WorkerID, "muster")+"-"+env.ID
+	if deps.Worker != "" {
+		cfg.Name, cfg.WorkerID = deps.Worker, cmp.Or(cfg.WorkerID, "muster")+"-"+deps.ID
 	}
 	if o.secret != "" {
 		if cfg.Secret, err = dtf.ReadSecret(o.secret); err != nil {
@@ -187,24 +187,24 @@ func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
 	}
 	cfg.Heartbeat, cfg.HealthCheck, cfg.ReconnectInterval, cfg.TaskTimeout = seconds(o.heartbeat), seconds(o.health), seconds(o.interval), seconds(o.timeout)
 	if cfg.Tests == "" && o.dropIn {
-		cfg.Tests = here()
+		cfg.Tests = projectDir()
 	}
 	if o.dropIn {
 		cfg.MaxTasks = o.slots()
 	}
 	if o.reset {
-		if err := resetDTF(env.Dir, o.recover); err != nil {
+		if err := resetDTF(deps.Dir, o.recover); err != nil {
 			return err
 		}
 	}
-	log, done, err := o.logger(ctx, env)
+	log, closeLog, err := o.logger(ctx, deps)
 	if err != nil {
 		return err
 	}
-	defer done()
-	cfg.Dir, cfg.Version, cfg.Stop = env.Dir, frame.BuildVersion().Version, env.Taking.Done()
-	env.Log = log
-	cfg.Core = env.core()
+	defer closeLog()
+	cfg.Dir, cfg.Version, cfg.Stop = deps.Dir, frame.CurrentBuild().Version, deps.AcceptCtx.Done()
+	deps.Log = log
+	cfg.Core = deps.coreConfig()
 	b, err := dtf.NewBridge(ctx, cfg)
 	if err != nil {
 		return err
@@ -214,8 +214,8 @@ func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// here is the current folder, if it is one of a project: "" for the user's own and for the root, which are no folders to send along.
-func here() string {
+// projectDir is the current folder, if it is one of a project: "" for the user's own and for the root, which are no folders to send along.
+func projectDir() string {
 	dir, err := os.Getwd()
 	home, _ := os.UserHomeDir() // "" where there is none
 	if err != nil || dir == filepath.Clean(home) || dir == filepath.Dir(dir) {
@@ -241,13 +241,13 @@ func resetDTF(dir string, keepTasks bool) error {
 const maxLogFile = 10 << 20
 
 // logger is that of env, with what --verbose and --log-dir ask for.
-func (o *dtfOptions) logger(ctx context.Context, env Env) (*slog.Logger, func(), error) {
+func (o *dtfOptions) logger(ctx context.Context, deps Deps) (*slog.Logger, func(), error) {
 	level := slog.LevelInfo
 	if o.verbose {
 		level = slog.LevelDebug
 	}
-	handlers := []slog.Handler{env.Log.Handler()}
-	if o.verbose && !env.Log.Enabled(ctx, slog.LevelDebug) {
+	handlers := []slog.Handler{deps.Log.Handler()}
+	if o.verbose && !deps.Log.Enabled(ctx, slog.LevelDebug) {
 		handlers[0] = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
 	}
 	if o.logDir == "" {

@@ -39,7 +39,7 @@ func TestDTFOptions(t *testing.T) {
 		--max-gpu-percent 90 --memory-buffer 0.2 --enable-swap --cache-models --cuda-streams 4 --optimize-for throughput --mixed-precision --recover --high-availability
 		--reconnect-attempts 20 --reconnect-interval 15 --coordinator-registry registry.json --health-check-interval 5 --heartbeat-interval 2 --log-dir logs --verbose`)...)
 	var w work.Config
-	if err := o.Machine(&w); err != nil {
+	if err := o.ConfigureWorker(&w); err != nil {
 		t.Fatal(err)
 	}
 	if w.Name != "gpu-worker-01" || !slices.Equal(w.Tags, []string{"gpu", "cuda", "transformers"}) || w.MaxTasks != 3 || w.Slots != 3 || *w.HostPolicy.MaxCPU != 80 || *w.HostPolicy.MaxMemory != 75 || *w.HostPolicy.MaxGPU != 90 ||
@@ -68,7 +68,7 @@ func TestDTFVariables(t *testing.T) {
 	t.Setenv("DT_WORKER_NAME", "name")
 	t.Setenv("DT_DB_PATH", "results.db")
 	o := parseDTF(t, true)
-	if err := o.secrets(); err != nil {
+	if err := o.readSecrets(); err != nil {
 		t.Fatal(err)
 	}
 	if o.coordinator != "http://coordinator:8080" || o.cfg.APIKey != "your-api-key" || o.cfg.Name != "name" || o.cfg.Results != "results.db" {
@@ -91,19 +91,19 @@ func TestDTFFolders(t *testing.T) {
 		"--hostname gpu":                   "worker-dtf-gpu",
 		"--worker-id w1 --name gpu-worker": "worker-dtf-w1",
 	} {
-		if got := place(parseDTF(t, true, strings.Fields(args)...), dtf); got != want {
+		if got := dataSubdir(parseDTF(t, true, strings.Fields(args)...), dtf); got != want {
 			t.Errorf("%q: %s, not %s", args, got, want)
 		}
 	}
 	seen := map[string]bool{}
 	for _, name := range []string{"../x", "a/b", `a\b`, "..", ".hidden", "/root", strings.Repeat("x", 300)} {
-		got := place(parseDTF(t, true, "--name", name), dtf)
+		got := dataSubdir(parseDTF(t, true, "--name", name), dtf)
 		if strings.ContainsAny(got, `/\.`) || len(got) > 30 || seen[got] {
 			t.Errorf("%q has the folder %s", name, got)
 		}
 		seen[got] = true
 	}
-	if got := place(newQubix(), system{name: "qubix"}); got != "worker-qubix" {
+	if got := dataSubdir(newQubix(), system{name: "qubix"}); got != "worker-qubix" {
 		t.Errorf("another system's is %s", got)
 	}
 }
@@ -142,7 +142,7 @@ func TestDTFLogFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &dtfOptions{logDir: dir}
-	log, done, err := o.logger(t.Context(), Env{Log: slog.New(slog.DiscardHandler)})
+	log, done, err := o.logger(t.Context(), Deps{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

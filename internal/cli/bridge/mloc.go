@@ -21,14 +21,14 @@ import (
 type mlocOptions struct {
 	mlocbridge.Config
 
-	dropIn  bool
-	seconds float64 // HEARTBEAT_INTERVAL_SEC
-	getenv  func(string) string
-	lookup  func(string) (string, bool)
+	dropIn           bool
+	heartbeatSeconds float64 // HEARTBEAT_INTERVAL_SEC
+	getenv           func(string) string
+	lookupEnv        func(string) (string, bool)
 }
 
 func newMLOC() Adapter {
-	return &mlocOptions{Config: mlocbridge.Config{Topic: mloc.DefaultTopic, Results: "results_workers", Cost: 1}, seconds: 30, getenv: os.Getenv, lookup: os.LookupEnv}
+	return &mlocOptions{Config: mlocbridge.Config{Topic: mloc.DefaultTopic, Results: "results_workers", Cost: 1}, heartbeatSeconds: 30, getenv: os.Getenv, lookupEnv: os.LookupEnv}
 }
 
 func (o *mlocOptions) Flags(dropIn bool) []cli.Flag {
@@ -37,29 +37,29 @@ func (o *mlocOptions) Flags(dropIn bool) []cli.Flag {
 	}
 	const group = "MLOC"
 	return []cli.Flag{
-		frame.Option{Name: "redis", Usage: "the `URL` of the Redis database of the host (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.Text(&o.Redis),
-		frame.Option{Name: "results", Usage: "keep the files of tasks in this `FOLDER`", Env: "RESULTS_DIR", Group: group}.Text(&o.Results),
-		frame.Option{Name: "topic", Usage: "receive tasks from this Redis `CHANNEL`", Env: "TASK_TOPIC", Group: group}.Text(&o.Topic),
-		frame.Option{Name: "heartbeat", Usage: "send a heartbeat every so many `SECONDS`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.Decimal(&o.seconds, 3600),
-		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Env: "WORKER_ID", Group: group}.Text(&o.WorkerID),
-		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Env: "WORKER_TAGS", Group: group}.List(&o.Tags),
-		frame.Option{Name: "base-url", Usage: "the `URL` of the host's REST API, such as http://127.0.0.1:8000", Env: "ORCHESTRATOR_BASE_URL", Group: group}.Text(&o.BaseURL),
-		frame.Option{Name: "cost", Usage: "join with this `PRICE` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.Decimal(&o.Cost, 1e9),
-		frame.Option{Name: "bandwidth", Usage: "send results at this many `BYTES` a second at most (default: no cap)", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.Decimal(&o.Bandwidth, 1e15),
-		frame.Option{Name: "shared", Usage: "let tasks of the host read and write files in this `FOLDER` of this machine; may be repeated (default: only the folder of --results)", Group: group}.Repeated(&o.Shared),
+		frame.Option{Name: "redis", Usage: "the `URL` of the Redis database of the host (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.StringVar(&o.Redis),
+		frame.Option{Name: "results", Usage: "keep the files of tasks in this `FOLDER`", Env: "RESULTS_DIR", Group: group}.StringVar(&o.Results),
+		frame.Option{Name: "topic", Usage: "receive tasks from this Redis `CHANNEL`", Env: "TASK_TOPIC", Group: group}.StringVar(&o.Topic),
+		frame.Option{Name: "heartbeat", Usage: "send a heartbeat every so many `SECONDS`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.FloatVar(&o.heartbeatSeconds, 3600),
+		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Env: "WORKER_ID", Group: group}.StringVar(&o.WorkerID),
+		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Env: "WORKER_TAGS", Group: group}.ListVar(&o.Tags),
+		frame.Option{Name: "base-url", Usage: "the `URL` of the host's REST API, such as http://127.0.0.1:8000", Env: "ORCHESTRATOR_BASE_URL", Group: group}.StringVar(&o.BaseURL),
+		frame.Option{Name: "cost", Usage: "join with this `PRICE` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.FloatVar(&o.Cost, 1e9),
+		frame.Option{Name: "bandwidth", Usage: "send results at this many `BYTES` a second at most (default: no cap)", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.FloatVar(&o.Bandwidth, 1e15),
+		frame.Option{Name: "shared", Usage: "let tasks of the host read and write files in this `FOLDER` of this machine; may be repeated (default: only the folder of --results)", Group: group}.RepeatedVar(&o.Shared),
 	}
 }
 
-// read takes the variables, and says what is wrong with one. Those of muster bridge mloc that are options were read.
-func (o *mlocOptions) read() error {
+// readEnv takes the variables, and says what is wrong with one. Those of muster bridge mloc that are options were read.
+func (o *mlocOptions) readEnv() error {
 	if o.dropIn {
 		o.Redis, o.WorkerID, o.BaseURL = o.getenv("REDIS_URL"), o.getenv("WORKER_ID"), o.getenv("ORCHESTRATOR_BASE_URL")
-		for name, to := range map[string]*string{"RESULTS_DIR": &o.Results, "TASK_TOPIC": &o.Topic} {
+		for name, dst := range map[string]*string{"RESULTS_DIR": &o.Results, "TASK_TOPIC": &o.Topic} {
 			if v := o.getenv(name); v != "" {
-				*to = v
+				*dst = v
 			}
 		}
-		for name, to := range map[string]*float64{"HEARTBEAT_INTERVAL_SEC": &o.seconds, "WORKER_COST_PER_HOUR": &o.Cost, "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC": &o.Bandwidth} {
+		for name, dst := range map[string]*float64{"HEARTBEAT_INTERVAL_SEC": &o.heartbeatSeconds, "WORKER_COST_PER_HOUR": &o.Cost, "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC": &o.Bandwidth} {
 			v := strings.TrimSpace(o.getenv(name))
 			if v == "" {
 				continue
@@ -68,7 +68,7 @@ func (o *mlocOptions) read() error {
 			if err != nil || !(f >= 0) || f > 1e15 {
 				return muster.Errorf(muster.Invalid, "%s is %q: write a number that is not negative", name, v)
 			}
-			*to = f
+			*dst = f
 		}
 		for t := range strings.SplitSeq(o.getenv("WORKER_TAGS"), ",") {
 			if t = strings.TrimSpace(t); t != "" {
@@ -77,10 +77,10 @@ func (o *mlocOptions) read() error {
 		}
 	}
 	if host := o.getenv("REDIS_HOST"); o.Redis == "" && (host != "" || o.getenv("REDIS_PORT") != "" || o.getenv("REDIS_DB") != "") { // as the container's entrypoint
-		o.Redis = fmt.Sprintf("redis://%s:%s/%s", or(host, "redis"), or(o.getenv("REDIS_PORT"), "6379"), or(o.getenv("REDIS_DB"), "0"))
+		o.Redis = fmt.Sprintf("redis://%s:%s/%s", orDefault(host, "redis"), orDefault(o.getenv("REDIS_PORT"), "6379"), orDefault(o.getenv("REDIS_DB"), "0"))
 	}
-	o.Redis = or(o.Redis, mloc.DefaultRedis)
-	o.Heartbeat = time.Duration(max(o.seconds, 1) * float64(time.Second))
+	o.Redis = orDefault(o.Redis, mloc.DefaultRedis)
+	o.Heartbeat = time.Duration(max(o.heartbeatSeconds, 1) * float64(time.Second))
 	o.Token, o.HFModel, o.VLLMModel = o.getenv("ORCHESTRATOR_TOKEN"), o.getenv("HF_MODEL"), o.getenv("VLLM_MODEL")
 	switch strings.ToLower(o.getenv("MODEL_CLEANUP_AFTER_UPLOAD")) {
 	case "1", "true", "yes", "on":
@@ -89,9 +89,9 @@ func (o *mlocOptions) read() error {
 	return nil
 }
 
-func or(s, otherwise string) string {
+func orDefault(s, fallback string) string {
 	if s == "" {
-		return otherwise
+		return fallback
 	}
 	return s
 }
@@ -107,7 +107,7 @@ func (o *mlocOptions) Notes() []string {
 			notes = append(notes, name+" has no effect: the task itself packs its archive, with gzip at level 1, which suits weights")
 		}
 	}
-	if v, set := o.lookup("CUDA_VISIBLE_DEVICES"); set {
+	if v, set := o.lookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		if o.dropIn {
 			notes = append(notes, "CUDA_VISIBLE_DEVICES="+v+": only these GPUs are registered and given to tasks; each task sees those that it was given")
 		} else {
@@ -131,9 +131,9 @@ func (o *mlocOptions) LogLevel() string {
 	}
 }
 
-// Machine gives the worker of this machine the price that the host knows.
-func (o *mlocOptions) Machine(w *work.Config) error {
-	if err := o.read(); err != nil {
+// ConfigureWorker gives the worker of this machine the price that the host knows.
+func (o *mlocOptions) ConfigureWorker(w *work.Config) error {
+	if err := o.readEnv(); err != nil {
 		return err
 	}
 	w.Price = o.Cost
@@ -142,22 +142,22 @@ func (o *mlocOptions) Machine(w *work.Config) error {
 }
 
 // Run is called after Machine in a drop-in, and at the same time for each worker of a fleet.
-func (o *mlocOptions) Run(ctx context.Context, env Env) error {
-	all := *o
-	if !all.dropIn {
-		if err := all.read(); err != nil {
+func (o *mlocOptions) Run(ctx context.Context, deps Deps) error {
+	opts := *o
+	if !opts.dropIn {
+		if err := opts.readEnv(); err != nil {
 			return err
 		}
 	}
-	cfg := all.Config
-	cfg.Machine, cfg.AnyPath = all.dropIn, all.dropIn
-	if env.Worker != "" {
-		cfg.WorkerID = strings.Trim(cfg.WorkerID+"-"+env.ID, "-")
+	cfg := opts.Config
+	cfg.Machine, cfg.AnyPath = opts.dropIn, opts.dropIn
+	if deps.Worker != "" {
+		cfg.WorkerID = strings.Trim(cfg.WorkerID+"-"+deps.ID, "-")
 	}
-	cfg.Core = env.core()
+	cfg.Core = deps.coreConfig()
 	b, err := mlocbridge.New(cfg)
 	if err != nil {
 		return err
 	}
-	return b.Run(ctx, env.Taking)
+	return b.Run(ctx, deps.AcceptCtx)
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// mlocOf reads variables as muster worker mloc does, or variables and arguments as muster bridge mloc does.
-func mlocOf(t *testing.T, dropIn bool, variables map[string]string, args ...string) (*mlocOptions, error) {
+// newMLOCOptions reads variables as muster worker mloc does, or variables and arguments as muster bridge mloc does.
+func newMLOCOptions(t *testing.T, dropIn bool, variables map[string]string, args ...string) (*mlocOptions, error) {
 	t.Helper()
 	o, ok := newMLOC().(*mlocOptions)
 	if !ok {
 		t.Fatal("it is another type")
 	}
-	o.lookup = func(name string) (string, bool) { v, set := variables[name]; return v, set }
+	o.lookupEnv = func(name string) (string, bool) { v, set := variables[name]; return v, set }
 	o.getenv = func(name string) string { return variables[name] }
 	for k, v := range variables {
 		t.Setenv(k, v)
@@ -30,7 +30,7 @@ func mlocOf(t *testing.T, dropIn bool, variables map[string]string, args ...stri
 	if err := c.Run(t.Context(), append([]string{"mloc"}, args...)); err != nil {
 		t.Fatal(err)
 	}
-	return o, o.read()
+	return o, o.readEnv()
 }
 
 // Every variable of the guide, and of MLOC's programs, has its effect.
@@ -40,7 +40,7 @@ func TestMLOCVariables(t *testing.T) {
 		"WORKER_COST_PER_HOUR": "2.5", "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC": "1000", "ORCHESTRATOR_BASE_URL": "http://h:8000", "ORCHESTRATOR_TOKEN": "secret", "HF_MODEL": "hf", "VLLM_MODEL": "v",
 		"MODEL_CLEANUP_AFTER_UPLOAD": "true", "MODEL_ARCHIVE_USE_PIGZ": "1", "CUDA_VISIBLE_DEVICES": "0",
 	}
-	o, err := mlocOf(t, true, all)
+	o, err := newMLOCOptions(t, true, all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func TestMLOCVariables(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	var w work.Config
-	if err := o.Machine(&w); err != nil || w.Price != 2.5 {
+	if err := o.ConfigureWorker(&w); err != nil || w.Price != 2.5 {
 		t.Errorf("the machine's price is %g, %v", w.Price, err)
 	}
 	if notes := strings.Join(o.Notes(), "\n"); !strings.Contains(notes, "MODEL_ARCHIVE_USE_PIGZ has no effect") || !strings.Contains(notes, "CUDA_VISIBLE_DEVICES=0: only these GPUs") {
 		t.Errorf("the notes: %s", notes)
 	}
 	var shown []string
-	for _, row := range o.Variables(true) {
+	for _, row := range o.EnvVars(true) {
 		shown = append(shown, strings.Split(row.Name, ", ")...)
 	}
 	for name := range all {
@@ -68,14 +68,14 @@ func TestMLOCVariables(t *testing.T) {
 
 // Without variables the values are those of the guide.
 func TestMLOCDefaults(t *testing.T) {
-	o, err := mlocOf(t, true, nil)
+	o, err := newMLOCOptions(t, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.Redis != "redis://localhost:6379/0" || o.Results != "results_workers" || o.Topic != "tasks" || o.Heartbeat != 30*time.Second || o.WorkerID != "" || len(o.Tags) != 0 || o.Cost != 1 || o.Bandwidth != 0 || o.BaseURL != "" {
 		t.Errorf("%+v", o)
 	}
-	fresh, err := mlocOf(t, true, nil)
+	fresh, err := newMLOCOptions(t, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestMLOCDefaults(t *testing.T) {
 	if notes := fresh.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "REDIS_URL is not set") {
 		t.Errorf("the notes: %v", notes)
 	}
-	if o, err := mlocOf(t, true, map[string]string{"REDIS_PORT": "6380"}); err != nil || o.Redis != "redis://redis:6380/0" {
+	if o, err := newMLOCOptions(t, true, map[string]string{"REDIS_PORT": "6380"}); err != nil || o.Redis != "redis://redis:6380/0" {
 		t.Errorf("as in the container: %v, %v", o.Redis, err)
 	}
 }
@@ -92,7 +92,7 @@ func TestMLOCDefaults(t *testing.T) {
 func TestMLOCBadVariables(t *testing.T) {
 	for _, name := range []string{"WORKER_COST_PER_HOUR", "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", "HEARTBEAT_INTERVAL_SEC"} {
 		for _, bad := range []string{"-1", "cheap", "NaN"} {
-			if _, err := mlocOf(t, true, map[string]string{name: bad}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
+			if _, err := newMLOCOptions(t, true, map[string]string{name: bad}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s=%s: %v", name, bad, err)
 			}
 		}
@@ -102,7 +102,7 @@ func TestMLOCBadVariables(t *testing.T) {
 // muster bridge mloc has an option for each, and takes the variables, too.
 func TestMLOCBridgeOptions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mount")
-	o, err := mlocOf(t, false, map[string]string{"WORKER_TAGS": "a,b", "ORCHESTRATOR_TOKEN": "secret"}, strings.Fields(
+	o, err := newMLOCOptions(t, false, map[string]string{"WORKER_TAGS": "a,b", "ORCHESTRATOR_TOKEN": "secret"}, strings.Fields(
 		`--redis redis://r/1 --results out --topic jobs --heartbeat 5 --worker-id w1 --base-url http://h:8000 --cost 3 --bandwidth 10 --shared `+dir)...)
 	if err != nil {
 		t.Fatal(err)

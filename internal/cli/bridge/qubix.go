@@ -29,33 +29,33 @@ func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
 	o.dropIn = dropIn
 	const group = "QUBIX"
 	return []cli.Flag{
-		frame.Option{Name: "backend", Usage: "the `URL` of the QUBIX backend", Group: group}.Text(&o.Backend),
-		frame.Option{Name: "price", Usage: "offer this `PRICE` per hour, in QUBIC", Group: group}.Decimal(&o.Price, 1e6),
-		frame.Option{Name: "name", Usage: "join with this `NAME` (default: Provider- and the first 8 characters of the worker's id)", Group: group}.Text(&o.Name),
-		frame.Option{Name: "location", Usage: "join with this `LOCATION`", Group: group}.Text(&o.Location),
-		frame.Option{Name: "address", Usage: "join as the user with this QUBIC `ADDRESS` of 60 letters, for backends that require one", Group: group}.Text(&o.Address),
+		frame.Option{Name: "backend", Usage: "the `URL` of the QUBIX backend", Group: group}.StringVar(&o.Backend),
+		frame.Option{Name: "price", Usage: "offer this `PRICE` per hour, in QUBIC", Group: group}.FloatVar(&o.Price, 1e6),
+		frame.Option{Name: "name", Usage: "join with this `NAME` (default: Provider- and the first 8 characters of the worker's id)", Group: group}.StringVar(&o.Name),
+		frame.Option{Name: "location", Usage: "join with this `LOCATION`", Group: group}.StringVar(&o.Location),
+		frame.Option{Name: "address", Usage: "join as the user with this QUBIC `ADDRESS` of 60 letters, for backends that require one", Group: group}.StringVar(&o.Address),
 	}
 }
 
 // Notes returns nothing: every option has its effect.
 func (o *qubixOptions) Notes() []string { return nil }
 
-// Machine gives the worker the name and the price that the backend knows.
-func (o *qubixOptions) Machine(w *work.Config) error {
+// ConfigureWorker gives the worker the name and the price that the backend knows.
+func (o *qubixOptions) ConfigureWorker(w *work.Config) error {
 	w.Name, w.Price = o.Name, o.Price
 	return nil
 }
 
-func (o *qubixOptions) Run(ctx context.Context, env Env) error {
+func (o *qubixOptions) Run(ctx context.Context, deps Deps) error {
 	cfg := o.BridgeConfig
-	cfg.Machine, cfg.Version = o.dropIn, frame.BuildVersion().Version
-	if env.Worker != "" { // one of several
-		cfg.Name, cfg.Shared = cmp.Or(cfg.Name, env.Worker), o.claims
+	cfg.Machine, cfg.Version = o.dropIn, frame.CurrentBuild().Version
+	if deps.Worker != "" { // one of several
+		cfg.Name, cfg.Shared = cmp.Or(cfg.Name, deps.Worker), o.claims
 	}
-	cfg.Core = env.core()
+	cfg.Core = deps.coreConfig()
 	b, err := qubix.NewBridge(cfg)
 	if err != nil {
 		return err
 	}
-	return b.Run(ctx, env.Taking)
+	return b.Run(ctx, deps.AcceptCtx)
 }

@@ -53,7 +53,7 @@ func TestQubixOptions(t *testing.T) {
 			t.Errorf("%v is %+v, %v", line, o.BridgeConfig, err)
 		}
 		var w work.Config
-		if err := o.Machine(&w); err != nil || w.Name != "My Gaming PC" || w.Price != 2.5 {
+		if err := o.ConfigureWorker(&w); err != nil || w.Name != "My Gaming PC" || w.Price != 2.5 {
 			t.Errorf("the worker of the machine is %q at %v: %v", w.Name, w.Price, err)
 		}
 	}

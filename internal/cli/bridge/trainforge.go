@@ -34,30 +34,30 @@ func (o *trainforgeOptions) Flags(dropIn bool) []cli.Flag {
 		jobs, o.MaxJobs = "run at most `N` jobs at once", trainforge.DefaultMaxJobs
 	}
 	list := []cli.Flag{
-		frame.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "the `URL` of the TrainForge server", Group: group}.Text(&o.Scheduler),
-		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Group: group}.Text(&o.WorkerID),
-		frame.Option{Name: "max-jobs", Usage: jobs, Group: group}.Number(&o.MaxJobs, 0, 10_000),
-		frame.Option{Name: "status", Usage: "print the worker's status and exit", Group: group}.On(&o.status),
+		frame.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "the `URL` of the TrainForge server", Group: group}.StringVar(&o.Scheduler),
+		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Group: group}.StringVar(&o.WorkerID),
+		frame.Option{Name: "max-jobs", Usage: jobs, Group: group}.IntVar(&o.MaxJobs, 0, 10_000),
+		frame.Option{Name: "status", Usage: "print the worker's status and exit", Group: group}.BoolVar(&o.status),
 	}
 	if dropIn {
 		return list
 	}
 	return append(list,
-		append(frame.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "send this bearer `TOKEN` to the TrainForge server", Group: group}.Secret(&o.token, "the bearer token"),
-			frame.Option{Name: "projects", Usage: "look in this `FOLDER` for projects that the server does not send", Group: group}.Text(&o.Projects))...)
+		append(frame.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "send this bearer `TOKEN` to the TrainForge server", Group: group}.SecretVars(&o.token, "the bearer token"),
+			frame.Option{Name: "projects", Usage: "look in this `FOLDER` for projects that the server does not send", Group: group}.StringVar(&o.Projects))...)
 }
 
 // Notes returns nothing: every option has its effect.
 func (o *trainforgeOptions) Notes() []string { return nil }
 
-// Machine gives the worker its name and its limit.
-func (o *trainforgeOptions) Machine(w *work.Config) error {
+// ConfigureWorker gives the worker its name and its limit.
+func (o *trainforgeOptions) ConfigureWorker(w *work.Config) error {
 	w.Name, w.MaxTasks, w.Slots = o.WorkerID, o.MaxJobs, o.MaxJobs
 	return nil
 }
 
-// Once shows the status.
-func (o *trainforgeOptions) Once(ctx context.Context, app *frame.App) (bool, error) {
+// RunOnce shows the status.
+func (o *trainforgeOptions) RunOnce(ctx context.Context, a *frame.App) (bool, error) {
 	if !o.status {
 		return false, nil
 	}
@@ -66,26 +66,26 @@ func (o *trainforgeOptions) Once(ctx context.Context, app *frame.App) (bool, err
 		if err != nil {
 			return true, err
 		}
-		fmt.Fprintf(app.Out, "Machine:      %g cores, %s of memory, %d GPUs, %d container engines\n", f.CPU.Count, f.Memory.Total, len(f.GPUs), len(f.Engines))
+		fmt.Fprintf(a.Out, "Machine:      %g cores, %s of memory, %d GPUs, %d container engines\n", f.CPU.Count, f.Memory.Total, len(f.GPUs), len(f.Engines))
 	}
-	return true, o.Status(ctx, app.Out)
+	return true, o.Status(ctx, a.Out)
 }
 
-func (o *trainforgeOptions) Run(ctx context.Context, env Env) error {
+func (o *trainforgeOptions) Run(ctx context.Context, deps Deps) error {
 	cfg := o.BridgeConfig
-	cfg.CancelJobs, cfg.Version = o.dropIn, frame.BuildVersion().Version
+	cfg.CancelJobs, cfg.Version = o.dropIn, frame.CurrentBuild().Version
 	token, err := o.token.Read()
 	if err != nil {
 		return err
 	}
 	cfg.Token = token
-	if env.Worker != "" && cfg.WorkerID != "" {
-		cfg.WorkerID += "-" + env.ID
+	if deps.Worker != "" && cfg.WorkerID != "" {
+		cfg.WorkerID += "-" + deps.ID
 	}
-	cfg.Core = env.core()
+	cfg.Core = deps.coreConfig()
 	b, err := trainforge.NewBridge(cfg)
 	if err != nil {
 		return err
 	}
-	return b.Run(ctx, env.Taking)
+	return b.Run(ctx, deps.AcceptCtx)
 }

@@ -13,7 +13,7 @@ import (
 // bridges says how the bridges are that keep their data in this user's data folder: those of muster bridge NAME, and of muster
 // worker NAME.
 func bridges() ([]doctor.Finding, error) {
-	root, err := frame.DataFolder("", "")
+	root, err := frame.DataDir("", "")
 	if err != nil {
 		return nil, err
 	}
@@ -25,41 +25,41 @@ func bridges() ([]doctor.Finding, error) {
 		}
 		for _, dir := range dirs {
 			for _, path := range bridge.Outboxes(dir) {
-				found = append(found, bridgeAt(root, path))
+				found = append(found, bridgeFinding(root, path))
 			}
 		}
 	}
 	return found, nil
 }
 
-// bridgeAt is the finding of one outbox below root.
-func bridgeAt(root, path string) doctor.Finding {
+// bridgeFinding is the finding of one outbox below root.
+func bridgeFinding(root, path string) doctor.Finding {
 	f := doctor.Finding{Group: doctor.System, Name: "bridge"}
-	below, err := filepath.Rel(root, path)
+	rel, err := filepath.Rel(root, path)
 	if err != nil {
-		below = path
+		rel = path
 	}
-	parts := strings.Split(filepath.ToSlash(below), "/") // bridge/NAME/… or worker-NAME/bridge/…
-	command, whose := "muster bridge "+parts[1], ""
+	parts := strings.Split(filepath.ToSlash(rel), "/") // bridge/NAME/… or worker-NAME/bridge/…
+	command, suffix := "muster bridge "+parts[1], ""
 	if name, dropIn := strings.CutPrefix(parts[0], "worker-"); dropIn {
 		system, worker, named := strings.Cut(name, "-") // worker-NAME-WORKER is that of a worker with a name
 		command = "muster worker " + system
 		if named {
-			whose = " (" + worker + ")"
+			suffix = " (" + worker + ")"
 		}
 	}
 	jobs, running, err := bridge.PendingIn(path)
-	who := command + whose
+	subject := command + suffix
 	switch {
 	case err != nil:
-		f.Status, f.Found, f.Fix = doctor.Warning, fmt.Sprintf("the jobs of %s are not known: %s", who, err), "run the doctor as the user who runs it"
+		f.Status, f.Found, f.Fix = doctor.Warning, fmt.Sprintf("the jobs of %s are not known: %s", subject, err), "run the doctor as the user who runs it"
 	case running:
-		f.Status, f.Found = doctor.OK, who+" is running"
+		f.Status, f.Found = doctor.OK, subject+" is running"
 	case jobs > 0:
-		f.Status, f.Found = doctor.Warning, fmt.Sprintf("%s is not running, and %d of its jobs have no final report yet", who, jobs)
+		f.Status, f.Found = doctor.Warning, fmt.Sprintf("%s is not running, and %d of its jobs have no final report yet", subject, jobs)
 		f.Fix = "start it again with the same options: `" + command + "`"
 	default:
-		f.Status, f.Found = doctor.Note, who+" is not running; all of its jobs are reported"
+		f.Status, f.Found = doctor.Note, subject+" is not running; all of its jobs are reported"
 	}
 	return f
 }

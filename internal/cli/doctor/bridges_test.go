@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/doctor"
 )
 
-// bridgesNow is what the doctor says of bridges, by status.
-func bridgesNow(t *testing.T) map[doctor.Status]string {
+// bridgeFindings is what the doctor says of bridges, by status.
+func bridgeFindings(t *testing.T) map[doctor.Status]string {
 	t.Helper()
 	list, err := bridges()
 	if err != nil {
@@ -32,7 +32,7 @@ func bridgesNow(t *testing.T) map[doctor.Status]string {
 func TestBridges(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("XDG_DATA_HOME", root)
-	if got := bridgesNow(t); len(got) > 0 {
+	if got := bridgeFindings(t); len(got) > 0 {
 		t.Errorf("without bridges: %v", got)
 	}
 	open := func(below string) *bridge.Bridge {
@@ -48,7 +48,7 @@ func TestBridges(t *testing.T) {
 			t.Fatalf("%v, %v", taken, err)
 		}
 	}
-	if got := bridgesNow(t); strings.Count(got[doctor.OK], "is running") != 3 || len(got) != 1 {
+	if got := bridgeFindings(t); strings.Count(got[doctor.OK], "is running") != 3 || len(got) != 1 {
 		t.Errorf("while they run: %v", got)
 	}
 	for _, b := range []*bridge.Bridge{fleet, each, dropIn} {
@@ -56,7 +56,7 @@ func TestBridges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := bridgesNow(t)
+	got := bridgeFindings(t)
 	if want := "muster bridge qubix is not running, and 2 of its jobs have no final report yet; start it again with the same options: `muster bridge qubix`\n"; got[doctor.Warning] != want {
 		t.Errorf("jobs are open: %s", got[doctor.Warning])
 	}
@@ -66,7 +66,7 @@ func TestBridges(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "muster", "worker-mloc-w1", "bridge", bridge.OutboxName), []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := bridgesNow(t); !strings.Contains(got[doctor.Warning], "the jobs of muster worker mloc (w1) are not known") {
+	if got := bridgeFindings(t); !strings.Contains(got[doctor.Warning], "the jobs of muster worker mloc (w1) are not known") {
 		t.Errorf("a damaged outbox: %v", got)
 	}
 }

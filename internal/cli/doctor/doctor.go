@@ -18,8 +18,8 @@ import (
 const defaultListen = ":8700" // of muster server
 
 type config struct {
-	frame.Format
-	remote.Remote
+	frame.OutputOptions
+	remote.ServerOptions
 	doctor.Config
 	data    string
 	sandbox string
@@ -29,46 +29,46 @@ type config struct {
 func (c *config) flags() []cli.Flag {
 	const worker = "Worker"
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "fix", Usage: "mend what can be mended safely, and look again"}.On(&c.fix),
-		frame.Option{Name: "listen", Usage: "a server of this machine would listen on this `ADDRESS` (default: " + defaultListen + ")"}.Variable().Text(&c.Listen),
-		frame.Option{Name: "online", Usage: "ask the index of Python packages, too"}.On(&c.Online),
-		frame.Option{Name: "data", Usage: "look at this `FOLDER` of a worker (default: muster/worker in the user's data folder)", Group: worker}.Variable().Text(&c.data),
-		frame.Option{Name: "engine", Usage: "the container engine is at this `URL`; none means none (default: auto, those that are found)", Group: worker}.Variable().Text(&c.Engine),
-		frame.Option{Name: "image-disk", Usage: "images would be kept within these `BYTES` of disk", Group: worker}.Variable().Size(&c.ImageDisk),
-		frame.Option{Name: "task-user", Usage: "tasks would run as this `USER`", Group: worker}.Variable().Text(&c.Limits.TaskUser),
+		frame.Option{Name: "fix", Usage: "mend what can be mended safely, and look again"}.BoolVar(&c.fix),
+		frame.Option{Name: "listen", Usage: "a server of this machine would listen on this `ADDRESS` (default: " + defaultListen + ")"}.WithEnv().StringVar(&c.Listen),
+		frame.Option{Name: "online", Usage: "ask the index of Python packages, too"}.BoolVar(&c.Online),
+		frame.Option{Name: "data", Usage: "look at this `FOLDER` of a worker (default: muster/worker in the user's data folder)", Group: worker}.WithEnv().StringVar(&c.data),
+		frame.Option{Name: "engine", Usage: "the container engine is at this `URL`; none means none (default: auto, those that are found)", Group: worker}.WithEnv().StringVar(&c.Engine),
+		frame.Option{Name: "image-disk", Usage: "images would be kept within these `BYTES` of disk", Group: worker}.WithEnv().SizeVar(&c.ImageDisk),
+		frame.Option{Name: "task-user", Usage: "tasks would run as this `USER`", Group: worker}.WithEnv().StringVar(&c.Limits.TaskUser),
 		frame.Option{Name: "sandbox", Usage: "tasks would be kept to their own files: `WHEN` the kernel can (auto), never (off), or not without it (strict)", Group: worker}.
-			Variable().Choice(&c.sandbox, string(limit.Auto), string(limit.Off), string(limit.Strict)),
-	}, c.Remote.Flags(), c.Format.Flags())
+			WithEnv().EnumVar(&c.sandbox, string(limit.Auto), string(limit.Off), string(limit.Strict)),
+	}, c.ServerOptions.Flags(), c.OutputOptions.Flags())
 }
 
 // Command returns the command.
-func Command(app *frame.App) *cli.Command {
+func Command(a *frame.App) *cli.Command {
 	c := &config{sandbox: string(limit.Auto)}
-	return app.Command(frame.Command{
-		Name: "doctor", Usage: "say what is wrong with this machine, and how to mend it", Category: frame.SetUp, Flags: c.flags(),
-		About: "It looks at the machine as a worker and as a client of its server, and changes nothing without --fix. The exit status is 1 if there is a problem.",
+	return a.NewCommand(frame.Command{
+		Name: "doctor", Usage: "say what is wrong with this machine, and how to mend it", Category: frame.CategorySetup, Flags: c.flags(),
+		Description: "It looks at the machine as a worker and as a client of its server, and changes nothing without --fix. The exit status is 1 if there is a problem.",
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
-			return c.run(ctx, app)
+			return c.run(ctx, a)
 		},
 	})
 }
 
-func (c *config) run(ctx context.Context, app *frame.App) error {
-	ctx, stop := frame.Interruptible(ctx)
+func (c *config) run(ctx context.Context, a *frame.App) error {
+	ctx, stop := frame.SignalContext(ctx)
 	defer stop()
 	if err := c.resolve(); err != nil {
 		return err
 	}
 	d := doctor.New(c.Config)
-	found, err := d.Look(ctx)
+	found, err := d.Run(ctx)
 	if err != nil {
 		return err
 	}
 	if c.fix {
-		found, err = d.Mend(ctx, found, func(does string) { app.Say("%s", does) })
+		found, err = d.Repair(ctx, found, func(does string) { a.Messagef("%s", does) })
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (c *config) run(ctx context.Context, app *frame.App) error {
 		return err
 	}
 	found = append(found, more...)
-	if err := app.Show(c.Format, found, troubles(found), func() error { return draw(app, found) }); err != nil {
+	if err := a.Print(c.OutputOptions, found, problemNames(found), func() error { return draw(a, found) }); err != nil {
 		return err
 	}
 	if doctor.Worst(found) == doctor.Problem {
@@ -90,38 +90,38 @@ func (c *config) run(ctx context.Context, app *frame.App) error {
 // resolve fills in what this user has saved, and defaults.
 func (c *config) resolve() error {
 	var err error
-	if c.Data, err = frame.DataFolder(c.data, "worker"); err != nil {
+	if c.Data, err = frame.DataDir(c.data, "worker"); err != nil {
 		return err
 	}
-	c.Version = frame.BuildVersion().Version
+	c.Version = frame.CurrentBuild().Version
 	c.Limits.Sandbox = limit.Mode(c.sandbox)
-	c.Listens = c.Listen != ""
-	if !c.Listens {
+	c.ListenSet = c.Listen != ""
+	if !c.ListenSet {
 		c.Listen = defaultListen
 	}
-	if c.Saved, err = remote.SavedPath(); err != nil {
+	if c.SavedPath, err = remote.ContextPath(); err != nil {
 		return err
 	}
-	saved, err := remote.ReadSaved()
+	saved, err := remote.LoadContext()
 	c.SavedErr = err
-	known := saved.Server(strings.TrimRight(c.URL, "/"))
-	c.Named = known.URL != ""
-	if !c.Named {
-		known = saved.Server(remote.DefaultServer)
+	target := saved.Lookup(strings.TrimRight(c.URL, "/"))
+	c.ServerSet = target.URL != ""
+	if !c.ServerSet {
+		target = saved.Lookup(remote.DefaultServer)
 	}
 	token, err := c.Token.Read()
 	if err != nil {
 		return err
 	}
 	if token != "" {
-		known.Token = token
+		target.Token = token
 	}
-	c.Server = doctor.Known{URL: known.URL, Token: known.Token, JoinToken: known.JoinToken, Data: known.Data}
+	c.Server = doctor.SavedServer{URL: target.URL, Token: target.Token, JoinToken: target.JoinToken, Data: target.Data}
 	return nil
 }
 
-// troubles names what should be looked at.
-func troubles(found []doctor.Finding) []string {
+// problemNames names what should be looked at.
+func problemNames(found []doctor.Finding) []string {
 	var names []string
 	for _, f := range found {
 		if name := fmt.Sprintf("%s/%s", f.Group, f.Name); (f.Status == doctor.Warning || f.Status == doctor.Problem) && !slices.Contains(names, name) {

@@ -17,16 +17,16 @@ var styles = map[doctor.Status]term.Style{
 	doctor.OK: term.Green, doctor.Note: term.Blue, doctor.Warning: term.Yellow, doctor.Problem: term.Red,
 }
 
-const gap = 2 // columns between columns
+const columnGap = 2 // columns between columns
 
 // draw writes the findings for people: their groups under titles, each finding on as many lines as it
 // takes, and below it what to do.
-func draw(app *frame.App, found []doctor.Finding) error {
-	first, second := len(doctor.Problem), 0
+func draw(a *frame.App, found []doctor.Finding) error {
+	statusWidth, nameWidth := len(doctor.Problem), 0
 	for i := range found {
-		second = max(second, len(found[i].Name))
+		nameWidth = max(nameWidth, len(found[i].Name))
 	}
-	indent := first + gap + second + gap
+	indent := statusWidth + columnGap + nameWidth + columnGap
 	var b strings.Builder
 	group := ""
 	for i := range found {
@@ -36,37 +36,37 @@ func draw(app *frame.App, found []doctor.Finding) error {
 				b.WriteByte('\n')
 			}
 			group = f.Group
-			b.WriteString(app.Out.Paint(term.Bold, titles[group]) + "\n")
+			b.WriteString(a.Out.Paint(term.Bold, titles[group]) + "\n")
 		}
 		status := string(f.Status)
 		if f.Fixed {
 			status = "fixed"
 		}
-		head := app.Out.Paint(styles[f.Status], status) + strings.Repeat(" ", first+gap-len(status)) + f.Name + strings.Repeat(" ", second+gap-len(f.Name))
-		for _, line := range wrap(f.Found, app.Out.Width-indent) {
+		head := a.Out.Paint(styles[f.Status], status) + strings.Repeat(" ", statusWidth+columnGap-len(status)) + f.Name + strings.Repeat(" ", nameWidth+columnGap-len(f.Name))
+		for _, line := range wrap(f.Found, a.Out.Width-indent) {
 			b.WriteString(head + line + "\n")
 			head = strings.Repeat(" ", indent)
 		}
-		for n, line := range wrap(f.Fix, app.Out.Width-indent-gap) {
+		for n, line := range wrap(f.Fix, a.Out.Width-indent-columnGap) {
 			mark := "→ "
 			if n > 0 {
 				mark = "  "
 			}
-			b.WriteString(head + app.Out.Paint(term.Dim, mark) + line + "\n")
+			b.WriteString(head + a.Out.Paint(term.Dim, mark) + line + "\n")
 		}
 	}
-	b.WriteString("\n" + sum(app, found) + "\n")
-	return frame.Write(app.Out, []byte(b.String()))
+	b.WriteString("\n" + summary(a, found) + "\n")
+	return frame.WriteOutput(a.Out, []byte(b.String()))
 }
 
-// sum says how it is in all.
-func sum(app *frame.App, found []doctor.Finding) string {
+// summary says how it is in all.
+func summary(a *frame.App, found []doctor.Finding) string {
 	count := map[doctor.Status]int{}
-	mendable := 0
+	repairable := 0
 	for i := range found {
 		count[found[i].Status]++
-		if found[i].Mendable() {
-			mendable++
+		if found[i].Repairable() {
+			repairable++
 		}
 	}
 	var parts []string
@@ -76,12 +76,12 @@ func sum(app *frame.App, found []doctor.Finding) string {
 			if n > 1 {
 				text += "s"
 			}
-			parts = append(parts, app.Out.Paint(styles[s], text))
+			parts = append(parts, a.Out.Paint(styles[s], text))
 		}
 	}
 	text := strings.Join(append(parts, fmt.Sprintf("%d ok", count[doctor.OK])), ", ")
-	if mendable > 0 {
-		text += fmt.Sprintf("; muster doctor --fix mends %d of them", mendable)
+	if repairable > 0 {
+		text += fmt.Sprintf("; muster doctor --fix mends %d of them", repairable)
 	}
 	return text
 }
@@ -90,7 +90,7 @@ func sum(app *frame.App, found []doctor.Finding) string {
 // command to copy, and stays on one line, whatever its length.
 func wrap(text string, width int) []string {
 	var lines []string
-	for _, w := range words(text) {
+	for _, w := range splitWords(text) {
 		if last := len(lines) - 1; last >= 0 && (width < 1 || term.Width(lines[last])+1+term.Width(w) <= width) {
 			lines[last] += " " + w
 		} else {
@@ -100,26 +100,26 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// words splits a text at its spaces, and at none in back quotes.
-func words(text string) []string {
+// splitWords splits a text at its spaces, and at none in back quotes.
+func splitWords(text string) []string {
 	var list []string
 	quoted := false
-	from := 0
+	start := 0
 	for i, r := range text {
 		switch {
 		case r == '`':
 			quoted = !quoted
 		case r == ' ' && !quoted:
-			list = append(list, text[from:i])
-			from = i + 1
+			list = append(list, text[start:i])
+			start = i + 1
 		}
 	}
 	if quoted { // one that is not closed
-		return strings.Fields(term.Clean(text))
+		return strings.Fields(term.Sanitize(text))
 	}
-	list = append(list, text[from:])
+	list = append(list, text[start:])
 	for i := range list {
-		list[i] = term.Clean(list[i])
+		list[i] = term.Sanitize(list[i])
 	}
 	return frame.NonEmpty(list)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/doctor"
 )
 
-var found = []doctor.Finding{
+var testFindings = []doctor.Finding{
 	{Group: doctor.Server, Name: "server", Status: doctor.OK, Found: "http://10.0.0.5:8700 answers in 2ms"},
 	{Group: doctor.Server, Name: "clock", Status: doctor.Warning, Found: "this machine's clock is behind the server's by 12.4s (give or take 0.5s)", Fix: "have both machines keep their clocks by NTP: `sudo timedatectl set-ntp true`"},
 	{Group: doctor.Worker, Name: "data", Status: doctor.OK, Fixed: true, Found: "/var/lib/muster/worker is there, and this user's (-rwx------)"},
@@ -20,11 +20,11 @@ var found = []doctor.Finding{
 	{Group: doctor.System, Name: "gang-ports", Status: doctor.Note, Found: "ports may be taken", Fix: "`sudo sysctl -w net.ipv4.ip_local_reserved_ports=20000-29999 and-more-of-this-long-command-that-fits-no-line`"},
 }
 
-func drawn(t *testing.T, width int, color bool) string {
+func render(t *testing.T, width int, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	app := &frame.App{Out: term.Screen{Writer: &b, Width: width, Color: color}}
-	if err := draw(app, found); err != nil {
+	a := &frame.App{Out: term.Screen{Writer: &b, Width: width, Color: color}}
+	if err := draw(a, testFindings); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -55,7 +55,7 @@ note     gang-ports  ports may be taken
 
 1 problem, 1 warning, 1 note, 2 ok
 `
-	if d := cmp.Diff(want, drawn(t, 80, false)); d != "" {
+	if d := cmp.Diff(want, render(t, 80, false)); d != "" {
 		t.Error(d)
 	}
 }
@@ -64,17 +64,17 @@ note     gang-ports  ports may be taken
 func TestDrawFits(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{60, 80, 120, 200} {
-		for line := range strings.Lines(drawn(t, width, false)) {
+		for line := range strings.Lines(render(t, width, false)) {
 			line = strings.TrimRight(line, "\n")
 			if text := strings.TrimLeft(line, " →"); term.Width(line) > width && strings.Contains(text, " ") && !strings.HasPrefix(text, "`") {
 				t.Errorf("at %d columns: %q", width, line)
 			}
 		}
 	}
-	if text := drawn(t, 80, true); !strings.Contains(text, "\x1b[31mproblem\x1b[0m  engine") {
+	if text := render(t, 80, true); !strings.Contains(text, "\x1b[31mproblem\x1b[0m  engine") {
 		t.Errorf("no colours: %q", text)
 	}
-	if wide := drawn(t, 0, false); strings.Count(wide, "\n") != strings.Count(strings.Join(lines(), "\n"), "\n")+1 {
+	if wide := render(t, 0, false); strings.Count(wide, "\n") != strings.Count(strings.Join(lines(), "\n"), "\n")+1 {
 		t.Errorf("without a width lines are wrapped:\n%s", wide)
 	}
 }
@@ -83,17 +83,17 @@ func TestDrawFits(t *testing.T) {
 func lines() []string {
 	var all []string
 	group := ""
-	for i := range found {
-		if found[i].Group != group {
+	for i := range testFindings {
+		if testFindings[i].Group != group {
 			if group != "" {
 				all = append(all, "")
 			}
-			group = found[i].Group
+			group = testFindings[i].Group
 			all = append(all, group)
 		}
-		all = append(all, found[i].Found)
-		if found[i].Fix != "" {
-			all = append(all, found[i].Fix)
+		all = append(all, testFindings[i].Found)
+		if testFindings[i].Fix != "" {
+			all = append(all, testFindings[i].Fix)
 		}
 	}
 	return append(all, "", "sum")
@@ -109,7 +109,7 @@ func TestWordsKeepCommands(t *testing.T) {
 		"bad \x1b[31m text": {"bad", " [31m", "text"},
 		"":                  nil,
 	} {
-		if d := cmp.Diff(want, words(text)); d != "" {
+		if d := cmp.Diff(want, splitWords(text)); d != "" {
 			t.Errorf("%q: %s", text, d)
 		}
 	}

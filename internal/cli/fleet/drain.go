@@ -19,57 +19,57 @@ import (
 )
 
 type drainConfig struct {
-	steerConfig
+	actionConfig
 
 	deadline *muster.Duration
 	noWait   bool
 }
 
-func (a *commands) drainCommand() *cli.Command {
+func (a *runner) drainCommand() *cli.Command {
 	c := &drainConfig{}
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "drain", Usage: "let workers finish what they have, and then leave", Args: "WORKER…",
 		Flags: append([]cli.Flag{
-			atMost(frame.Option{Name: "deadline", Usage: "what still runs after this `DURATION`, such as 10m, is stopped and goes on elsewhere, " +
+			optionalDurationVar(frame.Option{Name: "deadline", Usage: "what still runs after this `DURATION`, such as 10m, is stopped and goes on elsewhere, " +
 				"from its checkpoint if it has one (default: never)"}, &c.deadline),
-			frame.Option{Name: "no-wait", Usage: "do not wait until they have left"}.On(&c.noWait),
+			frame.Option{Name: "no-wait", Usage: "do not wait until they have left"}.BoolVar(&c.noWait),
 		}, c.flags()...),
-		About: namedWorkers + " The command waits until they have left, and shows what still runs; Ctrl-C ends the waiting, not the drain.",
-		Run:   func(ctx context.Context, args []string) error { return a.drain(ctx, c, args) },
+		Description: workerNameHelp + " The command waits until they have left, and shows what still runs; Ctrl-C ends the waiting, not the drain.",
+		Run:         func(ctx context.Context, args []string) error { return a.drain(ctx, c, args) },
 	})
 }
 
-func (a *commands) drain(ctx context.Context, c *drainConfig, names []string) error {
-	ctx, hurried, stop := frame.InSteps(ctx) // an order that was begun is finished: it must be said that it goes on
+func (a *runner) drain(ctx context.Context, c *drainConfig, names []string) error {
+	ctx, forceCtx, stop := frame.ShutdownContexts(ctx) // an order that was begun is finished: it must be said that it goes on
 	defer stop()
-	server, workers, err := c.order(names, func(server *client.Client, name string) (w muster.Worker, err error) {
-		err = a.Answered(ctx, func() error {
-			w, err = server.DrainWorker(hurried, name, c.deadline)
+	server, workers, err := c.apply(names, func(server *client.Client, name string) (w muster.Worker, err error) {
+		err = a.WaitForResponse(ctx, func() error {
+			w, err = server.DrainWorker(forceCtx, name, c.deadline)
 			return err
 		})
 		return w, err
 	})
-	draw := a.sayWorker(func(w *muster.Worker) string { return drained(w, time.Now()) })
+	draw := a.printStatus(func(w *muster.Worker) string { return drainStatus(w, time.Now()) })
 	if err != nil {
 		if len(workers) > 0 {
-			err = errors.Join(frame.ShowSome(a.App, c.Format, workers, workerID, draw), err)
+			err = errors.Join(frame.PrintItems(a.App, c.OutputOptions, workers, workerID, draw), err)
 		}
 		return err
 	}
 	if !c.noWait {
 		workers, err = a.waitDrained(ctx, server, workers)
 		if errors.Is(err, context.Canceled) {
-			a.Say("the drain goes on: muster workers resume %s takes it back", strings.Join(names, " "))
+			a.Messagef("the drain goes on: muster workers resume %s takes it back", strings.Join(names, " "))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return frame.ShowSome(a.App, c.Format, workers, workerID, draw)
+	return frame.PrintItems(a.App, c.OutputOptions, workers, workerID, draw)
 }
 
-// drained says how far a worker that was to drain is.
-func drained(w *muster.Worker, now time.Time) string {
+// drainStatus says how far a worker that was to drain is.
+func drainStatus(w *muster.Worker, now time.Time) string {
 	switch {
 	case w.State == muster.WorkerGone:
 		return "has left"
@@ -78,7 +78,7 @@ func drained(w *muster.Worker, now time.Time) string {
 	case w.State == muster.WorkerUnreachable:
 		return "is unreachable; what it holds is given up when it stays away"
 	case w.Deadline > 0:
-		return "draining; it " + deadline(w, now)
+		return "draining; it " + formatDeadline(w, now)
 	default:
 		return "draining, it leaves when its last task has ended"
 	}
@@ -86,9 +86,9 @@ func drained(w *muster.Worker, now time.Time) string {
 
 // waitDrained waits until all of the workers are through with it, and shows on a
 // terminal what still runs.
-func (a *commands) waitDrained(ctx context.Context, server *client.Client, workers []muster.Worker) ([]muster.Worker, error) {
-	v := &drainView{began: time.Now(), workers: workers, tasks: map[muster.TaskID]muster.Task{}}
-	err := a.Underway(ctx, v.line, func(ctx context.Context) error {
+func (a *runner) waitDrained(ctx context.Context, server *client.Client, workers []muster.Worker) ([]muster.Worker, error) {
+	v := &drainView{started: time.Now(), workers: workers, tasks: map[muster.TaskID]muster.Task{}}
+	err := a.RunWithStatus(ctx, v.line, func(ctx context.Context) error {
 		ctx, done := context.WithCancel(ctx)
 		defer done()
 		group, ctx := errgroup.WithContext(ctx)
@@ -96,7 +96,7 @@ func (a *commands) waitDrained(ctx context.Context, server *client.Client, worke
 			defer done()
 			return v.follow(ctx, server)
 		})
-		if a.Err.Live {
+		if a.Err.Interactive {
 			group.Go(func() error { return v.watchTasks(ctx, server) })
 		}
 		return group.Wait()
@@ -106,7 +106,7 @@ func (a *commands) waitDrained(ctx context.Context, server *client.Client, worke
 
 // drainView is what is known of workers that drain.
 type drainView struct {
-	began time.Time
+	started time.Time
 
 	mu      sync.Mutex
 	workers []muster.Worker
@@ -122,7 +122,7 @@ func (v *drainView) follow(ctx context.Context, server *client.Client) error {
 		if e.Type != muster.EventResync && !v.has(e.Worker) {
 			continue
 		}
-		if over, err := v.look(ctx, server); over || err != nil {
+		if done, err := v.refresh(ctx, server); done || err != nil {
 			return err
 		}
 	}
@@ -130,21 +130,21 @@ func (v *drainView) follow(ctx context.Context, server *client.Client) error {
 }
 
 func (v *drainView) has(id muster.WorkerID) bool {
-	return slices.ContainsFunc(v.known(), func(w muster.Worker) bool { return w.ID == id })
+	return slices.ContainsFunc(v.snapshot(), func(w muster.Worker) bool { return w.ID == id })
 }
 
-// known returns the workers as they were read last.
-func (v *drainView) known() []muster.Worker {
+// snapshot returns the workers as they were read last.
+func (v *drainView) snapshot() []muster.Worker {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.workers)
 }
 
-// look reads the workers and reports whether all are through: they have left, or are
+// refresh reads the workers and reports whether all are through: they have left, or are
 // away and hold nothing. It is a Conflict if somebody took a drain back.
-func (v *drainView) look(ctx context.Context, server *client.Client) (over bool, err error) {
-	over = true
-	for i, w := range v.known() {
+func (v *drainView) refresh(ctx context.Context, server *client.Client) (done bool, err error) {
+	done = true
+	for i, w := range v.snapshot() {
 		now, err := server.Worker(ctx, string(w.ID))
 		switch {
 		case err == nil:
@@ -160,24 +160,24 @@ func (v *drainView) look(ctx context.Context, server *client.Client) (over bool,
 		switch w.State {
 		case muster.WorkerGone:
 		case muster.WorkerUnreachable:
-			over = over && w.Running == 0
+			done = done && w.Running == 0
 		case muster.WorkerDraining:
-			over = false
+			done = false
 		default:
 			return false, muster.Errorf(muster.Conflict, "the drain of worker %s was taken back: it is %s", w.Name, w.State)
 		}
 	}
-	return over, nil
+	return done, nil
 }
 
 const (
-	mostShown = 4           // tasks in the line
-	lookAgain = time.Second // at them
+	maxShownTasks       = 4           // tasks in the line
+	taskRefreshInterval = time.Second // at them
 )
 
 // watchTasks keeps the line's tasks, and how many there are, up to date.
 func (v *drainView) watchTasks(ctx context.Context, server *client.Client) error {
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(taskRefreshInterval)
 	defer tick.Stop()
 	for {
 		if err := v.readTasks(ctx, server); err != nil && ctx.Err() == nil {
@@ -193,7 +193,7 @@ func (v *drainView) watchTasks(ctx context.Context, server *client.Client) error
 
 func (v *drainView) readTasks(ctx context.Context, server *client.Client) error {
 	tasks := map[muster.TaskID]muster.Task{}
-	for i, w := range v.known() {
+	for i, w := range v.snapshot() {
 		w, err := server.Worker(ctx, string(w.ID))
 		if muster.CodeOf(err) == muster.NotFound {
 			continue
@@ -202,7 +202,7 @@ func (v *drainView) readTasks(ctx context.Context, server *client.Client) error 
 			return err
 		}
 		for _, task := range w.Tasks {
-			if len(tasks) >= mostShown {
+			if len(tasks) >= maxShownTasks {
 				break
 			}
 			if tasks[task], err = server.Task(ctx, task); err != nil {
@@ -237,11 +237,11 @@ func (v *drainView) line() string {
 		last = max(last, w.Deadline)
 		for _, id := range w.Tasks {
 			if t, known := v.tasks[id]; known {
-				tasks = append(tasks, strings.TrimSpace(id.String()+" "+frame.Done(&t)))
+				tasks = append(tasks, strings.TrimSpace(id.String()+" "+frame.TaskProgress(&t)))
 			}
 		}
 	}
-	s := fmt.Sprintf("%s  draining %s: %d still run", term.Elapsed(time.Since(v.began)), strings.Join(names, ", "), running)
+	s := fmt.Sprintf("%s  draining %s: %d still run", term.FormatDuration(time.Since(v.started)), strings.Join(names, ", "), running)
 	if running == 1 {
 		s = strings.TrimSuffix(s, "run") + "runs"
 	}
@@ -252,10 +252,10 @@ func (v *drainView) line() string {
 		}
 		s += ")"
 	}
-	switch left := time.Until(last.Std()); {
+	switch remaining := time.Until(last.Std()); {
 	case last == 0:
-	case left > 0:
-		s += ", stopped in " + term.Elapsed(left)
+	case remaining > 0:
+		s += ", stopped in " + term.FormatDuration(remaining)
 	default:
 		s += ", being stopped"
 	}

@@ -21,24 +21,26 @@ import (
 )
 
 type workersConfig struct {
-	remote.Remote
-	frame.Format
-	gone  bool
+	remote.ServerOptions
+	frame.OutputOptions
+	all   bool
 	watch bool
 }
 
-func (c *workersConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
+func (c *workersConfig) flags() []cli.Flag {
+	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
+}
 
-// commands is one run of the program.
-type commands struct{ *frame.App }
+// runner is one run of the program.
+type runner struct{ *frame.App }
 
 // Command returns muster workers.
-func Command(app *frame.App) *cli.Command {
-	a := &commands{app}
+func Command(base *frame.App) *cli.Command {
+	a := &runner{base}
 	c := &workersConfig{}
-	list := append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "list workers that have left, too"}.On(&c.gone), watch.Flag(&c.watch)}, c.flags()...)
-	return a.Command(frame.Command{
-		Name: "workers", Usage: "list and steer the workers", Category: frame.Admin, Flags: list,
+	list := append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "list workers that have left, too"}.BoolVar(&c.all), watch.Flag(&c.watch)}, c.flags()...)
+	return a.NewCommand(frame.Command{
+		Name: "workers", Usage: "list and steer the workers", Category: frame.CategoryAdmin, Flags: list,
 		Commands: []*cli.Command{
 			a.showWorkerCommand(), a.drainCommand(), a.pauseCommand(), a.resumeCommand(), a.healCommand(), a.removeCommand(),
 		},
@@ -48,7 +50,7 @@ func Command(app *frame.App) *cli.Command {
 	})
 }
 
-func (a *commands) workers(ctx context.Context, c *workersConfig) error {
+func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 	if c.watch {
 		return a.watchWorkers(ctx, c)
 	}
@@ -62,24 +64,24 @@ func (a *commands) workers(ctx context.Context, c *workersConfig) error {
 	}
 	now := time.Now()
 	l := frame.Listing[muster.Worker]{
-		Format: c.Format,
-		ID:     func(w muster.Worker) string { return string(w.ID) },
-		Table:  term.NewTable(c.columns()...),
-		Row:    func(w muster.Worker) []string { return workerRow(w, now) },
-		Empty:  noWorkers,
-		Rows:   c.wanted(all, nil),
+		OutputOptions: c.OutputOptions,
+		ID:            func(w muster.Worker) string { return string(w.ID) },
+		Table:         term.NewTable(c.columns()...),
+		Row:           func(w muster.Worker) []string { return workerRow(w, now) },
+		EmptyMessage:  noWorkersMessage,
+		Rows:          c.filter(all, nil),
 	}
 	return l.Write(a.App)
 }
 
-const noWorkers = "no workers: start one with muster worker"
+const noWorkersMessage = "no workers: start one with muster worker"
 
-// wanted yields those of the workers that are listed, and those that have left just now.
-func (c *workersConfig) wanted(all []muster.Worker, left []muster.Event) iter.Seq2[muster.Worker, error] {
+// filter yields those of the workers that are listed, and those that have left just now.
+func (c *workersConfig) filter(all []muster.Worker, changed []muster.Event) iter.Seq2[muster.Worker, error] {
 	return func(yield func(muster.Worker, error) bool) {
 		for _, w := range all {
-			news := slices.ContainsFunc(left, func(e muster.Event) bool { return e.Worker == w.ID })
-			if (c.gone || news || w.State != muster.WorkerGone) && !yield(w, nil) {
+			justLeft := slices.ContainsFunc(changed, func(e muster.Event) bool { return e.Worker == w.ID })
+			if (c.all || justLeft || w.State != muster.WorkerGone) && !yield(w, nil) {
 				return
 			}
 		}
@@ -87,8 +89,8 @@ func (c *workersConfig) wanted(all []muster.Worker, left []muster.Event) iter.Se
 }
 
 // watchWorkers shows the workers and each change of them.
-func (a *commands) watchWorkers(ctx context.Context, c *workersConfig) error {
-	server, err := live.Connect(&c.Remote)
+func (a *runner) watchWorkers(ctx context.Context, c *workersConfig) error {
+	server, err := live.ConnectNoRetry(&c.ServerOptions)
 	if err != nil {
 		return err
 	}
@@ -99,44 +101,44 @@ func (a *commands) watchWorkers(ctx context.Context, c *workersConfig) error {
 				yield(muster.Worker{}, err)
 				return
 			}
-			remote.Pass(c.wanted(workers, changed), yield)
+			remote.YieldAll(c.filter(workers, changed), yield)
 		}
 	}
-	rows := watch.Rows[muster.Worker]{
-		Format:  c.Format,
-		Columns: c.columns(),
-		Row:     workerRow,
-		ID:      func(w muster.Worker) string { return string(w.ID) },
-		Stable:  watch.Steady,
-		Empty:   noWorkers,
-		Events:  client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
-		All: func(ctx context.Context, limit int) iter.Seq2[muster.Worker, error] {
-			return watch.First(all(ctx, nil), limit)
+	rows := watch.List[muster.Worker]{
+		OutputOptions: c.OutputOptions,
+		Columns:       c.columns(),
+		Row:           workerRow,
+		ID:            func(w muster.Worker) string { return string(w.ID) },
+		Stable:        watch.WithoutHeartbeat,
+		EmptyMessage:  noWorkersMessage,
+		Events:        client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
+		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Worker, error] {
+			return watch.Limit(all(ctx, nil), limit)
 		},
-		Some: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Worker, error] { return all(ctx, b.Events) },
+		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Worker, error] { return all(ctx, b.Events) },
 	}
 	return rows.Run(ctx, a.App, server)
 }
 
 func (c *workersConfig) columns() []term.Column {
 	columns := []term.Column{
-		{Title: "WORKER"}, {Title: "ID", Whole: true}, {Title: "STATE", Whole: true, Style: frame.StateStyle}, {Title: "HEALTH", Right: true, Whole: true}, {Title: "RUNNING", Right: true, Whole: true},
-		{Title: "FREE CPUS", Right: true, Whole: true}, {Title: "FREE MEMORY", Right: true, Whole: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", Right: true, Whole: true},
+		{Title: "WORKER"}, {Title: "ID", NoTruncate: true}, {Title: "STATE", NoTruncate: true, Style: frame.StateStyle}, {Title: "HEALTH", AlignRight: true, NoTruncate: true}, {Title: "RUNNING", AlignRight: true, NoTruncate: true},
+		{Title: "FREE CPUS", AlignRight: true, NoTruncate: true}, {Title: "FREE MEMORY", AlignRight: true, NoTruncate: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", AlignRight: true, NoTruncate: true},
 	}
 	if c.Wide() {
-		columns = append(columns, term.Column{Title: "FREE DISK", Right: true}, term.Column{Title: "FREE SLOTS", Right: true}, term.Column{Title: "PRICE", Right: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
+		columns = append(columns, term.Column{Title: "FREE DISK", AlignRight: true}, term.Column{Title: "FREE SLOTS", AlignRight: true}, term.Column{Title: "PRICE", AlignRight: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
 	}
 	return columns
 }
 
 func workerRow(w muster.Worker, now time.Time) []string {
 	return []string{
-		w.Name, string(w.ID), frame.Standing(&w), health(&w), strconv.Itoa(w.Running),
-		offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
-		offered(w, func(r *muster.Resources) string { return r.Memory.String() }),
-		frame.Devices(w.Resources.GPUs), strings.Join(w.Tags, " "), frame.Age(w.LastSeenAt, now),
-		offered(w, func(r *muster.Resources) string { return r.Disk.String() }),
-		offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
+		w.Name, string(w.ID), frame.WorkerStatus(&w), health(&w), strconv.Itoa(w.Running),
+		freeOfTotal(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
+		freeOfTotal(w, func(r *muster.Resources) string { return r.Memory.String() }),
+		frame.FormatDevices(w.Resources.GPUs), strings.Join(w.Tags, " "), frame.Age(w.LastSeenAt, now),
+		freeOfTotal(w, func(r *muster.Resources) string { return r.Disk.String() }),
+		freeOfTotal(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
 		strconv.FormatFloat(w.Price, 'g', -1, 64), w.Version, strings.Join(w.Kinds, " "),
 	}
 }
@@ -146,13 +148,13 @@ func health(w *muster.Worker) string {
 	if w.Health == nil {
 		return "100%"
 	}
-	return term.Percent(w.Health.Score)
+	return term.FormatPercent(w.Health.Score)
 }
 
-// offered says how much is free of how much there is.
-func offered(w muster.Worker, of func(*muster.Resources) string) string {
+// freeOfTotal says how much is free of how much there is.
+func freeOfTotal(w muster.Worker, format func(*muster.Resources) string) string {
 	if w.Free == nil {
-		return of(&w.Resources)
+		return format(&w.Resources)
 	}
-	return of(w.Free) + "/" + of(&w.Resources)
+	return format(w.Free) + "/" + format(&w.Resources)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// box is a worker that has all that a worker may have.
-func box() muster.Worker {
+// testWorker is a worker that has all that a worker may have.
+func testWorker() muster.Worker {
 	busy, hot, power, memory := 0.97, 81.4, 311.5, muster.Size(31<<30)
 	return muster.Worker{
 		ID: "w-1", Name: "box", State: muster.WorkerActive, Constrained: "its owner uses the GPU", Address: "10.0.0.7",
@@ -32,8 +32,8 @@ func box() muster.Worker {
 
 func TestAWorkerIsDrawnWithItsDevices(t *testing.T) {
 	var out bytes.Buffer
-	a := &commands{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
-	if err := a.drawWorker(box()); err != nil {
+	a := &runner{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
+	if err := a.drawWorker(testWorker()); err != nil {
 		t.Fatal(err)
 	}
 	want := `worker       box
@@ -66,7 +66,7 @@ lacks        takes no tasks that use files, env
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
-	if got := frame.Devices(box().Resources.GPUs); got != "2×A100, 1 quarantined" {
+	if got := frame.FormatDevices(testWorker().Resources.GPUs); got != "2×A100, 1 quarantined" {
 		t.Errorf("in the list: %s", got)
 	}
 }
@@ -88,7 +88,7 @@ func TestADrainSaysHowFarItIs(t *testing.T) {
 		{muster.WorkerUnreachable, 1, soon, "is unreachable; what it holds is given up when it stays away"},
 	} {
 		w := muster.Worker{State: c.state, Running: c.running, Deadline: c.deadline, Draining: c.state == muster.WorkerDraining}
-		if got := drained(&w, now); !strings.HasPrefix(got, c.want) {
+		if got := drainStatus(&w, now); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
@@ -107,7 +107,7 @@ func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
 		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + "); it is unreachable and comes back paused"},
 		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Draining: true, Deadline: soon}, "paused; it is unreachable and comes back draining"},
 	} {
-		if got := paused(&c.w, now); got != c.want {
+		if got := pauseStatus(&c.w, now); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.w, got, c.want)
 		}
 	}
@@ -115,10 +115,10 @@ func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
 
 func TestTheLineOfADrain(t *testing.T) {
 	share := 0.42
-	one, two := box(), box()
+	one, two := testWorker(), testWorker()
 	one.State, one.Name, one.Deadline = muster.WorkerDraining, "one", muster.NewTime(time.Now().Add(-time.Minute))
 	two.State = muster.WorkerGone
-	v := &drainView{began: time.Now(), workers: []muster.Worker{one, two}, tasks: map[muster.TaskID]muster.Task{
+	v := &drainView{started: time.Now(), workers: []muster.Worker{one, two}, tasks: map[muster.TaskID]muster.Task{
 		{Job: 1, Num: 2}: {State: muster.Running, Progress: &share}, {Job: 3}: {State: muster.Running},
 	}}
 	if got := v.line(); !strings.HasSuffix(got, "  draining one: 12 still run (1.2 42%, 3.0, …), being stopped") {
@@ -138,7 +138,7 @@ func TestAWorkerThatFailsAttemptsShowsIt(t *testing.T) {
 		t.Errorf("its row is %q", row)
 	}
 	var out bytes.Buffer
-	a := &commands{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
+	a := &runner{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
 	if err := a.drawWorker(w); err != nil {
 		t.Fatal(err)
 	}

@@ -19,85 +19,85 @@ import (
 	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
-func (a *commands) showWorkerCommand() *cli.Command {
-	c := &steerConfig{}
-	return a.Command(frame.Command{
-		Name: "show", Usage: "show workers in detail", Args: "WORKER…", Flags: c.flags(), About: namedWorkers,
+func (a *runner) showWorkerCommand() *cli.Command {
+	c := &actionConfig{}
+	return a.NewCommand(frame.Command{
+		Name: "show", Usage: "show workers in detail", Args: "WORKER…", Flags: c.flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
-			return a.eachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
+			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.Worker(ctx, name)
-			}, frame.Apart(a.App, a.drawWorker))
+			}, frame.WithBlankLines(a.App, a.drawWorker))
 		},
 	})
 }
 
-func (a *commands) drawWorker(w muster.Worker) error {
+func (a *runner) drawWorker(w muster.Worker) error {
 	now := time.Now()
-	f := frame.Facts{App: a.App}
-	f.Add("worker", term.Clean(w.Name))
+	f := frame.Details{App: a.App}
+	f.Add("worker", term.Sanitize(w.Name))
 	f.Add("id", string(w.ID))
-	state := frame.Standing(&w)
+	state := frame.WorkerStatus(&w)
 	f.Add("state", a.Out.Paint(frame.StateStyle(state), state))
-	f.Add("", comesBack(&w))
+	f.Add("", stateOnReturn(&w))
 	f.Add("constrained", w.Constrained)
 	if h := w.Health; h != nil {
 		f.Add("avoided", h.Avoided)
 		f.Add("health", fmt.Sprintf("%s, the last failure by the fleet's fault was %s of attempt %s", health(&w), h.Reason, h.Attempt))
 	}
-	f.Add("deadline", deadline(&w, now))
+	f.Add("deadline", formatDeadline(&w, now))
 	f.Add("version", w.Version)
 	f.Add("address", w.Address)
-	f.Add("running", strings.TrimSpace(strconv.Itoa(w.Running)+"  "+few(w.Tasks, w.Running)))
-	f.Add("cpus", offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
-	f.Add("memory", offered(w, func(r *muster.Resources) string { return r.Memory.String() }))
-	f.Add("disk", offered(w, func(r *muster.Resources) string { return r.Disk.String() }))
-	f.Add("slots", offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
-	if most := w.Resources.MaxTasks; most > 0 {
-		f.Add("max tasks", strconv.Itoa(most)+" at once")
+	f.Add("running", strings.TrimSpace(strconv.Itoa(w.Running)+"  "+formatTasks(w.Tasks, w.Running)))
+	f.Add("cpus", freeOfTotal(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
+	f.Add("memory", freeOfTotal(w, func(r *muster.Resources) string { return r.Memory.String() }))
+	f.Add("disk", freeOfTotal(w, func(r *muster.Resources) string { return r.Disk.String() }))
+	f.Add("slots", freeOfTotal(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
+	if maxNames := w.Resources.MaxTasks; maxNames > 0 {
+		f.Add("max tasks", strconv.Itoa(maxNames)+" at once")
 	}
 	for i := range w.Resources.GPUs {
 		addGPU(&f, &w.Resources.GPUs[i], w.Load)
 	}
 	if w.Load != nil {
-		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
+		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.FormatPercent(w.Load.CPU), w.Load.Memory))
 		if d := w.Load.Disk; d != nil {
 			f.Add("", fmt.Sprintf("%s of %s free on the data dir's disk", d.Free, d.Total))
 		}
 	}
 	f.Add("tags", strings.Join(w.Tags, " "))
 	for _, name := range slices.Sorted(maps.Keys(w.Labels)) {
-		f.Add("label", term.Clean(name+"="+w.Labels[name]))
+		f.Add("label", term.Sanitize(name+"="+w.Labels[name]))
 	}
 	if w.Price > 0 {
 		f.Add("price", strconv.FormatFloat(w.Price, 'g', -1, 64)+" per hour")
 	}
 	f.Add("kinds", strings.Join(w.Kinds, " "))
-	addAllow(&f, w.Allow)
+	addPolicy(&f, w.Allow)
 	f.Add("projects", strings.Join(w.Projects, " "))
-	addLacks(&f, w.UnsupportedFeatures)
-	f.Add("joined", frame.Since(w.JoinedAt, now))
-	f.Add("seen", frame.Since(w.LastSeenAt, now))
+	addMissingFeatures(&f, w.UnsupportedFeatures)
+	f.Add("joined", frame.FormatPast(w.JoinedAt, now))
+	f.Add("seen", frame.FormatPast(w.LastSeenAt, now))
 	return f.Draw()
 }
 
-// deadline says what happens to a worker by itself, and when.
-func deadline(w *muster.Worker, now time.Time) string {
-	what := "resumes"
+// formatDeadline says what happens to a worker by itself, and when.
+func formatDeadline(w *muster.Worker, now time.Time) string {
+	action := "resumes"
 	if w.Draining {
-		what = "stops what still runs"
+		action = "stops what still runs"
 	}
-	switch left := w.Deadline.Std().Sub(now); {
+	switch remaining := w.Deadline.Std().Sub(now); {
 	case w.Deadline == 0:
 		return ""
-	case left > 0:
-		return fmt.Sprintf("%s in %s (%s)", what, term.Elapsed(left), w.Deadline)
+	case remaining > 0:
+		return fmt.Sprintf("%s in %s (%s)", action, term.FormatDuration(remaining), w.Deadline)
 	default:
-		return fmt.Sprintf("%s now, since %s", what, w.Deadline)
+		return fmt.Sprintf("%s now, since %s", action, w.Deadline)
 	}
 }
 
-// comesBack says what an unreachable worker, or one that is gone, does when it is back because an administrator paused or drained it.
-func comesBack(w *muster.Worker) string {
+// stateOnReturn says what an unreachable worker, or one that is gone, does when it is back because an administrator paused or drained it.
+func stateOnReturn(w *muster.Worker) string {
 	switch {
 	case w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone:
 		return ""
@@ -110,19 +110,19 @@ func comesBack(w *muster.Worker) string {
 	}
 }
 
-// few lists the first tasks of those that a worker holds.
-func few(tasks []muster.TaskID, all int) string {
-	const most = 10
-	shown := tasks[:min(len(tasks), most)]
-	s := frame.Words(shown)
-	if all > len(shown) && len(shown) > 0 {
-		s += fmt.Sprintf(" and %d more", all-len(shown))
+// formatTasks lists the first tasks of those that a worker holds.
+func formatTasks(tasks []muster.TaskID, total int) string {
+	const maxNames = 10
+	first := tasks[:min(len(tasks), maxNames)]
+	s := frame.JoinComma(first)
+	if total > len(first) && len(first) > 0 {
+		s += fmt.Sprintf(" and %d more", total-len(first))
 	}
 	return s
 }
 
 // addGPU adds what there is to know of a device.
-func addGPU(f *frame.Facts, g *muster.GPU, load *muster.Load) {
+func addGPU(f *frame.Details, g *muster.GPU, load *muster.Load) {
 	s := fmt.Sprintf("%d: %s, %s", g.Index, g.Name, g.Memory)
 	if g.MIG != "" {
 		s += ", MIG " + g.MIG
@@ -130,7 +130,7 @@ func addGPU(f *frame.Facts, g *muster.GPU, load *muster.Load) {
 	f.Add("gpu", fmt.Sprintf("%s (%s)", s, g.UUID))
 	if load != nil {
 		if i := slices.IndexFunc(load.GPUs, func(l muster.GPULoad) bool { return l.UUID == g.UUID }); i >= 0 {
-			f.Add("", busy(&load.GPUs[i]))
+			f.Add("", formatGPULoad(&load.GPUs[i]))
 		}
 	}
 	if g.Quarantined != "" {
@@ -138,8 +138,8 @@ func addGPU(f *frame.Facts, g *muster.GPU, load *muster.Load) {
 	}
 }
 
-// addAllow adds what the worker's owner said that tasks may have.
-func addAllow(f *frame.Facts, a *muster.Allow) {
+// addPolicy adds what the worker's owner said that tasks may have.
+func addPolicy(f *frame.Details, a *muster.Allow) {
 	name := "allows"
 	for _, w := range allow.Rules(a) {
 		f.Add(name, w.Subject+": "+w.Allowed)
@@ -147,8 +147,8 @@ func addAllow(f *frame.Facts, a *muster.Allow) {
 	}
 }
 
-// addLacks adds what the worker cannot do.
-func addLacks(f *frame.Facts, lacks []string) {
+// addMissingFeatures adds what the worker cannot do.
+func addMissingFeatures(f *frame.Details, lacks []string) {
 	var words []string
 	if specs := slices.DeleteFunc(slices.Clone(lacks), func(s string) bool { return slices.Contains(muster.RunFeatures, s) }); len(specs) > 0 {
 		words = append(words, "takes no tasks that use "+strings.Join(specs, ", "))
@@ -160,11 +160,11 @@ func addLacks(f *frame.Facts, lacks []string) {
 	}
 }
 
-// busy words a reading of a device.
-func busy(l *muster.GPULoad) string {
+// formatGPULoad words a reading of a device.
+func formatGPULoad(l *muster.GPULoad) string {
 	var parts []string
 	if l.Utilization != nil {
-		parts = append(parts, term.Percent(*l.Utilization)+" busy")
+		parts = append(parts, term.FormatPercent(*l.Utilization)+" busy")
 	}
 	if l.Memory != nil {
 		parts = append(parts, l.Memory.String()+" in use")

@@ -19,30 +19,30 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// Tell is what is said when a job has ended of what it left.
-type Tell int
+// Summary is what is said when a job has ended of what it left.
+type Summary int
 
 // What may be said. At a terminal it is no less than Left.
 const (
-	Nothing   Tell = iota
-	Artifacts      // how to come to its artifacts
-	Left           // and to its results
+	SummaryNone      Summary = iota
+	SummaryArtifacts         // how to come to its artifacts
+	SummaryFull              // and to its results
 )
 
 // follower shows one job until it has ended: its output, and on a terminal a
 // status line.
 type follower struct {
-	app    *frame.App
-	server *client.Client
-	id     muster.JobID
-	tell   Tell
-	began  time.Time
-	status *term.Status
+	app     *frame.App
+	server  *client.Client
+	id      muster.JobID
+	summary Summary
+	started time.Time
+	status  *term.StatusLine
 
-	shown map[string]bool // files that were told of; only watch uses it
+	announced map[string]bool // files that were told of; only watch uses it
 
-	mu   sync.Mutex
-	seen progressView
+	mu       sync.Mutex
+	progress progressView
 }
 
 var errDetached = errors.New("detached")
@@ -58,24 +58,24 @@ func Signals() (sigs chan os.Signal, release func()) {
 // Follow shows a job until it has ended and returns its exit status as an
 // error. SIGINT and SIGTERM, of Signals, cancel the job; at a terminal the user is asked
 // whether they should. tell is said at the end.
-func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, tell Tell, sigs chan os.Signal) error {
-	if tell == Nothing && a.Err.Live {
-		tell = Left
+func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, summary Summary, sigs chan os.Signal) error {
+	if summary == SummaryNone && a.Err.Interactive {
+		summary = SummaryFull
 	}
-	f := &follower{app: a, server: server, id: job.ID, tell: tell, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}, shown: map[string]bool{}}
+	f := &follower{app: a, server: server, id: job.ID, summary: summary, started: time.Now(), status: term.NewStatusLine(a.Err), progress: progressView{job: job}, announced: map[string]bool{}}
 	group, ctx := errgroup.WithContext(ctx)
-	watching, done := context.WithCancel(ctx)
-	group.Go(func() error { return f.status.Run(watching, f.line) })
-	group.Go(func() error { return f.signals(watching, sigs) })
-	if a.Err.Live {
-		group.Go(func() error { return f.watch(watching) })
+	watchCtx, done := context.WithCancel(ctx)
+	group.Go(func() error { return f.status.Run(watchCtx, f.line) })
+	group.Go(func() error { return f.handleSignals(watchCtx, sigs) })
+	if a.Err.Interactive {
+		group.Go(func() error { return f.watchEvents(watchCtx) })
 	}
-	group.Go(func() error { return f.look(watching) })
+	group.Go(func() error { return f.pollJob(watchCtx) })
 	group.Go(func() error {
 		defer done()
-		p := NewPrinter(server, f.status.Above(a.Out), f.status.Above(a.Err))
+		p := NewPrinter(server, f.status.WriterAbove(a.Out), f.status.WriterAbove(a.Err))
 		sels := []remote.Selector{{Job: job.ID}}
-		if err := p.Selected(ctx, sels, client.LogOptions{Follow: true}); err != nil {
+		if err := p.Print(ctx, sels, client.LogOptions{Follow: true}); err != nil {
 			return err
 		}
 		var err error
@@ -84,49 +84,49 @@ func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster
 	})
 	err := group.Wait()
 	if errors.Is(err, errDetached) {
-		a.Say("job %s goes on: muster logs -f %s shows its output, muster cancel %s stops it", f.id, f.id, f.id)
+		a.Messagef("job %s goes on: muster logs -f %s shows its output, muster cancel %s stops it", f.id, f.id, f.id)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return f.outcome(context.WithoutCancel(ctx), job)
+	return f.reportOutcome(context.WithoutCancel(ctx), job)
 }
 
-// outcome says how the job ended, where its exit status does not say enough.
-func (f *follower) outcome(ctx context.Context, job muster.Job) error {
-	status, first, err := JobStatus(ctx, f.server, job)
+// reportOutcome says how the job ended, where its exit status does not say enough.
+func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
+	status, first, err := JobExitStatus(ctx, f.server, job)
 	if err != nil {
 		return err
 	}
-	live := f.app.Err.Live
-	if live {
-		f.app.Say("job %s %s after %s", job.ID, f.app.Err.Paint(frame.StateStyle(string(job.State)), string(job.State)), term.Elapsed(time.Since(f.began)))
+	interactive := f.app.Err.Interactive
+	if interactive {
+		f.app.Messagef("job %s %s after %s", job.ID, f.app.Err.Paint(frame.StateStyle(string(job.State)), string(job.State)), term.FormatDuration(time.Since(f.started)))
 	}
-	if f.tell != Nothing {
-		kept(ctx, f.app, f.server, job, f.tell)
+	if f.summary != SummaryNone {
+		printSummary(ctx, f.app, f.server, job, f.summary)
 	}
 	if status == 0 {
 		return nil
 	}
-	many := job.Counts.Total() > 1
-	if first == nil || !many && first.Reason == muster.ExitCode && !live {
+	multiple := job.Counts.Total() > 1
+	if first == nil || !multiple && first.Reason == muster.ExitCode && !interactive {
 		return &frame.StatusError{Status: status}
 	}
-	note := term.Clean(frame.TaskNote(first))
+	note := term.Sanitize(frame.TaskNote(first))
 	if note == "" {
 		note = "no reason is known"
 	}
-	ended := strings.ReplaceAll(first.State.String(), "_", " ")
-	err = fmt.Errorf("task %s %s: %s", long(&job, first.ID), ended, note)
+	ending := strings.ReplaceAll(first.State.String(), "_", " ")
+	err = fmt.Errorf("task %s %s: %s", taskLabel(&job, first.ID), ending, note)
 	if n := job.Counts[first.State] - 1; n > 0 {
-		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, ended, job.ID, first.State)
+		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, ending, job.ID, first.State)
 	}
 	return &frame.StatusError{Status: status, Err: err}
 }
 
-// signals waits for SIGINT and SIGTERM. It returns nil when ctx ends.
-func (f *follower) signals(ctx context.Context, sigs chan os.Signal) error {
+// handleSignals waits for SIGINT and SIGTERM. It returns nil when ctx ends.
+func (f *follower) handleSignals(ctx context.Context, sigs chan os.Signal) error {
 	cancelled := false
 	for {
 		select {
@@ -136,53 +136,53 @@ func (f *follower) signals(ctx context.Context, sigs chan os.Signal) error {
 			if cancelled {
 				return &frame.StatusError{Status: frame.ExitCancelled, Err: fmt.Errorf("job %s was told to stop; it is not awaited", f.id)}
 			}
-			wish := cancelJob
-			if sig == os.Interrupt && f.app.Err.Live {
-				wish = f.ask(ctx, sigs)
+			action := actionCancel
+			if sig == os.Interrupt && f.app.Err.Interactive {
+				action = f.promptInterrupt(ctx, sigs)
 			}
-			switch wish {
-			case cancelJob:
+			switch action {
+			case actionCancel:
 				cancelled = true
 				if _, err := f.server.Cancel(ctx, f.id, nil); err != nil && muster.CodeOf(err) != muster.Conflict {
 					return err
 				}
-			case detach:
+			case actionDetach:
 				return errDetached
-			case goOn:
+			case actionContinue:
 			}
 		}
 	}
 }
 
-// wish is what the user wants after Ctrl-C.
-type wish int
+// interruptAction is what the user wants after Ctrl-C.
+type interruptAction int
 
 const (
-	cancelJob wish = iota
-	detach
-	goOn
+	actionCancel interruptAction = iota
+	actionDetach
+	actionContinue
 )
 
-// ask asks at the terminal. A second Ctrl-C means cancel.
-func (f *follower) ask(ctx context.Context, sigs chan<- os.Signal) wish {
-	asking, stop := signal.NotifyContext(ctx, frame.StopSignals()...)
+// promptInterrupt asks at the terminal. A second Ctrl-C means cancel.
+func (f *follower) promptInterrupt(ctx context.Context, sigs chan<- os.Signal) interruptAction {
+	promptCtx, stop := signal.NotifyContext(ctx, frame.StopSignals()...)
 	defer stop()
 	signal.Stop(sigs) // the next one answers the question
 	defer signal.Notify(sigs, frame.StopSignals()...)
 	var answer string
 	var err error
-	f.status.Hold(func() {
-		answer, err = term.Ask(asking, f.app.Err, fmt.Sprintf("\njob %s: [c]ancel it, [d]etach and let it go on, or Enter to stay? ", f.id))
+	f.status.Suspend(func() {
+		answer, err = term.Prompt(promptCtx, f.app.Err, fmt.Sprintf("\njob %s: [c]ancel it, [d]etach and let it go on, or Enter to stay? ", f.id))
 	})
 	switch {
 	case err != nil:
 		fmt.Fprintln(f.app.Err)
-		return cancelJob
+		return actionCancel
 	case answer == "c" || answer == "cancel":
-		return cancelJob
+		return actionCancel
 	case answer == "d" || answer == "detach":
-		return detach
+		return actionDetach
 	default:
-		return goOn
+		return actionContinue
 	}
 }

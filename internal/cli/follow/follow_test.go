@@ -30,7 +30,7 @@ func TestTaskStatus(t *testing.T) {
 		{muster.Task{State: muster.Cancelled}, 130},
 		{muster.Task{State: muster.Skipped}, 1},
 	} {
-		if got := TaskStatus(&c.task); got != c.want {
+		if got := TaskExitStatus(&c.task); got != c.want {
 			t.Errorf("%s, %s: status %d, want %d", c.task.State, c.task.Reason, got, c.want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestStatusLine(t *testing.T) {
 	var counts muster.Counts
 	counts[muster.Running], counts[muster.Succeeded] = 1, 3
 	for want, v := range map[string]progressView{
-		"7  queued  no worker has a GPU  2.0s": {job: muster.Job{ID: 7, State: muster.JobQueued}, why: "no worker has a GPU"},
+		"7  queued  no worker has a GPU  2.0s": {job: muster.Job{ID: 7, State: muster.JobQueued}, reason: "no worker has a GPU"},
 		"7  ██████████░░░░░░░░░░  50%  epoch 2/4  loss=0.25  2.0s": {
 			job: muster.Job{ID: 7}, task: muster.Task{State: muster.Running, Progress: new(0.5), Step: "epoch 2/4", Metrics: map[string]float64{"loss": 0.25}},
 		},
@@ -65,8 +65,8 @@ func TestWhyAJobNeverStarts(t *testing.T) {
 			Summary: "can never start with the workers there are: ruled out 2 by owner", Workers: []explain.Verdict{owner, owner},
 		},
 	} {
-		if x.Unschedulable() != (want != "") || want != "" && never(7, &x) != want {
-			t.Errorf("never is %v, %q, want %q", x.Unschedulable(), never(7, &x), want)
+		if x.Unschedulable() != (want != "") || want != "" && neverStartsMessage(7, &x) != want {
+			t.Errorf("never is %v, %q, want %q", x.Unschedulable(), neverStartsMessage(7, &x), want)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestWhatAJobLeftIsListed(t *testing.T) {
 		"5 files, 7.5MiB":                        {5, 2, false},
 		"5 files of the first 100 tasks, 7.5MiB": {5, 2, true},
 	} {
-		if got := listed(files[:c.files], c.tasks, c.more); got != want {
+		if got := describeArtifacts(files[:c.files], c.tasks, c.more); got != want {
 			t.Errorf("%d files of %d tasks: %q, want %q", c.files, c.tasks, got, want)
 		}
 	}

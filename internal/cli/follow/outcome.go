@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// JobStatus returns the exit status for a job that has ended, and the task that
+// JobExitStatus returns the exit status for a job that has ended, and the task that
 // decided it: the first one that failed, else the first that timed out, else the first cancelled.
-func JobStatus(ctx context.Context, server *client.Client, job muster.Job) (int, *muster.Task, error) {
+func JobExitStatus(ctx context.Context, server *client.Client, job muster.Job) (int, *muster.Task, error) {
 	for _, s := range []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancelled} {
 		if job.Counts[s] == 0 {
 			continue
@@ -19,7 +19,7 @@ func JobStatus(ctx context.Context, server *client.Client, job muster.Job) (int,
 			if err != nil {
 				return 0, nil, err
 			}
-			return TaskStatus(&t), &t, nil
+			return TaskExitStatus(&t), &t, nil
 		}
 	}
 	if job.State != muster.JobSucceeded {
@@ -28,8 +28,8 @@ func JobStatus(ctx context.Context, server *client.Client, job muster.Job) (int,
 	return 0, nil, nil
 }
 
-// TaskStatus is the exit status of run and wait for a task that has ended.
-func TaskStatus(t *muster.Task) int {
+// TaskExitStatus is the exit status of run and wait for a task that has ended.
+func TaskExitStatus(t *muster.Task) int {
 	switch t.State {
 	case muster.Succeeded:
 		return 0
@@ -41,7 +41,7 @@ func TaskStatus(t *muster.Task) int {
 	case muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling:
 	}
 	if t.Reason.FleetFault() || t.Reason == muster.CrashLimit {
-		return frame.ExitFleet
+		return frame.ExitFleetFault
 	}
 	if t.ExitCode != nil && *t.ExitCode > 0 && *t.ExitCode < 256 {
 		return *t.ExitCode

@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// AtOnce is how many tasks' output is read at the same time.
-const AtOnce = 16
+// MaxConcurrent is how many tasks' output is read at the same time.
+const MaxConcurrent = 16
 
 // Printer writes the output of tasks to two streams.
 type Printer struct {
@@ -34,15 +34,15 @@ func NewPrinter(server *client.Client, out, err io.Writer) *Printer {
 	return &Printer{server: server, out: out, err: err}
 }
 
-// Selected prints the output of all tasks that the selectors name. Those with
+// Print prints the output of all tasks that the selectors name. Those with
 // higher numbers wait until there is a place. Of a job with several stages that is
 // followed it says how each of them ended.
-func (p *Printer) Selected(ctx context.Context, sels []remote.Selector, o client.LogOptions) error {
-	prefixed, err := remote.Several(ctx, p.server, sels)
+func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.LogOptions) error {
+	prefixed, err := remote.MultipleTasks(ctx, p.server, sels)
 	if err != nil {
 		return err
 	}
-	stages, err := stagesOf(ctx, p.server, sels)
+	stages, err := loadStages(ctx, p.server, sels)
 	if err != nil {
 		return err
 	}
@@ -51,27 +51,27 @@ func (p *Printer) Selected(ctx context.Context, sels []remote.Selector, o client
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(1) // one after the other reads better
 	if o.Follow {
-		group.SetLimit(AtOnce)
+		group.SetLimit(MaxConcurrent)
 	}
-	for t, err := range remote.TasksOf(ctx, p.server, sels, nil) {
+	for t, err := range remote.Tasks(ctx, p.server, sels, nil) {
 		if err != nil {
 			cancel()
 			return errors.Join(err, ignoreCancel(group.Wait()))
 		}
 		prefix := ""
 		if prefixed {
-			prefix = stages.short(&t) + " | "
+			prefix = stages.label(&t) + " | "
 		}
 		group.Go(func() error {
-			if !silent(&t) {
-				if err := p.task(ctx, t.ID, o, prefix); err != nil {
+			if !hasNoOutput(&t) {
+				if err := p.printTask(ctx, t.ID, o, prefix); err != nil {
 					return err
 				}
 			}
 			if !o.Follow {
 				return nil
 			}
-			return stages.ended(ctx, p.server, t.ID, func(line string) { (&lineWriter{printer: p, w: p.err}).pass([]byte(line)) })
+			return stages.taskEnded(ctx, p.server, t.ID, func(line string) { (&lineWriter{printer: p, w: p.err}).emit([]byte(line)) })
 		})
 	}
 	return group.Wait()
@@ -84,14 +84,14 @@ func ignoreCancel(err error) error {
 	return err
 }
 
-// silent reports whether there is surely nothing to print of a task, as of many
+// hasNoOutput reports whether there is surely nothing to print of a task, as of many
 // in a big array.
-func silent(t *muster.Task) bool {
+func hasNoOutput(t *muster.Task) bool {
 	return t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
 }
 
-// task prints the output of one task, with a prefix before each line.
-func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOptions, prefix string) error {
+// printTask prints the output of one task, with a prefix before each line.
+func (p *Printer) printTask(ctx context.Context, id muster.TaskID, o client.LogOptions, prefix string) error {
 	out, errs := &lineWriter{printer: p, w: p.out, prefix: prefix}, &lineWriter{printer: p, w: p.err, prefix: prefix}
 	defer out.flush()
 	defer errs.flush()
@@ -102,7 +102,7 @@ func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOption
 		}
 		if attempt != 0 && l.Attempt != attempt {
 			out.flush()
-			errs.write(fmt.Appendf(nil, "muster: %s is tried again: attempt %d%s\n", id, l.Attempt, p.after(ctx, id, attempt, l.Attempt)))
+			errs.write(fmt.Appendf(nil, "muster: %s is tried again: attempt %d%s\n", id, l.Attempt, p.retryCause(ctx, id, attempt, l.Attempt)))
 		}
 		attempt = l.Attempt
 		switch l.Stream {
@@ -118,24 +118,24 @@ func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOption
 	return ctx.Err()
 }
 
-// after words why an attempt had to follow on others, from the one that was shown before it: how
+// retryCause words why an attempt had to follow on others, from the one that was shown before it: how
 // the last of these ended that a worker took. It is "" where the server does not tell.
-func (p *Printer) after(ctx context.Context, id muster.TaskID, shown, attempt int) string {
+func (p *Printer) retryCause(ctx context.Context, id muster.TaskID, previous, attempt int) string {
 	all, err := p.server.Attempts(ctx, id)
 	if err != nil {
 		return ""
 	}
 	for _, a := range slices.Backward(all) {
-		if a.ID.N >= shown && a.ID.N < attempt && a.Outcome != muster.AttemptRejected {
-			return " (after " + ending(&a) + ")"
+		if a.ID.N >= previous && a.ID.N < attempt && a.Outcome != muster.AttemptRejected {
+			return " (after " + formatOutcome(&a) + ")"
 		}
 	}
 	return ""
 }
 
-// ending words how an attempt ended.
-func ending(a *muster.Attempt) string {
-	message := term.Clean(a.Message)
+// formatOutcome words how an attempt ended.
+func formatOutcome(a *muster.Attempt) string {
+	message := term.Sanitize(a.Message)
 	switch {
 	case a.Reason == muster.ExitCode && a.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *a.ExitCode)
@@ -153,41 +153,41 @@ type lineWriter struct {
 	printer *Printer
 	w       io.Writer
 	prefix  string
-	rest    []byte // of a line that has not ended
+	partial []byte // of a line that has not ended
 }
 
-// maxRest is how long an unfinished line may grow before it is printed.
-const maxRest = 64 << 10
+// maxPartial is how long an unfinished line may grow before it is printed.
+const maxPartial = 64 << 10
 
 // write cannot fail: who closes standard output early has seen enough, and the
 // signal for that ends the program.
 func (w *lineWriter) write(data []byte) {
 	if w.prefix == "" {
-		w.pass(data)
+		w.emit(data)
 		return
 	}
-	w.rest = append(w.rest, data...)
+	w.partial = append(w.partial, data...)
 	for {
-		line, rest, ok := bytes.Cut(w.rest, []byte("\n"))
+		line, rest, ok := bytes.Cut(w.partial, []byte("\n"))
 		if !ok {
 			break
 		}
-		w.pass(slices.Concat([]byte(w.prefix), line, []byte("\n")))
-		w.rest = rest
+		w.emit(slices.Concat([]byte(w.prefix), line, []byte("\n")))
+		w.partial = rest
 	}
-	if len(w.rest) > maxRest {
+	if len(w.partial) > maxPartial {
 		w.flush()
 	}
 }
 
 func (w *lineWriter) flush() {
-	if len(w.rest) > 0 {
-		w.pass(slices.Concat([]byte(w.prefix), w.rest, []byte("\n")))
-		w.rest = nil
+	if len(w.partial) > 0 {
+		w.emit(slices.Concat([]byte(w.prefix), w.partial, []byte("\n")))
+		w.partial = nil
 	}
 }
 
-func (w *lineWriter) pass(data []byte) {
+func (w *lineWriter) emit(data []byte) {
 	w.printer.mu.Lock()
 	defer w.printer.mu.Unlock()
 	_, _ = w.w.Write(data) // see write

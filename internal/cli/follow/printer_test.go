@@ -14,10 +14,10 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// heard is a writer that passes on what is written.
-type heard chan string
+// chanWriter is a writer that passes on what is written.
+type chanWriter chan string
 
-func (h heard) Write(b []byte) (int, error) {
+func (h chanWriter) Write(b []byte) (int, error) {
 	h <- string(b)
 	return len(b), nil
 }
@@ -33,7 +33,7 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, errs := make(heard, 9), bytes.Buffer{}
+	out, errs := make(chanWriter, 9), bytes.Buffer{}
 	end := func(text string, r muster.Report) {
 		t.Helper()
 		r.Attempt, r.FinishedAt = w.StartNext(), muster.NewTime(time.Now())
@@ -52,7 +52,7 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		p := NewPrinter(server, out, &errs)
-		done <- p.Selected(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
+		done <- p.Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
 	end("one\n", muster.Report{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), Message: "exit code 4"})
 	end("two\n", muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: "ran for longer than 5s"})
@@ -82,7 +82,7 @@ func TestStagesAreNamed(t *testing.T) {
 	var out, errs bytes.Buffer
 	done := make(chan error, 1)
 	go func() {
-		done <- NewPrinter(server, &out, &errs).Selected(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
+		done <- NewPrinter(server, &out, &errs).Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
 	r := muster.Report{Attempt: w.StartNext(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now())}
 	if r.LogSize, err = s.Logs.Append(t.Context(), r.Attempt, 0, apitest.EncodeRecord(tasklog.Stdout, "one\n")); err != nil {
@@ -95,8 +95,8 @@ func TestStagesAreNamed(t *testing.T) {
 	if got, want := out.String()+errs.String(), "each.lr=0.1 | one\nmuster: stage each: failed\nmuster: stage last: skipped\n"; got != want {
 		t.Errorf("it says\n%s\nand not\n%s", got, want)
 	}
-	if job, err = server.Job(t.Context(), job.ID); err != nil || long(&job, muster.TaskID{Job: job.ID, Num: 1}) != "1.1 (last)" {
-		t.Errorf("the task is called %s, %v", long(&job, muster.TaskID{Job: job.ID, Num: 1}), err)
+	if job, err = server.Job(t.Context(), job.ID); err != nil || taskLabel(&job, muster.TaskID{Job: job.ID, Num: 1}) != "1.1 (last)" {
+		t.Errorf("the task is called %s, %v", taskLabel(&job, muster.TaskID{Job: job.ID, Num: 1}), err)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestStagesAreNamed(t *testing.T) {
 func TestAServerThatDoesNotTellWhyIsNoTrouble(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
 	p := NewPrinter(s.Client(t), nil, nil)
-	if got := p.after(t.Context(), muster.TaskID{Job: 1}, 1, 2); got != "" {
+	if got := p.retryCause(t.Context(), muster.TaskID{Job: 1}, 1, 2); got != "" {
 		t.Errorf("said %q", got)
 	}
 }
@@ -116,7 +116,7 @@ func TestHowAnAttemptEnded(t *testing.T) {
 		"worker_lost":               {Outcome: muster.AttemptLost, Reason: muster.WorkerLost},
 		"engine_failed: it is gone": {Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: "it is\ngone"},
 	} {
-		if got := ending(&a); got != want {
+		if got := formatOutcome(&a); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

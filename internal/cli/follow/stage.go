@@ -18,14 +18,14 @@ import (
 type stages struct {
 	all []muster.Group
 
-	mu   sync.Mutex
-	left map[int]int  // tasks of a stage that were not shown to their end
-	told map[int]bool // stages of which it was told how they ended
+	mu        sync.Mutex
+	remaining map[int]int  // tasks of a stage that were not shown to their end
+	reported  map[int]bool // stages of which it was told how they ended
 }
 
-// stagesOf returns the stages of the only job that is selected, if all of it is.
-func stagesOf(ctx context.Context, server *client.Client, sels []remote.Selector) (*stages, error) {
-	s := &stages{left: map[int]int{}, told: map[int]bool{}}
+// loadStages returns the stages of the only job that is selected, if all of it is.
+func loadStages(ctx context.Context, server *client.Client, sels []remote.Selector) (*stages, error) {
+	s := &stages{remaining: map[int]int{}, reported: map[int]bool{}}
 	if len(sels) != 1 || sels[0].Spans != nil {
 		return s, nil
 	}
@@ -35,13 +35,13 @@ func stagesOf(ctx context.Context, server *client.Client, sels []remote.Selector
 	}
 	s.all = job.Groups
 	for i := range s.all {
-		s.left[s.all[i].Index] = s.all[i].Size
+		s.remaining[s.all[i].Index] = s.all[i].Size
 	}
 	return s, nil
 }
 
-// of returns the stage of a task, nil if it goes by its number.
-func of(all []muster.Group, id muster.TaskID) *muster.Group {
+// stageOf returns the stage of a task, nil if it goes by its number.
+func stageOf(all []muster.Group, id muster.TaskID) *muster.Group {
 	if len(all) < 2 {
 		return nil
 	}
@@ -53,39 +53,39 @@ func of(all []muster.Group, id muster.TaskID) *muster.Group {
 	return nil
 }
 
-// short names a task where its lines begin: train, train.3 or 17.2.
-func (s *stages) short(t *muster.Task) string {
-	g := of(s.all, t.ID)
+// label names a task where its lines begin: train, train.3 or 17.2.
+func (s *stages) label(t *muster.Task) string {
+	g := stageOf(s.all, t.ID)
 	switch {
 	case g == nil:
 		return t.ID.String()
 	case t.Element != "":
-		return term.Clean(g.Name + "." + t.Element)
+		return term.Sanitize(g.Name + "." + t.Element)
 	case g.Size > 1:
-		return term.Clean(g.Name) + "." + strconv.Itoa(t.ID.Num-g.First)
+		return term.Sanitize(g.Name) + "." + strconv.Itoa(t.ID.Num-g.First)
 	default:
-		return term.Clean(g.Name)
+		return term.Sanitize(g.Name)
 	}
 }
 
-// long names a task in a sentence: 17.2, or 17.2 (train) if its job has several stages.
-func long(job *muster.Job, id muster.TaskID) string {
-	if g := of(job.Groups, id); g != nil {
-		return fmt.Sprintf("%s (%s)", id, term.Clean(g.Name))
+// taskLabel names a task in a sentence: 17.2, or 17.2 (train) if its job has several stages.
+func taskLabel(job *muster.Job, id muster.TaskID) string {
+	if g := stageOf(job.Groups, id); g != nil {
+		return fmt.Sprintf("%s (%s)", id, term.Sanitize(g.Name))
 	}
 	return id.String()
 }
 
-// ended counts a task that was shown to its end. With the last one of its stage it tells how all of them ended: else nothing would
+// taskEnded counts a task that was shown to its end. With the last one of its stage it tells how all of them ended: else nothing would
 // be seen of tasks that print nothing. What it tells of a stage waits for those before it that have ended, too.
-func (s *stages) ended(ctx context.Context, server *client.Client, id muster.TaskID, tell func(line string)) error {
-	g := of(s.all, id)
+func (s *stages) taskEnded(ctx context.Context, server *client.Client, id muster.TaskID, report func(line string)) error {
+	g := stageOf(s.all, id)
 	if g == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left[g.Index]--; s.left[g.Index] > 0 {
+	if s.remaining[g.Index]--; s.remaining[g.Index] > 0 {
 		return nil
 	}
 	job, err := server.Job(ctx, id.Job)
@@ -95,22 +95,22 @@ func (s *stages) ended(ctx context.Context, server *client.Client, id muster.Tas
 	for i := range job.Groups {
 		g := &job.Groups[i]
 		switch {
-		case s.told[g.Index] || !g.Counts.State().Final():
-		case s.left[g.Index] > 0:
+		case s.reported[g.Index] || !g.Counts.State().Final():
+		case s.remaining[g.Index] > 0:
 			return nil // its own last task comes back here
 		default:
-			s.told[g.Index] = true
-			tell(howEnded(g))
+			s.reported[g.Index] = true
+			report(stageOutcome(g))
 		}
 	}
 	return nil
 }
 
-// howEnded says how a stage ended.
-func howEnded(g *muster.Group) string {
-	how := strings.ReplaceAll(frame.Counts(g.Counts, false), "_", " ")
+// stageOutcome says how a stage ended.
+func stageOutcome(g *muster.Group) string {
+	counts := strings.ReplaceAll(frame.FormatCounts(g.Counts, false), "_", " ")
 	if g.Size == 1 {
-		how = strings.TrimPrefix(how, "1 ")
+		counts = strings.TrimPrefix(counts, "1 ")
 	}
-	return fmt.Sprintf("muster: stage %s: %s\n", term.Clean(g.Name), how)
+	return fmt.Sprintf("muster: stage %s: %s\n", term.Sanitize(g.Name), counts)
 }

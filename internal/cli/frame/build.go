@@ -18,8 +18,8 @@ type Build struct {
 // version is set by the linker for releases.
 var version string
 
-// BuildVersion says which build this is.
-func BuildVersion() Build {
+// CurrentBuild says which build this is.
+func CurrentBuild() Build {
 	b := Build{Version: cmp.Or(version, "devel"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

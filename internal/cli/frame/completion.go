@@ -6,8 +6,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// completion describes the library's command as ours are.
-func (a *App) completion(c *cli.Command) {
+// configureCompletion describes the library's command as ours are.
+func (a *App) configureCompletion(c *cli.Command) {
 	for _, shell := range c.Commands {
 		if shell.Name == "bash" {
 			script := shell.Action
@@ -15,20 +15,20 @@ func (a *App) completion(c *cli.Command) {
 				if err := script(ctx, cmd); err != nil {
 					return err
 				}
-				return Write(a.Out, []byte(bashWords))
+				return WriteOutput(a.Out, []byte(bashInitCompletion))
 			}
 		}
 	}
-	*c = *a.Command(Command{
-		Name: c.Name, Usage: "print a completion script for bash, zsh, fish or pwsh", About: c.Description, Category: SetUp, Commands: c.Commands,
+	*c = *a.NewCommand(Command{
+		Name: c.Name, Usage: "print a completion script for bash, zsh, fish or pwsh", Description: c.Description, Category: CategorySetup, Commands: c.Commands,
 	})
 }
 
-// bashWords replaces a function of the library's script that fails where the
+// bashInitCompletion replaces a function of the library's script that fails where the
 // package bash-completion is not installed. Without that the words of bash
 // itself do.
-const bashWords = `
-__` + program + `_init_completion() {
+const bashInitCompletion = `
+__` + programName + `_init_completion() {
   COMPREPLY=()
   if declare -F _comp_initialize >/dev/null 2>&1; then
     _comp_initialize "$@"

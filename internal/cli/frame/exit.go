@@ -20,7 +20,7 @@ const (
 	ExitInvalidSpec = 6
 	ExitUnavailable = 7
 	ExitTimedOut    = 124
-	ExitFleet       = 125 // the fleet's fault, not the task's
+	ExitFleetFault  = 125 // the fleet's fault, not the task's
 	ExitCancelled   = 130
 )
 
@@ -40,32 +40,32 @@ func (e *StatusError) Error() string {
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// report says what went wrong and returns the exit status.
-func (a *App) report(err error) int {
+// reportError says what went wrong and returns the exit status.
+func (a *App) reportError(err error) int {
 	if err == nil {
 		return 0
 	}
 	if s, ok := errors.AsType[*StatusError](err); ok {
 		if s.Err != nil {
-			a.Complain(s.Err)
+			a.PrintError(s.Err)
 		}
 		return s.Status
 	}
 	if errors.Is(err, context.Canceled) {
 		return ExitCancelled // by a signal: the user knows
 	}
-	a.Complain(err)
+	a.PrintError(err)
 	return exitStatus(err)
 }
 
-// Complain says what went wrong, and each part of it that the message does not
+// PrintError says what went wrong, and each part of it that the message does not
 // tell already.
-func (a *App) Complain(err error) {
-	a.Say("%s %v", a.Err.Paint(term.Red, "muster:"), err)
+func (a *App) PrintError(err error) {
+	a.Messagef("%s %v", a.Err.Paint(term.Red, "muster:"), err)
 	if e, ok := errors.AsType[*muster.Error](err); ok {
 		for _, f := range e.Fields {
 			if !strings.Contains(e.Message, f.Message) {
-				a.Say("  %s", f)
+				a.Messagef("  %s", f)
 			}
 		}
 	}

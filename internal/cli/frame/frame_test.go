@@ -33,16 +33,16 @@ func TestExitStatus(t *testing.T) {
 		muster.Invalid: 2, muster.TooLarge: 2, muster.NotFound: 3, muster.Unauthenticated: 4, muster.Forbidden: 4,
 		muster.Conflict: 5, muster.InvalidSpec: 6, muster.Unavailable: 7, muster.StorageFull: 7, muster.Undetermined: 7, muster.Internal: 1,
 	} {
-		a, _, said := newApp()
+		a, _, stderr := newApp()
 		run := func(context.Context, []string) error {
 			return fmt.Errorf("wrapped: %w", muster.Errorf(code, "it is %s", code))
 		}
-		got := a.Run(t.Context(), []*cli.Command{a.Command(Command{Name: "x", Category: SetUp, Run: run})}, []string{"muster", "x"})
+		got := a.Run(t.Context(), []*cli.Command{a.NewCommand(Command{Name: "x", Category: CategorySetup, Run: run})}, []string{"muster", "x"})
 		if got != want {
 			t.Errorf("%s: exit status %d, want %d", code, got, want)
 		}
-		if want := fmt.Sprintf("muster: wrapped: it is %s\n", code); said.String() != want {
-			t.Errorf("said %q, want %q", said, want)
+		if want := fmt.Sprintf("muster: wrapped: it is %s\n", code); stderr.String() != want {
+			t.Errorf("said %q, want %q", stderr, want)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestErrorsOfTheirOwnStatus(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
-		said   string
+		stderr string
 	}{
 		{nil, 0, ""},
 		{&StatusError{Status: 42}, 42, ""},
@@ -60,9 +60,9 @@ func TestErrorsOfTheirOwnStatus(t *testing.T) {
 		{errors.New("plain"), 1, "muster: plain\n"},
 		{&muster.Error{Code: muster.InvalidSpec, Message: "two", Fields: []muster.FieldError{{Path: "a", Message: "b"}, {Message: "two"}}}, 6, "muster: two\n  a: b\n"},
 	} {
-		a, _, said := newApp()
-		if got := a.report(c.err); got != c.status || said.String() != c.said {
-			t.Errorf("%v: status %d, said %q; want %d, %q", c.err, got, said, c.status, c.said)
+		a, _, stderr := newApp()
+		if got := a.reportError(c.err); got != c.status || stderr.String() != c.stderr {
+			t.Errorf("%v: status %d, said %q; want %d, %q", c.err, got, stderr, c.status, c.stderr)
 		}
 	}
 }
@@ -89,23 +89,23 @@ func TestFormatsAgree(t *testing.T) {
 				rows[i].More = nil
 			}
 		}
-		write := func(f Format) []byte {
+		write := func(f OutputOptions) []byte {
 			a, out, _ := newApp()
-			l := Listing[row]{Format: f, Rows: seq(rows), ID: func(r row) string { return strconv.Itoa(r.ID) }}
+			l := Listing[row]{OutputOptions: f, Rows: seq(rows), ID: func(r row) string { return strconv.Itoa(r.ID) }}
 			if err := l.Write(a); err != nil {
 				t.Fatal(err)
 			}
 			return out.Bytes()
 		}
 		var fromJSON, fromYAML []row
-		data := write(Format{Output: "json"})
+		data := write(OutputOptions{Output: "json"})
 		if err := json.Unmarshal(data, &fromJSON); err != nil {
 			t.Fatalf("%v in\n%s", err, data)
 		}
 		if diff := cmp.Diff(rows, fromJSON); diff != "" && len(rows) > 0 {
 			t.Fatalf("JSON tells something else:\n%s", diff)
 		}
-		data = write(Format{Output: "yaml"})
+		data = write(OutputOptions{Output: "yaml"})
 		var read []map[string]any
 		if err := yaml.Unmarshal(data, &read); err != nil {
 			t.Fatalf("%v in\n%s", err, data)
@@ -120,7 +120,7 @@ func TestFormatsAgree(t *testing.T) {
 		if diff := cmp.Diff(fromJSON, fromYAML); diff != "" {
 			t.Fatalf("YAML tells something else:\n%s\n%s", diff, data)
 		}
-		if ids := write(Format{Quiet: true}); bytes.Count(ids, []byte("\n")) != len(rows) {
+		if ids := write(OutputOptions{Quiet: true}); bytes.Count(ids, []byte("\n")) != len(rows) {
 			t.Fatalf("%d rows have the ids %q", len(rows), ids)
 		}
 	})
@@ -165,10 +165,10 @@ func TestJSONShowsCommandsAsTheyWere(t *testing.T) {
 }
 
 func TestAListStopsAtItsLimit(t *testing.T) {
-	a, out, said := newApp()
+	a, out, stderr := newApp()
 	asked := 0
 	l := Listing[row]{
-		Format: Format{Quiet: true}, Limit: 2, More: "more", ID: func(r row) string { return r.Text },
+		OutputOptions: OutputOptions{Quiet: true}, Limit: 2, TruncatedMessage: "more", ID: func(r row) string { return r.Text },
 		Rows: func(yield func(row, error) bool) {
 			for yield(row{Text: strconv.Itoa(asked)}, nil) {
 				asked++
@@ -178,8 +178,8 @@ func TestAListStopsAtItsLimit(t *testing.T) {
 	if err := l.Write(a); err != nil {
 		t.Fatal(err)
 	}
-	if out.String() != "0\n1\n" || said.String() != "more\n" || asked != 2 {
-		t.Errorf("wrote %q, said %q, asked for %d rows", out, said, asked)
+	if out.String() != "0\n1\n" || stderr.String() != "more\n" || asked != 2 {
+		t.Errorf("wrote %q, said %q, asked for %d rows", out, stderr, asked)
 	}
 }
 
@@ -196,8 +196,8 @@ func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
 		if c.flag != "" {
 			args = append(args, "--the-word", c.flag)
 		}
-		cmd := a.Command(Command{
-			Name: "x", Category: SetUp, Flags: []cli.Flag{Option{Name: "the-word", Usage: "a `WORD`"}.Variable().Text(&got)},
+		cmd := a.NewCommand(Command{
+			Name: "x", Category: CategorySetup, Flags: []cli.Flag{Option{Name: "the-word", Usage: "a `WORD`"}.WithEnv().StringVar(&got)},
 			Run: func(context.Context, []string) error { return nil },
 		})
 		if status := a.Run(t.Context(), []*cli.Command{cmd}, args); status != 0 || got != c.want {
@@ -209,11 +209,11 @@ func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
 
 func TestWhatHasSucceededIsNotPartlyDone(t *testing.T) {
 	for state, want := range map[muster.TaskState]string{muster.Running: "42%", muster.Failed: "42%", muster.Succeeded: ""} {
-		if got := Done(&muster.Task{State: state, Progress: new(0.42)}); got != want {
+		if got := TaskProgress(&muster.Task{State: state, Progress: new(0.42)}); got != want {
 			t.Errorf("%s: %q, want %q", state, got, want)
 		}
 	}
-	if got := Done(&muster.Task{State: muster.Running}); got != "" {
+	if got := TaskProgress(&muster.Task{State: muster.Running}); got != "" {
 		t.Errorf("a task that told nothing is %q done", got)
 	}
 }
@@ -233,11 +233,11 @@ func TestTheImageThatIsAskedFor(t *testing.T) {
 		{muster.Task{Group: 2}, ""},
 		{muster.Task{Group: 3}, ""},
 	} {
-		if got := ImageOf(&c.task, spec); got != c.want {
+		if got := TaskImage(&c.task, spec); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.task, got, c.want)
 		}
 	}
-	if got := ImageOf(&muster.Task{}, nil); got != "" {
+	if got := TaskImage(&muster.Task{}, nil); got != "" {
 		t.Errorf("without a spec: %q", got)
 	}
 }
@@ -252,7 +252,7 @@ func TestStepsOfWhatNeverBeganAreOver(t *testing.T) {
 		t.Errorf("when it has ended: %q", got)
 	}
 	task.StartedAt = 1
-	if got := Step(&task); got != task.Step {
+	if got := TaskStep(&task); got != task.Step {
 		t.Errorf("what the task said itself is gone: %q", got)
 	}
 }
@@ -264,7 +264,7 @@ func TestImage(t *testing.T) {
 		"docker.io/library/python@sha256:" + digest: "python@0123456789ab", "docker.io/acme/train@sha256:" + digest: "acme/train@0123456789ab",
 		"ghcr.io/acme/train@sha256:" + digest: "ghcr.io/acme/train@0123456789ab",
 	} {
-		if got := Image(image); got != want {
+		if got := ShortImage(image); got != want {
 			t.Errorf("%s: %s, want %s", image, got, want)
 		}
 	}
@@ -274,9 +274,9 @@ func TestImage(t *testing.T) {
 func TestWhoInterruptsARequestIsToldThatItIsAwaited(t *testing.T) {
 	for takes, want := range map[time.Duration]bool{0: false, 2 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
-			a, _, said := newApp()
+			a, _, stderr := newApp()
 			ctx, interrupt := context.WithCancel(t.Context())
-			if err := a.Answered(ctx, func() error {
+			if err := a.WaitForResponse(ctx, func() error {
 				interrupt()
 				synctest.Wait()
 				time.Sleep(takes)
@@ -284,8 +284,8 @@ func TestWhoInterruptsARequestIsToldThatItIsAwaited(t *testing.T) {
 			}); err != io.EOF { //nolint:errorlint // as it is
 				t.Errorf("the error is %v", err)
 			}
-			if told := strings.Contains(said.String(), "Ctrl-C again"); told != want {
-				t.Errorf("of an answer that takes %s it was said %q", takes, said)
+			if notified := strings.Contains(stderr.String(), "Ctrl-C again"); notified != want {
+				t.Errorf("of an answer that takes %s it was said %q", takes, stderr)
 			}
 		})
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Logging is what a program that keeps running writes to standard error. The zero value is not valid: see NewLogging.
-type Logging struct {
+// LogOptions is what a program that keeps running writes to standard error. The zero value is not valid: see DefaultLogOptions.
+type LogOptions struct {
 	Level  string // one of logLevels
 	Format string // one of logFormats
 }
 
-// NewLogging returns the defaults.
-func NewLogging() Logging { return Logging{Level: "info", Format: "text"} }
+// DefaultLogOptions returns the defaults.
+func DefaultLogOptions() LogOptions { return LogOptions{Level: "info", Format: "text"} }
 
 //nolint:gochecknoglobals // constant tables
 var (
@@ -27,16 +27,16 @@ var (
 )
 
 // Flags are the options for it.
-func (l *Logging) Flags() []cli.Flag {
+func (l *LogOptions) Flags() []cli.Flag {
 	const group = "Log"
 	return []cli.Flag{
-		Option{Name: "log-level", Usage: "log from this `LEVEL` on: debug, info, warn or error", Group: group}.Variable().Choice(&l.Level, logLevels...),
-		Option{Name: "log-format", Usage: "log as `FORMAT`: text or json", Group: group}.Variable().Choice(&l.Format, logFormats...),
+		Option{Name: "log-level", Usage: "log from this `LEVEL` on: debug, info, warn or error", Group: group}.WithEnv().EnumVar(&l.Level, logLevels...),
+		Option{Name: "log-format", Usage: "log as `FORMAT`: text or json", Group: group}.WithEnv().EnumVar(&l.Format, logFormats...),
 	}
 }
 
 // Logger writes to w. Its errors are Invalid.
-func (l *Logging) Logger(w io.Writer) (*slog.Logger, error) {
+func (l *LogOptions) Logger(w io.Writer) (*slog.Logger, error) {
 	if !slices.Contains(logLevels, l.Level) {
 		return nil, muster.Errorf(muster.Invalid, "%q is not a log level: write one of %s", l.Level, strings.Join(logLevels, ", "))
 	}

@@ -24,32 +24,32 @@ type Secret struct {
 	name string // of the option; the file's is name-file
 	env  string // its variable; the file's is env_FILE
 
-	text   string
-	file   string
-	argued bool  // it was an argument
-	err    error // of the options
+	text    string
+	file    string
+	fromArg bool  // it was an argument
+	err     error // of the options
 }
 
-// fileSuffix and fileVariable make the names for the file of a secret.
+// fileSuffix and fileEnvSuffix make the names for the file of a secret.
 const (
-	fileSuffix   = "-file"
-	fileVariable = "_FILE"
+	fileSuffix    = "-file"
+	fileEnvSuffix = "_FILE"
 )
 
-// Secret makes two options: the token itself, and the file that holds it. what names the token
+// SecretVars makes two options: the token itself, and the file that holds it. what names the token
 // in the file's usage, such as "the join token".
-func (o Option) Secret(dst *Secret, what string) []cli.Flag {
+func (o Option) SecretVars(dst *Secret, noun string) []cli.Flag {
 	dst.name, dst.env = o.Name, o.Env
-	file := Option{Name: o.Name + fileSuffix, Env: o.Env + fileVariable, Group: o.Group, Usage: "read " + what + " from the first line of this `FILE`; - is the standard input"}
+	file := Option{Name: o.Name + fileSuffix, Env: o.Env + fileEnvSuffix, Group: o.Group, Usage: "read " + noun + " from the first line of this `FILE`; - is the standard input"}
 	return []cli.Flag{
-		o.flag(&value{
-			set:   func(s string) error { dst.set(&dst.text, s, dst.file, o.Env); return nil },
-			show:  func() string { return "" },
-			after: dst.warning,
+		o.flag(&flagValue{
+			set:     func(s string) error { dst.set(&dst.text, s, dst.file, o.Env); return nil },
+			format:  func() string { return "" },
+			warning: dst.warning,
 		}),
-		file.flag(&value{
-			set:  func(s string) error { dst.set(&dst.file, s, dst.text, file.Env); return nil },
-			show: func() string { return "" },
+		file.flag(&flagValue{
+			set:    func(s string) error { dst.set(&dst.file, s, dst.text, file.Env); return nil },
+			format: func() string { return "" },
 		}),
 	}
 }
@@ -57,19 +57,19 @@ func (o Option) Secret(dst *Secret, what string) []cli.Flag {
 // set takes a value of an option, which comes from its variable if it is what that holds. Arguments
 // are read before variables, and count more.
 func (s *Secret) set(dst *string, text, other, env string) {
-	argued := text != os.Getenv(env)
+	fromArg := text != os.Getenv(env)
 	switch {
 	case other == "":
 		*dst = text
-		s.argued = s.argued || argued && dst == &s.text
-	case argued:
+		s.fromArg = s.fromArg || fromArg && dst == &s.text
+	case fromArg:
 		s.err = muster.Errorf(muster.Invalid, "--%s and --%s are both given: give one of them", s.name, s.name+fileSuffix)
 	}
 }
 
 // warning says what is wrong with a token among the arguments.
 func (s *Secret) warning() string {
-	if !s.argued {
+	if !s.fromArg {
 		return ""
 	}
 	return fmt.Sprintf("--%s shows the token to other users of this machine while the program starts: use --%s%s FILE (- is the standard input) or the variable %s instead",
@@ -102,64 +102,64 @@ func (s *Secret) Read() (string, error) {
 	return s.text, nil
 }
 
-// Take reads the token and removes it from the environment that this process passes on.
-func (s *Secret) Take() (string, error) {
+// ReadAndUnset reads the token and removes it from the environment that this process passes on.
+func (s *Secret) ReadAndUnset() (string, error) {
 	text, err := s.Read()
-	for _, name := range []string{s.env, s.env + fileVariable} {
+	for _, name := range []string{s.env, s.env + fileEnvSuffix} {
 		_ = os.Unsetenv(name) // fails for no such name
 	}
 	return text, err
 }
 
-// ForgetSecrets removes all tokens from the environment that this process passes on: the programs
+// UnsetSecrets removes all tokens from the environment that this process passes on: the programs
 // that a worker starts need none.
-func ForgetSecrets() {
-	for _, name := range secretOptions {
-		env := (Option{Name: name}).Variable().Env
-		_, _ = os.Unsetenv(env), os.Unsetenv(env+fileVariable) // fails for no such name
+func UnsetSecrets() {
+	for _, name := range secretFlags {
+		env := (Option{Name: name}).WithEnv().Env
+		_, _ = os.Unsetenv(env), os.Unsetenv(env+fileEnvSuffix) // fails for no such name
 	}
 }
 
-// without returns args without the options of s.
-func (s *Secret) without(args []string) []string {
+// removeFlags returns args without the options of s.
+func (s *Secret) removeFlags(args []string) []string {
 	if s.name == "" {
 		return args
 	}
-	var kept []string
+	var rest []string
 	for i := 0; i < len(args); i++ {
-		name, _, whole := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		name, _, hasValue := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		if !strings.HasPrefix(args[i], "-") || name != s.name && name != s.name+fileSuffix {
-			kept = append(kept, args[i])
-		} else if !whole {
+			rest = append(rest, args[i])
+		} else if !hasValue {
 			i++
 		}
 	}
-	return kept
+	return rest
 }
 
-// Arguments returns copies of the program's arguments, and then overwrites the tokens among them in what
+// MaskArgs returns copies of the program's arguments, and then overwrites the tokens among them in what
 // the system shows of this process to others.
-func Arguments() []string {
+func MaskArgs() []string {
 	args := make([]string, len(os.Args))
 	for i, arg := range os.Args {
 		args[i] = strings.Clone(arg)
 	}
-	conceal(os.Args)
+	overwriteSecrets(os.Args)
 	return args
 }
 
-// secretOptions are the options that have tokens as their values.
-var secretOptions = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token"} //nolint:gochecknoglobals // a constant
+// secretFlags are the options that have tokens as their values.
+var secretFlags = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token"} //nolint:gochecknoglobals // a constant
 
-// secrets returns the parts of args that are tokens. What a command executes may have such options, too:
+// secretValues returns the parts of args that are tokens. What a command executes may have such options, too:
 // to conceal their values does no harm.
-func secrets(args []string) []string {
+func secretValues(args []string) []string {
 	var list []string
 	for i, arg := range args {
-		name, text, whole := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		name, text, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		switch {
-		case !strings.HasPrefix(arg, "-") || !slices.Contains(secretOptions, name):
-		case whole:
+		case !strings.HasPrefix(arg, "-") || !slices.Contains(secretFlags, name):
+		case hasValue:
 			list = append(list, text)
 		case i+1 < len(args):
 			list = append(list, args[i+1])

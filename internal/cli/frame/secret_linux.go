@@ -7,27 +7,27 @@ import (
 	"unsafe"
 )
 
-// conceal overwrites the tokens among the arguments of this process where /proc/PID/cmdline
+// overwriteSecrets overwrites the tokens among the arguments of this process where /proc/PID/cmdline
 // shows them: the strings of os.Args lie there. Others are not touched.
-func conceal(args []string) {
-	begin, end := argumentMemory()
-	for _, text := range secrets(args) {
+func overwriteSecrets(args []string) {
+	begin, end := argvRange()
+	for _, text := range secretValues(args) {
 		if text == "" {
 			continue
 		}
-		at := unsafe.StringData(text)                                                           //nolint:gosec // see below
-		if addr := uintptr(unsafe.Pointer(at)); addr < begin || addr+uintptr(len(text)) > end { //nolint:gosec // only compared
+		data := unsafe.StringData(text)                                                           //nolint:gosec // see below
+		if addr := uintptr(unsafe.Pointer(data)); addr < begin || addr+uintptr(len(text)) > end { //nolint:gosec // only compared
 			continue
 		}
-		for i := range unsafe.Slice(at, len(text)) { //nolint:gosec // it is this process's own memory, and no constant
-			unsafe.Slice(at, len(text))[i] = '*' //nolint:gosec // see above
+		for i := range unsafe.Slice(data, len(text)) { //nolint:gosec // it is this process's own memory, and no constant
+			unsafe.Slice(data, len(text))[i] = '*' //nolint:gosec // see above
 		}
 	}
 }
 
-// argumentMemory returns where the kernel put the arguments of this process; see arg_start in
+// argvRange returns where the kernel put the arguments of this process; see arg_start in
 // proc_pid_stat(5). It returns nothing where there is no /proc, which nobody can read then.
-func argumentMemory() (begin, end uintptr) {
+func argvRange() (begin, end uintptr) {
 	const first, argStart = 3, 48 // numbers of fields: of the first one behind the name, and of arg_start
 	b, err := os.ReadFile("/proc/self/stat")
 	if err != nil {

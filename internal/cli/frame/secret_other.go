@@ -2,5 +2,5 @@
 
 package frame
 
-// conceal does nothing: where this system shows arguments of processes is not known.
-func conceal([]string) {}
+// overwriteSecrets does nothing: where this system shows arguments of processes is not known.
+func overwriteSecrets([]string) {}

@@ -46,16 +46,16 @@ func TestWhereATokenComesFrom(t *testing.T) {
 			t.Setenv("MUSTER_TOKEN", c.env)
 			t.Setenv("MUSTER_TOKEN_FILE", c.envFile)
 			var s Secret
-			a, _, said := newApp()
+			a, _, stderr := newApp()
 			var got string
 			var err error
 			run := func(context.Context, []string) error {
-				got, err = s.Take()
+				got, err = s.ReadAndUnset()
 				return nil
 			}
-			cmd := a.Command(Command{Name: "x", Category: SetUp, Run: run, Flags: Option{Name: "token", Usage: "the `KEY`"}.Variable().Secret(&s, "the key")})
+			cmd := a.NewCommand(Command{Name: "x", Category: CategorySetup, Run: run, Flags: Option{Name: "token", Usage: "the `KEY`"}.WithEnv().SecretVars(&s, "the key")})
 			if status := a.Run(t.Context(), []*cli.Command{cmd}, append([]string{"muster", "x"}, c.args...)); status != 0 {
-				t.Fatalf("the status is %d: %s", status, said)
+				t.Fatalf("the status is %d: %s", status, stderr)
 			}
 			if c.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wrong) {
@@ -66,7 +66,7 @@ func TestWhereATokenComesFrom(t *testing.T) {
 			if err != nil || got != c.want {
 				t.Errorf("the token is %q, want %q: %v", got, c.want, err)
 			}
-			if warned := said.String(); (warned != "") != (c.warnedFor != "") || !strings.Contains(warned, c.warnedFor) || strings.Count(warned, "\n") > 1 {
+			if warned := stderr.String(); (warned != "") != (c.warnedFor != "") || !strings.Contains(warned, c.warnedFor) || strings.Count(warned, "\n") > 1 {
 				t.Errorf("said %q, want a line with %q", warned, c.warnedFor)
 			}
 			for _, name := range []string{"MUSTER_TOKEN", "MUSTER_TOKEN_FILE"} {
@@ -85,7 +85,7 @@ func TestAnUpgradeGetsTokensByTheEnvironment(t *testing.T) {
 	defer func() { os.Args = args }()
 	os.Args = []string{args[0], "up", "--join-token", "****", "--admin-token-file=-", "--data", "--token"}
 	admin, join := Secret{name: "admin-token", env: "MUSTER_ADMIN_TOKEN", text: "a"}, Secret{name: "join-token", env: "MUSTER_JOIN_TOKEN", text: "j"}
-	p, err := ThisProgram(&admin, &join)
+	p, err := CurrentProgram(&admin, &join)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +102,10 @@ func TestAnUpgradeGetsTokensByTheEnvironment(t *testing.T) {
 // TestConstantsStay holds that only the memory of this process's arguments is overwritten.
 func TestConstantsStay(t *testing.T) {
 	args := []string{"muster", "worker", "--token", "a constant", "--join-token=another"}
-	if got, want := secrets(args), []string{"a constant", "another"}; !slices.Equal(got, want) {
+	if got, want := secretValues(args), []string{"a constant", "another"}; !slices.Equal(got, want) {
 		t.Errorf("the secrets are %q, want %q", got, want)
 	}
-	conceal(args) // would end this process
+	overwriteSecrets(args) // would end this process
 	if args[3] != "a constant" {
 		t.Errorf("it is %q now", args[3])
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Standing is the state of a worker in one word. One that is active and takes
+// WorkerStatus is the state of a worker in one word. One that is active and takes
 // nothing new by its own decision is constrained; one that the server gives nothing
 // because attempts fail there is avoided.
-func Standing(w *muster.Worker) string {
+func WorkerStatus(w *muster.Worker) string {
 	switch {
 	case w.State != muster.WorkerActive:
 		return string(w.State)
@@ -25,22 +25,22 @@ func Standing(w *muster.Worker) string {
 	}
 }
 
-// Devices counts devices of the same kind, and those that are quarantined.
-func Devices(devices []muster.GPU) string {
+// FormatDevices counts devices of the same kind, and those that are quarantined.
+func FormatDevices(devices []muster.GPU) string {
 	n := map[string]int{}
-	sick := 0
+	quarantined := 0
 	for _, d := range devices {
 		n[d.Name]++
 		if d.Quarantined != "" {
-			sick++
+			quarantined++
 		}
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		parts = append(parts, fmt.Sprintf("%d×%s", n[name], name))
 	}
-	if sick > 0 {
-		parts = append(parts, fmt.Sprintf("%d quarantined", sick))
+	if quarantined > 0 {
+		parts = append(parts, fmt.Sprintf("%d quarantined", quarantined))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -102,13 +102,13 @@ func (w *yamlWriter) line(lead, text string) {
 }
 
 var (
-	yamlPlain = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./+@%=, -]*[A-Za-z0-9_./+@%=])?$`)
-	yamlWords = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
+	yamlPlain    = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./+@%=, -]*[A-Za-z0-9_./+@%=])?$`)
+	yamlReserved = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 )
 
 // yamlText writes a text, in quotes unless it can only be a text.
 func yamlText(s string) (string, error) {
-	if yamlPlain.MatchString(s) && !slices.Contains(yamlWords, strings.ToLower(s)) {
+	if yamlPlain.MatchString(s) && !slices.Contains(yamlReserved, strings.ToLower(s)) {
 		return s, nil
 	}
 	quoted, err := toJSON(s, "")

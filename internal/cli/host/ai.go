@@ -10,31 +10,31 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// thinking is how a worker runs the AI kinds.
-type thinking struct {
+// aiOptions is how a worker runs the AI kinds.
+type aiOptions struct {
 	ai  work.AI
 	ttl muster.Duration
 }
 
-func (c *thinking) flags(group string) []cli.Flag {
+func (c *aiOptions) flags(group string) []cli.Flag {
 	ai := &c.ai
 	option := func(name, usage string) frame.Option {
-		return frame.Option{Name: name, Usage: usage, Group: group}.Variable()
+		return frame.Option{Name: name, Usage: usage, Group: group}.WithEnv()
 	}
 	return []cli.Flag{
-		option("kinds-dir", "offer the kinds in this `FOLDER`, each a folder with a kind.yaml (default: kinds in the data folder)").Text(&ai.Kinds),
-		option("cuda-streams", "let inference and embedding compute this `NUMBER` of batches at once on a GPU, each on a CUDA stream (default: 1)").Number(&ai.CUDAStreams, 1, 1<<10),
+		option("kinds-dir", "offer the kinds in this `FOLDER`, each a folder with a kind.yaml (default: kinds in the data folder)").StringVar(&ai.Kinds),
+		option("cuda-streams", "let inference and embedding compute this `NUMBER` of batches at once on a GPU, each on a CUDA stream (default: 1)").IntVar(&ai.CUDAStreams, 1, 1<<10),
 		option("optimize-for", "be good at `WHAT` where a job gives no batch_size: throughput, in larger batches, or latency, of each item").
-			Choice(&ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
-		option("mixed-precision", "compute in bf16, or else fp16, on a GPU where a job says precision: auto or nothing").On(&ai.MixedPrecision),
-		option("cache-models", "keep the models of inference and embedding loaded between tasks, until others need the memory").On(&ai.CacheModels),
-		option("cache-models-ttl", "keep a model loaded for this `DURATION` after its last task (default: 10m)").Duration(&c.ttl),
-		option("enable-swap", "let tasks use the machine's swap beyond their memory, and models be spread over the disk").On(&ai.EnableSwap),
+			EnumVar(&ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
+		option("mixed-precision", "compute in bf16, or else fp16, on a GPU where a job says precision: auto or nothing").BoolVar(&ai.MixedPrecision),
+		option("cache-models", "keep the models of inference and embedding loaded between tasks, until others need the memory").BoolVar(&ai.CacheModels),
+		option("cache-models-ttl", "keep a model loaded for this `DURATION` after its last task (default: 10m)").DurationVar(&c.ttl),
+		option("enable-swap", "let tasks use the machine's swap beyond their memory, and models be spread over the disk").BoolVar(&ai.EnableSwap),
 	}
 }
 
 // config returns what was asked for, with paths from where the command was given.
-func (c *thinking) config() (work.AI, error) {
+func (c *aiOptions) config() (work.AI, error) {
 	ai := c.ai
 	ai.CacheTTL = c.ttl.Std()
 	if ai.Kinds == "" {

@@ -20,19 +20,19 @@ func (c *serverConfig) parseDialects(text string) ([]dialect.Config, error) {
 		words = []string{""}
 	}
 	for _, word := range words {
-		one, err := dialect.Parse(word, serve.Dialects())
+		cfg, err := dialect.Parse(word, serve.Dialects())
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(list, func(d dialect.Config) bool { return d.Name == one.Name }) {
-			return nil, muster.Errorf(muster.Invalid, "%s is there twice", one.Name)
+		if slices.ContainsFunc(list, func(d dialect.Config) bool { return d.Name == cfg.Name }) {
+			return nil, muster.Errorf(muster.Invalid, "%s is there twice", cfg.Name)
 		}
-		list = append(slices.Clone(list), one)
+		list = append(slices.Clone(list), cfg)
 	}
 	return list, nil
 }
 
-func showDialects(list []dialect.Config) string {
+func formatDialects(list []dialect.Config) string {
 	var all []string
 	for i := range list {
 		all = append(all, list[i].Name+"="+list[i].Address)
@@ -43,8 +43,8 @@ func showDialects(list []dialect.Config) string {
 // allDialects is every system, for --dialects.
 const allDialects = "all"
 
-// athome adds the systems of --dialects that --dialect does not name, reachable from this machine only.
-func (c *serverConfig) athome(names []string) error {
+// addLocalDialects adds the systems of --dialects that --dialect does not name, reachable from this machine only.
+func (c *serverConfig) addLocalDialects(names []string) error {
 	systems := serve.Dialects()
 	for _, name := range names {
 		if name != allDialects && !slices.ContainsFunc(systems, func(s dialect.System) bool { return s.Name == name }) {
@@ -58,7 +58,7 @@ func (c *serverConfig) athome(names []string) error {
 			slices.ContainsFunc(c.dialects, func(d dialect.Config) bool { return d.Name == s.Name }) {
 			continue
 		}
-		one, err := dialect.Parse(s.Name, systems)
+		cfg, err := dialect.Parse(s.Name, systems)
 		if err != nil {
 			return err
 		}
@@ -66,15 +66,15 @@ func (c *serverConfig) athome(names []string) error {
 		if err != nil {
 			return muster.Errorf(muster.Internal, "the address of %s: %w", s.Name, err)
 		}
-		one.Address = net.JoinHostPort("127.0.0.1", port)
-		maps.Copy(one.Options, s.Home)
-		c.dialects = append(c.dialects, one)
+		cfg.Address = net.JoinHostPort("127.0.0.1", port)
+		maps.Copy(cfg.Options, s.Home)
+		c.dialects = append(c.dialects, cfg)
 	}
 	return nil
 }
 
-// urlsOf returns where each gateway is reached, by name.
-func urlsOf(gateways []serve.Gateway) map[string]string {
+// gatewayURLs returns where each gateway is reached, by name.
+func gatewayURLs(gateways []serve.Gateway) map[string]string {
 	urls := map[string]string{}
 	for _, g := range gateways {
 		urls[g.Name] = g.URL
@@ -82,17 +82,17 @@ func urlsOf(gateways []serve.Gateway) map[string]string {
 	return urls
 }
 
-// served says where the gateways are.
-func served(gateways []serve.Gateway) string {
+// describeGateways says where the gateways are.
+func describeGateways(gateways []serve.Gateway) string {
 	var text strings.Builder
 	for _, g := range gateways {
-		fmt.Fprintf(&text, "  %-10s   %s%s\n", g.Title, g.URL, keyed(g))
+		fmt.Fprintf(&text, "  %-10s   %s%s\n", g.Title, g.URL, describeGatewayKey(g))
 	}
 	return text.String()
 }
 
-// keyed says how a gateway takes a key, and that other machines need none.
-func keyed(g serve.Gateway) string {
+// describeGatewayKey says how a gateway takes a key, and that other machines need none.
+func describeGatewayKey(g serve.Gateway) string {
 	switch {
 	case !g.KeyRequired && g.Reachable:
 		return "   (open: any program that reaches it can join and submit; add ,key=required)"

@@ -50,8 +50,8 @@ func parseNetworks(s string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// showNetworks writes networks as parseNetworks reads them.
-func showNetworks(all []netip.Prefix) string {
+// formatNetworks writes networks as parseNetworks reads them.
+func formatNetworks(all []netip.Prefix) string {
 	if slices.Equal(all, privateNetworks()) {
 		return "private"
 	}

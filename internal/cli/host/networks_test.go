@@ -8,13 +8,13 @@ func TestNetworks(t *testing.T) {
 		"203.0.113.9/24, fd00::1": "203.0.113.0/24,fd00::1/128", "10.0.0.5": "10.0.0.5/32",
 	} {
 		got, err := parseNetworks(text)
-		if err != nil || showNetworks(got) != want {
-			t.Errorf("%q is %s, %v", text, showNetworks(got), err)
+		if err != nil || formatNetworks(got) != want {
+			t.Errorf("%q is %s, %v", text, formatNetworks(got), err)
 		}
 	}
 	for _, text := range []string{"", "box.lan", "10.0.0.0/33", "private,none", "10.0.0.0/8,", "fe80::1%eth0"} {
 		if got, err := parseNetworks(text); err == nil {
-			t.Errorf("%q is %s", text, showNetworks(got))
+			t.Errorf("%q is %s", text, formatNetworks(got))
 		}
 	}
 }

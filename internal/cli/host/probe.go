@@ -12,22 +12,22 @@ import (
 )
 
 type probeConfig struct {
-	frame.Format
-	offer
+	frame.OutputOptions
+	workerOptions
 	data string
 }
 
 func (c *probeConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "data", Usage: "look at the disk of this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.offer.flags(), c.Flags())
+		frame.Option{Name: "data", Usage: "look at the disk of this `FOLDER` (default: muster/worker in the user's data folder)"}.WithEnv().StringVar(&c.data),
+	}, c.workerOptions.flags(), c.Flags())
 }
 
-func (a *commands) probeCommand() *cli.Command {
-	c := &probeConfig{offer: newOffer()}
-	return a.Command(frame.Command{
-		Name: "probe", Usage: "say what this machine would offer as a worker", Category: frame.SetUp, Flags: c.flags(),
-		About: "The options are those of worker: it says what a worker with them would offer.",
+func (a *runner) probeCommand() *cli.Command {
+	c := &probeConfig{workerOptions: newWorkerOptions()}
+	return a.NewCommand(frame.Command{
+		Name: "probe", Usage: "say what this machine would offer as a worker", Category: frame.CategorySetup, Flags: c.flags(),
+		Description: "The options are those of worker: it says what a worker with them would offer.",
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -37,29 +37,29 @@ func (a *commands) probeCommand() *cli.Command {
 	})
 }
 
-func (a *commands) probe(ctx context.Context, c *probeConfig) error {
-	ctx, stop := frame.Interruptible(ctx)
+func (a *runner) probe(ctx context.Context, c *probeConfig) error {
+	ctx, stop := frame.SignalContext(ctx)
 	defer stop()
-	dir, err := frame.DataFolder(c.data, "worker")
+	dir, err := frame.DataDir(c.data, "worker")
 	if err != nil {
 		return err
 	}
-	holding, err := c.holding.config()
+	isolationConfig, err := c.isolation.config()
 	if err != nil {
 		return err
 	}
-	holding.Data = dir
-	found, err := probe.New(probe.Config{Data: dir, Bandwidth: c.work.Bandwidth, CanReach: holding.CanReach(), Engine: c.work.Engine, Isolation: &holding}).Run(ctx)
+	isolationConfig.Data = dir
+	offer, err := probe.New(probe.Config{Data: dir, Bandwidth: c.worker.Bandwidth, CanReach: isolationConfig.CanReach(), Engine: c.worker.Engine, Isolation: &isolationConfig}).Run(ctx)
 	if err != nil {
 		return err
 	}
-	cfg := c.work
-	cfg.HostPolicy, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
+	cfg := c.worker
+	cfg.HostPolicy, cfg.Allow, cfg.Kinds = c.hostPolicy.Options, c.policy.Allow, c.policy.kinds
 	if cfg.AI, err = c.ai.config(); err != nil {
 		return err
 	}
-	found = cfg.Offered(found)
-	return a.Show(c.Format, found, []string{found.Hostname}, func() error {
-		return machine.Draw(a.App, &found, c.Wide())
+	offer = cfg.Offered(offer)
+	return a.Print(c.OutputOptions, offer, []string{offer.Hostname}, func() error {
+		return machine.Draw(a.App, &offer, c.Wide())
 	})
 }

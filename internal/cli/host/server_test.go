@@ -21,7 +21,7 @@ func TestAServerSaysHowOtherMachinesReachIt(t *testing.T) {
 		"192.0.2.7:8700":   "--server http://known:8700 --token-file JOIN-TOKEN-FILE",
 		"box.example:8700": "--server http://known:8700 --token-file JOIN-TOKEN-FILE",
 	} {
-		if got := onOthers(listen, "http://known:8700"); !strings.Contains(got, want) {
+		if got := remoteInstructions(listen, "http://known:8700"); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", listen, got, want)
 		}
 	}

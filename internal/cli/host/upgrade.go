@@ -11,41 +11,41 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// aboutSignals is said of up and worker alike.
-const aboutSignals = "The first SIGINT or SIGTERM lets running tasks end within --shutdown-grace, the second hands them back at once. " +
+// signalsHelp is said of up and worker alike.
+const signalsHelp = "The first SIGINT or SIGTERM lets running tasks end within --shutdown-grace, the second hands them back at once. " +
 	"SIGUSR2 starts what the program's file has become in its place, and running tasks go on."
 
-// upgrade is what can become of this process, and when it is asked to.
-type upgrade struct {
+// upgrader is what can become of this process, and when it is asked to.
+type upgrader struct {
 	frame.Program
-	asked <-chan os.Signal
+	requests <-chan os.Signal
 }
 
-// upgradable runs a worker until it ends. When it was asked to make room for its next
+// runUpgradable runs a worker until it ends. When it was asked to make room for its next
 // version it becomes that, with the secrets that were taken; it goes on as it is if that fails.
-func upgradable(log *slog.Logger, taken []*frame.Secret, do func(*upgrade) error) error {
-	self, err := frame.ThisProgram(taken...)
+func runUpgradable(log *slog.Logger, secrets []*frame.Secret, fn func(*upgrader) error) error {
+	self, err := frame.CurrentProgram(secrets...)
 	if err != nil {
 		return err
 	}
-	asked, release := frame.OnUpgrade()
+	requests, release := frame.NotifyUpgrade()
 	defer release()
 	for {
-		if err := do(&upgrade{self, asked}); !errors.Is(err, run.ErrDetach) {
+		if err := fn(&upgrader{self, requests}); !errors.Is(err, run.ErrDetach) {
 			return err
 		}
-		log.Error("the upgrade failed; going on as before", slog.Any("error", self.Become()))
+		log.Error("the upgrade failed; going on as before", slog.Any("error", self.Exec()))
 	}
 }
 
-// watch has the worker leave its tasks when the program is to be upgraded, and can
+// watchRequests has the worker leave its tasks when the program is to be upgraded, and can
 // be. It returns when ctx ends.
-func (u *upgrade) watch(ctx context.Context, w *work.Worker, log *slog.Logger) {
+func (u *upgrader) watchRequests(ctx context.Context, w *work.Worker, log *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.asked:
+		case <-u.requests:
 		}
 		version, err := u.Check(ctx)
 		if err != nil {

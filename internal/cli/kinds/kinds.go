@@ -24,27 +24,29 @@ import (
 )
 
 type config struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 }
 
-func (c *config) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
+func (c *config) flags() []cli.Flag {
+	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
+}
 
-// commands is one run of the program.
-type commands struct{ *frame.App }
+// runner is one run of the program.
+type runner struct{ *frame.App }
 
 // Command returns muster kinds.
-func Command(app *frame.App) *cli.Command {
-	a := &commands{app}
+func Command(base *frame.App) *cli.Command {
+	a := &runner{base}
 	c := &config{}
-	return a.Command(frame.Command{
-		Name: "kinds", Usage: "list the kinds of tasks", Category: frame.Submit, Flags: c.flags(),
+	return a.NewCommand(frame.Command{
+		Name: "kinds", Usage: "list the kinds of tasks", Category: frame.CategorySubmit, Flags: c.flags(),
 		Commands: []*cli.Command{a.showCommand(), a.checkCommand()},
 		Run:      func(ctx context.Context, _ []string) error { return a.list(ctx, c) },
 	})
 }
 
-func (a *commands) list(ctx context.Context, c *config) error {
+func (a *runner) list(ctx context.Context, c *config) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err
@@ -54,10 +56,10 @@ func (a *commands) list(ctx context.Context, c *config) error {
 		return err
 	}
 	l := frame.Listing[wire.Kind]{
-		Format: c.Format,
-		ID:     func(k wire.Kind) string { return k.Name },
-		Table:  term.NewTable(term.Column{Title: "KIND", Whole: true}, term.Column{Title: "WORKERS", Right: true, Whole: true}, term.Column{Title: "RUNTIME"}, term.Column{Title: "ABOUT"}),
-		Row:    func(k wire.Kind) []string { return []string{k.Name, strconv.Itoa(k.Offered), k.Runtime, k.About} },
+		OutputOptions: c.OutputOptions,
+		ID:            func(k wire.Kind) string { return k.Name },
+		Table:         term.NewTable(term.Column{Title: "KIND", NoTruncate: true}, term.Column{Title: "WORKERS", AlignRight: true, NoTruncate: true}, term.Column{Title: "RUNTIME"}, term.Column{Title: "ABOUT"}),
+		Row:           func(k wire.Kind) []string { return []string{k.Name, strconv.Itoa(k.Offered), k.Runtime, k.About} },
 		Rows: func(yield func(wire.Kind, error) bool) {
 			for _, k := range all {
 				if !yield(k, nil) {
@@ -69,9 +71,9 @@ func (a *commands) list(ctx context.Context, c *config) error {
 	return l.Write(a.App)
 }
 
-func (a *commands) showCommand() *cli.Command {
+func (a *runner) showCommand() *cli.Command {
 	c := &config{}
-	return a.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "show", Usage: "show what kinds take as input, and who offers them", Args: "KIND…", Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
@@ -87,20 +89,20 @@ func (a *commands) showCommand() *cli.Command {
 					return err
 				}
 			}
-			return frame.ShowSome(a.App, c.Format, all, func(k wire.Kind) string { return k.Name }, frame.Apart(a.App, a.draw))
+			return frame.PrintItems(a.App, c.OutputOptions, all, func(k wire.Kind) string { return k.Name }, frame.WithBlankLines(a.App, a.draw))
 		},
 	})
 }
 
-func (a *commands) draw(k wire.Kind) error {
-	f := frame.Facts{App: a.App}
+func (a *runner) draw(k wire.Kind) error {
+	f := frame.Details{App: a.App}
 	f.Add("kind", k.Name)
 	f.Add("about", k.About)
 	if k.Own {
 		f.Add("from", "owners of workers")
 	}
 	f.Add("runtime", k.Runtime)
-	f.Add("workers", offered(&k))
+	f.Add("workers", availability(&k))
 	if k.Run != kind.RunNo {
 		f.Add("run", k.Run)
 	}
@@ -116,27 +118,27 @@ func (a *commands) draw(k wire.Kind) error {
 	if err := f.Draw(); err != nil {
 		return err
 	}
-	all, also := fields(k.Input)
+	all, requirements := inputFields(k.Input)
 	switch {
 	case len(k.Input) == 0:
-		return a.say("it takes no input")
+		return a.writeLine("it takes no input")
 	case len(all) == 0:
-		return a.say("the input is an object with any fields")
+		return a.writeLine("the input is an object with any fields")
 	}
-	if err := a.say(a.Out.Paint(term.Bold, "input")); err != nil {
+	if err := a.writeLine(a.Out.Paint(term.Bold, "input")); err != nil {
 		return err
 	}
 	width := 0
 	for _, f := range all {
-		width = max(width, term.Width(term.Clean(f.name)))
+		width = max(width, term.Width(term.Sanitize(f.name)))
 	}
 	for _, f := range all {
 		if err := a.drawField(f, min(width, 24)); err != nil {
 			return err
 		}
 	}
-	for _, s := range also {
-		if err := a.say("  " + term.Clean(s)); err != nil {
+	for _, s := range requirements {
+		if err := a.writeLine("  " + term.Sanitize(s)); err != nil {
 			return err
 		}
 	}
@@ -144,28 +146,28 @@ func (a *commands) draw(k wire.Kind) error {
 }
 
 // drawField writes a field, and what it is about below it.
-func (a *commands) drawField(f field, width int) error {
-	is := f.is
+func (a *runner) drawField(f field, width int) error {
+	typeText := f.typeText
 	switch {
 	case f.required:
-		is = strings.TrimPrefix(is+"; required", "; ")
-	case f.initial != "":
-		is = strings.TrimPrefix(is+"; default "+f.initial, "; ")
+		typeText = strings.TrimPrefix(typeText+"; required", "; ")
+	case f.defaultValue != "":
+		typeText = strings.TrimPrefix(typeText+"; default "+f.defaultValue, "; ")
 	}
-	name := term.Clean(f.name)
+	name := term.Sanitize(f.name)
 	pad := strings.Repeat(" ", max(width-term.Width(name), 0))
-	if err := a.say(strings.TrimRight("  "+name+pad+"  "+term.Clean(is), " ")); err != nil {
+	if err := a.writeLine(strings.TrimRight("  "+name+pad+"  "+term.Sanitize(typeText), " ")); err != nil {
 		return err
 	}
-	for _, line := range wrap(term.Clean(f.about), a.Out.Width-6) {
-		if err := a.say("      " + a.Out.Paint(term.Dim, line)); err != nil {
+	for _, line := range wrap(term.Sanitize(f.description), a.Out.Width-6) {
+		if err := a.writeLine("      " + a.Out.Paint(term.Dim, line)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *commands) say(line string) error { return frame.Write(a.Out, []byte(line+"\n")) }
+func (a *runner) writeLine(line string) error { return frame.WriteOutput(a.Out, []byte(line+"\n")) }
 
 // wrap breaks a text between its words, so that no line is wider; a width below 20 means any.
 func wrap(s string, width int) []string {
@@ -183,8 +185,8 @@ func wrap(s string, width int) []string {
 	return lines
 }
 
-// offered says how many workers have a kind.
-func offered(k *wire.Kind) string {
+// availability says how many workers have a kind.
+func availability(k *wire.Kind) string {
 	s := strconv.Itoa(k.Offered)
 	if k.Offered == 0 {
 		s = "none that is there now"
@@ -200,7 +202,7 @@ func offered(k *wire.Kind) string {
 
 func resources(r *muster.Request) string {
 	var parts []string
-	add := func(what, amount string) { parts = append(parts, what+" "+amount) }
+	add := func(name, amount string) { parts = append(parts, name+" "+amount) }
 	if r.CPUs > 0 {
 		add("cpus", strconv.FormatFloat(r.CPUs, 'g', -1, 64))
 	}
@@ -223,20 +225,20 @@ func resources(r *muster.Request) string {
 	return strings.Join(parts, ", ")
 }
 
-func (a *commands) checkCommand() *cli.Command {
-	return a.Command(frame.Command{
+func (a *runner) checkCommand() *cli.Command {
+	return a.NewCommand(frame.Command{
 		Name: "check", Usage: "say whether folders are right as kinds of your own", Args: "DIR…",
-		About: "A kind is a folder with a " + kind.FileName + ". It is looked at on this machine; no server is asked. " +
+		Description: "A kind is a folder with a " + kind.FileName + ". It is looked at on this machine; no server is asked. " +
 			"A worker offers those that lie in the folder of its --kinds-dir.",
 		Run: func(_ context.Context, args []string) error { return a.check(args) },
 	})
 }
 
-func (a *commands) check(dirs []string) error {
+func (a *runner) check(dirs []string) error {
 	if len(dirs) == 0 {
 		return muster.Errorf(muster.Invalid, "no folder is named: write the one with the %s", kind.FileName)
 	}
-	var bad []string
+	var invalid []string
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -250,16 +252,16 @@ func (a *commands) check(dirs []string) error {
 		}
 		if err != nil {
 			source, _ := os.ReadFile(filepath.Join(dir, kind.FileName)) // without it the places are not shown
-			a.Say("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
-			bad = append(bad, dir)
+			a.Messagef("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
+			invalid = append(invalid, dir)
 			continue
 		}
-		if err := a.say(fmt.Sprintf("%s: the kind %s is right", dir, k.Name)); err != nil {
+		if err := a.writeLine(fmt.Sprintf("%s: the kind %s is right", dir, k.Name)); err != nil {
 			return err
 		}
 	}
-	if len(bad) > 0 {
-		return &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("mend %s", strings.Join(bad, ", "))}
+	if len(invalid) > 0 {
+		return &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("mend %s", strings.Join(invalid, ", "))}
 	}
 	return nil
 }

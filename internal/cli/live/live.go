@@ -17,7 +17,7 @@ import (
 
 // Batch is what changed since the last batch.
 type Batch struct {
-	All    bool           // more changed than Events holds: read everything again
+	Resync bool           // more changed than Events holds: read everything again
 	Events []muster.Event // the last one of each job, task and worker, at most MaxEvents
 }
 
@@ -26,8 +26,8 @@ const MaxEvents = 2000
 
 // Loss is a lost connection.
 type Loss struct {
-	Err   error     // why; nil while the server is connected
-	Retry time.Time // when the next attempt to connect starts
+	Err     error     // why; nil while the server is connected
+	RetryAt time.Time // when the next attempt to connect starts
 }
 
 // Feed follows the events of a server. Run fills it; its other methods may be
@@ -38,21 +38,21 @@ type Feed struct {
 	wake   chan struct{}
 
 	mu     sync.Mutex
-	all    bool
+	resync bool
 	events map[string]muster.Event
 	order  []string
 	loss   Loss
 }
 
-// Connect makes a client that reports a lost connection at once in place of
+// ConnectNoRetry makes a client that reports a lost connection at once in place of
 // trying again for a while, as a Feed needs it.
-func Connect(r *remote.Remote) (*client.Client, error) {
-	known, err := r.Resolve()
+func ConnectNoRetry(r *remote.ServerOptions) (*client.Client, error) {
+	target, err := r.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	return client.New(known.URL, known.Token, client.Options{
-		UserAgent: "muster-cli/" + frame.BuildVersion().Version, Timeout: 15 * time.Second,
+	return client.New(target.URL, target.Token, client.Options{
+		UserAgent: "muster-cli/" + frame.CurrentBuild().Version, Timeout: 15 * time.Second,
 		RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond,
 	})
 }
@@ -69,30 +69,30 @@ func (f *Feed) Run(ctx context.Context) error {
 		query := f.query
 		query.KeepAlive = func(last string) {
 			tries = 0
-			f.alive(last)
+			f.setConnected(last)
 		}
 		for e, err := range f.server.Events(ctx, query) {
 			if err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}
-				if !Temporary(err) {
+				if !IsTemporary(err) {
 					return err
 				}
-				f.lose(err, pause(tries))
+				f.setLost(err, retryDelay(tries))
 				break
 			}
 			tries = 0
-			f.put(e)
+			f.add(e)
 		}
-		if !f.rest(ctx) {
+		if !f.waitRetry(ctx) {
 			return nil
 		}
 	}
 }
 
-// Temporary reports whether an error of the client goes away by itself.
-func Temporary(err error) bool {
+// IsTemporary reports whether an error of the client goes away by itself.
+func IsTemporary(err error) bool {
 	switch muster.CodeOf(err) {
 	case muster.Unavailable, muster.Undetermined, muster.StorageFull:
 		return true
@@ -102,12 +102,12 @@ func Temporary(err error) bool {
 	return false
 }
 
-// pause is how long to wait before the next attempt to connect.
-func pause(tries int) time.Duration { return time.Duration(min(tries+1, 5)) * time.Second }
+// retryDelay is how long to wait before the next attempt to connect.
+func retryDelay(tries int) time.Duration { return time.Duration(min(tries+1, 5)) * time.Second }
 
-// rest waits until it is time to connect again, and reports false when ctx ends.
-func (f *Feed) rest(ctx context.Context) bool {
-	t := time.NewTimer(time.Until(f.Loss().Retry))
+// waitRetry waits until it is time to connect again, and reports false when ctx ends.
+func (f *Feed) waitRetry(ctx context.Context) bool {
+	t := time.NewTimer(time.Until(f.Loss().RetryAt))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -117,15 +117,15 @@ func (f *Feed) rest(ctx context.Context) bool {
 	}
 }
 
-func (f *Feed) lose(err error, pause time.Duration) {
+func (f *Feed) setLost(err error, delay time.Duration) {
 	f.mu.Lock()
-	f.loss = Loss{Err: err, Retry: time.Now().Add(pause)}
+	f.loss = Loss{Err: err, RetryAt: time.Now().Add(delay)}
 	f.mu.Unlock()
-	f.ring()
+	f.notify()
 }
 
-// alive notes that the server is connected, and the event to resume after if that is not "".
-func (f *Feed) alive(last string) {
+// setConnected notes that the server is connected, and the event to resume after if that is not "".
+func (f *Feed) setConnected(last string) {
 	f.mu.Lock()
 	if last != "" {
 		f.query.Last = last
@@ -134,31 +134,31 @@ func (f *Feed) alive(last string) {
 	f.loss = Loss{}
 	f.mu.Unlock()
 	if lost {
-		f.ring()
+		f.notify()
 	}
 }
 
-func (f *Feed) put(e muster.Event) {
+func (f *Feed) add(e muster.Event) {
 	f.mu.Lock()
 	f.query.Last = e.Epoch + "-" + strconv.FormatUint(e.Seq, 10)
 	f.loss = Loss{}
-	key := subject(&e)
-	_, known := f.events[key]
+	key := eventKey(&e)
+	_, seen := f.events[key]
 	switch {
-	case e.Type == muster.EventResync, !known && len(f.events) >= MaxEvents:
-		f.all, f.events, f.order = true, map[string]muster.Event{}, nil
-	case !f.all:
-		if !known {
+	case e.Type == muster.EventResync, !seen && len(f.events) >= MaxEvents:
+		f.resync, f.events, f.order = true, map[string]muster.Event{}, nil
+	case !f.resync:
+		if !seen {
 			f.order = append(f.order, key)
 		}
 		f.events[key] = e
 	}
 	f.mu.Unlock()
-	f.ring()
+	f.notify()
 }
 
-// subject names what an event is about.
-func subject(e *muster.Event) string {
+// eventKey names what an event is about.
+func eventKey(e *muster.Event) string {
 	switch {
 	case e.Task != nil:
 		return "task " + e.Task.String()
@@ -169,7 +169,7 @@ func subject(e *muster.Event) string {
 	}
 }
 
-func (f *Feed) ring() {
+func (f *Feed) notify() {
 	select {
 	case f.wake <- struct{}{}:
 	default: // it rings already
@@ -179,15 +179,15 @@ func (f *Feed) ring() {
 // Changed has an element after something changed: events came, or the connection was lost or is back.
 func (f *Feed) Changed() <-chan struct{} { return f.wake }
 
-// Take returns what changed since the last call.
-func (f *Feed) Take() Batch {
+// Pop returns what changed since the last call.
+func (f *Feed) Pop() Batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := Batch{All: f.all, Events: make([]muster.Event, len(f.order))}
+	b := Batch{Resync: f.resync, Events: make([]muster.Event, len(f.order))}
 	for i, key := range f.order {
 		b.Events[i] = f.events[key]
 	}
-	f.all, f.order = false, nil
+	f.resync, f.order = false, nil
 	clear(f.events)
 	return b
 }

@@ -20,27 +20,27 @@ func TestBatches(t *testing.T) {
 	task := func(n int, state string) muster.Event {
 		return muster.Event{Epoch: "e", Seq: uint64(n), Type: muster.EventTask, Task: &muster.TaskID{Job: 1, Num: n}, State: state}
 	}
-	f.put(task(7, "assigned"))
-	f.put(task(8, "assigned"))
-	f.put(task(7, "running"))
-	b := f.Take()
-	if b.All || len(b.Events) != 2 || b.Events[0].State != "running" || b.Events[1].Task.Num != 8 {
+	f.add(task(7, "assigned"))
+	f.add(task(8, "assigned"))
+	f.add(task(7, "running"))
+	b := f.Pop()
+	if b.Resync || len(b.Events) != 2 || b.Events[0].State != "running" || b.Events[1].Task.Num != 8 {
 		t.Errorf("the batch is %+v, want the last events of tasks 7 and 8", b)
 	}
-	if b = f.Take(); b.All || len(b.Events) > 0 {
+	if b = f.Pop(); b.Resync || len(b.Events) > 0 {
 		t.Errorf("the second batch is %+v, want none", b)
 	}
 	for n := range 10 * MaxEvents {
-		f.put(task(n, "running"))
+		f.add(task(n, "running"))
 	}
 	if len(f.events) > MaxEvents || len(f.order) > MaxEvents {
 		t.Errorf("%d events are held, want at most %d", len(f.events), MaxEvents)
 	}
-	if b = f.Take(); !b.All || len(b.Events) > 0 {
-		t.Errorf("after too many events the batch has All=%v and %d events, want all to be read again", b.All, len(b.Events))
+	if b = f.Pop(); !b.Resync || len(b.Events) > 0 {
+		t.Errorf("after too many events the batch has All=%v and %d events, want all to be read again", b.Resync, len(b.Events))
 	}
-	f.put(muster.Event{Type: muster.EventResync})
-	if b = f.Take(); !b.All {
+	f.add(muster.Event{Type: muster.EventResync})
+	if b = f.Pop(); !b.Resync {
 		t.Error("after a resync not all is read again")
 	}
 }
@@ -71,14 +71,14 @@ func TestFeedConnectsAgain(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(t.Context()) }()
 	<-f.Changed()
-	if b := f.Take(); len(b.Events) != 1 || b.Events[0].Job != 3 {
+	if b := f.Pop(); len(b.Events) != 1 || b.Events[0].Job != 3 {
 		t.Errorf("the batch is %+v, want the event of job 3", b)
 	}
 	loss := f.Loss()
 	for ; loss.Err == nil; loss = f.Loss() { // one element of Changed may be for the event and for the loss
 		<-f.Changed()
 	}
-	if time.Until(loss.Retry) > time.Second {
+	if time.Until(loss.RetryAt) > time.Second {
 		t.Errorf("the loss is %+v, want a retry within a second", loss)
 	}
 	if err := <-ended; muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "revoked") {
@@ -132,7 +132,7 @@ func TestFeedResumesWithoutEvents(t *testing.T) {
 	for f.Loss().Err != nil {
 		changed()
 	}
-	if b := f.Take(); b.All || len(b.Events) != 1 {
+	if b := f.Pop(); b.Resync || len(b.Events) != 1 {
 		t.Errorf("the batch is %+v, want the event of job 3 only", b)
 	}
 	close(leave)
@@ -148,16 +148,16 @@ func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(nil, client.EventQuery{})
 		for tries, want := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
-			f.lose(context.DeadlineExceeded, pause(tries))
+			f.setLost(context.DeadlineExceeded, retryDelay(tries))
 			began := time.Now()
-			if !f.rest(t.Context()) || time.Since(began) != want {
+			if !f.waitRetry(t.Context()) || time.Since(began) != want {
 				t.Errorf("try %d came after %v, want %v", tries, time.Since(began), want)
 			}
 		}
-		f.lose(context.DeadlineExceeded, pause(0))
+		f.setLost(context.DeadlineExceeded, retryDelay(0))
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		if f.rest(ctx) {
+		if f.waitRetry(ctx) {
 			t.Error("it tries again after its end")
 		}
 	})

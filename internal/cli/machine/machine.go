@@ -21,8 +21,8 @@ import (
 
 // Draw draws facts in groups, each under its title; groups without anything to tell are left
 // out. Wide shows what is too long for most screens.
-func Draw(app *frame.App, f *probe.Facts, wide bool) error {
-	d := drawing{app: app, f: f, wide: wide}
+func Draw(a *frame.App, f *probe.Facts, wide bool) error {
+	d := renderer{app: a, f: f, wide: wide}
 	for _, group := range []struct {
 		title string
 		draw  func(title string) error
@@ -44,43 +44,43 @@ func Draw(app *frame.App, f *probe.Facts, wide bool) error {
 	return nil
 }
 
-type drawing struct {
-	app   *frame.App
-	f     *probe.Facts
-	wide  bool
-	later bool // a group was drawn before
+type renderer struct {
+	app     *frame.App
+	f       *probe.Facts
+	wide    bool
+	started bool // a group was drawn before
 }
 
 // heading begins a group.
-func (d *drawing) heading(title string) error {
+func (d *renderer) heading(title string) error {
 	gap := ""
-	if d.later {
+	if d.started {
 		gap = "\n"
 	}
-	d.later = true
-	return frame.Write(d.app.Out, []byte(gap+d.app.Out.Paint(term.Bold, title)+"\n"))
+	d.started = true
+	return frame.WriteOutput(d.app.Out, []byte(gap+d.app.Out.Paint(term.Bold, title)+"\n"))
 }
 
-// took says how long it took to find a fact out.
-func (d *drawing) took(name string) string {
+// probeTime says how long it took to find a fact out.
+func (d *renderer) probeTime(name string) string {
 	t, ok := d.f.Took[name]
 	if !ok {
 		return ""
 	}
-	return term.Elapsed(time.Duration(float64(t) * float64(time.Second)))
+	return term.FormatDuration(time.Duration(float64(t) * float64(time.Second)))
 }
 
-// add adds a text of any length, on as many lines as it takes.
-func (d *drawing) add(f *frame.Facts, name, text string) {
-	const names = 16 // columns that the names take, at most
-	for _, line := range wrap(strings.Fields(text), d.app.Out.Width-names) {
+// addWrapped adds a text of any length, on as many lines as it takes.
+func (d *renderer) addWrapped(f *frame.Details, name, text string) {
+	const nameWidth = 16 // columns that the names take, at most
+	for _, line := range wrap(strings.Fields(text), d.app.Out.Width-nameWidth) {
 		f.Add(name, line)
 		name = ""
 	}
 }
 
-// facts draws a group of names and values.
-func (d *drawing) facts(title string, f *frame.Facts) error {
+// details draws a group of names and values.
+func (d *renderer) details(title string, f *frame.Details) error {
 	if err := d.heading(title); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (d *drawing) facts(title string, f *frame.Facts) error {
 }
 
 // table draws a group of things of one sort.
-func (d *drawing) table(title string, rows [][]string, columns ...term.Column) error {
+func (d *renderer) table(title string, rows [][]string, columns ...term.Column) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -97,13 +97,13 @@ func (d *drawing) table(title string, rows [][]string, columns ...term.Column) e
 	}
 	t := term.NewTable(columns...)
 	for _, row := range rows {
-		t.Row(row...)
+		t.AddRow(row...)
 	}
 	return t.Draw(d.app.Out)
 }
 
-func (d *drawing) machine(title string) error {
-	f := frame.Facts{App: d.app}
+func (d *renderer) machine(title string) error {
+	f := frame.Details{App: d.app}
 	s, c, m := &d.f.System, &d.f.CPU, &d.f.Memory
 	f.Add("host", d.f.Hostname)
 	system := s.OS + " " + s.Arch
@@ -116,12 +116,12 @@ func (d *drawing) machine(title string) error {
 	if s.Virtual != "" {
 		system += ", a guest of " + s.Virtual
 	}
-	d.add(&f, "system", system)
+	d.addWrapped(&f, "system", system)
 	f.Add("processor", c.Model)
 	f.Add("cores", cores(c))
-	d.add(&f, "features", strings.Join(c.Features, " "))
+	d.addWrapped(&f, "features", strings.Join(c.Features, " "))
 	if len(c.Load) == 3 {
-		d.add(&f, "load", fmt.Sprintf("%g, %g, %g on average of 1, 5 and 15 minutes", c.Load[0], c.Load[1], c.Load[2]))
+		d.addWrapped(&f, "load", fmt.Sprintf("%g, %g, %g on average of 1, 5 and 15 minutes", c.Load[0], c.Load[1], c.Load[2]))
 	}
 	memory := fmt.Sprintf("%s, %s available", m.Total, m.Available)
 	if m.Usable < m.Total {
@@ -130,9 +130,9 @@ func (d *drawing) machine(title string) error {
 	if m.SwapTotal > 0 {
 		memory += fmt.Sprintf("; swap %s, %s free", m.SwapTotal, m.SwapFree)
 	}
-	d.add(&f, "memory", memory)
+	d.addWrapped(&f, "memory", memory)
 	f.Add("accelerators", strings.Join(d.f.Accels, " "))
-	return d.facts(title, &f)
+	return d.details(title, &f)
 }
 
 func cores(c *probe.CPU) string {
@@ -159,7 +159,7 @@ func plural(n int, name string) string {
 	return fmt.Sprintf("%d %ss", n, name)
 }
 
-func (d *drawing) disks(title string) error {
+func (d *renderer) disks(title string) error {
 	row := func(k *probe.Disk, note string) []string {
 		if k.ReadOnly {
 			note = strings.TrimPrefix(note+", read-only", ", ")
@@ -170,11 +170,11 @@ func (d *drawing) disks(title string) error {
 	for i := range d.f.Disks {
 		rows = append(rows, row(&d.f.Disks[i], ""))
 	}
-	return d.table(title, rows, term.Column{Title: "PATH"}, term.Column{Title: "FREE", Right: true, Whole: true}, term.Column{Title: "TOTAL", Right: true, Whole: true},
+	return d.table(title, rows, term.Column{Title: "PATH"}, term.Column{Title: "FREE", AlignRight: true, NoTruncate: true}, term.Column{Title: "TOTAL", AlignRight: true, NoTruncate: true},
 		term.Column{Title: "TYPE"}, term.Column{Title: "KIND"}, term.Column{Title: "DEVICE"}, term.Column{Title: "NOTE"})
 }
 
-func (d *drawing) network(title string) error {
+func (d *renderer) network(title string) error {
 	var rows [][]string
 	for _, i := range d.f.Network.Interfaces {
 		state, mtu := "up", ""
@@ -186,11 +186,11 @@ func (d *drawing) network(title string) error {
 		}
 		rows = append(rows, []string{i.Name, state, speed(i.Speed), mtu, strings.Join(i.Addresses, " ")})
 	}
-	if most := d.f.Network.Bandwidth; most > 0 {
-		title += fmt.Sprintf(" (transfers keep to %s/s)", most)
+	if maxRate := d.f.Network.Bandwidth; maxRate > 0 {
+		title += fmt.Sprintf(" (transfers keep to %s/s)", maxRate)
 	}
-	return d.table(title, rows, term.Column{Title: "NAME"}, term.Column{Title: "STATE"}, term.Column{Title: "SPEED", Right: true},
-		term.Column{Title: "MTU", Right: true}, term.Column{Title: "ADDRESSES"})
+	return d.table(title, rows, term.Column{Title: "NAME"}, term.Column{Title: "STATE"}, term.Column{Title: "SPEED", AlignRight: true},
+		term.Column{Title: "MTU", AlignRight: true}, term.Column{Title: "ADDRESSES"})
 }
 
 // speed writes bits a second.
@@ -205,21 +205,21 @@ func speed(bits muster.Size) string {
 	}
 }
 
-func (d *drawing) gpus(title string) error {
+func (d *renderer) gpus(title string) error {
 	var rows [][]string
 	for i := range d.f.GPUs {
 		rows = append(rows, gpuRow(&d.f.GPUs[i]))
 	}
-	if took := d.took("gpus"); took != "" {
-		title += " (found and read in " + took + ")"
+	if elapsed := d.probeTime("gpus"); elapsed != "" {
+		title += " (found and read in " + elapsed + ")"
 	}
 	if len(rows) == 0 {
-		f := frame.Facts{App: d.app}
+		f := frame.Details{App: d.app}
 		f.Add("none", "that this user may open")
-		return d.facts(title, &f)
+		return d.details(title, &f)
 	}
-	return d.table(title, rows, term.Column{Title: "#", Right: true, Whole: true}, term.Column{Title: "NAME"}, term.Column{Title: "MEMORY", Right: true, Whole: true},
-		term.Column{Title: "BUSY", Right: true, Whole: true}, term.Column{Title: "TEMP", Right: true, Whole: true}, term.Column{Title: "POWER", Right: true},
+	return d.table(title, rows, term.Column{Title: "#", AlignRight: true, NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "MEMORY", AlignRight: true, NoTruncate: true},
+		term.Column{Title: "BUSY", AlignRight: true, NoTruncate: true}, term.Column{Title: "TEMP", AlignRight: true, NoTruncate: true}, term.Column{Title: "POWER", AlignRight: true},
 		term.Column{Title: "RUNTIME"}, term.Column{Title: "DRIVER"}, term.Column{Title: "UUID"}, term.Column{Title: "NOTE"})
 }
 
@@ -233,7 +233,7 @@ func gpuRow(g *gpu.Device) []string {
 		memory = r.Memory.String() + "/" + memory
 	}
 	if r.Utilization != nil {
-		busy = term.Percent(*r.Utilization)
+		busy = term.FormatPercent(*r.Utilization)
 	}
 	if r.Temperature != nil {
 		temperature = fmt.Sprintf("%.0f°C", *r.Temperature)
@@ -257,7 +257,7 @@ func gpuRow(g *gpu.Device) []string {
 	return []string{strconv.Itoa(g.Index), g.Name, memory, busy, temperature, power, g.Runtime, g.Driver, g.UUID, strings.Join(notes, ", ")}
 }
 
-func (d *drawing) engines(title string) error {
+func (d *renderer) engines(title string) error {
 	var rows [][]string
 	for _, e := range d.f.Engines {
 		note := ""
@@ -270,59 +270,59 @@ func (d *drawing) engines(title string) error {
 		term.Column{Title: "RUNTIMES"}, term.Column{Title: "AT"}, term.Column{Title: "NOTE"})
 }
 
-func (d *drawing) python(title string) error {
+func (d *renderer) python(title string) error {
 	var rows [][]string
 	for i := range d.f.Python {
 		p := &d.f.Python[i]
-		var has []string
+		var packages []string
 		for _, name := range slices.Sorted(maps.Keys(p.Packages)) {
-			one := name + " " + p.Packages[name]
+			entry := name + " " + p.Packages[name]
 			if name == "torch" && p.Torch != "" {
-				one += " (" + p.Torch + ")"
+				entry += " (" + p.Torch + ")"
 			}
-			has = append(has, one)
+			packages = append(packages, entry)
 		}
 		mark := ""
 		if p.Default {
 			mark = "python3"
 		}
-		rows = append(rows, []string{p.Version, mark, p.Source, p.Path, strings.Join(has, ", ")})
+		rows = append(rows, []string{p.Version, mark, p.Source, p.Path, strings.Join(packages, ", ")})
 	}
 	if u := d.f.UV; u != nil {
 		rows = append(rows, []string{u.Version, "uv", "", u.Path, "builds environments"})
 	}
-	return d.table(title, rows, term.Column{Title: "VERSION", Whole: true}, term.Column{Title: "NAME"}, term.Column{Title: "OF"}, term.Column{Title: "PATH"}, term.Column{Title: "HAS"})
+	return d.table(title, rows, term.Column{Title: "VERSION", NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "OF"}, term.Column{Title: "PATH"}, term.Column{Title: "HAS"})
 }
 
-func (d *drawing) models(title string) error {
+func (d *renderer) models(title string) error {
 	var rows [][]string
 	for _, m := range d.f.Models {
 		size := m.Size.String()
 		if m.Partial {
 			size = "over " + size
 		}
-		rows = append(rows, []string{m.Library, strconv.Itoa(len(m.Models)), size, m.Path, d.some(m.Models)})
+		rows = append(rows, []string{m.Library, strconv.Itoa(len(m.Models)), size, m.Path, d.firstNames(m.Models)})
 	}
-	return d.table(title, rows, term.Column{Title: "OF", Whole: true}, term.Column{Title: "MODELS", Right: true, Whole: true}, term.Column{Title: "SIZE", Right: true, Whole: true},
+	return d.table(title, rows, term.Column{Title: "OF", NoTruncate: true}, term.Column{Title: "MODELS", AlignRight: true, NoTruncate: true}, term.Column{Title: "SIZE", AlignRight: true, NoTruncate: true},
 		term.Column{Title: "PATH"}, term.Column{Title: "NAMES"})
 }
 
-// some lists the first names, or all of them where there is room.
-func (d *drawing) some(names []string) string {
-	const most = 5
-	if d.wide || len(names) <= most {
+// firstNames lists the first names, or all of them where there is room.
+func (d *renderer) firstNames(names []string) string {
+	const maxNames = 5
+	if d.wide || len(names) <= maxNames {
 		return strings.Join(names, " ")
 	}
-	return strings.Join(names[:most], " ") + " …"
+	return strings.Join(names[:maxNames], " ") + " …"
 }
 
-func (d *drawing) limits(title string) error {
+func (d *renderer) limits(title string) error {
 	l := d.f.Limits
 	if l == nil {
 		return nil
 	}
-	f := frame.Facts{App: d.app}
-	way := func(name string, w limit.Enforcement) {
+	f := frame.Details{App: d.app}
+	addLimit := func(name string, w limit.Enforcement) {
 		text := map[string]string{
 			limit.ByKernel: "kept by the kernel", limit.ByRlimit: "kept by the kernel for all processes of a user together",
 			limit.ByWatch: "watched; a task over it is ended", limit.ByNothing: "not kept",
@@ -330,17 +330,17 @@ func (d *drawing) limits(title string) error {
 		if w.Why != "" {
 			text += ": " + w.Why
 		}
-		d.add(&f, name, text)
+		d.addWrapped(&f, name, text)
 	}
-	way("cpus", l.CPUs)
-	way("memory", l.Memory)
-	way("pids", l.PIDs)
-	way("disk", l.Disk)
-	way("files", l.Files)
-	way("signals", l.Signals)
-	way("devices", l.Devices)
-	way("processes", l.Processes)
-	way("network: none", l.NoNetwork)
+	addLimit("cpus", l.CPUs)
+	addLimit("memory", l.Memory)
+	addLimit("pids", l.PIDs)
+	addLimit("disk", l.Disk)
+	addLimit("files", l.Files)
+	addLimit("signals", l.Signals)
+	addLimit("devices", l.Devices)
+	addLimit("processes", l.Processes)
+	addLimit("network: none", l.NoNetwork)
 	f.Add("control groups", strings.TrimSpace(l.Cgroups+" "+strings.Join(l.Controllers, " ")))
 	if l.Landlock > 0 {
 		f.Add("landlock", "version "+strconv.Itoa(l.Landlock))
@@ -350,24 +350,24 @@ func (d *drawing) limits(title string) error {
 		user = "a user of its own each"
 	}
 	f.Add("tasks run as", user)
-	return d.facts(title, &f)
+	return d.details(title, &f)
 }
 
-func (d *drawing) offer(title string) error {
-	f := frame.Facts{App: d.app}
+func (d *renderer) offer(title string) error {
+	f := frame.Details{App: d.app}
 	r := &d.f.Resources
-	d.add(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
-	d.add(&f, "tags", strings.Join(d.f.Tags, " "))
+	d.addWrapped(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
+	d.addWrapped(&f, "tags", strings.Join(d.f.Tags, " "))
 	if d.f.Kinds != nil {
-		d.add(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), allow.NoneKeyword))
+		d.addWrapped(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), allow.NoneKeyword))
 	}
 	for _, w := range allow.Rules(d.f.Allow) {
-		d.add(&f, "allowed", w.Subject+": "+w.Allowed)
+		d.addWrapped(&f, "allowed", w.Subject+": "+w.Allowed)
 	}
 	for _, note := range d.f.Notes {
-		d.add(&f, "note", note)
+		d.addWrapped(&f, "note", note)
 	}
-	return d.facts(title, &f)
+	return d.details(title, &f)
 }
 
 // wrap puts words on lines of at most width columns; below 1 means no limit.

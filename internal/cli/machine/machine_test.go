@@ -16,8 +16,8 @@ import (
 func draw(t *testing.T, f *probe.Facts, width int, wide bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	app := &frame.App{Out: term.Screen{Writer: &b, Width: width}}
-	if err := Draw(app, f, wide); err != nil {
+	a := &frame.App{Out: term.Screen{Writer: &b, Width: width}}
+	if err := Draw(a, f, wide); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -36,7 +36,7 @@ func TestSelectors(t *testing.T) {
 		for _, s := range want.Spans {
 			inside = inside || s.First <= num && num <= s.Last
 		}
-		if want.Has(&muster.TaskID{Job: want.Job, Num: num}) != inside || want.Has(&muster.TaskID{Job: want.Job + 1, Num: num}) || want.Has(nil) {
+		if want.Contains(&muster.TaskID{Job: want.Job, Num: num}) != inside || want.Contains(&muster.TaskID{Job: want.Job + 1, Num: num}) || want.Contains(nil) {
 			t.Fatalf("%s does not know whether it has task %d", want, num)
 		}
 	})
@@ -81,34 +81,34 @@ func TestWrongSelectorsSayWhatIsRight(t *testing.T) {
 func TestSavedContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "context.json")
 	t.Setenv("MUSTER_CONFIG", path)
-	s, err := ReadSaved()
+	s, err := LoadContext()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Put(Server{URL: "http://a:1", Token: "ta", JoinToken: "ja", Data: "/a"})
-	s.Put(Server{URL: "http://b:2", Token: "tb", Data: "/b"})
-	if err := s.Write(); err != nil {
+	s.SetCurrent(Server{URL: "http://a:1", Token: "ta", JoinToken: "ja", Data: "/a"})
+	s.SetCurrent(Server{URL: "http://b:2", Token: "tb", Data: "/b"})
+	if err := s.Save(); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Errorf("the file is %v (%v), want mode 0600", info.Mode(), err)
 	}
-	if s, err = ReadSaved(); err != nil {
+	if s, err = LoadContext(); err != nil {
 		t.Fatal(err)
 	}
 	// A server that starts again does not know its tokens, and its port may be another one.
-	again := s.Put(Server{URL: "http://a:9", Data: "/a"})
+	again := s.SetCurrent(Server{URL: "http://a:9", Data: "/a"})
 	if want := (Server{URL: "http://a:9", Token: "ta", JoinToken: "ja", Data: "/a"}); again != want || s.Current != want.URL {
 		t.Errorf("started again it is %+v, want %+v", again, want)
 	}
-	if got := s.Server("http://a:1"); got.Token != "" {
+	if got := s.Lookup("http://a:1"); got.Token != "" {
 		t.Errorf("the old address still has the token %q", got.Token)
 	}
-	for i := range 3 * maxSaved {
-		s.Put(Server{URL: fmt.Sprintf("http://c:%d", i)})
+	for i := range 3 * maxServers {
+		s.SetCurrent(Server{URL: fmt.Sprintf("http://c:%d", i)})
 	}
-	if len(s.Servers) != maxSaved {
-		t.Errorf("%d servers are saved, want at most %d", len(s.Servers), maxSaved)
+	if len(s.Servers) != maxServers {
+		t.Errorf("%d servers are saved, want at most %d", len(s.Servers), maxServers)
 	}
 }
 
@@ -116,13 +116,13 @@ func TestATokenGoesOnlyToItsServer(t *testing.T) {
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
 	t.Setenv("MUSTER_TOKEN", "")
 	t.Setenv("MUSTER_SERVER", "")
-	if got, err := (&Remote{}).Resolve(); err != nil || got.URL != DefaultServer || got.Token != "" {
+	if got, err := (&ServerOptions{}).Resolve(); err != nil || got.URL != DefaultServer || got.Token != "" {
 		t.Errorf("without anything: %+v, %v", got, err)
 	}
-	var s Saved
-	s.Put(Server{URL: "http://a:1", Token: "ta"})
-	s.Put(Server{URL: "http://b:2", Token: "tb"})
-	if err := s.Write(); err != nil {
+	var s SavedContext
+	s.SetCurrent(Server{URL: "http://a:1", Token: "ta"})
+	s.SetCurrent(Server{URL: "http://b:2", Token: "tb"})
+	if err := s.Save(); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "token")
@@ -140,7 +140,7 @@ func TestATokenGoesOnlyToItsServer(t *testing.T) {
 		{[]string{"--token", "given"}, "http://b:2", "given"},
 		{[]string{"--token-file", file}, "http://b:2", "in a file"},
 	} {
-		var r Remote
+		var r ServerOptions
 		cmd := &cli.Command{Flags: r.Flags(), Action: func(context.Context, *cli.Command) error { return nil }}
 		if err := cmd.Run(t.Context(), append([]string{"muster"}, c.args...)); err != nil {
 			t.Fatal(err)

@@ -17,20 +17,20 @@ type Selector struct {
 	Spans []client.Span // nil means the whole job
 }
 
-const selectors = "write a job (17), a task (17.3), several (17.0-9,12), or last for the newest job"
+const selectorSyntax = "write a job (17), a task (17.3), several (17.0-9,12), or last for the newest job"
 
 // ParseSelector reads one selector. The job of "last" is 0.
 func ParseSelector(s string) (Selector, error) {
-	job, tasks, some := strings.Cut(s, ".")
+	job, tasks, hasTasks := strings.Cut(s, ".")
 	var sel Selector
 	if job != "last" {
 		id, err := muster.ParseJobID(job)
 		if err != nil {
-			return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectors)
+			return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectorSyntax)
 		}
 		sel.Job = id
 	}
-	if !some {
+	if !hasTasks {
 		return sel, nil
 	}
 	if task, n, ok := strings.Cut(tasks, "#"); ok {
@@ -38,7 +38,7 @@ func ParseSelector(s string) (Selector, error) {
 	}
 	spans, err := wire.ParseSpans(tasks)
 	if err != nil || len(spans) == 0 {
-		return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectors)
+		return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectorSyntax)
 	}
 	sel.Spans = spans
 	return sel, nil
@@ -60,10 +60,10 @@ func (s Selector) Task() (muster.TaskID, bool) {
 	return muster.TaskID{Job: s.Job, Num: s.Spans[0].First}, true
 }
 
-// Selection reads the arguments of a command that works on jobs or tasks.
-func Selection(ctx context.Context, c *client.Client, args []string) ([]Selector, error) {
+// ResolveSelectors reads the arguments of a command that works on jobs or tasks.
+func ResolveSelectors(ctx context.Context, c *client.Client, args []string) ([]Selector, error) {
 	if len(args) == 0 {
-		return nil, muster.Errorf(muster.Invalid, "no job or task is named: %s", selectors)
+		return nil, muster.Errorf(muster.Invalid, "no job or task is named: %s", selectorSyntax)
 	}
 	var sels []Selector
 	for _, arg := range args {
@@ -94,9 +94,9 @@ func LastJob(ctx context.Context, c *client.Client) (muster.JobID, error) {
 	return 0, muster.Errorf(muster.NotFound, "there is no job yet: submit one with muster run or muster submit")
 }
 
-// JobsOf reads the arguments of a command that works on whole jobs.
-func JobsOf(ctx context.Context, c *client.Client, args []string) ([]muster.JobID, error) {
-	sels, err := Selection(ctx, c, args)
+// ResolveJobs reads the arguments of a command that works on whole jobs.
+func ResolveJobs(ctx context.Context, c *client.Client, args []string) ([]muster.JobID, error) {
+	sels, err := ResolveSelectors(ctx, c, args)
 	if err != nil {
 		return nil, err
 	}
@@ -110,22 +110,22 @@ func JobsOf(ctx context.Context, c *client.Client, args []string) ([]muster.JobI
 	return ids, nil
 }
 
-// Has reports whether a task is one of those selected.
-func (s Selector) Has(t *muster.TaskID) bool {
+// Contains reports whether a task is one of those selected.
+func (s Selector) Contains(t *muster.TaskID) bool {
 	return t != nil && t.Job == s.Job && (s.Spans == nil || slices.ContainsFunc(s.Spans, func(p client.Span) bool {
 		return p.First <= t.Num && t.Num <= p.Last
 	}))
 }
 
-// TasksOf lists the tasks that the selectors name, in any state if states is
+// Tasks lists the tasks that the selectors name, in any state if states is
 // empty. A selector for which there is no task at all is an error.
-func TasksOf(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState) iter.Seq2[muster.Task, error] {
-	return TasksOfPage(ctx, server, sels, states, 0)
+func Tasks(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState) iter.Seq2[muster.Task, error] {
+	return TasksPage(ctx, server, sels, states, 0)
 }
 
-// TasksOfPage is TasksOf for a caller that wants the first rows only, so that no
+// TasksPage is Tasks for a caller that wants the first rows only, so that no
 // more are read at once; 0 means all.
-func TasksOfPage(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState, rows int) iter.Seq2[muster.Task, error] {
+func TasksPage(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState, rows int) iter.Seq2[muster.Task, error] {
 	if rows == 0 {
 		rows = 1000
 	}
@@ -137,7 +137,7 @@ func TasksOfPage(ctx context.Context, server *client.Client, sels []Selector, st
 				n++
 				return yield(t, err)
 			}
-			if !Pass(rows, counted) {
+			if !YieldAll(rows, counted) {
 				return
 			}
 			if n == 0 && len(states) == 0 {
@@ -153,15 +153,15 @@ func Jobs(ctx context.Context, c *client.Client, q client.JobQuery, sets ...[]mu
 	return func(yield func(muster.Job, error) bool) {
 		for _, states := range sets {
 			q.States = states
-			if len(states) > 0 && !Pass(c.Jobs(ctx, q), yield) {
+			if len(states) > 0 && !YieldAll(c.Jobs(ctx, q), yield) {
 				return
 			}
 		}
 	}
 }
 
-// Pass yields what seq yields and reports whether more is wanted.
-func Pass[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
+// YieldAll yields what seq yields and reports whether more is wanted.
+func YieldAll[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
 	for v, err := range seq {
 		if !yield(v, err) || err != nil {
 			return false
@@ -170,14 +170,14 @@ func Pass[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
 	return true
 }
 
-// Several says whether the selectors name more than one task.
-func Several(ctx context.Context, server *client.Client, sels []Selector) (bool, error) {
+// MultipleTasks says whether the selectors name more than one task.
+func MultipleTasks(ctx context.Context, server *client.Client, sels []Selector) (bool, error) {
 	if len(sels) != 1 {
 		return true, nil
 	}
 	if sels[0].Spans != nil {
-		_, one := sels[0].Task()
-		return !one, nil
+		_, single := sels[0].Task()
+		return !single, nil
 	}
 	job, err := server.Job(ctx, sels[0].Job)
 	return job.Counts.Total() > 1, err

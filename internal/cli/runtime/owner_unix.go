@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// owned refuses to make files in another user's data dir: its worker could not change them.
-func owned(data string) error {
+// checkOwner refuses to make files in another user's data dir: its worker could not change them.
+func checkOwner(data string) error {
 	info, err := os.Stat(data)
 	if err != nil {
 		return nil //nolint:nilerr // it is made, or what is done with it says what is wrong

@@ -25,72 +25,72 @@ import (
 )
 
 type config struct {
-	frame.Format
+	frame.OutputOptions
 	data, python, wheels string
 	fix                  bool
 }
 
 func (c *config) flags(more ...cli.Flag) []cli.Flag {
 	return slices.Concat(more, []cli.Flag{
-		frame.Option{Name: "data", Usage: "the `FOLDER` of a worker (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.Format.Flags()) //nolint:staticcheck // which flags is not obvious without the name
+		frame.Option{Name: "data", Usage: "the `FOLDER` of a worker (default: muster/worker in the user's data folder)"}.WithEnv().StringVar(&c.data),
+	}, c.OutputOptions.Flags()) //nolint:staticcheck // which flags is not obvious without the name
 }
 
-func (c *config) given() cli.Flag {
-	return frame.Option{Name: "python", Usage: "say whether the interpreter at this `PATH` has what runtimes need, as for a worker with --python"}.Variable().Text(&c.python)
+func (c *config) pythonFlag() cli.Flag {
+	return frame.Option{Name: "python", Usage: "say whether the interpreter at this `PATH` has what runtimes need, as for a worker with --python"}.WithEnv().StringVar(&c.python)
 }
 
-func (c *config) offline() cli.Flag {
-	return frame.Option{Name: "wheels", Usage: "take all packages from this `FOLDER`, without a network"}.Variable().Text(&c.wheels)
+func (c *config) wheelsFlag() cli.Flag {
+	return frame.Option{Name: "wheels", Usage: "take all packages from this `FOLDER`, without a network"}.WithEnv().StringVar(&c.wheels)
 }
 
 // open returns the runtimes of the data dir.
-func (c *config) open(app *frame.App) (*runtimes.Runtimes, error) {
-	data, err := frame.DataFolder(c.data, "worker")
+func (c *config) open(a *frame.App) (*runtimes.Runtimes, error) {
+	data, err := frame.DataDir(c.data, "worker")
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(app.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return runtimes.New(runtimes.Config{Dir: data, Python: c.python, Wheels: c.wheels, Log: log, Standalone: true})
 }
 
-// change is open for a command that changes the data dir.
-func (c *config) change(app *frame.App) (*runtimes.Runtimes, error) {
-	data, err := frame.DataFolder(c.data, "worker")
+// openForWrite is open for a command that changes the data dir.
+func (c *config) openForWrite(a *frame.App) (*runtimes.Runtimes, error) {
+	data, err := frame.DataDir(c.data, "worker")
 	if err != nil {
 		return nil, err
 	}
-	if err := owned(data); err != nil {
+	if err := checkOwner(data); err != nil {
 		return nil, err
 	}
-	return c.open(app)
+	return c.open(a)
 }
 
 // Command returns muster runtime.
-func Command(app *frame.App) *cli.Command {
+func Command(a *frame.App) *cli.Command {
 	c := &config{}
-	return app.Command(frame.Command{
-		Name: "runtime", Usage: "make and check the Python environments of the AI kinds on this machine", Category: frame.SetUp, Flags: c.flags(c.given()),
-		About:    "A worker makes a runtime when the first task needs it. These commands do so beforehand, and look after what it made. They work while a worker runs.",
-		Commands: []*cli.Command{listCommand(app), installCommand(app), checkCommand(app), removeCommand(app)},
+	return a.NewCommand(frame.Command{
+		Name: "runtime", Usage: "make and check the Python environments of the AI kinds on this machine", Category: frame.CategorySetup, Flags: c.flags(c.pythonFlag()),
+		Description: "A worker makes a runtime when the first task needs it. These commands do so beforehand, and look after what it made. They work while a worker runs.",
+		Commands:    []*cli.Command{listCommand(a), installCommand(a), checkCommand(a), removeCommand(a)},
 		Run: func(ctx context.Context, _ []string) error {
-			return c.list(ctx, app)
+			return c.list(ctx, a)
 		},
 	})
 }
 
-func listCommand(app *frame.App) *cli.Command {
+func listCommand(a *frame.App) *cli.Command {
 	c := &config{}
-	return app.Command(frame.Command{
-		Name: "list", Usage: "list the runtimes, and whether they are ready", Args: "[RUNTIME…]", Flags: c.flags(c.given()),
+	return a.NewCommand(frame.Command{
+		Name: "list", Usage: "list the runtimes, and whether they are ready", Args: "[RUNTIME…]", Flags: c.flags(c.pythonFlag()),
 		Run: func(ctx context.Context, args []string) error {
-			return c.list(ctx, app, args...)
+			return c.list(ctx, a, args...)
 		},
 	})
 }
 
-func (c *config) list(ctx context.Context, app *frame.App, names ...string) error {
-	r, err := c.open(app)
+func (c *config) list(ctx context.Context, a *frame.App, names ...string) error {
+	r, err := c.open(a)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (c *config) list(ctx context.Context, app *frame.App, names ...string) erro
 	if err != nil {
 		return err
 	}
-	return c.show(app, r, list)
+	return c.show(a, r, list)
 }
 
 // entry is a row of the list.
@@ -108,7 +108,7 @@ type entry struct {
 	Kinds []string    `json:"kinds"`         // that use it
 }
 
-func (c *config) show(app *frame.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
+func (c *config) show(a *frame.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
 	disk, err := r.Disk()
 	if err != nil {
 		return err
@@ -126,17 +126,17 @@ func (c *config) show(app *frame.App, r *runtimes.Runtimes, list []runtimes.Entr
 	}
 	now := time.Now()
 	columns := []term.Column{
-		{Title: "RUNTIME", Whole: true}, {Title: "STATE", Whole: true}, {Title: "SIZE", Right: true, Whole: true}, {Title: "OWN", Right: true, Whole: true}, {Title: "USED", Right: true, Whole: true}, {Title: "KINDS"},
+		{Title: "RUNTIME", NoTruncate: true}, {Title: "STATE", NoTruncate: true}, {Title: "SIZE", AlignRight: true, NoTruncate: true}, {Title: "OWN", AlignRight: true, NoTruncate: true}, {Title: "USED", AlignRight: true, NoTruncate: true}, {Title: "KINDS"},
 	}
 	if c.Wide() {
-		columns = append(columns, term.Column{Title: "PACKAGES", Right: true}, term.Column{Title: "PYTHON"})
+		columns = append(columns, term.Column{Title: "PACKAGES", AlignRight: true}, term.Column{Title: "PYTHON"})
 	}
 	l := frame.Listing[entry]{
-		Format: c.Format, ID: func(e entry) string { return e.Name }, Table: term.NewTable(columns...),
+		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Table: term.NewTable(columns...),
 		Row: func(e entry) []string {
 			row := []string{e.Name, string(e.State), "-", "-", "-", strings.Join(e.Kinds, " ")}
 			if e.Size > 0 {
-				row[2], row[3], row[4] = e.Size.String(), e.Own.String(), term.Age(now.Sub(e.Used.Std()))
+				row[2], row[3], row[4] = e.Size.String(), e.Own.String(), term.FormatAge(now.Sub(e.Used.Std()))
 			}
 			if c.Wide() {
 				row = append(row, strconv.Itoa(e.Packages), e.Python)
@@ -151,89 +151,89 @@ func (c *config) show(app *frame.App, r *runtimes.Runtimes, list []runtimes.Entr
 			}
 		},
 	}
-	if err := l.Write(app); err != nil {
+	if err := l.Write(a); err != nil {
 		return err
 	}
-	if !c.People() {
+	if !c.Human() {
 		return nil
 	}
 	for _, e := range list {
 		if note := cmp.Or(e.Reason, e.Step); note != "" {
-			app.Say("%s: %s", e.Name, note)
+			a.Messagef("%s: %s", e.Name, note)
 		}
 	}
 	if disk.Total > 0 {
-		kept := ""
+		cached := ""
 		if disk.Cached > 0 {
-			kept = fmt.Sprintf(", of it %s in packages that are kept for the next one", disk.Cached)
+			cached = fmt.Sprintf(", of it %s in packages that are kept for the next one", disk.Cached)
 		}
-		app.Say("all together: %s of the disk%s", disk.Total, kept)
+		a.Messagef("all together: %s of the disk%s", disk.Total, cached)
 	}
 	return nil
 }
 
-func named(args []string) error {
+func requireNames(args []string) error {
 	if len(args) == 0 {
 		return muster.Errorf(muster.Invalid, "no runtime is named: muster runtime list lists them")
 	}
 	return nil
 }
 
-func installCommand(app *frame.App) *cli.Command {
+func installCommand(a *frame.App) *cli.Command {
 	c := &config{}
-	return app.Command(frame.Command{
-		Name: "install", Usage: "make runtimes, so that no task has to wait for it", Args: "RUNTIME…", Flags: c.flags(c.offline()),
+	return a.NewCommand(frame.Command{
+		Name: "install", Usage: "make runtimes, so that no task has to wait for it", Args: "RUNTIME…", Flags: c.flags(c.wheelsFlag()),
 		Run: func(ctx context.Context, args []string) error {
-			if err := named(args); err != nil {
+			if err := requireNames(args); err != nil {
 				return err
 			}
-			r, err := c.change(app)
+			r, err := c.openForWrite(a)
 			if err != nil {
 				return err
 			}
 			if err := r.CheckNames(args...); err != nil { // before the others are made
 				return err
 			}
-			return errors.Join(c.install(ctx, app, r, args), c.after(ctx, app, r, args))
+			return errors.Join(c.install(ctx, a, r, args), c.showState(ctx, a, r, args))
 		},
 	})
 }
 
-// after shows how runtimes are now.
-func (c *config) after(ctx context.Context, app *frame.App, r *runtimes.Runtimes, names []string) error {
+// showState shows how runtimes are now.
+func (c *config) showState(ctx context.Context, a *frame.App, r *runtimes.Runtimes, names []string) error {
 	list, err := r.List(context.WithoutCancel(ctx), names...)
 	if err != nil {
 		return err
 	}
-	return c.show(app, r, list)
+	return c.show(a, r, list)
 }
 
 // install makes runtimes one after the other, and says what is done.
-func (c *config) install(ctx context.Context, app *frame.App, r *runtimes.Runtimes, names []string) error {
-	ctx, stop := frame.Interruptible(ctx)
+func (c *config) install(ctx context.Context, a *frame.App, r *runtimes.Runtimes, names []string) error {
+	ctx, stop := frame.SignalContext(ctx)
 	defer stop()
-	status := term.NewStatus(app.Err)
-	above := status.Above(app.Err)
+	status := term.NewStatusLine(a.Err)
+	log := status.WriterAbove(a.Err)
 	var mu sync.Mutex
 	step := ""
 	watch := run.Observer{
 		Step: func(s string) {
 			mu.Lock()
 			defer mu.Unlock()
-			if phase(s) != phase(step) && !app.Err.Live {
-				_, _ = fmt.Fprintln(above, s) // words on the way are no result
+			if phase(s) != phase(step) && !a.Err.Interactive {
+				_, _ = fmt.Fprintln(log, s) // words on the way are no result
 			}
 			step = s
 		},
 		LogLine: func(line string) {
-			_, _ = fmt.Fprintln(above, line) // as above
+			_, _ = fmt.Fprintln(log, line) // as above
 		},
 		Requester: "muster runtime install",
 	}
 	var g errgroup.Group
-	drawn, end := context.WithCancel(ctx)
+	statusCtx, stopStatus := context.WithCancel(ctx)
 	g.Go(func() error {
-		return status.Run(drawn, func() string { mu.Lock(); defer mu.Unlock(); return step })
+		return status.Run(statusCtx, func() string { mu.Lock(); defer mu.Unlock(); return step })
 	})
 	var failed []error
 	for _, name := range names {
@@ -241,7 +241,7 @@ func (c *config) install(ctx context.Context, app *frame.App, r *runtimes.Runtim
 			failed = append(failed, err)
 		}
 	}
-	end()
+	stopStatus()
 	return errors.Join(append(failed, g.Wait())...)
 }
 
@@ -253,24 +253,24 @@ func phase(step string) string {
 	return step
 }
 
-func checkCommand(app *frame.App) *cli.Command {
+func checkCommand(a *frame.App) *cli.Command {
 	c := &config{}
-	return app.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "check", Usage: "look at each file of runtimes that are installed", Args: "[RUNTIME…]",
-		Flags: c.flags(frame.Option{Name: "fix", Usage: "make those anew that are broken"}.On(&c.fix), c.offline(), c.given()),
-		About: "The exit status is 1 if one is broken, or the interpreter of --python lacks packages of one. A worker does the same before a task gets a runtime, and makes a broken one anew.",
+		Flags:       c.flags(frame.Option{Name: "fix", Usage: "make those anew that are broken"}.BoolVar(&c.fix), c.wheelsFlag(), c.pythonFlag()),
+		Description: "The exit status is 1 if one is broken, or the interpreter of --python lacks packages of one. A worker does the same before a task gets a runtime, and makes a broken one anew.",
 		Run: func(ctx context.Context, args []string) error {
-			return c.check(ctx, app, args)
+			return c.check(ctx, a, args)
 		},
 	})
 }
 
-func (c *config) check(ctx context.Context, app *frame.App, names []string) error {
+func (c *config) check(ctx context.Context, a *frame.App, names []string) error {
 	open := c.open
 	if c.fix {
-		open = c.change
+		open = c.openForWrite
 	}
-	r, err := open(app)
+	r, err := open(a)
 	if err != nil {
 		return err
 	}
@@ -286,14 +286,14 @@ func (c *config) check(ctx context.Context, app *frame.App, names []string) erro
 		}
 		return names
 	}
-	if bad := broken(); c.fix && len(bad) > 0 {
-		err = c.install(ctx, app, r, bad)
-		var again error
-		if list, again = r.List(context.WithoutCancel(ctx), names...); again != nil {
-			return errors.Join(err, again)
+	if brokenNames := broken(); c.fix && len(brokenNames) > 0 {
+		err = c.install(ctx, a, r, brokenNames)
+		var listErr error
+		if list, listErr = r.List(context.WithoutCancel(ctx), names...); listErr != nil {
+			return errors.Join(err, listErr)
 		}
 	}
-	if err := errors.Join(err, c.show(app, r, list)); err != nil {
+	if err := errors.Join(err, c.show(a, r, list)); err != nil {
 		return err
 	}
 	if len(broken()) > 0 {
@@ -302,30 +302,30 @@ func (c *config) check(ctx context.Context, app *frame.App, names []string) erro
 	return nil
 }
 
-func removeCommand(app *frame.App) *cli.Command {
+func removeCommand(a *frame.App) *cli.Command {
 	c := &config{}
-	return app.Command(frame.Command{
+	return a.NewCommand(frame.Command{
 		Name: "remove", Usage: "remove runtimes that no task uses, and the packages that were kept for others", Args: "RUNTIME…", Flags: c.flags(),
-		About: "A worker makes one again when a task needs it.",
+		Description: "A worker makes one again when a task needs it.",
 		Run: func(ctx context.Context, args []string) error {
-			if err := named(args); err != nil {
+			if err := requireNames(args); err != nil {
 				return err
 			}
-			r, err := c.change(app)
+			r, err := c.openForWrite(a)
 			if err != nil {
 				return err
 			}
-			silent := run.Observer{Step: func(s string) { app.Say("%s", s) }, LogLine: func(string) {}}
+			watch := run.Observer{Step: func(s string) { a.Messagef("%s", s) }, LogLine: func(string) {}}
 			for _, name := range args {
-				size, err := r.Remove(ctx, name, silent)
+				size, err := r.Remove(ctx, name, watch)
 				if err != nil {
 					return err
 				}
 				if size == 0 {
-					app.Say("runtime %s is not installed: there is nothing to remove", name)
+					a.Messagef("runtime %s is not installed: there is nothing to remove", name)
 					continue
 				}
-				app.Say("runtime %s: removed, which frees %s", name, size)
+				a.Messagef("runtime %s: removed, which frees %s", name, size)
 			}
 			return nil
 		},

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Ask writes a question to w and returns the line that is typed at the
+// Prompt writes a question to w and returns the line that is typed at the
 // process's terminal, without spaces around it and in lower case. It ends early
 // with ctx's error if ctx ends.
-func Ask(ctx context.Context, w io.Writer, question string) (string, error) {
+func Prompt(ctx context.Context, w io.Writer, question string) (string, error) {
 	tty, err := os.OpenFile(terminalDevice, os.O_RDWR, 0)
 	if err != nil {
 		return "", fmt.Errorf("no terminal to ask at: %w", err)

@@ -14,9 +14,9 @@ import (
 // Screen is a stream that a person reads.
 type Screen struct {
 	io.Writer
-	Live  bool // a terminal whose lines can be redrawn
-	Width int  // columns; 0 means no limit
-	Color bool
+	Interactive bool // a terminal whose lines can be redrawn
+	Width       int  // columns; 0 means no limit
+	Color       bool
 }
 
 // NewScreen says what f can show. The environment has the last word: NO_COLOR
@@ -25,7 +25,7 @@ func NewScreen(f *os.File, env func(string) string) Screen {
 	s := Screen{Writer: f}
 	fd := int(f.Fd())
 	if term.IsTerminal(fd) && env("TERM") != "dumb" {
-		s.Live = true
+		s.Interactive = true
 		s.Color = env("NO_COLOR") == ""
 		s.Width = 80
 		if w, _, err := term.GetSize(fd); err == nil && w > 0 {
@@ -71,9 +71,9 @@ func (s Screen) Paint(style Style, text string) string {
 	return "\x1b[" + string(style) + "m" + text + "\x1b[0m"
 }
 
-// Clean returns s as one line that is safe to draw: control and formatting
+// Sanitize returns s as one line that is safe to draw: control and formatting
 // characters become spaces.
-func Clean(s string) string {
+func Sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
 			return ' '
@@ -85,9 +85,9 @@ func Clean(s string) string {
 // Width returns the columns that s takes.
 func Width(s string) int { return runewidth.StringWidth(s) }
 
-// Fit shortens s to width columns, ending in "…" if something is missing. A
+// Truncate shortens s to width columns, ending in "…" if something is missing. A
 // width below 1 means no limit.
-func Fit(s string, width int) string {
+func Truncate(s string, width int) string {
 	if width < 1 || Width(s) <= width {
 		return s
 	}

@@ -7,10 +7,10 @@ import (
 
 // Column is one column of a Table.
 type Column struct {
-	Title string
-	Right bool                    // numbers
-	Whole bool                    // never shortened: ids
-	Style func(cell string) Style // nil means plain
+	Title      string
+	AlignRight bool                    // numbers
+	NoTruncate bool                    // never shortened: ids
+	Style      func(cell string) Style // nil means plain
 }
 
 // Table is rows of text under titles.
@@ -20,19 +20,19 @@ type Table struct {
 }
 
 const (
-	gap    = 2 // columns between columns
-	narrow = 8 // a column is not shortened below this
+	columnGap      = 2 // columns between columns
+	minColumnWidth = 8 // a column is not shortened below this
 )
 
 // NewTable starts a table without rows.
 func NewTable(columns ...Column) *Table { return &Table{columns: columns} }
 
-// Row adds a row with one cell for each column.
-func (t *Table) Row(cells ...string) {
+// AddRow adds a row with one cell for each column.
+func (t *Table) AddRow(cells ...string) {
 	row := make([]string, len(t.columns))
 	for i := range row {
 		if i < len(cells) {
-			row[i] = Clean(cells[i])
+			row[i] = Sanitize(cells[i])
 		}
 	}
 	t.rows = append(t.rows, row)
@@ -42,12 +42,12 @@ func (t *Table) Row(cells ...string) {
 // shortened first, and then the last columns are left out. So are columns that
 // are empty in every row.
 func (t *Table) Draw(s Screen) error {
-	shown := t.shown()
-	widths := t.widths(s.Width, shown)
+	visible := t.visibleColumns()
+	widths := t.widths(s.Width, visible)
 	var b strings.Builder
-	t.line(&b, s, shown, widths, func(i int) (string, Style) { return t.columns[i].Title, Bold })
+	t.writeLine(&b, s, visible, widths, func(i int) (string, Style) { return t.columns[i].Title, Bold })
 	for _, row := range t.rows {
-		t.line(&b, s, shown, widths, func(i int) (string, Style) {
+		t.writeLine(&b, s, visible, widths, func(i int) (string, Style) {
 			if style := t.columns[i].Style; style != nil {
 				return row[i], style(row[i])
 			}
@@ -58,23 +58,23 @@ func (t *Table) Draw(s Screen) error {
 	return err
 }
 
-func (t *Table) shown() []int {
-	var shown []int
+func (t *Table) visibleColumns() []int {
+	var visible []int
 	for i := range t.columns {
 		used := slices.ContainsFunc(t.rows, func(r []string) bool { return r[i] != "" })
 		if used || len(t.rows) == 0 {
-			shown = append(shown, i)
+			visible = append(visible, i)
 		}
 	}
-	return shown
+	return visible
 }
 
 // widths returns the width of each column so that all that are shown fit into
 // limit, if that is possible with texts that still say something.
-func (t *Table) widths(limit int, shown []int) []int {
+func (t *Table) widths(limit int, visible []int) []int {
 	widths := make([]int, len(t.columns))
-	total := gap * (len(shown) - 1)
-	for _, i := range shown {
+	total := columnGap * (len(visible) - 1)
+	for _, i := range visible {
 		widths[i] = Width(t.columns[i].Title)
 		for _, row := range t.rows {
 			widths[i] = max(widths[i], Width(row[i]))
@@ -86,8 +86,8 @@ func (t *Table) widths(limit int, shown []int) []int {
 	}
 	for total > limit {
 		widest := -1
-		for _, i := range shown {
-			if !t.columns[i].Whole && widths[i] > narrow && (widest < 0 || widths[i] > widths[widest]) {
+		for _, i := range visible {
+			if !t.columns[i].NoTruncate && widths[i] > minColumnWidth && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
@@ -100,22 +100,22 @@ func (t *Table) widths(limit int, shown []int) []int {
 	return widths
 }
 
-// line writes one line, as far as there is room.
-func (t *Table) line(b *strings.Builder, s Screen, shown, widths []int, cell func(int) (string, Style)) {
-	left := s.Width
+// writeLine writes one line, as far as there is room.
+func (t *Table) writeLine(b *strings.Builder, s Screen, visible, widths []int, cell func(int) (string, Style)) {
+	remaining := s.Width
 	pad := "" // of the cell before, written only if another one follows
-	for n, i := range shown {
+	for n, i := range visible {
 		text, style := cell(i)
-		text = Fit(text, widths[i])
+		text = Truncate(text, widths[i])
 		fill := strings.Repeat(" ", widths[i]-Width(text))
 		if n > 0 {
-			pad += strings.Repeat(" ", gap)
+			pad += strings.Repeat(" ", columnGap)
 		}
-		if t.columns[i].Right {
+		if t.columns[i].AlignRight {
 			pad, fill = pad+fill, ""
 		}
-		left -= Width(pad) + Width(text)
-		if s.Width > 0 && left < 0 {
+		remaining -= Width(pad) + Width(text)
+		if s.Width > 0 && remaining < 0 {
 			break
 		}
 		b.WriteString(pad + s.Paint(style, text))

@@ -18,15 +18,15 @@ func TestTableFits(t *testing.T) {
 		columns := make([]Column, rapid.IntRange(1, 8).Draw(t, "columns"))
 		for i := range columns {
 			columns[i] = Column{
-				Title: rapid.StringMatching(`[A-Z]{1,12}`).Draw(t, "title"),
-				Right: rapid.Bool().Draw(t, "right"),
-				Whole: rapid.Bool().Draw(t, "whole"),
+				Title:      rapid.StringMatching(`[A-Z]{1,12}`).Draw(t, "title"),
+				AlignRight: rapid.Bool().Draw(t, "right"),
+				NoTruncate: rapid.Bool().Draw(t, "whole"),
 			}
 		}
 		table := NewTable(columns...)
 		rows := rapid.IntRange(0, 5).Draw(t, "rows")
 		for range rows {
-			table.Row(rapid.SliceOfN(rapid.String(), len(columns), len(columns)).Draw(t, "row")...)
+			table.AddRow(rapid.SliceOfN(rapid.String(), len(columns), len(columns)).Draw(t, "row")...)
 		}
 		var b bytes.Buffer
 		if err := table.Draw(Screen{Writer: &b, Width: width}); err != nil {
@@ -45,9 +45,9 @@ func TestTableFits(t *testing.T) {
 }
 
 func TestTableKeepsIDsAndShortensTheWidest(t *testing.T) {
-	table := NewTable(Column{Title: "JOB", Right: true, Whole: true}, Column{Title: "NAME"}, Column{Title: "NOTE"}, Column{Title: "STATE"})
-	table.Row("123456789", "a-name-that-is-much-too-long-for-it", "", "running")
-	table.Row("7", "日本語の名前はとても長い", "", "done\x1b[2J")
+	table := NewTable(Column{Title: "JOB", AlignRight: true, NoTruncate: true}, Column{Title: "NAME"}, Column{Title: "NOTE"}, Column{Title: "STATE"})
+	table.AddRow("123456789", "a-name-that-is-much-too-long-for-it", "", "running")
+	table.AddRow("7", "日本語の名前はとても長い", "", "done\x1b[2J")
 	var b bytes.Buffer
 	if err := table.Draw(Screen{Writer: &b, Width: 36}); err != nil {
 		t.Fatal(err)
@@ -62,8 +62,8 @@ func TestTableKeepsIDsAndShortensTheWidest(t *testing.T) {
 }
 
 func TestTableLeavesTheLastColumnsOutRatherThanNames(t *testing.T) {
-	table := NewTable(Column{Title: "JOB", Right: true, Whole: true}, Column{Title: "NAME"}, Column{Title: "STATE", Whole: true}, Column{Title: "TOOK", Whole: true})
-	table.Row("17", "digits-of-monday", "succeeded", "12s")
+	table := NewTable(Column{Title: "JOB", AlignRight: true, NoTruncate: true}, Column{Title: "NAME"}, Column{Title: "STATE", NoTruncate: true}, Column{Title: "TOOK", NoTruncate: true})
+	table.AddRow("17", "digits-of-monday", "succeeded", "12s")
 	var b bytes.Buffer
 	if err := table.Draw(Screen{Writer: &b, Width: 27}); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestTableLeavesTheLastColumnsOutRatherThanNames(t *testing.T) {
 
 func TestColorsOnlyWhereAsked(t *testing.T) {
 	table := NewTable(Column{Title: "STATE", Style: func(string) Style { return Red }})
-	table.Row("failed")
+	table.AddRow("failed")
 	for _, color := range []bool{false, true} {
 		var b bytes.Buffer
 		if err := table.Draw(Screen{Writer: &b, Color: color}); err != nil {
@@ -97,33 +97,33 @@ func TestWords(t *testing.T) {
 		26*time.Hour + 10*time.Minute:  {"26h10m", "26h"},
 		100*time.Hour + 59*time.Minute: {"4d4h", "4d"},
 	} {
-		if got := [2]string{Elapsed(d), Age(d)}; got != want {
+		if got := [2]string{FormatDuration(d), FormatAge(d)}; got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
 	for share, want := range map[float64]string{-1: "0%", 0.999: "99%", 1: "100%", 2: "100%", 0.29: "29%"} {
-		if got := Percent(share); got != want {
+		if got := FormatPercent(share); got != want {
 			t.Errorf("Percent(%v) = %s, want %s", share, got, want)
 		}
-		if got := Width(Bar(10, share)); got != 10 {
+		if got := Width(ProgressBar(10, share)); got != 10 {
 			t.Errorf("Bar(10, %v) takes %d columns", share, got)
 		}
 	}
 }
 
-// tape records what is written until it is taken.
-type tape struct {
+// recorder records what is written until it is taken.
+type recorder struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (t *tape) Write(p []byte) (int, error) {
+func (t *recorder) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.Write(p)
 }
 
-func (t *tape) take() string {
+func (t *recorder) take() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.b.Reset()
@@ -132,9 +132,9 @@ func (t *tape) take() string {
 
 func TestStatusStaysBelowOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var shown tape
-		screen := Screen{Writer: &shown, Live: true, Width: 20}
-		s := NewStatus(screen)
+		var shown recorder
+		screen := Screen{Writer: &shown, Interactive: true, Width: 20}
+		s := NewStatusLine(screen)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx, func() string { return "50% of\ta long status line" }) }()
@@ -142,7 +142,7 @@ func TestStatusStaysBelowOutput(t *testing.T) {
 		if got, want := shown.take(), "\r\x1b[K50% of a long stat…"; got != want {
 			t.Errorf("drawn %q, want %q", got, want)
 		}
-		w := s.Above(screen)
+		w := s.WriterAbove(screen)
 		_, _ = w.Write([]byte("half a "))
 		time.Sleep(time.Second) // virtual: ticks pass
 		_, _ = w.Write([]byte("line\n"))
@@ -166,13 +166,13 @@ func TestStatusStaysBelowOutput(t *testing.T) {
 
 func TestStatusIsSilentElsewhere(t *testing.T) {
 	var b bytes.Buffer
-	s := NewStatus(Screen{Writer: &b})
+	s := NewStatusLine(Screen{Writer: &b})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Run(ctx, func() string { return "x" }); err != nil {
 		t.Fatal(err)
 	}
-	s.Hold(func() {})
+	s.Suspend(func() {})
 	if b.Len() != 0 {
 		t.Errorf("wrote %q", &b)
 	}

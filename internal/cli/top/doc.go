@@ -17,7 +17,7 @@
 //
 // # Bounds
 //
-// A list holds at most listMax rows, the end of a log ringLines lines and ringBytes bytes, a page with a log excerptBytes
+// A list holds at most maxRows rows, the end of a log maxRingLines lines and maxRingBytes bytes, a page with a log maxSegmentBytes
 // of it, a batch of events live.MaxEvents. Results change the frame at most four times a
 // second, keys at once; the terminal gets only the cells that differ.
 package top

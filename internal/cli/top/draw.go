@@ -13,7 +13,7 @@ import (
 // shown at most four times a second.
 func (m *model) View() tea.View {
 	if m.frame == "" {
-		m.dirty, m.drawn = false, m.now.Unix()
+		m.dirty, m.drawnAt = false, m.now.Unix()
 		m.frame = strings.Join(m.lines(), "\n")
 	}
 	v := tea.NewView(m.frame)
@@ -24,33 +24,33 @@ func (m *model) View() tea.View {
 
 // lines draws the screen.
 func (m *model) lines() []string {
-	if m.width < leastWidth || m.height < leastHeight {
+	if m.width < minWidth || m.height < minHeight {
 		return []string{
-			term.Fit(fmt.Sprintf("This terminal has %d×%d characters.", m.width, m.height), m.width),
-			term.Fit(fmt.Sprintf("muster top needs %d×%d.", leastWidth, leastHeight), m.width),
+			term.Truncate(fmt.Sprintf("This terminal has %d×%d characters.", m.width, m.height), m.width),
+			term.Truncate(fmt.Sprintf("muster top needs %d×%d.", minWidth, minHeight), m.width),
 		}
 	}
 	lines := m.head.draw(m, m.width, m.height < 20)
-	lines = append(lines, m.bar())
-	room := m.height - len(lines) - 1
+	lines = append(lines, m.tabBar())
+	bodyHeight := m.height - len(lines) - 1
 	var body []string
 	if m.help {
-		body = m.helpLines(room)
+		body = m.helpLines(bodyHeight)
 	} else {
-		body = m.top().draw(m, m.width, room)
+		body = m.current().draw(m, m.width, bodyHeight)
 	}
-	for i := range room {
+	for i := range bodyHeight {
 		if i < len(body) {
 			lines = append(lines, body[i])
 		} else {
 			lines = append(lines, "")
 		}
 	}
-	return append(lines, m.foot())
+	return append(lines, m.footer())
 }
 
-// bar shows the tabs, or the path to the page above them, and how the connection is.
-func (m *model) bar() string {
+// tabBar shows the tabs, or the path to the page above them, and how the connection is.
+func (m *model) tabBar() string {
 	var b strings.Builder
 	used := 0
 	add := func(style func(string) string, text string) {
@@ -63,59 +63,59 @@ func (m *model) bar() string {
 		switch text := fmt.Sprintf(" %d %s ", i+1, p.name()); {
 		case i == m.tab:
 			add(m.reverse, text)
-		case len(m.opened) == 0: // else there is no room for both
+		case len(m.stack) == 0: // else there is no room for both
 			add(plain, text)
 		}
 	}
-	for _, p := range m.opened {
-		add(plain, " › "+term.Fit(term.Clean(p.name()), 24))
+	for _, p := range m.stack {
+		add(plain, " › "+term.Truncate(term.Sanitize(p.name()), 24))
 	}
-	if s, ok := m.top().(searcher); ok {
+	if s, ok := m.current().(searcher); ok {
 		if label, text := s.prompt(); text != "" {
 			add(plain, " │ ")
-			add(func(s string) string { return m.paint(term.Yellow, s) }, term.Fit(label+": "+term.Clean(text), max(8, m.width-used)))
+			add(func(s string) string { return m.paint(term.Yellow, s) }, term.Truncate(label+": "+term.Sanitize(text), max(8, m.width-used)))
 		}
 	}
 	return b.String()
 }
 
-// foot is the last line: a question, a prompt, a message, or the keys of the page.
-func (m *model) foot() string {
+// footer is the last line: a question, a prompt, a message, or the keys of the page.
+func (m *model) footer() string {
 	switch {
 	case m.input != nil:
 		m.input.SetWidth(m.width - term.Width(m.input.Prompt) - 2)
 		return m.input.View()
-	case m.ask != nil:
+	case m.question != nil:
 		const choice = " [y/n] "
-		return m.paint(term.Bold, term.Fit(term.Clean(m.ask.text), m.width-len(choice))+choice)
-	case m.say.text != "":
+		return m.paint(term.Bold, term.Truncate(term.Sanitize(m.question.text), m.width-len(choice))+choice)
+	case m.notice.text != "":
 		style := term.Green
-		text := term.Clean(m.say.text)
-		if m.say.wrong {
+		text := term.Sanitize(m.notice.text)
+		if m.notice.isError {
 			style, text = term.Red, "error: "+text
 		}
-		return m.paint(style, term.Fit(text, m.width))
+		return m.paint(style, term.Truncate(text, m.width))
 	}
 	last := []hint{{"?", "help"}, {"q", "quit"}}
-	left := m.width
+	remaining := m.width
 	for _, h := range last {
-		left -= h.width()
+		remaining -= h.width()
 	}
 	var b strings.Builder
-	for _, h := range append(m.top().hints(), last...) {
+	for _, h := range append(m.current().hints(), last...) {
 		if h != last[0] && h != last[1] {
-			if h.width() > left {
+			if h.width() > remaining {
 				continue
 			}
-			left -= h.width()
+			remaining -= h.width()
 		}
-		b.WriteString(m.paint(term.Bold, h.key) + " " + m.paint(term.Dim, h.does) + "  ")
+		b.WriteString(m.paint(term.Bold, h.key) + " " + m.paint(term.Dim, h.action) + "  ")
 	}
 	return strings.TrimRight(b.String(), " ")
 }
 
 // width is how many columns the last line needs for a hint.
-func (h hint) width() int { return term.Width(h.key) + term.Width(h.does) + 3 }
+func (h hint) width() int { return term.Width(h.key) + term.Width(h.action) + 3 }
 
 var keyHelp = []hint{
 	{"1 2 3 4", "jobs, tasks, workers, GPUs; also Tab and ← →"},
@@ -136,19 +136,19 @@ var keyHelp = []hint{
 func (m *model) helpLines(height int) []string {
 	lines := []string{m.paint(term.Bold, "Keys") + m.paint(term.Dim, "  (any key closes this)")}
 	for _, h := range keyHelp {
-		lines = append(lines, term.Fit(fmt.Sprintf("  %-8s %s", h.key, h.does), m.width))
+		lines = append(lines, term.Truncate(fmt.Sprintf("  %-8s %s", h.key, h.action), m.width))
 	}
 	return lines[:min(len(lines), height)]
 }
 
 // gauge draws a share of 0 to 1 as a bar of width columns.
-func (m *model) gauge(width int, share float64) string {
+func (m *model) gauge(width int, fraction float64) string {
 	style := term.Green
 	switch {
-	case share >= 0.9:
+	case fraction >= 0.9:
 		style = term.Red
-	case share >= 0.7:
+	case fraction >= 0.7:
 		style = term.Yellow
 	}
-	return m.paint(style, term.Bar(width, share))
+	return m.paint(style, term.ProgressBar(width, fraction))
 }

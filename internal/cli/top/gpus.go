@@ -13,19 +13,19 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// gpus is the tab with the devices of all connected workers.
-type gpus struct{ local[wire.OverviewGPU] }
+// gpusPage is the tab with the devices of all connected workers.
+type gpusPage struct{ localList[wire.OverviewGPU] }
 
-func newGPUs() *gpus { return &gpus{newLocal(&gpuRows)} }
+func newGPUs() *gpusPage { return &gpusPage{newLocalList(&gpuRows)} }
 
-func (p *gpus) name() string { return "GPUs" }
+func (p *gpusPage) name() string { return "GPUs" }
 
-func (p *gpus) hints() []hint {
+func (p *gpusPage) hints() []hint {
 	return []hint{{"Enter", "worker"}, {"H", "check quarantined GPUs"}, {"/", "filter"}, {"s", "sort"}}
 }
 
-func (p *gpus) load(m *model) tea.Cmd {
-	return read(m, &p.reader, func(ctx context.Context) (wire.Overview, error) {
+func (p *gpusPage) load(m *model) tea.Cmd {
+	return read(m, &p.pacer, func(ctx context.Context) (wire.Overview, error) {
 		return m.api.Overview(ctx, true)
 	}, func(_ *model, o wire.Overview) {
 		p.all = o.GPUs
@@ -33,24 +33,24 @@ func (p *gpus) load(m *model) tea.Cmd {
 	})
 }
 
-var gpuRows = localRows[wire.OverviewGPU]{
+var gpuRows = listSpec[wire.OverviewGPU]{
 	columns: gpuColumns, compare: gpuOrder, cells: gpuCells,
-	id:    func(g *wire.OverviewGPU) string { return string(g.Worker) + " " + g.UUID }, // workers of one machine have the same devices
-	title: func(g *wire.OverviewGPU) string { return g.WorkerName },
-	words: func(g *wire.OverviewGPU) []string { return []string{g.WorkerName, g.Name, g.UUID, deviceState(g)} },
-	none:  "no GPUs: no connected worker has one",
+	id:           func(g *wire.OverviewGPU) string { return string(g.Worker) + " " + g.UUID }, // workers of one machine have the same devices
+	title:        func(g *wire.OverviewGPU) string { return g.WorkerName },
+	searchText:   func(g *wire.OverviewGPU) []string { return []string{g.WorkerName, g.Name, g.UUID, deviceState(g)} },
+	emptyMessage: "no GPUs: no connected worker has one",
 }
 
 var gpuColumns = []column{
-	{title: "WORKER", width: 12, flex: 1, sort: true},
-	{title: "#", width: 2, right: true},
-	{title: "NAME", width: 10, flex: 2, drop: 2, sort: true},
-	{title: "USE", width: 4, right: true, sort: true, style: loadStyle},
-	{title: "", width: 10, drop: 3},
-	{title: "VRAM", width: 17, right: true, sort: true},
-	{title: "°C", width: 3, right: true, drop: 1, sort: true},
-	{title: "POWER", width: 6, right: true, drop: 1, sort: true},
-	{title: "STATE", width: 12, flex: 1, sort: true, style: deviceStyle},
+	{title: "WORKER", width: 12, flex: 1, sortable: true},
+	{title: "#", width: 2, alignRight: true},
+	{title: "NAME", width: 10, flex: 2, dropPriority: 2, sortable: true},
+	{title: "USE", width: 4, alignRight: true, sortable: true, style: loadStyle},
+	{title: "", width: 10, dropPriority: 3},
+	{title: "VRAM", width: 17, alignRight: true, sortable: true},
+	{title: "°C", width: 3, alignRight: true, dropPriority: 1, sortable: true},
+	{title: "POWER", width: 6, alignRight: true, dropPriority: 1, sortable: true},
+	{title: "STATE", width: 12, flex: 1, sortable: true, style: deviceStyle},
 }
 
 var gpuOrder = []func(a, b *wire.OverviewGPU) int{
@@ -59,23 +59,27 @@ var gpuOrder = []func(a, b *wire.OverviewGPU) int{
 	},
 	nil,
 	func(a, b *wire.OverviewGPU) int { return cmp.Compare(a.Name, b.Name) },
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(orNone(b.Utilization), orNone(a.Utilization)) },
+	func(a, b *wire.OverviewGPU) int {
+		return cmp.Compare(orMinusOne(b.Utilization), orMinusOne(a.Utilization))
+	},
 	nil,
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(vramOf(b), vramOf(a)) },
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(orNone(b.Temperature), orNone(a.Temperature)) },
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(orNone(b.Power), orNone(a.Power)) },
+	func(a, b *wire.OverviewGPU) int { return cmp.Compare(vramFraction(b), vramFraction(a)) },
+	func(a, b *wire.OverviewGPU) int {
+		return cmp.Compare(orMinusOne(b.Temperature), orMinusOne(a.Temperature))
+	},
+	func(a, b *wire.OverviewGPU) int { return cmp.Compare(orMinusOne(b.Power), orMinusOne(a.Power)) },
 	func(a, b *wire.OverviewGPU) int { return cmp.Compare(deviceState(b), deviceState(a)) },
 }
 
-// orNone is a reading; -1 if there is none.
-func orNone(v *float64) float64 {
+// orMinusOne is a reading; -1 if there is none.
+func orMinusOne(v *float64) float64 {
 	if v == nil {
 		return -1
 	}
 	return *v
 }
 
-func vramOf(g *wire.OverviewGPU) float64 {
+func vramFraction(g *wire.OverviewGPU) float64 {
 	if g.MemoryUsed == nil {
 		return -1
 	}
@@ -87,7 +91,7 @@ func deviceState(g *wire.OverviewGPU) string {
 	case g.Quarantined != "":
 		return "quarantined: " + g.Quarantined
 	case g.Tasks > 0:
-		return tasksOf(int64(g.Tasks))
+		return pluralTasks(int64(g.Tasks))
 	default:
 		return "free"
 	}
@@ -106,22 +110,22 @@ func gpuCells(g *wire.OverviewGPU, _ time.Time) []string {
 		memory = g.MemoryUsed.String() + "/" + memory
 	}
 	if g.Utilization != nil {
-		bar = term.Bar(10, *g.Utilization)
+		bar = term.ProgressBar(10, *g.Utilization)
 	}
 	if g.Temperature != nil {
 		degrees = strconv.FormatFloat(*g.Temperature, 'f', 0, 64)
 	}
 	if g.Power != nil {
-		power = watts(*g.Power)
+		power = formatWatts(*g.Power)
 	}
-	return []string{g.WorkerName, strconv.Itoa(g.Index), g.Name, percent(orNone(g.Utilization)), bar, memory, degrees, power, deviceState(g)}
+	return []string{g.WorkerName, strconv.Itoa(g.Index), g.Name, percentOrEmpty(orMinusOne(g.Utilization)), bar, memory, degrees, power, deviceState(g)}
 }
 
-func (p *gpus) key(m *model, k string) (tea.Cmd, bool) {
-	return p.onSelected(k, func(g *wire.OverviewGPU) (tea.Cmd, bool) {
+func (p *gpusPage) handleKey(m *model, k string) (tea.Cmd, bool) {
+	return p.handleRowKey(k, func(g *wire.OverviewGPU) (tea.Cmd, bool) {
 		switch k {
 		case "enter":
-			return m.open(newWorker(g.Worker, g.WorkerName)), true
+			return m.push(newWorker(g.Worker, g.WorkerName)), true
 		case "H":
 			return m.workerKey(g.Worker, g.WorkerName, 0, k)
 		default:

@@ -17,72 +17,72 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// job is the page of one job with its tasks. Without a filter and an order it
+// jobPage is the page of one job with its tasks. Without a filter and an order it
 // reads only the tasks that are visible, by their numbers, so that a job of a million
 // tasks takes no more than one of a hundred.
-type job struct {
-	list
-	order
+type jobPage struct {
+	listView
+	sortOrder
 
-	job    muster.Job
-	about  reader // of job
-	tasks  reader // of rows
-	follow *follower
-	filter taskFilter
-	rows   []muster.Task
-	from   int  // the number of rows[0], while rows are a window of all tasks
-	more   bool // otherwise: there are more than rows
+	job        muster.Job
+	jobPacer   pacer // of job
+	tasksPacer pacer // of rows
+	follower   *jobFollower
+	filter     taskFilter
+	rows       []muster.Task
+	firstRow   int  // the number of rows[0], while rows are a window of all tasks
+	more       bool // otherwise: there are more than rows
 }
 
-func newJob(j muster.Job) *job {
-	return &job{job: j, order: order{by: -1}, about: reader{every: 5 * time.Second}, tasks: reader{every: 5 * time.Second}}
+func newJob(j muster.Job) *jobPage {
+	return &jobPage{job: j, sortOrder: sortOrder{by: -1}, jobPacer: pacer{interval: 5 * time.Second}, tasksPacer: pacer{interval: 5 * time.Second}}
 }
 
-func (p *job) name() string { return "job " + p.job.ID.String() }
+func (p *jobPage) name() string { return "job " + p.job.ID.String() }
 
-func (p *job) hints() []hint {
+func (p *jobPage) hints() []hint {
 	return []hint{{"Enter", "task"}, {"l", "log"}, {"c", "cancel task"}, {"C", "cancel job"}, {"r", "retry"}, {"/", "filter"}, {"s", "sort"}}
 }
 
-func (p *job) close() {
-	if p.follow != nil {
-		p.follow.stop()
+func (p *jobPage) close() {
+	if p.follower != nil {
+		p.follower.stop()
 	}
 }
 
-func (p *job) changed(b live.Batch) {
-	if b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Job == p.job.ID }) {
-		p.about.stale, p.tasks.stale = true, p.tasks.stale || b.All
+func (p *jobPage) invalidate(b live.Batch) {
+	if b.Resync || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Job == p.job.ID }) {
+		p.jobPacer.stale, p.tasksPacer.stale = true, p.tasksPacer.stale || b.Resync
 	}
 }
 
-// news takes the events of the job's tasks.
-func (p *job) news() bool {
-	if p.follow == nil {
+// poll takes the events of the job's tasks.
+func (p *jobPage) poll() bool {
+	if p.follower == nil {
 		return false
 	}
-	b := p.follow.take()
-	if b.All {
-		p.tasks.stale, p.about.stale = true, true
+	b := p.follower.pop()
+	if b.Resync {
+		p.tasksPacer.stale, p.jobPacer.stale = true, true
 		return false
 	}
 	changed := false
 	for i := range b.Events {
 		e := &b.Events[i]
-		p.about.stale = true
-		if !p.window() || p.apply(e) {
-			changed, p.tasks.stale = true, true
+		p.jobPacer.stale = true
+		if !p.windowed() || p.apply(e) {
+			changed, p.tasksPacer.stale = true, true
 		}
 	}
 	return changed
 }
 
 // apply shows an event of a task that is visible at once; the read that follows fills in the rest.
-func (p *job) apply(e *muster.Event) bool {
-	if e.Task == nil || e.Task.Num < p.from || e.Task.Num >= p.from+len(p.rows) {
+func (p *jobPage) apply(e *muster.Event) bool {
+	if e.Task == nil || e.Task.Num < p.firstRow || e.Task.Num >= p.firstRow+len(p.rows) {
 		return false
 	}
-	t := &p.rows[e.Task.Num-p.from]
+	t := &p.rows[e.Task.Num-p.firstRow]
 	if err := t.State.UnmarshalText([]byte(e.State)); err != nil {
 		return true // of a newer server: the read that follows says it
 	}
@@ -92,32 +92,32 @@ func (p *job) apply(e *muster.Event) bool {
 	return true
 }
 
-// window says whether rows are a part of all tasks, by their numbers.
-func (p *job) window() bool { return p.filter.text == "" && p.by < 0 }
+// windowed says whether rows are a part of all tasks, by their numbers.
+func (p *jobPage) windowed() bool { return p.filter.text == "" && p.by < 0 }
 
-// len is how many rows the list has.
-func (p *job) len() int {
-	if p.window() {
+// rowCount is how many rows the list has.
+func (p *jobPage) rowCount() int {
+	if p.windowed() {
 		return int(p.job.Counts.Total())
 	}
 	return len(p.rows)
 }
 
-func (p *job) load(m *model) tea.Cmd {
-	if p.follow == nil {
-		p.follow = m.followJob(p.job.ID)
+func (p *jobPage) load(m *model) tea.Cmd {
+	if p.follower == nil {
+		p.follower = m.followJob(p.job.ID)
 	}
 	id := p.job.ID
-	about := read(m, &p.about, func(ctx context.Context) (muster.Job, error) { return m.api.Job(ctx, id) }, func(_ *model, j muster.Job) {
+	about := read(m, &p.jobPacer, func(ctx context.Context) (muster.Job, error) { return m.api.Job(ctx, id) }, func(_ *model, j muster.Job) {
 		p.job = j
 		p.job.Spec = nil
 	})
-	if p.window() {
+	if p.windowed() {
 		return tea.Batch(about, p.loadWindow(m))
 	}
-	q := client.TaskQuery{States: p.filter.states, Spans: p.filter.spans, Page: listMax}
-	return tea.Batch(about, read(m, &p.tasks, func(ctx context.Context) (rows []muster.Task, err error) {
-		for t, err := range watch.First(m.api.Tasks(ctx, id, q), listMax+1) {
+	q := client.TaskQuery{States: p.filter.states, Spans: p.filter.spans, Page: maxRows}
+	return tea.Batch(about, read(m, &p.tasksPacer, func(ctx context.Context) (rows []muster.Task, err error) {
+		for t, err := range watch.Limit(m.api.Tasks(ctx, id, q), maxRows+1) {
 			if err != nil {
 				return nil, err
 			}
@@ -125,24 +125,24 @@ func (p *job) load(m *model) tea.Cmd {
 		}
 		return rows, nil
 	}, func(_ *model, rows []muster.Task) {
-		p.more = len(rows) > listMax
-		p.rows = rows[:min(listMax, len(rows))]
-		sortTasks(p.rows, p.order)
-		p.hold(taskIDs(p.rows))
+		p.more = len(rows) > maxRows
+		p.rows = rows[:min(maxRows, len(rows))]
+		sortTasks(p.rows, p.sortOrder)
+		p.keepSelection(taskIDs(p.rows))
 	}))
 }
 
 // loadWindow reads the tasks that are visible, and a screen before and after them.
-func (p *job) loadWindow(m *model) tea.Cmd {
+func (p *jobPage) loadWindow(m *model) tea.Cmd {
 	h := max(10, p.height)
-	first, last := max(0, p.top-h), min(p.len(), p.top+2*h)-1
-	if !p.tasks.busy && (p.top < p.from || min(p.len(), p.top+h) > p.from+len(p.rows)) {
-		p.tasks.last = time.Time{} // what is visible is not here: read it at once
-		p.tasks.loaded = false
+	first, last := max(0, p.top-h), min(p.rowCount(), p.top+2*h)-1
+	if !p.tasksPacer.inFlight && (p.top < p.firstRow || min(p.rowCount(), p.top+h) > p.firstRow+len(p.rows)) {
+		p.tasksPacer.lastRead = time.Time{} // what is visible is not here: read it at once
+		p.tasksPacer.loaded = false
 	}
 	id := p.job.ID
-	return read(m, &p.tasks, func(ctx context.Context) (rows []muster.Task, err error) {
-		q := client.TaskQuery{Spans: []client.Span{{First: first, Last: max(first, last)}}, Page: min(3*h, listMax)}
+	return read(m, &p.tasksPacer, func(ctx context.Context) (rows []muster.Task, err error) {
+		q := client.TaskQuery{Spans: []client.Span{{First: first, Last: max(first, last)}}, Page: min(3*h, maxRows)}
 		for t, err := range m.api.Tasks(ctx, id, q) {
 			if err != nil {
 				return nil, err
@@ -151,39 +151,39 @@ func (p *job) loadWindow(m *model) tea.Cmd {
 		}
 		return rows, nil
 	}, func(_ *model, rows []muster.Task) {
-		p.from, p.rows = first, rows
+		p.firstRow, p.rows = first, rows
 	})
 }
 
-func (p *job) draw(m *model, width, height int) []string {
-	lines := p.facts(m, width, height < 12)
+func (p *jobPage) draw(m *model, width, height int) []string {
+	lines := p.summaryLines(m, width, height < 12)
 	height -= len(lines)
-	if !p.window() {
+	if !p.windowed() {
 		if len(p.rows) == 0 {
-			return append(lines, m.empty(&p.tasks, p.filter.text != "", "no tasks")...)
+			return append(lines, m.emptyLines(&p.tasksPacer, p.filter.text != "", "no tasks")...)
 		}
 		note := ""
 		if p.more {
-			note = fmt.Sprintf("the first %d that match: add numbers to the filter for others, such as %d-%d", listMax, p.rows[len(p.rows)-1].Index+1, p.job.Counts.Total()-1)
+			note = fmt.Sprintf("the first %d that match: add numbers to the filter for others, such as %d-%d", maxRows, p.rows[len(p.rows)-1].Index+1, p.job.Counts.Total()-1)
 		}
-		return append(lines, m.taskTable(p.rows, &p.list, p.order, width, height, note)...)
+		return append(lines, m.taskTable(p.rows, &p.listView, p.sortOrder, width, height, note)...)
 	}
-	p.fit(height, p.len(), "")
+	p.setHeight(height, p.rowCount(), "")
 	rows := make([]row, 0, p.height)
-	for n := p.top; n < min(p.len(), p.top+p.height); n++ {
-		if t := p.at(n); t != nil {
+	for n := p.top; n < min(p.rowCount(), p.top+p.height); n++ {
+		if t := p.taskAt(n); t != nil {
 			rows = append(rows, row{cells: m.taskCells(t)})
 			continue
 		}
 		rows = append(rows, row{cells: []string{muster.TaskID{Job: p.job.ID, Num: n}.String(), "…", "", "", "", "", "", "", ""}})
 	}
-	return append(lines, m.table(taskColumns, p.order, rows, p.sel-p.top, width, "")...)
+	return append(lines, m.table(taskColumns, p.sortOrder, rows, p.cursor-p.top, width, "")...)
 }
 
-// at returns the task in a row, nil if it is not here.
-func (p *job) at(row int) *muster.Task {
-	if p.window() {
-		row -= p.from
+// taskAt returns the task in a row, nil if it is not here.
+func (p *jobPage) taskAt(row int) *muster.Task {
+	if p.windowed() {
+		row -= p.firstRow
 	}
 	if row < 0 || row >= len(p.rows) {
 		return nil
@@ -191,47 +191,47 @@ func (p *job) at(row int) *muster.Task {
 	return &p.rows[row]
 }
 
-// facts are the lines above the tasks.
-func (p *job) facts(m *model, width int, compact bool) []string {
+// summaryLines are the lines above the tasks.
+func (p *jobPage) summaryLines(m *model, width int, compact bool) []string {
 	j := &p.job
 	state := string(j.State)
-	name := term.Fit(term.Clean(j.Name), max(12, width-60))
+	name := term.Truncate(term.Sanitize(j.Name), max(12, width-60))
 	line := m.paint(term.Bold, name) + "  " + m.paint(frame.StateStyle(state), state) + "  " +
-		term.Bar(10, frame.JobShare(j)) + " " + term.Percent(frame.JobShare(j)) + "  " + count(j.Counts.Finished()) + "/" + count(j.Counts.Total())
-	if took := frame.Took(j.StartedAt, j.FinishedAt, m.now); took != "" {
+		term.ProgressBar(10, frame.JobFraction(j)) + " " + term.FormatPercent(frame.JobFraction(j)) + "  " + formatCount(j.Counts.Finished()) + "/" + formatCount(j.Counts.Total())
+	if took := frame.Elapsed(j.StartedAt, j.FinishedAt, m.now); took != "" {
 		line += "  " + took
 	}
 	lines := []string{line}
 	if compact {
 		return lines
 	}
-	parts := []string{frame.Counts(j.Counts, false), "project " + j.Project, fmt.Sprintf("priority %d", j.Priority)}
+	parts := []string{frame.FormatCounts(j.Counts, false), "project " + j.Project, fmt.Sprintf("priority %d", j.Priority)}
 	if age := frame.Age(j.CreatedAt, m.now); age != "" {
 		parts = append(parts, "created "+age+" ago")
 	}
-	lines = append(lines, m.paint(term.Dim, term.Fit(term.Clean(strings.Join(parts, "   ")), width)))
+	lines = append(lines, m.paint(term.Dim, term.Truncate(term.Sanitize(strings.Join(parts, "   ")), width)))
 	if len(j.Groups) > 1 {
 		stages := make([]string, len(j.Groups))
 		for i := range j.Groups {
 			g := &j.Groups[i]
-			stages[i] = fmt.Sprintf("%s %s/%s %s", g.Name, count(g.Counts.Finished()), count(g.Counts.Total()), g.Counts.State())
+			stages[i] = fmt.Sprintf("%s %s/%s %s", g.Name, formatCount(g.Counts.Finished()), formatCount(g.Counts.Total()), g.Counts.State())
 		}
-		lines = append(lines, term.Fit(term.Clean("stages  "+strings.Join(stages, " · ")), width))
+		lines = append(lines, term.Truncate(term.Sanitize("stages  "+strings.Join(stages, " · ")), width))
 	}
 	return lines
 }
 
-func (p *job) key(m *model, k string) (tea.Cmd, bool) {
+func (p *jobPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	switch {
-	case p.move(k, p.len()):
-		if t := p.at(p.sel); t != nil && !p.window() {
+	case p.move(k, p.rowCount()):
+		if t := p.taskAt(p.cursor); t != nil && !p.windowed() {
 			p.id = t.ID.String()
 		}
 		return p.load(m), true
-	case p.sortKey(k, taskColumns):
+	case p.handleSortKey(k, taskColumns):
 		p.restart()
-		if p.by >= 0 && p.job.Counts.Total() > listMax {
-			m.tell("sorts the first %d tasks that match: filter with / for others", listMax)
+		if p.by >= 0 && p.job.Counts.Total() > maxRows {
+			m.notify("sorts the first %d tasks that match: filter with / for others", maxRows)
 		}
 		return p.load(m), true
 	case k == "C":
@@ -247,7 +247,7 @@ func (p *job) key(m *model, k string) (tea.Cmd, bool) {
 		p.search(m, text)
 		return p.load(m), true
 	}
-	t := p.at(p.sel)
+	t := p.taskAt(p.cursor)
 	if t == nil {
 		return nil, false
 	}
@@ -255,19 +255,19 @@ func (p *job) key(m *model, k string) (tea.Cmd, bool) {
 }
 
 // restart reads the list again from its beginning.
-func (p *job) restart() {
-	p.rows, p.from, p.more = nil, 0, false
-	p.first()
-	p.tasks.loaded = false
-	p.tasks.again()
+func (p *jobPage) restart() {
+	p.rows, p.firstRow, p.more = nil, 0, false
+	p.resetCursor()
+	p.tasksPacer.loaded = false
+	p.tasksPacer.forceReload()
 }
 
-func (p *job) prompt() (label, text string) { return "states, numbers", p.filter.text }
+func (p *jobPage) prompt() (label, text string) { return "states, numbers", p.filter.text }
 
-func (p *job) search(m *model, text string) {
+func (p *jobPage) search(m *model, text string) {
 	f, err := parseTaskFilter(text, true)
 	if err != nil {
-		m.fail(err)
+		m.notifyError(err)
 		return
 	}
 	p.filter = f

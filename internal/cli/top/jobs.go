@@ -20,43 +20,43 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// jobs is the tab with all jobs: active first, then finished, newest first.
-type jobs struct {
-	reader
-	list
-	order
+// jobsPage is the tab with all jobs: active first, then finished, newest first.
+type jobsPage struct {
+	pacer
+	listView
+	sortOrder
 
-	active bool // finished jobs are left out
-	filter string
-	query  client.JobQuery // what filter says
-	states []muster.JobState
-	want   int // rows to read; grows as the user scrolls down
-	rows   []muster.Job
-	more   bool // there are more than rows
-	end    bool // the cursor goes to the last row once all are read
+	active    bool // finished jobs are left out
+	filter    string
+	query     client.JobQuery // what filter says
+	states    []muster.JobState
+	limit     int // rows to read; grows as the user scrolls down
+	rows      []muster.Job
+	more      bool // there are more than rows
+	jumpToEnd bool // the cursor goes to the last row once all are read
 }
 
-func newJobs() *jobs {
-	return &jobs{order: order{by: -1}, reader: reader{every: 2 * time.Second}, want: 100}
+func newJobs() *jobsPage {
+	return &jobsPage{sortOrder: sortOrder{by: -1}, pacer: pacer{interval: 2 * time.Second}, limit: 100}
 }
 
-func (p *jobs) name() string { return "Jobs" }
-func (p *jobs) close()       {}
+func (p *jobsPage) name() string { return "Jobs" }
+func (p *jobsPage) close()       {}
 
-func (p *jobs) hints() []hint {
+func (p *jobsPage) hints() []hint {
 	return []hint{{"Enter", "tasks"}, {"c", "cancel"}, {"r", "retry"}, {"/", "filter"}, {"s", "sort"}, {"a", "active only"}}
 }
 
-func (p *jobs) changed(b live.Batch) {
-	p.stale = p.stale || b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Type == muster.EventJob })
+func (p *jobsPage) invalidate(b live.Batch) {
+	p.stale = p.stale || b.Resync || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Type == muster.EventJob })
 }
 
-func (p *jobs) load(m *model) tea.Cmd {
-	q, want := p.query, p.want
+func (p *jobsPage) load(m *model) tea.Cmd {
+	q, limit := p.query, p.limit
 	if p.by >= 0 {
-		want = listMax // what is sorted must be here
+		limit = maxRows // what is sorted must be here
 	}
-	q.Page = min(want+1, listMax)
+	q.Page = min(limit+1, maxRows)
 	var active, ended []muster.JobState
 	for _, s := range muster.JobStates {
 		switch {
@@ -67,8 +67,8 @@ func (p *jobs) load(m *model) tea.Cmd {
 			ended = append(ended, s)
 		}
 	}
-	return read(m, &p.reader, func(ctx context.Context) (rows []muster.Job, err error) {
-		for j, err := range watch.First(remote.Jobs(ctx, m.api, q, active, ended), want+1) {
+	return read(m, &p.pacer, func(ctx context.Context) (rows []muster.Job, err error) {
+		for j, err := range watch.Limit(remote.Jobs(ctx, m.api, q, active, ended), limit+1) {
 			if err != nil {
 				return nil, err
 			}
@@ -76,19 +76,19 @@ func (p *jobs) load(m *model) tea.Cmd {
 		}
 		return rows, nil
 	}, func(_ *model, rows []muster.Job) {
-		p.more = len(rows) > want
-		p.rows = rows[:min(want, len(rows))]
+		p.more = len(rows) > limit
+		p.rows = rows[:min(limit, len(rows))]
 		p.arrange()
-		if p.end {
-			p.end, p.sel = false, len(p.rows)-1
+		if p.jumpToEnd {
+			p.jumpToEnd, p.cursor = false, len(p.rows)-1
 			p.clamp(len(p.rows))
-			p.follow()
+			p.rememberRow()
 		}
 	})
 }
 
 // arrange sorts the rows, and keeps the cursor where it is.
-func (p *jobs) arrange() {
+func (p *jobsPage) arrange() {
 	if by := p.by; by >= 0 {
 		slices.SortStableFunc(p.rows, func(a, b muster.Job) int {
 			c := jobOrder[by](&a, &b)
@@ -102,21 +102,21 @@ func (p *jobs) arrange() {
 	for i := range p.rows {
 		ids[i] = p.rows[i].ID.String()
 	}
-	p.hold(ids)
+	p.keepSelection(ids)
 }
 
 var jobColumns = []column{
-	{title: "JOB", width: 6, right: true, sort: true},
-	{title: "NAME", width: 20, flex: 1, sort: true},
-	{title: "STATE", width: 9, style: frame.StateStyle, sort: true},
-	{title: "PROGRESS", width: 8, drop: 3, sort: true},
-	{title: "TASKS", width: 11, right: true, sort: true},
-	{title: "FAILED", width: 6, right: true, style: func(string) term.Style { return term.Red }, sort: true},
-	{title: "TOOK", width: 6, right: true, drop: 2, sort: true},
-	{title: "AGE", width: 4, right: true, sort: true},
-	{title: "PRIO", width: 4, right: true, drop: 4, sort: true},
-	{title: "PROJECT", width: 10, drop: 5, sort: true},
-	{title: "OWNER", width: 14, drop: 6, sort: true},
+	{title: "JOB", width: 6, alignRight: true, sortable: true},
+	{title: "NAME", width: 20, flex: 1, sortable: true},
+	{title: "STATE", width: 9, style: frame.StateStyle, sortable: true},
+	{title: "PROGRESS", width: 8, dropPriority: 3, sortable: true},
+	{title: "TASKS", width: 11, alignRight: true, sortable: true},
+	{title: "FAILED", width: 6, alignRight: true, style: func(string) term.Style { return term.Red }, sortable: true},
+	{title: "TOOK", width: 6, alignRight: true, dropPriority: 2, sortable: true},
+	{title: "AGE", width: 4, alignRight: true, sortable: true},
+	{title: "PRIO", width: 4, alignRight: true, dropPriority: 4, sortable: true},
+	{title: "PROJECT", width: 10, dropPriority: 5, sortable: true},
+	{title: "OWNER", width: 14, dropPriority: 6, sortable: true},
 }
 
 // jobOrder compares jobs as the columns do: what matters most first.
@@ -126,11 +126,11 @@ var jobOrder = []func(a, b *muster.Job) int{
 	func(a, b *muster.Job) int {
 		return cmp.Compare(slices.Index(muster.JobStates, a.State), slices.Index(muster.JobStates, b.State))
 	},
-	func(a, b *muster.Job) int { return cmp.Compare(frame.JobShare(b), frame.JobShare(a)) },
+	func(a, b *muster.Job) int { return cmp.Compare(frame.JobFraction(b), frame.JobFraction(a)) },
 	func(a, b *muster.Job) int { return cmp.Compare(b.Counts.Total(), a.Counts.Total()) },
 	func(a, b *muster.Job) int { return cmp.Compare(failures(&b.Counts), failures(&a.Counts)) },
 	func(a, b *muster.Job) int {
-		return cmp.Compare(length(b.StartedAt, b.FinishedAt), length(a.StartedAt, a.FinishedAt))
+		return cmp.Compare(runTime(b.StartedAt, b.FinishedAt), runTime(a.StartedAt, a.FinishedAt))
 	},
 	func(a, b *muster.Job) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) },
 	func(a, b *muster.Job) int { return cmp.Compare(b.Priority, a.Priority) },
@@ -142,8 +142,8 @@ var jobOrder = []func(a, b *muster.Job) int{
 
 func failures(c *muster.Counts) int64 { return c[muster.Failed] + c[muster.TimedOut] }
 
-// length is how long something took; what has not ended yet took longest.
-func length(from, to muster.Time) time.Duration {
+// runTime is how long something took; what has not ended yet took longest.
+func runTime(from, to muster.Time) time.Duration {
 	switch {
 	case from == 0:
 		return -1
@@ -154,21 +154,21 @@ func length(from, to muster.Time) time.Duration {
 	}
 }
 
-func (p *jobs) draw(m *model, width, height int) []string {
+func (p *jobsPage) draw(m *model, width, height int) []string {
 	if len(p.rows) == 0 {
-		return m.empty(&p.reader, p.filter != "" || p.active, "no jobs: submit one with muster run or muster submit")
+		return m.emptyLines(&p.pacer, p.filter != "" || p.active, "no jobs: submit one with muster run or muster submit")
 	}
 	note := ""
-	if p.more && len(p.rows) >= listMax {
-		note = fmt.Sprintf("the newest %d jobs: press / to find others", listMax)
+	if p.more && len(p.rows) >= maxRows {
+		note = fmt.Sprintf("the newest %d jobs: press / to find others", maxRows)
 	}
-	p.fit(height, len(p.rows), note)
-	rows := visible(&p.list, p.rows, func(j *muster.Job) []string { return jobCells(j, m.now) })
-	return m.table(jobColumns, p.order, rows, p.sel-p.top, width, note)
+	p.setHeight(height, len(p.rows), note)
+	rows := visible(&p.listView, p.rows, func(j *muster.Job) []string { return jobCells(j, m.now) })
+	return m.table(jobColumns, p.sortOrder, rows, p.cursor-p.top, width, note)
 }
 
-// empty says why a list has no rows.
-func (m *model) empty(r *reader, filtered bool, text string) []string {
+// emptyLines says why a list has no rows.
+func (m *model) emptyLines(r *pacer, filtered bool, text string) []string {
 	switch {
 	case !r.loaded:
 		text = "reading …"
@@ -181,56 +181,56 @@ func (m *model) empty(r *reader, filtered bool, text string) []string {
 func jobCells(j *muster.Job, now time.Time) []string {
 	failed := ""
 	if n := failures(&j.Counts); n > 0 {
-		failed = count(n)
+		failed = formatCount(n)
 	}
 	total := j.Counts.Total()
 	return []string{
-		j.ID.String(), j.Name, string(j.State), term.Bar(8, frame.JobShare(j)),
-		count(j.Counts.Finished()) + "/" + count(total), failed,
-		frame.Took(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
+		j.ID.String(), j.Name, string(j.State), term.ProgressBar(8, frame.JobFraction(j)),
+		formatCount(j.Counts.Finished()) + "/" + formatCount(total), failed,
+		frame.Elapsed(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
 	}
 }
 
-func (p *jobs) key(m *model, k string) (tea.Cmd, bool) {
+func (p *jobsPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	switch {
 	case p.move(k, len(p.rows)):
-		p.follow()
-		if p.more && p.sel >= len(p.rows)-p.height && p.want < listMax {
-			p.want = min(listMax, p.want*2)
+		p.rememberRow()
+		if p.more && p.cursor >= len(p.rows)-p.height && p.limit < maxRows {
+			p.limit = min(maxRows, p.limit*2)
 			if k == "G" || k == "end" {
-				p.want, p.end = listMax, true
+				p.limit, p.jumpToEnd = maxRows, true
 			}
-			p.stale, p.last = true, time.Time{}
+			p.stale, p.lastRead = true, time.Time{}
 			return p.load(m), true
 		}
 		return nil, true
-	case p.sortKey(k, jobColumns):
-		p.first()
-		p.again()
+	case p.handleSortKey(k, jobColumns):
+		p.resetCursor()
+		p.forceReload()
 		p.arrange()
 		return p.load(m), true
 	case k == "a":
 		p.active = !p.active
-		p.again()
+		p.forceReload()
 		if p.active {
-			m.tell("active jobs only")
+			m.notify("active jobs only")
 		} else {
-			m.tell("all jobs")
+			m.notify("all jobs")
 		}
 		return p.load(m), true
 	}
-	if p.sel >= len(p.rows) {
+	if p.cursor >= len(p.rows) {
 		return nil, false
 	}
-	job := p.rows[p.sel]
+	job := p.rows[p.cursor]
 	switch k {
 	case "enter":
-		return m.open(newJob(job)), true
+		return m.push(newJob(job)), true
 	case "l":
 		if job.Counts.Total() > 1 {
-			return m.open(newJob(job)), true
+			return m.push(newJob(job)), true
 		}
-		return m.open(newLog(muster.TaskID{Job: job.ID})), true
+		return m.push(newLog(muster.TaskID{Job: job.ID})), true
 	case "c", "f9", "delete":
 		m.cancelJob(&job)
 		return nil, true
@@ -240,17 +240,17 @@ func (p *jobs) key(m *model, k string) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// follow remembers the row on which the cursor is.
-func (p *jobs) follow() {
-	if p.sel < len(p.rows) {
-		p.id = p.rows[p.sel].ID.String()
+// rememberRow remembers the row on which the cursor is.
+func (p *jobsPage) rememberRow() {
+	if p.cursor < len(p.rows) {
+		p.id = p.rows[p.cursor].ID.String()
 	}
 }
 
-func (p *jobs) prompt() (label, text string) { return "filter", p.filter }
+func (p *jobsPage) prompt() (label, text string) { return "filter", p.filter }
 
 // search takes a filter: words of the name, states, project=NAME and label NAME=VALUE.
-func (p *jobs) search(m *model, text string) {
+func (p *jobsPage) search(m *model, text string) {
 	q := client.JobQuery{Labels: map[string]string{}}
 	var states []muster.JobState
 	var name []string
@@ -260,7 +260,7 @@ func (p *jobs) search(m *model, text string) {
 		case pair && key == "project":
 			q.Project = value
 		case pair && (value == "" || key == ""):
-			m.fail(muster.Errorf(muster.Invalid, "%q is not a filter: write words of the name, states, project=NAME or LABEL=VALUE", word))
+			m.notifyError(muster.Errorf(muster.Invalid, "%q is not a filter: write words of the name, states, project=NAME or LABEL=VALUE", word))
 			return
 		case pair:
 			q.Labels[key] = value
@@ -272,35 +272,35 @@ func (p *jobs) search(m *model, text string) {
 	}
 	q.Name = strings.Join(name, " ")
 	p.filter, p.query, p.states = text, q, states
-	p.first()
-	p.want = 100
-	p.again()
+	p.resetCursor()
+	p.limit = 100
+	p.forceReload()
 }
 
 // cancelJob asks whether to cancel a job.
 func (m *model) cancelJob(j *muster.Job) {
 	if j.State.Final() {
-		m.fail(muster.Errorf(muster.Conflict, "job %s is already %s", j.ID, j.State))
+		m.notifyError(muster.Errorf(muster.Conflict, "job %s is already %s", j.ID, j.State))
 		return
 	}
-	left := j.Counts.Total() - j.Counts.Finished()
+	unfinished := j.Counts.Total() - j.Counts.Finished()
 	id := j.ID
-	m.confirm(m.act(fmt.Sprintf("job %s: cancelling", id), func(ctx context.Context) error {
+	m.confirm(m.runAction(fmt.Sprintf("job %s: cancelling", id), func(ctx context.Context) error {
 		_, err := m.api.Cancel(ctx, id, nil)
 		return err
-	}), "Cancel job %s (%s), %s not finished?", id, j.Name, tasksOf(left))
+	}), "Cancel job %s (%s), %s not finished?", id, j.Name, pluralTasks(unfinished))
 }
 
-func tasksOf(n int64) string {
+func pluralTasks(n int64) string {
 	if n == 1 {
 		return "1 task"
 	}
-	return count(n) + " tasks"
+	return formatCount(n) + " tasks"
 }
 
 // retryJob runs what did not succeed of a job again.
 func (m *model) retryJob(id muster.JobID) tea.Cmd {
-	return m.act(fmt.Sprintf("job %s: tasks that did not succeed are queued again", id), func(ctx context.Context) error {
+	return m.runAction(fmt.Sprintf("job %s: tasks that did not succeed are queued again", id), func(ctx context.Context) error {
 		_, err := m.api.Retry(ctx, id, nil)
 		return err
 	})

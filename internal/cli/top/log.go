@@ -16,203 +16,203 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// log is the page with a task's output. It has a part of the log, and reads others from the server as they come into view.
-type log struct {
-	reader
+// logPage is the page with a task's output. It has a part of the log, and reads others from the server as they come into view.
+type logPage struct {
+	pacer
 
-	id     muster.TaskID
-	part   excerpt
-	top    int64 // the first visible line
-	left   int   // columns that are scrolled out at the left
-	height int
-	off    bool // does not follow the end
-	wrap   bool
-	stamps bool
-	find   string
-	up     bool  // searches upwards
-	hit    int64 // the line with the match; -1 means none
-	open   int64 // what is read next in place of part: the log around this offset, or its end; noPlace means nothing
-	seek   *seek // the search on the server
-	said   int   // the attempt that the user was told of
+	id              muster.TaskID
+	segment         logSegment
+	top             int64 // the first visible line
+	left            int   // columns that are scrolled out at the left
+	height          int
+	paused          bool // does not follow the end
+	wrap            bool
+	timestamps      bool
+	query           string
+	upward          bool          // searches upwards
+	match           int64         // the line with the match; -1 means none
+	pendingOffset   int64         // what is read next in place of part: the log around this offset, or its end; offsetNone means nothing
+	serverSearch    *serverSearch // the search on the server
+	notifiedAttempt int           // the attempt that the user was told of
 }
 
 // What open may be besides an offset.
 const (
-	logEnd  = -1
-	noPlace = -2
+	offsetEnd  = -1
+	offsetNone = -2
 )
 
-// seek is a search on the server, which takes several requests where the log is long.
-type seek struct {
+// serverSearch is a search on the server, which takes several requests where the log is long.
+type serverSearch struct {
 	offset  int64
-	up      bool
+	upward  bool
 	wrapped bool // it has passed an end of the log
 }
 
 // How often the end of a log is read: while it may grow, and after that, when only another attempt may begin.
 const (
-	followEach  = 500 * time.Millisecond
-	attemptEach = 2 * time.Second
+	followInterval  = 500 * time.Millisecond
+	attemptInterval = 2 * time.Second
 )
 
-func newLog(id muster.TaskID) *log {
-	return &log{id: id, hit: -1, open: logEnd, reader: reader{every: followEach}}
+func newLog(id muster.TaskID) *logPage {
+	return &logPage{id: id, match: -1, pendingOffset: offsetEnd, pacer: pacer{interval: followInterval}}
 }
 
-func (p *log) name() string         { return "log " + p.id.String() }
-func (p *log) close()               {}
-func (p *log) changed(_ live.Batch) {}
+func (p *logPage) name() string            { return "log " + p.id.String() }
+func (p *logPage) close()                  {}
+func (p *logPage) invalidate(_ live.Batch) {}
 
-func (p *log) hints() []hint {
+func (p *logPage) hints() []hint {
 	follow := "follow"
-	if !p.off {
+	if !p.paused {
 		follow = "stop following"
 	}
 	return []hint{{"f", follow}, {"/", "search"}, {"n N", "next"}, {"w", "wrap"}, {"t", "time"}, {"g G", "ends"}, {"Esc", "back"}}
 }
 
 // load reads what is wanted most: a match, another place of the log, what comes before the visible lines, or what follows the last ones.
-func (p *log) load(m *model) tea.Cmd {
-	id, e := p.id, &p.part
-	window := func(at client.LogPosition, bytes int, take func(m *model, w wire.LogWindow)) tea.Cmd {
-		return read(m, &p.reader, func(ctx context.Context) (wire.LogWindow, error) { return m.api.LogWindow(ctx, id, at, bytes) }, take)
+func (p *logPage) load(m *model) tea.Cmd {
+	id, e := p.id, &p.segment
+	window := func(at client.LogPosition, bytes int, apply func(m *model, w wire.LogWindow)) tea.Cmd {
+		return read(m, &p.pacer, func(ctx context.Context) (wire.LogWindow, error) { return m.api.LogWindow(ctx, id, at, bytes) }, apply)
 	}
 	switch {
-	case p.seek != nil:
+	case p.serverSearch != nil:
 		return p.loadMatch(m)
-	case p.open == logEnd:
+	case p.pendingOffset == offsetEnd:
 		return window(client.LogPosition{Offset: -1, Backward: true}, windowBytes, func(_ *model, w wire.LogWindow) {
-			p.part, p.open = excerpt{}, noPlace
-			p.take(&w, true)
+			p.segment, p.pendingOffset = logSegment{}, offsetNone
+			p.addWindow(&w, true)
 		})
-	case p.open != noPlace:
+	case p.pendingOffset != offsetNone:
 		return p.loadAround(m)
-	case p.off && e.first > 0 && e.at(p.top) < p.height:
-		return window(client.LogPosition{Attempt: e.attempt, Offset: e.first, Backward: true}, windowBytes, func(_ *model, w wire.LogWindow) { p.take(&w, true) })
+	case p.paused && e.first > 0 && e.indexOf(p.top) < p.height:
+		return window(client.LogPosition{Attempt: e.attempt, Offset: e.first, Backward: true}, windowBytes, func(_ *model, w wire.LogWindow) { p.addWindow(&w, true) })
 	case e.done:
-		return window(client.LogPosition{Offset: -1, Backward: true}, 1, p.nextAttempt)
-	case !p.off || e.at(p.top)+2*p.height >= len(e.lines):
-		return window(client.LogPosition{Attempt: e.attempt, Offset: e.last}, windowBytes, func(_ *model, w wire.LogWindow) { p.take(&w, false) })
+		return window(client.LogPosition{Offset: -1, Backward: true}, 1, p.onNextAttempt)
+	case !p.paused || e.indexOf(p.top)+2*p.height >= len(e.lines):
+		return window(client.LogPosition{Attempt: e.attempt, Offset: e.last}, windowBytes, func(_ *model, w wire.LogWindow) { p.addWindow(&w, false) })
 	default:
 		return nil
 	}
 }
 
 // loadAround reads the log around an offset.
-func (p *log) loadAround(m *model) tea.Cmd {
-	id, to, attempt := p.id, p.open, p.part.attempt
-	type both struct{ before, after wire.LogWindow }
-	return read(m, &p.reader, func(ctx context.Context) (b both, err error) {
+func (p *logPage) loadAround(m *model) tea.Cmd {
+	id, to, attempt := p.id, p.pendingOffset, p.segment.attempt
+	type windows struct{ before, after wire.LogWindow }
+	return read(m, &p.pacer, func(ctx context.Context) (b windows, err error) {
 		if b.after, err = m.api.LogWindow(ctx, id, client.LogPosition{Attempt: attempt, Offset: to}, windowBytes); err == nil && to > 0 {
 			b.before, err = m.api.LogWindow(ctx, id, client.LogPosition{Attempt: attempt, Offset: b.after.First, Backward: true}, windowBytes/2)
 		}
 		return b, err
-	}, func(_ *model, b both) {
-		p.part, p.open = excerpt{}, noPlace
-		p.take(&b.after, false)
+	}, func(_ *model, b windows) {
+		p.segment, p.pendingOffset = logSegment{}, offsetNone
+		p.addWindow(&b.after, false)
 		if to > 0 {
-			p.take(&b.before, true)
+			p.addWindow(&b.before, true)
 		}
-		p.off, p.top = true, to
-		if p.hit >= 0 && len(p.part.lines) > 0 {
-			p.top = p.part.lines[max(0, p.part.at(to)-p.height/2)].n
-			p.reveal(to)
+		p.paused, p.top = true, to
+		if p.match >= 0 && len(p.segment.lines) > 0 {
+			p.top = p.segment.lines[max(0, p.segment.indexOf(to)-p.height/2)].seq
+			p.showMatch(to)
 		}
 	})
 }
 
-// take puts a window to the lines, and has more read soon where that is known to be there.
-func (p *log) take(w *wire.LogWindow, before bool) {
-	p.part.put(w, before)
-	p.every = followEach
-	if p.part.done {
-		p.every = attemptEach
+// addWindow puts a window to the lines, and has more read soon where that is known to be there.
+func (p *logPage) addWindow(w *wire.LogWindow, before bool) {
+	p.segment.add(w, before)
+	p.interval = followInterval
+	if p.segment.done {
+		p.interval = attemptInterval
 	}
-	p.stale = !p.part.end && !p.off || p.off && p.part.first > 0 && p.part.at(p.top) < p.height
+	p.stale = !p.segment.end && !p.paused || p.paused && p.segment.first > 0 && p.segment.indexOf(p.top) < p.height
 }
 
-// nextAttempt takes what tells whether another attempt has begun.
-func (p *log) nextAttempt(m *model, w wire.LogWindow) {
+// onNextAttempt takes what tells whether another attempt has begun.
+func (p *logPage) onNextAttempt(m *model, w wire.LogWindow) {
 	switch {
-	case w.Attempt <= p.part.attempt && w.Size <= p.part.size:
-	case !p.off:
-		p.open = logEnd
-		p.again()
-	case w.Attempt > p.said:
-		p.said = w.Attempt
-		m.tell("attempt %d has begun: G shows its output", w.Attempt)
+	case w.Attempt <= p.segment.attempt && w.Size <= p.segment.size:
+	case !p.paused:
+		p.pendingOffset = offsetEnd
+		p.forceReload()
+	case w.Attempt > p.notifiedAttempt:
+		p.notifiedAttempt = w.Attempt
+		m.notify("attempt %d has begun: G shows its output", w.Attempt)
 	}
 }
 
 // loadMatch searches on.
-func (p *log) loadMatch(m *model) tea.Cmd {
-	id, s, find := p.id, *p.seek, p.find
-	at := client.LogPosition{Attempt: p.part.attempt, Offset: s.offset, Backward: s.up}
-	return read(m, &p.reader, func(ctx context.Context) (wire.LogMatches, error) {
-		return m.api.SearchLog(ctx, id, at, find, sameCase(find), 1)
+func (p *logPage) loadMatch(m *model) tea.Cmd {
+	id, s, query := p.id, *p.serverSearch, p.query
+	at := client.LogPosition{Attempt: p.segment.attempt, Offset: s.offset, Backward: s.upward}
+	return read(m, &p.pacer, func(ctx context.Context) (wire.LogMatches, error) {
+		return m.api.SearchLog(ctx, id, at, query, caseSensitive(query), 1)
 	}, func(m *model, found wire.LogMatches) {
 		switch {
 		case len(found.Matches) > 0:
 			if s.wrapped {
-				m.tell("search continues from the other end")
+				m.notify("search continues from the other end")
 			}
-			p.seek, p.hit, p.open = nil, found.Matches[0].Offset, found.Matches[0].Offset
+			p.serverSearch, p.match, p.pendingOffset = nil, found.Matches[0].Offset, found.Matches[0].Offset
 		case !found.Done:
-			p.seek.offset = found.ScannedTo
+			p.serverSearch.offset = found.ScannedTo
 		case !s.wrapped:
-			p.seek = fromEnd(s.up)
+			p.serverSearch = searchFromEnd(s.upward)
 		default:
-			p.seek = nil
-			m.tell("no line has %q", find)
+			p.serverSearch = nil
+			m.notify("no line has %q", query)
 		}
-		p.again()
+		p.forceReload()
 	})
 }
 
-// fromEnd is a search from an end of the log on.
-func fromEnd(up bool) *seek {
+// searchFromEnd is a search from an end of the log on.
+func searchFromEnd(up bool) *serverSearch {
 	if up {
-		return &seek{offset: -1, up: true, wrapped: true}
+		return &serverSearch{offset: -1, upward: true, wrapped: true}
 	}
-	return &seek{wrapped: true}
+	return &serverSearch{wrapped: true}
 }
 
-func (p *log) draw(m *model, width, height int) []string {
-	lines := p.part.lines
+func (p *logPage) draw(m *model, width, height int) []string {
+	lines := p.segment.lines
 	p.height = max(1, height-1)
 	if len(lines) == 0 {
 		text := "no output yet"
 		switch {
 		case !p.loaded:
 			text = "reading…"
-		case p.part.done:
+		case p.segment.done:
 			text = "the task printed nothing"
 		}
 		return []string{"", "  " + m.paint(term.Dim, text)}
 	}
-	if !p.off {
+	if !p.paused {
 		p.top = p.lastTop(lines, width)
 	}
-	first := min(p.part.at(p.top), len(lines)-1)
-	p.top = lines[first].n
+	first := min(p.segment.indexOf(p.top), len(lines)-1)
+	p.top = lines[first].seq
 	var out []string
 	i := first
 	for ; i < len(lines) && len(out) < p.height; i++ {
-		out = append(out, p.one(m, &lines[i], width)...)
+		out = append(out, p.renderLine(m, &lines[i], width)...)
 	}
 	out = out[:min(len(out), p.height)]
 	for len(out) < p.height {
 		out = append(out, "")
 	}
-	return append(out, m.paint(term.Dim, term.Fit(p.where(first, i), width)))
+	return append(out, m.paint(term.Dim, term.Truncate(p.positionText(first, i), width)))
 }
 
-// where says which part is visible: the lines from first to before end.
-func (p *log) where(first, end int) string {
-	e := &p.part
+// positionText says which part is visible: the lines from first to before end.
+func (p *logPage) positionText(first, end int) string {
+	e := &p.segment
 	text := fmt.Sprintf("lines %d–%d of %d", first+1, end, len(e.lines))
-	if !e.whole() {
-		text = fmt.Sprintf("%s of %s", term.Percent(ratio(float64(e.lines[end-1].n), float64(max(1, e.size)))), muster.Size(e.size))
+	if !e.complete() {
+		text = fmt.Sprintf("%s of %s", term.FormatPercent(ratio(float64(e.lines[end-1].seq), float64(max(1, e.size)))), muster.Size(e.size))
 		if e.end && end == len(e.lines) {
 			text = fmt.Sprintf("the end of %s", muster.Size(e.size))
 		}
@@ -221,41 +221,41 @@ func (p *log) where(first, end int) string {
 		text += fmt.Sprintf(", attempt %d", e.attempt)
 	}
 	switch {
-	case p.seek != nil:
+	case p.serverSearch != nil:
 		return text + "  searching: Esc stops"
 	case e.done && end == len(e.lines):
 		return text + "  end of the log"
-	case p.off:
+	case p.paused:
 		return text + "  paused: f follows"
 	default:
 		return text + "  following"
 	}
 }
 
-// one draws a line, on several lines of the screen if it is wrapped.
-func (p *log) one(m *model, l *logLine, width int) []string {
-	text := p.text(l)
+// renderLine draws a line, on several lines of the screen if it is wrapped.
+func (p *logPage) renderLine(m *model, l *logLine, width int) []string {
+	text := p.lineText(l)
 	var parts []string
 	if p.wrap {
-		parts = wrapped(text, width)
+		parts = wrapText(text, width)
 	} else {
-		parts = []string{term.Fit(skip(text, p.left), width)}
+		parts = []string{term.Truncate(skipColumns(text, p.left), width)}
 	}
 	for i := range parts {
-		parts[i] = p.painted(m, l, parts[i])
+		parts[i] = p.highlight(m, l, parts[i])
 	}
 	return parts
 }
 
-// text is a line with its time, if that is shown.
-func (p *log) text(l *logLine) string {
-	if p.stamps {
+// lineText is a line with its time, if that is shown.
+func (p *logPage) lineText(l *logLine) string {
+	if p.timestamps {
 		return l.at.Std().Local().Format("15:04:05.000 ") + l.text
 	}
 	return l.text
 }
 
-func (p *log) painted(m *model, l *logLine, text string) string {
+func (p *logPage) highlight(m *model, l *logLine, text string) string {
 	style := term.Plain
 	switch l.stream {
 	case client.Stderr:
@@ -263,23 +263,23 @@ func (p *log) painted(m *model, l *logLine, text string) string {
 	case client.System:
 		style = term.Dim
 	}
-	if p.find == "" {
+	if p.query == "" {
 		return m.paint(style, text)
 	}
-	i := index(text, p.find)
+	i := indexText(text, p.query)
 	if i < 0 {
 		return m.paint(style, text)
 	}
-	end := i + len(p.find)
+	end := i + len(p.query)
 	return m.paint(style, text[:i]) + m.reverse(text[i:end]) + m.paint(style, text[end:])
 }
 
-// sameCase says whether the case of a text that is searched for matters: if it has capitals.
-func sameCase(text string) bool { return strings.ContainsFunc(text, unicode.IsUpper) }
+// caseSensitive says whether the case of a text that is searched for matters: if it has capitals.
+func caseSensitive(text string) bool { return strings.ContainsFunc(text, unicode.IsUpper) }
 
-// index finds a text in a line.
-func index(line, text string) int {
-	if sameCase(text) {
+// indexText finds a text in a line.
+func indexText(line, text string) int {
+	if caseSensitive(text) {
 		return strings.Index(line, text)
 	}
 	lower := strings.ToLower(line)
@@ -289,8 +289,8 @@ func index(line, text string) int {
 	return strings.Index(lower, text)
 }
 
-// wrapped cuts a text into lines of at most width columns.
-func wrapped(text string, width int) []string {
+// wrapText cuts a text into lines of at most width columns.
+func wrapText(text string, width int) []string {
 	parts := []string{""}
 	used := 0
 	for _, r := range text {
@@ -304,8 +304,8 @@ func wrapped(text string, width int) []string {
 	return parts
 }
 
-// skip leaves out the first columns of a text.
-func skip(text string, columns int) string {
+// skipColumns leaves out the first columns of a text.
+func skipColumns(text string, columns int) string {
 	for i, r := range text {
 		if columns <= 0 {
 			return text[i:]
@@ -316,23 +316,23 @@ func skip(text string, columns int) string {
 }
 
 // lastTop is the first line with which the last one is at the bottom.
-func (p *log) lastTop(lines []logLine, width int) int64 {
+func (p *logPage) lastTop(lines []logLine, width int) int64 {
 	rows := 0
 	for i := len(lines) - 1; i >= 0; i-- {
 		if p.wrap {
-			rows += len(wrapped(p.text(&lines[i]), width))
+			rows += len(wrapText(p.lineText(&lines[i]), width))
 		} else {
 			rows++
 		}
 		if rows > p.height {
-			return lines[min(i+1, len(lines)-1)].n
+			return lines[min(i+1, len(lines)-1)].seq
 		}
 	}
-	return lines[0].n
+	return lines[0].seq
 }
 
-func (p *log) key(m *model, k string) (tea.Cmd, bool) {
-	if len(p.part.lines) == 0 {
+func (p *logPage) handleKey(m *model, k string) (tea.Cmd, bool) {
+	if len(p.segment.lines) == 0 {
 		return nil, false
 	}
 	switch k {
@@ -345,18 +345,18 @@ func (p *log) key(m *model, k string) (tea.Cmd, bool) {
 	case "pgdown", "ctrl+f", "space":
 		return p.scroll(m, p.height-1), true
 	case "home", "g":
-		if p.part.first == 0 {
-			return p.scroll(m, -len(p.part.lines)), true
+		if p.segment.first == 0 {
+			return p.scroll(m, -len(p.segment.lines)), true
 		}
-		return p.show(m, 0), true
+		return p.loadAt(m, 0), true
 	case "end", "G":
 		p.left = 0
 		return p.follow(m), true
 	case "f":
-		if p.off {
+		if p.paused {
 			return p.follow(m), true
 		}
-		p.off = true
+		p.paused = true
 	case "left":
 		p.left = max(0, p.left-m.width/2)
 	case "right":
@@ -364,13 +364,13 @@ func (p *log) key(m *model, k string) (tea.Cmd, bool) {
 	case "w":
 		p.wrap, p.left = !p.wrap, 0
 	case "t":
-		p.stamps = !p.stamps
+		p.timestamps = !p.timestamps
 	case "n", "N":
-		if p.find == "" {
-			m.tell("press / to search")
+		if p.query == "" {
+			m.notify("press / to search")
 			return nil, true
 		}
-		p.jump(m, p.up != (k == "N"))
+		p.nextMatch(m, p.upward != (k == "N"))
 		return p.load(m), true
 	default:
 		return nil, false
@@ -378,105 +378,105 @@ func (p *log) key(m *model, k string) (tea.Cmd, bool) {
 	return nil, true
 }
 
-// show reads another part of the log.
-func (p *log) show(m *model, offset int64) tea.Cmd {
-	p.open, p.hit = offset, -1
-	p.again()
+// loadAt reads another part of the log.
+func (p *logPage) loadAt(m *model, offset int64) tea.Cmd {
+	p.pendingOffset, p.match = offset, -1
+	p.forceReload()
 	return p.load(m)
 }
 
 // follow shows the end of the log, and of what comes.
-func (p *log) follow(m *model) tea.Cmd {
-	p.off = false
-	if p.part.end && !p.part.done {
+func (p *logPage) follow(m *model) tea.Cmd {
+	p.paused = false
+	if p.segment.end && !p.segment.done {
 		return nil
 	}
-	return p.show(m, logEnd)
+	return p.loadAt(m, offsetEnd)
 }
 
 // scroll shows lines further down, or up, and follows the end again once that is visible.
-func (p *log) scroll(m *model, by int) tea.Cmd {
-	e := &p.part
-	last := e.at(p.lastTop(e.lines, m.width))
-	to := max(0, min(e.at(p.top)+by, last))
-	p.top = e.lines[to].n
-	p.off = to < last || !e.end
-	if p.off && e.first > 0 && to < p.height || !e.end && to+2*p.height >= len(e.lines) {
-		if !p.busy {
-			p.again()
+func (p *logPage) scroll(m *model, by int) tea.Cmd {
+	e := &p.segment
+	last := e.indexOf(p.lastTop(e.lines, m.width))
+	to := max(0, min(e.indexOf(p.top)+by, last))
+	p.top = e.lines[to].seq
+	p.paused = to < last || !e.end
+	if p.paused && e.first > 0 && to < p.height || !e.end && to+2*p.height >= len(e.lines) {
+		if !p.inFlight {
+			p.forceReload()
 		}
 		return p.load(m)
 	}
 	return nil
 }
 
-func (p *log) prompt() (label, text string) { return "search", p.find }
+func (p *logPage) prompt() (label, text string) { return "search", p.query }
 
 // search goes to the last match if the end is visible, else to the first one from here.
-func (p *log) search(m *model, text string) {
-	p.find, p.hit, p.up, p.seek = text, -1, !p.off, nil
-	if text != "" && len(p.part.lines) > 0 {
-		p.jump(m, p.up)
+func (p *logPage) search(m *model, text string) {
+	p.query, p.match, p.upward, p.serverSearch = text, -1, !p.paused, nil
+	if text != "" && len(p.segment.lines) > 0 {
+		p.nextMatch(m, p.upward)
 	}
 }
 
-// jump goes to the next match in a direction, from the other end on after the last one. Where the lines that are here have none, the server searches.
-func (p *log) jump(m *model, up bool) {
-	e := &p.part
-	p.seek = nil
-	from := e.at(p.top) - 1
+// nextMatch goes to the next match in a direction, from the other end on after the last one. Where the lines that are here have none, the server searches.
+func (p *logPage) nextMatch(m *model, up bool) {
+	e := &p.segment
+	p.serverSearch = nil
+	from := e.indexOf(p.top) - 1
 	if up {
-		from = min(e.at(p.top)+p.height, len(e.lines))
+		from = min(e.indexOf(p.top)+p.height, len(e.lines))
 	}
-	if p.hit >= 0 {
-		from = e.at(p.hit)
+	if p.match >= 0 {
+		from = e.indexOf(p.match)
 	}
-	if p.near(from, up) {
+	if p.matchLoaded(from, up) {
 		return
 	}
 	switch {
 	case up && e.first > 0:
-		p.seek = &seek{offset: e.first, up: true}
+		p.serverSearch = &serverSearch{offset: e.first, upward: true}
 	case !up && !e.end:
-		p.seek = &seek{offset: e.last}
-	case !e.whole():
-		p.seek = fromEnd(up)
+		p.serverSearch = &serverSearch{offset: e.last}
+	case !e.complete():
+		p.serverSearch = searchFromEnd(up)
 	default:
 		if from = -1; up {
 			from = len(e.lines)
 		}
-		if !p.near(from, up) {
-			m.tell("no line has %q", p.find)
+		if !p.matchLoaded(from, up) {
+			m.notify("no line has %q", p.query)
 			return
 		}
-		m.tell("search continues from the other end")
+		m.notify("search continues from the other end")
 		return
 	}
-	p.again()
+	p.forceReload()
 }
 
-// near goes to the next match in the lines that are here, and reports whether there is one.
-func (p *log) near(from int, up bool) bool {
+// matchLoaded goes to the next match in the lines that are here, and reports whether there is one.
+func (p *logPage) matchLoaded(from int, up bool) bool {
 	step := 1
 	if up {
 		step = -1
 	}
-	for i := from + step; i >= 0 && i < len(p.part.lines); i += step {
-		if index(p.part.lines[i].text, p.find) >= 0 {
-			p.off = true
-			p.reveal(p.part.lines[i].n)
+	for i := from + step; i >= 0 && i < len(p.segment.lines); i += step {
+		if indexText(p.segment.lines[i].text, p.query) >= 0 {
+			p.paused = true
+			p.showMatch(p.segment.lines[i].seq)
 			return true
 		}
 	}
 	return false
 }
 
-// reveal marks the line at an offset as the match, and shows it.
-func (p *log) reveal(offset int64) {
-	e := &p.part
-	i := min(e.at(offset), len(e.lines)-1)
-	p.hit = e.lines[i].n
-	if top := e.at(p.top); i < top || i >= top+p.height {
-		p.top = e.lines[max(0, i-p.height/2)].n
+// showMatch marks the line at an offset as the match, and shows it.
+func (p *logPage) showMatch(offset int64) {
+	e := &p.segment
+	i := min(e.indexOf(offset), len(e.lines)-1)
+	p.match = e.lines[i].seq
+	if top := e.indexOf(p.top); i < top || i >= top+p.height {
+		p.top = e.lines[max(0, i-p.height/2)].seq
 	}
 }

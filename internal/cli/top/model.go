@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	tick     = 250 * time.Millisecond // between two looks at what changed
-	frames   = 30                     // a second at most, for keys
-	gap      = 500 * time.Millisecond // between two reads of the same page
-	readTime = 15 * time.Second       // that one read may take
-	notice   = 8 * time.Second        // that a message stays
-	listMax  = 1000                   // rows that a list holds
+	tickInterval   = 250 * time.Millisecond // between two looks at what changed
+	maxFPS         = 30                     // a second at most, for keys
+	minReadGap     = 500 * time.Millisecond // between two reads of the same page
+	readTimeout    = 15 * time.Second       // that one read may take
+	messageTimeout = 8 * time.Second        // that a message stays
+	maxRows        = 1000                   // rows that a list holds
 
-	leastWidth, leastHeight = 60, 15
+	minWidth, minHeight = 60, 15
 )
 
 var tabNames = [...]string{"jobs", "tasks", "workers", "gpus"}
@@ -34,10 +34,10 @@ type page interface {
 	name() string
 	// load returns a command that reads what is stale; nil if nothing is.
 	load(m *model) tea.Cmd
-	// changed notes what has become stale.
-	changed(b live.Batch)
-	// key handles a key, and reports whether the key means something here.
-	key(m *model, k string) (tea.Cmd, bool)
+	// invalidate notes what has become stale.
+	invalidate(b live.Batch)
+	// handleKey handles a key, and reports whether the key means something here.
+	handleKey(m *model, k string) (tea.Cmd, bool)
 	// draw returns at most height lines of at most width columns.
 	draw(m *model, width, height int) []string
 	// hints are the keys that the last line shows.
@@ -47,7 +47,7 @@ type page interface {
 }
 
 // hint is a key and what it does.
-type hint struct{ key, does string }
+type hint struct{ key, action string }
 
 // searcher is a page with a text that is searched or filtered for.
 type searcher interface {
@@ -57,45 +57,45 @@ type searcher interface {
 	search(m *model, text string)
 }
 
-// ticker is a page that has news without events, such as lines of a log.
-type ticker interface {
-	// news reports whether the page must be drawn again.
-	news() bool
+// poller is a page that has news without events, such as lines of a log.
+type poller interface {
+	// poll reports whether the page must be drawn again.
+	poll() bool
 }
 
 // model is the state of the program.
 type model struct {
-	ctx     context.Context //nolint:containedctx // of the run: commands of bubbletea have no other
-	group   *errgroup.Group
-	api     *client.Client // reports a lost connection at once
-	patient *client.Client // for logs: resumes where the connection broke
-	feed    *live.Feed
-	color   bool
-	who     string // the role of the key
+	ctx         context.Context //nolint:containedctx // of the run: commands of bubbletea have no other
+	group       *errgroup.Group
+	api         *client.Client // reports a lost connection at once
+	retryingAPI *client.Client // for logs: resumes where the connection broke
+	feed        *live.Feed
+	color       bool
+	role        string // the role of the key
 
 	width, height int
 	now           time.Time
 	tab           int
 	tabs          [len(tabNames)]page
-	opened        []page // above the tab
+	stack         []page // above the tab
 	head          header
 	names         names
 	loss          live.Loss
-	say           message
-	ask           *question
+	notice        message
+	question      *question
 	input         *textinput.Model
 	help          bool
 
-	dirty bool   // the frame no longer shows what is known
-	drawn int64  // the second at which the frame was drawn
-	frame string // what stands on the screen
+	dirty   bool   // the frame no longer shows what is known
+	drawnAt int64  // the second at which the frame was drawn
+	frame   string // what stands on the screen
 }
 
 // message is the text of the status line.
 type message struct {
-	text  string
-	wrong bool
-	until time.Time
+	text    string
+	isError bool
+	until   time.Time
 }
 
 // question waits for y or n.
@@ -106,50 +106,52 @@ type question struct {
 
 type tickMsg time.Time
 
-// applied is the result of a command: it changes the model.
-type applied func(m *model) tea.Cmd
+// updateFunc is the result of a command: it changes the model.
+type updateFunc func(m *model) tea.Cmd
 
-func newModel(ctx context.Context, group *errgroup.Group, api, patient *client.Client, color bool) *model {
-	m := &model{ctx: ctx, group: group, api: api, patient: patient, color: color, width: 80, height: 24, now: time.Now(), dirty: true}
+func newModel(ctx context.Context, group *errgroup.Group, api, retryingAPI *client.Client, color bool) *model {
+	m := &model{ctx: ctx, group: group, api: api, retryingAPI: retryingAPI, color: color, width: 80, height: 24, now: time.Now(), dirty: true}
 	m.tabs = [...]page{newJobs(), newTasks(), newWorkers(), newGPUs()}
 	return m
 }
 
 // Init implements tea.Model.
-func (m *model) Init() tea.Cmd { return tea.Batch(tea.RequestWindowSize, next()) }
+func (m *model) Init() tea.Cmd { return tea.Batch(tea.RequestWindowSize, nextTick()) }
 
-func next() tea.Cmd { return tea.Tick(tick, func(t time.Time) tea.Msg { return tickMsg(t) }) }
+func nextTick() tea.Cmd {
+	return tea.Tick(tickInterval, func(t time.Time) tea.Msg { return tickMsg(t) })
+}
 
-// top is the page that is shown.
-func (m *model) top() page {
-	if n := len(m.opened); n > 0 {
-		return m.opened[n-1]
+// current is the page that is shown.
+func (m *model) current() page {
+	if n := len(m.stack); n > 0 {
+		return m.stack[n-1]
 	}
 	return m.tabs[m.tab]
 }
 
-// open shows a page above the one that is shown.
-func (m *model) open(p page) tea.Cmd {
-	m.opened = append(m.opened, p)
+// push shows a page above the one that is shown.
+func (m *model) push(p page) tea.Cmd {
+	m.stack = append(m.stack, p)
 	return p.load(m)
 }
 
-// back takes the page that is shown away, and reports whether there was one below.
-func (m *model) back() bool {
-	n := len(m.opened)
+// pop takes the page that is shown away, and reports whether there was one below.
+func (m *model) pop() bool {
+	n := len(m.stack)
 	if n == 0 {
 		return false
 	}
-	m.opened[n-1].close()
-	m.opened = m.opened[:n-1]
+	m.stack[n-1].close()
+	m.stack = m.stack[:n-1]
 	return true
 }
 
-func (m *model) show(tab int) tea.Cmd {
-	for m.back() {
+func (m *model) selectTab(tab int) tea.Cmd {
+	for m.pop() {
 	}
 	m.tab = (tab + len(m.tabs)) % len(m.tabs)
-	return m.top().load(m)
+	return m.current().load(m)
 }
 
 // Update implements tea.Model.
@@ -158,18 +160,18 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 		m.frame = ""
-		return m, m.top().load(m)
+		return m, m.current().load(m)
 	case tickMsg:
-		return m, tea.Batch(next(), m.tick(time.Time(msg)))
-	case applied:
+		return m, tea.Batch(nextTick(), m.tick(time.Time(msg)))
+	case updateFunc:
 		m.dirty = true
 		return m, msg(m)
 	case tea.PasteMsg:
 		m.frame = ""
-		return m, m.typed(msg)
+		return m, m.handleInput(msg)
 	case tea.KeyPressMsg:
 		m.frame = "" // keys show at once
-		return m, m.press(msg)
+		return m, m.handleKeyPress(msg)
 	}
 	return m, nil
 }
@@ -178,83 +180,83 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (m *model) tick(now time.Time) tea.Cmd {
 	m.now = now
 	if m.feed != nil {
-		b := m.feed.Take()
-		if b.All || len(b.Events) > 0 {
+		b := m.feed.Pop()
+		if b.Resync || len(b.Events) > 0 {
 			m.head.stale = true
 			for _, p := range m.tabs {
-				p.changed(b)
+				p.invalidate(b)
 			}
-			for _, p := range m.opened {
-				p.changed(b)
+			for _, p := range m.stack {
+				p.invalidate(b)
 			}
 		}
 		if loss := m.feed.Loss(); loss != m.loss {
 			m.loss, m.dirty = loss, true
 		}
 	}
-	if t, ok := m.top().(ticker); ok && t.news() {
+	if t, ok := m.current().(poller); ok && t.poll() {
 		m.dirty = true
 	}
-	if m.say.text != "" && now.After(m.say.until) {
-		m.say, m.dirty = message{}, true
+	if m.notice.text != "" && now.After(m.notice.until) {
+		m.notice, m.dirty = message{}, true
 	}
-	if m.dirty || now.Unix() != m.drawn { // ages grow
+	if m.dirty || now.Unix() != m.drawnAt { // ages grow
 		m.frame = ""
 	}
 	if m.loss.Err != nil {
 		return nil // the feed connects again, and then what is stale is read
 	}
-	return tea.Batch(m.head.load(m), m.names.load(m), m.top().load(m))
+	return tea.Batch(m.head.load(m), m.names.load(m), m.current().load(m))
 }
 
-// tell shows a message.
-func (m *model) tell(format string, args ...any) {
-	m.say = message{text: fmt.Sprintf(format, args...), until: m.now.Add(notice)}
+// notify shows a message.
+func (m *model) notify(format string, args ...any) {
+	m.notice = message{text: fmt.Sprintf(format, args...), until: m.now.Add(messageTimeout)}
 }
 
-// fail shows an error. A lost connection is shown by itself.
-func (m *model) fail(err error) {
-	if errors.Is(err, context.Canceled) || live.Temporary(err) && m.loss.Err != nil {
+// notifyError shows an error. A lost connection is shown by itself.
+func (m *model) notifyError(err error) {
+	if errors.Is(err, context.Canceled) || live.IsTemporary(err) && m.loss.Err != nil {
 		return
 	}
-	m.say = message{text: err.Error(), wrong: true, until: m.now.Add(2 * notice)}
+	m.notice = message{text: err.Error(), isError: true, until: m.now.Add(2 * messageTimeout)}
 }
 
-// do makes a command that asks the server and then changes the model.
-func (m *model) do(read func(ctx context.Context) (applied, error)) tea.Cmd {
+// request makes a command that asks the server and then changes the model.
+func (m *model) request(fetch func(ctx context.Context) (updateFunc, error)) tea.Cmd {
 	ctx := m.ctx
 	return func() tea.Msg {
-		ctx, stop := context.WithTimeout(ctx, readTime)
+		ctx, stop := context.WithTimeout(ctx, readTimeout)
 		defer stop()
-		then, err := read(ctx)
-		return applied(func(m *model) tea.Cmd {
+		finish, err := fetch(ctx)
+		return updateFunc(func(m *model) tea.Cmd {
 			if err != nil {
-				m.fail(err)
+				m.notifyError(err)
 			}
-			if then == nil {
+			if finish == nil {
 				return nil
 			}
-			return then(m)
+			return finish(m)
 		})
 	}
 }
 
-// press handles a key.
-func (m *model) press(k tea.KeyPressMsg) tea.Cmd {
+// handleKeyPress handles a key.
+func (m *model) handleKeyPress(k tea.KeyPressMsg) tea.Cmd {
 	key := k.String()
 	switch {
 	case key == "ctrl+c":
 		return tea.Quit
 	case m.input != nil:
-		return m.typed(k)
-	case m.ask != nil:
-		return m.answer(key)
+		return m.handleInput(k)
+	case m.question != nil:
+		return m.answerQuestion(key)
 	case m.help:
 		m.help = false
 		return nil
 	}
-	m.say = message{} // it was read
-	if cmd, ok := m.top().key(m, key); ok {
+	m.notice = message{} // it was read
+	if cmd, ok := m.current().handleKey(m, key); ok {
 		return cmd
 	}
 	switch key {
@@ -265,13 +267,13 @@ func (m *model) press(k tea.KeyPressMsg) tea.Cmd {
 	case "esc", "backspace":
 		m.escape()
 	case "tab", "right":
-		return m.show(m.tab + 1)
+		return m.selectTab(m.tab + 1)
 	case "shift+tab", "left":
-		return m.show(m.tab - 1)
+		return m.selectTab(m.tab - 1)
 	case "1", "2", "3", "4":
-		return m.show(int(key[0] - '1'))
+		return m.selectTab(int(key[0] - '1'))
 	case "/", "f3", "f4":
-		m.begin()
+		m.openPrompt()
 	case "ctrl+l":
 		return tea.ClearScreen
 	}
@@ -280,18 +282,18 @@ func (m *model) press(k tea.KeyPressMsg) tea.Cmd {
 
 // escape goes one step back: a filter is removed, then the page is left.
 func (m *model) escape() {
-	if s, ok := m.top().(searcher); ok {
+	if s, ok := m.current().(searcher); ok {
 		if _, text := s.prompt(); text != "" {
 			s.search(m, "")
 			return
 		}
 	}
-	m.back()
+	m.pop()
 }
 
-// begin asks for a text to filter or search for.
-func (m *model) begin() {
-	s, ok := m.top().(searcher)
+// openPrompt asks for a text to filter or search for.
+func (m *model) openPrompt() {
+	s, ok := m.current().(searcher)
 	if !ok {
 		return
 	}
@@ -306,8 +308,8 @@ func (m *model) begin() {
 	m.input = &in
 }
 
-// typed passes input to the prompt.
-func (m *model) typed(msg tea.Msg) tea.Cmd {
+// handleInput passes input to the prompt.
+func (m *model) handleInput(msg tea.Msg) tea.Cmd {
 	if m.input == nil {
 		return nil
 	}
@@ -319,10 +321,10 @@ func (m *model) typed(msg tea.Msg) tea.Cmd {
 		case "enter":
 			text := strings.TrimSpace(m.input.Value())
 			m.input = nil
-			if s, ok := m.top().(searcher); ok {
+			if s, ok := m.current().(searcher); ok {
 				s.search(m, text)
 			}
-			return m.top().load(m)
+			return m.current().load(m)
 		}
 	}
 	in, _ := m.input.Update(msg) // its commands only make the cursor blink
@@ -332,92 +334,92 @@ func (m *model) typed(msg tea.Msg) tea.Cmd {
 
 // confirm asks before something is done.
 func (m *model) confirm(yes tea.Cmd, format string, args ...any) {
-	m.ask = &question{text: fmt.Sprintf(format, args...), yes: yes}
+	m.question = &question{text: fmt.Sprintf(format, args...), yes: yes}
 }
 
-func (m *model) answer(key string) tea.Cmd {
-	q := m.ask
+func (m *model) answerQuestion(key string) tea.Cmd {
+	q := m.question
 	switch key {
 	case "y", "Y":
-		m.ask = nil
+		m.question = nil
 		return q.yes
 	case "n", "N", "esc", "q":
-		m.ask = nil
-		m.tell("nothing was done")
+		m.question = nil
+		m.notify("nothing was done")
 	}
 	return nil
 }
 
-// act makes a command that changes something, and says how that went.
-func (m *model) act(done string, do func(ctx context.Context) error) tea.Cmd {
-	return m.do(func(ctx context.Context) (applied, error) {
-		err := do(ctx)
+// runAction makes a command that changes something, and says how that went.
+func (m *model) runAction(done string, fn func(ctx context.Context) error) tea.Cmd {
+	return m.request(func(ctx context.Context) (updateFunc, error) {
+		err := fn(ctx)
 		return func(m *model) tea.Cmd {
 			m.head.stale = true
-			m.top().changed(live.Batch{All: true})
+			m.current().invalidate(live.Batch{Resync: true})
 			if err == nil {
-				m.tell("%s", done)
+				m.notify("%s", done)
 			}
 			return nil
 		}, err
 	})
 }
 
-// reader paces the reads of one thing.
-type reader struct {
-	stale  bool
-	every  time.Duration // reads it without an event; 0 means never
-	busy   bool
-	last   time.Time // when the last read ended
-	took   time.Duration
-	loaded bool
-	gen    int // a result of an earlier generation is dropped
+// pacer paces the reads of one thing.
+type pacer struct {
+	stale        bool
+	interval     time.Duration // reads it without an event; 0 means never
+	inFlight     bool
+	lastRead     time.Time // when the last read ended
+	lastDuration time.Duration
+	loaded       bool
+	gen          int // a result of an earlier generation is dropped
 }
 
 // due reports whether it is time to read.
-func (r *reader) due(now time.Time) bool {
-	if r.busy {
+func (r *pacer) due(now time.Time) bool {
+	if r.inFlight {
 		return false
 	}
-	since := now.Sub(r.last)
-	if !r.loaded && r.last.IsZero() {
+	since := now.Sub(r.lastRead)
+	if !r.loaded && r.lastRead.IsZero() {
 		return true
 	}
-	rest := max(gap, 4*r.took)
-	return r.stale && since >= rest || r.every > 0 && since >= max(r.every, rest)
+	minGap := max(minReadGap, 4*r.lastDuration)
+	return r.stale && since >= minGap || r.interval > 0 && since >= max(r.interval, minGap)
 }
 
-// again forgets what is read now: what is wanted has changed.
-func (r *reader) again() {
+// forceReload forgets what is read now: what is wanted has changed.
+func (r *pacer) forceReload() {
 	r.gen++
-	r.busy, r.stale, r.last, r.took = false, true, time.Time{}, 0
+	r.inFlight, r.stale, r.lastRead, r.lastDuration = false, true, time.Time{}, 0
 }
 
 // read makes the command that reads, if it is time to. take gets the result.
-func read[T any](m *model, r *reader, get func(ctx context.Context) (T, error), take func(m *model, v T)) tea.Cmd {
+func read[T any](m *model, r *pacer, fetch func(ctx context.Context) (T, error), apply func(m *model, v T)) tea.Cmd {
 	if m.loss.Err != nil || !r.due(m.now) {
 		return nil
 	}
-	r.busy, r.stale = true, false
-	gen, began := r.gen, m.now
-	return m.do(func(ctx context.Context) (applied, error) {
+	r.inFlight, r.stale = true, false
+	gen, requested := r.gen, m.now
+	return m.request(func(ctx context.Context) (updateFunc, error) {
 		start := time.Now()
-		v, err := get(ctx)
+		v, err := fetch(ctx)
 		took := time.Since(start)
-		then := func(m *model) tea.Cmd {
+		finish := func(m *model) tea.Cmd {
 			if gen != r.gen {
 				return nil
 			}
-			r.busy, r.last, r.took = false, began.Add(took), took
+			r.inFlight, r.lastRead, r.lastDuration = false, requested.Add(took), took
 			switch {
-			case err != nil && live.Temporary(err):
+			case err != nil && live.IsTemporary(err):
 				r.stale = true
 			case err == nil:
 				r.loaded = true
-				take(m, v)
+				apply(m, v)
 			}
 			return nil
 		}
-		return then, err
+		return finish, err
 	})
 }

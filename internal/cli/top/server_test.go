@@ -46,8 +46,8 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, cmd
 }
 
-// show starts muster top against a cluster.
-func show(t *testing.T, c *mustertest.Cluster) *screen {
+// startTop starts muster top against a cluster.
+func startTop(t *testing.T, c *mustertest.Cluster) *screen {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	group, ctx := errgroup.WithContext(ctx)
@@ -92,19 +92,19 @@ func (s *screen) keys(keys ...string) {
 	}
 }
 
-// look shows the model to a function, once what was typed before has been done.
-func (s *screen) look(at func(m *model)) {
-	seen := make(chan struct{})
-	s.program.Send(applied(func(m *model) tea.Cmd {
-		defer close(seen)
-		at(m)
+// inspect shows the model to a function, once what was typed before has been done.
+func (s *screen) inspect(fn func(m *model)) {
+	done := make(chan struct{})
+	s.program.Send(updateFunc(func(m *model) tea.Cmd {
+		defer close(done)
+		fn(m)
 		return nil
 	}))
-	<-seen
+	<-done
 }
 
-// sees waits until a frame has all of the texts.
-func (s *screen) sees(texts ...string) {
+// waitFor waits until a frame has all of the texts.
+func (s *screen) waitFor(texts ...string) {
 	s.t.Helper()
 	var frame string
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -127,119 +127,119 @@ func (s *screen) sees(texts ...string) {
 func TestAWholeSession(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir(), "--slots", "2")
-	s := show(t, c)
-	s.sees("no jobs: submit one", "live", "Workers 1")
+	s := startTop(t, c)
+	s.waitFor("no jobs: submit one", "live", "Workers 1")
 
 	sleeper := c.Submit(&muster.Spec{Name: "sleeper", Tasks: []muster.TaskSpec{{
 		Kind: muster.KindProcess, Run: &muster.Command{Shell: `echo first line; echo '::muster progress=0.42 step="epoch 3/7" loss=0.25'; for i in $(seq 1 600); do echo "tick $i"; sleep 0.1; done`},
 	}}})
-	s.sees("sleeper", "running", "0/1")
+	s.waitFor("sleeper", "running", "0/1")
 	s.keys("enter")
-	s.sees("job "+sleeper.ID.String(), "42%", "epoch 3/7", "rig")
+	s.waitFor("job "+sleeper.ID.String(), "42%", "epoch 3/7", "rig")
 	s.keys("enter")
-	s.sees("progress", "loss", "0.25", "tick 3", "── log")
+	s.waitFor("progress", "loss", "0.25", "tick 3", "── log")
 	s.keys("l")
-	s.sees("tick 20", "following")
+	s.waitFor("tick 20", "following")
 	s.keys("/", "first", "enter")
-	s.sees("first line", "paused: f follows")
+	s.waitFor("first line", "paused: f follows")
 	s.keys("G")
-	s.sees("following")
+	s.waitFor("following")
 	s.keys("esc", "esc")
-	s.sees("progress")
+	s.waitFor("progress")
 	s.keys("c")
-	s.sees("Cancel task "+sleeper.ID.String()+".0 (", "[y/n]")
+	s.waitFor("Cancel task "+sleeper.ID.String()+".0 (", "[y/n]")
 	s.keys("n")
-	s.sees("nothing was done")
+	s.waitFor("nothing was done")
 	s.keys("c", "y")
-	s.sees("cancelled")
+	s.waitFor("cancelled")
 	if job := c.Wait(sleeper.ID, time.Minute); job.State != muster.JobCancelled {
 		t.Errorf("the job is %s, want cancelled", job.State)
 	}
 	s.keys("c")
-	s.sees("error: task " + sleeper.ID.String() + ".0 is already cancelled")
+	s.waitFor("error: task " + sleeper.ID.String() + ".0 is already cancelled")
 	s.keys("esc", "esc")
-	s.sees("sleeper", "cancelled", "1 Jobs  2 Tasks")
+	s.waitFor("sleeper", "cancelled", "1 Jobs  2 Tasks")
 
 	// The server goes away and comes back.
 	c.Server.Kill()
-	s.sees("disconnected, retrying in")
+	s.waitFor("disconnected, retrying in")
 	c.StartServer()
-	s.sees("live")
+	s.waitFor("live")
 	array := c.Submit(&muster.Spec{Name: "many", Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: 499}}}}}})
-	s.sees("many", "500/500")
+	s.waitFor("many", "500/500")
 	s.keys("g", "enter")
-	s.sees("job "+array.ID.String(), array.ID.String()+".0 ")
+	s.waitFor("job "+array.ID.String(), array.ID.String()+".0 ")
 	s.keys("end")
-	s.sees(array.ID.String()+".499 ", "succeeded")
+	s.waitFor(array.ID.String()+".499 ", "succeeded")
 	s.keys("/", "failed", "enter")
-	s.sees("nothing matches")
+	s.waitFor("nothing matches")
 	s.keys("esc", "/", "490-491", "enter")
-	s.sees(array.ID.String()+".490 ", array.ID.String()+".491 ")
+	s.waitFor(array.ID.String()+".490 ", array.ID.String()+".491 ")
 	s.keys("/", "x", "enter")
-	s.sees(`is not a state or a number`)
+	s.waitFor(`is not a state or a number`)
 
 	s.keys("3")
-	s.sees("rig", "active")
+	s.waitFor("rig", "active")
 	s.keys("p")
-	s.sees("worker rig: paused", "paused")
+	s.waitFor("worker rig: paused", "paused")
 	s.keys("u")
-	s.sees("worker rig: takes tasks again", "active")
+	s.waitFor("worker rig: takes tasks again", "active")
 	s.keys("d")
-	s.sees("Drain worker rig?")
+	s.waitFor("Drain worker rig?")
 	s.keys("y")
-	s.sees("no workers: start one")
+	s.waitFor("no workers: start one")
 }
 
 // A long log is opened at its end, scrolled and searched without reading all of it.
 func TestALongLog(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir())
-	s := show(t, c)
+	s := startTop(t, c)
 	job := c.Submit(mustertest.ShellSpec("long", "seq 1 1000000; echo the last line"))
 	if end := c.Wait(job.ID, 2*time.Minute); end.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", end.State)
 	}
-	s.sees("long", "succeeded")
+	s.waitFor("long", "succeeded")
 	s.keys("enter")
-	s.sees("job "+job.ID.String(), "rig") // the row of the task has been read
+	s.waitFor("job "+job.ID.String(), "rig") // the row of the task has been read
 	s.keys("l")
-	s.sees("\n1000000\nthe last line\n", "end of the log", "the end of ")
+	s.waitFor("\n1000000\nthe last line\n", "end of the log", "the end of ")
 	s.keys("g")
-	s.sees("\n1\n2\n3\n", "paused")
+	s.waitFor("\n1\n2\n3\n", "paused")
 	s.keys("/", "500000", "enter")
-	s.sees("\n499999\n500000\n500001\n", "paused")
+	s.waitFor("\n499999\n500000\n500001\n", "paused")
 	s.keys("esc", "/", "499999", "enter", "N")
-	s.sees("\n499998\n499999\n500000\n")
+	s.waitFor("\n499998\n499999\n500000\n")
 	s.keys("esc", "/", "the LAST", "enter")
-	s.sees(`no line has "the LAST"`)
+	s.waitFor(`no line has "the LAST"`)
 	s.keys("esc", "/", "the last", "enter")
-	s.sees("\n1000000\nthe last line\n")
+	s.waitFor("\n1000000\nthe last line\n")
 	s.keys("n")
-	s.sees("search continues from the other end")
+	s.waitFor("search continues from the other end")
 	s.keys("esc", "G", "/", "277777", "enter")
-	s.sees("\n277776\n277777\n277778\n", "paused")
+	s.waitFor("\n277776\n277777\n277778\n", "paused")
 	s.keys("g")
-	s.sees("\n1\n2\n3\n")
+	s.waitFor("\n1\n2\n3\n")
 	for deadline := time.Now().Add(time.Minute); ; { // beyond what is kept
 		for range 100 {
 			s.keys("pgdown")
 		}
 		first := int64(0)
-		s.look(func(m *model) {
-			p, ok := m.top().(*log)
+		s.inspect(func(m *model) {
+			p, ok := m.current().(*logPage)
 			if !ok {
 				t.Error("the log is not shown")
 				return
 			}
-			first = p.part.first
-			for i := range len(p.part.lines) - 1 {
-				if a, b := number(p.part.lines[i].text), number(p.part.lines[i+1].text); b != a+1 {
+			first = p.segment.first
+			for i := range len(p.segment.lines) - 1 {
+				if a, b := number(p.segment.lines[i].text), number(p.segment.lines[i+1].text); b != a+1 {
 					t.Errorf("%d follows %d", b, a)
 					return
 				}
 			}
-			if p.part.bytes > excerptBytes {
-				t.Errorf("%d bytes are kept", p.part.bytes)
+			if p.segment.bytes > maxSegmentBytes {
+				t.Errorf("%d bytes are kept", p.segment.bytes)
 			}
 		})
 		if first > 0 || t.Failed() {
@@ -250,7 +250,7 @@ func TestALongLog(t *testing.T) {
 		}
 	}
 	s.keys("G")
-	s.sees("\n1000000\nthe last line\n", "end of the log")
+	s.waitFor("\n1000000\nthe last line\n", "end of the log")
 }
 
 func number(text string) int {
@@ -262,17 +262,17 @@ func number(text string) int {
 func TestTheNextAttemptOfALog(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir())
-	s := show(t, c)
+	s := startTop(t, c)
 	spec := mustertest.ShellSpec("flaky", `echo "this is attempt $MUSTER_ATTEMPT"; sleep 3; test "$MUSTER_ATTEMPT" = 2`)
 	spec.Tasks[0].Retries = muster.Retries{Max: 1}
 	job := c.Submit(spec)
-	s.sees("flaky", "running")
+	s.waitFor("flaky", "running")
 	s.keys("enter")
-	s.sees(job.ID.String()+".0 ", "rig") // the row of the task has been read
+	s.waitFor(job.ID.String()+".0 ", "rig") // the row of the task has been read
 	s.keys("l")
-	s.sees("log "+job.ID.String()+".0", "this is attempt 1", "following")
-	s.sees("this is attempt 2", "attempt 2  following")
-	s.sees("end of the log")
+	s.waitFor("log "+job.ID.String()+".0", "this is attempt 1", "following")
+	s.waitFor("this is attempt 2", "attempt 2  following")
+	s.waitFor("end of the log")
 	s.keys("f")
-	s.sees("this is attempt 2", "end of the log")
+	s.waitFor("this is attempt 2", "end of the log")
 }

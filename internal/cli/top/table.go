@@ -10,47 +10,47 @@ import (
 // column is one column of a list. Widths are fixed, so that rows do not jump when
 // they change; the column with the most flex takes what is left over.
 type column struct {
-	title string
-	width int
-	flex  int // share of the width that is left over; 0 means none
-	drop  int // columns with the highest number are left out first where there is no room; 0 means never
-	right bool
-	style func(cell string) term.Style
-	sort  bool // the list can be sorted by it
+	title        string
+	width        int
+	flex         int // share of the width that is left over; 0 means none
+	dropPriority int // columns with the highest number are left out first where there is no room; 0 means never
+	alignRight   bool
+	style        func(cell string) term.Style
+	sortable     bool // the list can be sorted by it
 }
 
 // row is one line of a list.
 type row struct{ cells []string }
 
-// list is the cursor of a list and what part of it is visible.
-type list struct {
-	sel    int    // index of the selected row
+// listView is the cursor of a list and what part of it is visible.
+type listView struct {
+	cursor int    // index of the selected row
 	id     string // of the selected row, which it follows when rows move
 	top    int    // index of the first visible row
 	height int    // visible rows
 }
 
-// first puts the cursor on the first row.
-func (l *list) first() { l.sel, l.top, l.id = 0, 0, "" }
+// resetCursor puts the cursor on the first row.
+func (l *listView) resetCursor() { l.cursor, l.top, l.id = 0, 0, "" }
 
 // move handles the keys that move the cursor over n rows.
-func (l *list) move(key string, n int) bool {
+func (l *listView) move(key string, n int) bool {
 	page := max(1, l.height-1)
 	switch key {
 	case "up", "k", "ctrl+p":
-		l.sel--
+		l.cursor--
 	case "down", "j", "ctrl+n":
-		l.sel++
+		l.cursor++
 	case "pgup", "ctrl+b":
-		l.sel -= page
+		l.cursor -= page
 	case "pgdown", "ctrl+f", "space":
-		l.sel += page
+		l.cursor += page
 	case "ctrl+u":
-		l.sel -= page / 2
+		l.cursor -= page / 2
 	case "home", "g":
-		l.sel = 0
+		l.cursor = 0
 	case "end", "G", "shift+g":
-		l.sel = n - 1
+		l.cursor = n - 1
 	default:
 		return false
 	}
@@ -60,20 +60,20 @@ func (l *list) move(key string, n int) bool {
 }
 
 // clamp keeps the cursor within n rows and visible.
-func (l *list) clamp(n int) {
-	l.sel = max(0, min(l.sel, n-1))
+func (l *listView) clamp(n int) {
+	l.cursor = max(0, min(l.cursor, n-1))
 	h := max(1, l.height)
-	if l.sel < l.top {
-		l.top = l.sel
+	if l.cursor < l.top {
+		l.top = l.cursor
 	}
-	if l.sel >= l.top+h {
-		l.top = l.sel - h + 1
+	if l.cursor >= l.top+h {
+		l.top = l.cursor - h + 1
 	}
 	l.top = max(0, min(l.top, n-h))
 }
 
-// fit gives the list a part of the screen, with titles above its n rows and perhaps a note below.
-func (l *list) fit(height, n int, note string) {
+// setHeight gives the list a part of the screen, with titles above its n rows and perhaps a note below.
+func (l *listView) setHeight(height, n int, note string) {
 	l.height = height - 1
 	if note != "" {
 		l.height--
@@ -82,32 +82,32 @@ func (l *list) fit(height, n int, note string) {
 	l.clamp(n)
 }
 
-// hold keeps the cursor on the row that it was on, wherever that is now.
-func (l *list) hold(ids []string) {
+// keepSelection keeps the cursor on the row that it was on, wherever that is now.
+func (l *listView) keepSelection(ids []string) {
 	if l.id != "" {
 		if i := slices.Index(ids, l.id); i >= 0 {
-			l.top += i - l.sel
-			l.sel = i
+			l.top += i - l.cursor
+			l.cursor = i
 		}
 	}
 	l.clamp(len(ids))
 	l.id = ""
-	if l.sel < len(ids) {
-		l.id = ids[l.sel]
+	if l.cursor < len(ids) {
+		l.id = ids[l.cursor]
 	}
 }
 
-// order is by which column a list is sorted.
-type order struct {
+// sortOrder is by which column a list is sorted.
+type sortOrder struct {
 	by      int // index of the column; -1 means as the server sorts
 	reverse bool
 }
 
-// sortKey handles s, the next column to sort by, and S, the other direction.
-func (o *order) sortKey(key string, columns []column) bool {
+// handleSortKey handles s, the next column to sort by, and S, the other direction.
+func (o *sortOrder) handleSortKey(key string, columns []column) bool {
 	switch key {
 	case "s", "f6", ">", ".":
-		for o.by++; o.by < len(columns) && !columns[o.by].sort; o.by++ {
+		for o.by++; o.by < len(columns) && !columns[o.by].sortable; o.by++ {
 		}
 		if o.by >= len(columns) {
 			o.by = -1
@@ -121,16 +121,16 @@ func (o *order) sortKey(key string, columns []column) bool {
 	return true
 }
 
-// marker is the column before the first one: it shows which row is selected.
-const marker = 2
+// markerWidth is the column before the first one: it shows which row is selected.
+const markerWidth = 2
 
-// narrow is how wide a column that may grow is at least.
-const narrow = 8
+// minFlexWidth is how wide a column that may grow is at least.
+const minFlexWidth = 8
 
-// layout returns the widths of columns that fit into width; -1 is one that is left out.
-func layout(columns []column, width int) []int {
+// columnWidths returns the widths of columns that fit into width; -1 is one that is left out.
+func columnWidths(columns []column, width int) []int {
 	widths := make([]int, len(columns))
-	total := marker
+	total := markerWidth
 	for i, c := range columns {
 		widths[i] = c.width
 		total += c.width + 1
@@ -139,7 +139,7 @@ func layout(columns []column, width int) []int {
 	for total > width {
 		worst := -1
 		for i, c := range columns {
-			if widths[i] >= 0 && c.drop > 0 && (worst < 0 || c.drop > columns[worst].drop) {
+			if widths[i] >= 0 && c.dropPriority > 0 && (worst < 0 || c.dropPriority > columns[worst].dropPriority) {
 				worst = i
 			}
 		}
@@ -150,8 +150,8 @@ func layout(columns []column, width int) []int {
 		widths[worst] = -1
 	}
 	for i, c := range columns { // what is still too much is taken from texts
-		if over := total - width; over > 0 && widths[i] > narrow && c.flex > 0 {
-			cut := min(over, widths[i]-narrow)
+		if over := total - width; over > 0 && widths[i] > minFlexWidth && c.flex > 0 {
+			cut := min(over, widths[i]-minFlexWidth)
 			widths[i] -= cut
 			total -= cut
 		}
@@ -162,11 +162,11 @@ func layout(columns []column, width int) []int {
 			flex += c.flex
 		}
 	}
-	left := width - total
+	spare := width - total
 	for i, c := range columns {
-		if widths[i] >= 0 && c.flex > 0 && left > 0 {
-			add := left * c.flex / flex
-			left, flex = left-add, flex-c.flex
+		if widths[i] >= 0 && c.flex > 0 && spare > 0 {
+			add := spare * c.flex / flex
+			spare, flex = spare-add, flex-c.flex
 			widths[i] += add
 		}
 	}
@@ -174,8 +174,8 @@ func layout(columns []column, width int) []int {
 }
 
 // table draws titles, rows and a note below them. sel is the index of the selected row.
-func (m *model) table(columns []column, o order, rows []row, sel, width int, note string) []string {
-	widths := layout(columns, width)
+func (m *model) table(columns []column, o sortOrder, rows []row, sel, width int, note string) []string {
+	widths := columnWidths(columns, width)
 	lines := make([]string, 0, len(rows)+2)
 	titles := make([]string, len(columns))
 	for i, c := range columns {
@@ -185,33 +185,33 @@ func (m *model) table(columns []column, o order, rows []row, sel, width int, not
 			if o.reverse {
 				mark = "▼"
 			}
-			titles[i] = term.Fit(c.title, widths[i]-1) + mark
+			titles[i] = term.Truncate(c.title, widths[i]-1) + mark
 		}
 	}
-	lines = append(lines, m.paint(term.Bold, pad(line(columns, widths, "  ", titles, nil), width)))
+	lines = append(lines, m.paint(term.Bold, pad(renderRow(columns, widths, "  ", titles, nil), width)))
 	for i, r := range rows {
 		if i == sel {
-			lines = append(lines, m.reverse(pad(line(columns, widths, "> ", r.cells, nil), width)))
+			lines = append(lines, m.reverse(pad(renderRow(columns, widths, "> ", r.cells, nil), width)))
 			continue
 		}
-		lines = append(lines, line(columns, widths, "  ", r.cells, m.paint))
+		lines = append(lines, renderRow(columns, widths, "  ", r.cells, m.paint))
 	}
 	if note != "" {
-		lines = append(lines, m.paint(term.Dim, term.Fit("  "+note, width)))
+		lines = append(lines, m.paint(term.Dim, term.Truncate("  "+note, width)))
 	}
 	return lines
 }
 
-// line draws one row, with paint nil without colours.
-func line(columns []column, widths []int, mark string, cells []string, paint func(term.Style, string) string) string {
+// renderRow draws one row, with paint nil without colours.
+func renderRow(columns []column, widths []int, mark string, cells []string, paint func(term.Style, string) string) string {
 	var b strings.Builder
 	b.WriteString(mark)
-	gap := ""
+	sep := ""
 	for i, c := range columns {
 		if widths[i] < 0 {
 			continue
 		}
-		text := term.Fit(term.Clean(cells[i]), widths[i])
+		text := term.Truncate(term.Sanitize(cells[i]), widths[i])
 		if widths[i] == 0 {
 			text = ""
 		}
@@ -219,11 +219,11 @@ func line(columns []column, widths []int, mark string, cells []string, paint fun
 		if paint != nil && c.style != nil {
 			text = paint(c.style(cells[i]), text)
 		}
-		if c.right {
+		if c.alignRight {
 			text, fill = fill+text, ""
 		}
-		b.WriteString(gap + text)
-		gap = fill + " "
+		b.WriteString(sep + text)
+		sep = fill + " "
 	}
 	return strings.TrimRight(b.String(), " ")
 }

@@ -22,53 +22,53 @@ import (
 	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
-// task is the page of one task: where it stands, charts, and the end of its log.
-type task struct {
-	t      muster.Task
-	about  reader // of t
-	why    reader // of reason
-	used   reader // of series
-	told   reader // of points
-	reason explain.Explanation
-	series client.Series
-	follow *follower
-	ring   *ring
-	points []muster.Point // what the last attempt reported, the oldest first
+// taskPage is the page of one task: where it stands, charts, and the end of its log.
+type taskPage struct {
+	t            muster.Task
+	taskPacer    pacer // of t
+	explainPacer pacer // of reason
+	usagePacer   pacer // of series
+	metricsPacer pacer // of points
+	explanation  explain.Explanation
+	series       client.Series
+	follower     *jobFollower
+	ring         *ring
+	points       []muster.Point // what the last attempt reported, the oldest first
 }
 
-const mostPoints = 200 // of a series
+const maxPoints = 200 // of a series
 
-func newTask(m *model, t *muster.Task) *task {
-	return &task{
-		t: *t, ring: m.followLog(t.ID), follow: m.followJob(t.Job),
-		about: reader{every: 3 * time.Second}, why: reader{every: 5 * time.Second}, used: reader{every: 5 * time.Second}, told: reader{every: 5 * time.Second},
+func newTask(m *model, t *muster.Task) *taskPage {
+	return &taskPage{
+		t: *t, ring: m.followLog(t.ID), follower: m.followJob(t.Job),
+		taskPacer: pacer{interval: 3 * time.Second}, explainPacer: pacer{interval: 5 * time.Second}, usagePacer: pacer{interval: 5 * time.Second}, metricsPacer: pacer{interval: 5 * time.Second},
 	}
 }
 
-func (p *task) name() string { return "task " + p.t.ID.String() }
+func (p *taskPage) name() string { return "task " + p.t.ID.String() }
 
-func (p *task) close() {
+func (p *taskPage) close() {
 	p.ring.stop()
-	p.follow.stop()
+	p.follower.stop()
 }
 
-func (p *task) hints() []hint {
+func (p *taskPage) hints() []hint {
 	return []hint{{"l", "log"}, {"c", "cancel"}, {"r", "retry"}, {"w", "worker"}, {"Esc", "back"}}
 }
 
-func (p *task) changed(b live.Batch) { p.about.stale = p.about.stale || b.All }
+func (p *taskPage) invalidate(b live.Batch) { p.taskPacer.stale = p.taskPacer.stale || b.Resync }
 
-// news takes the events of the task and lines of its log.
-func (p *task) news() bool {
-	changed := p.ring.news()
-	b := p.follow.take()
-	p.about.stale = p.about.stale || b.All
+// poll takes the events of the task and lines of its log.
+func (p *taskPage) poll() bool {
+	changed := p.ring.poll()
+	b := p.follower.pop()
+	p.taskPacer.stale = p.taskPacer.stale || b.Resync
 	for i := range b.Events {
 		e := &b.Events[i]
 		if e.Task == nil || *e.Task != p.t.ID {
 			continue
 		}
-		changed, p.about.stale = true, true
+		changed, p.taskPacer.stale = true, true
 		if err := p.t.State.UnmarshalText([]byte(e.State)); err != nil {
 			continue // of a newer server: the read that follows says it
 		}
@@ -77,33 +77,33 @@ func (p *task) news() bool {
 				p.t.Progress, p.t.Step = d.Progress, d.Step
 			}
 			if len(d.Metrics) > 0 {
-				p.t.Metrics, p.told.stale = d.Metrics, true
+				p.t.Metrics, p.metricsPacer.stale = d.Metrics, true
 			}
 		}
 	}
 	return changed
 }
 
-func (p *task) load(m *model) tea.Cmd {
+func (p *taskPage) load(m *model) tea.Cmd {
 	id := p.t.ID
-	cmds := []tea.Cmd{read(m, &p.about, func(ctx context.Context) (muster.Task, error) { return m.api.Task(ctx, id) }, func(_ *model, t muster.Task) {
+	cmds := []tea.Cmd{read(m, &p.taskPacer, func(ctx context.Context) (muster.Task, error) { return m.api.Task(ctx, id) }, func(_ *model, t muster.Task) {
 		if t.State != p.t.State || t.Attempt != p.t.Attempt {
-			p.why.stale, p.used.stale, p.told.stale = true, true, true
+			p.explainPacer.stale, p.usagePacer.stale, p.metricsPacer.stale = true, true, true
 		}
 		p.t = t
 	})}
-	if p.waits() {
-		cmds = append(cmds, read(m, &p.why, func(ctx context.Context) (explain.Explanation, error) { return m.api.Explain(ctx, id) },
-			func(_ *model, x explain.Explanation) { p.reason = x }))
+	if p.isWaiting() {
+		cmds = append(cmds, read(m, &p.explainPacer, func(ctx context.Context) (explain.Explanation, error) { return m.api.Explain(ctx, id) },
+			func(_ *model, x explain.Explanation) { p.explanation = x }))
 	}
 	if p.t.Attempt > 0 {
-		p.used.every, p.told.every = 5*time.Second, 5*time.Second
+		p.usagePacer.interval, p.metricsPacer.interval = 5*time.Second, 5*time.Second
 		if p.t.State.Final() {
-			p.used.every, p.told.every = 0, 0
+			p.usagePacer.interval, p.metricsPacer.interval = 0, 0
 		}
-		cmds = append(cmds, read(m, &p.used, func(ctx context.Context) (client.Series, error) { return m.api.Usage(ctx, id, 0, mostPoints) },
+		cmds = append(cmds, read(m, &p.usagePacer, func(ctx context.Context) (client.Series, error) { return m.api.Usage(ctx, id, 0, maxPoints) },
 			func(_ *model, s client.Series) { p.series = s }))
-		cmds = append(cmds, read(m, &p.told, func(ctx context.Context) (wire.Metrics, error) { return m.api.Metrics(ctx, id, mostPoints) },
+		cmds = append(cmds, read(m, &p.metricsPacer, func(ctx context.Context) (wire.Metrics, error) { return m.api.Metrics(ctx, id, maxPoints) },
 			func(_ *model, r wire.Metrics) {
 				p.points = nil
 				if n := len(r.Attempts); n > 0 {
@@ -114,58 +114,58 @@ func (p *task) load(m *model) tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// waits says whether the task has not been given to a worker.
-func (p *task) waits() bool { return p.t.State == muster.Waiting || p.t.State == muster.Queued }
+// isWaiting says whether the task has not been given to a worker.
+func (p *taskPage) isWaiting() bool { return p.t.State == muster.Waiting || p.t.State == muster.Queued }
 
-func (p *task) draw(m *model, width, height int) []string {
-	lines := p.facts(m, width)
+func (p *taskPage) draw(m *model, width, height int) []string {
+	lines := p.summaryLines(m, width)
 	charts := p.charts(width)
-	room := height - len(lines) - 3 // a line between the parts, and two of the log
-	if n := max(0, min(len(charts), room, max(3, height/3))); n > 0 {
+	available := height - len(lines) - 3 // a line between the parts, and two of the log
+	if n := max(0, min(len(charts), available, max(3, height/3))); n > 0 {
 		lines = append(lines, charts[:n]...)
 	}
-	lines = append(lines, m.paint(term.Dim, rule("log", width)))
+	lines = append(lines, m.paint(term.Dim, titleRule("log", width)))
 	return append(lines, p.tail(m, width, height-len(lines))...)
 }
 
-// rule is a line with a title.
-func rule(title string, width int) string {
+// titleRule is a line with a title.
+func titleRule(title string, width int) string {
 	return "── " + title + " " + strings.Repeat("─", max(0, width-len(title)-4))
 }
 
-// facts say where the task stands.
-func (p *task) facts(m *model, width int) []string {
+// summaryLines say where the task stands.
+func (p *taskPage) summaryLines(m *model, width int) []string {
 	t := &p.t
 	state := t.State.String()
-	what := t.Name
+	title := t.Name
 	if t.Element != "" {
-		what += " [" + t.Element + "]"
+		title += " [" + t.Element + "]"
 	}
-	rest := ""
+	suffix := ""
 	if t.Worker != "" {
-		rest = " on " + term.Fit(m.workerName(t.Worker), 24)
+		suffix = " on " + term.Truncate(m.workerName(t.Worker), 24)
 	}
-	if took := frame.Took(t.StartedAt, t.FinishedAt, m.now); took != "" {
-		rest += " for " + took
+	if took := frame.Elapsed(t.StartedAt, t.FinishedAt, m.now); took != "" {
+		suffix += " for " + took
 		if t.State.Final() {
-			rest = strings.Replace(rest, " for ", " after ", 1)
+			suffix = strings.Replace(suffix, " for ", " after ", 1)
 		}
 	}
 	if t.Attempt > 1 {
-		rest += fmt.Sprintf(", attempt %d", t.Attempt)
+		suffix += fmt.Sprintf(", attempt %d", t.Attempt)
 	}
-	rest = term.Fit(term.Clean(rest), max(10, width/2))
-	what = term.Fit(term.Clean(what), max(10, width-len(state)-term.Width(rest)-2))
-	lines := []string{m.paint(term.Bold, what) + "  " + m.paint(frame.StateStyle(state), state) + rest}
+	suffix = term.Truncate(term.Sanitize(suffix), max(10, width/2))
+	title = term.Truncate(term.Sanitize(title), max(10, width-len(state)-term.Width(suffix)-2))
+	lines := []string{m.paint(term.Bold, title) + "  " + m.paint(frame.StateStyle(state), state) + suffix}
 	add := func(name, text string, style term.Style) {
 		if text != "" {
-			lines = append(lines, m.paint(term.Dim, fmt.Sprintf("%-9s ", name))+m.paint(style, term.Fit(term.Clean(text), width-10)))
+			lines = append(lines, m.paint(term.Dim, fmt.Sprintf("%-9s ", name))+m.paint(style, term.Truncate(term.Sanitize(text), width-10)))
 		}
 	}
 	if t.Progress != nil && !t.State.Final() {
-		add("progress", strings.TrimSpace(term.Bar(20, *t.Progress)+" "+term.Percent(*t.Progress)+"  "+frame.Step(t)), term.Plain)
+		add("progress", strings.TrimSpace(term.ProgressBar(20, *t.Progress)+" "+term.FormatPercent(*t.Progress)+"  "+frame.TaskStep(t)), term.Plain)
 	} else {
-		add("step", frame.Step(t), term.Plain)
+		add("step", frame.TaskStep(t), term.Plain)
 	}
 	if t.Reason != muster.NoReason || t.Message != "" {
 		style := term.Plain
@@ -178,11 +178,11 @@ func (p *task) facts(m *model, width int) []string {
 		}
 		add("reason", text, style)
 	}
-	if p.waits() {
-		add("why", p.reason.Summary, term.Yellow)
-		add("to help", p.reason.Nearest, term.Plain)
-		if p.reason.Position > 0 {
-			add("in line", fmt.Sprintf("number %d, %d ahead", p.reason.Position, p.reason.Ahead), term.Plain)
+	if p.isWaiting() {
+		add("why", p.explanation.Summary, term.Yellow)
+		add("to help", p.explanation.Nearest, term.Plain)
+		if p.explanation.Position > 0 {
+			add("in line", fmt.Sprintf("number %d, %d ahead", p.explanation.Position, p.explanation.Ahead), term.Plain)
 		}
 	}
 	add("result", string(t.Result), term.Plain)
@@ -197,21 +197,21 @@ func (p *task) facts(m *model, width int) []string {
 }
 
 // charts are the metrics that the last attempt reported, and what it used.
-func (p *task) charts(width int) []string {
+func (p *taskPage) charts(width int) []string {
 	wide := max(10, min(60, width-34))
 	draw := func(name, now, line, peak string) string {
-		text := fmt.Sprintf("%-11s%9s  ", term.Fit(term.Clean(name), 10), term.Fit(now, 9)) + pad(line, wide)
+		text := fmt.Sprintf("%-11s%9s  ", term.Truncate(term.Sanitize(name), 10), term.Truncate(now, 9)) + pad(line, wide)
 		if peak != "" {
 			text += "  " + peak
 		}
-		return strings.TrimRight(term.Fit(text, width), " ")
+		return strings.TrimRight(term.Truncate(text, width), " ")
 	}
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(p.t.Metrics)) {
 		line, top := p.spark(name, wide)
-		lines = append(lines, draw(name, figure(p.t.Metrics[name]), line, top))
+		lines = append(lines, draw(name, formatFloat(p.t.Metrics[name]), line, top))
 	}
-	for _, s := range usage.Sparks(p.series, p.t, wide) {
+	for _, s := range usage.Sparklines(p.series, p.t, wide) {
 		if strings.Trim(s.Line, "▁ ") == "" && strings.Trim(s.Peak, "0.B%") == "" {
 			continue // it did nothing of that sort
 		}
@@ -225,7 +225,7 @@ func (p *task) charts(width int) []string {
 }
 
 // spark draws a metric from its least to its greatest value, and says which they are.
-func (p *task) spark(name string, width int) (line, span string) {
+func (p *taskPage) spark(name string, width int) (line, span string) {
 	var values []float64
 	for i := range p.points {
 		if v, ok := p.points[i].Metrics[name]; ok && !math.IsInf(v, 0) && !math.IsNaN(v) {
@@ -235,17 +235,17 @@ func (p *task) spark(name string, width int) (line, span string) {
 	if len(values) < 2 {
 		return "", ""
 	}
-	values = squeeze(values, width)
-	least, most := slices.Min(values), slices.Max(values)
-	shares := make([]float64, len(values))
+	values = downsample(values, width)
+	lo, hi := slices.Min(values), slices.Max(values)
+	offsets := make([]float64, len(values))
 	for i, v := range values {
-		shares[i] = v - least
+		offsets[i] = v - lo
 	}
-	return term.Spark(shares, most-least), figure(least) + "–" + figure(most)
+	return term.Sparkline(offsets, hi-lo), formatFloat(lo) + "–" + formatFloat(hi)
 }
 
-// squeeze makes at most width means of values, in order.
-func squeeze(values []float64, width int) []float64 {
+// downsample makes at most width means of values, in order.
+func downsample(values []float64, width int) []float64 {
 	if len(values) <= width {
 		return values
 	}
@@ -259,11 +259,11 @@ func squeeze(values []float64, width int) []float64 {
 	return means
 }
 
-func figure(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+func formatFloat(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
 // tail is the end of the log.
-func (p *task) tail(m *model, width, height int) []string {
-	lines, state := p.ring.view()
+func (p *taskPage) tail(m *model, width, height int) []string {
+	lines, state := p.ring.snapshot()
 	if height < 1 {
 		return nil
 	}
@@ -274,17 +274,17 @@ func (p *task) tail(m *model, width, height int) []string {
 		}
 		return []string{m.paint(term.Dim, text)}
 	}
-	var view log
+	var view logPage
 	out := make([]string, 0, height)
 	for i := max(0, len(lines)-height); i < len(lines); i++ {
-		out = append(out, view.one(m, &lines[i], width)...)
+		out = append(out, view.renderLine(m, &lines[i], width)...)
 	}
 	return out
 }
 
-func (p *task) key(m *model, k string) (tea.Cmd, bool) {
+func (p *taskPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	if k == "enter" {
-		return m.open(newLog(p.t.ID)), true
+		return m.push(newLog(p.t.ID)), true
 	}
 	return m.taskKey(&p.t, k)
 }

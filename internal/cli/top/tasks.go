@@ -20,15 +20,15 @@ import (
 )
 
 var taskColumns = []column{
-	{title: "TASK", width: 9, sort: true},
-	{title: "NAME", width: 10, flex: 1, sort: true},
-	{title: "ELEMENT", width: 12, flex: 1, drop: 4},
-	{title: "STATE", width: 10, style: frame.StateStyle, sort: true},
-	{title: "DONE", width: 4, right: true, sort: true},
-	{title: "TRY", width: 3, right: true, drop: 3, sort: true},
-	{title: "WORKER", width: 12, drop: 2, sort: true},
-	{title: "TOOK", width: 6, right: true, sort: true},
-	{title: "NOTE", width: 12, flex: 2, drop: 1},
+	{title: "TASK", width: 9, sortable: true},
+	{title: "NAME", width: 10, flex: 1, sortable: true},
+	{title: "ELEMENT", width: 12, flex: 1, dropPriority: 4},
+	{title: "STATE", width: 10, style: frame.StateStyle, sortable: true},
+	{title: "DONE", width: 4, alignRight: true, sortable: true},
+	{title: "TRY", width: 3, alignRight: true, dropPriority: 3, sortable: true},
+	{title: "WORKER", width: 12, dropPriority: 2, sortable: true},
+	{title: "TOOK", width: 6, alignRight: true, sortable: true},
+	{title: "NOTE", width: 12, flex: 2, dropPriority: 1},
 }
 
 // taskOrder compares tasks as the columns do: what matters most first.
@@ -41,7 +41,7 @@ var taskOrder = []func(a, b *muster.Task) int{
 	func(a, b *muster.Task) int { return cmp.Compare(b.Attempt, a.Attempt) },
 	func(a, b *muster.Task) int { return cmp.Compare(a.Worker, b.Worker) },
 	func(a, b *muster.Task) int {
-		return cmp.Compare(length(b.StartedAt, b.FinishedAt), length(a.StartedAt, a.FinishedAt))
+		return cmp.Compare(runTime(b.StartedAt, b.FinishedAt), runTime(a.StartedAt, a.FinishedAt))
 	},
 }
 
@@ -62,13 +62,13 @@ func (m *model) taskCells(t *muster.Task) []string {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return []string{
-		t.ID.String(), t.Name, t.Element, t.State.String(), frame.Done(t), try, m.workerName(t.Worker),
-		frame.Took(t.StartedAt, t.FinishedAt, m.now), frame.TaskNote(t),
+		t.ID.String(), t.Name, t.Element, t.State.String(), frame.TaskProgress(t), try, m.workerName(t.Worker),
+		frame.Elapsed(t.StartedAt, t.FinishedAt, m.now), frame.TaskNote(t),
 	}
 }
 
 // sortTasks sorts rows by a column.
-func sortTasks(rows []muster.Task, o order) {
+func sortTasks(rows []muster.Task, o sortOrder) {
 	if o.by < 0 {
 		return
 	}
@@ -88,15 +88,15 @@ type taskFilter struct {
 	spans  []client.Span
 }
 
-// active are the states of tasks that have not ended.
-var active = []muster.TaskState{muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling}
+// activeStates are the states of tasks that have not ended.
+var activeStates = []muster.TaskState{muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling}
 
 // parseTaskFilter reads states, "active", and, where there are numbers, ranges such as 0-99.
 func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
 	f := taskFilter{text: text}
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
 		if word == "active" {
-			f.states = append(f.states, active...)
+			f.states = append(f.states, activeStates...)
 			continue
 		}
 		i := slices.IndexFunc(muster.TaskStates, func(s muster.TaskState) bool { return strings.HasPrefix(s.String(), word) })
@@ -107,7 +107,7 @@ func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
 		spans, err := wire.ParseSpans(word)
 		switch {
 		case !numbers:
-			return f, muster.Errorf(muster.Invalid, "%q is not a state of a task: write some of %s", word, frame.Words(muster.TaskStates))
+			return f, muster.Errorf(muster.Invalid, "%q is not a state of a task: write some of %s", word, frame.JoinComma(muster.TaskStates))
 		case err != nil || len(spans) == 0:
 			return f, muster.Errorf(muster.Invalid, "%q is not a state or a number: write states such as failed, and numbers such as 0-99", word)
 		}
@@ -116,37 +116,39 @@ func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
 	return f, nil
 }
 
-// tasks is the tab with tasks of all jobs: those that workers have, or others that the filter names.
-type tasks struct {
-	reader
-	list
-	order
+// tasksPage is the tab with tasks of all jobs: those that workers have, or others that the filter names.
+type tasksPage struct {
+	pacer
+	listView
+	sortOrder
 
 	filter taskFilter
 	rows   []muster.Task
 	more   bool
 }
 
-func newTasks() *tasks { return &tasks{order: order{by: -1}, reader: reader{every: time.Second}} }
+func newTasks() *tasksPage {
+	return &tasksPage{sortOrder: sortOrder{by: -1}, pacer: pacer{interval: time.Second}}
+}
 
-func (p *tasks) name() string { return "Tasks" }
-func (p *tasks) close()       {}
+func (p *tasksPage) name() string { return "Tasks" }
+func (p *tasksPage) close()       {}
 
-func (p *tasks) hints() []hint {
+func (p *tasksPage) hints() []hint {
 	return []hint{{"Enter", "task"}, {"l", "log"}, {"c", "cancel"}, {"r", "retry"}, {"/", "filter"}, {"s", "sort"}, {"a", "active"}}
 }
 
-func (p *tasks) changed(b live.Batch) {
-	p.stale = p.stale || b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Type == muster.EventJob })
+func (p *tasksPage) invalidate(b live.Batch) {
+	p.stale = p.stale || b.Resync || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Type == muster.EventJob })
 }
 
-func (p *tasks) load(m *model) tea.Cmd {
-	want, states := max(100, 2*p.height), p.filter.states
-	if p.by >= 0 || p.sel >= want/2 {
-		want = listMax
+func (p *tasksPage) load(m *model) tea.Cmd {
+	limit, states := max(100, 2*p.height), p.filter.states
+	if p.by >= 0 || p.cursor >= limit/2 {
+		limit = maxRows
 	}
-	return read(m, &p.reader, func(ctx context.Context) (rows []muster.Task, err error) {
-		for t, err := range watch.First(m.api.AllTasks(ctx, states, min(want+1, listMax)), want+1) {
+	return read(m, &p.pacer, func(ctx context.Context) (rows []muster.Task, err error) {
+		for t, err := range watch.Limit(m.api.AllTasks(ctx, states, min(limit+1, maxRows)), limit+1) {
 			if err != nil {
 				return nil, err
 			}
@@ -154,15 +156,15 @@ func (p *tasks) load(m *model) tea.Cmd {
 		}
 		return rows, nil
 	}, func(_ *model, rows []muster.Task) {
-		p.more = len(rows) > want
-		p.rows = rows[:min(want, len(rows))]
+		p.more = len(rows) > limit
+		p.rows = rows[:min(limit, len(rows))]
 		p.arrange()
 	})
 }
 
-func (p *tasks) arrange() {
-	sortTasks(p.rows, p.order)
-	p.hold(taskIDs(p.rows))
+func (p *tasksPage) arrange() {
+	sortTasks(p.rows, p.sortOrder)
+	p.keepSelection(taskIDs(p.rows))
 }
 
 func taskIDs(rows []muster.Task) []string {
@@ -173,36 +175,36 @@ func taskIDs(rows []muster.Task) []string {
 	return ids
 }
 
-func (p *tasks) draw(m *model, width, height int) []string {
+func (p *tasksPage) draw(m *model, width, height int) []string {
 	if len(p.rows) == 0 {
-		return m.empty(&p.reader, p.filter.text != "", "no task is running: press a for those that wait, too")
+		return m.emptyLines(&p.pacer, p.filter.text != "", "no task is running: press a for those that wait, too")
 	}
 	note := ""
-	if p.more && len(p.rows) >= listMax {
-		note = fmt.Sprintf("the first %d tasks: open their job to see all", listMax)
+	if p.more && len(p.rows) >= maxRows {
+		note = fmt.Sprintf("the first %d tasks: open their job to see all", maxRows)
 	}
-	return m.taskTable(p.rows, &p.list, p.order, width, height, note)
+	return m.taskTable(p.rows, &p.listView, p.sortOrder, width, height, note)
 }
 
 // taskTable draws the visible part of tasks, and a note below them.
-func (m *model) taskTable(tasks []muster.Task, l *list, o order, width, height int, note string) []string {
-	l.fit(height, len(tasks), note)
-	return m.table(taskColumns, o, visible(l, tasks, m.taskCells), l.sel-l.top, width, note)
+func (m *model) taskTable(tasks []muster.Task, l *listView, o sortOrder, width, height int, note string) []string {
+	l.setHeight(height, len(tasks), note)
+	return m.table(taskColumns, o, visible(l, tasks, m.taskCells), l.cursor-l.top, width, note)
 }
 
-func (p *tasks) key(m *model, k string) (tea.Cmd, bool) {
+func (p *tasksPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	switch {
 	case p.move(k, len(p.rows)):
-		if p.sel < len(p.rows) {
-			p.id = p.rows[p.sel].ID.String()
+		if p.cursor < len(p.rows) {
+			p.id = p.rows[p.cursor].ID.String()
 		}
-		if p.more && len(p.rows) < listMax && p.sel >= len(p.rows)/2 {
+		if p.more && len(p.rows) < maxRows && p.cursor >= len(p.rows)/2 {
 			p.stale = true
 		}
 		return nil, true
-	case p.sortKey(k, taskColumns):
-		p.first()
-		p.again()
+	case p.handleSortKey(k, taskColumns):
+		p.resetCursor()
+		p.forceReload()
 		p.arrange()
 		return p.load(m), true
 	case k == "a":
@@ -213,19 +215,19 @@ func (p *tasks) key(m *model, k string) (tea.Cmd, bool) {
 		p.search(m, text)
 		return p.load(m), true
 	}
-	if p.sel >= len(p.rows) {
+	if p.cursor >= len(p.rows) {
 		return nil, false
 	}
-	return m.taskKey(&p.rows[p.sel], k)
+	return m.taskKey(&p.rows[p.cursor], k)
 }
 
 // taskKey handles the keys that do something with a task.
 func (m *model) taskKey(t *muster.Task, k string) (tea.Cmd, bool) {
 	switch k {
 	case "enter":
-		return m.open(newTask(m, t)), true
+		return m.push(newTask(m, t)), true
 	case "l":
-		return m.open(newLog(t.ID)), true
+		return m.push(newLog(t.ID)), true
 	case "c", "f9", "delete":
 		m.cancelTask(t)
 		return nil, true
@@ -233,36 +235,36 @@ func (m *model) taskKey(t *muster.Task, k string) (tea.Cmd, bool) {
 		return m.retryTask(t), true
 	case "w":
 		if t.Worker != "" {
-			return m.open(newWorker(t.Worker, m.workerName(t.Worker))), true
+			return m.push(newWorker(t.Worker, m.workerName(t.Worker))), true
 		}
-		m.tell("task %s has no worker yet", t.ID)
+		m.notify("task %s has no worker yet", t.ID)
 		return nil, true
 	}
 	return nil, false
 }
 
-func (p *tasks) prompt() (label, text string) { return "states", p.filter.text }
+func (p *tasksPage) prompt() (label, text string) { return "states", p.filter.text }
 
-func (p *tasks) search(m *model, text string) {
+func (p *tasksPage) search(m *model, text string) {
 	f, err := parseTaskFilter(text, false)
 	if err != nil {
-		m.fail(err)
+		m.notifyError(err)
 		return
 	}
 	p.filter = f
-	p.first()
-	p.again()
+	p.resetCursor()
+	p.forceReload()
 }
 
 // cancelTask asks whether to cancel a task.
 func (m *model) cancelTask(t *muster.Task) {
 	if t.State.Final() {
-		m.fail(muster.Errorf(muster.Conflict, "task %s is already %s", t.ID, t.State))
+		m.notifyError(muster.Errorf(muster.Conflict, "task %s is already %s", t.ID, t.State))
 		return
 	}
 	id := t.ID
-	m.confirm(m.act(fmt.Sprintf("task %s: cancelling", id), func(ctx context.Context) error {
-		_, err := m.api.Cancel(ctx, id.Job, one(id))
+	m.confirm(m.runAction(fmt.Sprintf("task %s: cancelling", id), func(ctx context.Context) error {
+		_, err := m.api.Cancel(ctx, id.Job, singleSpan(id))
 		return err
 	}), "Cancel task %s (%s), which is %s?", id, t.Name, t.State)
 }
@@ -270,10 +272,10 @@ func (m *model) cancelTask(t *muster.Task) {
 // retryTask runs a task again that did not succeed.
 func (m *model) retryTask(t *muster.Task) tea.Cmd {
 	id := t.ID
-	return m.act(fmt.Sprintf("task %s is queued again", id), func(ctx context.Context) error {
-		_, err := m.api.Retry(ctx, id.Job, one(id))
+	return m.runAction(fmt.Sprintf("task %s is queued again", id), func(ctx context.Context) error {
+		_, err := m.api.Retry(ctx, id.Job, singleSpan(id))
 		return err
 	})
 }
 
-func one(id muster.TaskID) []client.Span { return []client.Span{{First: id.Num, Last: id.Num}} }
+func singleSpan(id muster.TaskID) []client.Span { return []client.Span{{First: id.Num, Last: id.Num}} }

@@ -18,19 +18,19 @@ import (
 )
 
 type config struct {
-	remote.Remote
+	remote.ServerOptions
 	tab string
 }
 
 // Command returns muster top.
 func Command(a *frame.App) *cli.Command {
 	c := &config{tab: tabNames[0]}
-	return a.Command(frame.Command{
-		Name: "top", Usage: "show jobs, tasks, workers and GPUs live", Category: frame.Watch,
-		About: "Keys: ? lists them all, q quits. Needs a terminal of at least 60 columns and 15 lines; NO_COLOR turns colors off. " +
+	return a.NewCommand(frame.Command{
+		Name: "top", Usage: "show jobs, tasks, workers and GPUs live", Category: frame.CategoryWatch,
+		Description: "Keys: ? lists them all, q quits. Needs a terminal of at least 60 columns and 15 lines; NO_COLOR turns colors off. " +
 			"Without a terminal, use muster ps --watch.",
 		Flags: append([]cli.Flag{
-			frame.Option{Name: "tab", Usage: "begin with this `TAB`: jobs, tasks, workers or gpus"}.Choice(&c.tab, tabNames[:]...),
+			frame.Option{Name: "tab", Usage: "begin with this `TAB`: jobs, tasks, workers or gpus"}.EnumVar(&c.tab, tabNames[:]...),
 		}, c.Flags()...),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
@@ -43,35 +43,35 @@ func Command(a *frame.App) *cli.Command {
 
 // run shows the program on the terminal until the user quits.
 func run(ctx context.Context, a *frame.App, c *config) error {
-	if !a.Out.Live {
+	if !a.Out.Interactive {
 		return muster.Errorf(muster.Invalid, "muster top needs a terminal that can move its cursor: use muster ps --watch, which prints each change")
 	}
-	server, err := live.Connect(&c.Remote)
+	server, err := live.ConnectNoRetry(&c.ServerOptions)
 	if err != nil {
 		return err
 	}
-	patient, err := c.Connect()
+	retryingAPI, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	who, err := server.Whoami(ctx)
+	identity, err := server.Whoami(ctx)
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	m := newModel(ctx, group, server, patient, a.Out.Color)
-	m.who = who.Role
+	m := newModel(ctx, group, server, retryingAPI, a.Out.Color)
+	m.role = identity.Role
 	m.tab = slices.Index(tabNames[:], c.tab)
 	feed := live.New(server, client.EventQuery{Types: []muster.EventType{muster.EventJob, muster.EventWorker}})
 	m.feed = feed
 	group.Go(func() error { return feed.Run(ctx) })
-	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(a.In), tea.WithOutput(a.Out.Writer), tea.WithFPS(frames), tea.WithEnvironment(os.Environ()))
+	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(a.In), tea.WithOutput(a.Out.Writer), tea.WithFPS(maxFPS), tea.WithEnvironment(os.Environ()))
 	_, err = program.Run()
 	stop()
-	if failed := group.Wait(); failed != nil {
-		return failed
+	if groupErr := group.Wait(); groupErr != nil {
+		return groupErr
 	}
 	if errors.Is(err, tea.ErrInterrupted) {
 		return &frame.StatusError{Status: frame.ExitCancelled}

@@ -30,8 +30,8 @@ var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) muster.Time { return muster.NewTime(noon.Add(-d)) }
 
-// still makes a model with a fleet that does not change and no server behind it.
-func still(t *testing.T, width, height int, color bool) *model {
+// staticModel makes a model with a fleet that does not change and no server behind it.
+func staticModel(t *testing.T, width, height int, color bool) *model {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	stop() // what is followed ends at once
@@ -40,12 +40,12 @@ func still(t *testing.T, width, height int, color bool) *model {
 		t.Fatal(err)
 	}
 	m := newModel(ctx, new(errgroup.Group), api, api, color)
-	m.width, m.height, m.now, m.who = width, height, noon, "admin"
-	m.head.fleet = fleet()
-	m.names.of = map[muster.WorkerID]string{"w-1": "rig-1", "w-2": "a-worker-with-a-very-long-name-in-rack-42"}
+	m.width, m.height, m.now, m.role = width, height, noon, "admin"
+	m.head.fleet = testOverview()
+	m.names.byID = map[muster.WorkerID]string{"w-1": "rig-1", "w-2": "a-worker-with-a-very-long-name-in-rack-42"}
 	fill(m)
 	t.Cleanup(func() {
-		for m.back() {
+		for m.pop() {
 		}
 		if err := m.group.Wait(); err != nil {
 			t.Error(err)
@@ -54,7 +54,7 @@ func still(t *testing.T, width, height int, color bool) *model {
 	return m
 }
 
-func fleet() *wire.Overview {
+func testOverview() *wire.Overview {
 	return &wire.Overview{
 		Workers:  wire.WorkerCounts{Total: 14, Active: 9, Paused: 1, Draining: 1, Unreachable: 1, Gone: 2, Constrained: 1},
 		Capacity: wire.Amounts{Slots: 96, CPUs: 384, Memory: 3 << 40, GPUs: 48, GPUMemory: 1152 << 30},
@@ -67,14 +67,14 @@ func fleet() *wire.Overview {
 	}
 }
 
-func counts(of map[muster.TaskState]int64) (c muster.Counts) {
-	for s, n := range of {
+func counts(byState map[muster.TaskState]int64) (c muster.Counts) {
+	for s, n := range byState {
 		c[s] = n
 	}
 	return c
 }
 
-func someJobs() []muster.Job {
+func testJobs() []muster.Job {
 	return []muster.Job{
 		{ID: 1204, Name: "llama-finetune", State: muster.JobRunning, Project: "nlp", Priority: 50, Owner: "ci", Counts: counts(map[muster.TaskState]int64{muster.Running: 1}), CreatedAt: ago(3 * time.Hour), StartedAt: ago(2 * time.Hour)},
 		{ID: 1203, Name: "sweep of learning rates with a name that does not fit", State: muster.JobRunning, Project: "vision", Priority: 80, Owner: "ann", Counts: counts(map[muster.TaskState]int64{muster.Running: 40, muster.Succeeded: 612_000, muster.Failed: 17, muster.Queued: 387_943}), CreatedAt: ago(26 * time.Hour), StartedAt: ago(26 * time.Hour)},
@@ -84,7 +84,7 @@ func someJobs() []muster.Job {
 	}
 }
 
-func someTasks() []muster.Task {
+func testTasks() []muster.Task {
 	id := func(n int) muster.TaskID { return muster.TaskID{Job: 1203, Num: n} }
 	return []muster.Task{
 		{ID: id(0), Job: 1203, Index: 0, Name: "train", Element: "lr=0.1,seed=1", State: muster.Running, Attempt: 2, Worker: "w-1", Progress: new(0.42), Step: "epoch 3/7", StartedAt: ago(3 * time.Minute), Metrics: map[string]float64{"loss": 0.12}},
@@ -94,7 +94,7 @@ func someTasks() []muster.Task {
 	}
 }
 
-func someWorkers() []muster.Worker {
+func testWorkers() []muster.Worker {
 	gpu := func(i int, q string) muster.GPU {
 		return muster.GPU{UUID: fmt.Sprintf("GPU-%d", i), Index: i, Vendor: "nvidia", Name: "NVIDIA H100 80GB", Memory: 80 << 30, Quarantined: q}
 	}
@@ -110,23 +110,23 @@ func someWorkers() []muster.Worker {
 
 // fill puts data into the tabs as reads do.
 func fill(m *model) {
-	read := func(r *reader) { r.loaded, r.last = true, noon }
+	read := func(r *pacer) { r.loaded, r.lastRead = true, noon }
 	for _, p := range m.tabs {
 		switch p := p.(type) {
-		case *jobs:
-			read(&p.reader)
-			p.rows = someJobs()
+		case *jobsPage:
+			read(&p.pacer)
+			p.rows = testJobs()
 			p.arrange()
-		case *tasks:
-			read(&p.reader)
-			p.rows = someTasks()
+		case *tasksPage:
+			read(&p.pacer)
+			p.rows = testTasks()
 			p.arrange()
-		case *workers:
-			read(&p.reader)
-			p.all = someWorkers()
+		case *workersPage:
+			read(&p.pacer)
+			p.all = testWorkers()
 			p.arrange()
-		case *gpus:
-			read(&p.reader)
+		case *gpusPage:
+			read(&p.pacer)
 			p.all = []wire.OverviewGPU{
 				{Worker: "w-1", WorkerName: "rig-1", UUID: "GPU-0", Name: "NVIDIA H100 80GB", Utilization: new(0.97), MemoryUsed: new(muster.Size(71 << 30)), Memory: 80 << 30, Temperature: new(74.0), Power: new(612.0), Tasks: 1},
 				{Worker: "w-1", WorkerName: "rig-1", Index: 1, UUID: "GPU-1", Name: "NVIDIA H100 80GB", Memory: 80 << 30, Quarantined: "2 uncorrected ECC errors"},
@@ -136,19 +136,19 @@ func fill(m *model) {
 	}
 }
 
-func openJob(m *model) *job {
-	p := newJob(someJobs()[1])
-	p.about.loaded, p.tasks.loaded = true, true
-	p.rows = someTasks()
-	m.opened = append(m.opened, p)
+func openJob(m *model) *jobPage {
+	p := newJob(testJobs()[1])
+	p.jobPacer.loaded, p.tasksPacer.loaded = true, true
+	p.rows = testTasks()
+	m.stack = append(m.stack, p)
 	return p
 }
 
-func openTask(m *model, t muster.Task) *task {
+func openTask(m *model, t muster.Task) *taskPage {
 	p := newTask(m, &t)
 	_ = m.group.Wait() // the log's reader has ended: it has no server
 	*p.ring = ring{stop: p.ring.stop, partial: map[string][]byte{}}
-	p.about.loaded = true
+	p.taskPacer.loaded = true
 	for i := range 40 {
 		p.points = append(p.points, muster.Point{At: ago(time.Duration(40-i) * time.Second), Metrics: map[string]float64{"loss": 1 / float64(i+1)}})
 	}
@@ -157,7 +157,7 @@ func openTask(m *model, t muster.Task) *task {
 	}
 	p.series.Attempt, p.series.Taken, p.series.State = 2, 30, t.State
 	output(p.ring)
-	m.opened = append(m.opened, p)
+	m.stack = append(m.stack, p)
 	return p
 }
 
@@ -177,25 +177,25 @@ func output(r *ring) {
 		if i >= len(lines)-2 {
 			line.Stream, line.At = client.Stderr, ago(time.Second)
 		}
-		r.put(&line)
+		r.addOutput(&line)
 	}
 }
 
 // openLog shows the log of a task as the server has it.
-func openLog(m *model, lines ...string) *log {
-	p := newLog(someTasks()[0].ID)
-	p.loaded, p.open = true, noPlace
-	w := windowOf(0, lines...)
+func openLog(m *model, lines ...string) *logPage {
+	p := newLog(testTasks()[0].ID)
+	p.loaded, p.pendingOffset = true, offsetNone
+	w := newWindow(0, lines...)
 	for i := max(0, len(w.Records)-2); i < len(w.Records); i++ {
 		w.Records[i].Stream = client.Stderr
 	}
-	p.take(&w, false)
-	m.opened = append(m.opened, p)
+	p.addWindow(&w, false)
+	m.stack = append(m.stack, p)
 	return p
 }
 
-// windowOf is a window of a log whose records are lines from an offset on, and which ends with them.
-func windowOf(first int64, lines ...string) wire.LogWindow {
+// newWindow is a window of a log whose records are lines from an offset on, and which ends with them.
+func newWindow(first int64, lines ...string) wire.LogWindow {
 	w := wire.LogWindow{Attempt: 1, First: first, Last: first, Records: []wire.LogRecord{}}
 	for _, l := range lines {
 		w.Records = append(w.Records, wire.LogRecord{Offset: w.Last, LogLine: wire.NewLogLine(client.Stdout, ago(time.Second), []byte(l))})
@@ -208,49 +208,49 @@ func windowOf(first int64, lines ...string) wire.LogWindow {
 func TestFrames(t *testing.T) {
 	screens := map[string]func(m *model){
 		"jobs":        func(*model) {},
-		"jobs-sorted": func(m *model) { press(m, "s", "s", "S") },
+		"jobs-sorted": func(m *model) { pressKeys(m, "s", "s", "S") },
 		"tasks":       func(m *model) { m.tab = 1 },
 		"workers":     func(m *model) { m.tab = 2 },
 		"gpus":        func(m *model) { m.tab = 3 },
 		"job":         func(m *model) { openJob(m) },
-		"task":        func(m *model) { openTask(m, someTasks()[0]) },
+		"task":        func(m *model) { openTask(m, testTasks()[0]) },
 		"task-waits": func(m *model) {
-			p := openTask(m, someTasks()[3])
-			p.reason = explain.Explanation{Summary: "waits for room: 9 workers could run it, but all are busy", Nearest: "resume worker rig-3, which is paused", Position: 12, Ahead: 11}
+			p := openTask(m, testTasks()[3])
+			p.explanation = explain.Explanation{Summary: "waits for room: 9 workers could run it, but all are busy", Nearest: "resume worker rig-3, which is paused", Position: 12, Ahead: 11}
 			p.t.Metrics, p.series.Samples = nil, nil
 			*p.ring = ring{stop: p.ring.stop}
 		},
-		"task-failed": func(m *model) { openTask(m, someTasks()[1]) },
+		"task-failed": func(m *model) { openTask(m, testTasks()[1]) },
 		"log":         func(m *model) { openLog(m, outputs()...) },
 		"log-long": func(m *model) {
 			p := openLog(m, outputs()...)
-			p.part.first, p.part.size, p.part.end, p.part.attempt, p.off, p.seek = 900<<20, 1<<30, false, 2, true, &seek{}
-			p.part.last += 900 << 20
-			for i := range p.part.lines {
-				p.part.lines[i].n += 900 << 20
+			p.segment.first, p.segment.size, p.segment.end, p.segment.attempt, p.paused, p.serverSearch = 900<<20, 1<<30, false, 2, true, &serverSearch{}
+			p.segment.last += 900 << 20
+			for i := range p.segment.lines {
+				p.segment.lines[i].seq += 900 << 20
 			}
 		},
 		"log-search": func(m *model) {
 			openLog(m, outputs()...)
 			m.lines()
-			press(m, "w", "/", "step 9", "enter", "n")
+			pressKeys(m, "w", "/", "step 9", "enter", "n")
 		},
 		"worker": func(m *model) {
 			p := newWorker("w-1", "rig-1")
-			p.loaded, p.w, p.tasks = true, someWorkers()[0], someTasks()[:2]
-			m.opened = append(m.opened, p)
+			p.loaded, p.w, p.tasks = true, testWorkers()[0], testTasks()[:2]
+			m.stack = append(m.stack, p)
 		},
-		"help":     func(m *model) { press(m, "?") },
-		"question": func(m *model) { press(m, "c") },
-		"prompt":   func(m *model) { press(m, "/", "fine") },
-		"error":    func(m *model) { press(m, "j", "j", "j", "c") },
+		"help":     func(m *model) { pressKeys(m, "?") },
+		"question": func(m *model) { pressKeys(m, "c") },
+		"prompt":   func(m *model) { pressKeys(m, "/", "fine") },
+		"error":    func(m *model) { pressKeys(m, "j", "j", "j", "c") },
 		"lost": func(m *model) {
-			m.loss = live.Loss{Err: errors.New("connection refused"), Retry: noon.Add(2500 * time.Millisecond)}
+			m.loss = live.Loss{Err: errors.New("connection refused"), RetryAt: noon.Add(2500 * time.Millisecond)}
 		},
 		"empty": func(m *model) {
 			m.tabs = [...]page{newJobs(), newTasks(), newWorkers(), newGPUs()}
-			p, _ := m.tabs[0].(*jobs)
-			p.loaded, p.last = true, noon
+			p, _ := m.tabs[0].(*jobsPage)
+			p.loaded, p.lastRead = true, noon
 			m.head.fleet = &wire.Overview{}
 		},
 	}
@@ -261,11 +261,11 @@ func TestFrames(t *testing.T) {
 			color         bool
 		}{{"80x24", 80, 24, false}, {"80x24-color", 80, 24, true}, {"60x15", 60, 15, false}, {"120x40", 120, 40, false}} {
 			t.Run(name+"-"+look.suffix, func(t *testing.T) {
-				m := still(t, look.width, look.height, look.color)
+				m := staticModel(t, look.width, look.height, look.color)
 				show(m)
 				m.lines() // pages learn their height
 				lines := m.lines()
-				fits(t, lines, look.width, look.height)
+				checkFits(t, lines, look.width, look.height)
 				for i, l := range lines {
 					lines[i] = strings.TrimRight(strings.ReplaceAll(l, "\x1b", "␛"), " ")
 				}
@@ -292,8 +292,8 @@ func compare(t *testing.T, path, got string) {
 	}
 }
 
-// fits checks that a frame has as many lines as the screen, and none that is wider.
-func fits(t interface{ Errorf(string, ...any) }, lines []string, width, height int) {
+// checkFits checks that a frame has as many lines as the screen, and none that is wider.
+func checkFits(t interface{ Errorf(string, ...any) }, lines []string, width, height int) {
 	if len(lines) != height {
 		t.Errorf("the frame has %d lines, the screen %d", len(lines), height)
 	}
@@ -304,8 +304,8 @@ func fits(t interface{ Errorf(string, ...any) }, lines []string, width, height i
 	}
 }
 
-// press types keys, and texts into a prompt.
-func press(m *model, keys ...string) {
+// pressKeys types keys, and texts into a prompt.
+func pressKeys(m *model, keys ...string) {
 	named := map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "down": tea.KeyDown, "up": tea.KeyUp, "pgdown": tea.KeyPgDown, "end": tea.KeyEnd, "home": tea.KeyHome, "tab": tea.KeyTab}
 	for _, k := range keys {
 		if code, ok := named[k]; ok {
@@ -320,11 +320,11 @@ func press(m *model, keys ...string) {
 
 // The cursor stays on the device of its worker if another worker of the same machine lists the device, too.
 func TestOneDeviceOfTwoWorkers(t *testing.T) {
-	m := still(t, 80, 24, false)
-	p, _ := m.tabs[3].(*gpus)
+	m := staticModel(t, 80, 24, false)
+	p, _ := m.tabs[3].(*gpusPage)
 	p.all = []wire.OverviewGPU{{Worker: "w-1", WorkerName: "rig-1", UUID: "GPU-0"}, {Worker: "w-2", WorkerName: "rig-2", UUID: "GPU-0"}}
 	p.arrange()
-	press(m, "4", "j")
+	pressKeys(m, "4", "j")
 	p.arrange() // as after each read
 	if g := p.selected(); g == nil || g.Worker != "w-2" {
 		t.Errorf("the cursor is on %+v, want the device of w-2", g)
@@ -335,12 +335,12 @@ func TestOneDeviceOfTwoWorkers(t *testing.T) {
 func TestFramesFit(t *testing.T) {
 	keys := []string{"1", "2", "3", "4", "j", "k", "down", "up", "pgdown", "end", "home", "s", "S", "?", "/", "x", "esc", "a", "tab", "G", "g", "n", "w", "t", "f"}
 	rapid.Check(t, func(rt *rapid.T) {
-		m := still(t, rapid.IntRange(leastWidth, 200).Draw(rt, "width"), rapid.IntRange(leastHeight, 70).Draw(rt, "height"), rapid.Bool().Draw(rt, "color"))
+		m := staticModel(t, rapid.IntRange(minWidth, 200).Draw(rt, "width"), rapid.IntRange(minHeight, 70).Draw(rt, "height"), rapid.Bool().Draw(rt, "color"))
 		name := rapid.StringN(0, 60, 200).Draw(rt, "name")
 		for i := range rapid.IntRange(0, 100).Draw(rt, "jobs") {
-			j := someJobs()[i%5]
+			j := testJobs()[i%5]
 			j.ID, j.Name = muster.JobID(10_000_000+i), name
-			p, _ := m.tabs[0].(*jobs)
+			p, _ := m.tabs[0].(*jobsPage)
 			p.rows = append(p.rows, j)
 		}
 		switch rapid.IntRange(0, 4).Draw(rt, "page") {
@@ -348,21 +348,21 @@ func TestFramesFit(t *testing.T) {
 			p := openJob(m)
 			p.job.Name, p.rows[0].Name, p.rows[0].Message = name, name, name
 		case 1:
-			p := openTask(m, someTasks()[rapid.IntRange(0, 3).Draw(rt, "task")])
+			p := openTask(m, testTasks()[rapid.IntRange(0, 3).Draw(rt, "task")])
 			p.t.Name, p.t.Step, p.t.Message = name, name, name
-			p.ring.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, Data: []byte(name + "\n")})
+			p.ring.addOutput(&client.LogLine{Attempt: 1, Stream: client.Stdout, Data: []byte(name + "\n")})
 		case 2:
 			openLog(m, name+"\n")
 		case 3:
 			p := newWorker("w-1", name)
-			p.loaded, p.w, p.tasks = true, someWorkers()[0], someTasks()
+			p.loaded, p.w, p.tasks = true, testWorkers()[0], testTasks()
 			p.w.Name = name
-			m.opened = append(m.opened, p)
+			m.stack = append(m.stack, p)
 		}
-		fits(rt, m.lines(), m.width, m.height)
+		checkFits(rt, m.lines(), m.width, m.height)
 		for range rapid.IntRange(0, 20).Draw(rt, "keys") {
-			press(m, rapid.SampledFrom(keys).Draw(rt, "key"))
-			fits(rt, m.lines(), m.width, m.height)
+			pressKeys(m, rapid.SampledFrom(keys).Draw(rt, "key"))
+			checkFits(rt, m.lines(), m.width, m.height)
 		}
 	})
 }

@@ -17,39 +17,39 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// worker is the page of one worker with the tasks that it has.
-type worker struct {
-	reader
+// workerPage is the page of one worker with the tasks that it has.
+type workerPage struct {
+	pacer
 
-	at    list
+	view  listView
 	id    muster.WorkerID
 	title string
 	w     muster.Worker
 	tasks []muster.Task
 }
 
-func newWorker(id muster.WorkerID, name string) *worker {
-	return &worker{id: id, title: name, reader: reader{every: 2 * time.Second}}
+func newWorker(id muster.WorkerID, name string) *workerPage {
+	return &workerPage{id: id, title: name, pacer: pacer{interval: 2 * time.Second}}
 }
 
-func (p *worker) name() string { return "worker " + p.title }
-func (p *worker) close()       {}
+func (p *workerPage) name() string { return "worker " + p.title }
+func (p *workerPage) close()       {}
 
-func (p *worker) hints() []hint {
+func (p *workerPage) hints() []hint {
 	return []hint{{"Enter", "task"}, {"d", "drain"}, {"p", "pause"}, {"u", "resume"}, {"H", "heal"}, {"c", "cancel task"}, {"l", "log"}}
 }
 
-func (p *worker) changed(b live.Batch) {
-	p.stale = p.stale || b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Worker == p.id })
+func (p *workerPage) invalidate(b live.Batch) {
+	p.stale = p.stale || b.Resync || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Worker == p.id })
 }
 
-func (p *worker) load(m *model) tea.Cmd {
+func (p *workerPage) load(m *model) tea.Cmd {
 	type answer struct {
 		w     muster.Worker
 		tasks []muster.Task
 	}
 	id := p.id
-	return read(m, &p.reader, func(ctx context.Context) (a answer, err error) {
+	return read(m, &p.pacer, func(ctx context.Context) (a answer, err error) {
 		if a.w, err = m.api.Worker(ctx, string(id)); err != nil {
 			return a, err
 		}
@@ -57,7 +57,7 @@ func (p *worker) load(m *model) tea.Cmd {
 		return a, err
 	}, func(_ *model, a answer) {
 		p.w, p.tasks, p.title = a.w, a.tasks, a.w.Name
-		p.at.hold(taskIDs(p.tasks))
+		p.view.keepSelection(taskIDs(p.tasks))
 	})
 }
 
@@ -68,7 +68,7 @@ func tasksByID(ctx context.Context, api *client.Client, ids []muster.TaskID) ([]
 		job := ids[0].Job
 		var spans []client.Span
 		for len(ids) > 0 && ids[0].Job == job {
-			spans = append(spans, one(ids[0])...)
+			spans = append(spans, singleSpan(ids[0])...)
 			ids = ids[1:]
 		}
 		for t, err := range api.Tasks(ctx, job, client.TaskQuery{Spans: spans, Page: len(spans)}) {
@@ -84,13 +84,13 @@ func tasksByID(ctx context.Context, api *client.Client, ids []muster.TaskID) ([]
 	return tasks, nil
 }
 
-func (p *worker) draw(m *model, width, height int) []string {
+func (p *workerPage) draw(m *model, width, height int) []string {
 	if !p.loaded {
-		return m.empty(&p.reader, false, "")
+		return m.emptyLines(&p.pacer, false, "")
 	}
-	lines := p.facts(m, width)
-	if most := max(1, height-4); len(lines) > most {
-		lines = lines[:most]
+	lines := p.summaryLines(m, width)
+	if maxLines := max(1, height-4); len(lines) > maxLines {
+		lines = lines[:maxLines]
 	}
 	lines = append(lines, "")
 	if len(p.tasks) == 0 {
@@ -98,38 +98,38 @@ func (p *worker) draw(m *model, width, height int) []string {
 	}
 	note := ""
 	if more := p.w.Running - len(p.tasks); more > 0 {
-		note = fmt.Sprintf("and %s more", tasksOf(int64(more)))
+		note = fmt.Sprintf("and %s more", pluralTasks(int64(more)))
 	}
-	return append(lines, m.taskTable(p.tasks, &p.at, order{by: -1}, width, height-len(lines), note)...)
+	return append(lines, m.taskTable(p.tasks, &p.view, sortOrder{by: -1}, width, height-len(lines), note)...)
 }
 
-// facts are the lines above the tasks.
-func (p *worker) facts(m *model, width int) []string {
+// summaryLines are the lines above the tasks.
+func (p *workerPage) summaryLines(m *model, width int) []string {
 	w := &p.w
-	state := frame.Standing(w)
-	head := m.paint(term.Bold, term.Fit(term.Clean(w.Name), 30)) + "  " + m.paint(frame.StateStyle(state), state) + "  " + string(w.ID)
+	state := frame.WorkerStatus(w)
+	head := m.paint(term.Bold, term.Truncate(term.Sanitize(w.Name), 30)) + "  " + m.paint(frame.StateStyle(state), state) + "  " + string(w.ID)
 	if w.Version != "" {
-		head += "  " + term.Fit(term.Clean(w.Version), max(8, width-term.Width(w.Name)-len(state)-30))
+		head += "  " + term.Truncate(term.Sanitize(w.Version), max(8, width-term.Width(w.Name)-len(state)-30))
 	}
 	lines := []string{head}
 	add := func(name, text string) {
 		if text != "" {
-			lines = append(lines, m.paint(term.Dim, fmt.Sprintf("%-9s", name))+term.Fit(term.Clean(text), width-9))
+			lines = append(lines, m.paint(term.Dim, fmt.Sprintf("%-9s", name))+term.Truncate(term.Sanitize(text), width-9))
 		}
 	}
 	add("why", w.Constrained)
 	if h := w.Health; h != nil {
-		add("health", strings.TrimSpace(fmt.Sprintf("%s: %s of attempt %s. %s", term.Percent(h.Score), h.Reason, h.Attempt, h.Avoided)))
+		add("health", strings.TrimSpace(fmt.Sprintf("%s: %s of attempt %s. %s", term.FormatPercent(h.Score), h.Reason, h.Attempt, h.Avoided)))
 	}
 	if w.Load != nil {
-		lines = append(lines, m.paint(term.Dim, "CPU      ")+m.gauge(12, w.Load.CPU)+fmt.Sprintf(" %4s  ", term.Percent(w.Load.CPU))+
-			m.paint(term.Dim, "MEM ")+m.gauge(12, memoryOf(w))+fmt.Sprintf(" %s/%s", w.Load.Memory, w.Resources.Memory))
+		lines = append(lines, m.paint(term.Dim, "CPU      ")+m.gauge(12, w.Load.CPU)+fmt.Sprintf(" %4s  ", term.FormatPercent(w.Load.CPU))+
+			m.paint(term.Dim, "MEM ")+m.gauge(12, memoryFraction(w))+fmt.Sprintf(" %s/%s", w.Load.Memory, w.Resources.Memory))
 	}
 	if l := w.Load; l != nil && l.Disk != nil {
 		add("disk", fmt.Sprintf("%s of %s free", l.Disk.Free, l.Disk.Total))
 	}
 	if f := w.Free; f != nil {
-		add("free", fmt.Sprintf("%s of %s cores, %s memory, %s disk, %d of %d slots", decimal(f.CPUs), decimal(w.Resources.CPUs), f.Memory, f.Disk, f.Slots, w.Resources.Slots))
+		add("free", fmt.Sprintf("%s of %s cores, %s memory, %s disk, %d of %d slots", formatDecimal(f.CPUs), formatDecimal(w.Resources.CPUs), f.Memory, f.Disk, f.Slots, w.Resources.Slots))
 	}
 	for i := range w.Resources.GPUs {
 		lines = append(lines, deviceLine(m, &w.Resources.GPUs[i], w.Load, width))
@@ -153,7 +153,7 @@ func deviceLine(m *model, g *muster.GPU, load *muster.Load, width int) string {
 	if i >= 0 {
 		l := &load.GPUs[i]
 		if l.Utilization != nil {
-			line += m.gauge(12, *l.Utilization) + fmt.Sprintf(" %4s", term.Percent(*l.Utilization))
+			line += m.gauge(12, *l.Utilization) + fmt.Sprintf(" %4s", term.FormatPercent(*l.Utilization))
 			used += 17
 		}
 		if l.Memory != nil {
@@ -163,27 +163,27 @@ func deviceLine(m *model, g *muster.GPU, load *muster.Load, width int) string {
 			text += fmt.Sprintf("  %.0f °C", *l.Temperature)
 		}
 		if l.Power != nil {
-			text += "  " + watts(*l.Power)
+			text += "  " + formatWatts(*l.Power)
 		}
 	}
 	if g.Quarantined != "" {
-		return line + m.paint(term.Red, term.Fit(term.Clean("  quarantined: "+g.Quarantined), width-used))
+		return line + m.paint(term.Red, term.Truncate(term.Sanitize("  quarantined: "+g.Quarantined), width-used))
 	}
-	return line + term.Fit(term.Clean(text), width-used)
+	return line + term.Truncate(term.Sanitize(text), width-used)
 }
 
-func (p *worker) key(m *model, k string) (tea.Cmd, bool) {
-	if p.at.move(k, len(p.tasks)) {
-		if p.at.sel < len(p.tasks) {
-			p.at.id = p.tasks[p.at.sel].ID.String()
+func (p *workerPage) handleKey(m *model, k string) (tea.Cmd, bool) {
+	if p.view.move(k, len(p.tasks)) {
+		if p.view.cursor < len(p.tasks) {
+			p.view.id = p.tasks[p.view.cursor].ID.String()
 		}
 		return nil, true
 	}
 	if cmd, ok := m.workerKey(p.id, p.title, p.w.Running, k); ok {
 		return cmd, true
 	}
-	if p.at.sel < len(p.tasks) && k != "w" {
-		return m.taskKey(&p.tasks[p.at.sel], k)
+	if p.view.cursor < len(p.tasks) && k != "w" {
+		return m.taskKey(&p.tasks[p.view.cursor], k)
 	}
 	return nil, false
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// before is how many samples of the past a person sees at first.
-const before = 10
+// initialSamples is how many samples of the past a person sees at first.
+const initialSamples = 10
 
 // follow writes a line for each sample of a task.
 func follow(ctx context.Context, a *frame.App, c *config, server *client.Client, views []view) error {
@@ -24,12 +24,12 @@ func follow(ctx context.Context, a *frame.App, c *config, server *client.Client,
 	v := views[0]
 	if c.Output == "json" {
 		all := client.Series{Task: v.task.ID, Attempt: c.attempt}
-		return each(ctx, server, all, c, func(s client.Sample) error {
+		return forEachSample(ctx, server, all, c, func(s client.Sample) error {
 			line, err := json.Marshal(s)
 			if err != nil {
 				return fmt.Errorf("encode: %w", err)
 			}
-			return frame.Write(a.Out, append(line, '\n'))
+			return frame.WriteOutput(a.Out, append(line, '\n'))
 		})
 	}
 	var err error
@@ -37,18 +37,18 @@ func follow(ctx context.Context, a *frame.App, c *config, server *client.Client,
 		return err
 	}
 	p := printer{app: a, attempt: v.Attempt, shared: v.task.Grant != nil && v.task.Grant.GPUMemory > 0}
-	for _, s := range v.Samples[max(0, len(v.Samples)-before):] {
+	for _, s := range v.Samples[max(0, len(v.Samples)-initialSamples):] {
 		if err := p.print(client.Sample{Attempt: v.Attempt, Sample: s}); err != nil {
 			return err
 		}
 	}
-	return each(ctx, server, v.Series, c, p.print)
+	return forEachSample(ctx, server, v.Series, c, p.print)
 }
 
-func each(ctx context.Context, server *client.Client, from client.Series, c *config, do func(client.Sample) error) error {
-	for s, err := range server.Samples(ctx, from, c.attempt > 0) {
+func forEachSample(ctx context.Context, server *client.Client, series client.Series, c *config, fn func(client.Sample) error) error {
+	for s, err := range server.Samples(ctx, series, c.attempt > 0) {
 		if err == nil {
-			err = do(s)
+			err = fn(s)
 		}
 		if err != nil {
 			return err
@@ -67,14 +67,14 @@ type printer struct {
 
 // cell is one column: its title, its width and what it says of a sample.
 type cell struct {
-	title string
-	width int
-	of    figure
+	title  string
+	width  int
+	metric metric
 }
 
 func (p *printer) cells(devices bool) []cell {
 	u := &muster.Usage{}
-	f := machineFigures(u)
+	f := machineMetrics(u)
 	cells := []cell{{"CPU", 6, f[0]}, {"MEMORY", 10, f[1]}, {"DISK", 10, f[2]}, {"READ/S", 10, f[3]}, {"WRITE/S", 10, f[4]}, {"THREADS", 7, f[5]}}
 	if !devices {
 		return cells
@@ -84,14 +84,14 @@ func (p *printer) cells(devices bool) []cell {
 	if p.shared {
 		v.task.Grant.GPUMemory = 1
 	}
-	g := v.deviceFigures(u)
+	g := v.deviceMetrics(u)
 	return append(cells, cell{"GPU", 4, g[0]}, cell{"VRAM", 10, g[1]}, cell{"°C", 3, g[2]}, cell{"WATTS", 5, g[3]})
 }
 
 // print writes a sample; one of the next attempt is announced.
 func (p *printer) print(s client.Sample) error {
 	if s.Attempt != p.attempt && p.attempt != 0 {
-		p.app.Say("muster: it is tried again: attempt %d", s.Attempt)
+		p.app.Messagef("muster: it is tried again: attempt %d", s.Attempt)
 	}
 	p.attempt = s.Attempt
 	var titles, line strings.Builder
@@ -99,23 +99,23 @@ func (p *printer) print(s client.Sample) error {
 	line.WriteString(s.At.Std().Local().Format(time.TimeOnly))
 	for _, c := range p.cells(len(s.GPUs) > 0) {
 		text := "-"
-		if v := c.of.of(&s.Sample); v != nil {
-			text = c.of.words(*v)
+		if v := c.metric.value(&s.Sample); v != nil {
+			text = c.metric.format(*v)
 		}
-		titles.WriteString(right(c.title, c.width))
-		line.WriteString(right(text, c.width))
+		titles.WriteString(alignRight(c.title, c.width))
+		line.WriteString(alignRight(text, c.width))
 	}
 	width := p.app.Out.Width
 	if titles.String() != p.titles {
 		p.titles = titles.String()
-		if err := frame.Write(p.app.Out, []byte(p.app.Out.Paint(term.Bold, term.Fit(p.titles, width))+"\n")); err != nil {
+		if err := frame.WriteOutput(p.app.Out, []byte(p.app.Out.Paint(term.Bold, term.Truncate(p.titles, width))+"\n")); err != nil {
 			return err
 		}
 	}
-	return frame.Write(p.app.Out, []byte(term.Fit(line.String(), width)+"\n"))
+	return frame.WriteOutput(p.app.Out, []byte(term.Truncate(line.String(), width)+"\n"))
 }
 
-// right is a text at the right of a column.
-func right(text string, width int) string {
+// alignRight is a text at the right of a column.
+func alignRight(text string, width int) string {
 	return "  " + strings.Repeat(" ", max(0, width-term.Width(text))) + text
 }

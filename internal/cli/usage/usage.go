@@ -18,8 +18,8 @@ import (
 )
 
 type config struct {
-	remote.Remote
-	frame.Format
+	remote.ServerOptions
+	frame.OutputOptions
 	follow  bool
 	attempt int
 }
@@ -30,18 +30,18 @@ const maxTasks = 100
 
 func (c *config) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "follow", Short: "f", Usage: "write a line for each sample until the task has ended, over its later attempts too"}.On(&c.follow),
-		frame.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.Number(&c.attempt, 1, math.MaxInt32),
-		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json or yaml; with -f json, one line for each sample", Group: "Output"}.Choice(&c.Output, "table", "json", "yaml"),
-	}, c.Remote.Flags())
+		frame.Option{Name: "follow", Short: "f", Usage: "write a line for each sample until the task has ended, over its later attempts too"}.BoolVar(&c.follow),
+		frame.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
+		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json or yaml; with -f json, one line for each sample", Group: "Output"}.EnumVar(&c.Output, "table", "json", "yaml"),
+	}, c.ServerOptions.Flags())
 }
 
 // Command is muster usage.
 func Command(a *frame.App) *cli.Command {
 	c := &config{}
-	return a.Command(frame.Command{
-		Name: "usage", Usage: "show what tasks use over time: CPU, memory, disk, network, GPUs", Args: "JOB|TASK…", Category: frame.Watch, Flags: c.flags(),
-		About: "Samples are taken every five seconds in the first hour of a task, then less and less often, down to one a minute. " +
+	return a.NewCommand(frame.Command{
+		Name: "usage", Usage: "show what tasks use over time: CPU, memory, disk, network, GPUs", Args: "JOB|TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+		Description: "Samples are taken every five seconds in the first hour of a task, then less and less often, down to one a minute. " +
 			"Network traffic is that of the task's whole machine. " +
 			"With -o json or yaml one task is written as an object and several as a list.",
 		Run: func(ctx context.Context, args []string) error { return show(ctx, a, c, args) },
@@ -55,7 +55,7 @@ type view struct {
 }
 
 func show(ctx context.Context, a *frame.App, c *config, args []string) error {
-	ctx, stop := frame.Interruptible(ctx)
+	ctx, stop := frame.SignalContext(ctx)
 	defer stop()
 	if c.follow && c.Output == "yaml" {
 		return muster.Errorf(muster.Invalid, "-f writes lines as samples come, which -o yaml cannot: use -o json")
@@ -64,12 +64,12 @@ func show(ctx context.Context, a *frame.App, c *config, args []string) error {
 	if err != nil {
 		return err
 	}
-	sels, err := remote.Selection(ctx, server, args)
+	sels, err := remote.ResolveSelectors(ctx, server, args)
 	if err != nil {
 		return err
 	}
 	var views []view
-	for t, err := range remote.TasksOf(ctx, server, sels, nil) {
+	for t, err := range remote.Tasks(ctx, server, sels, nil) {
 		switch {
 		case err != nil:
 			return err
@@ -88,24 +88,24 @@ func show(ctx context.Context, a *frame.App, c *config, args []string) error {
 			return err
 		}
 	}
-	draw := frame.Apart(a, func(v view) error { return v.draw(a) })
-	return frame.ShowSome(a, c.Format, views, func(v view) string { return v.Task.String() }, draw)
+	draw := frame.WithBlankLines(a, func(v view) error { return v.draw(a) })
+	return frame.PrintItems(a, c.OutputOptions, views, func(v view) string { return v.Task.String() }, draw)
 }
 
 // draw shows the attempt to a person.
 func (v *view) draw(a *frame.App) error {
 	now := time.Now()
-	f := frame.Facts{App: a}
+	f := frame.Details{App: a}
 	f.Add("task", v.Task.String())
 	f.Add("state", a.Out.Paint(frame.StateStyle(v.State.String()), v.State.String()))
 	if v.Attempt > 1 {
 		f.Add("attempt", strconv.Itoa(v.Attempt))
 	}
 	if v.Attempt == v.task.Attempt {
-		f.Add("worker", term.Clean(string(v.task.Worker)))
+		f.Add("worker", term.Sanitize(string(v.task.Worker)))
 	}
 	if v.Usage != nil && v.Usage.WallSeconds > 0 {
-		f.Add("took", term.Elapsed(seconds(v.Usage.WallSeconds)))
+		f.Add("took", term.FormatDuration(seconds(v.Usage.WallSeconds)))
 	}
 	switch {
 	case v.Attempt == 0:
@@ -117,16 +117,16 @@ func (v *view) draw(a *frame.App) error {
 	case v.State.Final():
 		f.Add("samples", strconv.Itoa(v.Taken))
 	default:
-		f.Add("samples", fmt.Sprintf("%d, the last one %s ago", v.Taken, term.Elapsed(now.Sub(v.Samples[len(v.Samples)-1].At.Std()))))
+		f.Add("samples", fmt.Sprintf("%d, the last one %s ago", v.Taken, term.FormatDuration(now.Sub(v.Samples[len(v.Samples)-1].At.Std()))))
 	}
 	if v.Usage != nil {
-		f.Add("energy", Energy(v.Usage))
-		f.Add("cost", Cost(v.Usage))
+		f.Add("energy", FormatEnergy(v.Usage))
+		f.Add("cost", FormatCost(v.Usage))
 	}
 	if err := f.Draw(); err != nil {
 		return err
 	}
-	rows := v.rows()
+	rows := v.metrics()
 	if len(rows) == 0 {
 		return nil
 	}
@@ -136,28 +136,28 @@ func (v *view) draw(a *frame.App) error {
 
 // sparkWidth is how many columns a drawn series takes.
 func sparkWidth(s term.Screen) int {
-	const most, besides = 48, 50
+	const maxWidth, otherColumns = 48, 50
 	if s.Width == 0 {
-		return most
+		return maxWidth
 	}
-	return min(most, max(12, s.Width-besides))
+	return min(maxWidth, max(12, s.Width-otherColumns))
 }
 
-func (v *view) table(rows []figure, width int) *term.Table {
-	over := ""
+func (v *view) table(rows []metric, width int) *term.Table {
+	overTitle := ""
 	if n := len(v.Samples); n > 1 {
-		over = "OVER " + term.Elapsed(v.Samples[n-1].At.Sub(v.Samples[0].At).Std())
+		overTitle = "OVER " + term.FormatDuration(v.Samples[n-1].At.Sub(v.Samples[0].At).Std())
 	}
 	table := term.NewTable(
-		term.Column{Title: "USED", Whole: true}, term.Column{Title: "NOW", Right: true, Whole: true}, term.Column{Title: "AVERAGE", Right: true, Whole: true},
-		term.Column{Title: "PEAK", Right: true, Whole: true}, term.Column{Title: "TOTAL", Right: true, Whole: true}, term.Column{Title: over},
+		term.Column{Title: "USED", NoTruncate: true}, term.Column{Title: "NOW", AlignRight: true, NoTruncate: true}, term.Column{Title: "AVERAGE", AlignRight: true, NoTruncate: true},
+		term.Column{Title: "PEAK", AlignRight: true, NoTruncate: true}, term.Column{Title: "TOTAL", AlignRight: true, NoTruncate: true}, term.Column{Title: overTitle},
 	)
 	for _, r := range rows {
 		now := ""
 		if n := len(v.Samples); n > 0 && !v.State.Final() && v.Attempt == v.task.Attempt {
-			now = said(r, &v.Samples[n-1])
+			now = formatSample(r, &v.Samples[n-1])
 		}
-		table.Row(r.name, now, r.average, r.peakOf(v.Samples), r.total, r.spark(v.Samples, width))
+		table.AddRow(r.name, now, r.average, r.formatPeak(v.Samples), r.total, r.spark(v.Samples, width))
 	}
 	return table
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// rig is an attempt on two shared devices that was measured, with a gap in the middle.
-func rig() view {
+// testView is an attempt on two shared devices that was measured, with a gap in the middle.
+func testView() view {
 	begin := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 	v := view{task: muster.Task{Attempt: 1, Worker: "w-rig", Grant: &muster.Grant{GPUs: []string{"GPU-a", "GPU-b"}, GPUMemory: 4 << 30}}}
 	v.Attempt, v.State = 1, muster.Succeeded
@@ -40,7 +40,7 @@ func rig() view {
 	return v
 }
 
-func drawn(t *testing.T, v view, width int) string {
+func render(t *testing.T, v view, width int) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := v.draw(&frame.App{Out: term.Screen{Writer: &out, Width: width}}); err != nil {
@@ -69,35 +69,35 @@ gpu °C                81          ▆▇▇▇▇▇▇▇▇▇          █�
 gpu watts       50    50    25Wh  ██████████          ██████████
 gpu 0               100%          ▁▁▁▂▂▂▂▃▃▃          ▆▆▇▇▇▇████
 `
-	if diff := cmp.Diff(want, drawn(t, rig(), 80)); diff != "" {
+	if diff := cmp.Diff(want, render(t, testView(), 80)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 // No line is wider than the terminal, and of what was not measured nothing is said.
 func TestDrawWhatThereIs(t *testing.T) {
-	v := rig()
+	v := testView()
 	for _, width := range []int{40, 60, 80, 120, 300} {
-		for line := range strings.Lines(drawn(t, v, width)) {
+		for line := range strings.Lines(render(t, v, width)) {
 			if n := term.Width(strings.TrimSuffix(line, "\n")); n > width {
 				t.Errorf("a line takes %d of %d columns: %s", n, width, line)
 			}
 		}
 	}
 	v = view{Series: client.Series{Attempt: 1, State: muster.Running}}
-	if got, want := drawn(t, v, 0), "task     0.0\nstate    running\nattempt  \nsamples  none yet\n"; got != strings.Replace(want, "attempt  \n", "", 1) {
+	if got, want := render(t, v, 0), "task     0.0\nstate    running\nattempt  \nsamples  none yet\n"; got != strings.Replace(want, "attempt  \n", "", 1) {
 		t.Errorf("before the first sample: %s", got)
 	}
 	v.Samples, v.Taken = []muster.Sample{{At: muster.NewTime(time.Now()), PIDs: 1}}, 1
-	if got := drawn(t, v, 0); strings.Contains(got, "cpu") || strings.Contains(got, "gpu") || !strings.Contains(got, "threads") {
+	if got := render(t, v, 0); strings.Contains(got, "cpu") || strings.Contains(got, "gpu") || !strings.Contains(got, "threads") {
 		t.Errorf("of one thread it says %s", got)
 	}
 }
 
 func TestPrinter(t *testing.T) {
-	v := rig()
-	var out, said bytes.Buffer
-	p := printer{app: &frame.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &said}}, attempt: 1, shared: true}
+	v := testView()
+	var out, stderr bytes.Buffer
+	p := printer{app: &frame.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &stderr}}, attempt: 1, shared: true}
 	none := client.Sample{Attempt: 2, Sample: muster.Sample{At: v.Samples[0].At}}
 	for _, s := range []client.Sample{{Attempt: 1, Sample: v.Samples[79]}, {Attempt: 1, Sample: v.Samples[79]}, none} {
 		if err := p.print(s); err != nil {
@@ -115,17 +115,17 @@ func TestPrinter(t *testing.T) {
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := said.String(); got != "muster: it is tried again: attempt 2\n" {
+	if got := stderr.String(); got != "muster: it is tried again: attempt 2\n" {
 		t.Errorf("it said %q", got)
 	}
 }
 
 func TestWords(t *testing.T) {
-	u := rig().Usage
+	u := testView().Usage
 	var out bytes.Buffer
-	f := frame.Facts{App: &frame.App{Out: term.Screen{Writer: &out}}}
-	Add(&f, u)
-	Add(&f, &muster.Usage{CPUAvg: 0.25})
+	f := frame.Details{App: &frame.App{Out: term.Screen{Writer: &out}}}
+	AddDetails(&f, u)
+	AddDetails(&f, &muster.Usage{CPUAvg: 0.25})
 	if err := f.Draw(); err != nil {
 		t.Fatal(err)
 	}

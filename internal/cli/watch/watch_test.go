@@ -29,37 +29,37 @@ type item struct {
 	Load  int    `json:"load"` // changes all the time
 }
 
-// world is a server with a list, and what a command wrote of it.
-type world struct {
+// env is a server with a list, and what a command wrote of it.
+type env struct {
 	t *testing.T
 	*httptest.Server
 
-	mu       sync.Mutex
-	items    []item
-	err      error // of reading
-	reads    []string
-	out, say bytes.Buffer
-	refuse   bool
-	resumes  bool        // a client that connects again hears only comments: it has missed nothing
-	events   chan string // "" breaks the connection
-	seq      int
+	mu            sync.Mutex
+	items         []item
+	err           error // of reading
+	reads         []string
+	out, messages bytes.Buffer
+	refuse        bool
+	resumes       bool        // a client that connects again hears only comments: it has missed nothing
+	events        chan string // "" breaks the connection
+	seq           int
 }
 
-// stream is where a command writes to.
-type stream struct {
-	w  *world
-	to *bytes.Buffer
+// lockedWriter is where a command writes to.
+type lockedWriter struct {
+	env *env
+	buf *bytes.Buffer
 }
 
-func (s stream) Write(p []byte) (int, error) {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
-	return s.to.Write(p)
+func (s lockedWriter) Write(p []byte) (int, error) {
+	s.env.mu.Lock()
+	defer s.env.mu.Unlock()
+	return s.buf.Write(p)
 }
 
-func newWorld(t *testing.T, items ...item) *world {
+func newEnv(t *testing.T, items ...item) *env {
 	t.Helper()
-	w := &world{t: t, items: items, events: make(chan string)}
+	w := &env{t: t, items: items, events: make(chan string)}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		refuse, resumed := w.refuse, w.resumes && r.Header.Get("Last-Event-ID") != ""
@@ -92,7 +92,7 @@ func newWorld(t *testing.T, items ...item) *world {
 }
 
 // change sets rows and sends an event of each.
-func (w *world) change(items ...item) {
+func (w *env) change(items ...item) {
 	w.t.Helper()
 	for _, v := range items {
 		w.mu.Lock()
@@ -108,10 +108,10 @@ func (w *world) change(items ...item) {
 	}
 }
 
-func (w *world) rows(what string, want func(item) bool) iter.Seq2[item, error] {
+func (w *env) rows(kind string, want func(item) bool) iter.Seq2[item, error] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reads = append(w.reads, what)
+	w.reads = append(w.reads, kind)
 	if err := w.err; err != nil {
 		return func(yield func(item, error) bool) { yield(item{}, err) }
 	}
@@ -126,37 +126,37 @@ func (w *world) rows(what string, want func(item) bool) iter.Seq2[item, error] {
 }
 
 // count is how often the list was read.
-func (w *world) count() int {
+func (w *env) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.reads)
 }
 
 // watch starts to watch the list. wait returns the error with which that ends.
-func (w *world) watch(format frame.Format, terminal bool) (wait func() error) {
+func (w *env) watch(format frame.OutputOptions, terminal bool) (wait func() error) {
 	w.t.Helper()
 	c, err := client.New(w.URL, "", client.Options{RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	rows := Rows[item]{
-		Format: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", Whole: true}, {Title: "LOAD", Right: true}}, Empty: "there is nothing",
+	rows := List[item]{
+		OutputOptions: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", NoTruncate: true}, {Title: "LOAD", AlignRight: true}}, EmptyMessage: "there is nothing",
 		Row:    func(v item, _ time.Time) []string { return []string{v.ID, v.State, strconv.Itoa(v.Load)} },
 		ID:     func(v item) string { return v.ID },
 		Stable: func(v item) item { v.Load = 0; return v },
-		All: func(context.Context, int) iter.Seq2[item, error] {
+		Fetch: func(context.Context, int) iter.Seq2[item, error] {
 			return w.rows("all", func(item) bool { return true })
 		},
-		Some: func(_ context.Context, b live.Batch) iter.Seq2[item, error] {
+		FetchChanged: func(_ context.Context, b live.Batch) iter.Seq2[item, error] {
 			return w.rows("some", func(v item) bool {
 				return slices.ContainsFunc(b.Events, func(e muster.Event) bool { return string(e.Worker) == v.ID })
 			})
 		},
 	}
-	app := &frame.App{Out: term.Screen{Writer: stream{w, &w.out}, Live: terminal, Width: 60}, Err: term.Screen{Writer: stream{w, &w.say}}}
+	a := &frame.App{Out: term.Screen{Writer: lockedWriter{w, &w.out}, Interactive: terminal, Width: 60}, Err: term.Screen{Writer: lockedWriter{w, &w.messages}}}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- rows.Run(ctx, app, c) }()
+	go func() { ended <- rows.Run(ctx, a, c) }()
 	wait = sync.OnceValue(func() error { return <-ended })
 	w.t.Cleanup(func() {
 		cancel()
@@ -165,42 +165,42 @@ func (w *world) watch(format frame.Format, terminal bool) (wait func() error) {
 	return wait
 }
 
-// sees waits until what was written, and said, is this.
-func (w *world) sees(out, said string) {
+// waitOutput waits until what was written, and said, is this.
+func (w *env) waitOutput(out, messages string) {
 	w.t.Helper()
 	var gotOut, gotSaid string
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		w.mu.Lock()
-		gotOut, gotSaid = w.out.String(), w.say.String()
+		gotOut, gotSaid = w.out.String(), w.messages.String()
 		w.mu.Unlock()
-		if gotOut == out && (gotSaid == said || said != "" && strings.Contains(gotSaid, said)) {
+		if gotOut == out && (gotSaid == messages || messages != "" && strings.Contains(gotSaid, messages)) {
 			return
 		}
 	}
-	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotSaid, said)
+	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotSaid, messages)
 }
 
-func (w *world) said(text string) bool {
+func (w *env) hasMessage(text string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Contains(w.say.String(), text)
+	return strings.Contains(w.messages.String(), text)
 }
 
 // The list is printed, and then each row that differs, below the same titles.
 func TestChangesArePrinted(t *testing.T) {
-	w := newWorld(t, item{"a", "queued", 1}, item{"b", "running", 20})
-	w.watch(frame.Format{}, false)
+	w := newEnv(t, item{"a", "queued", 1}, item{"b", "running", 20})
+	w.watch(frame.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        1\nb     running      20\n"
-	w.sees(text, "")
+	w.waitOutput(text, "")
 	w.change(item{"a", "succeeded", 5})
 	text += "a     succeeded     5\n"
-	w.sees(text, "")
+	w.waitOutput(text, "")
 	w.change(item{"b", "running", 99}, item{"a-longer-name", "queued", 0}) // the load alone is no change
 	text += "a-longer-name  queued        0\n"
-	w.sees(text, "")
+	w.waitOutput(text, "")
 	w.change(item{"b", "failed", 0})
 	text += "b              failed        0\n"
-	w.sees(text, "")
+	w.waitOutput(text, "")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if all := strings.Count(strings.Join(w.reads, " "), "all"); all > 2 { // the first time, and for the resync of the connection
@@ -211,80 +211,80 @@ func TestChangesArePrinted(t *testing.T) {
 // What is not for people has neither titles nor sentences.
 func TestFormats(t *testing.T) {
 	for name, c := range map[string]struct {
-		format      frame.Format
+		format      frame.OutputOptions
 		first, then string
 	}{
-		"json":  {frame.Format{Output: "json"}, `{"id":"a<b","state":"queued","load":1}` + "\n", `{"id":"a<b","state":"running","load":2}` + "\n"},
-		"quiet": {frame.Format{Quiet: true}, "a<b\n", "a<b\n"},
-		"yaml":  {frame.Format{Output: "yaml"}, "---\nid: \"a<b\"\nstate: queued\nload: 1\n", "---\nid: \"a<b\"\nstate: running\nload: 2\n"},
+		"json":  {frame.OutputOptions{Output: "json"}, `{"id":"a<b","state":"queued","load":1}` + "\n", `{"id":"a<b","state":"running","load":2}` + "\n"},
+		"quiet": {frame.OutputOptions{Quiet: true}, "a<b\n", "a<b\n"},
+		"yaml":  {frame.OutputOptions{Output: "yaml"}, "---\nid: \"a<b\"\nstate: queued\nload: 1\n", "---\nid: \"a<b\"\nstate: running\nload: 2\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, item{"a<b", "queued", 1})
+			w := newEnv(t, item{"a<b", "queued", 1})
 			w.watch(c.format, false)
-			w.sees(c.first, "")
+			w.waitOutput(c.first, "")
 			w.change(item{"a<b", "running", 2})
-			w.sees(c.first+c.then, "")
+			w.waitOutput(c.first+c.then, "")
 		})
 	}
-	w := newWorld(t)
-	w.watch(frame.Format{}, false)
-	w.sees("NAME  STATE      LOAD\n", "there is nothing\n")
+	w := newEnv(t)
+	w.watch(frame.OutputOptions{}, false)
+	w.waitOutput("NAME  STATE      LOAD\n", "there is nothing\n")
 }
 
 // A broken connection is said once, and what was missed is printed after it.
 func TestALostConnection(t *testing.T) {
-	w := newWorld(t, item{"a", "queued", 0})
-	w.watch(frame.Format{}, false)
+	w := newEnv(t, item{"a", "queued", 0})
+	w.watch(frame.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
-	w.sees(text, "")
+	w.waitOutput(text, "")
 	w.mu.Lock()
 	w.refuse = true
 	w.mu.Unlock()
 	w.events <- ""
-	w.sees(text, "connecting again\n")
+	w.waitOutput(text, "connecting again\n")
 	w.mu.Lock()
 	w.refuse, w.items = false, []item{{"a", "failed", 0}, {"b", "queued", 0}}
 	w.mu.Unlock()
 	text += "a     failed        0\nb     queued        0\n"
-	w.sees(text, "muster: connected again\n")
+	w.waitOutput(text, "muster: connected again\n")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n := strings.Count(w.say.String(), "connecting again"); n != 1 {
-		t.Errorf("the loss is said %d times: %s", n, w.say.String())
+	if n := strings.Count(w.messages.String(), "connecting again"); n != 1 {
+		t.Errorf("the loss is said %d times: %s", n, w.messages.String())
 	}
 }
 
 // A connection that resumes without any event is back, and changes that came just before the loss are printed.
 func TestALostConnectionResumes(t *testing.T) {
-	w := newWorld(t, item{"a", "queued", 0})
+	w := newEnv(t, item{"a", "queued", 0})
 	w.resumes = true
-	w.watch(frame.Format{}, false)
+	w.watch(frame.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
-	w.sees(text, "")
+	w.waitOutput(text, "")
 	w.mu.Lock()
 	w.refuse = true
 	w.mu.Unlock()
 	w.change(item{"a", "failed", 0})
 	w.events <- ""
-	for end := time.Now().Add(30 * time.Second); !w.said("connecting again\n") && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !w.hasMessage("connecting again\n") && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 	}
 	w.mu.Lock()
 	w.refuse = false
 	w.mu.Unlock()
-	w.sees(text+"a     failed        0\n", "muster: connected again\n")
+	w.waitOutput(text+"a     failed        0\n", "muster: connected again\n")
 }
 
 // An error of the first read ends it; later ones do if they do not go away by themselves.
 func TestErrors(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.err = muster.Errorf(muster.Unavailable, "not now")
-	if err := w.watch(frame.Format{}, false)(); muster.CodeOf(err) != muster.Unavailable {
+	if err := w.watch(frame.OutputOptions{}, false)(); muster.CodeOf(err) != muster.Unavailable {
 		t.Errorf("it ended with %v", err)
 	}
-	w = newWorld(t, item{"a", "queued", 0})
-	w.watch(frame.Format{}, false)
+	w = newEnv(t, item{"a", "queued", 0})
+	w.watch(frame.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
-	w.sees(text, "")
+	w.waitOutput(text, "")
 	w.mu.Lock()
 	w.err = muster.Errorf(muster.Unavailable, "not now")
 	w.mu.Unlock()
@@ -295,11 +295,11 @@ func TestErrors(t *testing.T) {
 	w.mu.Lock()
 	w.err = nil
 	w.mu.Unlock()
-	w.sees(text+"a     running       0\n", "") // the next read makes up for it
+	w.waitOutput(text+"a     running       0\n", "") // the next read makes up for it
 
-	w = newWorld(t, item{"a", "queued", 0})
-	wait := w.watch(frame.Format{}, false)
-	w.sees(text, "")
+	w = newEnv(t, item{"a", "queued", 0})
+	wait := w.watch(frame.OutputOptions{}, false)
+	w.waitOutput(text, "")
 	w.mu.Lock()
 	w.err = muster.Errorf(muster.Forbidden, "the key was revoked")
 	w.mu.Unlock()
@@ -311,13 +311,13 @@ func TestErrors(t *testing.T) {
 
 // On a terminal the table is drawn in place of the one before, and fits.
 func TestDraw(t *testing.T) {
-	w := newWorld(t, item{"a", "queued", 1})
-	w.watch(frame.Format{}, true)
+	w := newEnv(t, item{"a", "queued", 1})
+	w.watch(frame.OutputOptions{}, true)
 	first := "NAME  STATE   LOAD\x1b[K\r\na     queued     1\x1b[K\r\nwatching; Ctrl-C stops\x1b[K\r\n\x1b[J"
-	w.sees(first, "")
+	w.waitOutput(first, "")
 	w.change(item{"a", "running", 2})
 	second := first + "\x1b[3ANAME  STATE    LOAD\x1b[K\r\na     running     2\x1b[K\r\nwatching; Ctrl-C stops\x1b[K\r\n\x1b[J"
-	w.sees(second, "")
+	w.waitOutput(second, "")
 	var more []item
 	for i := range 40 {
 		more = append(more, item{fmt.Sprintf("i%02d", i), "queued", i})
@@ -349,7 +349,7 @@ func TestCanvas(t *testing.T) {
 	draw := func(text string) string {
 		t.Helper()
 		out.Reset()
-		if err := c.draw(func(s term.Screen) error { return frame.Write(s, []byte(text)) }); err != nil {
+		if err := c.draw(func(s term.Screen) error { return frame.WriteOutput(s, []byte(text)) }); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -376,7 +376,7 @@ func TestCanvas(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for _, c := range [][3]int{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
-		if got := Fewer(c[0], c[1]); got != c[2] {
+		if got := MinLimit(c[0], c[1]); got != c[2] {
 			t.Errorf("Fewer(%d, %d) is %d, want %d", c[0], c[1], got, c[2])
 		}
 	}
@@ -386,14 +386,14 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	var got []int
-	for n := range First(numbers, 3) {
+	for n := range Limit(numbers, 3) {
 		got = append(got, n)
 	}
 	if !slices.Equal(got, []int{0, 1, 2}) || read != 2 {
 		t.Errorf("the first three are %v, after %d more", got, read)
 	}
 	w := muster.Worker{Name: "rig", LastSeenAt: 5, Load: &muster.Load{CPU: 1}}
-	if s := Steady(w); s.Load != nil || s.LastSeenAt != 0 || s.Name != "rig" || w.Load == nil {
+	if s := WithoutHeartbeat(w); s.Load != nil || s.LastSeenAt != 0 || s.Name != "rig" || w.Load == nil {
 		t.Errorf("steady is %+v", s)
 	}
 }

@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// report is the result of one benchmark task: see kind benchmark. What a worker did not measure is absent.
+type report struct {
+	Model   string          `json:"model"`
+	Device  string          `json:"device"`
+	Task    string          `json:"task"`
+	Shape   json.RawMessage `json:"shape"`
+	Warmup  *int64          `json:"warmup"`
+	Compile bool            `json:"compile"`
+	System  json.RawMessage `json:"system"`
+	Runs    []measurement   `json:"runs"`
+}
+
+// measurement is one combination of a report.
+type measurement struct {
+	BatchSize  int64    `json:"batch_size"`
+	Precision  string   `json:"precision"`
+	Iterations int64    `json:"iterations"`
+	Latency    *latency `json:"latency_ms"`
+	Throughput *float64 `json:"throughput"` // items a second
+	Tokens     *float64 `json:"tokens_per_second"`
+	PeakMemory *int64   `json:"peak_memory"`
+	Energy     *float64 `json:"energy_j"`
+	Error      failure  `json:"error"`
+}
+
+type latency struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	Min  float64 `json:"min"`
+	Max  float64 `json:"max"`
+}
+
+// failure is why a combination could not be measured: a reason, or an object with a sentence, too.
+type failure struct{ Reason, Message string }
+
+// UnmarshalJSON reads both forms.
+func (f *failure) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, &f.Reason) == nil {
+		return nil
+	}
+	var object struct {
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+	}
+	err := json.Unmarshal(b, &object)
+	f.Reason, f.Message = object.Reason, object.Message
+	return err
+}
+
+// column is one task that is compared.
+type column struct {
+	task   muster.Task
+	worker string // its name; its id if it has left for good
+	report report
+}
+
+// parseReports takes the results of tasks that measured something. It says of the others why they are left out.
+func parseReports(tasks []muster.Task, workers []muster.Worker) (all []column, skipped []string) {
+	for _, t := range tasks {
+		c := column{task: t, worker: string(t.Worker)}
+		for _, w := range workers {
+			if w.ID == t.Worker {
+				c.worker = w.Name
+			}
+		}
+		err := json.Unmarshal(t.Result, &c.report)
+		switch {
+		case len(t.Result) == 0 && !t.State.Final():
+			skipped = append(skipped, fmt.Sprintf("task %s is %s and has no result yet", t.ID, t.State))
+		case len(t.Result) == 0:
+			skipped = append(skipped, fmt.Sprintf("task %s has %s and left no result", t.ID, strings.ReplaceAll(t.State.String(), "_", " ")))
+		case err != nil || len(c.report.Runs) == 0:
+			skipped = append(skipped, fmt.Sprintf("the result of task %s is not that of a benchmark", t.ID))
+		default:
+			all = append(all, c)
+		}
+	}
+	return all, skipped
+}
+
+// comparabilityNotes tells what keeps figures from being comparable with those of the first.
+func comparabilityNotes(all []column) []string {
+	var notes []string
+	first := &all[0]
+	for i := range all[1:] {
+		c := &all[i+1]
+		differ := func(name, a, b string) {
+			if a != b {
+				notes = append(notes, fmt.Sprintf("not comparable: %s of task %s is %s, and of task %s %s", name, first.task.ID, orUnknown(a), c.task.ID, orUnknown(b)))
+			}
+		}
+		differ("the model", first.report.Model, c.report.Model)
+		differ("what is measured", first.report.Task, c.report.Task)
+		differ("the shape of the inputs", canonicalJSON(first.report.Shape), canonicalJSON(c.report.Shape))
+		differ("whether the model is compiled", strconv.FormatBool(first.report.Compile), strconv.FormatBool(c.report.Compile))
+		if a, b := first.report.Warmup, c.report.Warmup; a != nil && b != nil {
+			differ("the number of warm-up runs", strconv.FormatInt(*a, 10), strconv.FormatInt(*b, 10))
+		}
+		for _, m := range c.report.Runs {
+			if o := first.find(m.key()); o != nil && o.Iterations != m.Iterations {
+				differ("the number of iterations", strconv.FormatInt(o.Iterations, 10), strconv.FormatInt(m.Iterations, 10))
+				break
+			}
+		}
+	}
+	return notes
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "not told"
+	}
+	return s
+}
+
+// canonicalJSON is JSON with its fields in order.
+func canonicalJSON(raw json.RawMessage) string {
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return ""
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "" // never: it was JSON
+	}
+	return string(b)
+}
+
+// combination names a combination.
+type combination struct {
+	batch     int64
+	precision string
+}
+
+func (m *measurement) key() combination { return combination{m.BatchSize, m.Precision} }
+
+func (c *column) find(k combination) *measurement {
+	i := slices.IndexFunc(c.report.Runs, func(m measurement) bool { return m.key() == k })
+	if i < 0 {
+		return nil
+	}
+	return &c.report.Runs[i]
+}
+
+// combinations lists all combinations: precisions as they come, sizes from small to large.
+func combinations(all []column) []combination {
+	var precisions []string
+	var list []combination
+	for _, c := range all {
+		for _, m := range c.report.Runs {
+			if !slices.Contains(precisions, m.Precision) {
+				precisions = append(precisions, m.Precision)
+			}
+			if !slices.Contains(list, m.key()) {
+				list = append(list, m.key())
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b combination) int {
+		if d := slices.Index(precisions, a.precision) - slices.Index(precisions, b.precision); d != 0 {
+			return d
+		}
+		return int(min(max(a.batch-b.batch, -1), 1))
+	})
+	return list
+}

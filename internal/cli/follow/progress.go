@@ -1,0 +1,147 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/sched/explain"
+)
+
+// progressView is what is known of a job that goes on.
+type progressView struct {
+	job    muster.Job
+	task   muster.Task // its only one, or the one that told of itself last
+	reason string      // it waits
+}
+
+// watchEvents takes in what the task tells of itself, as it does. Nothing depends on
+// it: if it breaks off, look still knows the state.
+func (f *follower) watchEvents(ctx context.Context) error {
+	for e, err := range f.server.Events(ctx, client.EventQuery{Job: f.id}) {
+		switch {
+		case err != nil:
+			return nil
+		case e.Type == muster.EventResync:
+			// What a lone task told before is known to the server only; of many the next event is as good.
+			if t, err := f.server.Task(ctx, muster.TaskID{Job: f.id}); err == nil {
+				f.update(func(v *progressView) { v.task = t })
+			}
+		case e.Type == muster.EventTask && e.Task != nil:
+			f.update(func(v *progressView) { v.apply(e) })
+			f.announceArtifacts(e)
+		}
+	}
+	return nil
+}
+
+// announceArtifacts says of each file that a task shows while it runs that it is there, once.
+func (f *follower) announceArtifacts(e muster.Event) {
+	if e.Detail == nil {
+		return
+	}
+	f.mu.Lock()
+	job := f.progress.job
+	f.mu.Unlock()
+	for _, a := range e.Detail.Artifacts {
+		if key := e.Task.String() + "/" + a.Name; len(f.announced) < maxAnnounced && !f.announced[key] {
+			f.announced[key] = true
+			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s shows %s while it runs: muster get %s fetches it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), e.Task)
+		}
+	}
+}
+
+// maxAnnounced is how many files are told of.
+const maxAnnounced = 20
+
+func (f *follower) update(change func(*progressView)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.progress)
+}
+
+// apply takes in an event about a task.
+func (v *progressView) apply(e muster.Event) {
+	if v.task.ID != *e.Task {
+		v.task = muster.Task{ID: *e.Task}
+	}
+	if v.task.State.UnmarshalText([]byte(e.State)) == nil && e.Detail != nil {
+		v.task.Progress, v.task.Step, v.task.Metrics = e.Detail.Progress, e.Detail.Step, e.Detail.Metrics
+	}
+}
+
+// pollJob reads the job's state once a second, without a status line until it has begun. That it never can it says once.
+func (f *follower) pollJob(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	warned := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		job, err := f.server.Job(ctx, f.id)
+		if err != nil {
+			continue
+		}
+		reason := ""
+		if job.State == muster.JobQueued || job.State == muster.JobWaiting {
+			if x, err := f.server.Explain(ctx, muster.TaskID{Job: f.id}); err == nil {
+				reason = x.Summary
+				if x.Unschedulable() && !warned {
+					warned = true
+					fmt.Fprintln(f.status.WriterAbove(f.app.Err), neverStartsMessage(f.id, &x))
+				}
+			}
+		} else if !f.app.Err.Interactive {
+			return nil
+		}
+		f.update(func(v *progressView) { v.job, v.reason = job, reason })
+	}
+}
+
+// neverStartsMessage says why a job cannot start as things are.
+func neverStartsMessage(id muster.JobID, x *explain.Explanation) string {
+	reason := x.Summary
+	if len(x.Workers) == 1 {
+		reason = fmt.Sprintf("can never start with the only worker %s: %s", x.Workers[0].Name, x.Workers[0].Why)
+	}
+	return fmt.Sprintf("muster: job %s waits: %s; muster explain %s says more", id, term.Sanitize(reason), id)
+}
+
+func (f *follower) line() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.progress.line(time.Since(f.started))
+}
+
+// barWidth is how many columns a bar takes.
+const barWidth = 20
+
+// line is the status line of a job that was followed for that long.
+func (v *progressView) line(elapsed time.Duration) string {
+	parts := []string{v.job.ID.String()}
+	total := v.job.Counts.Total()
+	switch {
+	case total > 1:
+		done := v.job.Counts.Finished()
+		parts = append(parts, term.ProgressBar(barWidth, float64(done)/float64(total)), fmt.Sprintf("%d/%d", done, total), frame.FormatCounts(v.job.Counts, false))
+	case v.task.Progress != nil:
+		parts = append(parts, term.ProgressBar(barWidth, *v.task.Progress), term.FormatPercent(*v.task.Progress))
+	case v.task.State != 0:
+		parts = append(parts, v.task.State.String())
+	default:
+		parts = append(parts, string(v.job.State))
+	}
+	if total <= 1 {
+		parts = append(parts, v.task.Step, frame.FormatMetrics(v.task.Metrics))
+	}
+	parts = append(parts, v.reason, term.FormatDuration(elapsed))
+	return strings.Join(frame.NonEmpty(parts), "  ")
+}

@@ -1,0 +1,313 @@
+package kinds
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// field is one field of an input, as it is shown.
+type field struct {
+	name         string // with those around it: peft.r
+	typeText     string // what may stand there, in words
+	required     bool
+	defaultValue string // the default as JSON, "" for none
+	description  string
+}
+
+// most bounds what is shown of a schema, which may be anybody's.
+const (
+	maxDepth      = 4
+	maxEnumValues = 12 // of an enumeration
+	maxFields     = 500
+)
+
+// schema is what is read of a JSON Schema. A field that is of another form than usual is left out.
+type schema struct {
+	Type        lenientStrings  `json:"type"`
+	Description lenientString   `json:"description"`
+	Default     json.RawMessage `json:"default"`
+	Enum        []any           `json:"enum"`
+	Examples    lenientValues   `json:"examples"`
+	Const       json.RawMessage `json:"const"`
+	Min         lenientNumber   `json:"minimum"`
+	Above       lenientNumber   `json:"exclusiveMinimum"`
+	Max         lenientNumber   `json:"maximum"`
+	Below       lenientNumber   `json:"exclusiveMaximum"`
+	Format      lenientString   `json:"format"`
+	Items       *schema         `json:"items"`
+	OneOf       []schema        `json:"oneOf"`
+	AnyOf       []schema        `json:"anyOf"`
+	Ref         lenientString   `json:"$ref"`
+	Defs        properties      `json:"$defs"`
+	Required    []string        `json:"required"`
+	Properties  properties      `json:"properties"`
+}
+
+// lenientStrings is one text or a list of such; values, text and number are as their names say. What is neither is left empty.
+type (
+	lenientStrings []string
+	lenientValues  []any
+	lenientString  string
+	lenientNumber  string
+)
+
+// UnmarshalJSON takes what fits.
+func (w *lenientStrings) UnmarshalJSON(b []byte) error {
+	var single string
+	if json.Unmarshal(b, &single) == nil {
+		*w = lenientStrings{single}
+	} else if json.Unmarshal(b, (*[]string)(w)) != nil {
+		*w = nil
+	}
+	return nil
+}
+
+// UnmarshalJSON takes what fits.
+func (v *lenientValues) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, (*[]any)(v)) != nil {
+		*v = nil
+	}
+	return nil
+}
+
+// UnmarshalJSON takes what fits.
+func (t *lenientString) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, (*string)(t)) != nil {
+		*t = ""
+	}
+	return nil
+}
+
+// UnmarshalJSON takes what fits.
+func (n *lenientNumber) UnmarshalJSON(b []byte) error {
+	var num json.Number
+	if b[0] != '"' && json.Unmarshal(b, &num) == nil {
+		*n = lenientNumber(num)
+	}
+	return nil
+}
+
+// properties are the fields of an object in their order.
+type properties []property
+
+type property struct {
+	name string
+	schema
+}
+
+// UnmarshalJSON reads an object.
+func (m *properties) UnmarshalJSON(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		prop := property{name: fmt.Sprint(name)}
+		_ = json.Unmarshal(raw, &prop.schema) // what cannot be shown is a field without a word
+		*m = append(*m, prop)
+	}
+	return nil
+}
+
+// inputFields reads the fields of an input from its schema, in their order, and what else it says of which must be given.
+func inputFields(raw json.RawMessage) (all []field, requirements []string) {
+	var s schema
+	if json.Unmarshal(raw, &s) != nil {
+		return nil, nil
+	}
+	r := fieldReader{defs: s.Defs}
+	for _, choice := range [][]schema{s.OneOf, s.AnyOf} {
+		var names []string
+		for _, c := range choice {
+			if len(c.Required) > 0 {
+				names = append(names, strings.Join(c.Required, " and "))
+			}
+		}
+		if len(names) > 1 {
+			requirements = append(requirements, "it takes "+joinOr(names))
+		}
+	}
+	r.addProperties("", &s, 0)
+	return r.all, requirements
+}
+
+// fieldReader gathers fields.
+type fieldReader struct {
+	defs properties
+	all  []field
+}
+
+// resolve puts what a schema refers to in its place, as far as it says nothing itself.
+func (r *fieldReader) resolve(s *schema) *schema {
+	name, ok := strings.CutPrefix(string(s.Ref), "#/$defs/")
+	i := slices.IndexFunc(r.defs, func(m property) bool { return m.name == name })
+	if !ok || i < 0 {
+		return s
+	}
+	merged := r.defs[i].schema
+	if s.Description != "" {
+		merged.Description = s.Description
+	}
+	if len(s.Default) > 0 {
+		merged.Default = s.Default
+	}
+	return &merged
+}
+
+func (r *fieldReader) addProperties(prefix string, s *schema, depth int) {
+	for _, m := range s.Properties {
+		name := prefix + m.name
+		resolved := r.resolve(&m.schema)
+		r.all = append(r.all, field{
+			name: name, typeText: r.describe(resolved, 0), required: slices.Contains(s.Required, m.name), defaultValue: compactJSON(resolved.Default), description: string(resolved.Description),
+		})
+		if depth < maxDepth && len(r.all) < maxFields {
+			r.addProperties(name+".", resolved, depth+1)
+			if resolved.Items != nil {
+				r.addProperties(name+"[].", r.resolve(resolved.Items), depth+1)
+			}
+		}
+	}
+}
+
+// describe says what may stand in a field.
+func (r *fieldReader) describe(s *schema, depth int) string {
+	s = r.resolve(s)
+	if depth > maxDepth {
+		return ""
+	}
+	switch {
+	case len(s.Enum) > 0:
+		return joinOr(formatValues(s.Enum))
+	case len(s.Const) > 0:
+		return compactJSON(s.Const)
+	case len(s.OneOf) > 0 && len(s.Type) == 0:
+		return r.describeChoices(s.OneOf, depth)
+	case len(s.AnyOf) > 0 && len(s.Type) == 0:
+		return r.describeChoices(s.AnyOf, depth)
+	}
+	var list []string
+	for _, t := range s.Type {
+		list = append(list, r.describeType(s, t, depth))
+	}
+	return joinOr(list)
+}
+
+// formatValues writes values, no more than can be read.
+func formatValues(all []any) []string {
+	var list []string
+	for _, v := range all[:min(len(all), maxEnumValues)] {
+		list = append(list, formatValue(v))
+	}
+	if len(all) > maxEnumValues {
+		list = append(list, "…")
+	}
+	return list
+}
+
+func (r *fieldReader) describeChoices(choices []schema, depth int) string {
+	var list []string
+	for i := range choices {
+		if w := r.describe(&choices[i], depth+1); w != "" && !slices.Contains(list, w) {
+			list = append(list, w)
+		}
+	}
+	return joinOr(list)
+}
+
+// describeType names a type of JSON Schema as people do.
+func (r *fieldReader) describeType(s *schema, name string, depth int) string {
+	switch name {
+	case "integer":
+		return "whole number" + s.rangeText()
+	case "number":
+		return "number" + s.rangeText()
+	case "string":
+		if s.Format != "" {
+			return "text (" + string(s.Format) + ")"
+		}
+		if len(s.Examples) > 0 {
+			return "text such as " + joinOr(formatValues(s.Examples))
+		}
+		return "text"
+	case "boolean":
+		return "true or false"
+	case "array":
+		desc := "list"
+		if s.Items != nil {
+			if elem := r.describe(s.Items, depth+1); elem != "" && len(r.resolve(s.Items).Type) <= 1 {
+				desc += ", each " + elem
+			}
+		}
+		return desc
+	}
+	return name
+}
+
+// rangeText is the range of a number.
+func (s *schema) rangeText() string {
+	switch {
+	case s.Min != "" && s.Max != "":
+		return fmt.Sprintf(", %s to %s", s.Min, s.Max)
+	case s.Above != "" && s.Max != "":
+		return fmt.Sprintf(", over %s to %s", s.Above, s.Max)
+	case s.Min != "" && s.Below != "":
+		return fmt.Sprintf(", from %s, under %s", s.Min, s.Below)
+	case s.Above != "" && s.Below != "":
+		return fmt.Sprintf(", over %s, under %s", s.Above, s.Below)
+	case s.Min != "":
+		return ", from " + string(s.Min)
+	case s.Above != "":
+		return ", over " + string(s.Above)
+	case s.Max != "":
+		return ", to " + string(s.Max)
+	case s.Below != "":
+		return ", under " + string(s.Below)
+	}
+	return ""
+}
+
+// formatValue writes a value of JSON, a text without quotes where that can be understood.
+func formatValue(v any) string {
+	if s, ok := v.(string); ok && s != "" && !strings.ContainsAny(s, " ,\"") {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "" // never: it was JSON
+	}
+	return string(b)
+}
+
+func compactJSON(raw json.RawMessage) string {
+	var v any
+	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil || v == nil {
+		return ""
+	}
+	var b bytes.Buffer
+	if s, ok := v.(string); ok {
+		return formatValue(s)
+	}
+	if json.Compact(&b, raw) != nil {
+		return ""
+	}
+	return b.String()
+}
+
+func joinOr(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}

@@ -1,0 +1,109 @@
+package top
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+const (
+	windowBytes       = 64 << 10  // of a log that are read at once
+	maxSegmentBytes   = 512 << 10 // of a log that a page has
+	maxSegmentRecords = 100_000   // of them
+)
+
+// logSegment is a part of the log of an attempt, without gaps.
+type logSegment struct {
+	attempt     int
+	first, last int64 // where it begins and ends
+	size        int64 // of the log
+	end         bool  // nothing follows yet
+	done        bool  // and nothing will
+
+	records []wire.LogRecord
+	bytes   int
+	lines   []logLine // n is the offset of the record that ends the line
+}
+
+// add takes a window that comes before the excerpt or after it. One of another place or attempt replaces it. What is too much is dropped
+// at the other end.
+func (e *logSegment) add(w *wire.LogWindow, before bool) {
+	bytes := 0
+	for i := range w.Records {
+		bytes += len(w.Records[i].Data())
+	}
+	contiguous := e.attempt == w.Attempt && (before && w.Last == e.first || !before && w.First == e.last)
+	if !contiguous {
+		*e = logSegment{attempt: w.Attempt, first: w.First, last: w.Last, end: before}
+	}
+	e.size, e.bytes = w.Size, e.bytes+bytes
+	if before {
+		e.first, e.records = w.First, slices.Concat(w.Records, e.records)
+	} else {
+		e.last, e.records = w.Last, append(e.records, w.Records...)
+		e.end = w.Last >= w.Size || len(w.Records) == 0 // else the last record is not whole yet
+	}
+	e.done = e.end && w.Done
+	e.trim(before)
+	if len(w.Records) > 0 || !contiguous {
+		e.splitLines()
+	}
+}
+
+// trim drops records at the end, or at the beginning, where there are too many.
+func (e *logSegment) trim(end bool) {
+	for (e.bytes > maxSegmentBytes || len(e.records) > maxSegmentRecords) && len(e.records) > 1 {
+		if end {
+			i := len(e.records) - 1
+			e.last, e.end, e.done = e.records[i].Offset, false, false
+			e.bytes -= len(e.records[i].Data())
+			e.records = e.records[:i]
+			continue
+		}
+		e.bytes -= len(e.records[0].Data())
+		e.records = e.records[1:]
+		e.first = e.records[0].Offset
+	}
+}
+
+// splitLines makes lines of the records. Long and unfinished lines have several.
+func (e *logSegment) splitLines() {
+	e.lines = make([]logLine, 0, len(e.records))
+	type partialLine struct {
+		data []byte
+		end  *wire.LogRecord
+	}
+	partial := map[string]partialLine{}
+	add := func(data []byte, r *wire.LogRecord) {
+		e.lines = append(e.lines, logLine{text: visibleText(data), stream: r.Stream, at: r.At, seq: r.Offset})
+	}
+	for i := range e.records {
+		r := &e.records[i]
+		data := r.Data()
+		if rest := partial[r.Stream].data; len(rest) > 0 {
+			data = slices.Concat(rest, data)
+		}
+		line, terminated := bytes.CutSuffix(data, []byte{'\n'})
+		if terminated || len(data) > maxLineBytes {
+			add(line, r)
+			delete(partial, r.Stream)
+			continue
+		}
+		partial[r.Stream] = partialLine{data, r}
+	}
+	for _, p := range partial {
+		add(p.data, p.end)
+	}
+	slices.SortStableFunc(e.lines, func(a, b logLine) int { return cmp.Compare(a.seq, b.seq) })
+}
+
+// complete reports whether the excerpt has all of the log.
+func (e *logSegment) complete() bool { return e.first == 0 && e.end }
+
+// indexOf is the index of the line at an offset, or of the next one; len(lines) if there is none.
+func (e *logSegment) indexOf(offset int64) int {
+	i, _ := slices.BinarySearchFunc(e.lines, offset, func(l logLine, offset int64) int { return cmp.Compare(l.seq, offset) })
+	return i
+}
