@@ -15,76 +15,76 @@ import (
 )
 
 const (
-	bodyIdle  = time.Minute     // without a byte of a body
-	bodyWhole = 5 * time.Minute // for one that is read as a whole
-	bodyFree  = 64 << 10        // bytes of a body for which there is always memory
-	bodyMost  = 256 << 20       // bytes of all larger ones that a gateway holds at a time
+	bodyIdleTimeout = time.Minute     // without a byte of a body
+	bodyReadTimeout = 5 * time.Minute // for one that is read as a whole
+	bodyFreeSize    = 64 << 10        // bytes of a body for which there is always memory
+	bodyBudget      = 256 << 20       // bytes of all larger ones that a gateway holds at a time
 )
 
-// intake bounds the bodies of a gateway's requests.
-type intake struct {
-	idle, whole time.Duration
-	free        atomic.Int64 // bytes that may still be held
+// bodyLimiter bounds the bodies of a gateway's requests.
+type bodyLimiter struct {
+	idleTimeout, readTimeout time.Duration
+	budget                   atomic.Int64 // bytes that may still be held
 }
 
-func newIntake() *intake {
-	in := &intake{idle: bodyIdle, whole: bodyWhole}
-	in.free.Store(bodyMost)
+func newBodyLimiter() *bodyLimiter {
+	in := &bodyLimiter{idleTimeout: bodyIdleTimeout, readTimeout: bodyReadTimeout}
+	in.budget.Store(bodyBudget)
 	return in
 }
 
-// take reserves memory, if there is as much.
-func (in *intake) take(n int64) bool {
-	if in.free.Add(-n) >= 0 {
+// reserve reserves memory, if there is as much.
+func (in *bodyLimiter) reserve(n int64) bool {
+	if in.budget.Add(-n) >= 0 {
 		return true
 	}
-	in.free.Add(n)
+	in.budget.Add(n)
 	return false
 }
 
-// incoming is the body of one request. Each of its bytes may be waited for so long, and none after end.
-type incoming struct {
+// limitedBody is the body of one request. Each of its bytes may be waited for so long, and none after end.
+type limitedBody struct {
 	io.ReadCloser
 
-	intake  *intake
-	control *http.ResponseController
-	end     time.Time // zero for none
-	held    int64     // bytes that are reserved for it
+	limiter    *bodyLimiter
+	controller *http.ResponseController
+	deadline   time.Time // zero for none
+	reserved   int64     // bytes that are reserved for it
 }
 
-type incomingKey struct{}
+type limitedBodyKey struct{}
 
-// receive bounds how long the bodies of requests take, and what is held of them until their handlers return.
-func (in *intake) receive(next http.Handler) http.Handler {
+// limitBodies bounds how long the bodies of requests take, and what is held of them until their handlers return.
+func (in *bodyLimiter) limitBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		body := &incoming{ReadCloser: r.Body, intake: in, control: http.NewResponseController(w)}
-		defer func() { in.free.Add(body.held) }()
-		body.wait() // also for what the handler does not read, which the server does before it answers
-		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
+		body := &limitedBody{ReadCloser: r.Body, limiter: in, controller: http.NewResponseController(w)}
+		defer func() { in.budget.Add(body.reserved) }()
+		body.extendDeadline() // also for what the handler does not read, which the server does before it answers
+		r = r.WithContext(context.WithValue(r.Context(), limitedBodyKey{}, body))
 		r.Body = body
 		next.ServeHTTP(w, r)
 	})
 }
 
-// wait sets the deadline for the next bytes.
-func (b *incoming) wait() {
-	at := time.Now().Add(b.intake.idle)
-	if !b.end.IsZero() && b.end.Before(at) {
-		at = b.end
+// extendDeadline sets the deadline for the next bytes.
+func (b *limitedBody) extendDeadline() {
+	deadline := time.Now().Add(b.limiter.idleTimeout)
+	if !b.deadline.IsZero() && b.deadline.Before(deadline) {
+		deadline = b.deadline
 	}
-	_ = b.control.SetReadDeadline(at) // a recorder in a test has none
+	_ = b.controller.SetReadDeadline(deadline) // a recorder in a test has none
 }
 
 // Read implements io.Reader. After the last byte the handler may take its time.
-func (b *incoming) Read(p []byte) (int, error) {
-	b.wait()
+func (b *limitedBody) Read(p []byte) (int, error) {
+	b.extendDeadline()
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{}) // the same
+		_ = b.controller.SetReadDeadline(time.Time{}) // the same
 	}
 	return n, err
 }
@@ -92,9 +92,9 @@ func (b *incoming) Read(p []byte) (int, error) {
 // ReadBody reads the body of a request as a whole. Its errors are TooLarge for more than max bytes, Invalid for one that breaks off, and
 // Unavailable while the bodies of other requests of the gateway take all the memory that is for them.
 func ReadBody(r *http.Request, maxBytes int64) ([]byte, error) {
-	body, bounded := r.Context().Value(incomingKey{}).(*incoming)
-	if bounded {
-		body.end = time.Now().Add(body.intake.whole)
+	body, limited := r.Context().Value(limitedBodyKey{}).(*limitedBody)
+	if limited {
+		body.deadline = time.Now().Add(body.limiter.readTimeout)
 	}
 	b := make([]byte, 0, min(512, maxBytes+1))
 	for {
@@ -110,27 +110,27 @@ func ReadBody(r *http.Request, maxBytes int64) ([]byte, error) {
 		case len(b) < cap(b):
 			continue
 		}
-		more := min(2*int64(cap(b)), maxBytes+1)
-		if bounded && more > bodyFree {
-			if !body.intake.take(more - body.held) {
+		size := min(2*int64(cap(b)), maxBytes+1)
+		if limited && size > bodyFreeSize {
+			if !body.limiter.reserve(size - body.reserved) {
 				return nil, muster.Errorf(muster.Unavailable, "the server has no memory for the body now: send it again later")
 			}
-			body.held = more
+			body.reserved = size
 		}
-		b = append(make([]byte, 0, more), b...)
+		b = append(make([]byte, 0, size), b...)
 	}
 }
 
 // Decode reads a JSON value from the body of a request. Its errors are those of ReadBody, and Invalid for what is not the value.
-func Decode(r *http.Request, maxBytes int64, into any) error {
+func Decode(r *http.Request, maxBytes int64, dst any) error {
 	b, err := ReadBody(r, maxBytes)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, into); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its own text names types of this program
-			value, _, _ := strings.Cut(wrong.Value, " ")
-			return muster.Errorf(muster.Invalid, "%s is a JSON %s, which is not expected there", cmp.Or(wrong.Field, "the body"), value)
+	if err := json.Unmarshal(b, dst); err != nil {
+		if typeErr, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its own text names types of this program
+			jsonType, _, _ := strings.Cut(typeErr.Value, " ")
+			return muster.Errorf(muster.Invalid, "%s is a JSON %s, which is not expected there", cmp.Or(typeErr.Field, "the body"), jsonType)
 		}
 		return muster.Errorf(muster.Invalid, "the body is not the JSON that is expected here: %w", err)
 	}

@@ -13,45 +13,45 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 )
 
-// patience is how long a test waits for what is to happen.
-const patience = 60 * time.Second
+// testTimeout is how long a test waits for what is to happen.
+const testTimeout = 60 * time.Second
 
-// bounded serves a handler whose bodies have these bounds. It reads a body as a whole, and answers when answer returns.
-func bounded(t *testing.T, idle, whole time.Duration, memory int64, answer func(w http.ResponseWriter, r *http.Request)) string {
+// serveLimited serves a handler whose bodies have these bounds. It reads a body as a whole, and answers when answer returns.
+func serveLimited(t *testing.T, idle, whole time.Duration, memory int64, handler func(w http.ResponseWriter, r *http.Request)) string {
 	t.Helper()
-	url, _ := boundedListener(t, idle, whole, memory, answer)
+	url, _ := serveLimitedListener(t, idle, whole, memory, handler)
 	return url
 }
 
-func boundedListener(t *testing.T, idle, whole time.Duration, memory int64, answer func(w http.ResponseWriter, r *http.Request)) (url string, l *dialect.Listener) {
+func serveLimitedListener(t *testing.T, idle, whole time.Duration, memory int64, handler func(w http.ResponseWriter, r *http.Request)) (url string, l *dialect.Listener) {
 	t.Helper()
-	change := func(at *dialect.Listener) {
-		l = at
-		l.Bound(idle, whole, memory)
+	change := func(listener *dialect.Listener) {
+		l = listener
+		l.SetBodyLimits(idle, whole, memory)
 	}
-	url = serve(t, false, new(logged), change, func(w http.ResponseWriter, r *http.Request) {
+	url = serve(t, false, new(logBuffer), change, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/unread" {
 			if _, err := dialect.ReadBody(r, 1<<20); err != nil {
-				dialect.WriteJSON(w, dialect.Status(err), err.Error())
+				dialect.WriteJSON(w, dialect.HTTPStatus(err), err.Error())
 				return
 			}
 		}
-		answer(w, r)
+		handler(w, r)
 	})
 	return url, l
 }
 
 func ok(w http.ResponseWriter, _ *http.Request) { dialect.WriteJSON(w, http.StatusOK, "ok") }
 
-// begin sends the head of a request, and a part of its body.
-func begin(t *testing.T, url, path string, length int, part string) net.Conn {
+// sendPartial sends the head of a request, and a part of its body.
+func sendPartial(t *testing.T, url, path string, length int, part string) net.Conn {
 	t.Helper()
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, length, part); err != nil {
@@ -60,8 +60,8 @@ func begin(t *testing.T, url, path string, length int, part string) net.Conn {
 	return c
 }
 
-// answered returns the status with which a request is answered.
-func answered(t *testing.T, c net.Conn) int {
+// readStatus returns the status with which a request is answered.
+func readStatus(t *testing.T, c net.Conn) int {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -74,9 +74,9 @@ func answered(t *testing.T, c net.Conn) int {
 // A body that stands still breaks off, also one that the handler does not read, and the connection is closed.
 func TestBodyThatStandsStill(t *testing.T) {
 	t.Parallel()
-	url := bounded(t, 200*time.Millisecond, time.Hour, 1<<30, ok)
+	url := serveLimited(t, 200*time.Millisecond, time.Hour, 1<<30, ok)
 	for path, want := range map[string]int{"/": http.StatusBadRequest, "/unread": http.StatusOK} {
-		c := begin(t, url, path, 1000, "a part of it")
+		c := sendPartial(t, url, path, 1000, "a part of it")
 		r := bufio.NewReader(c)
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
@@ -97,19 +97,19 @@ func TestBodyThatStandsStill(t *testing.T) {
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	const idle = 4 * time.Second
-	url := bounded(t, idle, time.Hour, 1<<30, ok)
-	c := begin(t, url, "/", 4, "")
+	url := serveLimited(t, idle, time.Hour, 1<<30, ok)
+	c := sendPartial(t, url, "/", 4, "")
 	for range 4 {
 		time.Sleep(idle / 3)
 		if _, err := io.WriteString(c, "x"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := answered(t, c); got != http.StatusOK {
+	if got := readStatus(t, c); got != http.StatusOK {
 		t.Errorf("it is answered with %d", got)
 	}
-	url = bounded(t, time.Hour, 500*time.Millisecond, 1<<30, ok)
-	c = begin(t, url, "/", 1<<20, "")
+	url = serveLimited(t, time.Hour, 500*time.Millisecond, 1<<30, ok)
+	c = sendPartial(t, url, "/", 1<<20, "")
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
@@ -123,7 +123,7 @@ func TestSlowBody(t *testing.T) {
 			}
 		}
 	}()
-	if got := answered(t, c); got != http.StatusBadRequest {
+	if got := readStatus(t, c); got != http.StatusBadRequest {
 		t.Errorf("one without an end is answered with %d", got)
 	}
 	close(stop)
@@ -134,7 +134,7 @@ func TestSlowBody(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	const idle = 300 * time.Millisecond
-	url := bounded(t, idle, time.Hour, 1<<30, func(w http.ResponseWriter, r *http.Request) {
+	url := serveLimited(t, idle, time.Hour, 1<<30, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/switch" {
 			c, both, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -157,10 +157,10 @@ func TestLateAnswer(t *testing.T) {
 			ok(w, r)
 		}
 	})
-	if got := ask(t, http.MethodPost, url+"/", "a body"); !strings.HasPrefix(got, "200 ") {
+	if got := request(t, http.MethodPost, url+"/", "a body"); !strings.HasPrefix(got, "200 ") {
 		t.Errorf("a late answer is %s", got)
 	}
-	c := begin(t, url, "/switch", 1, "x")
+	c := sendPartial(t, url, "/switch", 1, "x")
 	time.Sleep(3 * idle)
 	if _, err := io.WriteString(c, "later\n"); err != nil {
 		t.Fatal(err)
@@ -173,37 +173,37 @@ func TestLateAnswer(t *testing.T) {
 // Large bodies that are not finished take no more memory than there is for them. Small ones are always taken.
 func TestMemoryOfBodies(t *testing.T) {
 	t.Parallel()
-	url, l := boundedListener(t, time.Hour, time.Hour, 1<<20, ok)
+	url, l := serveLimitedListener(t, time.Hour, time.Hour, 1<<20, ok)
 	large := strings.Repeat("x", 200<<10)
 	var unfinished []net.Conn
 	for range 4 { // each holds a quarter
-		unfinished = append(unfinished, begin(t, url, "/", 1<<20, large))
+		unfinished = append(unfinished, sendPartial(t, url, "/", 1<<20, large))
 	}
-	for end := time.Now().Add(patience); l.Free() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); l.BodyBudget() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes are free", l.Free())
+			t.Fatalf("%d bytes are free", l.BodyBudget())
 		}
 	}
-	until := func(what, status string) {
+	waitStatus := func(what, status string) {
 		t.Helper()
 		last := ""
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if last = ask(t, http.MethodPost, url+"/", large); strings.HasPrefix(last, status) {
+		for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if last = request(t, http.MethodPost, url+"/", large); strings.HasPrefix(last, status) {
 				return
 			}
 		}
 		t.Fatalf("%s: %s", what, last)
 	}
-	until("there is memory for a fifth", "503 ")
-	if got := ask(t, http.MethodPost, url+"/", strings.Repeat("x", 60<<10)); !strings.HasPrefix(got, "200 ") {
+	waitStatus("there is memory for a fifth", "503 ")
+	if got := request(t, http.MethodPost, url+"/", strings.Repeat("x", 60<<10)); !strings.HasPrefix(got, "200 ") {
 		t.Errorf("a small body is answered with %.100s", got)
 	}
 	for _, c := range unfinished {
 		_ = c.Close()
 	}
-	until("the memory is not given back", "200 ")
+	waitStatus("the memory is not given back", "200 ")
 	for range 20 {
-		if got := ask(t, http.MethodPost, url+"/", large); !strings.HasPrefix(got, "200 ") {
+		if got := request(t, http.MethodPost, url+"/", large); !strings.HasPrefix(got, "200 ") {
 			t.Fatalf("a body after others is answered with %.100s", got)
 		}
 	}

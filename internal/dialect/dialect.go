@@ -14,15 +14,15 @@ import (
 
 // System is one system that Muster speaks to as its server would.
 type System struct {
-	Name    string   // as --dialect takes it, such as "qubix"
-	Title   string   // as people write it, such as "QUBIX"
-	Address string   // where its own server listens by default, such as ":3001"
-	Options []Option // of its own, beside those that all systems have
-	Keyed   bool     // its workers and clients have keys in any case, without key=required, too
-	// Home are options with which it is tried on one machine, by muster up --dialects: what else it would need from outside.
-	Home map[string]string
+	Name        string   // as --dialect takes it, such as "qubix"
+	Title       string   // as people write it, such as "QUBIX"
+	Address     string   // where its own server listens by default, such as ":3001"
+	Options     []Option // of its own, beside those that all systems have
+	RequiresKey bool     // its workers and clients have keys in any case, without key=required, too
+	// DemoOptions are options with which it is tried on one machine, by muster up --dialects: what else it would need from outside.
+	DemoOptions map[string]string
 	// New opens the gateway's port. Nothing is served before Run.
-	New func(ctx context.Context, env Env) (Gateway, error)
+	New func(ctx context.Context, deps Deps) (Gateway, error)
 }
 
 // Option is one that only some systems have.
@@ -84,7 +84,7 @@ var commonOptions = []Option{ //nolint:gochecknoglobals // a constant table
 // Parse reads NAME[=ADDRESS][,OPTION=VALUE…], such as "mloc=:8000,key=required,redis=redis://127.0.0.1". A value
 // has no comma. Its errors are Invalid and say what is possible.
 func Parse(text string, systems []System) (Config, error) {
-	head, rest, more := strings.Cut(text, ",")
+	head, rest, hasOptions := strings.Cut(text, ",")
 	name, address, _ := strings.Cut(head, "=")
 	i := slices.IndexFunc(systems, func(s System) bool { return s.Name == name })
 	if i < 0 {
@@ -98,7 +98,7 @@ func Parse(text string, systems []System) (Config, error) {
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
 		return Config{}, muster.Errorf(muster.Invalid, "%s: %q is no address: write such as %s=%s", name, c.Address, name, system.Address)
 	}
-	if !more {
+	if !hasOptions {
 		return c, nil
 	}
 	parts := strings.Split(rest, ",")
@@ -170,8 +170,8 @@ func options(system *System) string {
 	return strings.Join(list, ", ")
 }
 
-// Env is what a gateway is made of.
-type Env struct {
+// Deps is what a gateway is made of.
+type Deps struct {
 	Config  Config
 	Server  Server
 	Dir     string // its own folder, which is there, with mode 0700

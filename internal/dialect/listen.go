@@ -23,7 +23,7 @@ const (
 	headerTimeout  = 10 * time.Second // for the head of a request
 	idleTimeout    = 2 * time.Minute  // of a connection between requests
 	stopGrace      = 2 * time.Second  // for requests to end when the gateway stops
-	keyPrefix      = "/k/"            // before a key in a path
+	keyPathPrefix  = "/k/"            // before a key in a path
 )
 
 // Listener is the port of a gateway.
@@ -31,32 +31,32 @@ type Listener struct {
 	// Token finds the Muster key that a request carries in the way of the gateway's system, "" for none. It is asked where neither
 	// the path nor an Authorization header has one. It is set before Serve.
 	Token func(r *http.Request) string
-	// Refuse answers a request that has no valid key as the system's server would. Nil answers with JSON. It is set before Serve.
-	Refuse func(w http.ResponseWriter, r *http.Request, err error)
+	// WriteError answers a request that has no valid key as the system's server would. Nil answers with JSON. It is set before Serve.
+	WriteError func(w http.ResponseWriter, r *http.Request, err error)
 
-	env      Env
+	deps     Deps
 	listener net.Listener
-	intake   *intake
+	bodies   *bodyLimiter
 }
 
-// Connections returns how many a gateway has at most where a process may open so many descriptors. The ports of eight gateways have together
+// MaxConnections returns how many a gateway has at most where a process may open so many descriptors. The ports of eight gateways have together
 // what connlimit.Total leaves for connections.
-func Connections(descriptors uint64) int {
+func MaxConnections(descriptors uint64) int {
 	return min(maxConnections, connlimit.ConnsFor(descriptors)/8)
 }
 
 // Listen opens the port of a gateway. Its errors name the option.
-func Listen(ctx context.Context, env Env) (*Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", env.Config.Address)
+func Listen(ctx context.Context, deps Deps) (*Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", deps.Config.Address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, muster.Errorf(muster.Conflict, "--dialect %s: cannot listen on %s, because another program does: stop it, or choose another address with --dialect %s=ADDRESS",
-			env.Config.Name, env.Config.Address, env.Config.Name)
+			deps.Config.Name, deps.Config.Address, deps.Config.Name)
 	case err != nil:
-		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", env.Config.Name, env.Config.Address, err)
+		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", deps.Config.Name, deps.Config.Address, err)
 	}
-	limiter := connlimit.New(Connections(connlimit.Descriptors()))
-	return &Listener{env: env, listener: limiter.Listen(l), intake: newIntake()}, nil
+	limiter := connlimit.New(MaxConnections(connlimit.Descriptors()))
+	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter()}, nil
 }
 
 // Close gives the port back, for a gateway that does not get to Serve.
@@ -78,23 +78,23 @@ func (l *Listener) URL() string {
 // port is closed when it returns.
 //
 // A Muster key is taken from the path, /k/KEY/…, which h sees without it, from an Authorization header or by l.Token. One
-// that is there must be valid; with key=required it must be there. CallerOf tells h whose it is. Paths are never logged.
+// that is there must be valid; with key=required it must be there. CallerFromContext tells h whose it is. Paths are never logged.
 // A panic of h ends its request only. A body that stands still for a minute breaks off.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
-		Handler:           connlimit.Handler(l.contain(l.intake.receive(l.identify(h)))),
+		Handler:           connlimit.Handler(l.recoverPanics(l.bodies.limitBodies(l.authenticate(h)))),
 		ConnContext:       connlimit.ConnContext,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(l.env.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(l.deps.Log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
-		err := server.Shutdown(grace)
+		err := server.Shutdown(shutdownCtx)
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = server.Close()
 		}
@@ -107,8 +107,8 @@ func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	return <-stopped
 }
 
-// contain ends the request of a handler that panics, and no other.
-func (l *Listener) contain(next http.Handler) http.Handler {
+// recoverPanics ends the request of a handler that panics, and no other.
+func (l *Listener) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			p := recover()
@@ -118,27 +118,27 @@ func (l *Listener) contain(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler { //nolint:errorlint // it is this very value
 				panic(p)
 			}
-			l.env.Log.Error("a handler panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			l.deps.Log.Error("a handler panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 			WriteJSON(w, http.StatusInternalServerError, map[string]string{"error": "a bug of the server"})
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// identify finds out who asks.
-func (l *Listener) identify(next http.Handler) http.Handler {
+// authenticate finds out who asks.
+func (l *Listener) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := ""
-		if rest, ok := strings.CutPrefix(r.URL.Path, keyPrefix); ok {
+		if rest, ok := strings.CutPrefix(r.URL.Path, keyPathPrefix); ok {
 			key, path, _ := strings.Cut(rest, "/")
 			token = key
-			raw := ""
-			if rest, ok := strings.CutPrefix(r.URL.RawPath, keyPrefix); ok {
-				_, raw, _ = strings.Cut(rest, "/")
-				raw = rooted(raw)
+			rawPath := ""
+			if rest, ok := strings.CutPrefix(r.URL.RawPath, keyPathPrefix); ok {
+				_, rawPath, _ = strings.Cut(rest, "/")
+				rawPath = withLeadingSlash(rawPath)
 			}
 			r = r.Clone(r.Context())
-			r.URL.Path, r.URL.RawPath, r.RequestURI = rooted(path), raw, ""
+			r.URL.Path, r.URL.RawPath, r.RequestURI = withLeadingSlash(path), rawPath, ""
 		}
 		if token == "" {
 			if t := auth.Bearer(r.Header.Get("Authorization")); strings.HasPrefix(t, "mst_") {
@@ -148,30 +148,30 @@ func (l *Listener) identify(next http.Handler) http.Handler {
 		if token == "" && l.Token != nil {
 			token = l.Token(r)
 		}
-		if token == "" && !l.env.Config.KeyRequired {
+		if token == "" && !l.deps.Config.KeyRequired {
 			next.ServeHTTP(w, r)
 			return
 		}
-		who, err := l.env.Server.Authorize(r.Context(), token)
+		whoami, err := l.deps.Server.Authorize(r.Context(), token)
 		if err != nil {
-			l.refuse(w, r, err)
+			l.writeError(w, r, err)
 			return
 		}
 		defer connlimit.MarkAuthenticated(r.Context())()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: who, Token: token})))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: whoami, Token: token})))
 	})
 }
 
-// rooted is a path with one slash before it: a program that has one at the end of its server's URL sends two, and would be redirected to a
+// withLeadingSlash is a path with one slash before it: a program that has one at the end of its server's URL sends two, and would be redirected to a
 // path without the key.
-func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
+func withLeadingSlash(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
-func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if l.Refuse != nil {
-		l.Refuse(w, r, err)
+func (l *Listener) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if l.WriteError != nil {
+		l.WriteError(w, r, err)
 		return
 	}
-	WriteJSON(w, Status(err), map[string]string{"error": err.Error()})
+	WriteJSON(w, HTTPStatus(err), map[string]string{"error": err.Error()})
 }
 
 type callerKey struct{}
@@ -183,14 +183,14 @@ type Caller struct {
 	Token string
 }
 
-// CallerOf returns who asks.
-func CallerOf(ctx context.Context) Caller {
+// CallerFromContext returns who asks.
+func CallerFromContext(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
 }
 
-// MayWork returns a Forbidden error if the caller's key is none by which workers join.
-func (c Caller) MayWork() error {
+// CanJoinWorkers returns a Forbidden error if the caller's key is none by which workers join.
+func (c Caller) CanJoinWorkers() error {
 	if c.Token == "" {
 		return nil
 	}

@@ -22,8 +22,8 @@ const (
 	submitKey = "mst_submitter_bbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
-// server answers as far as gateways ask for keys.
-func server(t *testing.T) dialect.Server {
+// newServer answers as far as gateways ask for keys.
+func newServer(t *testing.T) dialect.Server {
 	t.Helper()
 	pipe := dialect.NewPipe()
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,35 +43,35 @@ func server(t *testing.T) dialect.Server {
 	return dialect.Connect(pipe, joinKey, submitKey)
 }
 
-// logged is all that was logged.
-type logged struct {
+// logBuffer is all that was logged.
+type logBuffer struct {
 	mu  sync.Mutex
-	all bytes.Buffer
+	buf bytes.Buffer
 }
 
-func (l *logged) Write(b []byte) (int, error) {
+func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.all.Write(b)
+	return l.buf.Write(b)
 }
 
-func (l *logged) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.all.String()
+	return l.buf.String()
 }
 
-// listen serves a handler that says who asks for what.
-func listen(t *testing.T, required bool, log *logged, change func(*dialect.Listener)) string {
+// serveEcho serves a handler that says who asks for what.
+func serveEcho(t *testing.T, required bool, log *logBuffer, change func(*dialect.Listener)) string {
 	t.Helper()
 	return serve(t, required, log, change, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/panic" {
 			panic("a bug")
 		}
-		caller := dialect.CallerOf(r.Context())
-		may := "no"
-		if caller.MayWork() == nil {
-			may = "yes"
+		caller := dialect.CallerFromContext(r.Context())
+		canJoin := "no"
+		if caller.CanJoinWorkers() == nil {
+			canJoin = "yes"
 		}
 		var v any
 		if r.Method == http.MethodPost {
@@ -80,17 +80,17 @@ func listen(t *testing.T, required bool, log *logged, change func(*dialect.Liste
 				return
 			}
 		}
-		dialect.WriteJSON(w, http.StatusOK, []string{r.URL.EscapedPath(), caller.Role, may})
+		dialect.WriteJSON(w, http.StatusOK, []string{r.URL.EscapedPath(), caller.Role, canJoin})
 	})
 }
 
-func serve(t *testing.T, required bool, log *logged, change func(*dialect.Listener), h http.HandlerFunc) string {
+func serve(t *testing.T, required bool, log *logBuffer, change func(*dialect.Listener), h http.HandlerFunc) string {
 	t.Helper()
-	env := dialect.Env{
-		Config: dialect.Config{Name: "one", Address: "127.0.0.1:0", KeyRequired: required}, Server: server(t),
+	deps := dialect.Deps{
+		Config: dialect.Config{Name: "one", Address: "127.0.0.1:0", KeyRequired: required}, Server: newServer(t),
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
-	l, err := dialect.Listen(t.Context(), env)
+	l, err := dialect.Listen(t.Context(), deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func serve(t *testing.T, required bool, log *logged, change func(*dialect.Listen
 	return l.URL()
 }
 
-func ask(t *testing.T, method, url, body string, header ...string) string {
+func request(t *testing.T, method, url, body string, header ...string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -135,9 +135,9 @@ func ask(t *testing.T, method, url, body string, header ...string) string {
 // A key is taken from the path, the header and the system's own way; it is never logged.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	log := new(logged)
-	own := func(l *dialect.Listener) { l.Token = func(r *http.Request) string { return r.Header.Get("X-Key") } }
-	required, open := listen(t, true, log, own), listen(t, false, log, own)
+	log := new(logBuffer)
+	setToken := func(l *dialect.Listener) { l.Token = func(r *http.Request) string { return r.Header.Get("X-Key") } }
+	required, open := serveEcho(t, true, log, setToken), serveEcho(t, false, log, setToken)
 	for _, c := range []struct{ url, name, value, want string }{
 		{required + "/a", "", "", `401 `},
 		{required + "/k/" + joinKey + "/a/b", "", "", `200 ["/a/b","join","yes"]`},
@@ -160,11 +160,11 @@ func TestKeys(t *testing.T) {
 		if c.name == "" {
 			header = nil
 		}
-		if got := ask(t, http.MethodGet, c.url, "", header...); !strings.HasPrefix(got, c.want) {
+		if got := request(t, http.MethodGet, c.url, "", header...); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s %s: %s, want %s", c.url, c.name, got, c.want)
 		}
 	}
-	if got := ask(t, http.MethodGet, open+"/k/"+joinKey+"/panic", ""); !strings.HasPrefix(got, "500 ") {
+	if got := request(t, http.MethodGet, open+"/k/"+joinKey+"/panic", ""); !strings.HasPrefix(got, "500 ") {
 		t.Errorf("a panic is answered with %s", got)
 	}
 	if text := log.String(); !strings.Contains(text, "a bug") || strings.Contains(text, joinKey) || strings.Contains(text, submitKey) {
@@ -174,9 +174,9 @@ func TestKeys(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	t.Parallel()
-	url := listen(t, false, new(logged), nil)
+	url := serveEcho(t, false, new(logBuffer), nil)
 	for body, want := range map[string]string{`{"a":1}`: "200", "": `400 "invalid"`, "{": `400 "invalid"`, "1 2": `400 "invalid"`, strings.Repeat("1", 11): `400 "too_large"`} {
-		if got := ask(t, http.MethodPost, url, body); !strings.HasPrefix(got, want) {
+		if got := request(t, http.MethodPost, url, body); !strings.HasPrefix(got, want) {
 			t.Errorf("%q is answered with %s, want %s", body, got, want)
 		}
 	}
@@ -185,26 +185,26 @@ func TestDecode(t *testing.T) {
 // A port that is taken is told with the option.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
-	url := listen(t, false, new(logged), nil)
-	_, err := dialect.Listen(t.Context(), dialect.Env{Config: dialect.Config{Name: "one", Address: strings.TrimPrefix(url, "http://")}})
+	url := serveEcho(t, false, new(logBuffer), nil)
+	_, err := dialect.Listen(t.Context(), dialect.Deps{Config: dialect.Config{Name: "one", Address: strings.TrimPrefix(url, "http://")}})
 	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "--dialect one=ADDRESS") {
 		t.Errorf("it says %v", err)
 	}
 }
 
 // The server sees connections from where a foreign worker is.
-func TestFrom(t *testing.T) {
+func TestHTTPFrom(t *testing.T) {
 	t.Parallel()
-	s := server(t)
+	s := newServer(t)
 	for _, addr := range []string{"192.0.2.7", "2001:db8::1"} {
-		s.HTTP = s.From(netip.MustParseAddr(addr))
+		s.HTTP = s.HTTPFrom(netip.MustParseAddr(addr))
 		c, err := s.Client("")
 		if err != nil {
 			t.Fatal(err)
 		}
-		who, err := c.Whoami(t.Context())
-		if err != nil || !strings.Contains(who.Name, addr) || who.Role != "submitter" {
-			t.Errorf("the server saw %+v, %v", who, err)
+		whoami, err := c.Whoami(t.Context())
+		if err != nil || !strings.Contains(whoami.Name, addr) || whoami.Role != "submitter" {
+			t.Errorf("the server saw %+v, %v", whoami, err)
 		}
 	}
 	if _, err := s.Authorize(t.Context(), ""); muster.CodeOf(err) != muster.Unauthenticated {
@@ -228,10 +228,10 @@ func TestLongToken(t *testing.T) {
 }
 
 // The ports of several gateways do not take all descriptors.
-func TestConnections(t *testing.T) {
+func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	for descriptors, want := range map[uint64]int{0: 4, 1024: 85, 4096: 341, 1 << 20: 2048} {
-		if got := dialect.Connections(descriptors); got != want {
+		if got := dialect.MaxConnections(descriptors); got != want {
 			t.Errorf("%d descriptors: %d connections, want %d", descriptors, got, want)
 		}
 	}

@@ -16,28 +16,28 @@ import (
 
 // Server is the way to the Muster server of this process.
 type Server struct {
-	URL  string       // http://muster.local
-	HTTP *http.Client // reaches only this server
-	Join string       // a join token
-	Key  string       // a submitter key for the gateway's project
+	URL          string       // http://muster.local
+	HTTP         *http.Client // reaches only this server
+	JoinToken    string       // a join token
+	SubmitterKey string       // a submitter key for the gateway's project
 
-	pipe *Pipe
-	seen *seenKeys
+	pipe      *Pipe
+	authCache *authCache
 }
 
 // localURL is the server's address inside the process. HTTP needs one; nobody resolves it.
 const localURL = "http://muster.local"
 
 // Connect returns the way to the server that accepts the connections of pipe.
-func Connect(pipe *Pipe, join, key string) Server {
-	s := Server{URL: localURL, Join: join, Key: key, pipe: pipe, seen: &seenKeys{found: map[string]seenKey{}}}
-	s.HTTP = s.From(netip.Addr{})
+func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
+	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: &authCache{entries: map[string]authResult{}}}
+	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }
 
-// From returns a client whose connections come from addr for the server, and from loopback if that is not valid. It has no
+// HTTPFrom returns a client whose connections come from addr for the server, and from loopback if that is not valid. It has no
 // timeout for a whole request.
-func (s Server) From(addr netip.Addr) *http.Client {
+func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.Dial(ctx, addr) },
 		ResponseHeaderTimeout: time.Minute,
@@ -49,14 +49,14 @@ func (s Server) From(addr netip.Addr) *http.Client {
 // Client returns a client of the public API with this token; "" means Key.
 func (s Server) Client(token string) (*client.Client, error) {
 	if token == "" {
-		token = s.Key
+		token = s.SubmitterKey
 	}
 	return client.New(s.URL, token, client.Options{HTTP: s.HTTP, UserAgent: "muster-gateway"})
 }
 
 const (
-	authorizedFor = 5 * time.Second // how long an answer counts
-	seenMost      = 1000            // answers that are remembered
+	authCacheTTL = 5 * time.Second // how long an answer counts
+	maxAuthCache = 1000            // answers that are remembered
 )
 
 // Authorize says whose a Muster key is. Its errors are Unauthenticated for a key that is not valid, and Unavailable. An answer
@@ -68,49 +68,49 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	if len(token) > auth.MaxToken { // it is not remembered either
 		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "the API key is not known here")
 	}
-	if who, err, ok := s.seen.get(token); ok {
-		return who, err
+	if whoami, err, ok := s.authCache.get(token); ok {
+		return whoami, err
 	}
 	c, err := s.Client(token)
 	if err != nil {
 		return client.Whoami{}, err
 	}
-	who, err := c.Whoami(ctx)
+	whoami, err := c.Whoami(ctx)
 	if err == nil || muster.CodeOf(err) == muster.Unauthenticated {
-		s.seen.put(token, who, err)
+		s.authCache.put(token, whoami, err)
 	}
-	return who, err
+	return whoami, err
 }
 
-// seenKeys are answers to Authorize.
-type seenKeys struct {
-	mu    sync.Mutex
-	found map[string]seenKey
+// authCache are answers to Authorize.
+type authCache struct {
+	mu      sync.Mutex
+	entries map[string]authResult
 }
 
-type seenKey struct {
-	who   client.Whoami
-	err   error
-	until time.Time
+type authResult struct {
+	whoami  client.Whoami
+	err     error
+	expires time.Time
 }
 
-func (k *seenKeys) get(token string) (client.Whoami, error, bool) { //nolint:revive // the error is a part of the answer
+func (k *authCache) get(token string) (client.Whoami, error, bool) { //nolint:revive // the error is a part of the answer
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v, ok := k.found[token]
-	if !ok || time.Now().After(v.until) {
+	v, ok := k.entries[token]
+	if !ok || time.Now().After(v.expires) {
 		return client.Whoami{}, nil, false
 	}
-	return v.who, v.err, true
+	return v.whoami, v.err, true
 }
 
-func (k *seenKeys) put(token string, who client.Whoami, err error) {
+func (k *authCache) put(token string, whoami client.Whoami, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.found) >= seenMost {
-		clear(k.found)
+	if len(k.entries) >= maxAuthCache {
+		clear(k.entries)
 	}
-	k.found[token] = seenKey{who: who, err: err, until: time.Now().Add(authorizedFor)}
+	k.entries[token] = authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)}
 }
 
 // Pipe is a listener whose connections are dialed inside the process. They use no descriptors. Its methods may be called at the same time.
@@ -128,14 +128,14 @@ func (p *Pipe) Dial(ctx context.Context, from netip.Addr) (net.Conn, error) {
 	if !from.IsValid() {
 		from = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	ours, theirs := net.Pipe()
+	local, remote := net.Pipe()
 	select {
-	case p.conns <- pipeConn{Conn: theirs, from: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 1))}:
-		return ours, nil
+	case p.conns <- pipeConn{Conn: remote, remote: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 1))}:
+		return local, nil
 	case <-p.closed:
-		return nil, errors.Join(net.ErrClosed, ours.Close(), theirs.Close())
+		return nil, errors.Join(net.ErrClosed, local.Close(), remote.Close())
 	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), ours.Close(), theirs.Close())
+		return nil, errors.Join(ctx.Err(), local.Close(), remote.Close())
 	}
 }
 
@@ -167,8 +167,8 @@ func (pipeAddr) String() string  { return "muster.local" }
 type pipeConn struct {
 	net.Conn
 
-	from net.Addr
+	remote net.Addr
 }
 
 // RemoteAddr returns the address that the connection was dialed for.
-func (c pipeConn) RemoteAddr() net.Addr { return c.from }
+func (c pipeConn) RemoteAddr() net.Addr { return c.remote }

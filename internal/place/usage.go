@@ -94,7 +94,7 @@ func (b *WorkerUsage) apply(g *muster.Grant, sign int) {
 }
 
 // Free returns what is not taken, never below zero; of GPUs those that are wholly
-// free. Of MaxTasks it says nothing: see the worker's Running.
+// free. Of MaxReportedTasks it says nothing: see the worker's Running.
 func (b *WorkerUsage) Free() muster.Resources {
 	r := muster.Resources{
 		CPUs: float64(max(b.mcpu, 0)) / 1000, Memory: max(b.memory, 0), Disk: max(b.disk, 0), Slots: max(b.slots, 0),

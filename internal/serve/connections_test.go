@@ -13,7 +13,7 @@ func TestConnections(t *testing.T) {
 	systems := len(Dialects())
 	for _, descriptors := range []uint64{256, 1024, 4096, 1 << 16, 1 << 20} {
 		own := maxConnections(descriptors, systems)
-		if all := own + systems*dialect.Connections(descriptors); uint64(all) > descriptors/3*2 || own < 32 {
+		if all := own + systems*dialect.MaxConnections(descriptors); uint64(all) > descriptors/3*2 || own < 32 {
 			t.Errorf("%d descriptors: %d connections, of which the server has %d", descriptors, all, own)
 		}
 		if got, want := maxConnections(descriptors, 0), connlimit.ConnsFor(descriptors); got != want {

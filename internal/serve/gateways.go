@@ -80,14 +80,14 @@ func (s *Server) openGateways(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		g, err := systems[i].New(ctx, dialect.Env{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Log: s.log.With(slog.String("dialect", cfg.Name))})
+		g, err := systems[i].New(ctx, dialect.Deps{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Log: s.log.With(slog.String("dialect", cfg.Name))})
 		if option := "--dialect " + cfg.Name; err != nil && !strings.HasPrefix(err.Error(), option) {
 			return muster.Errorf(muster.CodeOf(err), "%s: %s", option, strings.TrimPrefix(err.Error(), cfg.Name+": "))
 		}
 		if err != nil {
 			return err
 		}
-		s.gateways = append(s.gateways, &gateway{Gateway: g, config: cfg, title: systems[i].Title, keyRequired: cfg.KeyRequired || systems[i].Keyed})
+		s.gateways = append(s.gateways, &gateway{Gateway: g, config: cfg, title: systems[i].Title, keyRequired: cfg.KeyRequired || systems[i].RequiresKey})
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (s *Server) runGateways(ctx context.Context) error {
 
 // maxConnections returns how many the server's own port has at most where a process may open so many descriptors: what the gateways' ports leave.
 func maxConnections(descriptors uint64, gateways int) int {
-	gatewayConns := uint64(gateways * dialect.Connections(descriptors))
+	gatewayConns := uint64(gateways * dialect.MaxConnections(descriptors))
 	return connlimit.ConnsFor(descriptors - min(descriptors, gatewayConns*3/2))
 }
 

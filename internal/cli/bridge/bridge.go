@@ -59,13 +59,13 @@ type Deps struct {
 	ID        string          // its id; "" for the fleet
 	Log       *slog.Logger
 
-	streams *core.Streams // of all bridges of the process, which use one API key
-	metrics *obs.Bridge   // the same
+	streams *core.LogLimiter // of all bridges of the process, which use one API key
+	metrics *obs.Bridge      // the same
 }
 
 // coreConfig is what the bridges of all systems are made of.
 func (e *Deps) coreConfig() core.Config {
-	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, Streams: e.streams, Metrics: e.metrics, Log: e.Log}
+	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, LogLimiter: e.streams, Metrics: e.metrics, Log: e.Log}
 }
 
 // system is one that Muster can serve.
@@ -175,7 +175,7 @@ func (c *bridgeConfig) run(ctx context.Context, a *frame.App) error {
 	}
 	printNotes(a, c.adapter)
 	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *host.Telemetry) error {
-		deps := Deps{Client: api, Dir: dir, Log: w.Log, streams: core.NewStreams(), metrics: obs.NewBridge(w.Registry)}
+		deps := Deps{Client: api, Dir: dir, Log: w.Log, streams: core.NewLogLimiter(), metrics: obs.NewBridge(w.Registry)}
 		return c.serve(ctx, acceptCtx, forceCtx, deps)
 	})
 }

@@ -166,7 +166,7 @@ func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir strin
 		if err != nil {
 			return err
 		}
-		direct, err := client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, UserAgent: "muster-bridge"})
+		direct, err := client.New(local.URL, local.SubmitterKey, client.Options{HTTP: local.HTTP, UserAgent: "muster-bridge"})
 		if err != nil {
 			return err
 		}
@@ -175,11 +175,11 @@ func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir strin
 			defer close(gated.ready)
 			return awaitWorker(serveCtx, direct)
 		})
-		api, err := client.New(local.URL, local.Key, client.Options{HTTP: &http.Client{Transport: gated}, UserAgent: "muster-bridge"})
+		api, err := client.New(local.URL, local.SubmitterKey, client.Options{HTTP: &http.Client{Transport: gated}, UserAgent: "muster-bridge"})
 		if err != nil {
 			return err
 		}
-		cfg.Server, cfg.Token, cfg.HTTP = local.URL, local.Join, local.HTTP
+		cfg.Server, cfg.Token, cfg.HTTP = local.URL, local.JoinToken, local.HTTP
 		deps := Deps{Client: api, AcceptCtx: acceptCtx, Dir: filepath.Join(dir, "bridge"), Log: log, metrics: obs.NewBridge(w.Registry)}
 		return c.bridge(serveCtx, acceptCtx, forceCtx, cfg, deps, w)
 	})

@@ -67,7 +67,7 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 	list = append(list, frame.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` instead of an API key", Group: group}.SecretVars(&o.token, "the JWT")...)
 	list = append(list,
 		frame.Option{Name: "security-config", Usage: "sign messages with the secret in this `FILE`: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.StringVar(&o.secret),
-		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.StringVar(&c.Results),
+		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.StringVar(&c.ResultsFile),
 		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Group: group}.ListVar(&c.Tags),
 		frame.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every so many `SECONDS`", Group: group}.FloatVar(&o.heartbeat, 86400),
 		frame.Option{Name: "health-check-interval", Usage: "check the health of workers every so many `SECONDS`", Group: group}.FloatVar(&o.health, 86400),
@@ -77,7 +77,7 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 		frame.Option{Name: "coordinator-registry", Usage: "read more coordinators from this `FILE`; it is created if missing", Group: group}.StringVar(&c.Registry),
 		frame.Option{Name: "max-concurrent-tasks", Usage: "run at most this `NUMBER` of tasks at once (default: " + maxTasksText + ")", Group: group}.IntVar(&c.MaxTasks, 1, 1000),
 		frame.Option{Name: "task-timeout", Usage: "stop a task after this many `SECONDS` (default: none)", Group: group}.FloatVar(&o.timeout, 1e8),
-		frame.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.StringVar(&c.Tests),
+		frame.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.StringVar(&c.TestsDir),
 		frame.Option{Name: "recover", Usage: "with --reset-state: keep the tasks that are not reported yet", Group: group}.BoolVar(&o.recover),
 		frame.Option{Name: "reset-state", Usage: "forget the worker's id, token and tasks of previous runs", Group: group}.BoolVar(&o.reset),
 		frame.Option{Name: "log-dir", Usage: "also log to a file in this `FOLDER`", Group: group}.StringVar(&o.logDir),
@@ -111,8 +111,8 @@ func (o *dtfOptions) Notes() []string {
 	if o.recover && !o.reset {
 		notes = append(notes, "--recover: tasks are always recovered after a restart: it changes nothing without --reset-state")
 	}
-	if strings.HasSuffix(o.cfg.Results, ".duckdb") {
-		notes = append(notes, "--db-path: the file is a SQLite database. Open it with: duckdb "+o.cfg.Results)
+	if strings.HasSuffix(o.cfg.ResultsFile, ".duckdb") {
+		notes = append(notes, "--db-path: the file is a SQLite database. Open it with: duckdb "+o.cfg.ResultsFile)
 	}
 	return notes
 }
@@ -186,8 +186,8 @@ func (o *dtfOptions) Run(ctx context.Context, deps Deps) (err error) {
 		}
 	}
 	cfg.Heartbeat, cfg.HealthCheck, cfg.ReconnectInterval, cfg.TaskTimeout = seconds(o.heartbeat), seconds(o.health), seconds(o.interval), seconds(o.timeout)
-	if cfg.Tests == "" && o.dropIn {
-		cfg.Tests = projectDir()
+	if cfg.TestsDir == "" && o.dropIn {
+		cfg.TestsDir = projectDir()
 	}
 	if o.dropIn {
 		cfg.MaxTasks = o.slots()

@@ -46,7 +46,7 @@ func TestDTFOptions(t *testing.T) {
 		*w.HostPolicy.MemoryBuffer != 0.2 || w.HostPolicy.Profile != "benchmark" || !w.AI.EnableSwap || !w.AI.CacheModels || w.AI.CUDAStreams != 4 || w.AI.OptimizeFor != "throughput" || !w.AI.MixedPrecision {
 		t.Errorf("the machine: %+v", w)
 	}
-	if c := o.cfg; c.WorkerID != "w1" || c.APIKey != "GPU_KEY" || c.Token != "a.b.c" || c.Results != "results.duckdb" || c.ReconnectAttempts != 20 || !c.HighAvailability || c.Registry != "registry.json" {
+	if c := o.cfg; c.WorkerID != "w1" || c.APIKey != "GPU_KEY" || c.Token != "a.b.c" || c.ResultsFile != "results.duckdb" || c.ReconnectAttempts != 20 || !c.HighAvailability || c.Registry != "registry.json" {
 		t.Errorf("the bridge: %+v", c)
 	}
 	if o.heartbeat != 2 || o.interval != 15 || o.health != 5 || o.timeout != 3600 || o.logDir != "logs" || !o.verbose {
@@ -71,7 +71,7 @@ func TestDTFVariables(t *testing.T) {
 	if err := o.readSecrets(); err != nil {
 		t.Fatal(err)
 	}
-	if o.coordinator != "http://coordinator:8080" || o.cfg.APIKey != "your-api-key" || o.cfg.Name != "name" || o.cfg.Results != "results.db" {
+	if o.coordinator != "http://coordinator:8080" || o.cfg.APIKey != "your-api-key" || o.cfg.Name != "name" || o.cfg.ResultsFile != "results.db" {
 		t.Errorf("%+v", o)
 	}
 	if os.Getenv("DT_API_KEY") != "" {

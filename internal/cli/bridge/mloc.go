@@ -150,7 +150,7 @@ func (o *mlocOptions) Run(ctx context.Context, deps Deps) error {
 		}
 	}
 	cfg := opts.Config
-	cfg.Machine, cfg.AnyPath = opts.dropIn, opts.dropIn
+	cfg.StopTasks, cfg.AllowAnyPath = opts.dropIn, opts.dropIn
 	if deps.Worker != "" {
 		cfg.WorkerID = strings.Trim(cfg.WorkerID+"-"+deps.ID, "-")
 	}

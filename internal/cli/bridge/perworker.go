@@ -101,8 +101,8 @@ func (e *workerBridges) pendingWorkers() []muster.WorkerID {
 	}
 	var list []muster.WorkerID
 	for _, entry := range entries {
-		for _, path := range core.Outboxes(filepath.Join(e.env.Dir, perWorkerDir, entry.Name())) {
-			if jobs, running, err := core.PendingIn(path); err == nil && !running && jobs > 0 {
+		for _, path := range core.FindOutboxes(filepath.Join(e.env.Dir, perWorkerDir, entry.Name())) {
+			if jobs, running, err := core.CountPending(path); err == nil && !running && jobs > 0 {
 				list = append(list, muster.WorkerID(entry.Name()))
 			}
 		}

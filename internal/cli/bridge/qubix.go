@@ -48,9 +48,9 @@ func (o *qubixOptions) ConfigureWorker(w *work.Config) error {
 
 func (o *qubixOptions) Run(ctx context.Context, deps Deps) error {
 	cfg := o.BridgeConfig
-	cfg.Machine, cfg.Version = o.dropIn, frame.CurrentBuild().Version
+	cfg.UseMachineID, cfg.Version = o.dropIn, frame.CurrentBuild().Version
 	if deps.Worker != "" { // one of several
-		cfg.Name, cfg.Shared = cmp.Or(cfg.Name, deps.Worker), o.claims
+		cfg.Name, cfg.Claims = cmp.Or(cfg.Name, deps.Worker), o.claims
 	}
 	cfg.Core = deps.coreConfig()
 	b, err := qubix.NewBridge(cfg)

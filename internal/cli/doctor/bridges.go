@@ -24,7 +24,7 @@ func bridges() ([]doctor.Finding, error) {
 			return nil, err
 		}
 		for _, dir := range dirs {
-			for _, path := range bridge.Outboxes(dir) {
+			for _, path := range bridge.FindOutboxes(dir) {
 				found = append(found, bridgeFinding(root, path))
 			}
 		}
@@ -48,7 +48,7 @@ func bridgeFinding(root, path string) doctor.Finding {
 			suffix = " (" + worker + ")"
 		}
 	}
-	jobs, running, err := bridge.PendingIn(path)
+	jobs, running, err := bridge.CountPending(path)
 	subject := command + suffix
 	switch {
 	case err != nil:

@@ -67,7 +67,7 @@ func (c *serverConfig) addLocalDialects(names []string) error {
 			return muster.Errorf(muster.Internal, "the address of %s: %w", s.Name, err)
 		}
 		cfg.Address = net.JoinHostPort("127.0.0.1", port)
-		maps.Copy(cfg.Options, s.Home)
+		maps.Copy(cfg.Options, s.DemoOptions)
 		c.dialects = append(c.dialects, cfg)
 	}
 	return nil

@@ -21,19 +21,19 @@ import (
 
 // Config is what a Bridge is made of.
 type Config struct {
-	Client   *client.Client
-	Dir      string            // of this bridge alone; made if it is not there
-	System   string            // such as "qubix": a part of idempotency keys, and the label dialect of jobs
-	Origin   string            // the foreign server and this bridge's identity there: a part of idempotency keys
-	Project  string            // of jobs; "" leaves what their specs say
-	Labels   map[string]string // of jobs, besides those of their specs
-	Worker   string            // id or name of the only worker that runs the jobs and counts for Capacity; "" means the fleet
-	Interval time.Duration     // between two reports of progress of a job whose state does not change; 0 means 10 s
-	Retry    time.Duration     // before the first repetition of a final report, doubling up to a minute; 0 means 1 s
-	Drain    time.Duration     // how long the end of a log may take after its task's while nothing of it comes; 0 means 30 s
-	Streams  *Streams          // shared by the bridges that use one API key; nil means some of its own
-	Metrics  Metrics           // shared by the bridges of one process; nil measures nothing
-	Log      *slog.Logger
+	Client           *client.Client
+	Dir              string            // of this bridge alone; made if it is not there
+	System           string            // such as "qubix": a part of idempotency keys, and the label dialect of jobs
+	Origin           string            // the foreign server and this bridge's identity there: a part of idempotency keys
+	Project          string            // of jobs; "" leaves what their specs say
+	Labels           map[string]string // of jobs, besides those of their specs
+	Worker           string            // id or name of the only worker that runs the jobs and counts for Capacity; "" means the fleet
+	ProgressInterval time.Duration     // between two reports of progress of a job whose state does not change; 0 means 10 s
+	RetryDelay       time.Duration     // before the first repetition of a final report, doubling up to a minute; 0 means 1 s
+	LogDrainTimeout  time.Duration     // how long the end of a log may take after its task's while nothing of it comes; 0 means 30 s
+	LogLimiter       *LogLimiter       // shared by the bridges that use one API key; nil means some of its own
+	Metrics          Metrics           // shared by the bridges of one process; nil measures nothing
+	Log              *slog.Logger
 }
 
 // Metrics counts what bridges do. Its methods may be called at any time and return at once.
@@ -48,62 +48,62 @@ type Metrics interface {
 	Retried(step string)
 }
 
-// unmeasured is the Metrics of a Bridge that is given none.
-type unmeasured struct{}
+// noMetrics is the Metrics of a Bridge that is given none.
+type noMetrics struct{}
 
-func (unmeasured) Accepted()      {}
-func (unmeasured) Pending(int)    {}
-func (unmeasured) Reported(bool)  {}
-func (unmeasured) Retried(string) {}
+func (noMetrics) Accepted()      {}
+func (noMetrics) Pending(int)    {}
+func (noMetrics) Reported(bool)  {}
+func (noMetrics) Retried(string) {}
 
 // Job is one job of the foreign server.
 type Job struct {
-	ID     string          // in its own system
-	Spec   muster.Spec     // what Muster runs; absent in what a Port is given
-	Meta   json.RawMessage // the system's own, kept until the final report was taken; one JSON value or nil
-	Muster muster.JobID    // once it was submitted
+	ID        string          // in its own system
+	Spec      muster.Spec     // what Muster runs; absent in what a Port is given
+	Meta      json.RawMessage // the system's own, kept until the final report was taken; one JSON value or nil
+	MusterJob muster.JobID    // once it was submitted
 }
 
-// Port is how a system's bridge speaks to the foreign server. Its methods may be called at the same time for different
+// Reporter is how a system's bridge speaks to the foreign server. Its methods may be called at the same time for different
 // jobs; for one job Progress, Finish and Logger.Log do not overlap.
-type Port interface {
-	// Progress says how a job stands. It is not repeated: the next one replaces it. tasks are up to MaxTasks of the job, by number.
+type Reporter interface {
+	// Progress says how a job stands. It is not repeated: the next one replaces it. tasks are up to MaxReportedTasks of the job, by number.
 	Progress(ctx context.Context, j Job, now muster.Job, tasks []muster.Task) error
 	// Finish is the final report. After an error it is repeated, unless that is Conflict, NotFound, Invalid or Forbidden: then the
 	// foreign server will never take it.
-	Finish(ctx context.Context, j Job, end Ending) error
+	Finish(ctx context.Context, j Job, end FinalReport) error
 }
 
-// Logger is a Port that takes the output of jobs.
-type Logger interface {
+// LogReporter is a Port that takes the output of jobs.
+type LogReporter interface {
 	// Log brings new whole lines of the first task's output without their ends, in order. After Unavailable the same lines are brought
 	// again until they are taken, and the final report waits for that. After another error they are brought some times more, and
 	// not at all if it is one with which Finish is given up; then they are dropped.
 	Log(ctx context.Context, j Job, lines []string) error
 }
 
-// Finisher is a Port that can ask whether the foreign server has the final report of a job already.
-type Finisher interface {
+// FinishChecker is a Port that can ask whether the foreign server has the final report of a job already.
+type FinishChecker interface {
 	Finished(ctx context.Context, j Job) (bool, error)
 }
 
-// MaxTasks is how many tasks of a job a Port is told of.
-const MaxTasks = 1000
+// MaxReportedTasks is how many tasks of a job a Port is told of.
+const MaxReportedTasks = 1000
 
 // Bridge brings jobs of one foreign server to Muster. Its methods may be called at the same time.
 type Bridge struct {
-	cfg    Config
-	port   Port
-	outbox *outbox
+	cfg      Config
+	reporter Reporter
+	outbox   *outbox
 
-	mu        sync.Mutex
-	jobs      map[string]*job          // that are not finally reported, by foreign id
-	byMuster  map[muster.JobID]*job    // those of them that were submitted
-	closed    map[string]time.Time     // when the others were, by foreign id
-	accepting map[string]chan struct{} // ids that are being written, closed when they were
-	queue     []*job                   // to be followed
-	queued    chan struct{}            // holds one token if there may be some
-	overfull  chan struct{}            // holds one token if too many closed jobs are remembered
+	mu          sync.Mutex
+	jobs        map[string]*job          // that are not finally reported, by foreign id
+	byMusterJob map[muster.JobID]*job    // those of them that were submitted
+	closed      map[string]time.Time     // when the others were, by foreign id
+	accepting   map[string]chan struct{} // ids that are being written, closed when they were
+	queue       []*job                   // to be followed
+	queueReady  chan struct{}            // holds one token if there may be some
+	pruneNeeded chan struct{}            // holds one token if too many closed jobs are remembered
 }
 
 // job is a record and who follows it.
@@ -114,10 +114,10 @@ type job struct {
 }
 
 // New opens the outbox in cfg.Dir. It is a Conflict if another process has it. Without Run the caller closes the Bridge.
-func New(cfg Config, port Port) (*Bridge, error) {
-	cfg.Interval = cmp.Or(cfg.Interval, 10*time.Second)
-	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
-	cfg.Drain = cmp.Or(cfg.Drain, 30*time.Second)
+func New(cfg Config, reporter Reporter) (*Bridge, error) {
+	cfg.ProgressInterval = cmp.Or(cfg.ProgressInterval, 10*time.Second)
+	cfg.RetryDelay = cmp.Or(cfg.RetryDelay, time.Second)
+	cfg.LogDrainTimeout = cmp.Or(cfg.LogDrainTimeout, 30*time.Second)
 	out, err := openOutbox(cfg.Dir)
 	if err != nil {
 		return nil, err
@@ -126,18 +126,18 @@ func New(cfg Config, port Port) (*Bridge, error) {
 	if err != nil {
 		return nil, errors.Join(err, out.close())
 	}
-	if cfg.Streams == nil {
-		cfg.Streams = NewStreams()
+	if cfg.LogLimiter == nil {
+		cfg.LogLimiter = NewLogLimiter()
 	}
 	if cfg.Metrics == nil {
-		cfg.Metrics = unmeasured{}
+		cfg.Metrics = noMetrics{}
 	}
 	b := &Bridge{
-		cfg: cfg, port: port, outbox: out, queued: make(chan struct{}, 1), overfull: make(chan struct{}, 1),
-		jobs: map[string]*job{}, byMuster: map[muster.JobID]*job{}, closed: map[string]time.Time{}, accepting: map[string]chan struct{}{},
+		cfg: cfg, reporter: reporter, outbox: out, queueReady: make(chan struct{}, 1), pruneNeeded: make(chan struct{}, 1),
+		jobs: map[string]*job{}, byMusterJob: map[muster.JobID]*job{}, closed: map[string]time.Time{}, accepting: map[string]chan struct{}{},
 	}
 	for _, r := range records {
-		b.enter(r)
+		b.track(r)
 	}
 	return b, nil
 }
@@ -148,24 +148,24 @@ func (b *Bridge) Close() error {
 	return b.outbox.close()
 }
 
-// enter notes a record. The lock is held, or no other goroutine knows b.
-func (b *Bridge) enter(r *record) {
-	if r.closed() {
+// track notes a record. The lock is held, or no other goroutine knows b.
+func (b *Bridge) track(r *record) {
+	if r.isClosed() {
 		b.closed[r.ID] = r.At.Std()
 		return
 	}
-	at := &job{record: *r, wake: make(chan struct{}, 1)}
-	b.jobs[r.ID] = at
+	j := &job{record: *r, wake: make(chan struct{}, 1)}
+	b.jobs[r.ID] = j
 	b.cfg.Metrics.Pending(1)
 	if r.Job != 0 {
-		b.byMuster[r.Job] = at
+		b.byMusterJob[r.Job] = j
 	}
-	b.queue = append(b.queue, at)
-	token(b.queued)
+	b.queue = append(b.queue, j)
+	signal(b.queueReady)
 }
 
-// token puts one into c unless it holds one.
-func token(c chan struct{}) {
+// signal puts one into c unless it holds one.
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -175,7 +175,7 @@ func token(c chan struct{}) {
 // Accept takes a job of the foreign server. When it returns true the job is on disk, and will be run and reported. It returns
 // false for an id that was taken before, whatever became of it. Spec is submitted with the labels of the bridge. It is
 // Unavailable if the disk or the bounded outbox is full.
-func (b *Bridge) Accept(_ context.Context, j Job) (taken bool, err error) {
+func (b *Bridge) Accept(_ context.Context, j Job) (accepted bool, err error) {
 	if j.ID == "" || len(j.ID) > maxForeignID {
 		return false, muster.Errorf(muster.Invalid, "the job's id has %d bytes: 1 to %d are possible", len(j.ID), maxForeignID)
 	}
@@ -204,7 +204,7 @@ func (b *Bridge) Accept(_ context.Context, j Job) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	b.enter(r)
+	b.track(r)
 	b.cfg.Metrics.Accepted()
 	return true, nil
 }
@@ -223,7 +223,7 @@ func (b *Bridge) reserve(id string) (done chan struct{}, err error) {
 	if b.known(id) {
 		return nil, nil
 	}
-	if n := len(b.jobs) + len(b.accepting); n >= maxOpen {
+	if n := len(b.jobs) + len(b.accepting); n >= maxOpenJobs {
 		return nil, muster.Errorf(muster.Unavailable, "%d jobs wait for their final report: no more are taken", n)
 	}
 	done = make(chan struct{})
@@ -234,8 +234,8 @@ func (b *Bridge) reserve(id string) (done chan struct{}, err error) {
 // labels of a job: where it comes from, and what the bridge's owner says.
 func (b *Bridge) labels(j Job) map[string]string {
 	labels := map[string]string{"dialect": b.cfg.System}
-	for _, more := range []map[string]string{j.Spec.Labels, b.cfg.Labels} {
-		maps.Copy(labels, more)
+	for _, src := range []map[string]string{j.Spec.Labels, b.cfg.Labels} {
+		maps.Copy(labels, src)
 	}
 	return labels
 }
@@ -248,8 +248,8 @@ func (b *Bridge) Known(id string) bool {
 }
 
 func (b *Bridge) known(id string) bool {
-	_, isClosed := b.closed[id]
-	return isClosed || b.jobs[id] != nil
+	_, closed := b.closed[id]
+	return closed || b.jobs[id] != nil
 }
 
 // Jobs lists the jobs that are not finally reported, by id.
@@ -257,8 +257,8 @@ func (b *Bridge) Jobs() []Job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []Job
-	for _, at := range b.jobs {
-		list = append(list, at.job())
+	for _, j := range b.jobs {
+		list = append(list, j.job())
 	}
 	slices.SortFunc(list, func(x, y Job) int { return cmp.Compare(x.ID, y.ID) })
 	return list
@@ -271,7 +271,7 @@ func (b *Bridge) Pending() int {
 	return len(b.jobs)
 }
 
-func (r *record) job() Job { return Job{ID: r.ID, Meta: r.Meta, Muster: r.Job} }
+func (r *record) job() Job { return Job{ID: r.ID, Meta: r.Meta, MusterJob: r.Job} }
 
 // Cancel stops a job for the foreign server. Its end is reported as that of any other. It is NotFound for a job that is not known,
 // and does nothing for one that ended.
@@ -279,8 +279,8 @@ func (b *Bridge) Cancel(ctx context.Context, id string) error {
 	b.mu.Lock()
 	known := b.known(id)
 	r := record{State: stateReported}
-	if at := b.jobs[id]; at != nil {
-		r = at.record
+	if j := b.jobs[id]; j != nil {
+		r = j.record
 	}
 	b.mu.Unlock()
 	switch {
@@ -305,7 +305,7 @@ func (b *Bridge) idempotencyKey(id string) string {
 func (b *Bridge) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		b.watch(ctx)
+		b.watchEvents(ctx)
 		return nil
 	})
 	group.Go(func() error {
@@ -314,16 +314,16 @@ func (b *Bridge) Run(ctx context.Context) error {
 			list := b.queue
 			b.queue = nil
 			b.mu.Unlock()
-			for _, at := range list {
+			for _, j := range list {
 				group.Go(func() error {
-					b.follow(ctx, at)
+					b.follow(ctx, j)
 					return nil
 				})
 			}
 			select {
-			case <-b.queued:
-			case <-b.overfull:
-				b.forget(time.Now())
+			case <-b.queueReady:
+			case <-b.pruneNeeded:
+				b.pruneClosed(time.Now())
 			case <-ctx.Done():
 				return nil
 			}
@@ -332,10 +332,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return errors.Join(group.Wait(), b.Close())
 }
 
-// forget removes closed jobs that need not be remembered.
-func (b *Bridge) forget(now time.Time) {
+// pruneClosed removes closed jobs that need not be remembered.
+func (b *Bridge) pruneClosed(now time.Time) {
 	b.mu.Lock()
-	old := expired(b.closed, now)
+	old := selectExpired(b.closed, now)
 	b.mu.Unlock()
 	if err := b.outbox.remove(old); err != nil {
 		b.cfg.Log.Error("old jobs cannot be removed from the outbox", slog.Any("error", err))
@@ -348,8 +348,8 @@ func (b *Bridge) forget(now time.Time) {
 	}
 }
 
-// watch wakes the followers of jobs whose state changes. Where no event comes they look by themselves.
-func (b *Bridge) watch(ctx context.Context) {
+// watchEvents wakes the followers of jobs whose state changes. Where no event comes they look by themselves.
+func (b *Bridge) watchEvents(ctx context.Context) {
 	types := []muster.EventType{muster.EventJob}
 	for ctx.Err() == nil {
 		for e, err := range b.cfg.Client.Events(ctx, client.EventQuery{Types: types}) {
@@ -361,7 +361,7 @@ func (b *Bridge) watch(ctx context.Context) {
 			}
 			b.wakeFollowers(e.Job)
 		}
-		if !sleep(ctx, b.cfg.Retry) {
+		if !sleep(ctx, b.cfg.RetryDelay) {
 			return
 		}
 	}
@@ -372,11 +372,11 @@ func (b *Bridge) wakeFollowers(id muster.JobID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if id == 0 {
-		for _, at := range b.jobs {
-			token(at.wake)
+		for _, j := range b.jobs {
+			signal(j.wake)
 		}
-	} else if at := b.byMuster[id]; at != nil {
-		token(at.wake)
+	} else if j := b.byMusterJob[id]; j != nil {
+		signal(j.wake)
 	}
 }
 

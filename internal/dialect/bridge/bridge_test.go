@@ -23,21 +23,21 @@ import (
 	"github.com/muster-dev/muster/internal/serve"
 )
 
-// patience is how long a test waits for what is to happen.
-const patience = 60 * time.Second
+// testTimeout is how long a test waits for what is to happen.
+const testTimeout = 60 * time.Second
 
-// world is a Muster server whose one worker is the test.
-type world struct {
-	t      *testing.T
-	dir    string
-	log    *slog.Logger
-	client *client.Client
-	fleet  *fleet.Fleet
-	worker *fleet.Worker
-	stop   func()
-	bridge string // folder of the bridge
-	drain  time.Duration
-	counts *counts // of all bridges
+// env is a Muster server whose one worker is the test.
+type env struct {
+	t               *testing.T
+	dir             string
+	log             *slog.Logger
+	client          *client.Client
+	fleet           *fleet.Fleet
+	worker          *fleet.Worker
+	stop            func()
+	bridgeDir       string // folder of the bridge
+	logDrainTimeout time.Duration
+	counts          *counts // of all bridges
 }
 
 // counts is a bridge.Metrics.
@@ -55,10 +55,10 @@ func (c *counts) Accepted() {
 	c.accepted++
 }
 
-func (c *counts) Pending(more int) {
+func (c *counts) Pending(delta int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending += more
+	c.pending += delta
 }
 
 func (c *counts) Reported(accepted bool) {
@@ -80,14 +80,14 @@ func (c *counts) String() string {
 	return fmt.Sprintf("%d accepted, %d pending, reported %v, retried %v", c.accepted, c.pending, c.reported, c.retried)
 }
 
-type silent struct{ *fleet.Fleet }
+type fleetGateway struct{ *fleet.Fleet }
 
-func (silent) URL() string  { return "tiny://" }
-func (silent) Ready() error { return nil }
+func (fleetGateway) URL() string  { return "tiny://" }
+func (fleetGateway) Ready() error { return nil }
 
-func newWorld(t *testing.T) *world {
+func newEnv(t *testing.T) *env {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), bridge: filepath.Join(t.TempDir(), "bridge"), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	w := &env{t: t, dir: t.TempDir(), bridgeDir: filepath.Join(t.TempDir(), "bridge"), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	w.counts = &counts{reported: map[bool]int{}, retried: map[string]int{}}
 	w.start()
 	t.Cleanup(func() { w.stop() })
@@ -95,14 +95,14 @@ func newWorld(t *testing.T) *world {
 }
 
 // start starts the server, on its folder of before.
-func (w *world) start() {
+func (w *env) start() {
 	w.t.Helper()
-	tiny := dialect.System{Name: "tiny", New: func(_ context.Context, env dialect.Env) (dialect.Gateway, error) {
+	tiny := dialect.System{Name: "tiny", New: func(_ context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 		f, err := fleet.Open(fleet.Config{
-			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny", Silence: time.Hour,
+			Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: "tiny", SilenceTimeout: time.Hour,
 		})
 		w.fleet = f
-		return silent{f}, err
+		return fleetGateway{f}, err
 	}}
 	server, err := serve.New(w.t.Context(), serve.Config{
 		Private: true, Data: w.dir, Heartbeat: muster.Duration(400 * time.Millisecond), Version: "test",
@@ -125,7 +125,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if w.client, err = client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, RetryTimeout: 50 * time.Millisecond}); err != nil {
+	if w.client, err = client.New(local.URL, local.SubmitterKey, client.Options{HTTP: local.HTTP, RetryTimeout: 50 * time.Millisecond}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.worker, err = w.fleet.Register(ctx, fleet.Facts{ID: "w", Kinds: []string{"echo"}, Resources: muster.Resources{CPUs: 8, Memory: 1 << 30, Disk: 1 << 30, Slots: 64}})
@@ -134,35 +134,35 @@ func (w *world) start() {
 	}
 }
 
-// port is a foreign server that remembers what it was told.
-type port struct {
-	mu       sync.Mutex
-	finals   map[string][]bridge.Ending
-	lines    map[string][]string
-	progress map[string]int
-	fail     func(id string, n int) error // of Finish, by how often it was called for the job
-	deaf     func() error                 // of Log; nil if it takes everything
-	calls    map[string]int
-	finish   chan struct{} // closed when Finish may go on; nil at once
-	reached  chan string   // ids whose Finish was called; nil for nobody
+// fakeReporter is a foreign server that remembers what it was told.
+type fakeReporter struct {
+	mu         sync.Mutex
+	reports    map[string][]bridge.FinalReport
+	lines      map[string][]string
+	progress   map[string]int
+	fail       func(id string, n int) error // of Finish, by how often it was called for the job
+	logErr     func() error                 // of Log; nil if it takes everything
+	calls      map[string]int
+	finishGate chan struct{} // closed when Finish may go on; nil at once
+	reached    chan string   // ids whose Finish was called; nil for nobody
 }
 
-func newPort() *port {
-	return &port{finals: map[string][]bridge.Ending{}, lines: map[string][]string{}, progress: map[string]int{}, calls: map[string]int{}}
+func newFakeReporter() *fakeReporter {
+	return &fakeReporter{reports: map[string][]bridge.FinalReport{}, lines: map[string][]string{}, progress: map[string]int{}, calls: map[string]int{}}
 }
 
-func (p *port) Progress(_ context.Context, j bridge.Job, _ muster.Job, _ []muster.Task) error {
+func (p *fakeReporter) Progress(_ context.Context, j bridge.Job, _ muster.Job, _ []muster.Task) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.progress[j.ID]++
 	return nil
 }
 
-func (p *port) Log(_ context.Context, j bridge.Job, lines []string) error {
+func (p *fakeReporter) Log(_ context.Context, j bridge.Job, lines []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.deaf != nil {
-		if err := p.deaf(); err != nil {
+	if p.logErr != nil {
+		if err := p.logErr(); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (p *port) Log(_ context.Context, j bridge.Job, lines []string) error {
 	return nil
 }
 
-func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
+func (p *fakeReporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	p.mu.Lock()
 	p.calls[j.ID]++
 	n := p.calls[j.ID]
@@ -181,14 +181,14 @@ func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) erro
 		}
 	}
 	p.mu.Lock()
-	p.finals[j.ID] = append(p.finals[j.ID], end)
+	p.reports[j.ID] = append(p.reports[j.ID], end)
 	p.mu.Unlock()
 	if p.reached != nil {
 		p.reached <- j.ID
 	}
-	if p.finish != nil {
+	if p.finishGate != nil {
 		select {
-		case <-p.finish:
+		case <-p.finishGate:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -196,31 +196,31 @@ func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) erro
 	return nil
 }
 
-func (p *port) ended(id string) []bridge.Ending {
+func (p *fakeReporter) finalReports(id string) []bridge.FinalReport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.finals[id])
+	return slices.Clone(p.reports[id])
 }
 
-func (p *port) said(id string) []string {
+func (p *fakeReporter) logLines(id string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.lines[id])
 }
 
-// asked is a port that can say whether it has the final report.
-type asked struct{ *port }
+// checkingReporter is a port that can say whether it has the final report.
+type checkingReporter struct{ *fakeReporter }
 
-func (p asked) Finished(_ context.Context, j bridge.Job) (bool, error) {
-	return len(p.ended(j.ID)) > 0, nil
+func (p checkingReporter) Finished(_ context.Context, j bridge.Job) (bool, error) {
+	return len(p.finalReports(j.ID)) > 0, nil
 }
 
-// run runs a bridge on the world's folder until the returned func is called.
-func (w *world) run(p bridge.Port) (*bridge.Bridge, func()) {
+// startBridge runs a bridge on the world's folder until the returned func is called.
+func (w *env) startBridge(p bridge.Reporter) (*bridge.Bridge, func()) {
 	w.t.Helper()
 	b, err := bridge.New(bridge.Config{
-		Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Log: w.log,
-		Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Drain: w.drain, Metrics: w.counts,
+		Client: w.client, Dir: w.bridgeDir, System: "tiny", Origin: "http://foreign", Log: w.log,
+		ProgressInterval: 50 * time.Millisecond, RetryDelay: 10 * time.Millisecond, LogDrainTimeout: w.logDrainTimeout, Metrics: w.counts,
 	}, p)
 	if err != nil {
 		w.t.Fatal(err)
@@ -242,45 +242,45 @@ func (w *world) run(p bridge.Port) (*bridge.Bridge, func()) {
 }
 
 // crash has the next bridge begin with what a kill -9 at this moment leaves.
-func (w *world) crash(stop func()) {
+func (w *env) crash(stop func()) {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "copy")
-	if err := os.CopyFS(dir, os.DirFS(w.bridge)); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(w.bridgeDir)); err != nil {
 		w.t.Fatal(err)
 	}
 	stop()
-	w.bridge = dir
+	w.bridgeDir = dir
 }
 
 func echo(id string) bridge.Job {
 	return bridge.Job{ID: id, Meta: json.RawMessage(`{"from":"` + id + `"}`), Spec: muster.Spec{Tasks: []muster.TaskSpec{{Kind: "echo", Input: json.RawMessage(`{"n":1}`)}}}}
 }
 
-func (w *world) accept(b *bridge.Bridge, j bridge.Job) bool {
+func (w *env) accept(b *bridge.Bridge, j bridge.Job) bool {
 	w.t.Helper()
-	taken, err := b.Accept(w.t.Context(), j)
+	accepted, err := b.Accept(w.t.Context(), j)
 	if err != nil {
 		w.t.Fatalf("accept %s: %v", j.ID, err)
 	}
-	return taken
+	return accepted
 }
 
-// until waits until f returns true.
-func (w *world) until(what string, f func() bool) {
+// waitFor waits until f returns true.
+func (w *env) waitFor(desc string, f func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); !f(); {
+	for end := time.Now().Add(testTimeout); !f(); {
 		if time.Now().After(end) {
-			w.t.Fatalf("it did not happen: %s", what)
+			w.t.Fatalf("it did not happen: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// offered waits until the worker holds n tasks, and returns them.
-func (w *world) offered(n int) []*fleet.Task {
+// waitOffered waits until the worker holds n tasks, and returns them.
+func (w *env) waitOffered(n int) []*fleet.Task {
 	w.t.Helper()
 	var tasks []*fleet.Task
-	w.until(fmt.Sprintf("%d tasks are offered", n), func() bool {
+	w.waitFor(fmt.Sprintf("%d tasks are offered", n), func() bool {
 		tasks = w.worker.Tasks()
 		return len(tasks) >= n
 	})
@@ -288,18 +288,18 @@ func (w *world) offered(n int) []*fleet.Task {
 }
 
 // succeed ends a task well.
-func (w *world) succeed(task *fleet.Task, lines ...string) {
+func (w *env) succeed(task *fleet.Task, lines ...string) {
 	w.t.Helper()
-	err := task.Begin()
+	err := task.MarkStarted()
 	if len(lines) > 0 {
 		err = errors.Join(err, task.Log(w.t.Context(), lines...))
 	}
-	if err := errors.Join(err, task.Finish(w.t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`{"ok":true}`)})); err != nil {
+	if err := errors.Join(err, task.Finish(w.t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`{"ok":true}`)})); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) jobs() int {
+func (w *env) jobs() int {
 	w.t.Helper()
 	n := 0
 	for _, err := range w.client.Jobs(w.t.Context(), client.JobQuery{}) {
@@ -312,23 +312,23 @@ func (w *world) jobs() int {
 }
 
 func TestAJobGoesThereAndBack(t *testing.T) {
-	w, p := newWorld(t), newPort()
-	b, _ := w.run(p)
+	w, p := newEnv(t), newFakeReporter()
+	b, _ := w.startBridge(p)
 	if !w.accept(b, echo("a")) || w.accept(b, echo("a")) {
 		t.Fatal("an id is to be taken once")
 	}
-	task := w.offered(1)[0]
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(1)[0]
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	w.until("progress is told again and again", func() bool {
+	w.waitFor("progress is told again and again", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.progress["a"] > 2
 	})
 	w.succeed(task, "one", "two", "three")
-	w.until("the final report", func() bool { return b.Pending() == 0 })
-	ends := p.ended("a")
+	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	ends := p.finalReports("a")
 	if len(ends) != 1 || !ends[0].Succeeded() || string(ends[0].Result()) != `{"ok":true}` || ends[0].Message() != "" {
 		t.Fatalf("reported %+v", ends)
 	}
@@ -349,7 +349,7 @@ func TestAJobGoesThereAndBack(t *testing.T) {
 
 // TestWhatIsCounted holds that each job is counted once, also over a restart of the bridge.
 func TestWhatIsCounted(t *testing.T) {
-	w, p := newWorld(t), newPort()
+	w, p := newEnv(t), newFakeReporter()
 	p.fail = func(id string, n int) error {
 		switch {
 		case id == "refused":
@@ -360,64 +360,64 @@ func TestWhatIsCounted(t *testing.T) {
 			return nil
 		}
 	}
-	b, stop := w.run(p)
+	b, stop := w.startBridge(p)
 	for _, id := range []string{"good", "refused", "later"} {
 		w.accept(b, echo(id))
 	}
 	w.accept(b, echo("good"))
-	tasks := w.offered(3)
+	tasks := w.waitOffered(3)
 	if got, want := w.counts.String(), "3 accepted, 3 pending, reported map[], retried map[]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	w.succeed(tasks[0])
 	w.succeed(tasks[1])
-	w.until("two are reported", func() bool { return b.Pending() == 1 })
+	w.waitFor("two are reported", func() bool { return b.Pending() == 1 })
 	stop()
 	if got := w.counts.String(); !strings.HasPrefix(got, "3 accepted, 0 pending,") {
 		t.Errorf("without a bridge: %s", got)
 	}
-	b, _ = w.run(p)
+	b, _ = w.startBridge(p)
 	if got := w.counts.String(); !strings.HasPrefix(got, "3 accepted, 1 pending,") {
 		t.Errorf("the next bridge: %s", got)
 	}
 	w.succeed(tasks[2])
-	w.until("all are reported", func() bool { return b.Pending() == 0 })
+	w.waitFor("all are reported", func() bool { return b.Pending() == 0 })
 	if got, want := w.counts.String(), "3 accepted, 0 pending, reported map[false:1 true:2], retried map[report:4]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 func TestAFailureSaysWhy(t *testing.T) {
-	w, p := newWorld(t), newPort()
-	b, _ := w.run(p)
+	w, p := newEnv(t), newFakeReporter()
+	b, _ := w.startBridge(p)
 	w.accept(b, echo("a"))
-	task := w.offered(1)[0]
-	if err := errors.Join(task.Begin(), task.Finish(t.Context(), fleet.Ending{
+	task := w.waitOffered(1)[0]
+	if err := errors.Join(task.MarkStarted(), task.Finish(t.Context(), fleet.FinalReport{
 		Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(3), Message: "exit code 3",
 	})); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the final report", func() bool { return b.Pending() == 0 })
-	if end := p.ended("a")[0]; end.Succeeded() || end.Message() != "exit code 3" || *end.Task().ExitCode != 3 {
+	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	if end := p.finalReports("a")[0]; end.Succeeded() || end.Message() != "exit code 3" || *end.Task().ExitCode != 3 {
 		t.Errorf("reported %+v", end)
 	}
 	bad := echo("b")
 	bad.Spec.Tasks[0].Kind = "no such kind"
 	w.accept(b, bad)
-	w.until("what Muster refuses is reported", func() bool { return b.Pending() == 0 })
-	if end := p.ended("b")[0]; end.Succeeded() || end.Message() == "" || end.Task() != nil {
+	w.waitFor("what Muster refuses is reported", func() bool { return b.Pending() == 0 })
+	if end := p.finalReports("b")[0]; end.Succeeded() || end.Message() == "" || end.Task() != nil {
 		t.Errorf("reported %+v", end)
 	}
 }
 
 func TestCancel(t *testing.T) {
-	w, p := newWorld(t), newPort()
-	b, _ := w.run(p)
+	w, p := newEnv(t), newFakeReporter()
+	b, _ := w.startBridge(p)
 	w.accept(b, echo("a"))
-	w.offered(1)
-	w.until("it can be cancelled", func() bool { return b.Cancel(t.Context(), "a") == nil })
-	w.until("the final report", func() bool { return b.Pending() == 0 })
-	if end := p.ended("a")[0]; end.State != muster.JobCancelled {
+	w.waitOffered(1)
+	w.waitFor("it can be cancelled", func() bool { return b.Cancel(t.Context(), "a") == nil })
+	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	if end := p.finalReports("a")[0]; end.State != muster.JobCancelled {
 		t.Errorf("reported %+v", end)
 	}
 	if err := b.Cancel(t.Context(), "nobody"); muster.CodeOf(err) != muster.NotFound {
@@ -428,7 +428,7 @@ func TestCancel(t *testing.T) {
 // TestReportsAreRepeated holds that a final report is repeated while the foreign server is away, and given up when it
 // will never take it.
 func TestReportsAreRepeated(t *testing.T) {
-	w, p := newWorld(t), newPort()
+	w, p := newEnv(t), newFakeReporter()
 	p.fail = func(id string, n int) error {
 		switch {
 		case id == "never":
@@ -439,17 +439,17 @@ func TestReportsAreRepeated(t *testing.T) {
 			return nil
 		}
 	}
-	b, stop := w.run(p)
+	b, stop := w.startBridge(p)
 	w.accept(b, echo("later"))
-	w.succeed(w.offered(1)[0])
+	w.succeed(w.waitOffered(1)[0])
 	w.accept(b, echo("never"))
-	w.succeed(w.offered(1)[0])
-	w.until("both are over", func() bool { return b.Pending() == 0 })
-	if n := len(p.ended("later")); n != 1 || p.calls["later"] != 4 || p.calls["never"] != 1 {
+	w.succeed(w.waitOffered(1)[0])
+	w.waitFor("both are over", func() bool { return b.Pending() == 0 })
+	if n := len(p.finalReports("later")); n != 1 || p.calls["later"] != 4 || p.calls["never"] != 1 {
 		t.Errorf("%d reports, calls %v", n, p.calls)
 	}
 	stop()
-	b, _ = w.run(p)
+	b, _ = w.startBridge(p)
 	if b.Pending() != 0 || w.accept(b, echo("later")) || w.accept(b, echo("never")) {
 		t.Error("a restart forgets what was reported")
 	}
@@ -457,8 +457,8 @@ func TestReportsAreRepeated(t *testing.T) {
 
 // TestKilledBetweenAcceptAndSubmit holds that two lives of a bridge, which both submit a job, make one.
 func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
-	w, p := newWorld(t), newPort()
-	first, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Log: w.log}, p)
+	w, p := newEnv(t), newFakeReporter()
+	first, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridgeDir, System: "tiny", Origin: "http://foreign", Log: w.log}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,52 +468,52 @@ func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	copied := w.bridge
-	_, stop := w.run(p) // submits
-	w.until("it is submitted", func() bool { return w.jobs() == 1 })
+	copied := w.bridgeDir
+	_, stop := w.startBridge(p) // submits
+	w.waitFor("it is submitted", func() bool { return w.jobs() == 1 })
 	stop()
-	w.bridge = filepath.Join(t.TempDir(), "again") // as it was before the submission
-	if err := os.CopyFS(w.bridge, os.DirFS(copied)); err != nil {
+	w.bridgeDir = filepath.Join(t.TempDir(), "again") // as it was before the submission
+	if err := os.CopyFS(w.bridgeDir, os.DirFS(copied)); err != nil {
 		t.Fatal(err)
 	}
-	b, _ := w.run(p)
-	w.succeed(w.offered(1)[0])
-	w.until("it is reported", func() bool { return b.Pending() == 0 })
-	if n := w.jobs(); n != 1 || len(p.ended("a")) != 1 {
-		t.Errorf("%d jobs, %d reports", n, len(p.ended("a")))
+	b, _ := w.startBridge(p)
+	w.succeed(w.waitOffered(1)[0])
+	w.waitFor("it is reported", func() bool { return b.Pending() == 0 })
+	if n := w.jobs(); n != 1 || len(p.finalReports("a")) != 1 {
+		t.Errorf("%d jobs, %d reports", n, len(p.finalReports("a")))
 	}
 }
 
 // TestKilledWhileReporting holds that a final report that arrived before the bridge was killed is not sent again, where the foreign server can be
 // asked, and is sent again where it cannot.
 func TestKilledWhileReporting(t *testing.T) {
-	for name, can := range map[string]bool{"asked": true, "not asked": false} {
+	for name, canCheck := range map[string]bool{"asked": true, "not asked": false} {
 		t.Run(name, func(t *testing.T) {
-			w, p := newWorld(t), newPort()
-			p.finish, p.reached = make(chan struct{}), make(chan string, 4)
-			as := func() bridge.Port {
-				if can {
-					return asked{p}
+			w, p := newEnv(t), newFakeReporter()
+			p.finishGate, p.reached = make(chan struct{}), make(chan string, 4)
+			newReporter := func() bridge.Reporter {
+				if canCheck {
+					return checkingReporter{p}
 				}
 				return p
 			}
-			b, stop := w.run(as())
+			b, stop := w.startBridge(newReporter())
 			w.accept(b, echo("a"))
-			w.succeed(w.offered(1)[0])
+			w.succeed(w.waitOffered(1)[0])
 			select {
 			case <-p.reached:
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				t.Fatal("no report")
 			}
 			w.crash(stop)
-			close(p.finish)
-			b, _ = w.run(as())
-			w.until("it is settled", func() bool { return b.Pending() == 0 })
+			close(p.finishGate)
+			b, _ = w.startBridge(newReporter())
+			w.waitFor("it is settled", func() bool { return b.Pending() == 0 })
 			want := 2
-			if can {
+			if canCheck {
 				want = 1
 			}
-			if n := len(p.ended("a")); n != want {
+			if n := len(p.finalReports("a")); n != want {
 				t.Errorf("%d final reports, want %d", n, want)
 			}
 		})
@@ -522,14 +522,14 @@ func TestKilledWhileReporting(t *testing.T) {
 
 // TestServerRestarts holds that jobs go on over a restart of the Muster server, and that those that come meanwhile wait.
 func TestServerRestarts(t *testing.T) {
-	w, p := newWorld(t), newPort()
-	b, stop := w.run(p)
+	w, p := newEnv(t), newFakeReporter()
+	b, stop := w.startBridge(p)
 	w.accept(b, echo("a"))
-	task := w.offered(1)[0]
-	if err := errors.Join(task.Begin(), task.Log(t.Context(), "before")); err != nil {
+	task := w.waitOffered(1)[0]
+	if err := errors.Join(task.MarkStarted(), task.Log(t.Context(), "before")); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the first line arrives", func() bool {
+	w.waitFor("the first line arrives", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.lines["a"]) == 1
@@ -538,13 +538,13 @@ func TestServerRestarts(t *testing.T) {
 	w.accept(b, echo("b"))
 	stop() // its client reaches the old server only
 	w.start()
-	b, _ = w.run(p)
-	for _, task := range w.offered(2) {
+	b, _ = w.startBridge(p)
+	for _, task := range w.waitOffered(2) {
 		w.succeed(task, "after")
 	}
-	w.until("both are reported", func() bool { return b.Pending() == 0 })
-	if len(p.ended("a")) != 1 || len(p.ended("b")) != 1 || w.jobs() != 2 {
-		t.Errorf("reports %v, %d jobs", p.finals, w.jobs())
+	w.waitFor("both are reported", func() bool { return b.Pending() == 0 })
+	if len(p.finalReports("a")) != 1 || len(p.finalReports("b")) != 1 || w.jobs() != 2 {
+		t.Errorf("reports %v, %d jobs", p.reports, w.jobs())
 	}
 	if got := p.lines["a"]; !slices.Equal(got, []string{"before", "after"}) {
 		t.Errorf("the log is %q", got)
@@ -553,19 +553,19 @@ func TestServerRestarts(t *testing.T) {
 
 func TestManyJobs(t *testing.T) {
 	const n = 100
-	w, p := newWorld(t), newPort()
-	b, _ := w.run(p)
+	w, p := newEnv(t), newFakeReporter()
+	b, _ := w.startBridge(p)
 	for i := range n {
 		w.accept(b, echo(strconv.Itoa(i)))
 	}
-	w.until("all are reported", func() bool {
+	w.waitFor("all are reported", func() bool {
 		for _, task := range w.worker.Tasks() {
 			w.succeed(task)
 		}
 		return b.Pending() == 0
 	})
 	for i := range n {
-		if got := p.ended(strconv.Itoa(i)); len(got) != 1 || !got[0].Succeeded() {
+		if got := p.finalReports(strconv.Itoa(i)); len(got) != 1 || !got[0].Succeeded() {
 			t.Errorf("job %d: %d reports", i, len(got))
 		}
 	}
@@ -575,17 +575,17 @@ func TestManyJobs(t *testing.T) {
 }
 
 func TestOneBridgeOnAFolder(t *testing.T) {
-	w := newWorld(t)
-	w.run(newPort())
-	_, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridge, Log: w.log}, newPort())
+	w := newEnv(t)
+	w.startBridge(newFakeReporter())
+	_, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridgeDir, Log: w.log}, newFakeReporter())
 	if muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("a second bridge on the folder: %v", err)
 	}
 }
 
 func TestIDsAreBounded(t *testing.T) {
-	w := newWorld(t)
-	b, _ := w.run(newPort())
+	w := newEnv(t)
+	b, _ := w.startBridge(newFakeReporter())
 	for _, id := range []string{"", string(make([]byte, 2000))} {
 		if _, err := b.Accept(t.Context(), echo(id)); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("an id of %d bytes: %v", len(id), err)
@@ -594,10 +594,10 @@ func TestIDsAreBounded(t *testing.T) {
 }
 
 func TestCapacity(t *testing.T) {
-	w := newWorld(t)
-	b, _ := w.run(newPort())
+	w := newEnv(t)
+	b, _ := w.startBridge(newFakeReporter())
 	var c bridge.Capacity
-	w.until("the worker is active", func() bool {
+	w.waitFor("the worker is active", func() bool {
 		var err error
 		c, err = b.Capacity(t.Context())
 		return err == nil && len(c.Workers) == 1
@@ -610,7 +610,7 @@ func TestCapacity(t *testing.T) {
 		{State: muster.WorkerActive, Resources: muster.Resources{CPUs: 3}, Load: &muster.Load{CPU: 0, Memory: 6}, Constrained: "hot", Free: &muster.Resources{CPUs: 3}},
 		{State: muster.WorkerGone, Resources: muster.Resources{CPUs: 100}},
 	}
-	if c := bridge.Sum(all); c.Resources.CPUs != 4 || c.Free.CPUs != 1 || c.Load.CPU != 0.25 || c.Load.Memory != 11 {
+	if c := bridge.SumCapacity(all); c.Resources.CPUs != 4 || c.Free.CPUs != 1 || c.Load.CPU != 0.25 || c.Load.Memory != 11 {
 		t.Errorf("%+v", c)
 	}
 }

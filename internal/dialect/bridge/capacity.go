@@ -30,11 +30,11 @@ func (b *Bridge) Capacity(ctx context.Context) (Capacity, error) {
 	if err != nil {
 		return Capacity{}, err
 	}
-	return Sum(all), nil
+	return SumCapacity(all), nil
 }
 
-// Sum is the capacity of those of the workers that are active.
-func Sum(all []muster.Worker) Capacity {
+// SumCapacity is the capacity of those of the workers that are active.
+func SumCapacity(all []muster.Worker) Capacity {
 	var c Capacity
 	cores, load := 0.0, muster.Load{}
 	for i := range all {
@@ -43,9 +43,9 @@ func Sum(all []muster.Worker) Capacity {
 			continue
 		}
 		c.Workers = append(c.Workers, *w)
-		add(&c.Resources, &w.Resources)
+		addResources(&c.Resources, &w.Resources)
 		if w.Free != nil && w.Constrained == "" {
-			add(&c.Free, w.Free)
+			addResources(&c.Free, w.Free)
 		}
 		c.Running += w.Running
 		for _, k := range w.Kinds {
@@ -68,7 +68,7 @@ func Sum(all []muster.Worker) Capacity {
 	return c
 }
 
-func add(sum, r *muster.Resources) {
+func addResources(sum, r *muster.Resources) {
 	sum.CPUs += r.CPUs
 	sum.Memory += r.Memory
 	sum.Disk += r.Disk

@@ -15,74 +15,74 @@ import (
 )
 
 const (
-	logEvery = time.Second // lines are gathered for so long
-	logMost  = 500         // lines at once
-	logLine  = 16 << 10    // bytes of one line; a longer one is cut
-	logTries = 8           // for lines that a foreign server answers with an error
+	logFlushInterval = time.Second // lines are gathered for so long
+	maxLogBatch      = 500         // lines at once
+	maxLogLine       = 16 << 10    // bytes of one line; a longer one is cut
+	maxLogTries      = 8           // for lines that a foreign server answers with an error
 )
 
-// Streams bounds how many logs are read at the same time, because a server bounds the streams of an API key.
-type Streams struct{ running, ended chan struct{} }
+// LogLimiter bounds how many logs are read at the same time, because a server bounds the streams of an API key.
+type LogLimiter struct{ running, ended chan struct{} }
 
-// NewStreams allows 40 logs of running jobs, and ten more of jobs that have ended.
-func NewStreams() *Streams {
-	return &Streams{running: make(chan struct{}, 40), ended: make(chan struct{}, 10)}
+// NewLogLimiter allows 40 logs of running jobs, and ten more of jobs that have ended.
+func NewLogLimiter() *LogLimiter {
+	return &LogLimiter{running: make(chan struct{}, 40), ended: make(chan struct{}, 10)}
 }
 
-// logs brings the log of a job's first task to the Port, if that is a Logger. Its methods but turn are for one goroutine.
-type logs struct {
-	bridge *Bridge
-	at     *job
-	to     Logger             // nil if nothing is to be done
-	cancel context.CancelFunc // nil until start
-	ending chan struct{}      // closed when the job has ended
-	active chan struct{}      // holds one token if lines came
-	held   atomic.Bool        // it waits for the foreign server, or for its turn
-	done   chan struct{}      // closed when the whole log was brought, or reading was stopped
-	port   sync.Mutex         // Progress and Log of a job do not overlap
+// logForwarder brings the log of a job's first task to the Port, if that is a Logger. Its methods but turn are for one goroutine.
+type logForwarder struct {
+	bridge   *Bridge
+	job      *job
+	reporter LogReporter        // nil if nothing is to be done
+	cancel   context.CancelFunc // nil until start
+	jobEnded chan struct{}      // closed when the job has ended
+	activity chan struct{}      // holds one token if lines came
+	blocked  atomic.Bool        // it waits for the foreign server, or for its turn
+	done     chan struct{}      // closed when the whole log was brought, or reading was stopped
+	reportMu sync.Mutex         // Progress and Log of a job do not overlap
 }
 
-func (b *Bridge) newLogs(at *job) *logs {
-	l := &logs{bridge: b, at: at, ending: make(chan struct{}), active: make(chan struct{}, 1), done: make(chan struct{})}
-	l.to, _ = b.port.(Logger)
+func (b *Bridge) newLogForwarder(j *job) *logForwarder {
+	l := &logForwarder{bridge: b, job: j, jobEnded: make(chan struct{}), activity: make(chan struct{}, 1), done: make(chan struct{})}
+	l.reporter, _ = b.reporter.(LogReporter)
 	return l
 }
 
 // start begins to read, unless that was done.
-func (l *logs) start(ctx context.Context) {
-	if l.to == nil || l.cancel != nil {
+func (l *logForwarder) start(ctx context.Context) {
+	if l.reporter == nil || l.cancel != nil {
 		return
 	}
 	ctx, l.cancel = context.WithCancel(ctx)
 	go l.run(ctx) // joined by stop
 }
 
-// turn calls f while no lines are brought.
-func (l *logs) turn(f func()) {
-	l.port.Lock()
-	defer l.port.Unlock()
+// exclusive calls f while no lines are brought.
+func (l *logForwarder) exclusive(f func()) {
+	l.reportMu.Lock()
+	defer l.reportMu.Unlock()
 	f()
 }
 
 // drain waits for the end of the log of a job that has ended, for as long as lines come or the foreign server does not take them.
-func (l *logs) drain(ctx context.Context) {
+func (l *logForwarder) drain(ctx context.Context) {
 	if l.cancel == nil {
 		return
 	}
-	close(l.ending)
-	t := time.NewTimer(l.bridge.cfg.Drain)
+	close(l.jobEnded)
+	t := time.NewTimer(l.bridge.cfg.LogDrainTimeout)
 	defer t.Stop()
 	for {
 		select {
 		case <-l.done:
 			return
-		case <-l.active:
-			t.Reset(l.bridge.cfg.Drain)
+		case <-l.activity:
+			t.Reset(l.bridge.cfg.LogDrainTimeout)
 		case <-t.C:
-			if !l.held.Load() {
+			if !l.blocked.Load() {
 				return
 			}
-			t.Reset(l.bridge.cfg.Drain)
+			t.Reset(l.bridge.cfg.LogDrainTimeout)
 		case <-ctx.Done():
 			return
 		}
@@ -90,33 +90,33 @@ func (l *logs) drain(ctx context.Context) {
 }
 
 // stop ends reading.
-func (l *logs) stop() {
+func (l *logForwarder) stop() {
 	if l.cancel != nil {
 		l.cancel()
 		<-l.done
 	}
 }
 
-func (l *logs) run(ctx context.Context) {
+func (l *logForwarder) run(ctx context.Context) {
 	defer close(l.done)
-	leave := l.enter(ctx)
-	if leave == nil {
+	release := l.acquireSlot(ctx)
+	if release == nil {
 		return
 	}
-	defer leave()
+	defer release()
 	for n := 0; !l.read(ctx); n++ {
-		if !l.bridge.backOff(ctx, n) {
+		if !l.bridge.backoff(ctx, n) {
 			return
 		}
 	}
 }
 
-// enter waits until the log may be read, and returns what ends that; nil if ctx ended before.
-func (l *logs) enter(ctx context.Context) (leave func()) {
-	s, ending := l.bridge.cfg.Streams, l.ending
+// acquireSlot waits until the log may be read, and returns what ends that; nil if ctx ended before.
+func (l *logForwarder) acquireSlot(ctx context.Context) (release func()) {
+	s, ending := l.bridge.cfg.LogLimiter, l.jobEnded
 	var ended chan struct{} // nil until the job has ended
-	l.held.Store(true)
-	defer l.held.Store(false)
+	l.blocked.Store(true)
+	defer l.blocked.Store(false)
 	for {
 		select {
 		case s.running <- struct{}{}:
@@ -132,8 +132,8 @@ func (l *logs) enter(ctx context.Context) (leave func()) {
 }
 
 // read follows the log from after the last line that was acknowledged, and reports whether it was brought to its end.
-func (l *logs) read(ctx context.Context) (whole bool) {
-	r := l.bridge.read(l.at)
+func (l *logForwarder) read(ctx context.Context) (complete bool) {
+	r := l.bridge.snapshot(l.job)
 	lines := make(chan client.LogLine)
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
@@ -159,8 +159,8 @@ func (l *logs) read(ctx context.Context) (whole bool) {
 		for range lines { // until the reader has ended
 		}
 	}()
-	b := &batch{logs: l, attempt: r.Attempt, skip: r.Lines}
-	tick := time.NewTicker(logEvery)
+	b := &batch{logs: l, attempt: r.Attempt, acked: r.Lines}
+	tick := time.NewTicker(logFlushInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -170,15 +170,15 @@ func (l *logs) read(ctx context.Context) (whole bool) {
 					return false // what was not acknowledged is read again
 				}
 				b.endLine()
-				return b.bring(ctx)
+				return b.flush(ctx)
 			}
-			token(l.active)
+			signal(l.activity)
 			b.add(line)
-			if len(b.lines) >= logMost && !b.bring(ctx) {
+			if len(b.lines) >= maxLogBatch && !b.flush(ctx) {
 				return false
 			}
 		case <-tick.C:
-			if !b.bring(ctx) {
+			if !b.flush(ctx) {
 				return false
 			}
 		}
@@ -187,21 +187,21 @@ func (l *logs) read(ctx context.Context) (whole bool) {
 
 // batch is what was read and not acknowledged.
 type batch struct {
-	logs    *logs
+	logs    *logForwarder
 	attempt int
-	skip    int // lines of attempt that were acknowledged before
+	acked   int // lines of attempt that were acknowledged before
 	count   int // whole lines of attempt that were read
-	part    bytes.Buffer
+	partial bytes.Buffer
 	lines   []string
 }
 
 func (b *batch) add(line client.LogLine) {
 	if line.Attempt != b.attempt {
 		b.endLine()
-		b.attempt, b.skip, b.count = line.Attempt, 0, 0
+		b.attempt, b.acked, b.count = line.Attempt, 0, 0
 	}
-	if room := logLine - b.part.Len(); room > 0 {
-		b.part.Write(line.Data[:min(len(line.Data), room)])
+	if free := maxLogLine - b.partial.Len(); free > 0 {
+		b.partial.Write(line.Data[:min(len(line.Data), free)])
 	}
 	if bytes.HasSuffix(line.Data, []byte("\n")) {
 		b.endLine()
@@ -210,44 +210,44 @@ func (b *batch) add(line client.LogLine) {
 
 // endLine takes what there is for a line.
 func (b *batch) endLine() {
-	if b.part.Len() == 0 {
+	if b.partial.Len() == 0 {
 		return
 	}
-	text := strings.ToValidUTF8(strings.TrimRight(b.part.String(), "\r\n"), "\uFFFD")
-	b.part.Reset()
-	if b.count++; b.count > b.skip {
+	text := strings.ToValidUTF8(strings.TrimRight(b.partial.String(), "\r\n"), "\uFFFD")
+	b.partial.Reset()
+	if b.count++; b.count > b.acked {
 		b.lines = append(b.lines, text)
 	}
 }
 
-// bring hands the lines to the Port until it takes them, and notes that. It returns false if ctx ended before, or on a full disk.
-func (b *batch) bring(ctx context.Context) bool {
+// flush hands the lines to the Port until it takes them, and notes that. It returns false if ctx ended before, or on a full disk.
+func (b *batch) flush(ctx context.Context) bool {
 	if len(b.lines) == 0 {
 		return true
 	}
-	br, at := b.logs.bridge, b.logs.at
-	r := br.read(at)
-	b.logs.held.Store(true)
-	defer b.logs.held.Store(false)
+	br, j := b.logs.bridge, b.logs.job
+	r := br.snapshot(j)
+	b.logs.blocked.Store(true)
+	defer b.logs.blocked.Store(false)
 	for n := 0; ; n++ {
 		var err error
-		b.logs.turn(func() { err = b.logs.to.Log(ctx, r.job(), b.lines) })
+		b.logs.exclusive(func() { err = b.logs.reporter.Log(ctx, r.job(), b.lines) })
 		if err == nil {
 			break
 		}
-		if code := muster.CodeOf(err); slices.Contains(final, code) || code != muster.Unavailable && n+1 >= logTries {
+		if code := muster.CodeOf(err); slices.Contains(permanentErrors, code) || code != muster.Unavailable && n+1 >= maxLogTries {
 			br.cfg.Log.Warn("the foreign server refuses lines of a log", slog.String("job", r.ID), slog.Int("lines", len(b.lines)), slog.Any("error", err))
 			break
 		}
-		if !br.backOff(ctx, n) {
+		if !br.backoff(ctx, n) {
 			return false
 		}
 	}
 	b.lines = b.lines[:0]
-	return br.noteLines(at, b.attempt, b.count) == nil
+	return br.saveLogPosition(j, b.attempt, b.count) == nil
 }
 
-// noteLines notes which lines were acknowledged.
-func (b *Bridge) noteLines(at *job, attempt, count int) error {
-	return b.change(at, func(r *record) { r.Attempt, r.Lines = attempt, count })
+// saveLogPosition notes which lines were acknowledged.
+func (b *Bridge) saveLogPosition(j *job, attempt, count int) error {
+	return b.update(j, func(r *record) { r.Attempt, r.Lines = attempt, count })
 }

@@ -29,14 +29,14 @@ const (
 
 // Limits of the outbox.
 const (
-	maxOpen       = 10_000              // jobs that are not finally reported
-	maxClosed     = 20_000              // others that are remembered, so that they are not run again
-	slackClosed   = 2_000               // more of them, until some are forgotten
-	keepClosed    = 30 * 24 * time.Hour // how long
-	outboxWait    = 3 * time.Second     // for another process that is just ending
+	maxOpenJobs   = 10_000              // jobs that are not finally reported
+	maxClosedJobs = 20_000              // others that are remembered, so that they are not run again
+	closedSlack   = 2_000               // more of them, until some are forgotten
+	closedTTL     = 30 * 24 * time.Hour // how long
+	lockTimeout   = 3 * time.Second     // for another process that is just ending
 	maxForeignID  = 1024                // bytes
 	batchDelay    = 2 * time.Millisecond
-	recordsBucket = "jobs"
+	jobsBucket    = "jobs"
 )
 
 // OutboxName is the file of a bridge's jobs in its data folder.
@@ -56,7 +56,7 @@ type record struct {
 	Rejected string          `json:"rejected,omitempty"` // why the foreign server does not take the report
 }
 
-func (r *record) closed() bool { return r.State == stateReported || r.State == stateRejected }
+func (r *record) isClosed() bool { return r.State == stateReported || r.State == stateRejected }
 
 // outbox keeps records on disk. One process at a time has it open.
 type outbox struct{ db *bbolt.DB }
@@ -66,7 +66,7 @@ func openOutbox(dir string) (*outbox, error) {
 		return nil, muster.Errorf(muster.Invalid, "the bridge's data folder cannot be made: %w", err)
 	}
 	path := filepath.Join(dir, OutboxName)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: outboxWait, NoFreelistSync: true, NoStatistics: true})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, muster.Errorf(muster.Conflict, "another bridge uses the data folder %s: stop it, or give this one a --data of its own", dir)
 	}
@@ -75,7 +75,7 @@ func openOutbox(dir string) (*outbox, error) {
 	}
 	db.MaxBatchDelay = batchDelay
 	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists([]byte(recordsBucket))
+		_, err := tx.CreateBucketIfNotExists([]byte(jobsBucket))
 		return err
 	})
 	if err != nil {
@@ -86,8 +86,8 @@ func openOutbox(dir string) (*outbox, error) {
 
 func (o *outbox) close() error { return o.db.Close() }
 
-// key is a record's place: foreign ids may be long.
-func key(id string) []byte {
+// recordKey is a record's place: foreign ids may be long.
+func recordKey(id string) []byte {
 	sum := sha256.Sum256([]byte(id))
 	return []byte(hex.EncodeToString(sum[:16]))
 }
@@ -95,13 +95,13 @@ func key(id string) []byte {
 // put stores records; they are on disk when it returns.
 func (o *outbox) put(records ...*record) error {
 	err := o.db.Batch(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(recordsBucket))
+		b := tx.Bucket([]byte(jobsBucket))
 		for _, r := range records {
 			data, err := json.Marshal(r)
 			if err != nil {
 				return err
 			}
-			if err := b.Put(key(r.ID), data); err != nil {
+			if err := b.Put(recordKey(r.ID), data); err != nil {
 				return err
 			}
 		}
@@ -119,10 +119,10 @@ func newRecord(r *record) (*record, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "job %s cannot be stored: %w", r.ID, err)
 	}
-	return decode(data)
+	return decodeRecord(data)
 }
 
-func decode(data []byte) (*record, error) {
+func decodeRecord(data []byte) (*record, error) {
 	r := &record{}
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, err
@@ -133,15 +133,15 @@ func decode(data []byte) (*record, error) {
 	return r, nil
 }
 
-// all reads the records of a database.
-func all(db *bbolt.DB) (list []*record, err error) {
+// readRecords reads the records of a database.
+func readRecords(db *bbolt.DB) (list []*record, err error) {
 	err = db.View(func(tx *bbolt.Tx) error {
-		bucket := tx.Bucket([]byte(recordsBucket))
+		bucket := tx.Bucket([]byte(jobsBucket))
 		if bucket == nil {
 			return nil // a bridge that was killed at its first start
 		}
 		return bucket.ForEach(func(_, data []byte) error {
-			r, err := decode(data)
+			r, err := decodeRecord(data)
 			if err != nil {
 				return muster.Errorf(muster.Internal, "%s has a damaged record: move the file away; jobs in it are not reported then", db.Path())
 			}
@@ -154,25 +154,25 @@ func all(db *bbolt.DB) (list []*record, err error) {
 
 // load reads all records, and forgets closed ones that are too old or too many.
 func (o *outbox) load(now time.Time) ([]*record, error) {
-	list, err := all(o.db)
+	list, err := readRecords(o.db)
 	if err != nil {
 		return nil, err
 	}
 	closed := map[string]time.Time{}
 	for _, r := range list {
-		if r.closed() {
+		if r.isClosed() {
 			closed[r.ID] = r.At.Std()
 		}
 	}
-	old := expired(closed, now)
+	old := selectExpired(closed, now)
 	if err := o.remove(old); err != nil {
 		return nil, err
 	}
-	gone := map[string]bool{}
+	expiredIDs := map[string]bool{}
 	for _, id := range old {
-		gone[id] = true
+		expiredIDs[id] = true
 	}
-	return slices.DeleteFunc(list, func(r *record) bool { return gone[r.ID] }), nil
+	return slices.DeleteFunc(list, func(r *record) bool { return expiredIDs[r.ID] }), nil
 }
 
 // remove deletes records.
@@ -182,7 +182,7 @@ func (o *outbox) remove(ids []string) error {
 	}
 	err := o.db.Update(func(tx *bbolt.Tx) error {
 		for _, id := range ids {
-			if err := tx.Bucket([]byte(recordsBucket)).Delete(key(id)); err != nil {
+			if err := tx.Bucket([]byte(jobsBucket)).Delete(recordKey(id)); err != nil {
 				return err
 			}
 		}
@@ -194,12 +194,12 @@ func (o *outbox) remove(ids []string) error {
 	return nil
 }
 
-// expired lists the closed jobs that need not be remembered: those that are too old, and the oldest of too many. closed is when each was.
-func expired(closed map[string]time.Time, now time.Time) []string {
+// selectExpired lists the closed jobs that need not be remembered: those that are too old, and the oldest of too many. closed is when each was.
+func selectExpired(closed map[string]time.Time, now time.Time) []string {
 	ids := slices.Collect(maps.Keys(closed))
 	slices.SortFunc(ids, func(a, b string) int { return closed[b].Compare(closed[a]) }) // newest first
 	for i, id := range ids {
-		if i >= maxClosed || now.Sub(closed[id]) > keepClosed {
+		if i >= maxClosedJobs || now.Sub(closed[id]) > closedTTL {
 			return ids[i:]
 		}
 	}

@@ -22,36 +22,36 @@ func TestClosedJobsAreForgotten(t *testing.T) {
 	}()
 	now := time.Now()
 	var records []*record
-	for i := range maxClosed + slackClosed {
+	for i := range maxClosedJobs + closedSlack {
 		records = append(records, &record{ID: strconv.Itoa(i), State: stateReported, At: muster.NewTime(now.Add(-time.Duration(i) * time.Second))})
 	}
-	records[10].At = muster.NewTime(now.Add(-keepClosed - time.Hour))
+	records[10].At = muster.NewTime(now.Add(-closedTTL - time.Hour))
 	if err := b.outbox.put(records...); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range records {
-		b.enter(r)
+		b.track(r)
 	}
 	open := &record{ID: "open", State: stateAccepted, Spec: &muster.Spec{}}
 	if err := b.outbox.put(open); err != nil {
 		t.Fatal(err)
 	}
-	b.enter(open)
-	at := b.jobs["open"]
-	if err := b.change(at, func(r *record) { r.State = stateReported }); err != nil {
+	b.track(open)
+	j := b.jobs["open"]
+	if err := b.update(j, func(r *record) { r.State = stateReported }); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-b.overfull:
+	case <-b.pruneNeeded:
 	default:
 		t.Error("that there are too many is not noticed")
 	}
-	b.forget(now)
-	list, err := all(b.outbox.db)
-	if err != nil || len(list) != maxClosed || len(b.closed) != maxClosed {
+	b.pruneClosed(now)
+	list, err := readRecords(b.outbox.db)
+	if err != nil || len(list) != maxClosedJobs || len(b.closed) != maxClosedJobs {
 		t.Errorf("%d are on disk, %d in memory, %v", len(list), len(b.closed), err)
 	}
-	if b.Known("10") || b.Known(strconv.Itoa(maxClosed+5)) || !b.Known("open") || !b.Known("0") {
+	if b.Known("10") || b.Known(strconv.Itoa(maxClosedJobs+5)) || !b.Known("open") || !b.Known("0") {
 		t.Error("others are remembered than the newest")
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func TestPendingIn(t *testing.T) {
+func TestCountPending(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, OutboxName)
-	if _, _, err := PendingIn(path); err == nil {
+	if _, _, err := CountPending(path); err == nil {
 		t.Error("an outbox that is not there has no error")
 	}
 	o, err := openOutbox(dir)
@@ -24,19 +24,19 @@ func TestPendingIn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, running, err := PendingIn(path); err != nil || !running {
+	if _, running, err := CountPending(path); err != nil || !running {
 		t.Errorf("while it is open: running %v, %v", running, err)
 	}
 	if err := o.close(); err != nil {
 		t.Fatal(err)
 	}
-	if jobs, running, err := PendingIn(path); jobs != 4 || running || err != nil {
+	if jobs, running, err := CountPending(path); jobs != 4 || running || err != nil {
 		t.Errorf("%d jobs, running %v, %v", jobs, running, err)
 	}
 	if err := os.WriteFile(path, []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := PendingIn(path); err == nil {
+	if _, _, err := CountPending(path); err == nil {
 		t.Error("a damaged outbox has no error")
 	}
 }

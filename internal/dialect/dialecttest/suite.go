@@ -24,93 +24,93 @@ type Suite struct {
 	// Start begins a worker with this id, at the gateway's URL; key is a Muster key by which it joins, "" for none.
 	Start func(t *testing.T, url, id, key string) Worker
 	// Paths are those to which a worker posts JSON; "" as an id in them does.
-	Paths []string
-	Can   Can
+	Paths        []string
+	Capabilities Capabilities
 }
 
-// Can says what a system's protocol carries.
-type Can struct {
-	Progress bool // of a running task
-	Log      bool // lines while it runs
-	Message  bool // why a task failed
-	Keys     bool // workers have a way to show a key, be it in the URL
-	Vanish   bool // the gateway loses a silent worker within seconds, with Suite.Options
+// Capabilities says what a system's protocol carries.
+type Capabilities struct {
+	Progress    bool // of a running task
+	Log         bool // lines while it runs
+	Message     bool // why a task failed
+	Keys        bool // workers have a way to show a key, be it in the URL
+	DetectsLoss bool // the gateway loses a silent worker within seconds, with Suite.Options
 }
 
 // Worker is a scripted worker. It keeps in contact as the system's own worker does until it vanishes.
 type Worker interface {
-	// Take waits until the gateway gives it a task, and does what the system's worker does first. It returns ctx's error when
+	// NextTask waits until the gateway gives it a task, and does what the system's worker does first. It returns ctx's error when
 	// ctx ends before, or why the gateway refuses the worker.
-	Take(ctx context.Context) (Work, error)
+	NextTask(ctx context.Context) (Assignment, error)
 	// Report sends the final report of a success for a task that the gateway may not know, and returns the answer as an error if it is one.
 	Report(ctx context.Context, task string) error
-	// Vanish ends it without a word. It may be called twice.
-	Vanish()
+	// Crash ends it without a word. It may be called twice.
+	Crash()
 }
 
-// Work is one task that a worker took. Its methods return an error if the gateway's answer is one.
-type Work interface {
+// Assignment is one task that a worker took. Its methods return an error if the gateway's answer is one.
+type Assignment interface {
 	ID() string // by which the gateway knows it
-	Progress(ctx context.Context, share float64, line string) error
+	Progress(ctx context.Context, fraction float64, line string) error
 	Succeed(ctx context.Context, word string) error // word must be found in the result
 	Fail(ctx context.Context, message string) error
 }
 
-// patience is how long a case waits for what is to happen; short is how long it looks that nothing does.
+// testTimeout is how long a case waits for what is to happen; short is how long it looks that nothing does.
 const (
-	patience = 60 * time.Second
-	short    = 700 * time.Millisecond
+	testTimeout = 60 * time.Second
+	idleWait    = 700 * time.Millisecond
 )
 
 // Conform runs the suite.
 func Conform(t *testing.T, s Suite) {
 	for _, c := range []struct {
-		name string
-		only bool
-		run  func(*testing.T, *Suite)
+		name    string
+		enabled bool
+		run     func(*testing.T, *Suite)
 	}{
-		{"a task runs on a foreign worker, and what it reports is the task's", true, aTask},
-		{"a failure on a foreign worker is one of the task", true, aFailure},
-		{"a second report has no effect", true, aDuplicate},
-		{"a report of a cancelled task has no effect", true, aCancellation},
-		{"a task of a lost worker runs again, and the late report has no effect", s.Can.Vanish, aLoss},
-		{"a task goes on over a restart of the server", true, aRestart},
-		{"a drained worker finishes its task and is given no other", true, aDrain},
-		{"two workers with one id run a task once", true, twoWorkers},
-		{"malformed requests are refused, and nothing else happens", true, malformed},
-		{"reports of unknown tasks have no effect", true, unknownTask},
-		{"with key=required only workers with a join key are let in", s.Can.Keys, keys},
-		{"a task that the workers lack something for stays in the queue", true, notPlaced},
+		{"a task runs on a foreign worker, and what it reports is the task's", true, testSuccess},
+		{"a failure on a foreign worker is one of the task", true, testFailure},
+		{"a second report has no effect", true, testDuplicateReport},
+		{"a report of a cancelled task has no effect", true, testCancel},
+		{"a task of a lost worker runs again, and the late report has no effect", s.Capabilities.DetectsLoss, testWorkerLoss},
+		{"a task goes on over a restart of the server", true, testServerRestart},
+		{"a drained worker finishes its task and is given no other", true, testDrain},
+		{"two workers with one id run a task once", true, testSharedID},
+		{"malformed requests are refused, and nothing else happens", true, testMalformed},
+		{"reports of unknown tasks have no effect", true, testUnknownTask},
+		{"with key=required only workers with a join key are let in", s.Capabilities.Keys, testKeys},
+		{"a task that the workers lack something for stays in the queue", true, testUnplaced},
 	} {
-		if c.only {
+		if c.enabled {
 			t.Run(c.name, func(t *testing.T) { c.run(t, &s) })
 		}
 	}
 }
 
-func aTask(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testSuccess(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
 	job := w.submit(nil)
-	work := w.take(worker)
-	if s.Can.Progress || s.Can.Log {
+	work := w.nextTask(worker)
+	if s.Capabilities.Progress || s.Capabilities.Log {
 		if err := work.Progress(t.Context(), 0.5, "half of it"); err != nil {
 			t.Fatalf("progress: %v", err)
 		}
 	}
-	w.is(job, muster.Running)
-	if s.Can.Progress {
-		w.until("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
+	w.waitState(job, muster.Running)
+	if s.Capabilities.Progress {
+		w.waitFor("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
 	}
 	if err := work.Succeed(t.Context(), "forty-two"); err != nil {
 		t.Fatalf("the report: %v", err)
 	}
-	got := w.is(job, muster.Succeeded)
+	got := w.waitState(job, muster.Succeeded)
 	if !strings.Contains(string(got.Result), "forty-two") || got.Attempt != 1 {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
-	if s.Can.Log {
-		w.until("the log is on the server", func() bool { return strings.Contains(w.log(job), "half of it") })
+	if s.Capabilities.Log {
+		w.waitFor("the log is on the server", func() bool { return strings.Contains(w.log(job), "half of it") })
 	}
 	list, err := w.client.Workers(t.Context())
 	if err != nil || len(list) != 1 || list[0].Labels["dialect"] != s.System.Name || list[0].State != muster.WorkerActive {
@@ -118,63 +118,63 @@ func aTask(t *testing.T, s *Suite) {
 	}
 }
 
-func aFailure(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testFailure(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
 	job := w.submit(nil)
-	if err := w.take(worker).Fail(t.Context(), "the disk is gone"); err != nil {
+	if err := w.nextTask(worker).Fail(t.Context(), "the disk is gone"); err != nil {
 		t.Fatalf("the report: %v", err)
 	}
-	got := w.is(job, muster.Failed)
-	if s.Can.Message && !strings.Contains(got.Message, "the disk is gone") {
+	got := w.waitState(job, muster.Failed)
+	if s.Capabilities.Message && !strings.Contains(got.Message, "the disk is gone") {
 		t.Errorf("it failed for %s: %q", got.Reason, got.Message)
 	}
-	w.works(worker)
+	w.checkWorks(worker)
 }
 
-func aDuplicate(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testDuplicateReport(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
 	job := w.submit(nil)
-	work := w.take(worker)
+	work := w.nextTask(worker)
 	if err := work.Succeed(t.Context(), "first"); err != nil {
 		t.Fatalf("the report: %v", err)
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 	_ = work.Succeed(t.Context(), "second") // how it is answered is the system's own: see its tests
 	_ = work.Fail(t.Context(), "third")
 	_ = work.Progress(t.Context(), 0.1, "too late")
-	w.works(worker)
+	w.checkWorks(worker)
 	if got := w.task(job); got.State != muster.Succeeded || !strings.Contains(string(got.Result), "first") || got.Attempt != 1 {
 		t.Errorf("the task is %s with %s after %d attempts", got.State, got.Result, got.Attempt)
 	}
 }
 
-func aCancellation(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testCancel(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
 	job := w.submit(nil)
-	work := w.take(worker)
-	w.is(job, muster.Running)
+	work := w.nextTask(worker)
+	w.waitState(job, muster.Running)
 	if _, err := w.client.Cancel(t.Context(), job.ID, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Cancelled)
+	w.waitState(job, muster.Cancelled)
 	_ = work.Succeed(t.Context(), "all the same")
-	w.works(worker) // its report has set it free
+	w.checkWorks(worker) // its report has set it free
 	if got := w.task(job); got.State != muster.Cancelled || len(got.Result) > 0 {
 		t.Errorf("the task is %s with %s", got.State, got.Result)
 	}
 }
 
-func aLoss(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testWorkerLoss(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	first := w.worker("one", "")
 	job := w.submit(func(task *muster.TaskSpec) { task.Disconnect.Grace = muster.Duration(2 * time.Second) })
-	work := w.take(first)
-	first.Vanish()
+	work := w.nextTask(first)
+	first.Crash()
 	second := w.worker("two", "")
-	again := w.take(second)
+	again := w.nextTask(second)
 	_ = work.Succeed(t.Context(), "late")
 	if got := w.task(job); got.State.Final() {
 		t.Errorf("the late report made the task %s", got.State)
@@ -182,31 +182,31 @@ func aLoss(t *testing.T, s *Suite) {
 	if err := again.Succeed(t.Context(), "right"); err != nil {
 		t.Fatalf("the report: %v", err)
 	}
-	if got := w.is(job, muster.Succeeded); !strings.Contains(string(got.Result), "right") || got.Attempt != 2 {
+	if got := w.waitState(job, muster.Succeeded); !strings.Contains(string(got.Result), "right") || got.Attempt != 2 {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
 }
 
-func aRestart(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testServerRestart(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
 	job := w.submit(nil)
-	work := w.take(worker)
-	w.is(job, muster.Running)
+	work := w.nextTask(worker)
+	w.waitState(job, muster.Running)
 	w.stop()
 	w.start()
-	w.until("the report is taken", func() bool { return work.Succeed(t.Context(), "after") == nil || w.task(job).State.Final() })
-	if got := w.is(job, muster.Succeeded); got.Attempt != 1 || !strings.Contains(string(got.Result), "after") {
+	w.waitFor("the report is taken", func() bool { return work.Succeed(t.Context(), "after") == nil || w.task(job).State.Final() })
+	if got := w.waitState(job, muster.Succeeded); got.Attempt != 1 || !strings.Contains(string(got.Result), "after") {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
-	w.works(worker)
+	w.checkWorks(worker)
 }
 
-func aDrain(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testDrain(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
 	job := w.submit(nil)
-	work := w.take(worker)
+	work := w.nextTask(worker)
 	list, err := w.client.Workers(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d workers, %v", len(list), err)
@@ -218,10 +218,10 @@ func aDrain(t *testing.T, s *Suite) {
 	if err := work.Succeed(t.Context(), "done"); err != nil {
 		t.Fatalf("the report: %v", err)
 	}
-	w.is(job, muster.Succeeded)
-	ctx, cancel := context.WithTimeout(t.Context(), short)
+	w.waitState(job, muster.Succeeded)
+	ctx, cancel := context.WithTimeout(t.Context(), idleWait)
 	defer cancel()
-	if work, err := worker.Take(ctx); err == nil {
+	if work, err := worker.NextTask(ctx); err == nil {
 		t.Errorf("a drained worker was given %s", work.ID())
 	}
 	if got := w.task(next).State; got != muster.Queued {
@@ -229,20 +229,20 @@ func aDrain(t *testing.T, s *Suite) {
 	}
 }
 
-func twoWorkers(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testSharedID(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	one, other := w.worker("same", ""), w.worker("same", "")
 	job := w.submit(nil)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	type taken struct {
-		work Work
+		work Assignment
 		err  error
 	}
 	tries := make(chan taken, 2)
 	for _, worker := range []Worker{one, other} {
 		go func() {
-			work, err := worker.Take(ctx)
+			work, err := worker.NextTask(ctx)
 			tries <- taken{work, err}
 		}()
 	}
@@ -250,14 +250,14 @@ func twoWorkers(t *testing.T, s *Suite) {
 	for ; left > 0 && !w.task(job).State.Final(); left-- {
 		if got := <-tries; got.err == nil {
 			_ = got.work.Succeed(t.Context(), "once")
-			w.until("the task has ended", func() bool { return w.task(job).State.Final() })
+			w.waitFor("the task has ended", func() bool { return w.task(job).State.Final() })
 		}
 	}
 	cancel()
 	for ; left > 0; left-- {
 		<-tries
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 	attempts, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil {
 		t.Fatal(err)
@@ -269,10 +269,10 @@ func twoWorkers(t *testing.T, s *Suite) {
 	}
 }
 
-func malformed(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testMalformed(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
-	w.works(worker)
+	w.checkWorks(worker)
 	bodies := []string{"", "{", "null", "[]", `"x"`, "1e999", `{"id":{}}`, `{"progress":"many"}`, strings.Repeat("[", 100_000), "\x00\xff", `{"a":"` + strings.Repeat("x", 1<<20)}
 	for _, path := range s.Paths {
 		for _, body := range bodies {
@@ -291,34 +291,34 @@ func malformed(t *testing.T, s *Suite) {
 			}
 		}
 	}
-	w.works(worker)
+	w.checkWorks(worker)
 }
 
-func unknownTask(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testUnknownTask(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
-	w.works(worker)
+	w.checkWorks(worker)
 	for _, id := range []string{"00000000-0000-4000-8000-000000000000", "1", "../1", "ü", strings.Repeat("x", 5000)} {
 		_ = worker.Report(t.Context(), id) // how it is answered is the system's own
 	}
-	w.works(worker)
+	w.checkWorks(worker)
 }
 
-func keys(t *testing.T, s *Suite) {
-	w := newWorld(t, s, func(c *dialect.Config) { c.KeyRequired = true })
+func testKeys(t *testing.T, s *Suite) {
+	w := newEnv(t, s, func(c *dialect.Config) { c.KeyRequired = true })
 	job := w.submit(nil)
 	submitter, err := w.client.CreateKey(t.Context(), client.NewKey{Name: "s", Role: "submitter"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, key := range map[string]string{"no key": "", "a wrong key": "mst_join_wrongwrongwrongwrong", "a submitter's key": submitter.Secret} {
-		ctx, cancel := context.WithTimeout(t.Context(), short)
+		ctx, cancel := context.WithTimeout(t.Context(), idleWait)
 		worker := w.worker("bad", key)
-		if _, err := worker.Take(ctx); err == nil {
+		if _, err := worker.NextTask(ctx); err == nil {
 			t.Errorf("a worker with %s was given a task", name)
 		}
 		cancel()
-		worker.Vanish()
+		worker.Crash()
 	}
 	if list, err := w.client.Workers(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("workers are there: %+v, %v", list, err)
@@ -327,19 +327,19 @@ func keys(t *testing.T, s *Suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.take(w.worker("good", join.Secret)).Succeed(t.Context(), "let in"); err != nil {
+	if err := w.nextTask(w.worker("good", join.Secret)).Succeed(t.Context(), "let in"); err != nil {
 		t.Errorf("the report: %v", err)
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 }
 
-func notPlaced(t *testing.T, s *Suite) {
-	w := newWorld(t, s, nil)
+func testUnplaced(t *testing.T, s *Suite) {
+	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
-	w.works(worker)
+	w.checkWorks(worker)
 	huge := w.submit(func(task *muster.TaskSpec) { task.Resources.CPUs = 9000 })
 	foreign := w.submitTo("another-project")
-	w.works(worker)
+	w.checkWorks(worker)
 	for _, job := range []muster.Job{huge, foreign} {
 		if got := w.task(job).State; got != muster.Queued {
 			t.Errorf("job %d is %s", job.ID, got)

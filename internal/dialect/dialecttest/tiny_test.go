@@ -25,7 +25,7 @@ import (
 func TestTiny(t *testing.T) {
 	dialecttest.Conform(t, dialecttest.Suite{
 		System: tiny(), Task: muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{}`)}, Start: start, Paths: []string{"/poll", "/report", "/nothing"},
-		Can: dialecttest.Can{Progress: true, Log: true, Message: true, Keys: true, Vanish: true},
+		Capabilities: dialecttest.Capabilities{Progress: true, Log: true, Message: true, Keys: true, DetectsLoss: true},
 	})
 }
 
@@ -46,14 +46,14 @@ type gateway struct {
 }
 
 func tiny() dialect.System {
-	return dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-		listener, err := dialect.Listen(ctx, env)
+	return dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+		listener, err := dialect.Listen(ctx, deps)
 		if err != nil {
 			return nil, err
 		}
 		f, err := fleet.Open(fleet.Config{
-			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny",
-			Silence: time.Second, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
+			Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: "tiny",
+			SilenceTimeout: time.Second, Projects: deps.Config.Projects(), Kinds: deps.Config.Kinds, Price: deps.Config.Price,
 		})
 		if err != nil {
 			return nil, errors.Join(err, listener.Close())
@@ -75,7 +75,7 @@ func (g *gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func refuse(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, err error) {
 	status := map[muster.Code]int{muster.Forbidden: 403, muster.Conflict: 409, muster.NotFound: 404, muster.Unavailable: 503, muster.TooLarge: 413}[muster.CodeOf(err)]
 	if status == 0 {
 		status = 400
@@ -84,10 +84,10 @@ func refuse(w http.ResponseWriter, err error) {
 }
 
 func (g *gateway) worker(w http.ResponseWriter, r *http.Request, m *message) *fleet.Worker {
-	caller := dialect.CallerOf(r.Context())
-	err := errors.Join(caller.MayWork(), dialect.Decode(r, 64<<10, m))
+	caller := dialect.CallerFromContext(r.Context())
+	err := errors.Join(caller.CanJoinWorkers(), dialect.Decode(r, 64<<10, m))
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return nil
 	}
 	worker := g.fleet.Worker(m.Worker)
@@ -96,7 +96,7 @@ func (g *gateway) worker(w http.ResponseWriter, r *http.Request, m *message) *fl
 			ID: m.Worker, Kinds: []string{"echo"}, Resources: muster.Resources{CPUs: 1, Slots: 1, MaxTasks: 1}, Key: caller.Key,
 		})
 		if err != nil {
-			refuse(w, err)
+			writeError(w, err)
 			return nil
 		}
 	}
@@ -111,9 +111,9 @@ func (g *gateway) poll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !m.Busy {
-		worker.Idle()
+		worker.MarkIdle()
 		for _, task := range worker.Tasks() {
-			if !task.Began() && task.Begin() == nil {
+			if !task.Started() && task.MarkStarted() == nil {
 				dialect.WriteJSON(w, 200, message{Task: task.ID()})
 				return
 			}
@@ -129,27 +129,27 @@ func (g *gateway) report(w http.ResponseWriter, r *http.Request) {
 	}
 	task := g.fleet.Task(m.Task)
 	if task == nil {
-		refuse(w, g.fleet.Late(m.Task))
+		writeError(w, g.fleet.ReportLate(m.Task))
 		return
 	}
 	var err error
 	switch {
 	case m.Result != "":
-		err = task.Finish(r.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(fmt.Sprintf("%q", m.Result))})
+		err = task.Finish(r.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(fmt.Sprintf("%q", m.Result))})
 	case m.Error != "":
-		err = task.Finish(r.Context(), fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: m.Error})
+		err = task.Finish(r.Context(), fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: m.Error})
 	default:
 		err = errors.Join(task.Progress(muster.Progress{Progress: m.Progress}), task.Log(r.Context(), m.Line))
 	}
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	dialect.WriteJSON(w, 200, message{})
 }
 
-// peer is a worker of the tiny system.
-type peer struct {
+// fakeWorker is a worker of the tiny system.
+type fakeWorker struct {
 	url, id string
 	stop    context.CancelFunc
 	done    sync.WaitGroup
@@ -161,7 +161,7 @@ func start(t *testing.T, url, id, key string) dialecttest.Worker {
 		url += "/k/" + key
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &peer{url: url, id: id, stop: stop}
+	p := &fakeWorker{url: url, id: id, stop: stop}
 	p.done.Go(func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
@@ -170,19 +170,19 @@ func start(t *testing.T, url, id, key string) dialecttest.Worker {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				_, _ = p.say(ctx, "/poll", message{Busy: true})
+				_, _ = p.send(ctx, "/poll", message{Busy: true})
 			}
 		}
 	})
 	return p
 }
 
-func (p *peer) Vanish() {
+func (p *fakeWorker) Crash() {
 	p.stop()
 	p.done.Wait()
 }
 
-func (p *peer) say(ctx context.Context, path string, m message) (answer message, err error) {
+func (p *fakeWorker) send(ctx context.Context, path string, m message) (answer message, err error) {
 	m.Worker = p.id
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -204,14 +204,14 @@ func (p *peer) say(ctx context.Context, path string, m message) (answer message,
 	return answer, err
 }
 
-func (p *peer) Take(ctx context.Context) (dialecttest.Work, error) {
+func (p *fakeWorker) NextTask(ctx context.Context) (dialecttest.Assignment, error) {
 	for {
-		answer, err := p.say(ctx, "/poll", message{})
+		answer, err := p.send(ctx, "/poll", message{})
 		if err != nil && !strings.Contains(err.Error(), "refused") {
 			return nil, err
 		}
 		if answer.Task != "" {
-			return &work{p, answer.Task}, nil
+			return &assignment{p, answer.Task}, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -221,30 +221,30 @@ func (p *peer) Take(ctx context.Context) (dialecttest.Work, error) {
 	}
 }
 
-func (p *peer) Report(ctx context.Context, task string) error {
-	_, err := p.say(ctx, "/report", message{Task: task, Result: "x"})
+func (p *fakeWorker) Report(ctx context.Context, task string) error {
+	_, err := p.send(ctx, "/report", message{Task: task, Result: "x"})
 	return err
 }
 
-type work struct {
-	*peer
+type assignment struct {
+	*fakeWorker
 
 	id string
 }
 
-func (w *work) ID() string { return w.id }
+func (w *assignment) ID() string { return w.id }
 
-func (w *work) Progress(ctx context.Context, share float64, line string) error {
-	_, err := w.say(ctx, "/report", message{Task: w.id, Progress: &share, Line: line})
+func (w *assignment) Progress(ctx context.Context, fraction float64, line string) error {
+	_, err := w.send(ctx, "/report", message{Task: w.id, Progress: &fraction, Line: line})
 	return err
 }
 
-func (w *work) Succeed(ctx context.Context, word string) error {
-	_, err := w.say(ctx, "/report", message{Task: w.id, Result: word})
+func (w *assignment) Succeed(ctx context.Context, word string) error {
+	_, err := w.send(ctx, "/report", message{Task: w.id, Result: word})
 	return err
 }
 
-func (w *work) Fail(ctx context.Context, why string) error {
-	_, err := w.say(ctx, "/report", message{Task: w.id, Error: why})
+func (w *assignment) Fail(ctx context.Context, reason string) error {
+	_, err := w.send(ctx, "/report", message{Task: w.id, Error: reason})
 	return err
 }

@@ -25,14 +25,14 @@ import (
 
 // Our bridge at our gateway, with real work, while either is started again: each task ends well, and becomes one job of the other fleet for each attempt.
 func TestBridgeAtGateway(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	w := startServer(t, serve.Config{})
 	w.worker(t)
 	dir := t.TempDir()
 	at := &coordinator{key: testJoin, http: &httptest.Server{URL: g.url}}
 	begin := func() (stop func()) { return background(t, newTestBridge(t, w, dir, nil, at).Run) }
 	stop := begin()
-	await(t, "the fleet is a worker", func() bool { return g.has("w1") })
+	waitFor(t, "the fleet is a worker", func() bool { return g.hasWorker("w1") })
 	var jobs []muster.Job
 	const n = 9
 	for i := range n {
@@ -51,14 +51,14 @@ func TestBridgeAtGateway(t *testing.T) {
 	begin()
 	attempts := 0
 	for _, j := range jobs {
-		task := g.final(j)
+		task := g.waitJob(j)
 		attempts += task.Attempt
 		if task.State != muster.Succeeded || !strings.Contains(string(task.Result), `"length":1`) {
 			t.Errorf("job %d is %s: %s %s", j.ID, task.State, task.Message, task.Result)
 		}
 	}
 	for _, id := range ids {
-		if out := g.ended(id); out["status"] != "completed" {
+		if out := g.waitTask(id); out["status"] != "completed" {
 			t.Errorf("%v", out)
 		}
 		attempts++
@@ -85,14 +85,14 @@ func TestBridgeAtGatewayCancels(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "python3", "-c", "import pytest").Run(); err != nil {
 		t.Skip("there is no pytest")
 	}
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	w := startServer(t, serve.Config{})
 	w.worker(t)
 	tests := t.TempDir()
 	if err := os.WriteFile(filepath.Join(tests, "test_long.py"), []byte("import time\ndef test_long(): time.sleep(600)\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Tests = tests }, &coordinator{key: testJoin, http: &httptest.Server{URL: g.url}})
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.TestsDir = tests }, &coordinator{key: testJoin, http: &httptest.Server{URL: g.url}})
 	background(t, b.Run)
 	id := g.submit("test", `{"test_file":"test_long.py"}`)
 	states := func(s muster.JobState) func() bool {
@@ -103,18 +103,18 @@ func TestBridgeAtGatewayCancels(t *testing.T) {
 			return false
 		}
 	}
-	await(t, "it is a job of the other fleet", states(muster.JobRunning))
+	waitFor(t, "it is a job of the other fleet", states(muster.JobRunning))
 	if code, out := g.call("POST", "/api/tasks/"+id+"/cancel", testAdmin, ""); code != 200 {
 		t.Fatalf("%d %v", code, out)
 	}
-	await(t, "it is cancelled there", states(muster.JobCancelled))
+	waitFor(t, "it is cancelled there", states(muster.JobCancelled))
 }
 
 const conformKey = "0123456789abcdef0123456789abcdef"
 
 // The suite that all gateways pass, with a worker whose connections last.
 func TestConform(t *testing.T) {
-	system, _ := dtf.Tuned(dtf.Tuning{
+	system, _ := dtf.NewTuned(dtf.Tuning{
 		Resend: 200 * time.Millisecond, Grace: time.Second,
 		Security: `{"secret_key":"s3cr3t","api_keys":{"` + conformKey + `":{"roles":["worker"]}}}`,
 	})
@@ -123,25 +123,25 @@ func TestConform(t *testing.T) {
 		Task:   muster.TaskSpec{Kind: "hash", Input: json.RawMessage(`{"data":"abc"}`)},
 		Start: func(t *testing.T, url, id, _ string) dialecttest.Worker {
 			t.Helper()
-			w := &steady{t: t, url: url, id: id, taken: make(chan string, 100)}
+			w := &conformWorker{t: t, url: url, id: id, taken: make(chan string, 100)}
 			ctx, cancel := context.WithCancel(context.Background())
-			w.vanish = cancel
-			w.all.Go(func() { w.run(ctx) })
+			w.cancel = cancel
+			w.group.Go(func() { w.run(ctx) })
 			return w
 		},
-		Paths: []string{"/api/tasks", "/api/workers/register", "/ws"},
-		Can:   dialecttest.Can{Progress: true, Message: true, Vanish: true},
+		Paths:        []string{"/api/tasks", "/api/workers/register", "/ws"},
+		Capabilities: dialecttest.Capabilities{Progress: true, Message: true, DetectsLoss: true},
 	})
 }
 
-// steady is a worker that reads all that it is sent.
-type steady struct {
+// conformWorker is a worker that reads all that it is sent.
+type conformWorker struct {
 	t      *testing.T
 	url    string
 	id     string
 	taken  chan string
-	vanish func()
-	all    sync.WaitGroup
+	cancel func()
+	group  sync.WaitGroup
 
 	mu      sync.Mutex
 	ws      *websocket.Conn
@@ -152,7 +152,7 @@ type steady struct {
 	reports map[string]string // of tasks that ended
 }
 
-func (w *steady) run(ctx context.Context) {
+func (w *conformWorker) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.once(ctx)
 		select {
@@ -163,7 +163,7 @@ func (w *steady) run(ctx context.Context) {
 }
 
 // once is one connection.
-func (w *steady) once(ctx context.Context) {
+func (w *conformWorker) once(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ws, _, err := websocket.Dial(ctx, strings.Replace(w.url, "http", "ws", 1)+"/ws", nil)
@@ -219,7 +219,7 @@ func (w *steady) once(ctx context.Context) {
 	}
 }
 
-func (w *steady) heartbeat() string {
+func (w *conformWorker) heartbeat() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running == "" {
@@ -228,17 +228,17 @@ func (w *steady) heartbeat() string {
 	return fmt.Sprintf(`{"type":"heartbeat","worker_id":%q,"task_status":{"task_id":%q,"status":"running","progress":%v}}`, w.id, w.running, w.share*100)
 }
 
-func (w *steady) Take(ctx context.Context) (dialecttest.Work, error) {
+func (w *conformWorker) NextTask(ctx context.Context) (dialecttest.Assignment, error) {
 	select {
 	case id := <-w.taken:
-		return &steadyWork{w, id}, nil
+		return &conformAssignment{w, id}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
 // report sends a result and waits a while for the answer, since the connection may break.
-func (w *steady) report(ctx context.Context, id, rest string) error {
+func (w *conformWorker) report(ctx context.Context, id, rest string) error {
 	answer := make(chan string, 1)
 	text := fmt.Sprintf(`{"type":"task_result","worker_id":%q,"task_id":%q,%s}`, w.id, id, rest)
 	w.mu.Lock()
@@ -269,35 +269,35 @@ func (w *steady) report(ctx context.Context, id, rest string) error {
 	}
 }
 
-func (w *steady) Report(ctx context.Context, task string) error {
+func (w *conformWorker) Report(ctx context.Context, task string) error {
 	return w.report(ctx, task, `"status":"completed","result":{}`)
 }
 
-func (w *steady) Vanish() {
-	w.vanish()
-	w.all.Wait()
+func (w *conformWorker) Crash() {
+	w.cancel()
+	w.group.Wait()
 }
 
-type steadyWork struct {
-	w  *steady
+type conformAssignment struct {
+	w  *conformWorker
 	id string
 }
 
-func (k *steadyWork) ID() string { return k.id }
+func (k *conformAssignment) ID() string { return k.id }
 
-func (k *steadyWork) Progress(_ context.Context, share float64, _ string) error {
+func (k *conformAssignment) Progress(_ context.Context, fraction float64, _ string) error {
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
 	if k.w.running == k.id {
-		k.w.share = share
+		k.w.share = fraction
 	}
 	return nil
 }
 
-func (k *steadyWork) Succeed(ctx context.Context, word string) error {
+func (k *conformAssignment) Succeed(ctx context.Context, word string) error {
 	return k.w.report(ctx, k.id, fmt.Sprintf(`"status":"completed","execution_time_seconds":1.5,"result":{"digest":%q}`, word))
 }
 
-func (k *steadyWork) Fail(ctx context.Context, message string) error {
+func (k *conformAssignment) Fail(ctx context.Context, message string) error {
 	return k.w.report(ctx, k.id, fmt.Sprintf(`"status":"failed","error":%q`, message))
 }

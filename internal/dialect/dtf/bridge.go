@@ -31,10 +31,10 @@ const (
 )
 
 const (
-	leastPause   = 10 * time.Millisecond // between heartbeats, looks at the fleet and tries
-	maxReconnect = time.Minute           // between two tries, however many failed
-	waitForFleet = 30 * time.Second      // until a worker of Muster is there, whose capacity is then registered
-	waitForLine  = 30 * time.Second      // of a result, for a connection
+	minPause            = 10 * time.Millisecond // between heartbeats, looks at the fleet and tries
+	maxReconnect        = time.Minute           // between two tries, however many failed
+	defaultFleetTimeout = 30 * time.Second      // until a worker of Muster is there, whose capacity is then registered
+	connTimeout         = 30 * time.Second      // of a result, for a connection
 )
 
 // BridgeConfig is what a bridge to DTF's coordinators is made of.
@@ -56,8 +56,8 @@ type BridgeConfig struct {
 
 	MaxTasks    int           // that are said to be possible at once; 0 means the slots of the fleet
 	TaskTimeout time.Duration // the longest of a task, and that of those that name none; 0 means none
-	Tests       string        // folder with the test files that tasks name; "" means that tests bring nothing
-	Results     string        // SQLite file that keeps results; "" for none
+	TestsDir    string        // folder with the test files that tasks name; "" means that tests bring nothing
+	ResultsFile string        // SQLite file that keeps results; "" for none
 
 	Stop <-chan struct{} // once it is closed nothing new is taken, and Run returns when everything is reported; nil: never
 
@@ -68,29 +68,29 @@ type BridgeConfig struct {
 
 // Bridge is a worker of DTF's coordinators that has Muster do the work.
 type Bridge struct {
-	cfg          BridgeConfig
-	sign         signer
-	log          *slog.Logger
-	http         *http.Client
-	core         *bridge.Bridge
-	results      *results // nil for none
-	registerWait time.Duration
-	patience     time.Duration // for a worker of Muster to be there
-	wake         chan struct{} // an offer waits to be prepared
-	wakeCancel   chan struct{} // a cancellation waits
+	cfg             BridgeConfig
+	signer          signer
+	log             *slog.Logger
+	http            *http.Client
+	core            *bridge.Bridge
+	results         *results // nil for none
+	registerTimeout time.Duration
+	fleetTimeout    time.Duration // for a worker of Muster to be there
+	offersReady     chan struct{} // an offer waits to be prepared
+	cancelsReady    chan struct{} // a cancellation waits
 
-	mu        sync.Mutex
-	state     bridgeState
-	line      *line         // nil while there is none
-	changed   chan struct{} // closed and replaced when line changes
-	progress  map[string]float64
-	turn      string            // the task of which the last heartbeat spoke
-	cancelled map[string]string // why, by task, until that is reported
-	asked     []string          // of cancelled, of which Muster does not know yet
-	notices   []taskNotice
-	health    bridge.Capacity
-	checked   time.Time
-	warned    bool
+	mu            sync.Mutex
+	state         bridgeState
+	conn          *coordinatorConn // nil while there is none
+	changed       chan struct{}    // closed and replaced when line changes
+	progress      map[string]float64
+	heartbeatTask string            // the task of which the last heartbeat spoke
+	cancelled     map[string]string // why, by task, until that is reported
+	cancelQueue   []string          // of cancelled, of which Muster does not know yet
+	cancelNotices []taskNotice
+	capacity      bridge.Capacity
+	checkedAt     time.Time
+	warned        bool
 }
 
 // bridgeState is what a bridge keeps over restarts beside its outbox.
@@ -101,8 +101,8 @@ type bridgeState struct {
 	Coordinator string `json:"coordinator,omitempty"` // that was connected last
 }
 
-// meta is what is kept of a task besides its job.
-type meta struct {
+// taskMeta is what is kept of a task besides its job.
+type taskMeta struct {
 	Type   string          `json:"type"`
 	Config json.RawMessage `json:"config,omitempty"`
 }
@@ -116,9 +116,9 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	if cfg.HighAvailability {
 		cfg.Heartbeat, cfg.HealthCheck = cfg.Heartbeat/2, cfg.HealthCheck/2
 	}
-	cfg.Heartbeat, cfg.HealthCheck, cfg.ReconnectInterval = max(cfg.Heartbeat, leastPause), max(cfg.HealthCheck, leastPause), max(cfg.ReconnectInterval, leastPause)
+	cfg.Heartbeat, cfg.HealthCheck, cfg.ReconnectInterval = max(cfg.Heartbeat, minPause), max(cfg.HealthCheck, minPause), max(cfg.ReconnectInterval, minPause)
 	if cfg.Registry != "" {
-		if cfg.Coordinators, err = registry(cfg.Registry, cfg.Coordinators); err != nil {
+		if cfg.Coordinators, err = loadRegistry(cfg.Registry, cfg.Coordinators); err != nil {
 			return nil, err
 		}
 	}
@@ -137,8 +137,8 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 		}
 	}
 	b := &Bridge{
-		cfg: cfg, sign: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
-		registerWait: registerWait, patience: waitForFleet, wake: make(chan struct{}, 1), wakeCancel: make(chan struct{}, 1), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
+		cfg: cfg, signer: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
+		registerTimeout: defaultRegisterTimeout, fleetTimeout: defaultFleetTimeout, offersReady: make(chan struct{}, 1), cancelsReady: make(chan struct{}, 1), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "offers"), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
@@ -148,26 +148,26 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	}
 	cfg.Core.Dir, cfg.Core.System = filepath.Join(cfg.Dir, "jobs"), "dtf"
 	cfg.Core.Origin = cfg.Coordinators[0] + "\x00" + b.state.Origin // a task that moves to another worker is another job
-	if b.core, err = bridge.New(cfg.Core, (*port)(b)); err != nil {
+	if b.core, err = bridge.New(cfg.Core, (*reporter)(b)); err != nil {
 		return nil, err
 	}
-	if cfg.Results != "" {
-		if b.results, err = openResults(ctx, cfg.Results); err != nil {
+	if cfg.ResultsFile != "" {
+		if b.results, err = openResults(ctx, cfg.ResultsFile); err != nil {
 			return nil, errors.Join(err, b.core.Close())
 		}
 	}
 	return b, nil
 }
 
-// registry adds the coordinators that a file names, one a line or as a JSON list, and makes the file if it is not there.
-func registry(path string, given []string) ([]string, error) {
+// loadRegistry adds the coordinators that a file names, one a line or as a JSON list, and makes the file if it is not there.
+func loadRegistry(path string, explicit []string) ([]string, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		list, err := json.MarshalIndent(map[string]any{"coordinators": given}, "", "  ")
+		list, err := json.MarshalIndent(map[string]any{"coordinators": explicit}, "", "  ")
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "--coordinator-registry: %w", err)
 		}
-		return given, writeFile(path, append(list, '\n'))
+		return explicit, writeFileAtomic(path, append(list, '\n'))
 	}
 	if err != nil || len(raw) > maxConfig {
 		return nil, muster.Errorf(muster.Invalid, "--coordinator-registry: %s cannot be read: %w", path, errors.Join(err))
@@ -176,7 +176,7 @@ func registry(path string, given []string) ([]string, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--coordinator-registry: %s: %w", path, err)
 	}
-	all := slices.Clone(given)
+	all := slices.Clone(explicit)
 	for _, url := range found {
 		if url = strings.TrimRight(url, "/"); !slices.ContainsFunc(all, func(c string) bool { return strings.TrimRight(c, "/") == url }) {
 			all = append(all, url)
@@ -246,7 +246,7 @@ func (b *Bridge) load() error {
 func (b *Bridge) statePath() string { return filepath.Join(b.cfg.Dir, "worker.json") }
 
 // save writes the state. mu is held, or nobody else knows b.
-func (b *Bridge) save() error { return writeFile(b.statePath(), jsonOf(b.state)) }
+func (b *Bridge) save() error { return writeFileAtomic(b.statePath(), marshalOrNull(b.state)) }
 
 // Close closes a Bridge that was not run.
 func (b *Bridge) Close() error {
@@ -261,10 +261,10 @@ func (b *Bridge) Close() error {
 func (b *Bridge) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return b.core.Run(ctx) })
-	group.Go(func() error { return b.prepare(ctx) })
+	group.Go(func() error { return b.prepareLoop(ctx) })
 	group.Go(func() error { return b.watchFleet(ctx) })
-	group.Go(func() error { return b.connect(ctx) })
-	group.Go(func() error { return b.cancels(ctx) })
+	group.Go(func() error { return b.connectLoop(ctx) })
+	group.Go(func() error { return b.cancelLoop(ctx) })
 	group.Go(func() error { return b.drain(ctx) })
 	err := group.Wait()
 	if b.results != nil {
@@ -302,28 +302,28 @@ func (b *Bridge) stopping() bool {
 	}
 }
 
-// connect keeps a connection to one of the coordinators.
-func (b *Bridge) connect(ctx context.Context) error {
+// connectLoop keeps a connection to one of the coordinators.
+func (b *Bridge) connectLoop(ctx context.Context) error {
 	if err := b.awaitFleet(ctx); err != nil {
 		return err
 	}
-	at := max(0, slices.Index(b.cfg.Coordinators, b.lastCoordinator()))
+	i := max(0, slices.Index(b.cfg.Coordinators, b.lastCoordinator()))
 	if !b.cfg.HighAvailability {
-		at = 0
+		i = 0
 	}
-	wait, tries, ever := b.cfg.ReconnectInterval, 0, false
+	wait, tries, connectedOnce := b.cfg.ReconnectInterval, 0, false
 	for {
-		if !b.serves() {
+		if !b.shouldServe() {
 			if err := b.awaitFleet(ctx); err != nil {
 				return err
 			}
 		}
-		url := b.cfg.Coordinators[at]
+		url := b.cfg.Coordinators[i]
 		l, err := b.dial(ctx, url)
 		if err == nil {
 			err = l.serve(ctx)
-			if b.wasConnected(l) {
-				tries, wait, ever = 0, b.cfg.ReconnectInterval, true
+			if b.wasRegistered(l) {
+				tries, wait, connectedOnce = 0, b.cfg.ReconnectInterval, true
 			}
 		}
 		if ctx.Err() != nil {
@@ -331,17 +331,17 @@ func (b *Bridge) connect(ctx context.Context) error {
 		}
 		tries++
 		switch {
-		case !ever && fatal(err) && len(b.cfg.Coordinators) == 1:
+		case !connectedOnce && isFatal(err) && len(b.cfg.Coordinators) == 1:
 			return err
-		case !ever && !b.cfg.HighAvailability && tries >= b.cfg.ReconnectAttempts:
+		case !connectedOnce && !b.cfg.HighAvailability && tries >= b.cfg.ReconnectAttempts:
 			return muster.Errorf(muster.CodeOf(err), "given up after %d tries: %w", tries, err)
 		case tries >= b.cfg.ReconnectAttempts: // begin again, as DTF's workers do
 			tries, wait = 0, b.cfg.ReconnectInterval
 		}
 		if len(b.cfg.Coordinators) > 1 {
-			at = (at + 1) % len(b.cfg.Coordinators)
+			i = (i + 1) % len(b.cfg.Coordinators)
 		}
-		b.log.Warn("no connection to the coordinator", slog.String("coordinator", url), slog.Any("why", err), slog.String("next", b.cfg.Coordinators[at]), slog.Duration("in", wait))
+		b.log.Warn("no connection to the coordinator", slog.String("coordinator", url), slog.Any("why", err), slog.String("next", b.cfg.Coordinators[i]), slog.Duration("in", wait))
 		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}
@@ -362,10 +362,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // awaitFleet waits until there is something to register: for a fleet not for ever, for one worker of it until it is there.
 func (b *Bridge) awaitFleet(ctx context.Context) error {
-	end, pause := time.Now().Add(b.patience), 100*time.Millisecond
-	for b.look(ctx); !b.found(); b.look(ctx) {
+	end, pause := time.Now().Add(b.fleetTimeout), 100*time.Millisecond
+	for b.refreshCapacity(ctx); !b.hasCapacity(); b.refreshCapacity(ctx) {
 		if time.Now().After(end) {
-			if b.serves() {
+			if b.shouldServe() {
 				b.log.Warn("no worker of Muster is there yet: the coordinator is told of none")
 				return nil
 			}
@@ -378,18 +378,20 @@ func (b *Bridge) awaitFleet(ctx context.Context) error {
 	return nil
 }
 
-// found reports whether a worker was there at the last look, which runs something that coordinators ask for if it is to serve alone.
-func (b *Bridge) found() bool {
+// hasCapacity reports whether a worker was there at the last look, which runs something that coordinators ask for if it is to serve alone.
+func (b *Bridge) hasCapacity() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.cfg.Core.Worker == "" {
-		return len(b.health.Workers) > 0
+		return len(b.capacity.Workers) > 0
 	}
-	return slices.ContainsFunc(b.health.Kinds, isMapped)
+	return slices.ContainsFunc(b.capacity.Kinds, isMapped)
 }
 
-// serves reports whether the bridge has a place at the coordinator: one for a worker that is not there has none, unless it has something to report.
-func (b *Bridge) serves() bool { return b.cfg.Core.Worker == "" || b.found() || b.core.Pending() > 0 }
+// shouldServe reports whether the bridge has a place at the coordinator: one for a worker that is not there has none, unless it has something to report.
+func (b *Bridge) shouldServe() bool {
+	return b.cfg.Core.Worker == "" || b.hasCapacity() || b.core.Pending() > 0
+}
 
 // watchFleet looks at the fleet again and again.
 func (b *Bridge) watchFleet(ctx context.Context) error {
@@ -400,13 +402,13 @@ func (b *Bridge) watchFleet(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			b.look(ctx)
+			b.refreshCapacity(ctx)
 		}
 	}
 }
 
-func (b *Bridge) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, dialWait)
+func (b *Bridge) refreshCapacity(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	c, err := b.core.Capacity(ctx)
 	if b.cfg.Core.Worker != "" && muster.CodeOf(err) == muster.NotFound {
@@ -421,7 +423,7 @@ func (b *Bridge) look(ctx context.Context) {
 		b.warned = true
 		return
 	}
-	b.health, b.checked, b.warned = c, time.Now(), false
+	b.capacity, b.checkedAt, b.warned = c, time.Now(), false
 }
 
 func (b *Bridge) credentials() (key, token string) {
@@ -430,19 +432,19 @@ func (b *Bridge) credentials() (key, token string) {
 	return b.cfg.APIKey, b.state.Token
 }
 
-func (b *Bridge) forgetToken() { b.adopt("", "-") }
+func (b *Bridge) clearToken() { b.setIdentity("", "-") }
 
-// adopt takes the id and the token that a coordinator gives; "" leaves what there is, "-" is none.
-func (b *Bridge) adopt(id, token string) {
+// setIdentity takes the id and the token that a coordinator gives; "" leaves what there is, "-" is none.
+func (b *Bridge) setIdentity(id, token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.state
+	previous := b.state
 	b.state.WorkerID = cmp.Or(id, b.state.WorkerID)
 	b.state.Token = cmp.Or(token, b.state.Token)
 	if token == "-" {
 		b.state.Token = ""
 	}
-	if b.state != before {
+	if b.state != previous {
 		if err := b.save(); err != nil {
 			b.log.Warn("the worker's id and token are not kept", slog.Any("why", err))
 		}
@@ -461,12 +463,12 @@ func (b *Bridge) lastCoordinator() string {
 	return b.state.Coordinator
 }
 
-// connected makes l the connection on which results go.
-func (b *Bridge) connected(l *line) {
+// setConn makes l the connection on which results go.
+func (b *Bridge) setConn(l *coordinatorConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.line = l
-	l.worked = true
+	b.conn = l
+	l.wasRegistered = true
 	close(b.changed)
 	b.changed = make(chan struct{})
 	if b.state.Coordinator != l.url {
@@ -478,27 +480,27 @@ func (b *Bridge) connected(l *line) {
 	b.log.Info("registered with the coordinator", slog.String("coordinator", l.url), slog.String("id", b.state.WorkerID))
 }
 
-func (b *Bridge) disconnected(l *line) {
+func (b *Bridge) clearConn(l *coordinatorConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.line == l {
-		b.line = nil
+	if b.conn == l {
+		b.conn = nil
 	}
 }
 
-func (b *Bridge) wasConnected(l *line) bool {
+func (b *Bridge) wasRegistered(l *coordinatorConn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return l.worked
+	return l.wasRegistered
 }
 
-// current waits for a connection, but not for long.
-func (b *Bridge) current(ctx context.Context) (*line, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitForLine)
+// awaitConn waits for a connection, but not for long.
+func (b *Bridge) awaitConn(ctx context.Context) (*coordinatorConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connTimeout)
 	defer cancel()
 	for {
 		b.mu.Lock()
-		l, changed := b.line, b.changed
+		l, changed := b.conn, b.changed
 		b.mu.Unlock()
 		if l != nil {
 			return l, nil
@@ -511,29 +513,29 @@ func (b *Bridge) current(ctx context.Context) (*line, error) {
 	}
 }
 
-func (b *Bridge) beatEvery() time.Duration { return b.cfg.Heartbeat }
+func (b *Bridge) heartbeatInterval() time.Duration { return b.cfg.Heartbeat }
 
 // capabilities are what the fleet has, as DTF's workers say it.
 func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
-	b.look(ctx)
+	b.refreshCapacity(ctx)
 	b.mu.Lock()
-	h := b.health
+	h := b.capacity
 	b.mu.Unlock()
 	c := &capabilities{
 		Hostname: b.cfg.Name, Platform: runtime.GOOS + "-" + runtime.GOARCH, Hardware: []string{"cpu"},
 		CPU:    &cpu{Model: "Unknown", Cores: h.Resources.CPUs, Threads: h.Resources.CPUs},
 		Memory: &memory{TotalGB: round(float64(h.Resources.Memory) / gigabytes), AvailableGB: round(float64(h.Free.Memory) / gigabytes)},
-		WebNN:  &present{}, WebGPU: &present{}, Tags: b.cfg.Tags,
-		Muster: &extras{Version: b.cfg.Version, Cancel: true, Tasks: cmp.Or(b.cfg.MaxTasks, h.Resources.Slots, 1)},
+		WebNN:  &feature{}, WebGPU: &feature{}, Tags: b.cfg.Tags,
+		Muster: &musterCapabilities{Version: b.cfg.Version, Cancel: true, Tasks: cmp.Or(b.cfg.MaxTasks, h.Resources.Slots, 1)},
 	}
-	for _, t := range mapped {
+	for _, t := range mappedTypes {
 		if slices.Contains(h.Kinds, t) {
 			c.Muster.Types = append(c.Muster.Types, t)
 		}
 	}
 	for i := range h.Resources.GPUs {
 		g := &h.Resources.GPUs[i]
-		c.add(map[string]string{"nvidia": "cuda", "amd": "rocm", "apple": "mps"}[g.Vendor])
+		c.addHardware(map[string]string{"nvidia": "cuda", "amd": "rocm", "apple": "mps"}[g.Vendor])
 		if c.GPU == nil {
 			c.GPU = &gpus{Name: g.Name, MemoryGB: round(float64(g.Memory) / gigabytes)}
 		}
@@ -541,12 +543,12 @@ func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 		c.GPU.Devices = append(c.GPU.Devices, gpu{Index: i, Name: g.Name, MemoryGB: round(float64(g.Memory) / gigabytes)})
 	}
 	for _, t := range b.cfg.Tags { // coordinators ask for nothing but hardware
-		c.add(t)
+		c.addHardware(t)
 	}
 	return c, b.cfg.Name
 }
 
-func (c *capabilities) add(hardware string) {
+func (c *capabilities) addHardware(hardware string) {
 	if hardware != "" && !slices.Contains(c.Hardware, hardware) {
 		c.Hardware = append(c.Hardware, hardware)
 	}

@@ -22,54 +22,54 @@ const (
 	maxNotices = 1000
 )
 
-// offer takes a task of the coordinator. The same one again changes nothing.
-func (b *Bridge) offer(ctx context.Context, l *line, t wireTask) {
+// handleOffer takes a task of the coordinator. The same one again changes nothing.
+func (b *Bridge) handleOffer(ctx context.Context, l *coordinatorConn, t wireTask) {
 	if t.TaskID == "" || b.core.Known(t.TaskID) || b.stopping() {
 		return
 	}
-	if err := b.take(ctx, t); err != nil {
-		b.log.Warn("a task is not taken", slog.String("task", t.TaskID), slog.String("type", cut(t.TaskType)), slog.Any("why", err))
+	if err := b.acceptTask(ctx, t); err != nil {
+		b.log.Warn("a task is not taken", slog.String("task", t.TaskID), slog.String("type", sanitizeName(t.TaskType)), slog.Any("why", err))
 		if muster.CodeOf(err) == muster.Unavailable {
 			return // it may be offered again
 		}
-		if err := l.writeSigned(ctx, refusal(b.workerID(), t.TaskID, err.Error())); err != nil {
+		if err := l.writeSigned(ctx, newFailure(b.workerID(), t.TaskID, err.Error())); err != nil {
 			b.log.Warn("the coordinator is not told", slog.Any("why", err))
 		}
 	}
 }
 
-// take accepts a task, or notes on disk that its files are to be uploaded first.
-func (b *Bridge) take(ctx context.Context, t wireTask) error {
+// acceptTask accepts a task, or notes on disk that its files are to be uploaded first.
+func (b *Bridge) acceptTask(ctx context.Context, t wireTask) error {
 	spec, err := b.spec(t)
 	if err != nil {
 		return err
 	}
-	if !b.runs(t.TaskType) {
+	if !b.canRun(t.TaskType) {
 		return muster.Errorf(muster.Invalid, "Unknown task type: %s", t.TaskType)
 	}
-	if t.TaskType != taskTest || b.testFolder(t.Config) == "" {
+	if t.TaskType != taskTest || b.testDir(t.Config) == "" {
 		return b.accept(ctx, t, spec)
 	}
 	path := b.offerPath(t.TaskID)
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	waiting, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || len(waiting) >= maxOffers {
-		return muster.Errorf(muster.Unavailable, "%d tests wait for their files", len(waiting))
+	pending, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(pending) >= maxOffers {
+		return muster.Errorf(muster.Unavailable, "%d tests wait for their files", len(pending))
 	}
-	if err := writeFile(path, jsonOf(t)); err != nil {
+	if err := writeFileAtomic(path, marshalOrNull(t)); err != nil {
 		return err
 	}
-	token(b.wake)
+	signal(b.offersReady)
 	return nil
 }
 
-// runs reports whether tasks of a type may be taken: by a fleet of any, since workers may join; by one worker of it of those that it runs.
-func (b *Bridge) runs(taskType string) bool {
+// canRun reports whether tasks of a type may be taken: by a fleet of any, since workers may join; by one worker of it of those that it runs.
+func (b *Bridge) canRun(taskType string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.cfg.Core.Worker == "" || len(b.health.Workers) == 0 || slices.Contains(b.health.Kinds, taskType)
+	return b.cfg.Core.Worker == "" || len(b.capacity.Workers) == 0 || slices.Contains(b.capacity.Kinds, taskType)
 }
 
 // spec is the job for a task.
@@ -78,48 +78,48 @@ func (b *Bridge) spec(t wireTask) (*muster.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if most := muster.Duration(b.cfg.TaskTimeout); most > 0 && (stage.Timeout == 0 || stage.Timeout > most) {
-		stage.Timeout = most
+	if limit := muster.Duration(b.cfg.TaskTimeout); limit > 0 && (stage.Timeout == 0 || stage.Timeout > limit) {
+		stage.Timeout = limit
 	}
-	return &muster.Spec{Name: cut("dtf-" + t.TaskType), Labels: map[string]string{labelTask: cut(t.TaskID), labelType: t.TaskType}, Tasks: []muster.TaskSpec{stage}}, nil
+	return &muster.Spec{Name: sanitizeName("dtf-" + t.TaskType), Labels: map[string]string{labelTask: sanitizeName(t.TaskID), labelType: t.TaskType}, Tasks: []muster.TaskSpec{stage}}, nil
 }
 
 func (b *Bridge) accept(ctx context.Context, t wireTask, spec *muster.Spec) error {
-	taken, err := b.core.Accept(ctx, bridge.Job{ID: t.TaskID, Spec: *spec, Meta: jsonOf(meta{Type: t.TaskType, Config: t.Config})})
-	if taken {
+	accepted, err := b.core.Accept(ctx, bridge.Job{ID: t.TaskID, Spec: *spec, Meta: marshalOrNull(taskMeta{Type: t.TaskType, Config: t.Config})})
+	if accepted {
 		b.log.Info("task", slog.String("task", t.TaskID), slog.String("type", t.TaskType))
 	}
 	return err
 }
 
 func (b *Bridge) offerPath(id string) string {
-	return filepath.Join(b.cfg.Dir, "offers", hashOf(id)+".json")
+	return filepath.Join(b.cfg.Dir, "offers", sha256Hex(id)+".json")
 }
 
-// prepare uploads the files of tests, also of those that an earlier life left, and accepts them then.
-func (b *Bridge) prepare(ctx context.Context) error {
+// prepareLoop uploads the files of tests, also of those that an earlier life left, and accepts them then.
+func (b *Bridge) prepareLoop(ctx context.Context) error {
 	for {
-		left, err := os.ReadDir(filepath.Join(b.cfg.Dir, "offers"))
+		files, err := os.ReadDir(filepath.Join(b.cfg.Dir, "offers"))
 		if err != nil {
 			return muster.Errorf(muster.Unavailable, "the bridge's folder cannot be read: %w", err)
 		}
-		again := false
-		for _, e := range left {
+		retry := false
+		for _, e := range files {
 			if strings.HasSuffix(e.Name(), ".json") && !b.prepareOne(ctx, filepath.Join(b.cfg.Dir, "offers", e.Name())) {
-				again = true
+				retry = true
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
 		wait := time.Hour
-		if again {
+		if retry {
 			wait = b.cfg.ReconnectInterval
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-		case <-b.wake:
+		case <-b.offersReady:
 		case <-t.C:
 		}
 		t.Stop()
@@ -142,7 +142,7 @@ func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 	}
 	spec, err := b.spec(t)
 	if err == nil {
-		err = b.bring(ctx, t, spec)
+		err = b.uploadFiles(ctx, t, spec)
 	}
 	if err == nil {
 		err = b.accept(ctx, t, spec)
@@ -160,9 +160,9 @@ func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 	return err == nil && os.Remove(path) == nil
 }
 
-// bring uploads the folder of a test and names the file within it.
-func (b *Bridge) bring(ctx context.Context, t wireTask, spec *muster.Spec) error {
-	dir := b.testFolder(t.Config)
+// uploadFiles uploads the folder of a test and names the file within it.
+func (b *Bridge) uploadFiles(ctx context.Context, t wireTask, spec *muster.Spec) error {
+	dir := b.testDir(t.Config)
 	if dir == "" {
 		return nil
 	}
@@ -174,17 +174,17 @@ func (b *Bridge) bring(ctx context.Context, t wireTask, spec *muster.Spec) error
 	return nil
 }
 
-// testFolder is the folder that goes with a test: that of --tests, if the file that the task names is in it, else "".
-func (b *Bridge) testFolder(config json.RawMessage) string {
+// testDir is the folder that goes with a test: that of --tests, if the file that the task names is in it, else "".
+func (b *Bridge) testDir(config json.RawMessage) string {
 	c, err := object(config)
-	if err != nil || b.cfg.Tests == "" {
+	if err != nil || b.cfg.TestsDir == "" {
 		return ""
 	}
-	file, _, _ := strings.Cut(text(c["test_file"]), "::")
+	file, _, _ := strings.Cut(toString(c["test_file"]), "::")
 	if file == "" || !filepath.IsLocal(file) {
 		return ""
 	}
-	root, err := os.OpenRoot(b.cfg.Tests)
+	root, err := os.OpenRoot(b.cfg.TestsDir)
 	if err != nil {
 		return ""
 	}
@@ -192,65 +192,65 @@ func (b *Bridge) testFolder(config json.RawMessage) string {
 	if errors.Join(err, root.Close()) != nil {
 		return ""
 	}
-	return b.cfg.Tests
+	return b.cfg.TestsDir
 }
 
 // cancel stops a task for the coordinator, soon. Heartbeats speak of it no more, as a coordinator would take it for running again.
 func (b *Bridge) cancel(id, reason string) {
-	if !b.open(id) {
+	if !b.isOpen(id) {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, twice := b.cancelled[id]; twice {
+	if _, exists := b.cancelled[id]; exists {
 		return
 	}
 	b.cancelled[id] = cmp.Or(reason, "user_request")
-	b.asked = append(b.asked, id)
+	b.cancelQueue = append(b.cancelQueue, id)
 	delete(b.progress, id)
-	token(b.wakeCancel)
+	signal(b.cancelsReady)
 }
 
-// open reports whether a task was taken, or waits for its files, and is not reported.
-func (b *Bridge) open(id string) bool {
-	return slices.ContainsFunc(b.core.Jobs(), func(j bridge.Job) bool { return j.ID == id }) || b.waits(id)
+// isOpen reports whether a task was taken, or waits for its files, and is not reported.
+func (b *Bridge) isOpen(id string) bool {
+	return slices.ContainsFunc(b.core.Jobs(), func(j bridge.Job) bool { return j.ID == id }) || b.isWaiting(id)
 }
 
-// waits reports whether a test waits for its files.
-func (b *Bridge) waits(id string) bool {
+// isWaiting reports whether a test waits for its files.
+func (b *Bridge) isWaiting(id string) bool {
 	_, err := os.Stat(b.offerPath(id))
 	return err == nil
 }
 
-// cancels stops tasks until ctx ends, again where Muster cannot be asked yet.
-func (b *Bridge) cancels(ctx context.Context) error {
+// cancelLoop stops tasks until ctx ends, again where Muster cannot be asked yet.
+func (b *Bridge) cancelLoop(ctx context.Context) error {
 	for {
 		b.mu.Lock()
-		asked := b.asked
-		b.asked = nil
+		queue := b.cancelQueue
+		b.cancelQueue = nil
 		b.mu.Unlock()
-		var again []string
-		for _, id := range asked {
-			asking, cancel := context.WithTimeout(ctx, dialWait)
+		var retry []string
+		for _, id := range queue {
+			asking, cancel := context.WithTimeout(ctx, dialTimeout)
 			err := b.core.Cancel(asking, id)
 			cancel()
-			if code := muster.CodeOf(err); err != nil && (code == muster.Unavailable || code == muster.Undetermined || code == muster.NotFound && b.waits(id)) {
-				again = append(again, id)
+			if code := muster.CodeOf(err); err != nil && (code == muster.Unavailable || code == muster.Undetermined || code == muster.NotFound && b.isWaiting(id)) {
+				retry = append(retry, id)
 			} else if err != nil && ctx.Err() == nil {
 				b.log.Warn("a task is not cancelled", slog.String("task", id), slog.Any("why", err))
 			}
 		}
 		wait := time.Hour
-		if len(again) > 0 {
+		if len(retry) > 0 {
 			wait = 200 * time.Millisecond
 			b.mu.Lock()
-			b.asked = append(again, b.asked...)
+			b.cancelQueue = append(retry, b.cancelQueue...)
 			b.mu.Unlock()
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-		case <-b.wakeCancel:
+		case <-b.cancelsReady:
 		case <-t.C:
 		}
 		t.Stop()
@@ -260,26 +260,26 @@ func (b *Bridge) cancels(ctx context.Context) error {
 	}
 }
 
-// token puts one into c unless it holds one.
-func token(c chan struct{}) {
+// signal puts one into c unless it holds one.
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// unsent takes a heartbeat back: what only it said is said by the next one.
-func (b *Bridge) unsent(m *message) {
+// requeueNotice takes a heartbeat back: what only it said is said by the next one.
+func (b *Bridge) requeueNotice(m *message) {
 	if m.Cancelled == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.notices = append([]taskNotice{*m.Cancelled}, b.notices...)
+	b.cancelNotices = append([]taskNotice{*m.Cancelled}, b.cancelNotices...)
 }
 
-// beat is the next heartbeat. It speaks of one of the running tasks, of each in turn.
-func (b *Bridge) beat() *message {
+// nextHeartbeat is the next heartbeat. It speaks of one of the running tasks, of each in turn.
+func (b *Bridge) nextHeartbeat() *message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := &message{Type: typeHeartbeat, WorkerID: b.state.WorkerID, Timestamp: time.Now().Unix(), Metrics: b.metrics()}
@@ -288,19 +288,19 @@ func (b *Bridge) beat() *message {
 		Healthy: &healthy,
 		Metrics: &healthMetrics{
 			Healthy: healthy, ResourceHealthy: &healthy, ConnectionHealthy: true, CPUPercent: &m.Metrics.CPUPercent, MemoryPercent: &m.Metrics.MemoryPercent,
-			CheckTime: *naive(b.checked),
+			CheckTime: *formatNaive(b.checkedAt),
 		},
 		Recovery: &recovery{Auto: auto},
 	}
 	if ids := slices.Sorted(maps.Keys(b.progress)); len(ids) > 0 {
-		i := slices.IndexFunc(ids, func(id string) bool { return id > b.turn })
-		b.turn = ids[max(i, 0)]
-		m.Task = &taskStatus{TaskID: b.turn, Status: statusRunning, Progress: b.progress[b.turn]}
+		i := slices.IndexFunc(ids, func(id string) bool { return id > b.heartbeatTask })
+		b.heartbeatTask = ids[max(i, 0)]
+		m.Task = &taskStatus{TaskID: b.heartbeatTask, Status: statusRunning, Progress: b.progress[b.heartbeatTask]}
 		m.Health.Metrics.CurrentTask = &m.Task.TaskID
 	}
-	if len(b.notices) > 0 {
-		notice := b.notices[0]
-		b.notices = b.notices[1:]
+	if len(b.cancelNotices) > 0 {
+		notice := b.cancelNotices[0]
+		b.cancelNotices = b.cancelNotices[1:]
 		m.Cancelled, m.Health = &notice, nil
 	}
 	return m
@@ -309,7 +309,7 @@ func (b *Bridge) beat() *message {
 // metrics is the use of the fleet. mu is held.
 func (b *Bridge) metrics() *metrics {
 	m := &metrics{}
-	h := &b.health
+	h := &b.capacity
 	if h.Load == nil || h.Resources.Memory == 0 {
 		return m
 	}
@@ -334,14 +334,14 @@ func (b *Bridge) metrics() *metrics {
 
 // healthy reports whether there is a worker that takes tasks. mu is held.
 func (b *Bridge) healthy() bool {
-	return slices.ContainsFunc(b.health.Workers, func(w muster.Worker) bool { return w.Constrained == "" })
+	return slices.ContainsFunc(b.capacity.Workers, func(w muster.Worker) bool { return w.Constrained == "" })
 }
 
-// port is how the core speaks to the coordinator.
-type port Bridge
+// reporter is how the core speaks to the coordinator.
+type reporter Bridge
 
 // Progress implements bridge.Port: heartbeats carry it.
-func (p *port) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
+func (p *reporter) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
 	if len(tasks) == 0 || !tasks[0].State.HoldsResources() {
 		return nil
 	}
@@ -359,39 +359,39 @@ func (p *port) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks []m
 }
 
 // Log implements bridge.Port. DTF has no logs: what a failed task said last is in its error.
-func (p *port) Log(context.Context, bridge.Job, []string) error { return nil }
+func (p *reporter) Log(context.Context, bridge.Job, []string) error { return nil }
 
 // Finish implements bridge.Port.
-func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
+func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	b := (*Bridge)(p)
-	var m meta
+	var m taskMeta
 	if err := json.Unmarshal(j.Meta, &m); err != nil {
 		return muster.Errorf(muster.Invalid, "what was noted of task %s cannot be read: %w", j.ID, err)
 	}
 	b.mu.Lock()
 	delete(b.progress, j.ID)
 	reason, cancelled := b.cancelled[j.ID]
-	out := &message{Type: typeTaskResult, WorkerID: b.state.WorkerID, TaskID: j.ID, Metrics: b.metrics(), Timestamp: time.Now().Unix()}
+	result := &message{Type: typeTaskResult, WorkerID: b.state.WorkerID, TaskID: j.ID, Metrics: b.metrics(), Timestamp: time.Now().Unix()}
 	b.mu.Unlock()
 	seconds := 0.0
 	if t := end.Task(); t != nil && t.StartedAt != 0 && t.FinishedAt > t.StartedAt {
 		seconds = t.FinishedAt.Sub(t.StartedAt).Std().Seconds()
 	}
-	out.Seconds = &seconds
+	result.Seconds = &seconds
 	if end.Succeeded() {
-		out.Status = statusCompleted
-		out.Result = toDTF(m.Type, m.Config, end.Result())
+		result.Status = statusCompleted
+		result.Result = toDTF(m.Type, m.Config, end.Result())
 	} else {
-		out.Status, out.Error = statusFailed, b.failure(ctx, &end)
+		result.Status, result.Error = statusFailed, b.failureText(ctx, &end)
 	}
 	if b.results != nil {
-		status := out.Status
+		status := result.Status
 		if end.State == muster.JobCancelled {
 			status = statusCancelled
 		}
-		if err := b.results.put(&stored{
-			TaskID: j.ID, TaskType: m.Type, Config: m.Config, Status: status, Result: out.Result, Error: out.Error, Seconds: seconds,
-			WorkerID: out.WorkerID, Coordinator: b.lastCoordinator(), Job: j.Muster, Ended: time.Now(),
+		if err := b.results.put(&storedResult{
+			TaskID: j.ID, TaskType: m.Type, Config: m.Config, Status: status, Result: result.Result, Error: result.Error, Seconds: seconds,
+			WorkerID: result.WorkerID, Coordinator: b.lastCoordinator(), Job: j.MusterJob, Ended: time.Now(),
 		}); err != nil {
 			b.log.Warn("a result is not kept in the file", slog.String("task", j.ID), slog.Any("why", err))
 		}
@@ -400,16 +400,16 @@ func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) erro
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.cancelled, j.ID)
-		if len(b.notices) < maxNotices {
-			b.notices = append(b.notices, taskNotice{TaskID: j.ID, Reason: reason, Timestamp: *naive(time.Now())})
+		if len(b.cancelNotices) < maxNotices {
+			b.cancelNotices = append(b.cancelNotices, taskNotice{TaskID: j.ID, Reason: reason, Timestamp: *formatNaive(time.Now())})
 		}
 		return nil
 	}
-	l, err := b.current(ctx)
+	l, err := b.awaitConn(ctx)
 	if err != nil {
 		return err
 	}
-	err = l.report(ctx, out)
+	err = l.report(ctx, result)
 	if err == nil || muster.CodeOf(err) == muster.NotFound { // the coordinator has it, or will never take it
 		b.mu.Lock()
 		delete(b.cancelled, j.ID)
@@ -418,16 +418,16 @@ func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) erro
 	return err
 }
 
-// failure is why a task failed, with the last lines of what it said.
-func (b *Bridge) failure(ctx context.Context, end *bridge.Ending) string {
-	why := end.Message()
+// failureText is why a task failed, with the last lines of what it said.
+func (b *Bridge) failureText(ctx context.Context, end *bridge.FinalReport) string {
+	reason := end.Message()
 	lines, err := end.LogTail(ctx, "", 20)
 	if err != nil || len(lines) == 0 {
-		return why
+		return reason
 	}
 	tail := strings.Join(lines, "\n")
 	if len(tail) > 16<<10 {
 		tail = strings.ToValidUTF8(tail[len(tail)-16<<10:], "")
 	}
-	return why + "\n" + tail
+	return reason + "\n" + tail
 }

@@ -15,33 +15,33 @@ func TestHeartbeatsDoNotSpeakOfCancelledTasks(t *testing.T) {
 	half := 0.5
 	for _, id := range []string{"a", "b"} {
 		running := []muster.Task{{State: muster.Running, Progress: &half}}
-		if err := (*port)(b).Progress(t.Context(), bridge.Job{ID: id}, muster.Job{}, running); err != nil {
+		if err := (*reporter)(b).Progress(t.Context(), bridge.Job{ID: id}, muster.Job{}, running); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 3 {
-		if m := b.beat(); m.Task == nil || m.Task.TaskID != "a" || m.Task.Progress != 50 || *m.Health.Metrics.CurrentTask != "a" {
+		if m := b.nextHeartbeat(); m.Task == nil || m.Task.TaskID != "a" || m.Task.Progress != 50 || *m.Health.Metrics.CurrentTask != "a" {
 			t.Errorf("a heartbeat speaks of %+v", m.Task)
 		}
 	}
 	delete(b.progress, "a")
-	if m := b.beat(); m.Task != nil {
+	if m := b.nextHeartbeat(); m.Task != nil {
 		t.Errorf("a heartbeat speaks of %+v", m.Task)
 	}
 }
 
 // What only one heartbeat says is said by the next one if that one could not be sent.
 func TestNoticesAreNotLost(t *testing.T) {
-	b := &Bridge{notices: []taskNotice{{TaskID: "a"}, {TaskID: "b"}}}
-	m := b.beat()
-	b.unsent(m)
-	b.unsent(&message{Type: typeHeartbeat})
+	b := &Bridge{cancelNotices: []taskNotice{{TaskID: "a"}, {TaskID: "b"}}}
+	m := b.nextHeartbeat()
+	b.requeueNotice(m)
+	b.requeueNotice(&message{Type: typeHeartbeat})
 	for _, want := range []string{"a", "b"} {
-		if m := b.beat(); m.Cancelled == nil || m.Cancelled.TaskID != want {
+		if m := b.nextHeartbeat(); m.Cancelled == nil || m.Cancelled.TaskID != want {
 			t.Errorf("a heartbeat says %+v, not that %s is cancelled", m.Cancelled, want)
 		}
 	}
-	if m := b.beat(); m.Cancelled != nil || m.Health == nil {
+	if m := b.nextHeartbeat(); m.Cancelled != nil || m.Health == nil {
 		t.Errorf("a heartbeat says %+v again", m.Cancelled)
 	}
 }
@@ -54,7 +54,7 @@ func TestIntervalsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := b.cfg; c.Heartbeat != leastPause || c.HealthCheck != leastPause || c.ReconnectInterval != leastPause {
+	if c := b.cfg; c.Heartbeat != minPause || c.HealthCheck != minPause || c.ReconnectInterval != minPause {
 		t.Errorf("%+v", c)
 	}
 	if err := b.Close(); err != nil {
@@ -72,15 +72,15 @@ func TestWaitingTestsAreOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]bool{"a/../b": true, "a": false, "": false} {
-		if got := b.open(id); got != want {
+		if got := b.isOpen(id); got != want {
 			t.Errorf("%q is open: %v", id, got)
 		}
 	}
 	b.cancel("a/../b", "")
 	b.cancel("a/../b", "again")
 	b.cancel("a", "never")
-	if len(b.cancelled) != 1 || b.cancelled["a/../b"] != "user_request" || len(b.asked) != 1 {
-		t.Errorf("%v %v", b.cancelled, b.asked)
+	if len(b.cancelled) != 1 || b.cancelled["a/../b"] != "user_request" || len(b.cancelQueue) != 1 {
+		t.Errorf("%v %v", b.cancelled, b.cancelQueue)
 	}
 	if left, err := os.ReadDir(filepath.Join(b.cfg.Dir, "offers")); err != nil || len(left) != 1 {
 		t.Errorf("%v, %v", left, err)

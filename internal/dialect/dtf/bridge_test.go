@@ -23,12 +23,12 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // newTestBridge makes a bridge to coordinators with short intervals.
-func newTestBridge(tb testing.TB, w *world, dir string, change func(*dtf.BridgeConfig), coordinators ...*coordinator) *dtf.Bridge {
+func newTestBridge(tb testing.TB, w *env, dir string, change func(*dtf.BridgeConfig), coordinators ...*coordinator) *dtf.Bridge {
 	tb.Helper()
 	cfg := dtf.BridgeConfig{
 		WorkerID: "w1", Name: "vm", APIKey: coordinators[0].key, Secret: coordinators[0].secret, Tags: []string{"transformers"},
 		Heartbeat: 100 * time.Millisecond, HealthCheck: 200 * time.Millisecond, ReconnectInterval: 20 * time.Millisecond, Dir: dir, Version: "test",
-		Core: bridge.Config{Client: w.client, Interval: 50 * time.Millisecond, Retry: 20 * time.Millisecond, Log: logger(tb)},
+		Core: bridge.Config{Client: w.client, ProgressInterval: 50 * time.Millisecond, RetryDelay: 20 * time.Millisecond, Log: logger(tb)},
 	}
 	for _, c := range coordinators {
 		cfg.Coordinators = append(cfg.Coordinators, c.http.URL)
@@ -40,7 +40,7 @@ func newTestBridge(tb testing.TB, w *world, dir string, change func(*dtf.BridgeC
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b.Hurry(100*time.Millisecond, 0)
+	b.SetTimeouts(100*time.Millisecond, 0)
 	return b
 }
 
@@ -50,7 +50,7 @@ func execute(id, taskType, config string) json.RawMessage {
 
 func one(tb testing.TB, c *coordinator, id string) map[string]any {
 	tb.Helper()
-	await(tb, "the result of "+id, func() bool { return len(c.got(id)) > 0 })
+	waitFor(tb, "the result of "+id, func() bool { return len(c.got(id)) > 0 })
 	return c.got(id)[0]
 }
 
@@ -79,9 +79,9 @@ func TestBridgeSession(t *testing.T) {
 			w := startServer(t, serve.Config{})
 			w.worker(t)
 			c := startCoordinator(t, r0)
-			b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Results = filepath.Join(t.TempDir(), "results.db") }, c)
+			b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.ResultsFile = filepath.Join(t.TempDir(), "results.db") }, c)
 			stop := background(t, b.Run)
-			await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+			waitFor(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 			c.push(string(execute("hash-001", "hash", `{"payload":"abc","algorithm":"sha256"}`)))
 			r := one(t, c, "hash-001")
 			if digest := r["result"].(map[string]any)["digest"]; r["status"] != "completed" || digest != "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" {
@@ -120,9 +120,9 @@ func TestBridgeRunsTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := startCoordinator(t, false)
-	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Tests = tests }, c)
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.TestsDir = tests }, c)
 	background(t, b.Run)
-	await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+	waitFor(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 	c.push(string(execute("test-bert-001", "test", `{"test_file":"test_bert.py","test_args":["-k","right"]}`)))
 	r := one(t, c, "test-bert-001")
 	if got := fmt.Sprintf("%v %v %v", r["status"], r["result"].(map[string]any)["test_count"], r["result"].(map[string]any)["success"]); got != "completed 1 true" {
@@ -154,7 +154,7 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 		b := newTestBridge(t, w, dir, nil, c)
 		stop := background(t, b.Run)
 		beats, _ := c.count()
-		await(t, "a heartbeat", func() bool { now, _ := c.count(); return now > beats })
+		waitFor(t, "a heartbeat", func() bool { now, _ := c.count(); return now > beats })
 		c.cut()
 		stop()
 	}
@@ -163,7 +163,7 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	for i := range n {
 		one(t, c, fmt.Sprintf("t%d", i))
 	}
-	await(t, "everything is reported", func() bool { return b.Pending() == 0 })
+	waitFor(t, "everything is reported", func() bool { return b.Pending() == 0 })
 	jobs := 0
 	for _, err := range w.client.Jobs(t.Context(), client.JobQuery{}) {
 		if err != nil {
@@ -191,25 +191,25 @@ func TestBridgeOfOneWorker(t *testing.T) {
 	w := startServer(t, serve.Config{})
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Core.Worker = "here" }, c)
-	b.Hurry(100*time.Millisecond, 50*time.Millisecond)
+	b.SetTimeouts(100*time.Millisecond, 50*time.Millisecond)
 	background(t, b.Run)
 	for range 3 {
-		last := b.Looked()
-		await(t, "a look at the fleet", func() bool { return b.Looked().After(last) })
+		last := b.CheckedAt()
+		waitFor(t, "a look at the fleet", func() bool { return b.CheckedAt().After(last) })
 	}
 	if _, n := c.count(); n > 0 {
 		t.Error("it registered for a worker that is not there")
 	}
 	for round := range 2 {
 		stop := w.worker(t)
-		await(t, "it registers", func() bool { _, n := c.count(); return n > round })
+		waitFor(t, "it registers", func() bool { _, n := c.count(); return n > round })
 		id := fmt.Sprintf("t%d", round)
 		c.push(string(execute(id, "hash", `{"data":"a"}`)))
 		if r := one(t, c, id); r["status"] != "completed" {
 			t.Errorf("%v", r)
 		}
 		stop()
-		await(t, "the connection ends", func() bool { return !b.Connected() })
+		waitFor(t, "the connection ends", func() bool { return !b.Connected() })
 	}
 }
 
@@ -221,13 +221,13 @@ func TestBridgeGetsATaskOfAnother(t *testing.T) {
 	for round, worker := range []string{"", "here"} {
 		b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.WorkerID, cfg.Core.Worker = fmt.Sprintf("w%d", round), worker }, c)
 		stop := background(t, b.Run)
-		await(t, "it registers", func() bool { _, n := c.count(); return n > round })
+		waitFor(t, "it registers", func() bool { _, n := c.count(); return n > round })
 		c.push(string(execute("moved", "hash", `{"data":"a"}`)))
-		await(t, "a result", func() bool { return len(c.got("moved")) > round })
+		waitFor(t, "a result", func() bool { return len(c.got("moved")) > round })
 		if r := c.got("moved")[round]; r["status"] != "completed" {
 			t.Errorf("%v", r)
 		}
-		await(t, "it is acknowledged", func() bool { return b.Pending() == 0 })
+		waitFor(t, "it is acknowledged", func() bool { return b.Pending() == 0 })
 		stop()
 	}
 }
@@ -245,15 +245,15 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) {
 		cfg.HighAvailability, cfg.Registry, cfg.ReconnectAttempts = true, registry, 3
 	}, first)
-	if b.Beats() != 50*time.Millisecond {
-		t.Errorf("health is reported every %v", b.Beats())
+	if b.HeartbeatInterval() != 50*time.Millisecond {
+		t.Errorf("health is reported every %v", b.HeartbeatInterval())
 	}
 	background(t, b.Run)
 	one(t, first, "a")
 	first.set(func() { first.refuse, first.tasks = true, nil })
 	second.set(func() { second.refuse = false })
 	first.cut()
-	await(t, "the second one has the worker", func() bool { _, n := second.count(); return n > 0 })
+	waitFor(t, "the second one has the worker", func() bool { _, n := second.count(); return n > 0 })
 	second.push(string(execute("b", "hash", `{"data":"b"}`)))
 	one(t, second, "b")
 	if got := b.Coordinator(); got != second.http.URL {
@@ -287,8 +287,8 @@ func TestBridgeIsRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestBridge(t, w, t.TempDir(), tc.change, startCoordinator(t, tc.r0))
-			b.Hurry(100*time.Millisecond, 50*time.Millisecond)
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			b.SetTimeouts(100*time.Millisecond, 50*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
 			if err := b.Run(ctx); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it ended with %v, not with %q", err, tc.want)
@@ -301,18 +301,18 @@ func TestBridgeCancels(t *testing.T) {
 	w := startServer(t, serve.Config{}) // without a worker: the task waits
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), nil, c)
-	b.Hurry(100*time.Millisecond, 50*time.Millisecond)
+	b.SetTimeouts(100*time.Millisecond, 50*time.Millisecond)
 	background(t, b.Run)
-	await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+	waitFor(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 	c.push(string(execute("long", "hash", `{"data":"a"}`)))
-	await(t, "the job is there", func() bool {
+	waitFor(t, "the job is there", func() bool {
 		for range w.client.Jobs(t.Context(), client.JobQuery{States: []muster.JobState{muster.JobQueued}}) {
 			return true
 		}
 		return false
 	})
 	c.push(`{"type":"cancel_task","task_id":"long","reason":"migration"}`)
-	await(t, "a heartbeat says so", func() bool {
+	waitFor(t, "a heartbeat says so", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return slices.ContainsFunc(c.beats, func(m map[string]any) bool {
@@ -349,7 +349,7 @@ func TestBridgeDrains(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(limit):
+	case <-time.After(testTimeout):
 		t.Error("it does not end")
 	}
 }

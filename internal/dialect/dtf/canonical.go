@@ -21,8 +21,8 @@ const errSignature = "Invalid message signature"
 // signer signs and verifies messages with the secret_key of a coordinator. Its zero value does neither.
 type signer struct{ secret string }
 
-// on reports whether there is a secret.
-func (s signer) on() bool { return s.secret != "" }
+// enabled reports whether there is a secret.
+func (s signer) enabled() bool { return s.secret != "" }
 
 // sum is the base64 HMAC-SHA256 of the canonical text of an object without its signature.
 func (s signer) sum(v *value) string {
@@ -38,7 +38,7 @@ func (s signer) sign(message any, now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "a message cannot be written: %w", err)
 	}
-	if !s.on() {
+	if !s.enabled() {
 		return raw, nil
 	}
 	v, err := parse(raw)

@@ -16,26 +16,26 @@ type Tuning struct {
 	Grace    time.Duration
 }
 
-// Tuned returns System with shorter intervals, and whether the newest of its gateways has a worker.
-func Tuned(tuning Tuning) (system dialect.System, has func(worker string) bool) {
+// NewTuned returns System with shorter intervals, and whether the newest of its gateways has a worker.
+func NewTuned(tuning Tuning) (system dialect.System, hasWorker func(worker string) bool) {
 	var mu sync.Mutex
 	var newest *gateway
 	system = System()
-	system.New = func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-		set, err := readSettings(env.Config.Options)
+	system.New = func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+		settings, err := readSettings(deps.Config.Options)
 		if err != nil {
 			return nil, err
 		}
-		set.resend, set.patient, set.sign = tuning.Resend, 10*time.Second, signer{tuning.Secret}
+		settings.resendAfter, settings.timeout, settings.signer = tuning.Resend, 10*time.Second, signer{tuning.Secret}
 		if tuning.Grace > 0 {
-			set.grace = tuning.Grace
+			settings.grace = tuning.Grace
 		}
 		if tuning.Security != "" {
-			if set.security, err = parseConfig([]byte(tuning.Security)); err != nil {
+			if settings.security, err = parseConfig([]byte(tuning.Security)); err != nil {
 				return nil, err
 			}
 		}
-		g, err := openGateway(ctx, env, set)
+		g, err := openGateway(ctx, deps, settings)
 		if err != nil {
 			return nil, err
 		}
@@ -63,11 +63,11 @@ func Verify(secret, raw string, at time.Time) bool {
 	return err == nil && signer{secret}.verify(&v, at)
 }
 
-// Hurry shortens the waits of a bridge.
-func (b *Bridge) Hurry(registered, fleet time.Duration) {
-	b.registerWait = registered
+// SetTimeouts shortens the waits of a bridge.
+func (b *Bridge) SetTimeouts(registered, fleet time.Duration) {
+	b.registerTimeout = registered
 	if fleet > 0 {
-		b.patience = fleet
+		b.fleetTimeout = fleet
 	}
 }
 
@@ -84,18 +84,18 @@ func (b *Bridge) Coordinator() string { return b.lastCoordinator() }
 func (b *Bridge) Connected() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.line != nil
+	return b.conn != nil
 }
 
-// Looked is when the fleet was looked at last.
-func (b *Bridge) Looked() time.Time {
+// CheckedAt is when the fleet was looked at last.
+func (b *Bridge) CheckedAt() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.checked
+	return b.checkedAt
 }
 
-// Beats is how often there is a heartbeat.
-func (b *Bridge) Beats() time.Duration { return b.cfg.Heartbeat }
+// HeartbeatInterval is how often there is a heartbeat.
+func (b *Bridge) HeartbeatInterval() time.Duration { return b.cfg.Heartbeat }
 
 // Constants of the wire.
 const (

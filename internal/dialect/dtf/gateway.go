@@ -23,12 +23,12 @@ import (
 )
 
 // The least time for which a worker may be silent: it connects again with every heartbeat, and waits for up to 15 seconds in between.
-const leastGrace = 30 * time.Second
+const minGrace = 30 * time.Second
 
 // System is what a server needs to serve DTF.
 func System() dialect.System {
 	return dialect.System{
-		Name: "dtf", Title: "DTF", Address: ":8080", Keyed: true,
+		Name: "dtf", Title: "DTF", Address: ":8080", RequiresKey: true,
 		Options: []dialect.Option{
 			{Name: "security", Usage: "take the API keys and the JWT secret of this security_config.json, too"},
 			{Name: "secret-file", Usage: "verify the signatures of workers with the secret in this file, and sign answers"},
@@ -43,20 +43,20 @@ func System() dialect.System {
 
 // settings are the options of the gateway, read.
 type settings struct {
-	security  *securityConfig
-	sign      signer
-	simulated bool
-	carry     bool // tasks of DTF clients go to DTF workers as they are
-	grace     time.Duration
-	batch     int
+	security    *securityConfig
+	signer      signer
+	simulated   bool
+	passThrough bool // tasks of DTF clients go to DTF workers as they are
+	grace       time.Duration
+	batch       int
 
-	resend  time.Duration // until a task is sent again of which nothing is heard
-	beats   int           // heartbeats without a word of it until then
-	patient time.Duration // for a first message, and for the server
+	resendAfter time.Duration // until a task is sent again of which nothing is heard
+	resendBeats int           // heartbeats without a word of it until then
+	timeout     time.Duration // for a first message, and for the server
 }
 
 func readSettings(o map[string]string) (*settings, error) {
-	s := &settings{carry: true, grace: 45 * time.Second, batch: 1, resend: 25 * time.Second, beats: 2, patient: 15 * time.Second}
+	s := &settings{passThrough: true, grace: 45 * time.Second, batch: 1, resendAfter: 25 * time.Second, resendBeats: 2, timeout: 15 * time.Second}
 	var err error
 	if path := o["security"]; path != "" {
 		if s.security, err = readConfig(path); err != nil {
@@ -68,7 +68,7 @@ func readSettings(o map[string]string) (*settings, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.sign = signer{secret}
+		s.signer = signer{secret}
 	}
 	switch o["simulated"] {
 	case "":
@@ -80,13 +80,13 @@ func readSettings(o map[string]string) (*settings, error) {
 	switch o["tasks"] {
 	case "", "dtf":
 	case "muster":
-		s.carry = false
+		s.passThrough = false
 	default:
 		return nil, muster.Errorf(muster.Invalid, "dtf: tasks=%s: write tasks=dtf or tasks=muster", o["tasks"])
 	}
 	if text := o["grace"]; text != "" {
-		if s.grace, err = time.ParseDuration(text); err != nil || s.grace < leastGrace || s.grace > 24*time.Hour {
-			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: write a duration of %v to 24h: DTF workers connect again with every heartbeat", text, leastGrace)
+		if s.grace, err = time.ParseDuration(text); err != nil || s.grace < minGrace || s.grace > 24*time.Hour {
+			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: write a duration of %v to 24h: DTF workers connect again with every heartbeat", text, minGrace)
 		}
 	}
 	if text := o["batch"]; text != "" {
@@ -120,50 +120,50 @@ func ReadSecret(path string) (string, error) {
 
 // gateway is Muster's side for workers and clients of DTF.
 type gateway struct {
-	env      dialect.Env
-	set      *settings
+	deps     dialect.Deps
+	settings *settings
 	listener *dialect.Listener
 	fleet    *fleet.Fleet
 	tokens   *tokens
 
-	gate link.SessionGroup
+	sessions link.SessionGroup
 
-	mu         sync.Mutex
-	peers      map[string]*peer    // by the worker's id
-	registered map[string]restInfo // by REST, and not connected yet
+	mu            sync.Mutex
+	workers       map[string]*remoteWorker // by the worker's id
+	preregistered map[string]restWorker    // by REST, and not connected yet
 }
 
-func newGateway(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-	set, err := readSettings(env.Config.Options)
+func newGateway(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+	settings, err := readSettings(deps.Config.Options)
 	if err != nil {
 		return nil, err
 	}
-	return openGateway(ctx, env, set)
+	return openGateway(ctx, deps, settings)
 }
 
-func openGateway(ctx context.Context, env dialect.Env, set *settings) (*gateway, error) {
-	tokens, err := openTokens(env.Dir, set.security)
+func openGateway(ctx context.Context, deps dialect.Deps, settings *settings) (*gateway, error) {
+	tokens, err := openTokens(deps.Dir, settings.security)
 	if err != nil {
 		return nil, err
 	}
 	f, err := fleet.Open(fleet.Config{
-		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "dtf",
-		Silence: set.grace, Busy: set.grace, Lacks: lacks(), Projects: env.Config.Projects(),
-		Kinds: env.Config.Kinds, Price: env.Config.Price,
+		Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: "dtf",
+		SilenceTimeout: settings.grace, BusyTimeout: settings.grace, Lacks: missingFeatures(), Projects: deps.Config.Projects(),
+		Kinds: deps.Config.Kinds, Price: deps.Config.Price,
 	})
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{env: env, set: set, fleet: f, tokens: tokens, peers: map[string]*peer{}, registered: map[string]restInfo{}}
-	env.Config.KeyRequired = false // it always is, but in messages and in a header of its own
-	if g.listener, err = dialect.Listen(ctx, env); err != nil {
+	g := &gateway{deps: deps, settings: settings, fleet: f, tokens: tokens, workers: map[string]*remoteWorker{}, preregistered: map[string]restWorker{}}
+	deps.Config.KeyRequired = false // it always is, but in messages and in a header of its own
+	if g.listener, err = dialect.Listen(ctx, deps); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return g, nil
 }
 
-// lacks are the features that no DTF worker has: it is told a type and a config, and nothing else.
-func lacks() []string {
+// missingFeatures are the features that no DTF worker has: it is told a type and a config, and nothing else.
+func missingFeatures() []string {
 	list := slices.DeleteFunc(slices.Clone(muster.SpecFeatures), func(f string) bool { return f == muster.FeatureElement })
 	return append(list, muster.FeatureLogs, muster.FeatureArtifacts)
 }
@@ -172,7 +172,7 @@ func lacks() []string {
 func (g *gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.fleet.Run(ctx) })
-	group.Go(func() error { return g.gate.Run(ctx) })
+	group.Go(func() error { return g.sessions.Run(ctx) })
 	group.Go(func() error { return g.listener.Serve(ctx, g.handler()) })
 	return group.Wait()
 }
@@ -183,32 +183,32 @@ func (g *gateway) URL() string { return g.listener.URL() }
 // Ready implements dialect.Gateway: there is nothing that it waits for.
 func (g *gateway) Ready() error { return nil }
 
-// right is what the holder of a key may do here.
-type right struct {
+// access is what the holder of a key may do here.
+type access struct {
 	key   string   // itself, or that with which a token was asked for
 	id    string   // names the key without saying it
 	roles []string // of DTF
 	token string   // of Muster, with which to ask its API; "" for the dialect's own key
 }
 
-func (r *right) may(roles ...string) bool {
+func (r *access) hasRole(roles ...string) bool {
 	return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(r.roles, role) })
 }
 
 // authorize says what the holder of an API key may do: one of security_config.json, or a key of Muster.
-func (g *gateway) authorize(ctx context.Context, key string) (*right, error) {
+func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	if key == "" {
 		return nil, muster.Errorf(muster.Unauthenticated, "an API key or a token is needed")
 	}
-	if roles := g.set.security.roles(key); roles != nil {
-		return &right{key: key, id: "security_config:" + hashOf(key)[:16], roles: roles}, nil
+	if roles := g.settings.security.roles(key); roles != nil {
+		return &access{key: key, id: "security_config:" + sha256Hex(key)[:16], roles: roles}, nil
 	}
-	who, err := g.env.Server.Authorize(ctx, key)
+	whoami, err := g.deps.Server.Authorize(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	r := &right{key: key, id: who.Key, token: key}
-	switch who.Role {
+	r := &access{key: key, id: whoami.Key, token: key}
+	switch whoami.Role {
 	case "admin":
 		r.roles = []string{roleWorker, roleAdmin, roleObserver}
 	case "join":
@@ -218,20 +218,20 @@ func (g *gateway) authorize(ctx context.Context, key string) (*right, error) {
 	case "viewer":
 		r.roles = []string{roleObserver}
 	default:
-		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s opens nothing for DTF", who.Role)
+		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s opens nothing for DTF", whoami.Role)
 	}
 	return r, nil
 }
 
 // authorizeToken says what the holder of a JWT may do, and whose it is. old is true if it is time for another one.
-func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Time) (worker string, r *right, old bool, err error) {
-	who, old, err := g.tokens.check(token, now)
+func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Time) (worker string, r *access, renew bool, err error) {
+	issued, renew, err := g.tokens.verify(token, now)
 	if err == nil {
-		r, err = g.authorize(ctx, who.Key) // what was revoked since opens nothing
-		if err == nil && !r.may(roleWorker) {
+		r, err = g.authorize(ctx, issued.Key) // what was revoked since opens nothing
+		if err == nil && !r.hasRole(roleWorker) {
 			err = muster.Errorf(muster.Forbidden, "the key of this token may make no workers any more")
 		}
-		return who.Worker, r, old, err
+		return issued.Worker, r, renew, err
 	}
 	return "", nil, false, err
 }
@@ -244,8 +244,8 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// gone reports whether an error of the fleet says that a task is over or unknown, so that a report of it has no effect.
-func gone(err error) bool {
+// isTaskOver reports whether an error of the fleet says that a task is over or unknown, so that a report of it has no effect.
+func isTaskOver(err error) bool {
 	code := muster.CodeOf(err)
 	return err != nil && (code == muster.Conflict || code == muster.NotFound) && !errors.Is(err, context.Canceled)
 }

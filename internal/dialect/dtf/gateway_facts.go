@@ -22,24 +22,24 @@ const (
 // computes are the compute capabilities for which a worker has a tag: all that are no greater than its own.
 var computes = []float64{5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0}
 
-// facts are what a worker is to Muster. What it says beyond any machine is cut to what a machine can have.
-func (g *gateway) facts(id, hostname string, c *capabilities, r *right) fleet.Facts {
+// workerFacts are what a worker is to Muster. What it says beyond any machine is cut to what a machine can have.
+func (g *gateway) workerFacts(id, hostname string, c *capabilities, r *access) fleet.Facts {
 	if c == nil {
 		c = &capabilities{}
 	}
 	f := fleet.Facts{
-		ID: id, Name: named(hostname, c.Hostname, id), Version: "dtf", Tags: tagsOf(c), Key: r.id,
-		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{labelHost: cut(named(hostname, c.Hostname, id)), labelWorker: id},
-		Resources: resourcesOf(id, c),
+		ID: id, Name: firstName(hostname, c.Hostname, id), Version: "dtf", Tags: workerTags(c), Key: r.id,
+		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{labelHost: sanitizeName(firstName(hostname, c.Hostname, id)), labelWorker: id},
+		Resources: toResources(id, c),
 	}
-	f.Resources.MaxTasks = g.set.batch
-	f.Resources.Slots = g.set.batch
-	if g.set.simulated {
+	f.Resources.MaxTasks = g.settings.batch
+	f.Resources.Slots = g.settings.batch
+	if g.settings.simulated {
 		f.Kinds = append(f.Kinds, taskBenchmark, taskTest, taskCustom)
 	}
 	f.Lacks = []string{muster.FeatureCancel}
 	if m := c.Muster; m != nil {
-		f.Version = cut("muster " + m.Version)
+		f.Version = sanitizeName("muster " + m.Version)
 		if m.Cancel {
 			f.Lacks = nil
 		}
@@ -56,17 +56,17 @@ func (g *gateway) facts(id, hostname string, c *capabilities, r *right) fleet.Fa
 	return f
 }
 
-func named(names ...string) string {
+func firstName(names ...string) string {
 	for _, n := range names {
 		if n = strings.TrimSpace(n); n != "" {
-			return cut(n)
+			return sanitizeName(n)
 		}
 	}
 	return "dtf-worker"
 }
 
-// cut is a name of at most muster.MaxNameSize bytes without anything that cannot be shown.
-func cut(s string) string {
+// sanitizeName is a name of at most muster.MaxNameSize bytes without anything that cannot be shown.
+func sanitizeName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return -1
@@ -79,13 +79,13 @@ func cut(s string) string {
 	return s
 }
 
-// word is a tag: without spaces.
-func word(s string) string { return cut(strings.Join(strings.Fields(s), "-")) }
+// sanitizeTag is a tag: without spaces.
+func sanitizeTag(s string) string { return sanitizeName(strings.Join(strings.Fields(s), "-")) }
 
-func tagsOf(c *capabilities) []string {
+func workerTags(c *capabilities) []string {
 	var tags []string
 	add := func(tag string) {
-		if tag = word(strings.ToLower(tag)); tag != "" && !strings.HasPrefix(tag, "dialect:") && !slices.Contains(tags, tag) && len(tags) < maxTags {
+		if tag = sanitizeTag(strings.ToLower(tag)); tag != "" && !strings.HasPrefix(tag, "dialect:") && !slices.Contains(tags, tag) && len(tags) < maxTags {
 			tags = append(tags, tag)
 		}
 	}
@@ -113,14 +113,14 @@ func tagsOf(c *capabilities) []string {
 
 func computeTag(v float64) string { return fmt.Sprintf("cuda-compute-%.1f", v) }
 
-func size(gb float64) muster.Size {
+func gbToSize(gb float64) muster.Size {
 	if !(gb > 0) {
 		return 0
 	}
 	return muster.Size(math.Min(gb, maxGB) * gigabytes)
 }
 
-func resourcesOf(id string, c *capabilities) muster.Resources {
+func toResources(id string, c *capabilities) muster.Resources {
 	r := muster.Resources{CPUs: 1, Memory: 1 << 30, Disk: 1 << 40}
 	if c.CPU != nil {
 		if n := math.Max(c.CPU.Threads, c.CPU.Cores); n >= 1 {
@@ -128,7 +128,7 @@ func resourcesOf(id string, c *capabilities) muster.Resources {
 		}
 	}
 	if c.Memory != nil && c.Memory.TotalGB > 0 {
-		r.Memory = size(c.Memory.TotalGB)
+		r.Memory = gbToSize(c.Memory.TotalGB)
 	}
 	if c.GPU == nil {
 		return r
@@ -145,21 +145,21 @@ func resourcesOf(id string, c *capabilities) muster.Resources {
 	}
 	for i, d := range devices[:min(len(devices), maxGPUs)] {
 		r.GPUs = append(r.GPUs, muster.GPU{
-			UUID: fmt.Sprintf("dtf-%s-%d", word(id), i), Index: i, Vendor: vendor, Name: named(d.Name, "GPU"), Memory: size(d.MemoryGB),
+			UUID: fmt.Sprintf("dtf-%s-%d", sanitizeTag(id), i), Index: i, Vendor: vendor, Name: firstName(d.Name, "GPU"), Memory: gbToSize(d.MemoryGB),
 		})
 	}
 	return r
 }
 
-// loadOf is what a worker says of its use, nil if it says nothing that can be.
-func loadOf(m *metrics, r *muster.Resources) *muster.Load {
+// toLoad is what a worker says of its use, nil if it says nothing that can be.
+func toLoad(m *metrics, r *muster.Resources) *muster.Load {
 	if m == nil || !(m.CPUPercent >= 0 && m.CPUPercent <= 100) || !(m.MemoryPercent >= 0 && m.MemoryPercent <= 100) {
 		return nil
 	}
 	l := &muster.Load{CPU: m.CPUPercent / 100, Memory: muster.Size(m.MemoryPercent / 100 * float64(r.Memory))}
 	for _, g := range m.GPU {
 		if g.Index >= 0 && g.Index < len(r.GPUs) && g.MemoryAllocatedGB >= 0 {
-			used := min(size(g.MemoryAllocatedGB), r.GPUs[g.Index].Memory)
+			used := min(gbToSize(g.MemoryAllocatedGB), r.GPUs[g.Index].Memory)
 			l.GPUs = append(l.GPUs, muster.GPULoad{UUID: r.GPUs[g.Index].UUID, Memory: &used})
 		}
 	}

@@ -36,9 +36,9 @@ const (
 	maxRegistered = 1000
 )
 
-// keyOf is the API key or token of a request: in its path, in X-API-Key or as a bearer.
-func keyOf(r *http.Request) string {
-	if c := dialect.CallerOf(r.Context()); c.Token != "" {
+// requestKey is the API key or token of a request: in its path, in X-API-Key or as a bearer.
+func requestKey(r *http.Request) string {
+	if c := dialect.CallerFromContext(r.Context()); c.Token != "" {
 		return c.Token
 	}
 	if key := r.Header.Get("X-API-Key"); key != "" {
@@ -51,7 +51,7 @@ func keyOf(r *http.Request) string {
 	return ""
 }
 
-func addressOf(r *http.Request) netip.Addr {
+func remoteAddr(r *http.Request) netip.Addr {
 	a, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
@@ -63,13 +63,13 @@ func (g *gateway) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ws", g.socket)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		dialect.WriteJSON(w, http.StatusOK, map[string]string{"name": "Muster, as a DTF coordinator", "version": g.env.Version, "status": "ok"})
+		dialect.WriteJSON(w, http.StatusOK, map[string]string{"name": "Muster, as a DTF coordinator", "version": g.deps.Version, "status": "ok"})
 	})
 	mux.HandleFunc("GET /status", g.status)
 	mux.HandleFunc("GET /api/status", g.status)
 	for pattern, route := range map[string]struct {
 		roles  []string
-		handle func(w http.ResponseWriter, r *http.Request, may *right) error
+		handle func(w http.ResponseWriter, r *http.Request, granted *access) error
 	}{
 		"POST /api/tasks":             {[]string{roleAdmin}, g.createTask},
 		"GET /api/tasks":              {[]string{roleAdmin, roleObserver}, g.listTasks},
@@ -81,54 +81,54 @@ func (g *gateway) handler() http.Handler {
 		"POST /api/workers/register":  {[]string{roleWorker}, g.registerWorker},
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			may, err := g.caller(r)
+			granted, err := g.authorizeRequest(r)
 			if err == nil {
 				defer connlimit.MarkAuthenticated(r.Context())()
-				if !may.may(route.roles...) {
+				if !granted.hasRole(route.roles...) {
 					err = muster.Errorf(muster.Forbidden, "this key has none of the roles %s", strings.Join(route.roles, ", "))
 				}
 			}
 			if err == nil {
 				r.Body = http.MaxBytesReader(w, r.Body, maxBody+1)
-				err = route.handle(w, r, may)
+				err = route.handle(w, r, granted)
 			}
 			if err != nil {
-				refuse(w, err)
+				writeError(w, err)
 			}
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + cut(r.URL.Path)})
+		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + sanitizeName(r.URL.Path)})
 	})
 	return mux
 }
 
-// caller says what the sender of a request may do: by its key, or by the token of a worker.
-func (g *gateway) caller(r *http.Request) (*right, error) {
-	key := keyOf(r)
+// authorizeRequest says what the sender of a request may do: by its key, or by the token of a worker.
+func (g *gateway) authorizeRequest(r *http.Request) (*access, error) {
+	key := requestKey(r)
 	if strings.Count(key, ".") == 2 {
-		if _, may, _, err := g.authorizeToken(r.Context(), key, time.Now()); err == nil {
-			return &right{id: may.id, roles: []string{roleWorker}}, nil // a worker's token does only what workers do
+		if _, granted, _, err := g.authorizeToken(r.Context(), key, time.Now()); err == nil {
+			return &access{id: granted.id, roles: []string{roleWorker}}, nil // a worker's token does only what workers do
 		}
 	}
 	return g.authorize(r.Context(), key)
 }
 
-// refuse answers as DTF's coordinator does.
-func refuse(w http.ResponseWriter, err error) {
+// writeError answers as DTF's coordinator does.
+func writeError(w http.ResponseWriter, err error) {
 	text := err.Error()
 	if muster.CodeOf(err) == muster.Unauthenticated {
 		text = "Authentication required"
 	}
-	dialect.WriteJSON(w, dialect.Status(err), map[string]string{"error": text, "status": statusError, "message": err.Error()})
+	dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]string{"error": text, "status": statusError, "message": err.Error()})
 }
 
 func (g *gateway) status(w http.ResponseWriter, _ *http.Request) {
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok", "role": "leader", "workers": len(g.fleet.Workers())})
 }
 
-// request is the body of POST /api/tasks.
-type request struct {
+// taskRequest is the body of POST /api/tasks.
+type taskRequest struct {
 	TaskID       string          `json:"task_id"` // Muster's own: an id that the client chooses
 	Type         string          `json:"type"`
 	Priority     *float64        `json:"priority"`
@@ -137,17 +137,17 @@ type request struct {
 }
 
 type requirements struct {
-	Hardware  []string `json:"hardware"`
-	MemoryGB  float64  `json:"min_memory_gb"`
-	Compute   float64  `json:"min_cuda_compute"`
-	Device    string   `json:"device"`
-	CPUs      float64  `json:"min_cpu_cores"`
-	Tags      []string `json:"tags"`
-	ForeignID string   `json:"worker_id"`
+	Hardware []string `json:"hardware"`
+	MemoryGB float64  `json:"min_memory_gb"`
+	Compute  float64  `json:"min_cuda_compute"`
+	Device   string   `json:"device"`
+	CPUs     float64  `json:"min_cpu_cores"`
+	Tags     []string `json:"tags"`
+	WorkerID string   `json:"worker_id"`
 }
 
 // spec makes the job of a request.
-func (g *gateway) spec(q *request) (*muster.Spec, error) {
+func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 	if q.Type == "" {
 		return nil, muster.Errorf(muster.Invalid, "Missing required field: type")
 	}
@@ -157,11 +157,11 @@ func (g *gateway) spec(q *request) (*muster.Spec, error) {
 	if len(q.TaskID) > muster.MaxNameSize {
 		return nil, muster.Errorf(muster.Invalid, "a task_id that is chosen has at most %d bytes", muster.MaxNameSize)
 	}
-	stageOf := toForeign
-	if !g.set.carry {
-		stageOf = toMuster
+	toStage := toForeign
+	if !g.settings.passThrough {
+		toStage = toMuster
 	}
-	stage, err := stageOf(q.Type, q.Config)
+	stage, err := toStage(q.Type, q.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -169,8 +169,8 @@ func (g *gateway) spec(q *request) (*muster.Spec, error) {
 		return nil, err
 	}
 	s := &muster.Spec{
-		Name: cut("dtf-" + q.Type), Project: g.env.Config.Project, Tasks: []muster.TaskSpec{stage},
-		Labels: map[string]string{labelDialect: "dtf", labelType: cut(q.Type)},
+		Name: sanitizeName("dtf-" + q.Type), Project: g.deps.Config.Project, Tasks: []muster.TaskSpec{stage},
+		Labels: map[string]string{labelDialect: "dtf", labelType: sanitizeName(q.Type)},
 	}
 	if q.TaskID != "" {
 		s.Labels[labelTask] = q.TaskID
@@ -194,19 +194,19 @@ func (q *requirements) apply(stage *muster.TaskSpec) error {
 		case "gpu":
 			stage.Resources.GPUs.Count = 1
 		default:
-			stage.Where.Tags = append(stage.Where.Tags, word(h))
+			stage.Where.Tags = append(stage.Where.Tags, sanitizeTag(h))
 		}
 	}
 	for _, t := range q.Tags {
-		stage.Where.Tags = append(stage.Where.Tags, word(t))
+		stage.Where.Tags = append(stage.Where.Tags, sanitizeTag(t))
 	}
-	if q.ForeignID != "" {
+	if q.WorkerID != "" {
 		return muster.Errorf(muster.Invalid, "requirements.worker_id: a task is not for one worker: use hardware or tags")
 	}
 	if !(q.MemoryGB >= 0 && q.MemoryGB <= maxGB) || !(q.CPUs >= 0 && q.CPUs <= maxCores) || !(q.Compute >= 0 && q.Compute <= 100) {
 		return muster.Errorf(muster.Invalid, "requirements: min_memory_gb, min_cuda_compute or min_cpu_cores is no number that can be")
 	}
-	stage.Resources.Memory, stage.Resources.CPUs = size(q.MemoryGB), q.CPUs
+	stage.Resources.Memory, stage.Resources.CPUs = gbToSize(q.MemoryGB), q.CPUs
 	if q.Compute > 0 {
 		i := slices.IndexFunc(computes, func(v float64) bool { return v >= q.Compute })
 		if i < 0 {
@@ -224,8 +224,8 @@ func (q *requirements) apply(stage *muster.TaskSpec) error {
 	return nil
 }
 
-func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, may *right) error {
-	q := new(request)
+func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, granted *access) error {
+	q := new(taskRequest)
 	if err := dialect.Decode(r, maxBody, q); err != nil {
 		return err
 	}
@@ -233,13 +233,13 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, may *right)
 	if err != nil {
 		return err
 	}
-	c, err := g.env.Server.Client(may.token)
+	c, err := g.deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
 	o := client.SubmitOptions{}
 	if q.TaskID != "" {
-		o.IdempotencyKey = "dtf:" + hashOf(may.id + "\n" + q.TaskID)[:40]
+		o.IdempotencyKey = "dtf:" + sha256Hex(granted.id + "\n" + q.TaskID)[:40]
 	}
 	j, err := c.Submit(r.Context(), s, o)
 	if err != nil {
@@ -247,19 +247,19 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, may *right)
 	}
 	// R0 says created, R1 says success: clients of both find their word.
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{
-		"status": statusSuccess, "created": true, "task_id": taskIDOf(&j), "message": "Task created successfully", "job": j.ID,
+		"status": statusSuccess, "created": true, "task_id": wireTaskID(&j), "message": "Task created successfully", "job": j.ID,
 	})
 	return nil
 }
 
-// taskIDOf is by what a DTF client knows a job.
-func taskIDOf(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.String()) }
+// wireTaskID is by what a DTF client knows a job.
+func wireTaskID(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.String()) }
 
-// find returns the job that a DTF client knows by this id.
-func (g *gateway) find(ctx context.Context, c *client.Client, id string) (muster.Job, error) {
-	unknown := muster.Errorf(muster.NotFound, "Task not found: %s", cut(id))
+// findJob returns the job that a DTF client knows by this id.
+func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (muster.Job, error) {
+	notFound := muster.Errorf(muster.NotFound, "Task not found: %s", sanitizeName(id))
 	if checkID("task_id", id) != nil || id == "" || len(id) > muster.MaxNameSize {
-		return muster.Job{}, unknown
+		return muster.Job{}, notFound
 	}
 	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: map[string]string{labelDialect: "dtf", labelTask: id}, Page: 1}) {
 		if err != nil {
@@ -269,20 +269,20 @@ func (g *gateway) find(ctx context.Context, c *client.Client, id string) (muster
 	}
 	n, err := muster.ParseJobID(id)
 	if err != nil {
-		return muster.Job{}, unknown
+		return muster.Job{}, notFound
 	}
 	j, err := c.Job(ctx, n)
 	if err != nil || j.Labels[labelDialect] != "dtf" || j.Labels[labelTask] != "" {
 		if err != nil && muster.CodeOf(err) != muster.NotFound {
 			return muster.Job{}, err
 		}
-		return muster.Job{}, unknown
+		return muster.Job{}, notFound
 	}
 	return j, nil
 }
 
-// shown is a task as DTF's coordinator shows it.
-type shown struct {
+// taskView is a task as DTF's coordinator shows it.
+type taskView struct {
 	ID           string          `json:"task_id"`
 	Type         string          `json:"type"`
 	Status       string          `json:"status"`
@@ -299,15 +299,15 @@ type shown struct {
 	Job          muster.JobID    `json:"job"`
 }
 
-func at(t muster.Time) *string {
+func formatTime(t muster.Time) *string {
 	if t == 0 {
 		return nil
 	}
-	return naive(t.Std())
+	return formatNaive(t.Std())
 }
 
-// naive is a time as DTF writes it: without a zone.
-func naive(t time.Time) *string {
+// formatNaive is a time as DTF writes it: without a zone.
+func formatNaive(t time.Time) *string {
 	s := t.UTC().Format("2006-01-02T15:04:05.000000")
 	return &s
 }
@@ -327,14 +327,14 @@ func workerIDs(ctx context.Context, c *client.Client) (map[muster.WorkerID]strin
 	return ids, nil
 }
 
-// show reads a job and its task. ids are DTF's ids of the workers.
-func (g *gateway) show(ctx context.Context, c *client.Client, j *muster.Job, ids map[muster.WorkerID]string) (*shown, error) {
+// viewTask reads a job and its task. ids are DTF's ids of the workers.
+func (g *gateway) viewTask(ctx context.Context, c *client.Client, j *muster.Job, ids map[muster.WorkerID]string) (*taskView, error) {
 	t, err := c.Task(ctx, muster.TaskID{Job: j.ID})
 	if err != nil {
 		return nil, err
 	}
-	out := &shown{
-		ID: taskIDOf(j), Type: j.Labels[labelType], Status: statusOf(t.State), Created: at(j.CreatedAt), Started: at(t.StartedAt), Ended: at(t.FinishedAt),
+	out := &taskView{
+		ID: wireTaskID(j), Type: j.Labels[labelType], Status: wireStatus(t.State), Created: formatTime(j.CreatedAt), Started: formatTime(t.StartedAt), Ended: formatTime(t.FinishedAt),
 		Priority: j.Priority - muster.DefaultPriority + 1, Config: json.RawMessage("{}"), Requirements: json.RawMessage("{}"), Job: j.ID,
 	}
 	if j.Spec != nil && len(j.Spec.Tasks) == 1 {
@@ -365,7 +365,7 @@ func (g *gateway) show(ctx context.Context, c *client.Client, j *muster.Job, ids
 	return out, nil
 }
 
-func statusOf(s muster.TaskState) string {
+func wireStatus(s muster.TaskState) string {
 	switch s {
 	case muster.Waiting, muster.Queued:
 		return statusPending
@@ -382,12 +382,12 @@ func statusOf(s muster.TaskState) string {
 	return statusFailed
 }
 
-func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, may *right) error {
-	c, err := g.env.Server.Client(may.token)
+func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, granted *access) error {
+	c, err := g.deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
-	j, err := g.find(r.Context(), c, r.PathValue("id"))
+	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -395,7 +395,7 @@ func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, may *right) e
 	if err != nil {
 		return err
 	}
-	t, err := g.show(r.Context(), c, &j, ids)
+	t, err := g.viewTask(r.Context(), c, &j, ids)
 	if err != nil {
 		return err
 	}
@@ -403,43 +403,43 @@ func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, may *right) e
 	return nil
 }
 
-func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, may *right) error {
+func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *access) error {
 	ctx := r.Context()
-	c, err := g.env.Server.Client(may.token)
+	c, err := g.deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
 	q := r.URL.Query()
-	limit, err := number(q.Get("limit"), 100, maxListed)
+	limit, err := queryNumber(q.Get("limit"), 100, maxListed)
 	if err != nil {
 		return err
 	}
-	offset, err := number(q.Get("offset"), 0, 1<<30)
+	offset, err := queryNumber(q.Get("offset"), 0, 1<<30)
 	if err != nil {
 		return err
 	}
 	wanted := map[string]string{labelDialect: "dtf"}
 	if t := q.Get("type"); t != "" {
-		wanted[labelType] = cut(t)
+		wanted[labelType] = sanitizeName(t)
 	}
 	ids, err := workerIDs(ctx, c)
 	if err != nil {
 		return err
 	}
-	list := []*shown{}
-	looked := 0
-	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: wanted, Project: g.env.Config.Project}) {
+	list := []*taskView{}
+	scanned := 0
+	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: wanted, Project: g.deps.Config.Project}) {
 		if err != nil {
 			return err
 		}
-		if looked++; len(list) == limit || looked > 10*maxListed {
+		if scanned++; len(list) == limit || scanned > 10*maxListed {
 			break
 		}
 		full, err := c.Job(ctx, j.ID)
 		if err != nil {
 			continue // it was removed meanwhile
 		}
-		t, err := g.show(ctx, c, &full, ids)
+		t, err := g.viewTask(ctx, c, &full, ids)
 		if err != nil || q.Get("status") != "" && t.Status != q.Get("status") || q.Get("worker_id") != "" && (t.Worker == nil || *t.Worker != q.Get("worker_id")) {
 			continue
 		}
@@ -453,29 +453,29 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, may *right) 
 	return nil
 }
 
-func number(s string, usual, most int) (int, error) {
+func queryNumber(s string, fallback, limit int) (int, error) {
 	if s == "" {
-		return usual, nil
+		return fallback, nil
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > most {
-		return 0, muster.Errorf(muster.Invalid, "%q is no number of 0 to %d", cut(s), most)
+	if err != nil || n < 0 || n > limit {
+		return 0, muster.Errorf(muster.Invalid, "%q is no number of 0 to %d", sanitizeName(s), limit)
 	}
 	return n, nil
 }
 
-func (g *gateway) cancelTask(w http.ResponseWriter, r *http.Request, may *right) error {
-	c, err := g.env.Server.Client(may.token)
+func (g *gateway) cancelTask(w http.ResponseWriter, r *http.Request, granted *access) error {
+	c, err := g.deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
-	j, err := g.find(r.Context(), c, r.PathValue("id"))
+	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if j, err = c.Cancel(r.Context(), j.ID, nil); err != nil {
 		return err
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": statusSuccess, "success": true, "task_id": taskIDOf(&j), "message": "Task cancelled"})
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": statusSuccess, "success": true, "task_id": wireTaskID(&j), "message": "Task cancelled"})
 	return nil
 }

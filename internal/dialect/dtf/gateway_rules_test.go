@@ -14,18 +14,18 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/dtf"
 )
 
-// raw is one connection of a worker whose every frame the test chooses.
-type raw struct {
+// rawConn is one connection of a worker whose every frame the test chooses.
+type rawConn struct {
 	tb     testing.TB
 	ws     *websocket.Conn
 	token  string
 	frames chan map[string]any
 }
 
-// enter connects, authenticates with the key or a token, and registers.
-func (g *gate) enter(id, token string) *raw {
+// connect connects, authenticates with the key or a token, and registers.
+func (g *gatewayEnv) connect(id, token string) *rawConn {
 	g.tb.Helper()
-	r := &raw{tb: g.tb, ws: g.dialRaw(), frames: make(chan map[string]any, 100)}
+	r := &rawConn{tb: g.tb, ws: g.dialRaw(), frames: make(chan map[string]any, 100)}
 	go func() {
 		defer close(r.frames)
 		for {
@@ -46,27 +46,27 @@ func (g *gate) enter(id, token string) *raw {
 		auth = fmt.Sprintf(`{"type":"auth","auth_type":"token","token":%q}`, token)
 	}
 	r.send(auth)
-	m := r.want("auth_response")
+	m := r.expect("auth_response")
 	r.token, _ = m["token"].(string)
 	if r.token == "" {
 		r.token = token
 	}
 	r.send(fmt.Sprintf(`{"type":"register","worker_id":%q,"hostname":"vm","capabilities":%s}`, id, capabilitiesOfVM))
-	if m := r.want("register_response"); m["worker_id"] != id {
+	if m := r.expect("register_response"); m["worker_id"] != id {
 		g.tb.Errorf("it registered as %v", m)
 	}
 	return r
 }
 
-func (r *raw) send(text string) {
+func (r *rawConn) send(text string) {
 	r.tb.Helper()
 	if err := r.ws.Write(r.tb.Context(), websocket.MessageText, []byte(text)); err != nil {
 		r.tb.Fatal(err)
 	}
 }
 
-// want waits for the next frame, which is to be of a type.
-func (r *raw) want(kind string) map[string]any {
+// expect waits for the next frame, which is to be of a type.
+func (r *rawConn) expect(kind string) map[string]any {
 	r.tb.Helper()
 	select {
 	case m := <-r.frames:
@@ -74,14 +74,14 @@ func (r *raw) want(kind string) map[string]any {
 			r.tb.Fatalf("the next frame is %v, not %s", m, kind)
 		}
 		return m
-	case <-time.After(limit):
+	case <-time.After(testTimeout):
 		r.tb.Fatalf("waited in vain for %s", kind)
 	}
 	return nil
 }
 
-// none checks that no frame comes for a while.
-func (r *raw) none(d time.Duration) {
+// expectNone checks that no frame comes for a while.
+func (r *rawConn) expectNone(d time.Duration) {
 	r.tb.Helper()
 	select {
 	case m, open := <-r.frames:
@@ -92,27 +92,27 @@ func (r *raw) none(d time.Duration) {
 	}
 }
 
-func (r *raw) beat(more string) {
+func (r *rawConn) heartbeat(more string) {
 	r.tb.Helper()
 	r.send(`{"type":"heartbeat"` + more + `}`)
-	r.want("heartbeat_response")
+	r.expect("heartbeat_response")
 }
 
-func (r *raw) execute() string {
+func (r *rawConn) execute() string {
 	r.tb.Helper()
-	return fmt.Sprint(r.want("execute_task")["task_id"])
+	return fmt.Sprint(r.expect("execute_task")["task_id"])
 }
 
-func (r *raw) report(id, digest string) {
+func (r *rawConn) report(id, digest string) {
 	r.tb.Helper()
 	r.send(fmt.Sprintf(`{"type":"task_result","task_id":%q,"status":"completed","execution_time_seconds":0.5,"result":{"algorithm":"sha256","digest":%q,"length":1}}`, id, digest))
-	if m := r.want("task_result_response"); m["task_id"] != id {
+	if m := r.expect("task_result_response"); m["task_id"] != id {
 		r.tb.Errorf("the answer is to %v", m)
 	}
 }
 
-// hashes submits tasks and returns their ids at the REST interface.
-func (g *gate) hashes(n int) (ids []string) {
+// submitHashes submits tasks and returns their ids at the REST interface.
+func (g *gatewayEnv) submitHashes(n int) (ids []string) {
 	g.tb.Helper()
 	for i := range n {
 		ids = append(ids, g.submit("hash", fmt.Sprintf(`{"payload":"%d"}`, i)))
@@ -122,96 +122,96 @@ func (g *gate) hashes(n int) (ids []string) {
 
 // Rules a and b: frames are answered in order and before anything else is sent, and a task goes only after the result of the one before.
 func TestGatewayAnswersComeFirst(t *testing.T) {
-	g := startGate(t, map[string]string{"batch": "4"}, dtf.Tuning{Resend: time.Minute})
+	g := startGateway(t, map[string]string{"batch": "4"}, dtf.Tuning{Resend: time.Minute})
 	var ids []string
 	for i := range 20 { // of a type that is never in a batch, so that the next one is there while one is reported
 		ids = append(ids, g.submit("test", fmt.Sprintf(`{"test_file":"%d.py"}`, i)))
 	}
-	w := g.enter("w1", "")
-	w.beat("")
+	w := g.connect("w1", "")
+	w.heartbeat("")
 	for i := range ids {
 		id := w.execute()
 		w.send(`{"type":"heartbeat","task_status":{"task_id":"` + id + `","status":"running","progress":50}}`)
 		if i < 5 {
 			w.send(`{"type":"dance"}`)
 		}
-		w.want("heartbeat_response")
+		w.expect("heartbeat_response")
 		if i < 5 {
-			w.want("error")
+			w.expect("error")
 		}
 		w.report(id, "d") // its answer comes before the next task
 	}
 	for _, id := range ids {
-		if out := g.ended(id); out["status"] != "completed" || out["worker_id"] != "w1" {
+		if out := g.waitTask(id); out["status"] != "completed" || out["worker_id"] != "w1" {
 			t.Errorf("%v", out)
 		}
 	}
-	w.none(50 * time.Millisecond)
+	w.expectNone(50 * time.Millisecond)
 }
 
 // Rule c: nothing is sent before the first heartbeat of a worker's process, which shows its key on its first connection; on later ones, with its
 // token, a task may follow the registration at once. Rule d: the task of one connection is reported on another.
 func TestGatewayWaitsForTheFirstHeartbeat(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{Resend: time.Minute})
-	ids := g.hashes(3)
-	first := g.enter("w1", "")
-	first.none(300 * time.Millisecond)
-	first.beat("")
+	g := startGateway(t, nil, dtf.Tuning{Resend: time.Minute})
+	ids := g.submitHashes(3)
+	first := g.connect("w1", "")
+	first.expectNone(300 * time.Millisecond)
+	first.heartbeat("")
 	task := first.execute()
 	_ = first.ws.CloseNow()
-	second := g.enter("w1", first.token)
+	second := g.connect("w1", first.token)
 	second.report(task, "d")
 	next := second.execute()
 	_ = second.ws.CloseNow()
-	third := g.enter("w1", second.token)
+	third := g.connect("w1", second.token)
 	third.report(next, "d")
 	third.execute() // at once: it is no first connection
 	_ = third.ws.CloseNow()
-	again := g.enter("w1", "") // the worker's process was started again
-	again.none(300 * time.Millisecond)
-	if out := g.ended(ids[0]); out["status"] != "completed" {
+	again := g.connect("w1", "") // the worker's process was started again
+	again.expectNone(300 * time.Millisecond)
+	if out := g.waitTask(ids[0]); out["status"] != "completed" {
 		t.Errorf("%v", out)
 	}
 }
 
 // Rule e: a task of which heartbeats say nothing is sent again, one of which they speak is not, and two results are one.
 func TestGatewaySendsAgain(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{Resend: 300 * time.Millisecond})
-	id := g.hashes(1)[0]
-	w := g.enter("w1", "")
-	w.beat("")
+	g := startGateway(t, nil, dtf.Tuning{Resend: 300 * time.Millisecond})
+	id := g.submitHashes(1)[0]
+	w := g.connect("w1", "")
+	w.heartbeat("")
 	task := w.execute()
 	for end := time.Now().Add(time.Second); time.Now().Before(end); { // for much longer than the time after which a task is sent again
-		w.beat(`,"task_status":{"task_id":"` + task + `","status":"running","progress":10}`)
-		w.none(50 * time.Millisecond)
+		w.heartbeat(`,"task_status":{"task_id":"` + task + `","status":"running","progress":10}`)
+		w.expectNone(50 * time.Millisecond)
 	}
 	if _, out := g.call("GET", "/api/tasks/"+id, testAdmin, ""); out["status"] != "running" || out["progress"] != 10.0 {
 		t.Errorf("%v", out)
 	}
-	w.none(100 * time.Millisecond) // silent, but no heartbeats without a word of it
-	w.beat("")
-	w.beat("")
+	w.expectNone(100 * time.Millisecond) // silent, but no heartbeats without a word of it
+	w.heartbeat("")
+	w.heartbeat("")
 	if again := w.execute(); again != task {
 		t.Errorf("%s was sent again, not %s", again, task)
 	}
 	w.report(task, "first")
 	w.report(task, "second")
-	w.beat(`,"task_status":{"task_id":"` + task + `","status":"running","progress":99}`) // progress after the end
-	if out := g.ended(id); out["status"] != "completed" || !strings.Contains(fmt.Sprint(out["result"]), "first") {
+	w.heartbeat(`,"task_status":{"task_id":"` + task + `","status":"running","progress":99}`) // progress after the end
+	if out := g.waitTask(id); out["status"] != "completed" || !strings.Contains(fmt.Sprint(out["result"]), "first") {
 		t.Errorf("%v", out)
 	}
 }
 
 // Rule f: a later connection takes the place of an earlier one; what is still under way on that one counts, and then it is closed.
 func TestGatewayReplacesConnections(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{Resend: time.Minute})
-	ids := g.hashes(2)
-	old := g.enter("w1", "")
-	old.beat("")
+	g := startGateway(t, nil, dtf.Tuning{Resend: time.Minute})
+	ids := g.submitHashes(2)
+	old := g.connect("w1", "")
+	old.heartbeat("")
 	task := old.execute()
-	fresh := g.enter("w1", old.token)
+	fresh := g.connect("w1", old.token)
 	old.report(task, "d")
-	if out := g.ended(ids[0]); out["status"] != "completed" {
+	if out := g.waitTask(ids[0]); out["status"] != "completed" {
 		t.Errorf("%v", out)
 	}
 	next := fresh.execute() // and not on the earlier one
@@ -221,7 +221,7 @@ func TestGatewayReplacesConnections(t *testing.T) {
 		if open {
 			t.Errorf("a frame came on the earlier one: %v", m)
 		}
-	case <-time.After(limit):
+	case <-time.After(testTimeout):
 		t.Error("it is not closed")
 	}
 	fresh.report(next, "d")
@@ -229,34 +229,34 @@ func TestGatewayReplacesConnections(t *testing.T) {
 
 // A worker of an older version, whose connection is of no use after one result, is given one task on each.
 func TestGatewayOneTaskOnEachConnection(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{Resend: 2 * time.Second})
-	g.hashes(4)
-	w := g.enter("w1", "")
-	w.beat("")
+	g := startGateway(t, nil, dtf.Tuning{Resend: 2 * time.Second})
+	g.submitHashes(4)
+	w := g.connect("w1", "")
+	w.heartbeat("")
 	w.report(w.execute(), "d")
 	lost := w.execute() // it is run, but its result cannot be sent
 	_ = w.ws.CloseNow()
 	for range 2 {
-		w = g.enter("w1", w.token)
-		w.none(20 * time.Millisecond)
-		w.beat("")
+		w = g.connect("w1", w.token)
+		w.expectNone(20 * time.Millisecond)
+		w.heartbeat("")
 		_ = w.ws.CloseNow()
 	}
-	w = g.enter("w1", w.token)
+	w = g.connect("w1", w.token)
 	if again := w.execute(); again != lost {
 		t.Errorf("%s was sent, not %s", again, lost)
 	}
 	w.report(lost, "d")
-	w.none(100 * time.Millisecond) // the next one waits for another connection
+	w.expectNone(100 * time.Millisecond) // the next one waits for another connection
 	_ = w.ws.CloseNow()
-	w = g.enter("w1", w.token)
+	w = g.connect("w1", w.token)
 	w.report(w.execute(), "d")
 }
 
 // A worker is not well if its machine is not; what it says of its connection does not count, since it is heard.
 func TestGatewayHealth(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
-	w := g.enter("w1", "")
+	g := startGateway(t, nil, dtf.Tuning{})
+	w := g.connect("w1", "")
 	for _, tc := range []struct {
 		health string
 		want   bool
@@ -266,8 +266,8 @@ func TestGatewayHealth(t *testing.T) {
 		{`{"is_healthy":false}`, true},
 		{`{"is_healthy":true}`, false},
 	} {
-		w.beat(`,"health_status":` + tc.health)
-		await(t, tc.health, func() bool {
+		w.heartbeat(`,"health_status":` + tc.health)
+		waitFor(t, tc.health, func() bool {
 			w, err := g.client.Worker(t.Context(), "vm")
 			return err == nil && (w.Constrained != "") == tc.want
 		})
@@ -276,10 +276,10 @@ func TestGatewayHealth(t *testing.T) {
 
 // The worker of a task that is over is named as DTF knows it, and found by it.
 func TestGatewayNamesWorkers(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)
 	id := g.submit("hash", `{"payload":"a"}`)
-	if out := g.ended(id); out["worker_id"] != "w1" {
+	if out := g.waitTask(id); out["worker_id"] != "w1" {
 		t.Errorf("%v", out)
 	}
 	for name, want := range map[string]float64{"w1": 1, "w2": 0} {

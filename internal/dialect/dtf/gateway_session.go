@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	pingEvery  = 20 * time.Second // as the workers do
-	pongWait   = 20 * time.Second
-	writeWait  = 10 * time.Second
-	maxRefused = 20              // messages without a meaning until the connection is closed
-	lingerWait = 5 * time.Second // for what is still under way on a connection when the worker has another one
+	pingEvery     = 20 * time.Second // as the workers do
+	pongTimeout   = 20 * time.Second
+	writeTimeout  = 10 * time.Second
+	maxRefused    = 20              // messages without a meaning until the connection is closed
+	lingerTimeout = 5 * time.Second // for what is still under way on a connection when the worker has another one
 )
 
 // socket serves /ws. The real worker sends no header: who it is comes with its first message. Compression is offered by it and declined.
@@ -37,15 +37,15 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 		ws.SetReadLimit(maxFrame)
 		ctx, cancel := context.WithCancel(ctx)
 		s := &session{
-			g: g, ws: ws, cancel: cancel, header: keyOf(r), remote: addressOf(r),
-			pushed: make(chan struct{}), kick: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+			g: g, ws: ws, cancel: cancel, header: requestKey(r), remote: remoteAddr(r),
+			pushDone: make(chan struct{}), pushWake: make(chan struct{}, 1), sendLock: make(chan struct{}, 1),
 		}
 		s.serve(ctx)
 	}
 	defer connlimit.MarkAuthenticated(r.Context())() // it is bounded by the patience for the first message
-	err := g.gate.Do(r.Context(), serve)
+	err := g.sessions.Do(r.Context(), serve)
 	for tries := 0; err != nil && tries < 50 && sleep(r.Context(), 20*time.Millisecond); tries++ { // the server is just starting
-		err = g.gate.Do(r.Context(), serve)
+		err = g.sessions.Do(r.Context(), serve)
 	}
 	if err != nil {
 		dialect.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
@@ -60,56 +60,56 @@ type session struct {
 	header string // the API key of the upgrade request, "" for none
 	remote netip.Addr
 
-	right   *right // nil until it is authenticated
-	id      string // of the worker, as it authenticated
+	access  *access // nil until it is authenticated
+	id      string  // of the worker, as it authenticated
 	byToken bool
-	peer    *peer // nil until it is registered
+	worker  *remoteWorker // nil until it is registered
 	refused int
 
-	pushing bool        // push runs, or has run
-	retired atomic.Bool // the worker has another connection: nothing but answers is sent on this one
-	retire  func()      // ends push, and a while later the session
+	pushStarted bool        // push runs, or has run
+	retired     atomic.Bool // the worker has another connection: nothing but answers is sent on this one
+	retire      func()      // ends push, and a while later the session
 
-	beside sync.WaitGroup // pings and tasks
-	pushed chan struct{}  // closed when no more tasks are sent on it
-	kick   chan struct{}
-	turn   chan struct{} // holds a token while a message is answered and while tasks are sent: nothing comes between a message and its answer
+	background sync.WaitGroup // pings and tasks
+	pushDone   chan struct{}  // closed when no more tasks are sent on it
+	pushWake   chan struct{}
+	sendLock   chan struct{} // holds a token while a message is answered and while tasks are sent: nothing comes between a message and its answer
 }
 
 func (s *session) serve(ctx context.Context) {
-	pushing, stop := context.WithCancel(ctx)
+	pushCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	s.retire = func() {
 		if !s.retired.Swap(true) {
 			stop()
-			time.AfterFunc(lingerWait, s.cancel)
+			time.AfterFunc(lingerTimeout, s.cancel)
 		}
 	}
-	defer s.end()
-	s.beside.Go(func() { s.ping(ctx) })
+	defer s.close()
+	s.background.Go(func() { s.ping(ctx) })
 	for {
 		raw, err := s.read(ctx)
 		if err != nil {
 			return
 		}
-		s.turn <- struct{}{}
-		ok := s.handle(ctx, pushing, raw)
-		<-s.turn
+		s.sendLock <- struct{}{}
+		ok := s.handle(ctx, pushCtx, raw)
+		<-s.sendLock
 		if !ok {
 			return
 		}
 	}
 }
 
-func (s *session) end() {
+func (s *session) close() {
 	s.cancel()
 	_ = s.ws.Close(websocket.StatusNormalClosure, "")
 	_ = s.ws.CloseNow()
-	s.beside.Wait()
-	if !s.pushing {
-		close(s.pushed)
+	s.background.Wait()
+	if !s.pushStarted {
+		close(s.pushDone)
 	}
-	if p := s.peer; p != nil {
+	if p := s.worker; p != nil {
 		p.mu.Lock()
 		if p.session == s {
 			p.session = nil
@@ -120,9 +120,9 @@ func (s *session) end() {
 
 // read waits for a message: not long for the first one.
 func (s *session) read(ctx context.Context) ([]byte, error) {
-	if s.right == nil {
+	if s.access == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.g.set.patient)
+		ctx, cancel = context.WithTimeout(ctx, s.g.settings.timeout)
 		defer cancel()
 	}
 	_, raw, err := s.ws.Read(ctx)
@@ -139,7 +139,7 @@ func (s *session) ping(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		wait, cancel := context.WithTimeout(ctx, pongWait)
+		wait, cancel := context.WithTimeout(ctx, pongTimeout)
 		err := s.ws.Ping(wait)
 		cancel()
 		if err != nil {
@@ -151,7 +151,7 @@ func (s *session) ping(ctx context.Context) {
 
 // write sends a message, signed where there is a secret.
 func (s *session) write(ctx context.Context, m *message) error {
-	sign := s.g.set.sign
+	sign := s.g.settings.signer
 	if m.Type == typeAuthResponse || m.Type == typeExecute || m.Type == typeExecuteBatch || m.Type == typeCancel {
 		sign = signer{} // as the coordinator leaves them unsigned
 	}
@@ -159,78 +159,78 @@ func (s *session) write(ctx context.Context, m *message) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeWait)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return s.ws.Write(ctx, websocket.MessageText, raw)
 }
 
-// refuse answers a message that has no effect. It reports whether the session continues.
-func (s *session) refuse(ctx context.Context, why string) bool {
+// reject answers a message that has no effect. It reports whether the session continues.
+func (s *session) reject(ctx context.Context, reason string) bool {
 	s.refused++
-	return s.write(ctx, &message{Type: typeError, Message: why}) == nil && s.refused < maxRefused
+	return s.write(ctx, &message{Type: typeError, Message: reason}) == nil && s.refused < maxRefused
 }
 
 // handle answers one message, before the next one is read. It reports whether the session continues. pushing ends before ctx, when the worker
 // has another connection.
-func (s *session) handle(ctx, pushing context.Context, raw []byte) bool {
+func (s *session) handle(ctx, pushCtx context.Context, raw []byte) bool {
 	m, v, err := decode(raw)
 	if err != nil {
-		return s.refuse(ctx, "Invalid message: "+err.Error())
+		return s.reject(ctx, "Invalid message: "+err.Error())
 	}
 	switch {
 	case m.Type == typeAuth:
-		return s.auth(ctx, m)
-	case s.right == nil:
-		return s.refuse(ctx, "Not authenticated") && s.refused < 3
-	case s.g.set.sign.on() && !s.g.set.sign.verify(&v, time.Now()):
-		return s.refuse(ctx, errSignature)
+		return s.authenticate(ctx, m)
+	case s.access == nil:
+		return s.reject(ctx, "Not authenticated") && s.refused < 3
+	case s.g.settings.signer.enabled() && !s.g.settings.signer.verify(&v, time.Now()):
+		return s.reject(ctx, errSignature)
 	case m.Type == typeRegister:
-		return s.register(ctx, pushing, m)
-	case s.peer == nil:
-		return s.refuse(ctx, "Worker not registered")
-	case m.WorkerID != "" && m.WorkerID != s.peer.id:
-		return s.refuse(ctx, "This connection is of worker "+s.peer.id+", not of "+m.WorkerID)
+		return s.register(ctx, pushCtx, m)
+	case s.worker == nil:
+		return s.reject(ctx, "Worker not registered")
+	case m.WorkerID != "" && m.WorkerID != s.worker.id:
+		return s.reject(ctx, "This connection is of worker "+s.worker.id+", not of "+m.WorkerID)
 	}
 	switch m.Type {
 	case typeHeartbeat:
 		return s.heartbeat(ctx, m)
 	case typeTaskResult:
-		return s.result(ctx, m)
+		return s.handleResult(ctx, m)
 	}
-	return s.refuse(ctx, "Unknown message type: "+cut(m.Type))
+	return s.reject(ctx, "Unknown message type: "+sanitizeName(m.Type))
 }
 
-// auth answers the first message of a connection.
-func (s *session) auth(ctx context.Context, m *message) bool {
-	if s.right != nil {
-		return s.refuse(ctx, "Already authenticated")
+// authenticate answers the first message of a connection.
+func (s *session) authenticate(ctx context.Context, m *message) bool {
+	if s.access != nil {
+		return s.reject(ctx, "Already authenticated")
 	}
 	now := time.Now()
-	asking, cancel := context.WithTimeout(ctx, s.g.set.patient)
+	authCtx, cancel := context.WithTimeout(ctx, s.g.settings.timeout)
 	defer cancel()
-	var r *right
+	var r *access
 	var err error
-	var again bool
+	var newToken bool
 	id, token := m.WorkerID, m.Token
 	if m.AuthType == "token" || m.AuthType == "" && m.Token != "" {
-		id, r, again, err = s.g.authorizeToken(asking, m.Token, now)
+		id, r, newToken, err = s.g.authorizeToken(authCtx, m.Token, now)
 		s.byToken = true
 	} else {
 		key := m.APIKey
 		if key == "" {
 			key = s.header
 		}
-		r, err = s.g.authorize(asking, key)
-		again = true
+		r, err = s.g.authorize(authCtx, key)
+		newToken = true
 	}
-	if err == nil && !r.may(roleWorker) {
+	if err == nil && !r.hasRole(roleWorker) {
 		err = muster.Errorf(muster.Forbidden, "this key is not one for workers: use a join key")
 	}
 	if err == nil {
 		if id == "" {
 			id = newUUID()
 		}
-		if again {
+		if newToken {
 			token, err = s.g.tokens.issue(id, r.key, now)
 		}
 	}
@@ -238,12 +238,12 @@ func (s *session) auth(ctx context.Context, m *message) bool {
 		_ = s.write(ctx, &message{Type: typeAuthResponse, Status: statusError, Message: err.Error()})
 		return false
 	}
-	s.right, s.id = r, id
+	s.access, s.id = r, id
 	return s.write(ctx, &message{Type: typeAuthResponse, Status: statusSuccess, Token: token, WorkerID: id}) == nil
 }
 
 // register makes the worker one of Muster's, or takes up the one that it was.
-func (s *session) register(ctx, pushing context.Context, m *message) bool {
+func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	if s.retired.Load() {
 		return false // the later connection is the worker's
 	}
@@ -251,55 +251,55 @@ func (s *session) register(ctx, pushing context.Context, m *message) bool {
 	if id == "" {
 		id = s.id
 	}
-	if (s.byToken || s.peer != nil) && id != s.id {
-		return s.refuse(ctx, "The token is of worker "+s.id+", not of "+id)
+	if (s.byToken || s.worker != nil) && id != s.id {
+		return s.reject(ctx, "The token is of worker "+s.id+", not of "+id)
 	}
-	asking, cancel := context.WithTimeout(ctx, s.g.set.patient)
+	registerCtx, cancel := context.WithTimeout(ctx, s.g.settings.timeout)
 	defer cancel()
-	p := s.g.peer(id)
-	if p.stays(s.g.fleet.Worker(id), s.g.set.grace) {
+	p := s.g.remoteWorker(id)
+	if p.staysDrained(s.g.fleet.Worker(id), s.g.settings.grace) {
 		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: this worker was drained; it may join again once it has been away for a while"})
 		return false
 	}
-	facts := s.g.facts(id, m.Hostname, m.Capabilities, s.right)
+	facts := s.g.workerFacts(id, m.Hostname, m.Capabilities, s.access)
 	facts.Remote = s.remote
-	if p.withoutHash() {
-		facts.Kinds = without(facts.Kinds, taskHash)
+	if p.lacksHash() {
+		facts.Kinds = remove(facts.Kinds, taskHash)
 	}
-	w, err := s.g.fleet.Register(asking, facts)
+	w, err := s.g.fleet.Register(registerCtx, facts)
 	if err != nil {
 		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: " + err.Error()})
 		return false
 	}
-	s.id, s.peer = id, p
-	p.attach(s, w, m.Capabilities)
+	s.id, s.worker = id, p
+	p.setSession(s, w, m.Capabilities)
 	if err := s.write(ctx, &message{Type: typeRegisterResponse, Status: statusSuccess, WorkerID: id}); err != nil {
 		return false
 	}
-	if !s.pushing {
-		s.pushing = true
-		s.beside.Go(func() {
-			defer close(s.pushed)
-			s.push(ctx, pushing)
+	if !s.pushStarted {
+		s.pushStarted = true
+		s.background.Go(func() {
+			defer close(s.pushDone)
+			s.pushLoop(ctx, pushCtx)
 		})
 	}
 	return true
 }
 
-// attach makes s the connection of the worker in place of an older one, on which no task is sent any more when it returns. A result that is
+// setSession makes s the connection of the worker in place of an older one, on which no task is sent any more when it returns. A result that is
 // still under way there counts.
-func (p *peer) attach(s *session, w *fleet.Worker, c *capabilities) {
+func (p *remoteWorker) setSession(s *session, w *fleet.Worker, c *capabilities) {
 	p.mu.Lock()
 	old := p.session
 	p.worker, p.session = w, s
 	if old != s {
 		p.conns++
 		p.execs, p.beats = 0, 0
-		p.first = p.conns == 1 || !s.byToken // a worker's process shows its key once, on its first connection
+		p.awaitFirstBeat = p.conns == 1 || !s.byToken // a worker's process shows its key once, on its first connection
 	}
-	p.slots, p.cancels = 1, false
+	p.slots, p.canCancel = 1, false
 	if c != nil && c.Muster != nil {
-		p.cancels = c.Muster.Cancel
+		p.canCancel = c.Muster.Cancel
 		p.slots = max(1, min(c.Muster.Tasks, 1000))
 	}
 	p.mu.Unlock()
@@ -307,65 +307,65 @@ func (p *peer) attach(s *session, w *fleet.Worker, c *capabilities) {
 		return
 	}
 	old.retire()
-	<-old.pushed
+	<-old.pushDone
 }
 
 // heartbeat answers at once; the worker waits for it and takes the next message for the answer.
 func (s *session) heartbeat(ctx context.Context, m *message) bool {
 	now := time.Now()
-	p := s.peer
-	w := p.current()
+	p := s.worker
+	w := p.fleetWorker()
 	if w.Err() != nil { // it was removed or has left: it may register again
-		return s.refuse(ctx, "Worker not registered")
+		return s.reject(ctx, "Worker not registered")
 	}
 	if s.write(ctx, &message{Type: typeHeartbeatResponse, Timestamp: now.Unix()}) != nil {
 		return false
 	}
 	r := w.Facts().Resources
-	w.Touch(loadOf(m.Metrics, &r))
-	s.health(m)
+	w.Touch(toLoad(m.Metrics, &r))
+	s.applyHealth(m)
 	task := ""
 	if m.Task != nil {
 		task = m.Task.TaskID
-		s.progress(m.Task)
+		s.applyProgress(m.Task)
 	}
 	if c := m.Cancelled; c != nil {
-		_ = s.g.fleet.Late(c.TaskID) // it has no effect but that the worker is free
-		p.done(c.TaskID)
+		_ = s.g.fleet.ReportLate(c.TaskID) // it has no effect but that the worker is free
+		p.forgetTask(c.TaskID)
 	}
-	if p.heard(now, task) {
-		w.Idle()
+	if p.recordHeartbeat(now, task) {
+		w.MarkIdle()
 	}
-	s.wake()
+	s.wakePush()
 	return true
 }
 
-// health withholds tasks from a worker that says that it is not well.
-func (s *session) health(m *message) {
+// applyHealth withholds tasks from a worker that says that it is not well.
+func (s *session) applyHealth(m *message) {
 	if m.Health == nil || m.Health.Healthy == nil {
 		return
 	}
-	healthy, why := *m.Health.Healthy, ""
+	healthy, reason := *m.Health.Healthy, ""
 	if r := m.Health.Metrics; r != nil && r.ResourceHealthy != nil { // the rest is its connection, on which this message came
 		healthy = healthy || *r.ResourceHealthy
 	}
 	if !healthy {
-		why = "it reports that it is not healthy"
+		reason = "it reports that it is not healthy"
 		if m.Metrics != nil && (m.Metrics.CPUPercent >= 95 || m.Metrics.MemoryPercent >= 95) {
-			why = "it reports that its processor or memory is nearly full"
+			reason = "it reports that its processor or memory is nearly full"
 		}
 	}
-	s.peer.current().Constrain("dtf health", why)
+	s.worker.fleetWorker().Constrain("dtf health", reason)
 }
 
-// progress passes on what a heartbeat says of a task, if it is one of this worker.
-func (s *session) progress(ts *taskStatus) {
+// applyProgress passes on what a heartbeat says of a task, if it is one of this worker.
+func (s *session) applyProgress(ts *taskStatus) {
 	t := s.task(ts.TaskID)
 	if t == nil {
 		return
 	}
-	if !t.Began() {
-		if err := t.Begin(); err != nil {
+	if !t.Started() {
+		if err := t.MarkStarted(); err != nil {
 			return // it is over
 		}
 	}
@@ -377,36 +377,36 @@ func (s *session) progress(ts *taskStatus) {
 // task returns the task of an id if this worker holds it, else nil.
 func (s *session) task(id string) *fleet.Task {
 	t := s.g.fleet.Task(id)
-	if t == nil || t.Worker().ID() != s.peer.id {
+	if t == nil || t.Worker().ID() != s.worker.id {
 		return nil
 	}
 	return t
 }
 
-// result ends a task. What comes late, twice or for another worker's task is answered as DTF's coordinator answers, and has no effect.
-func (s *session) result(ctx context.Context, m *message) bool {
-	s.peer.current().Touch(nil)
+// handleResult ends a task. What comes late, twice or for another worker's task is answered as DTF's coordinator answers, and has no effect.
+func (s *session) handleResult(ctx context.Context, m *message) bool {
+	s.worker.fleetWorker().Touch(nil)
 	if m.TaskID == "" || m.Status != statusCompleted && m.Status != statusFailed {
-		return s.refuse(ctx, "A task_result needs a task_id and the status completed or failed")
+		return s.reject(ctx, "A task_result needs a task_id and the status completed or failed")
 	}
 	received := true
 	answer := &message{Type: typeResultResponse, TaskID: m.TaskID, Received: &received, Status: statusSuccess}
 	if t := s.task(m.TaskID); t != nil {
-		waiting, cancel := context.WithTimeout(ctx, s.g.set.patient)
-		err := s.finish(waiting, t, m)
+		finishCtx, cancel := context.WithTimeout(ctx, s.g.settings.timeout)
+		err := s.finish(finishCtx, t, m)
 		cancel()
-		if err != nil && !gone(err) {
-			s.g.env.Log.Warn("a result is not taken yet", slog.String("worker", s.peer.id), slog.String("task", m.TaskID), slog.Any("why", err))
+		if err != nil && !isTaskOver(err) {
+			s.g.deps.Log.Warn("a result is not taken yet", slog.String("worker", s.worker.id), slog.String("task", m.TaskID), slog.Any("why", err))
 			answer = &message{Type: typeError, TaskID: m.TaskID, Message: "The result cannot be stored now: " + err.Error()}
 		}
-	} else if w := s.peer.current(); w.Err() == nil {
-		_ = s.g.fleet.Late(m.TaskID) // it has no effect but that the worker is free
+	} else if w := s.worker.fleetWorker(); w.Err() == nil {
+		_ = s.g.fleet.ReportLate(m.TaskID) // it has no effect but that the worker is free
 	}
 	if answer.Type == typeResultResponse {
-		s.peer.reported(m.TaskID)
+		s.worker.markReported(m.TaskID)
 	}
 	ok := s.write(ctx, answer) == nil
-	s.wake()
+	s.wakePush()
 	return ok
 }
 
@@ -417,19 +417,19 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	if err != nil {
 		return err
 	}
-	if !t.Began() {
-		if err := t.Begin(); err != nil {
+	if !t.Started() {
+		if err := t.MarkStarted(); err != nil {
 			return err
 		}
 	}
-	end := fleet.Ending{Outcome: muster.AttemptSucceeded, Result: m.Result}
+	end := fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: m.Result}
 	if m.Seconds != nil && *m.Seconds >= 0 && *m.Seconds < 1e9 {
 		end.Usage = &muster.Usage{WallSeconds: *m.Seconds}
 	}
-	switch made := simulated(taskType, m.Result); {
+	switch fabricated := simulated(taskType, m.Result); {
 	case m.Status == statusFailed && taskType == taskHash && m.Error == "Unknown task type: hash":
-		end = fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "this DTF worker is of a version that does not know hash"}
-		s.forgetHash(ctx)
+		end = fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "this DTF worker is of a version that does not know hash"}
+		s.disableHash(ctx)
 	case m.Status == statusFailed:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.ExitCode, nil
 		end.Message = m.Error
@@ -439,12 +439,12 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	case len(m.Result) > muster.MaxResultSize:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.ResultInvalid, nil
 		end.Message = "the result has more than 256 KiB"
-	case made && spec.Kind == kindForeign:
+	case fabricated && spec.Kind == kindForeign:
 		_ = t.Log(ctx, "dtf: these are the figures that DTF's own worker makes up for tasks of type "+taskType+": nothing was computed") // a note
-	case made && !s.g.set.simulated:
+	case fabricated && !s.g.settings.simulated:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.Dependency, nil
 		end.Message = "the DTF worker only simulates tasks of type " + taskType + ": start the server with simulated=allow if its figures are to count"
-	case made:
+	case fabricated:
 		_ = t.Log(ctx, "dtf: the result is simulated: DTF's own worker makes these figures up") // a note
 	}
 	if len(end.Result) > 0 && !json.Valid(end.Result) {
@@ -453,46 +453,46 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	return t.Finish(ctx, end)
 }
 
-// forgetHash offers no hash of this worker any more.
-func (s *session) forgetHash(ctx context.Context) {
-	p := s.peer
+// disableHash offers no hash of this worker any more.
+func (s *session) disableHash(ctx context.Context) {
+	p := s.worker
 	p.mu.Lock()
 	p.noHash = true
-	p.onePer = !p.steady // so are the connections of that version
+	p.oneTaskPerConn = !p.reliable // so are the connections of that version
 	facts := p.worker.Facts()
 	p.mu.Unlock()
-	facts.Kinds = without(facts.Kinds, taskHash)
+	facts.Kinds = remove(facts.Kinds, taskHash)
 	if _, err := s.g.fleet.Register(ctx, facts); err != nil {
-		s.g.env.Log.Warn("a worker keeps a kind that it does not know", slog.String("worker", p.id), slog.Any("why", err))
+		s.g.deps.Log.Warn("a worker keeps a kind that it does not know", slog.String("worker", p.id), slog.Any("why", err))
 	}
 }
 
-func (s *session) wake() {
+func (s *session) wakePush() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.pushWake <- struct{}{}:
 	default:
 	}
 }
 
-// push sends tasks to the worker until pushing ends.
-func (s *session) push(ctx, pushing context.Context) {
-	p := s.peer
+// pushLoop sends tasks to the worker until pushing ends.
+func (s *session) pushLoop(ctx, pushCtx context.Context) {
+	p := s.worker
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		select {
-		case s.turn <- struct{}{}:
-		case <-pushing.Done():
+		case s.sendLock <- struct{}{}:
+		case <-pushCtx.Done():
 			return
 		}
-		if pushing.Err() != nil {
-			<-s.turn
+		if pushCtx.Err() != nil {
+			<-s.sendLock
 			return
 		}
-		now, w := time.Now(), p.current()
-		o := p.next(now, w.Tasks(), s.g.set)
-		ok := s.tell(ctx, &o, now)
-		<-s.turn
+		now, w := time.Now(), p.fleetWorker()
+		o := p.plan(now, w.Tasks(), s.g.settings)
+		ok := s.sendPlanned(ctx, &o, now)
+		<-s.sendLock
 		if !ok {
 			s.cancel()
 			return
@@ -501,22 +501,22 @@ func (s *session) push(ctx, pushing context.Context) {
 			continue // there may be more
 		}
 		wait := time.Minute
-		if !o.again.IsZero() {
-			wait = max(time.Until(o.again), time.Millisecond)
+		if !o.retryAt.IsZero() {
+			wait = max(time.Until(o.retryAt), time.Millisecond)
 		}
 		timer.Reset(wait)
 		select {
-		case <-pushing.Done():
+		case <-pushCtx.Done():
 			return
 		case <-w.Changed():
-		case <-s.kick:
+		case <-s.pushWake:
 		case <-timer.C:
 		}
 	}
 }
 
-// tell sends an order. It reports whether the session continues.
-func (s *session) tell(ctx context.Context, o *order, now time.Time) bool {
+// sendPlanned sends an order. It reports whether the session continues.
+func (s *session) sendPlanned(ctx context.Context, o *sendPlan, now time.Time) bool {
 	for _, id := range o.cancels {
 		if s.write(ctx, &message{Type: typeCancel, TaskID: id, Reason: "user_request"}) != nil {
 			return false
@@ -528,15 +528,15 @@ func (s *session) tell(ctx context.Context, o *order, now time.Time) bool {
 	var batch []wireTask
 	var sent []*fleet.Task
 	for _, t := range o.tasks {
-		w, err := wireOf(t)
+		w, err := toWireTask(t)
 		if err != nil { // a kind that is not one of ours: the fleet offers only those that a worker has
-			_ = t.Finish(ctx, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.TaskInvalid, Message: err.Error()})
+			_ = t.Finish(ctx, fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.TaskInvalid, Message: err.Error()})
 			continue
 		}
 		batch, sent = append(batch, w), append(sent, t)
 	}
-	s.peer.noteSent(sent, now)
-	if s.peer.ours() || len(batch) == 1 {
+	s.worker.markSent(sent, now)
+	if s.worker.isBridge() || len(batch) == 1 {
 		for _, w := range batch {
 			if s.write(ctx, &message{Type: typeExecute, TaskID: w.TaskID, TaskType: w.TaskType, Config: w.Config}) != nil {
 				return false

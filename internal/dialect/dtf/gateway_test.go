@@ -27,31 +27,31 @@ const (
 	testJoin  = "dtf-test-join-token-0123456789"
 )
 
-// gate is a server with a gateway for DTF, which can be started again on the same folder and port.
-type gate struct {
-	tb      testing.TB
-	data    string
-	address string
-	url     string
-	options map[string]string
-	tuning  dtf.Tuning
-	client  *client.Client
-	has     func(worker string) bool
-	stop    func()
+// gatewayEnv is a server with a gateway for DTF, which can be started again on the same folder and port.
+type gatewayEnv struct {
+	tb        testing.TB
+	data      string
+	address   string
+	url       string
+	options   map[string]string
+	tuning    dtf.Tuning
+	client    *client.Client
+	hasWorker func(worker string) bool
+	stop      func()
 }
 
-func startGate(tb testing.TB, options map[string]string, tuning dtf.Tuning) *gate {
+func startGateway(tb testing.TB, options map[string]string, tuning dtf.Tuning) *gatewayEnv {
 	tb.Helper()
-	g := &gate{tb: tb, data: tb.TempDir(), address: "127.0.0.1:0", options: options, tuning: tuning}
+	g := &gatewayEnv{tb: tb, data: tb.TempDir(), address: "127.0.0.1:0", options: options, tuning: tuning}
 	g.start()
 	return g
 }
 
-func (g *gate) start() {
+func (g *gatewayEnv) start() {
 	g.tb.Helper()
 	g.tuning.Resend = cmp.Or(g.tuning.Resend, 300*time.Millisecond)
-	system, has := dtf.Tuned(g.tuning)
-	g.has = has
+	system, hasWorker := dtf.NewTuned(g.tuning)
+	g.hasWorker = hasWorker
 	s, err := serve.New(g.tb.Context(), serve.Config{
 		Listen: "127.0.0.1:0", Data: g.data, AdminToken: testAdmin, JoinToken: testJoin, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{{Name: "dtf", Address: g.address, Options: g.options}}, Systems: []dialect.System{system},
@@ -68,7 +68,7 @@ func (g *gate) start() {
 }
 
 // worker starts a scripted worker.
-func (g *gate) worker(id string, change func(*worker)) *worker {
+func (g *gatewayEnv) worker(id string, change func(*worker)) *worker {
 	g.tb.Helper()
 	w := &worker{tb: g.tb, url: g.url, id: id, key: testJoin, defect: true, beat: 100 * time.Millisecond, work: 30 * time.Millisecond, hw: capabilitiesOfVM}
 	if change != nil {
@@ -79,7 +79,7 @@ func (g *gate) worker(id string, change func(*worker)) *worker {
 }
 
 // call is a request of a DTF client.
-func (g *gate) call(method, path, key, body string) (int, map[string]any) {
+func (g *gatewayEnv) call(method, path, key, body string) (int, map[string]any) {
 	g.tb.Helper()
 	req, err := http.NewRequestWithContext(g.tb.Context(), method, g.url+path, strings.NewReader(body))
 	if err != nil {
@@ -103,7 +103,7 @@ func (g *gate) call(method, path, key, body string) (int, map[string]any) {
 }
 
 // submit submits a task as a DTF client.
-func (g *gate) submit(taskType, config string) string {
+func (g *gatewayEnv) submit(taskType, config string) string {
 	g.tb.Helper()
 	code, out := g.call("POST", "/api/tasks", testAdmin, fmt.Sprintf(`{"type":%q,"config":%s}`, taskType, config))
 	if code != http.StatusOK || out["status"] != "success" || out["created"] != true {
@@ -112,18 +112,18 @@ func (g *gate) submit(taskType, config string) string {
 	return fmt.Sprint(out["task_id"])
 }
 
-// ended waits for the end of a task.
-func (g *gate) ended(id string) map[string]any {
+// waitTask waits for the end of a task.
+func (g *gatewayEnv) waitTask(id string) map[string]any {
 	g.tb.Helper()
 	var out map[string]any
-	await(g.tb, "the end of task "+id, func() bool {
+	waitFor(g.tb, "the end of task "+id, func() bool {
 		_, out = g.call("GET", "/api/tasks/"+id, testAdmin, "")
 		return slices.Contains([]any{"completed", "failed", "cancelled"}, out["status"])
 	})
 	return out
 }
 
-func (g *gate) job(spec string) muster.Job {
+func (g *gatewayEnv) job(spec string) muster.Job {
 	g.tb.Helper()
 	var s muster.Spec
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
@@ -136,7 +136,7 @@ func (g *gate) job(spec string) muster.Job {
 	return j
 }
 
-func (g *gate) task(j muster.Job) muster.Task {
+func (g *gatewayEnv) task(j muster.Job) muster.Task {
 	g.tb.Helper()
 	t, err := g.client.Task(g.tb.Context(), muster.TaskID{Job: j.ID})
 	if err != nil {
@@ -145,34 +145,34 @@ func (g *gate) task(j muster.Job) muster.Task {
 	return t
 }
 
-func (g *gate) final(j muster.Job) muster.Task {
+func (g *gatewayEnv) waitJob(j muster.Job) muster.Task {
 	g.tb.Helper()
-	await(g.tb, "the end of job "+j.ID.String(), func() bool { return g.task(j).State.Final() })
+	waitFor(g.tb, "the end of job "+j.ID.String(), func() bool { return g.task(j).State.Final() })
 	return g.task(j)
 }
 
 // A whole session of the real worker, with its defect, as a transcript: every task arrives, each is run once, and results come on other connections.
 func TestGatewaySession(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	w := g.worker("w1", nil)
-	await(t, "the worker is there", func() bool { all, _ := g.client.Workers(t.Context()); return len(all) == 1 })
+	waitFor(t, "the worker is there", func() bool { all, _ := g.client.Workers(t.Context()); return len(all) == 1 })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
-	if task := g.final(j); task.State != muster.Succeeded || !strings.Contains(string(task.Result), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad") {
+	if task := g.waitJob(j); task.State != muster.Succeeded || !strings.Contains(string(task.Result), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad") {
 		t.Errorf("hash: %s %s %s", task.State, task.Message, task.Result)
 	}
-	out := g.ended(g.submit("custom", `{"name":"setup_environment","parameters":{"clear_cache":true}}`))
+	out := g.waitTask(g.submit("custom", `{"name":"setup_environment","parameters":{"clear_cache":true}}`))
 	if out["status"] != "completed" || fmt.Sprint(out["result"]) != "map[name:setup_environment output:Executed custom task setup_environment success:true]" {
 		t.Errorf("custom: %v", out)
 	}
-	if out := g.ended(g.submit("train", `{}`)); out["status"] != "failed" || out["error"] != "Unknown task type: train" {
+	if out := g.waitTask(g.submit("train", `{}`)); out["status"] != "failed" || out["error"] != "Unknown task type: train" {
 		t.Errorf("an unknown type: %v", out)
 	}
 	all, err := g.client.Workers(t.Context())
 	if err != nil || len(all) != 1 || !slices.Contains(all[0].Tags, "dialect:dtf") || all[0].Resources.CPUs != 2 || slices.Contains(all[0].Kinds, "test") || !slices.Contains(all[0].UnsupportedFeatures, "cancel") {
 		t.Errorf("the worker: %+v, %v", all, err)
 	}
-	await(t, "more connections", func() bool { _, _, conns := w.saw(); return conns >= 3 })
-	ran, _, _ := w.saw()
+	waitFor(t, "more connections", func() bool { _, _, conns := w.results(); return conns >= 3 })
+	ran, _, _ := w.results()
 	if len(ran) < 3 {
 		t.Errorf("it ran %v", ran)
 	}
@@ -206,18 +206,18 @@ func TestGatewayEveryTaskArrives(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGate(t, nil, dtf.Tuning{})
+			g := startGateway(t, nil, dtf.Tuning{})
 			w := g.worker("w1", change)
 			var ids []string
 			for i := range 8 {
 				ids = append(ids, g.submit("hash", fmt.Sprintf(`{"payload":"%d"}`, i)))
 			}
 			for _, id := range ids {
-				if out := g.ended(id); out["status"] != "completed" {
+				if out := g.waitTask(id); out["status"] != "completed" {
 					t.Errorf("%v", out)
 				}
 			}
-			ran, lost, conns := w.saw()
+			ran, lost, conns := w.results()
 			t.Logf("%d runs, %d connections, thrown away: %v", len(ran), conns, lost)
 		})
 	}
@@ -225,10 +225,10 @@ func TestGatewayEveryTaskArrives(t *testing.T) {
 
 // Results that the real worker makes up are no results of Muster's kinds, unless the operator allows it.
 func TestGatewaySimulatedWork(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)
 	j := g.job(`{"tasks":[{"kind":"test","input":{"test_file":"t.py"}}]}`)
-	out := g.ended(g.submit("test", `{"test_file":"t.py"}`)) // the DTF client's own is carried as it is
+	out := g.waitTask(g.submit("test", `{"test_file":"t.py"}`)) // the DTF client's own is carried as it is
 	if out["status"] != "completed" {
 		t.Errorf("%v", out)
 	}
@@ -250,27 +250,27 @@ func TestGatewaySimulatedWork(t *testing.T) {
 		t.Errorf("its log is %q", log.String())
 	}
 
-	allowed := startGate(t, map[string]string{"simulated": "allow"}, dtf.Tuning{})
+	allowed := startGateway(t, map[string]string{"simulated": "allow"}, dtf.Tuning{})
 	allowed.worker("w1", nil)
-	if task := allowed.final(allowed.job(`{"tasks":[{"kind":"test","input":{"test_file":"t.py"}}]}`)); task.State != muster.Succeeded {
+	if task := allowed.waitJob(allowed.job(`{"tasks":[{"kind":"test","input":{"test_file":"t.py"}}]}`)); task.State != muster.Succeeded {
 		t.Errorf("allowed: %s %s", task.State, task.Message)
 	}
-	if task := allowed.final(allowed.job(`{"tasks":[{"kind":"benchmark","input":{"model":"bert","batch_sizes":[1,2]}}]}`)); task.State != muster.Succeeded {
+	if task := allowed.waitJob(allowed.job(`{"tasks":[{"kind":"benchmark","input":{"model":"bert","batch_sizes":[1,2]}}]}`)); task.State != muster.Succeeded {
 		t.Errorf("allowed: %s %s", task.State, task.Message)
 	}
 }
 
 // A worker of a version without hash says so once; the task goes to another one.
 func TestGatewayOldWorker(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	old := g.worker("old", func(w *worker) { w.old = true })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
-	await(t, "it says that it does not know hash", func() bool { ran, _, _ := old.saw(); return len(ran) > 0 })
+	waitFor(t, "it says that it does not know hash", func() bool { ran, _, _ := old.results(); return len(ran) > 0 })
 	g.worker("new", nil)
-	if task := g.final(j); task.State != muster.Succeeded {
+	if task := g.waitJob(j); task.State != muster.Succeeded {
 		t.Errorf("%s: %s", task.State, task.Message)
 	}
-	await(t, "it is not asked again", func() bool {
+	waitFor(t, "it is not asked again", func() bool {
 		w, err := g.client.Worker(t.Context(), "vm")
 		_ = w
 		all, _ := g.client.Workers(t.Context())
@@ -280,7 +280,7 @@ func TestGatewayOldWorker(t *testing.T) {
 
 // Batches: what may be together goes together, and each of them ends.
 func TestGatewayBatches(t *testing.T) {
-	g := startGate(t, map[string]string{"batch": "4"}, dtf.Tuning{})
+	g := startGateway(t, map[string]string{"batch": "4"}, dtf.Tuning{})
 	var ids []string
 	for i := range 6 {
 		ids = append(ids, g.submit("hash", fmt.Sprintf(`{"payload":"%d"}`, i)))
@@ -290,7 +290,7 @@ func TestGatewayBatches(t *testing.T) {
 	}
 	w := g.worker("w1", nil)
 	for _, id := range ids {
-		if out := g.ended(id); out["status"] != "completed" {
+		if out := g.waitTask(id); out["status"] != "completed" {
 			t.Errorf("%v", out)
 		}
 	}
@@ -305,13 +305,13 @@ func TestGatewayBatches(t *testing.T) {
 
 // The server is started again in the middle of a task: the worker authenticates with its token, and its result counts.
 func TestGatewayRestart(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	w := g.worker("w1", func(w *worker) { w.work = 700 * time.Millisecond })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
-	await(t, "it runs", func() bool { return g.task(j).State == muster.Running })
+	waitFor(t, "it runs", func() bool { return g.task(j).State == muster.Running })
 	g.stop()
 	g.start()
-	if task := g.final(j); task.State != muster.Succeeded || task.Attempt != 1 {
+	if task := g.waitJob(j); task.State != muster.Succeeded || task.Attempt != 1 {
 		t.Errorf("%s after %d attempts: %s", task.State, task.Attempt, task.Message)
 	}
 	w.mu.Lock()
@@ -322,24 +322,24 @@ func TestGatewayRestart(t *testing.T) {
 }
 
 func TestGatewayCancelAndLateResults(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	w := g.worker("w1", func(w *worker) { w.work = 500 * time.Millisecond })
 	id := g.submit("hash", `{"payload":"a"}`)
-	await(t, "it runs", func() bool {
+	waitFor(t, "it runs", func() bool {
 		_, out := g.call("GET", "/api/tasks/"+id, testAdmin, "")
 		return out["status"] == "running"
 	})
 	if code, out := g.call("POST", "/api/tasks/"+id+"/cancel", testAdmin, ""); code != 200 || out["status"] != "success" {
 		t.Errorf("%d %v", code, out)
 	}
-	if out := g.ended(id); out["status"] != "cancelled" {
+	if out := g.waitTask(id); out["status"] != "cancelled" {
 		t.Errorf("%v", out)
 	}
 	next := g.submit("hash", `{"payload":"b"}`)
-	if out := g.ended(next); out["status"] != "completed" { // it is free again once the result of the cancelled one came
+	if out := g.waitTask(next); out["status"] != "completed" { // it is free again once the result of the cancelled one came
 		t.Errorf("%v", out)
 	}
-	if out := g.ended(id); out["status"] != "cancelled" {
+	if out := g.waitTask(id); out["status"] != "cancelled" {
 		t.Errorf("a late result counted: %v", out)
 	}
 	w.mu.Lock()
@@ -350,7 +350,7 @@ func TestGatewayCancelAndLateResults(t *testing.T) {
 }
 
 // dialRaw is a connection for frames that no worker sends.
-func (g *gate) dialRaw() *websocket.Conn {
+func (g *gatewayEnv) dialRaw() *websocket.Conn {
 	g.tb.Helper()
 	ws, _, err := websocket.Dial(g.tb.Context(), "ws://"+g.address+"/ws", nil)
 	if err != nil {
@@ -360,12 +360,12 @@ func (g *gate) dialRaw() *websocket.Conn {
 	return ws
 }
 
-func say(tb testing.TB, ws *websocket.Conn, text string) string {
+func exchange(tb testing.TB, ws *websocket.Conn, text string) string {
 	tb.Helper()
 	if err := ws.Write(tb.Context(), websocket.MessageText, []byte(text)); err != nil {
 		return "closed"
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), limit)
+	ctx, cancel := context.WithTimeout(tb.Context(), testTimeout)
 	defer cancel()
 	_, raw, err := ws.Read(ctx)
 	if err != nil {
@@ -376,7 +376,7 @@ func say(tb testing.TB, ws *websocket.Conn, text string) string {
 
 // Peers that do what none should have no effect on others and get answers in DTF's own words.
 func TestGatewayBadPeers(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)
 	auth := `{"type":"auth","auth_type":"api_key","api_key":"` + testJoin + `","worker_id":"bad"}`
 	for _, tc := range []struct {
@@ -405,7 +405,7 @@ func TestGatewayBadPeers(t *testing.T) {
 		ws := g.dialRaw()
 		ws.SetReadLimit(1 << 20)
 		for _, step := range tc.steps {
-			if got := say(t, ws, step[0]); !strings.Contains(got, step[1]) {
+			if got := exchange(t, ws, step[0]); !strings.Contains(got, step[1]) {
 				t.Errorf("%s: %.100s: %s, not %s", tc.name, step[0], got, step[1])
 			}
 		}
@@ -414,7 +414,7 @@ func TestGatewayBadPeers(t *testing.T) {
 	if code != http.StatusOK {
 		t.Fatalf("%d %v", code, out)
 	}
-	if out := g.ended(fmt.Sprint(out["task_id"])); out["status"] != "completed" || out["worker_id"] != "w1" {
+	if out := g.waitTask(fmt.Sprint(out["task_id"])); out["status"] != "completed" || out["worker_id"] != "w1" {
 		t.Errorf("another worker is harmed: %v", out)
 	}
 	all, err := g.client.Workers(t.Context())
@@ -430,19 +430,19 @@ func TestGatewayBadPeers(t *testing.T) {
 
 // Two workers with one id: the later connection takes the earlier one's place; with another key it is refused.
 func TestGatewayTwoWorkersWithOneID(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", func(w *worker) { w.defect = false })
-	await(t, "the worker is there", func() bool { return g.has("w1") })
+	waitFor(t, "the worker is there", func() bool { return g.hasWorker("w1") })
 	ws := g.dialRaw()
-	if got := say(t, ws, `{"type":"auth","auth_type":"api_key","api_key":"`+testAdmin+`","worker_id":"w1"}`); !strings.Contains(got, "success") {
+	if got := exchange(t, ws, `{"type":"auth","auth_type":"api_key","api_key":"`+testAdmin+`","worker_id":"w1"}`); !strings.Contains(got, "success") {
 		t.Fatal(got)
 	}
-	if got := say(t, ws, `{"type":"register","worker_id":"w1","hostname":"h","capabilities":{}}`); !strings.Contains(got, "Registration failed") {
+	if got := exchange(t, ws, `{"type":"register","worker_id":"w1","hostname":"h","capabilities":{}}`); !strings.Contains(got, "Registration failed") {
 		t.Errorf("another key took the id over: %s", got)
 	}
 	g.worker("w1", func(w *worker) { w.defect = false })
 	for i := range 4 {
-		if out := g.ended(g.submit("hash", fmt.Sprintf(`{"payload":"%d"}`, i))); out["status"] != "completed" {
+		if out := g.waitTask(g.submit("hash", fmt.Sprintf(`{"payload":"%d"}`, i))); out["status"] != "completed" {
 			t.Errorf("%v", out)
 		}
 	}
@@ -450,25 +450,25 @@ func TestGatewayTwoWorkersWithOneID(t *testing.T) {
 
 // A token is for its worker only, and falls with the key for which it was issued.
 func TestGatewayTokens(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{})
+	g := startGateway(t, nil, dtf.Tuning{})
 	var answer struct {
 		Token    string `json:"token"`
 		WorkerID string `json:"worker_id"`
 	}
-	if err := json.Unmarshal([]byte(say(t, g.dialRaw(), `{"type":"auth","auth_type":"api_key","api_key":"`+testJoin+`"}`)), &answer); err != nil || len(answer.WorkerID) != 36 {
+	if err := json.Unmarshal([]byte(exchange(t, g.dialRaw(), `{"type":"auth","auth_type":"api_key","api_key":"`+testJoin+`"}`)), &answer); err != nil || len(answer.WorkerID) != 36 {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	auth := `{"type":"auth","auth_type":"token","token":"` + answer.Token + `"}`
 	ws := g.dialRaw()
-	if got := say(t, ws, auth); !strings.Contains(got, answer.WorkerID) {
+	if got := exchange(t, ws, auth); !strings.Contains(got, answer.WorkerID) {
 		t.Errorf("with the token: %s", got)
 	}
-	if got := say(t, ws, `{"type":"register","worker_id":"another","capabilities":{}}`); !strings.Contains(got, "not of another") {
+	if got := exchange(t, ws, `{"type":"register","worker_id":"another","capabilities":{}}`); !strings.Contains(got, "not of another") {
 		t.Errorf("as another worker: %s", got)
 	}
 	g.stop()
 	g.start()
-	if got := say(t, g.dialRaw(), auth); !strings.Contains(got, answer.WorkerID) {
+	if got := exchange(t, g.dialRaw(), auth); !strings.Contains(got, answer.WorkerID) {
 		t.Errorf("after a restart: %s", got)
 	}
 	for path, want := range map[string]int{"/api/tasks": 403, "/api/workers/" + answer.WorkerID: 404} {
@@ -480,9 +480,9 @@ func TestGatewayTokens(t *testing.T) {
 
 // Where a secret is configured, messages that are not signed with it have no effect.
 func TestGatewaySignatures(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{Secret: "s3cr3t"})
+	g := startGateway(t, nil, dtf.Tuning{Secret: "s3cr3t"})
 	ws := g.dialRaw()
-	if got := say(t, ws, `{"type":"auth","auth_type":"api_key","api_key":"`+testJoin+`","worker_id":"w1"}`); !strings.Contains(got, "success") || strings.Contains(got, "signature") {
+	if got := exchange(t, ws, `{"type":"auth","auth_type":"api_key","api_key":"`+testJoin+`","worker_id":"w1"}`); !strings.Contains(got, "success") || strings.Contains(got, "signature") {
 		t.Fatal(got)
 	}
 	sign := func(m map[string]any, at time.Time) string {
@@ -494,12 +494,12 @@ func TestGatewaySignatures(t *testing.T) {
 	}
 	register := map[string]any{"type": "register", "worker_id": "w1", "capabilities": map[string]any{}}
 	for name, text := range map[string]string{"unsigned": `{"type":"register","worker_id":"w1"}`, "an old one": sign(register, time.Now().Add(-61*time.Second)), "a changed one": strings.Replace(sign(register, time.Now()), "w1", "w2", 1)} {
-		if got := say(t, ws, text); !strings.Contains(got, dtf.ErrSignature) {
+		if got := exchange(t, ws, text); !strings.Contains(got, dtf.ErrSignature) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
 	for _, text := range []string{sign(register, time.Now().Add(time.Hour)), sign(map[string]any{"type": "heartbeat", "worker_id": "w1"}, time.Now())} {
-		got := say(t, ws, text)
+		got := exchange(t, ws, text)
 		if strings.Contains(got, "error") || !dtf.Verify("s3cr3t", got, time.Now()) {
 			t.Errorf("%s", got)
 		}
@@ -507,7 +507,7 @@ func TestGatewaySignatures(t *testing.T) {
 }
 
 func TestGatewayREST(t *testing.T) {
-	g := startGate(t, map[string]string{"tasks": "muster"}, dtf.Tuning{Security: `{"secret_key":"s3cr3t","required_roles":["worker"],"api_keys":{"adm":{"roles":["admin"]},"obs":{"roles":["observer"]},"wrk":{"roles":["worker"]}}}`})
+	g := startGateway(t, map[string]string{"tasks": "muster"}, dtf.Tuning{Security: `{"secret_key":"s3cr3t","required_roles":["worker"],"api_keys":{"adm":{"roles":["admin"]},"obs":{"roles":["observer"]},"wrk":{"roles":["worker"]}}}`})
 	for _, tc := range []struct {
 		method, path, key, body string
 		code                    int

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// restInfo is a worker that was registered by REST: it is offline until it connects to /ws.
-type restInfo struct {
+// restWorker is a worker that was registered by REST: it is offline until it connects to /ws.
+type restWorker struct {
 	hostname string
 	at       time.Time
 	caps     capabilities
@@ -31,13 +31,13 @@ type summary struct {
 func (g *gateway) summarize(w *fleet.Worker, now time.Time) summary {
 	f := w.Facts()
 	s := summary{ID: w.ID(), Hostname: cmp.Or(f.Labels[labelHost], f.Name), Status: "active", Capabilities: capsSummary(f.Resources, f.Tags)}
-	if seen := w.Seen(); !seen.IsZero() {
-		s.LastHeartbeat = naive(seen)
+	if seen := w.LastSeen(); !seen.IsZero() {
+		s.LastHeartbeat = formatNaive(seen)
 	}
 	switch {
-	case w.Err() != nil || now.Sub(w.Seen()) > g.set.grace:
+	case w.Err() != nil || now.Sub(w.LastSeen()) > g.settings.grace:
 		s.Status = "offline"
-	case slices.ContainsFunc(w.Tasks(), (*fleet.Task).Began):
+	case slices.ContainsFunc(w.Tasks(), (*fleet.Task).Started):
 		s.Status = "busy"
 	}
 	return s
@@ -59,32 +59,32 @@ func (g *gateway) summaries(now time.Time) []summary {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for id, info := range g.registered {
+	for id, info := range g.preregistered {
 		if !slices.ContainsFunc(list, func(s summary) bool { return s.ID == id }) {
-			list = append(list, summary{ID: id, Hostname: info.hostname, Status: "offline", Capabilities: capsSummary(resourcesOf(id, &info.caps), tagsOf(&info.caps))})
+			list = append(list, summary{ID: id, Hostname: info.hostname, Status: "offline", Capabilities: capsSummary(toResources(id, &info.caps), workerTags(&info.caps))})
 		}
 	}
 	slices.SortFunc(list, func(a, b summary) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
-func (g *gateway) listWorkers(w http.ResponseWriter, _ *http.Request, _ *right) error {
+func (g *gateway) listWorkers(w http.ResponseWriter, _ *http.Request, _ *access) error {
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{"workers": g.summaries(time.Now())})
 	return nil
 }
 
-func (g *gateway) showWorker(w http.ResponseWriter, r *http.Request, _ *right) error {
+func (g *gateway) showWorker(w http.ResponseWriter, r *http.Request, _ *access) error {
 	for _, s := range g.summaries(time.Now()) {
 		if s.ID == r.PathValue("id") {
 			dialect.WriteJSON(w, http.StatusOK, s)
 			return nil
 		}
 	}
-	return muster.Errorf(muster.NotFound, "Worker not found: %s", cut(r.PathValue("id")))
+	return muster.Errorf(muster.NotFound, "Worker not found: %s", sanitizeName(r.PathValue("id")))
 }
 
 // registerWorker takes note of a worker that is to connect: with hostname and capabilities (R0, R1), or with host and port (HEAD).
-func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *right) error {
+func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *access) error {
 	var q struct {
 		WorkerID     string          `json:"worker_id"`
 		Hostname     string          `json:"hostname"`
@@ -106,16 +106,16 @@ func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *righ
 		q.WorkerID = newUUID()
 	}
 	g.mu.Lock()
-	if len(g.registered) >= maxRegistered {
+	if len(g.preregistered) >= maxRegistered {
 		oldest := ""
-		for id, info := range g.registered {
-			if oldest == "" || info.at.Before(g.registered[oldest].at) {
+		for id, info := range g.preregistered {
+			if oldest == "" || info.at.Before(g.preregistered[oldest].at) {
 				oldest = id
 			}
 		}
-		delete(g.registered, oldest)
+		delete(g.preregistered, oldest)
 	}
-	g.registered[q.WorkerID] = restInfo{hostname: cut(hostname), at: time.Now(), caps: q.Capabilities}
+	g.preregistered[q.WorkerID] = restWorker{hostname: sanitizeName(hostname), at: time.Now(), caps: q.Capabilities}
 	g.mu.Unlock()
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{
 		"success": true, "registered": true, "status": statusSuccess, "worker_id": q.WorkerID, "message": "Worker registered: connect to /ws",

@@ -17,7 +17,7 @@ import (
 // The kinds of Muster that stand for task types of DTF, which have the same names, and the one of all others.
 const kindForeign = "foreign"
 
-var mapped = []string{taskBenchmark, taskTest, taskCustom, taskHash}
+var mappedTypes = []string{taskBenchmark, taskTest, taskCustom, taskHash}
 
 // object reads a JSON object, {} if there is none.
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
@@ -31,8 +31,8 @@ func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	return m, nil
 }
 
-// fields are those that the input of each mapped kind may have.
-var fields = sync.OnceValue(func() map[string][]string {
+// inputFields are those that the input of each mapped kind may have.
+var inputFields = sync.OnceValue(func() map[string][]string {
 	all := map[string][]string{}
 	for _, k := range kind.Embedded() {
 		var schema struct {
@@ -45,9 +45,9 @@ var fields = sync.OnceValue(func() map[string][]string {
 	return all
 })
 
-// strange lists the fields of a stage's input, as toMuster makes it, that its kind does not have.
-func strange(taskType string, input map[string]json.RawMessage) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(input)), func(name string) bool { return slices.Contains(fields()[taskType], name) })
+// unknownFields lists the fields of a stage's input, as toMuster makes it, that its kind does not have.
+func unknownFields(taskType string, input map[string]json.RawMessage) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(input)), func(name string) bool { return slices.Contains(inputFields()[taskType], name) })
 }
 
 // toMuster makes a stage of Muster that does for real what a DTF task asks for. What config has beyond what DTF's own workers read becomes
@@ -58,32 +58,32 @@ func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) 
 	if err != nil {
 		return spec, err
 	}
-	if spec.Timeout, err = timeoutOf(input); err != nil {
+	if spec.Timeout, err = parseTimeout(input); err != nil {
 		return spec, err
 	}
 	delete(input, "timeout_seconds")
 	switch taskType {
 	case taskBenchmark:
-		usual(input, "batch_sizes", `[1,2,4,8,16]`)
+		setDefault(input, "batch_sizes", `[1,2,4,8,16]`)
 	case taskTest:
 		if raw, has := input["test_args"]; has && string(raw) == "null" {
 			delete(input, "test_args")
 		}
 	case taskCustom:
-		usual(input, "name", `"unknown"`)
+		setDefault(input, "name", `"unknown"`)
 	case taskHash:
 		if payload, has := input["payload"]; has {
 			input["data"] = payload
 			delete(input, "payload")
 		}
-		usual(input, "data", `""`)
+		setDefault(input, "data", `""`)
 		if e := string(input["encoding"]); e == `"utf8"` {
 			input["encoding"] = json.RawMessage(`"utf-8"`)
 		}
 	default:
 		return spec, muster.Errorf(muster.Invalid, "Unknown task type: %s", taskType)
 	}
-	for _, name := range strange(taskType, input) {
+	for _, name := range unknownFields(taskType, input) {
 		delete(input, name)
 	}
 	if spec.Input, err = json.Marshal(input); err != nil {
@@ -92,13 +92,13 @@ func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) 
 	return spec, nil
 }
 
-func usual(input map[string]json.RawMessage, field, value string) {
+func setDefault(input map[string]json.RawMessage, field, value string) {
 	if _, has := input[field]; !has {
 		input[field] = json.RawMessage(value)
 	}
 }
 
-func timeoutOf(config map[string]json.RawMessage) (muster.Duration, error) {
+func parseTimeout(config map[string]json.RawMessage) (muster.Duration, error) {
 	raw, has := config["timeout_seconds"]
 	if !has || string(raw) == "null" {
 		return 0, nil
@@ -127,7 +127,7 @@ func toForeign(taskType string, config json.RawMessage) (muster.TaskSpec, error)
 	if err != nil {
 		return spec, err
 	}
-	if spec.Timeout, err = timeoutOf(input); err != nil {
+	if spec.Timeout, err = parseTimeout(input); err != nil {
 		return spec, err
 	}
 	in := foreignInput{System: "dtf", Type: taskType, Config: config}
@@ -185,11 +185,11 @@ func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 	switch taskType {
 	case taskBenchmark:
 		copyField(out, in, "model")
-		usual(out, "model", `"unknown"`)
+		setDefault(out, "model", `"unknown"`)
 		copyField(out, in, "precision")
-		usual(out, "precision", `"fp32"`)
+		setDefault(out, "precision", `"fp32"`)
 		copyField(out, in, "iterations")
-		usual(out, "iterations", "10")
+		setDefault(out, "iterations", "10")
 		out["batch_sizes"] = batchSizes(out["runs"])
 	case taskTest:
 		var r struct {
@@ -202,13 +202,13 @@ func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 			return result
 		}
 		copyField(out, in, "test_file")
-		set(out, "success", r.Failed == 0 && r.Errors == 0)
-		set(out, "test_count", r.Total)
-		set(out, "duration_seconds", r.Duration)
+		setField(out, "success", r.Failed == 0 && r.Errors == 0)
+		setField(out, "test_count", r.Total)
+		setField(out, "duration_seconds", r.Duration)
 	case taskCustom:
 		copyField(out, in, "name")
-		set(out, "success", true)
-		usual(out, "output", strconv.Quote("Custom task "+text(in["name"])+" was done"))
+		setField(out, "success", true)
+		setDefault(out, "output", strconv.Quote("Custom task "+toString(in["name"])+" was done"))
 	}
 	b, err := json.Marshal(out)
 	if err != nil {
@@ -223,13 +223,13 @@ func copyField(to, from map[string]json.RawMessage, name string) {
 	}
 }
 
-func set(to map[string]json.RawMessage, name string, v any) {
+func setField(to map[string]json.RawMessage, name string, v any) {
 	if raw, err := json.Marshal(v); err == nil {
 		to[name] = raw
 	}
 }
 
-func text(raw json.RawMessage) string {
+func toString(raw json.RawMessage) string {
 	var s string
 	_ = json.Unmarshal(raw, &s)
 	return s
@@ -237,7 +237,7 @@ func text(raw json.RawMessage) string {
 
 // batchSizes is the batch_sizes of a DTF result, from the runs of Muster's.
 func batchSizes(runs json.RawMessage) json.RawMessage {
-	var each []struct {
+	var runResults []struct {
 		BatchSize  int     `json:"batch_size"`
 		Throughput float64 `json:"throughput"`
 		LatencyMS  struct {
@@ -246,14 +246,14 @@ func batchSizes(runs json.RawMessage) json.RawMessage {
 		PeakMemory float64         `json:"peak_memory"`
 		Error      json.RawMessage `json:"error"`
 	}
-	_ = json.Unmarshal(runs, &each)
+	_ = json.Unmarshal(runs, &runResults)
 	type figures struct {
 		Latency    float64 `json:"latency_ms"`
 		Throughput float64 `json:"throughput_items_per_second"`
 		Memory     float64 `json:"memory_mb"`
 	}
 	sizes := map[string]figures{}
-	for _, r := range each {
+	for _, r := range runResults {
 		if len(r.Error) == 0 {
 			sizes[strconv.Itoa(r.BatchSize)] = figures{r.LatencyMS.Mean, r.Throughput, math.Round(r.PeakMemory/(1<<20)*10) / 10}
 		}
@@ -307,8 +307,8 @@ func simulated(taskType string, result json.RawMessage) bool {
 // batchable reports whether tasks of a type come back one by one from a batch: of tests, DTF's workers return only the first.
 func batchable(taskType string) bool { return taskType != taskTest && taskType != "" }
 
-// together reports whether two tasks may be in one batch: benchmarks only with others of their model.
-func together(a, b wireTask) bool {
+// canBatch reports whether two tasks may be in one batch: benchmarks only with others of their model.
+func canBatch(a, b wireTask) bool {
 	if !batchable(a.TaskType) || !batchable(b.TaskType) {
 		return false
 	}
@@ -321,4 +321,4 @@ func together(a, b wireTask) bool {
 }
 
 // isMapped reports whether Muster has a kind that does for real what a task type says.
-func isMapped(taskType string) bool { return slices.Contains(mapped, taskType) }
+func isMapped(taskType string) bool { return slices.Contains(mappedTypes, taskType) }

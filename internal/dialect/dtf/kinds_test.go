@@ -120,7 +120,7 @@ func TestWhatMayBeInOneBatch(t *testing.T) {
 		{task("benchmark", `{"model":"a"}`), task("hash", `{}`), false},
 		{task("benchmark", `{}`), task("benchmark", `{}`), false},
 	} {
-		if got := together(tc.a, tc.b); got != tc.want {
+		if got := canBatch(tc.a, tc.b); got != tc.want {
 			t.Errorf("%v and %v: %v", tc.a, tc.b, got)
 		}
 	}

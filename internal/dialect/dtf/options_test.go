@@ -16,7 +16,7 @@ func TestOptionsAreRead(t *testing.T) {
 		}
 	}
 	s, err := readSettings(map[string]string{"simulated": "allow", "tasks": "muster", "grace": "1m", "batch": "8"})
-	if err != nil || !s.simulated || s.carry || s.grace != time.Minute || s.batch != 8 {
+	if err != nil || !s.simulated || s.passThrough || s.grace != time.Minute || s.batch != 8 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -40,7 +40,7 @@ func TestRegistryFiles(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "made.json")
 	for range 2 {
-		if got, err := registry(path, []string{"http://a"}); err != nil || len(got) != 1 {
+		if got, err := loadRegistry(path, []string{"http://a"}); err != nil || len(got) != 1 {
 			t.Errorf("%v, %v", got, err)
 		}
 	}

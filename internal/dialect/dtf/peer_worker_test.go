@@ -58,26 +58,26 @@ func (w *worker) note(who string, raw []byte) {
 	w.script = append(w.script, line)
 }
 
-func (w *worker) saw() (ran, lost []string, conns int) {
+func (w *worker) results() (ran, lost []string, conns int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.ran), slices.Clone(w.lost), w.conns
 }
 
 // link is one connection of the worker.
-type wlink struct {
+type workerConn struct {
 	w      *worker
 	ws     *websocket.Conn
 	frames chan []byte
 }
 
-func (w *worker) dial(ctx context.Context) (*wlink, error) {
+func (w *worker) dial(ctx context.Context) (*workerConn, error) {
 	ws, _, err := websocket.Dial(ctx, strings.Replace(w.url, "http", "ws", 1)+"/ws", &websocket.DialOptions{CompressionMode: websocket.CompressionContextTakeover})
 	if err != nil {
 		return nil, err
 	}
 	ws.SetReadLimit(1 << 20)
-	l := &wlink{w: w, ws: ws, frames: make(chan []byte, 100)}
+	l := &workerConn{w: w, ws: ws, frames: make(chan []byte, 100)}
 	go func() {
 		defer close(l.frames)
 		for {
@@ -121,7 +121,7 @@ func (w *worker) dial(ctx context.Context) (*wlink, error) {
 	return l, nil
 }
 
-func (l *wlink) send(ctx context.Context, m map[string]any) {
+func (l *workerConn) send(ctx context.Context, m map[string]any) {
 	raw, err := json.Marshal(m)
 	if err != nil {
 		l.w.tb.Error(err)
@@ -131,7 +131,7 @@ func (l *wlink) send(ctx context.Context, m map[string]any) {
 	_ = l.ws.Write(ctx, websocket.MessageText, raw)
 }
 
-func (l *wlink) recv(ctx context.Context) (map[string]any, error) {
+func (l *workerConn) recv(ctx context.Context) (map[string]any, error) {
 	select {
 	case raw, open := <-l.frames:
 		if !open {
@@ -145,7 +145,7 @@ func (l *wlink) recv(ctx context.Context) (map[string]any, error) {
 }
 
 // expect takes the next message for the answer, whatever it is.
-func (l *wlink) expect(ctx context.Context, kind string) error {
+func (l *workerConn) expect(ctx context.Context, kind string) error {
 	m, err := l.recv(ctx)
 	if err == nil && m["type"] != kind {
 		l.w.mu.Lock()
@@ -183,7 +183,7 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-func (l *wlink) heartbeat(ctx context.Context, task map[string]any) {
+func (l *workerConn) heartbeat(ctx context.Context, task map[string]any) {
 	m := map[string]any{
 		"type": "heartbeat", "worker_id": l.w.id, "timestamp": 1715000000, "hardware_metrics": map[string]any{"cpu_percent": 1.5, "memory_percent": 3.0, "memory_used_gb": 0.39, "memory_available_gb": 22.84},
 		"health_status": map[string]any{"is_healthy": true}, "signature": strings.Repeat("A", 43) + "=",
@@ -195,7 +195,7 @@ func (l *wlink) heartbeat(ctx context.Context, task map[string]any) {
 }
 
 // listen is what a connection is for. The first one ends with its heartbeat, the others with theirs while no task runs.
-func (w *worker) listen(ctx context.Context, l *wlink, first bool) {
+func (w *worker) listen(ctx context.Context, l *workerConn, first bool) {
 	if first || !w.defect {
 		l.heartbeat(ctx, nil)
 		if w.defect || l.expect(ctx, "heartbeat_response") != nil {
@@ -246,7 +246,7 @@ func (w *worker) listen(ctx context.Context, l *wlink, first bool) {
 }
 
 // execute runs a task, with heartbeats meanwhile, and reports it.
-func (w *worker) execute(ctx context.Context, l *wlink, t wireTask, batch bool) bool {
+func (w *worker) execute(ctx context.Context, l *workerConn, t wireTask, batch bool) bool {
 	w.mu.Lock()
 	w.ran = append(w.ran, t.TaskID)
 	w.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// stored is what a bridge keeps of a task in the file of --db-path.
-type stored struct {
+// storedResult is what a bridge keeps of a task in the file of --db-path.
+type storedResult struct {
 	TaskID      string
 	TaskType    string
 	Config      json.RawMessage
@@ -81,7 +81,7 @@ func (r *results) close() error {
 }
 
 // put stores a result; it is on disk when it returns. A later one of the same task takes its place.
-func (r *results) put(s *stored) error {
+func (r *results) put(s *storedResult) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stmt, _, err := r.db.Prepare(`INSERT OR REPLACE INTO task_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)

@@ -116,8 +116,8 @@ func (c *claims) GetIssuer() (string, error)                   { return "", nil 
 func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
 func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }
 
-// mint makes a token as DTF's coordinators do.
-func mint(secret string, c *claims) (string, error) {
+// newToken makes a token as DTF's coordinators do.
+func newToken(secret string, c *claims) (string, error) {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString([]byte(secret))
 	if err != nil {
 		return "", muster.Errorf(muster.Internal, "a token cannot be made: %w", err)
@@ -125,8 +125,8 @@ func mint(secret string, c *claims) (string, error) {
 	return token, nil
 }
 
-// readToken verifies a token's signature and that it has not expired, with a second of leeway as DTF has.
-func readToken(secret, token string, now time.Time) (*claims, error) {
+// parseToken verifies a token's signature and that it has not expired, with a second of leeway as DTF has.
+func parseToken(secret, token string, now time.Time) (*claims, error) {
 	c := new(claims)
 	if len(token) > 8<<10 {
 		return nil, muster.Errorf(muster.Unauthenticated, "the token is too long")
@@ -144,12 +144,12 @@ func readToken(secret, token string, now time.Time) (*claims, error) {
 
 // Bounds of the tokens that are known.
 const (
-	tokenLife = 7 * 24 * time.Hour // where no security_config.json says; a worker renews it with each connection once half of it is over
-	maxTokens = 10_000             // more than there are workers: see makeRoom
+	tokenTTL  = 7 * 24 * time.Hour // where no security_config.json says; a worker renews it with each connection once half of it is over
+	maxTokens = 10_000             // more than there are workers: see evict
 )
 
-// issued is one token that is known.
-type issued struct {
+// issuedToken is one token that is known.
+type issuedToken struct {
 	Worker  string    `json:"worker"`
 	Key     string    `json:"key"` // with which it was asked for: what is revoked takes the token with it
 	Expires time.Time `json:"expires"`
@@ -159,24 +159,24 @@ type issued struct {
 type tokens struct {
 	path   string
 	secret string
-	life   time.Duration
+	ttl    time.Duration
 
 	mu     sync.Mutex
-	known  map[string]issued // by the token's SHA-256
-	newest map[string]given  // by the worker, of those issued since the start
+	known  map[string]issuedToken // by the token's SHA-256
+	latest map[string]latestToken // by the worker, of those issued since the start
 }
 
-type given struct {
+type latestToken struct {
 	token, key string
 	expires    time.Time
 }
 
 // openTokens reads what an earlier process issued from dir. The secret is that of the configuration, or one made once for dir.
 func openTokens(dir string, c *securityConfig) (*tokens, error) {
-	t := &tokens{path: filepath.Join(dir, "tokens.json"), life: tokenLife, known: map[string]issued{}, newest: map[string]given{}}
-	var kept struct {
-		Secret string            `json:"secret"`
-		Tokens map[string]issued `json:"tokens"`
+	t := &tokens{path: filepath.Join(dir, "tokens.json"), ttl: tokenTTL, known: map[string]issuedToken{}, latest: map[string]latestToken{}}
+	var stored struct {
+		Secret string                 `json:"secret"`
+		Tokens map[string]issuedToken `json:"tokens"`
 	}
 	raw, err := os.ReadFile(t.path)
 	switch {
@@ -184,16 +184,16 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 	case err != nil:
 		return nil, muster.Errorf(muster.Unavailable, "the tokens of DTF workers cannot be read: %w", err)
 	default:
-		if err := json.Unmarshal(raw, &kept); err != nil {
+		if err := json.Unmarshal(raw, &stored); err != nil {
 			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it, and workers authenticate with their keys again: %w", t.path, err)
 		}
 	}
-	t.secret = kept.Secret
-	maps.Copy(t.known, kept.Tokens)
+	t.secret = stored.Secret
+	maps.Copy(t.known, stored.Tokens)
 	if c != nil {
 		t.secret = c.SecretKey
 		if c.TokenExpiry > 0 {
-			t.life = time.Duration(c.TokenExpiry * float64(time.Second))
+			t.ttl = time.Duration(c.TokenExpiry * float64(time.Second))
 		}
 	}
 	if t.secret == "" {
@@ -210,60 +210,60 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last := t.newest[worker]; last.key == key && last.expires.Sub(now) >= t.life/2 {
-		if _, known := t.known[hashOf(last.token)]; known {
+	if last := t.latest[worker]; last.key == key && last.expires.Sub(now) >= t.ttl/2 {
+		if _, known := t.known[sha256Hex(last.token)]; known {
 			return last.token, nil // workers that show their key each time get the same one
 		}
 	}
-	maps.DeleteFunc(t.known, func(_ string, i issued) bool { return now.After(i.Expires) })
-	maps.DeleteFunc(t.newest, func(_ string, i given) bool { return now.After(i.expires) })
+	maps.DeleteFunc(t.known, func(_ string, i issuedToken) bool { return now.After(i.Expires) })
+	maps.DeleteFunc(t.latest, func(_ string, i latestToken) bool { return now.After(i.expires) })
 	if len(t.known) >= maxTokens {
-		t.makeRoom()
+		t.evict()
 	}
-	expires := now.Add(t.life)
-	token, err := mint(t.secret, &claims{
+	expires := now.Add(t.ttl)
+	token, err := newToken(t.secret, &claims{
 		Subject: worker, Role: roleWorker, Roles: []string{roleWorker},
 		Issued: jwt.NewNumericDate(now), Expires: jwt.NewNumericDate(expires),
 	})
 	if err != nil {
 		return "", err
 	}
-	t.known[hashOf(token)] = issued{Worker: worker, Key: key, Expires: expires}
-	t.newest[worker] = given{token: token, key: key, expires: expires}
+	t.known[sha256Hex(token)] = issuedToken{Worker: worker, Key: key, Expires: expires}
+	t.latest[worker] = latestToken{token: token, key: key, expires: expires}
 	return token, t.save()
 }
 
-// makeRoom forgets the oldest token of the key that has the most: those of live workers are renewed, and no key takes the tokens of another's
+// evict forgets the oldest token of the key that has the most: those of live workers are renewed, and no key takes the tokens of another's
 // workers. mu is held.
-func (t *tokens) makeRoom() {
-	count, most := map[string]int{}, ""
+func (t *tokens) evict() {
+	count, busiest := map[string]int{}, ""
 	for _, i := range t.known {
-		if count[i.Key]++; count[i.Key] > count[most] {
-			most = i.Key
+		if count[i.Key]++; count[i.Key] > count[busiest] {
+			busiest = i.Key
 		}
 	}
 	oldest := ""
 	for hash, i := range t.known {
-		if i.Key == most && (oldest == "" || i.Expires.Before(t.known[oldest].Expires)) {
+		if i.Key == busiest && (oldest == "" || i.Expires.Before(t.known[oldest].Expires)) {
 			oldest = hash
 		}
 	}
 	delete(t.known, oldest)
 }
 
-// check returns whose a token is. old is true once it is time for another one.
-func (t *tokens) check(token string, now time.Time) (who issued, old bool, err error) {
-	c, err := readToken(t.secret, token, now)
+// verify returns whose a token is. old is true once it is time for another one.
+func (t *tokens) verify(token string, now time.Time) (issued issuedToken, renew bool, err error) {
+	c, err := parseToken(t.secret, token, now)
 	if err != nil {
-		return issued{}, false, err
+		return issuedToken{}, false, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	who, known := t.known[hashOf(token)]
-	if !known || who.Worker != c.Subject {
-		return issued{}, false, muster.Errorf(muster.Unauthenticated, "the token was not issued here")
+	issued, known := t.known[sha256Hex(token)]
+	if !known || issued.Worker != c.Subject {
+		return issuedToken{}, false, muster.Errorf(muster.Unauthenticated, "the token was not issued here")
 	}
-	return who, who.Expires.Sub(now) < t.life/2, nil
+	return issued, issued.Expires.Sub(now) < t.ttl/2, nil
 }
 
 // save writes everything to disk. The caller holds mu, or is alone.
@@ -272,11 +272,11 @@ func (t *tokens) save() error {
 	if err != nil {
 		return muster.Errorf(muster.Internal, "tokens cannot be written: %w", err)
 	}
-	return writeFile(t.path, raw)
+	return writeFileAtomic(t.path, raw)
 }
 
-// writeFile replaces a file so that after a crash it is the old or the new one.
-func writeFile(path string, data []byte) (err error) {
+// writeFileAtomic replaces a file so that after a crash it is the old or the new one.
+func writeFileAtomic(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return muster.Errorf(muster.Unavailable, "cannot write to %s: %w", filepath.Dir(path), err)
@@ -302,7 +302,7 @@ func writeFile(path string, data []byte) (err error) {
 	return nil
 }
 
-func hashOf(token string) string {
+func sha256Hex(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }

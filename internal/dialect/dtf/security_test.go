@@ -18,20 +18,20 @@ const vectorToken = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJ3MSIsInJvbG
 
 func TestTokensAreThoseOfTheVector(t *testing.T) {
 	at := time.Unix(1715000000, 0)
-	got, err := mint("s3cr3t", &claims{Subject: "w1", Role: "worker", Issued: jwt.NewNumericDate(at), Expires: jwt.NewNumericDate(at.Add(time.Hour))})
+	got, err := newToken("s3cr3t", &claims{Subject: "w1", Role: "worker", Issued: jwt.NewNumericDate(at), Expires: jwt.NewNumericDate(at.Add(time.Hour))})
 	if err != nil || got != vectorToken {
 		t.Errorf("minted %s, %v", got, err)
 	}
-	c, err := readToken("s3cr3t", vectorToken, at)
+	c, err := parseToken("s3cr3t", vectorToken, at)
 	if err != nil || c.Subject != "w1" || c.Role != "worker" {
 		t.Errorf("read %+v, %v", c, err)
 	}
 	for name, try := range map[string]func() error{
-		"another secret": func() error { _, err := readToken("s3cr3u", vectorToken, at); return err },
-		"an hour later":  func() error { _, err := readToken("s3cr3t", vectorToken, at.Add(time.Hour+2*time.Second)); return err },
-		"no text":        func() error { _, err := readToken("s3cr3t", "a.b.c", at); return err },
+		"another secret": func() error { _, err := parseToken("s3cr3u", vectorToken, at); return err },
+		"an hour later":  func() error { _, err := parseToken("s3cr3t", vectorToken, at.Add(time.Hour+2*time.Second)); return err },
+		"no text":        func() error { _, err := parseToken("s3cr3t", "a.b.c", at); return err },
 		"no algorithm": func() error {
-			_, err := readToken("s3cr3t", "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0."+strings.Split(vectorToken, ".")[1]+".", at)
+			_, err := parseToken("s3cr3t", "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0."+strings.Split(vectorToken, ".")[1]+".", at)
 			return err
 		},
 	} {
@@ -41,7 +41,7 @@ func TestTokensAreThoseOfTheVector(t *testing.T) {
 	}
 	// Within a second of leeway, and with the clock of an hour ago, it is valid.
 	for _, now := range []time.Time{at.Add(time.Hour), at.Add(-time.Hour)} {
-		if _, err := readToken("s3cr3t", vectorToken, now); err != nil {
+		if _, err := parseToken("s3cr3t", vectorToken, now); err != nil {
 			t.Errorf("at %v: %v", now, err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestTokensAreThoseOfTheVector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := readToken("s3cr3t", float, at); err != nil || len(c.Roles) != 1 {
+	if c, err := parseToken("s3cr3t", float, at); err != nil || len(c.Roles) != 1 {
 		t.Errorf("R0's: %+v, %v", c, err)
 	}
 }
@@ -69,19 +69,19 @@ func TestTokensOutlastARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, old, err := second.check(token, now)
+	who, old, err := second.verify(token, now)
 	if err != nil || who.Worker != "w1" || who.Key != "key" || old {
 		t.Errorf("after a restart: %+v, %v, %v", who, old, err)
 	}
-	if _, old, err := second.check(token, now.Add(tokenLife*2/3)); err != nil || !old {
+	if _, old, err := second.verify(token, now.Add(tokenTTL*2/3)); err != nil || !old {
 		t.Errorf("when it is time for another: %v, %v", old, err)
 	}
 	// A token with the right signature that was not issued is not known.
-	forged, err := mint(second.secret, &claims{Subject: "w2", Expires: jwt.NewNumericDate(now.Add(time.Hour))})
+	forged, err := newToken(second.secret, &claims{Subject: "w2", Expires: jwt.NewNumericDate(now.Add(time.Hour))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := second.check(forged, now); muster.CodeOf(err) != muster.Unauthenticated {
+	if _, _, err := second.verify(forged, now); muster.CodeOf(err) != muster.Unauthenticated {
 		t.Errorf("one that was not issued: %v", err)
 	}
 	if info, err := os.Stat(first.path); err != nil || info.Mode().Perm() != 0o600 {
@@ -103,9 +103,9 @@ func TestTokensMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range maxTokens - 1 {
-		tokens.known[strconv.Itoa(i)] = issued{Worker: strconv.Itoa(i), Key: "many", Expires: now.Add(time.Hour + time.Duration(i))}
+		tokens.known[strconv.Itoa(i)] = issuedToken{Worker: strconv.Itoa(i), Key: "many", Expires: now.Add(time.Hour + time.Duration(i))}
 	}
-	mine, err := tokens.issue("w1", "one", now.Add(-tokenLife/2)) // it is the oldest of all but those
+	mine, err := tokens.issue("w1", "one", now.Add(-tokenTTL/2)) // it is the oldest of all but those
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +114,11 @@ func TestTokensMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := tokens.check(mine, now); err != nil || len(tokens.known) != maxTokens {
+	if _, _, err := tokens.verify(mine, now); err != nil || len(tokens.known) != maxTokens {
 		t.Errorf("%d tokens, %v", len(tokens.known), err)
 	}
-	delete(tokens.known, hashOf(mine))
-	if again, err := tokens.issue("w1", "one", now.Add(-tokenLife/2)); err != nil || tokens.known[hashOf(again)].Worker != "w1" {
+	delete(tokens.known, sha256Hex(mine))
+	if again, err := tokens.issue("w1", "one", now.Add(-tokenTTL/2)); err != nil || tokens.known[sha256Hex(again)].Worker != "w1" {
 		t.Errorf("a token that is not known is given out: %v", err)
 	}
 	for _, i := range []string{"0", "1", "2"} {
@@ -147,7 +147,7 @@ func TestSecurityConfig(t *testing.T) {
 		}
 	}
 	tokens, err := openTokens(t.TempDir(), c)
-	if err != nil || tokens.secret != "s3cr3t" || tokens.life != time.Hour {
+	if err != nil || tokens.secret != "s3cr3t" || tokens.ttl != time.Hour {
 		t.Errorf("tokens: %+v, %v", tokens, err)
 	}
 	for _, bad := range []string{"", "[]", `{"api_keys":{}}`, `{"secret_key":5}`, `{"secret_key":"x","token_expiry":-1}`, `{"secret_key":"x","api_keys":{"":{}}}`} {
@@ -199,10 +199,10 @@ func FuzzReadToken(f *testing.F) {
 	f.Add(vectorToken)
 	f.Fuzz(func(t *testing.T, token string) {
 		at := time.Unix(1715000000, 0)
-		if _, err := readToken("s3cr3t", token, at); err != nil {
+		if _, err := parseToken("s3cr3t", token, at); err != nil {
 			return
 		}
-		if _, err := readToken("another", token, at); err == nil {
+		if _, err := parseToken("another", token, at); err == nil {
 			t.Fatalf("%q is valid for two secrets", token)
 		}
 	})

@@ -42,8 +42,8 @@ func parse(raw []byte) (value, error) {
 	p := parser{rest: raw}
 	v, err := p.value(0)
 	if err == nil {
-		if p.space(); len(p.rest) > 0 {
-			err = p.wrong("something after the value")
+		if p.skipSpace(); len(p.rest) > 0 {
+			err = p.syntaxError("something after the value")
 		}
 	}
 	if err != nil {
@@ -224,13 +224,13 @@ type parser struct {
 	read int // bytes before rest, for messages
 }
 
-func (p *parser) wrong(what string) error {
-	return muster.Errorf(muster.Invalid, "it is no JSON: %s at byte %d", what, p.read)
+func (p *parser) syntaxError(detail string) error {
+	return muster.Errorf(muster.Invalid, "it is no JSON: %s at byte %d", detail, p.read)
 }
 
 func (p *parser) skip(n int) { p.rest, p.read = p.rest[n:], p.read+n }
 
-func (p *parser) space() {
+func (p *parser) skipSpace() {
 	n := 0
 	for n < len(p.rest) && (p.rest[n] == ' ' || p.rest[n] == '\t' || p.rest[n] == '\n' || p.rest[n] == '\r') {
 		n++
@@ -238,7 +238,7 @@ func (p *parser) space() {
 	p.skip(n)
 }
 
-func (p *parser) word(w string) bool {
+func (p *parser) literal(w string) bool {
 	if !bytes.HasPrefix(p.rest, []byte(w)) {
 		return false
 	}
@@ -247,12 +247,12 @@ func (p *parser) word(w string) bool {
 }
 
 func (p *parser) value(depth int) (value, error) {
-	p.space()
+	p.skipSpace()
 	switch {
 	case len(p.rest) == 0:
-		return value{}, p.wrong("the end")
+		return value{}, p.syntaxError("the end")
 	case depth > maxDepth:
-		return value{}, p.wrong("a value that is nested too deeply")
+		return value{}, p.syntaxError("a value that is nested too deeply")
 	case p.rest[0] == '{':
 		return p.object(depth)
 	case p.rest[0] == '[':
@@ -260,17 +260,17 @@ func (p *parser) value(depth int) (value, error) {
 	case p.rest[0] == '"':
 		s, err := p.string()
 		return value{kind: 's', text: s}, err
-	case p.word("null"):
+	case p.literal("null"):
 		return value{kind: 'n'}, nil
-	case p.word("true"):
+	case p.literal("true"):
 		return value{kind: 't'}, nil
-	case p.word("false"):
+	case p.literal("false"):
 		return value{kind: 'f'}, nil
-	case p.word("NaN"):
+	case p.literal("NaN"):
 		return value{kind: 'd', number: math.NaN()}, nil
-	case p.word("Infinity"):
+	case p.literal("Infinity"):
 		return value{kind: 'd', number: math.Inf(1)}, nil
-	case p.word("-Infinity"):
+	case p.literal("-Infinity"):
 		return value{kind: 'd', number: math.Inf(-1)}, nil
 	}
 	return p.number()
@@ -290,7 +290,7 @@ func (p *parser) number() (value, error) {
 	}
 	end := p.digits(n)
 	if end == n {
-		return value{}, p.wrong("no value")
+		return value{}, p.syntaxError("no value")
 	}
 	if p.rest[n] == '0' {
 		end = n + 1 // what follows a leading zero is no part of the number
@@ -312,7 +312,7 @@ func (p *parser) number() (value, error) {
 	}
 	text := string(p.rest[:end])
 	if len(text) > maxDigits {
-		return value{}, p.wrong("a number of too many digits")
+		return value{}, p.syntaxError("a number of too many digits")
 	}
 	p.skip(end)
 	if !float {
@@ -328,7 +328,7 @@ func (p *parser) number() (value, error) {
 func (p *parser) array(depth int) (value, error) {
 	v := value{kind: 'a'}
 	p.skip(1)
-	if p.space(); p.word("]") {
+	if p.skipSpace(); p.literal("]") {
 		return v, nil
 	}
 	for {
@@ -337,13 +337,13 @@ func (p *parser) array(depth int) (value, error) {
 			return value{}, err
 		}
 		v.items = append(v.items, item)
-		p.space()
+		p.skipSpace()
 		switch {
-		case p.word(","):
-		case p.word("]"):
+		case p.literal(","):
+		case p.literal("]"):
 			return v, nil
 		default:
-			return value{}, p.wrong("no comma in an array")
+			return value{}, p.syntaxError("no comma in an array")
 		}
 	}
 }
@@ -351,21 +351,21 @@ func (p *parser) array(depth int) (value, error) {
 func (p *parser) object(depth int) (value, error) {
 	v := value{kind: 'o'}
 	p.skip(1)
-	if p.space(); p.word("}") {
+	if p.skipSpace(); p.literal("}") {
 		return v, nil
 	}
 	at := map[string]int{}
 	for {
-		p.space()
+		p.skipSpace()
 		if len(p.rest) == 0 || p.rest[0] != '"' {
-			return value{}, p.wrong("no key")
+			return value{}, p.syntaxError("no key")
 		}
 		key, err := p.string()
 		if err != nil {
 			return value{}, err
 		}
-		if p.space(); !p.word(":") {
-			return value{}, p.wrong("no colon")
+		if p.skipSpace(); !p.literal(":") {
+			return value{}, p.syntaxError("no colon")
 		}
 		item, err := p.value(depth + 1)
 		if err != nil {
@@ -377,13 +377,13 @@ func (p *parser) object(depth int) (value, error) {
 			at[key] = len(v.members)
 			v.members = append(v.members, member{key, item})
 		}
-		p.space()
+		p.skipSpace()
 		switch {
-		case p.word(","):
-		case p.word("}"):
+		case p.literal(","):
+		case p.literal("}"):
 			return v, nil
 		default:
-			return value{}, p.wrong("no comma in an object")
+			return value{}, p.syntaxError("no comma in an object")
 		}
 	}
 }
@@ -399,20 +399,20 @@ func (p *parser) string() (string, error) {
 			n++
 		}
 		if !utf8.Valid(p.rest[:n]) {
-			return "", p.wrong("a string that is not UTF-8")
+			return "", p.syntaxError("a string that is not UTF-8")
 		}
 		b = append(b, p.rest[:n]...)
 		p.skip(n)
 		switch {
 		case len(p.rest) == 0:
-			return "", p.wrong("a string without an end")
+			return "", p.syntaxError("a string without an end")
 		case p.rest[0] == '"':
 			p.skip(1)
 			return string(b), nil
 		case p.rest[0] != '\\':
-			return "", p.wrong("a control character in a string")
+			return "", p.syntaxError("a control character in a string")
 		case len(p.rest) < 2:
-			return "", p.wrong("a string without an end")
+			return "", p.syntaxError("a string without an end")
 		}
 		if c, short := escapes[p.rest[1]]; short {
 			b = append(b, c)
@@ -421,7 +421,7 @@ func (p *parser) string() (string, error) {
 		}
 		r, ok := p.unicode()
 		if !ok {
-			return "", p.wrong("an escape that there is not")
+			return "", p.syntaxError("an escape that there is not")
 		}
 		if r >= 0xd800 && r < 0xdc00 { // with its other half it is one character
 			before := *p

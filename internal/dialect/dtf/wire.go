@@ -152,19 +152,19 @@ type recovery struct {
 
 // capabilities are what a worker has. Muster's bridge adds what is in Muster.
 type capabilities struct {
-	Hostname string   `json:"hostname,omitempty"`
-	Platform string   `json:"platform,omitempty"`
-	Hardware []string `json:"hardware,omitempty"` // cpu, cuda, rocm, mps, openvino
-	CPU      *cpu     `json:"cpu,omitempty"`
-	Memory   *memory  `json:"memory,omitempty"`
-	GPU      *gpus    `json:"gpu,omitempty"`
-	WebNN    *present `json:"webnn,omitempty"`
-	WebGPU   *present `json:"webgpu,omitempty"`
-	Tags     []string `json:"tags,omitempty"`
-	Muster   *extras  `json:"muster,omitempty"`
+	Hostname string              `json:"hostname,omitempty"`
+	Platform string              `json:"platform,omitempty"`
+	Hardware []string            `json:"hardware,omitempty"` // cpu, cuda, rocm, mps, openvino
+	CPU      *cpu                `json:"cpu,omitempty"`
+	Memory   *memory             `json:"memory,omitempty"`
+	GPU      *gpus               `json:"gpu,omitempty"`
+	WebNN    *feature            `json:"webnn,omitempty"`
+	WebGPU   *feature            `json:"webgpu,omitempty"`
+	Tags     []string            `json:"tags,omitempty"`
+	Muster   *musterCapabilities `json:"muster,omitempty"`
 }
 
-type present struct {
+type feature struct {
 	Available bool `json:"available"`
 }
 
@@ -196,8 +196,8 @@ type gpu struct {
 	Compute  string  `json:"compute_capability,omitempty"`
 }
 
-// extras are what a worker of ours can do that no other can.
-type extras struct {
+// musterCapabilities are what a worker of ours can do that no other can.
+type musterCapabilities struct {
 	Version string   `json:"version,omitempty"`
 	Cancel  bool     `json:"cancel,omitempty"` // it heeds cancel_task
 	Tasks   int      `json:"max_tasks,omitempty"`
@@ -220,8 +220,8 @@ func decode(raw []byte) (*message, value, error) {
 	if m.Type == "" {
 		return nil, value{}, muster.Errorf(muster.Invalid, "a message needs a type")
 	}
-	for what, id := range map[string]string{"worker_id": m.WorkerID, "task_id": m.TaskID} {
-		if err := checkID(what, id); err != nil {
+	for field, id := range map[string]string{"worker_id": m.WorkerID, "task_id": m.TaskID} {
+		if err := checkID(field, id); err != nil {
 			return nil, value{}, err
 		}
 	}
@@ -237,12 +237,12 @@ func decode(raw []byte) (*message, value, error) {
 }
 
 // checkID refuses an id that cannot be shown or is too long; "" means that there is none.
-func checkID(what, id string) error {
+func checkID(field, id string) error {
 	if len(id) > maxID {
-		return muster.Errorf(muster.Invalid, "%s has more than %d bytes", what, maxID)
+		return muster.Errorf(muster.Invalid, "%s has more than %d bytes", field, maxID)
 	}
 	if strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }) {
-		return muster.Errorf(muster.Invalid, "%s has a character that cannot be shown", what)
+		return muster.Errorf(muster.Invalid, "%s has a character that cannot be shown", field)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ var (
 	ErrReported  = errors.New("its final report was taken")
 	ErrCancelled = errors.New("it was cancelled")
 	ErrTimedOut  = errors.New("it ran for longer than it may")
-	ErrGivenUp   = errors.New("it was given up, because its worker was away for too long")
+	ErrAbandoned = errors.New("it was given up, because its worker was away for too long")
 	ErrReturned  = errors.New("it was handed back")
 )
 
@@ -20,19 +20,19 @@ var causes = []struct { //nolint:gochecknoglobals // a constant table
 	name string
 	err  error
 }{
-	{"reported", ErrReported}, {"cancelled", ErrCancelled}, {"timed_out", ErrTimedOut}, {"given_up", ErrGivenUp}, {"returned", ErrReturned},
+	{"reported", ErrReported}, {"cancelled", ErrCancelled}, {"timed_out", ErrTimedOut}, {"given_up", ErrAbandoned}, {"returned", ErrReturned},
 }
 
-func causeNamed(name string) error {
+func parseCause(name string) error {
 	for _, c := range causes {
 		if c.name == name {
 			return c.err
 		}
 	}
-	return ErrGivenUp
+	return ErrAbandoned
 }
 
-func nameOf(cause error) string {
+func causeName(cause error) string {
 	for _, c := range causes {
 		if errors.Is(cause, c.err) {
 			return c.name
@@ -41,7 +41,7 @@ func nameOf(cause error) string {
 	return ""
 }
 
-// overError says that a task is over.
-func overError(task string, cause error) error {
+// doneError says that a task is over.
+func doneError(task string, cause error) error {
 	return muster.Errorf(muster.Conflict, "task %s is over: %w", task, cause)
 }

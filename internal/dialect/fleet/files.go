@@ -27,62 +27,62 @@ const (
 func (w *Worker) blobs() *transfer.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.fleet.blobs.WithKey(w.key)
+	return w.fleet.blobs.WithKey(w.apiKey)
 }
 
-// untilOver returns ctx, ended when the task is over.
-func (t *Task) untilOver(ctx context.Context) (context.Context, func()) {
+// contextUntilDone returns ctx, ended when the task is over.
+func (t *Task) contextUntilDone(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
 		select {
-		case <-t.over:
-			cancel(t.Why())
+		case <-t.done:
+			cancel(t.Err())
 		case <-ctx.Done():
 		}
 	})
 	return ctx, func() {
 		cancel(nil)
-		watch.Wait()
+		watcher.Wait()
 	}
 }
 
 func (t *Task) dir() string { return filepath.Join(t.worker.fleet.tasksDir(), t.id) }
 
-// Folder returns a folder with the task's files and inputs, which are fetched at the first call. It is removed when the
+// FetchInputs returns a folder with the task's files and inputs, which are fetched at the first call. It is removed when the
 // task is over. A failure to fetch is a run.TaskError, with which the task can be ended.
-func (t *Task) Folder(ctx context.Context) (string, error) {
-	t.laying.Lock()
-	defer t.laying.Unlock()
-	if err := t.Why(); err != nil {
+func (t *Task) FetchInputs(ctx context.Context) (string, error) {
+	t.dirMu.Lock()
+	defer t.dirMu.Unlock()
+	if err := t.Err(); err != nil {
 		return "", err
 	}
-	if t.folder != "" {
-		return t.folder, nil
+	if t.inputDir != "" {
+		return t.inputDir, nil
 	}
 	if _, err := os.Stat(t.dir()); err == nil { // whole: an earlier life of the server laid it out
-		t.folder = t.dir()
-		return t.folder, nil
+		t.inputDir = t.dir()
+		return t.inputDir, nil
 	}
-	ctx, done := t.untilOver(ctx)
+	ctx, done := t.contextUntilDone(ctx)
 	defer done()
-	part := t.dir() + ".part"
-	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
+	tmp := t.dir() + ".part"
+	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700)); err != nil {
 		return "", run.Failf(muster.FetchFailed, "the task's folder cannot be made: %w", err)
 	}
-	err := t.layOut(ctx, part)
+	err := t.fetchFiles(ctx, tmp)
 	if err == nil {
-		err = os.Rename(part, t.dir())
+		err = os.Rename(tmp, t.dir())
 	}
 	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(part))
+		return "", errors.Join(err, os.RemoveAll(tmp))
 	}
-	t.folder = t.dir()
-	return t.folder, nil
+	t.inputDir = t.dir()
+	return t.inputDir, nil
 }
 
-// layOut fetches the task's files and inputs.
-func (t *Task) layOut(ctx context.Context, dir string) error {
+// fetchFiles fetches the task's files and inputs.
+func (t *Task) fetchFiles(ctx context.Context, dir string) error {
 	blobs := t.worker.blobs()
 	if files := t.run.Spec.Files; files != "" {
 		hash, ok := strings.CutPrefix(files, "sha256:")
@@ -121,25 +121,25 @@ func (t *Task) layOut(ctx context.Context, dir string) error {
 	return nil
 }
 
-// clear removes the folder of a task that is over.
-func (t *Task) clear() error {
-	t.laying.Lock()
-	defer t.laying.Unlock()
-	t.folder = ""
+// removeDir removes the folder of a task that is over.
+func (t *Task) removeDir() error {
+	t.dirMu.Lock()
+	defer t.dirMu.Unlock()
+	t.inputDir = ""
 	return errors.Join(os.RemoveAll(t.dir()), os.RemoveAll(t.dir()+".part"))
 }
 
-// Attach takes an artifact of at most max bytes and stores it on the server. The name is a relative path inside a folder. A
+// AddArtifact takes an artifact of at most max bytes and stores it on the server. The name is a relative path inside a folder. A
 // later one of the same name takes its place. It implies Begin. It is Invalid for a bad name, TooLarge for too many bytes and a
 // Conflict if the task is over.
-func (t *Task) Attach(ctx context.Context, name string, r io.Reader, maxBytes int64) error {
+func (t *Task) AddArtifact(ctx context.Context, name string, r io.Reader, maxBytes int64) error {
 	if !fs.ValidPath(name) || name == "." || len(name) > maxArtifactName || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == '\\' || c == 0x7f }) {
 		return muster.Errorf(muster.Invalid, "%.80q is no name of an artifact: write a path inside a folder", name)
 	}
-	if err := t.Begin(); err != nil {
+	if err := t.MarkStarted(); err != nil {
 		return err
 	}
-	ctx, done := t.untilOver(ctx)
+	ctx, done := t.contextUntilDone(ctx)
 	defer done()
 	f, err := os.CreateTemp(filepath.Join(t.worker.fleet.cfg.Dir, uploadsDir), "*")
 	if err != nil {
@@ -158,27 +158,27 @@ func (t *Task) Attach(ctx context.Context, name string, r io.Reader, maxBytes in
 	}
 	sum, size, err := t.worker.blobs().UploadFile(ctx, f)
 	if err != nil {
-		if why := t.Why(); why != nil {
-			return why
+		if cause := t.Err(); cause != nil {
+			return cause
 		}
 		return muster.Errorf(muster.Unavailable, "the artifact %s cannot be stored: %w", name, err)
 	}
-	return t.enter(muster.Artifact{Name: name, Size: size, SHA256: sum})
+	return t.recordArtifact(muster.Artifact{Name: name, Size: size, SHA256: sum})
 }
 
-// enter notes an artifact that is on the server.
-func (t *Task) enter(a muster.Artifact) error {
-	var before []muster.Artifact
-	return t.save(func() error {
-		if err := t.closed(); err != nil {
+// recordArtifact notes an artifact that is on the server.
+func (t *Task) recordArtifact(a muster.Artifact) error {
+	var previous []muster.Artifact
+	return t.update(func() error {
+		if err := t.checkOpen(); err != nil {
 			return err
 		}
-		before = t.artifacts
-		list := slices.DeleteFunc(slices.Clone(before), func(b muster.Artifact) bool { return b.Name == a.Name })
+		previous = t.artifacts
+		list := slices.DeleteFunc(slices.Clone(previous), func(b muster.Artifact) bool { return b.Name == a.Name })
 		if len(list) >= maxArtifacts {
 			return muster.Errorf(muster.TooLarge, "a task has %d artifacts at most", maxArtifacts)
 		}
 		t.artifacts = append(list, a)
 		return nil
-	}, func() { t.artifacts = before })
+	}, func() { t.artifacts = previous })
 }

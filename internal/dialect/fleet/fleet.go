@@ -23,18 +23,18 @@ import (
 
 // Config is what a Fleet is made of.
 type Config struct {
-	Server   dialect.Server
-	Dir      string // of this fleet alone; made if it is not there
-	Log      *slog.Logger
-	System   string        // such as "qubix": each worker has the tag dialect:qubix and the label dialect=qubix
-	Silence  time.Duration // without a Touch for so long a worker is unreachable
-	Busy     time.Duration // the same while it runs a task that began; 0 means Silence
-	Lacks    []string      // what none of its workers can carry out: see muster.Worker
-	Projects []string      // whose tasks are taken; nil means all. See dialect.Config.Projects
-	Kinds    []string      // that are allowed; nil means all. See dialect.Config.Kinds
-	Price    float64       // per hour, of workers that name none
-	Tells    bool          // its workers are told when a task is over: then they do not run it any more
-	Most     int           // workers; 0 means 1000
+	Server         dialect.Server
+	Dir            string // of this fleet alone; made if it is not there
+	Log            *slog.Logger
+	System         string        // such as "qubix": each worker has the tag dialect:qubix and the label dialect=qubix
+	SilenceTimeout time.Duration // without a Touch for so long a worker is unreachable
+	BusyTimeout    time.Duration // the same while it runs a task that began; 0 means Silence
+	Lacks          []string      // what none of its workers can carry out: see muster.Worker
+	Projects       []string      // whose tasks are taken; nil means all. See dialect.Config.Projects
+	Kinds          []string      // that are allowed; nil means all. See dialect.Config.Kinds
+	Price          float64       // per hour, of workers that name none
+	StopsTasks     bool          // its workers are told when a task is over: then they do not run it any more
+	MaxWorkers     int           // workers; 0 means 1000
 }
 
 // Facts is what a worker says of itself.
@@ -53,43 +53,43 @@ type Facts struct {
 }
 
 const (
-	defaultMost = 1000
-	forgetAfter = 24 * time.Hour        // a worker that is away makes room for another one
-	joinWait    = 20 * time.Second      // for the server to make a new worker
-	leastLook   = 10 * time.Millisecond // between two looks for silent workers
-	mostLook    = time.Second
-	cacheBudget = 2 << 30 // bytes of files for tasks, over all workers
+	defaultMaxWorkers = 1000
+	evictAfter        = 24 * time.Hour        // a worker that is away makes room for another one
+	joinTimeout       = 20 * time.Second      // for the server to make a new worker
+	minSilenceCheck   = 10 * time.Millisecond // between two looks for silent workers
+	maxSilenceCheck   = time.Second
+	cacheBudget       = 2 << 30 // bytes of files for tasks, over all workers
 )
 
 // Fleet is all workers of one gateway. Its methods may be called at the same time.
 type Fleet struct {
-	cfg    Config
-	server *url.URL
-	log    *slog.Logger
-	state  *state
-	keep   *agent.ReportStore
-	logs   *tasklog.Dir
-	blobs  *transfer.Client
+	cfg     Config
+	server  *url.URL
+	log     *slog.Logger
+	store   *store
+	reports *agent.ReportStore
+	logs    *tasklog.Dir
+	blobs   *transfer.Client
 
-	registering sync.Mutex // held while a worker is entered
-	forgot      int        // workers that made room since forgotAt; guarded by registering
-	forgotAt    time.Time
+	registerMu   sync.Mutex // held while a worker is entered
+	evicted      int        // workers that made room since evictedSince; guarded by registering
+	evictedSince time.Time
 
-	mu          sync.Mutex
-	workers     map[string]*Worker
-	tasks       map[string]*Task // that are not over
-	ended       map[string]past  // that are over, until that is on disk
-	chores      []chore
-	settlements []settlement
-	group       *sync.WaitGroup // of the workers' loops; nil unless Run runs
-	ctx         context.Context //nolint:containedctx // of Run, for loops that begin later
+	mu       sync.Mutex
+	workers  map[string]*Worker
+	tasks    map[string]*Task        // that are not over
+	finished map[string]finishedTask // that are over, until that is on disk
+	pending  []diskWrite
+	acks     []reportAck
+	loops    *sync.WaitGroup // of the workers' loops; nil unless Run runs
+	ctx      context.Context //nolint:containedctx // of Run, for loops that begin later
 
-	due      chan struct{} // has a token if there are chores
-	settling chan struct{} // has a token if there are settlements
+	pendingReady chan struct{} // has a token if there are chores
+	acksReady    chan struct{} // has a token if there are settlements
 }
 
-// chore is what is to be put on disk after the fact.
-type chore struct {
+// diskWrite is what is to be put on disk after the fact.
+type diskWrite struct {
 	task   *Task   // that is over; nil for none
 	worker *Worker // that changed; nil for none
 }
@@ -97,10 +97,10 @@ type chore struct {
 // Open reads the state in cfg.Dir: workers, and the tasks that they hold. Nothing is said to the server before Run. It is a
 // Conflict if another process has the folder.
 func Open(cfg Config) (*Fleet, error) {
-	if cfg.Busy == 0 {
-		cfg.Busy = cfg.Silence
+	if cfg.BusyTimeout == 0 {
+		cfg.BusyTimeout = cfg.SilenceTimeout
 	}
-	cfg.Most = cmp.Or(cfg.Most, defaultMost)
+	cfg.MaxWorkers = cmp.Or(cfg.MaxWorkers, defaultMaxWorkers)
 	server, err := url.Parse(cfg.Server.URL)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the server's URL cannot be used: %w", err)
@@ -109,8 +109,8 @@ func Open(cfg Config) (*Fleet, error) {
 		return nil, muster.Errorf(muster.Invalid, "the folder of foreign workers cannot be made: %w", err)
 	}
 	f := &Fleet{
-		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, ended: map[string]past{}, due: make(chan struct{}, 1),
-		settling: make(chan struct{}, 1),
+		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, finished: map[string]finishedTask{}, pendingReady: make(chan struct{}, 1),
+		acksReady: make(chan struct{}, 1),
 	}
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -120,10 +120,10 @@ func Open(cfg Config) (*Fleet, error) {
 
 func (f *Fleet) open() error {
 	var err error
-	if f.keep, err = agent.OpenReportStore(f.cfg.Dir); err != nil { // the lock on the folder
+	if f.reports, err = agent.OpenReportStore(f.cfg.Dir); err != nil { // the lock on the folder
 		return err
 	}
-	if f.state, err = openState(f.cfg.Dir); err != nil {
+	if f.store, err = openStore(f.cfg.Dir); err != nil {
 		return err
 	}
 	if f.logs, err = tasklog.OpenDir(filepath.Join(f.cfg.Dir, "logs")); err != nil {
@@ -138,29 +138,29 @@ func (f *Fleet) open() error {
 
 // load takes up what an earlier Fleet left.
 func (f *Fleet) load() error {
-	bad := func(id string, err error) {
+	onBad := func(id string, err error) {
 		f.log.Error("a record of a foreign worker cannot be read and is left out", slog.String("id", id), slog.Any("error", err))
 	}
-	orphans := map[string]taskRecord{} // their workers are gone
-	err := f.state.load(func(id string, r workerRecord) {
+	unowned := map[string]taskRecord{} // their workers are gone
+	err := f.store.load(func(id string, r workerRecord) {
 		f.workers[id] = newWorker(f, &r)
 	}, func(id string, r taskRecord) {
 		w := f.workers[r.Worker]
 		if w == nil {
-			orphans[id] = r
+			unowned[id] = r
 			return
 		}
 		t, err := restoreTask(w, id, &r)
 		if err != nil {
-			bad(id, err)
+			onBad(id, err)
 			return
 		}
 		w.tasks[id], f.tasks[id] = t, t
-	}, bad)
+	}, onBad)
 	if err != nil {
 		return muster.Errorf(muster.Internal, "the state of foreign workers cannot be read: %w", err)
 	}
-	return f.sweep(orphans)
+	return f.sweep(unowned)
 }
 
 func (f *Fleet) tasksDir() string { return filepath.Join(f.cfg.Dir, "tasks") }
@@ -171,11 +171,11 @@ func (f *Fleet) Close() error {
 	if f.logs != nil {
 		errs = append(errs, f.logs.Close())
 	}
-	if f.state != nil {
-		errs = append(errs, f.state.close())
+	if f.store != nil {
+		errs = append(errs, f.store.close())
 	}
-	if f.keep != nil {
-		errs = append(errs, f.keep.Close())
+	if f.reports != nil {
+		errs = append(errs, f.reports.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -185,61 +185,61 @@ func (f *Fleet) Close() error {
 func (f *Fleet) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	f.measure(ctx)
-	var loops, beside sync.WaitGroup
+	f.loadLogSizes(ctx)
+	var loops, background sync.WaitGroup
 	f.mu.Lock()
-	f.group, f.ctx = &loops, ctx
+	f.loops, f.ctx = &loops, ctx
 	for _, w := range f.workers {
 		loops.Go(func() { w.loop(ctx) })
 	}
 	f.mu.Unlock()
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	var settling sync.WaitGroup
-	settled, endSettling := context.WithCancel(context.WithoutCancel(ctx))
-	defer endSettling()
-	settling.Go(func() { f.settle(settled) })
-	beside.Go(func() { f.work(life) })
-	beside.Go(func() { f.watch(ctx) })
+	writeCtx, stopWrites := context.WithCancel(context.WithoutCancel(ctx))
+	var ackGroup sync.WaitGroup
+	ackCtx, stopAcks := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAcks()
+	ackGroup.Go(func() { f.ackLoop(ackCtx) })
+	background.Go(func() { f.writeLoop(writeCtx) })
+	background.Go(func() { f.watchSilence(ctx) })
 	<-ctx.Done()
 	f.mu.Lock()
-	f.group = nil
+	f.loops = nil
 	f.mu.Unlock()
 	loops.Wait()
-	endSettling()
-	settling.Wait() // before what that leaves to do on disk is done
-	end()
-	beside.Wait()
+	stopAcks()
+	ackGroup.Wait() // before what that leaves to do on disk is done
+	stopWrites()
+	background.Wait()
 	return f.Close()
 }
 
-// measure looks up how long the logs of the tasks are that were taken up.
-func (f *Fleet) measure(ctx context.Context) {
+// loadLogSizes looks up how long the logs of the tasks are that were taken up.
+func (f *Fleet) loadLogSizes(ctx context.Context) {
 	f.mu.Lock()
 	list := slices.Collect(maps.Values(f.tasks))
 	f.mu.Unlock()
 	for _, t := range list {
-		t.logging.Lock()
-		if err := t.measure(ctx); err != nil {
+		t.logMu.Lock()
+		if err := t.loadLogSize(ctx); err != nil {
 			f.log.Error("the log of a task cannot be read", slog.String("attempt", t.run.Attempt.String()), slog.Any("error", err))
 		}
-		t.logging.Unlock()
+		t.logMu.Unlock()
 	}
 }
 
-// start has a new worker's loop run.
-func (f *Fleet) start(w *Worker) {
+// startWorker has a new worker's loop run.
+func (f *Fleet) startWorker(w *Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.workers[w.id] = w
-	if f.group != nil {
+	if f.loops != nil {
 		ctx := f.ctx
-		f.group.Go(func() { w.loop(ctx) })
+		f.loops.Go(func() { w.loop(ctx) })
 	}
 }
 
-// watch ends the sessions of workers that are silent.
-func (f *Fleet) watch(ctx context.Context) {
-	tick := time.NewTicker(max(leastLook, min(f.cfg.Silence/4, mostLook)))
+// watchSilence ends the sessions of workers that are silent.
+func (f *Fleet) watchSilence(ctx context.Context) {
+	tick := time.NewTicker(max(minSilenceCheck, min(f.cfg.SilenceTimeout/4, maxSilenceCheck)))
 	defer tick.Stop()
 	for {
 		select {
@@ -248,52 +248,52 @@ func (f *Fleet) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, w := range f.Workers() {
-			w.look(time.Now())
+			w.checkSilence(time.Now())
 		}
 	}
 }
 
-// work puts on disk what is over, until ctx ends and nothing is left to do.
-func (f *Fleet) work(ctx context.Context) {
+// writeLoop puts on disk what is over, until ctx ends and nothing is left to do.
+func (f *Fleet) writeLoop(ctx context.Context) {
 	for {
 		select {
-		case <-f.due:
-			f.do()
+		case <-f.pendingReady:
+			f.flush()
 		case <-ctx.Done():
-			f.do()
+			f.flush()
 			return
 		}
 	}
 }
 
-func (f *Fleet) do() {
+func (f *Fleet) flush() {
 	f.mu.Lock()
-	list := f.chores
-	f.chores = nil
+	list := f.pending
+	f.pending = nil
 	f.mu.Unlock()
 	// A worker's strays are on disk before the tasks that they were are removed from there.
 	saved := map[*Worker]bool{}
-	together(list, func(c chore) func() {
+	runBatched(list, func(c diskWrite) func() {
 		if c.worker == nil || saved[c.worker] {
 			return nil
 		}
 		saved[c.worker] = true
 		return c.worker.save
 	})
-	together(list, func(c chore) func() {
+	runBatched(list, func(c diskWrite) func() {
 		if c.task == nil {
 			return nil
 		}
-		return c.task.forget
+		return c.task.cleanup
 	})
 }
 
-// together does what is to be done for the chores, some at a time, so that they share transactions.
-func together(list []chore, what func(chore) func()) {
+// runBatched does what is to be done for the chores, some at a time, so that they share transactions.
+func runBatched(list []diskWrite, action func(diskWrite) func()) {
 	for chunk := range slices.Chunk(list, 64) {
 		var group sync.WaitGroup
 		for _, c := range chunk {
-			if f := what(c); f != nil {
+			if f := action(c); f != nil {
 				group.Go(f)
 			}
 		}
@@ -301,16 +301,16 @@ func together(list []chore, what func(chore) func()) {
 	}
 }
 
-// later puts something on disk soon.
-func (f *Fleet) later(c chore) {
+// enqueue puts something on disk soon.
+func (f *Fleet) enqueue(c diskWrite) {
 	f.mu.Lock()
-	f.chores = append(f.chores, c)
+	f.pending = append(f.pending, c)
 	f.mu.Unlock()
-	token(f.due)
+	signal(f.pendingReady)
 }
 
-// token puts one into c unless it holds one.
-func token(c chan struct{}) {
+// signal puts one into c unless it holds one.
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -321,77 +321,77 @@ func token(c chan struct{}) {
 // opens its session anew, and what it holds stays. It is Forbidden if another key registered the id and still uses it, Conflict if there are
 // too many workers, and Invalid for facts that the server would not take.
 func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
-	if err := f.check(&facts); err != nil {
+	if err := f.validate(&facts); err != nil {
 		return nil, err
 	}
-	f.registering.Lock()
-	defer f.registering.Unlock()
+	f.registerMu.Lock()
+	defer f.registerMu.Unlock()
 	for {
 		w := f.Worker(facts.ID)
 		if w == nil {
 			break
 		}
-		if !w.isRemoved() && w.dismissed(ctx) {
-			w.drop("an administrator removed it")
+		if !w.isRemoved() && w.removedByAdmin(ctx) {
+			w.remove("an administrator removed it")
 		}
 		if !w.isRemoved() {
 			return w, w.update(facts)
 		}
 		select {
-		case <-w.gone:
+		case <-w.removedCh:
 		case <-ctx.Done():
 			return nil, muster.Errorf(muster.Unavailable, "worker %s is still being removed", facts.ID)
 		}
 	}
-	if err := f.makeRoom(facts.Remote); err != nil {
+	if err := f.ensureCapacity(facts.Remote); err != nil {
 		return nil, err
 	}
 	w := newWorker(f, &workerRecord{Facts: facts})
-	if err := w.join(ctx); err != nil {
+	if err := w.joinServer(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.state.putWorker(w.id, w.record()); err != nil {
+	if err := f.store.putWorker(w.id, w.record()); err != nil {
 		return nil, err
 	}
 	w.Touch(nil)
-	f.start(w) //nolint:contextcheck // its loop lives as long as Run
+	f.startWorker(w) //nolint:contextcheck // its loop lives as long as Run
 	f.log.Info("a foreign worker registered", slog.String("id", facts.ID), slog.String("name", facts.Name))
 	return w, nil
 }
 
-// makeRoom forgets a worker that was away for long if there are as many as there may be. Three quarters of them may be from
+// ensureCapacity forgets a worker that was away for long if there are as many as there may be. Three quarters of them may be from
 // one address, and in an hour no more are forgotten than there may be: each new one leaves something at the server.
-func (f *Fleet) makeRoom(from netip.Addr) error {
+func (f *Fleet) ensureCapacity(addr netip.Addr) error {
 	all := f.Workers()
-	near := 0
+	sameAddr := 0
 	for _, w := range all {
-		if from.IsValid() && w.Facts().Remote == from && w.Err() == nil {
-			near++
+		if addr.IsValid() && w.Facts().Remote == addr && w.Err() == nil {
+			sameAddr++
 		}
 	}
-	if most := f.cfg.Most * 3 / 4; near > most {
-		return muster.Errorf(muster.Conflict, "there are %d workers from %s already, which is the most from one address", near, from)
+	if limit := f.cfg.MaxWorkers * 3 / 4; sameAddr > limit {
+		return muster.Errorf(muster.Conflict, "there are %d workers from %s already, which is the most from one address", sameAddr, addr)
 	}
-	if len(all) < f.cfg.Most {
+	if len(all) < f.cfg.MaxWorkers {
 		return nil
 	}
-	if now := time.Now(); now.Sub(f.forgotAt) > time.Hour {
-		f.forgotAt, f.forgot = now, 0
+	if now := time.Now(); now.Sub(f.evictedSince) > time.Hour {
+		f.evictedSince, f.evicted = now, 0
 	}
-	if f.forgot >= f.cfg.Most {
-		return muster.Errorf(muster.Conflict, "%d workers made room for others within an hour, which is the most", f.forgot)
+	if f.evicted >= f.cfg.MaxWorkers {
+		return muster.Errorf(muster.Conflict, "%d workers made room for others within an hour, which is the most", f.evicted)
 	}
 	var oldest *Worker
 	for _, w := range all {
-		if w.forgettable() && (oldest == nil || w.Seen().Before(oldest.Seen())) {
+		if w.evictable() && (oldest == nil || w.LastSeen().Before(oldest.LastSeen())) {
 			oldest = w
 		}
 	}
 	if oldest == nil {
 		return muster.Errorf(muster.Conflict, "there are %d workers already, which is the most of a gateway", len(all))
 	}
-	f.forgot++
-	oldest.drop("its place was needed")
+	f.evicted++
+	oldest.remove("its place was needed")
 	return nil
 }
 
@@ -422,19 +422,19 @@ func (f *Fleet) Task(id string) *Task {
 	return f.tasks[id]
 }
 
-// Late takes note that a worker sent a final report of a task that is over: whatever it did, it does not run the task any
+// ReportLate takes note that a worker sent a final report of a task that is over: whatever it did, it does not run the task any
 // more. It returns why the task is over, a Conflict with one of the Err… in its chain, or NotFound if nobody remembers such a task.
-func (f *Fleet) Late(id string) error {
+func (f *Fleet) ReportLate(id string) error {
 	f.mu.Lock()
-	p, ok := f.ended[id]
+	p, ok := f.finished[id]
 	f.mu.Unlock()
 	if !ok {
-		if p, ok = f.state.over(id); !ok {
+		if p, ok = f.store.findFinished(id); !ok {
 			return muster.Errorf(muster.NotFound, "there is no task %q", id)
 		}
 	}
 	if w := f.Worker(p.Worker); w != nil {
-		w.found(id)
+		w.clearOrphan(id)
 	}
-	return overError(p.Task, causeNamed(p.Cause))
+	return doneError(p.Task, parseCause(p.Cause))
 }

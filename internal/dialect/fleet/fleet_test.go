@@ -18,32 +18,32 @@ import (
 
 // A task goes to a foreign worker, and what it says of it is the task's: start, progress, log, artifacts, result.
 func TestATaskGoesThrough(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
-	w.until("the worker is shown as active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
+	w.waitFor("the worker is shown as active", func() bool { return w.workerState("one") == muster.WorkerActive })
 	job := w.submit(nil)
-	task := w.offered(worker)
-	if task.Began() || string(task.Run().Spec.Input) != `{"n":1}` || w.fleet.Task(task.ID()) != task {
+	task := w.waitOffered(worker)
+	if task.Started() || string(task.Run().Spec.Input) != `{"n":1}` || w.fleet.Task(task.ID()) != task {
 		t.Fatalf("the offered task is not what was submitted: %+v", task.Run().Spec)
 	}
-	if err := task.Begin(); err != nil {
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
 	if err := task.Progress(muster.Progress{Progress: new(0.5), Step: new("half"), Metrics: map[string]float64{"loss": 2}}); err != nil {
 		t.Fatal(err)
 	}
-	w.until("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p == 0.5 })
+	w.waitFor("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p == 0.5 })
 	if err := task.Log(t.Context(), "first line", "second line"); err != nil {
 		t.Fatal(err)
 	}
-	if err := task.Attach(t.Context(), "out/model.bin", strings.NewReader("weights"), 100); err != nil {
+	if err := task.AddArtifact(t.Context(), "out/model.bin", strings.NewReader("weights"), 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := task.Attach(t.Context(), "big", strings.NewReader("weights"), 3); muster.CodeOf(err) != muster.TooLarge {
+	if err := task.AddArtifact(t.Context(), "big", strings.NewReader("weights"), 3); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("an artifact that is too big: %v", err)
 	}
 	for _, name := range []string{"", "../up", "/abs", "a/../b", ".", "a\\b", "a\x00"} {
-		if err := task.Attach(t.Context(), name, strings.NewReader("x"), 3); muster.CodeOf(err) != muster.Invalid {
+		if err := task.AddArtifact(t.Context(), name, strings.NewReader("x"), 3); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("an artifact named %q: %v", name, err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestATaskGoesThrough(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	end := fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`{"loss": 1}`)}
+	end := fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`{"loss": 1}`)}
 	if err := task.Finish(t.Context(), end); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestATaskGoesThrough(t *testing.T) {
 		t.Errorf("the task is %s with %s", got.State, got.Result)
 	}
 	var metrics wire.Metrics
-	w.until("the log with its points is on the server", func() bool {
+	w.waitFor("the log with its points is on the server", func() bool {
 		var err error
 		metrics, err = w.client.Metrics(t.Context(), muster.TaskID{Job: job.ID}, 0)
 		return err == nil && len(metrics.Attempts) == 1 && len(metrics.Attempts[0].Points) > 1
@@ -70,19 +70,19 @@ func TestATaskGoesThrough(t *testing.T) {
 	if first, last := points[0], points[len(points)-1]; *first.Progress != 0.5 || *first.Step != "half" || first.Metrics["loss"] != 2 || last.Metrics["loss"] != 1 {
 		t.Errorf("the points are %+v", points)
 	}
-	if !errors.Is(task.Why(), fleet.ErrReported) || w.fleet.Task(task.ID()) != nil {
-		t.Errorf("the finished task is not over: %v", task.Why())
+	if !errors.Is(task.Err(), fleet.ErrReported) || w.fleet.Task(task.ID()) != nil {
+		t.Errorf("the finished task is not over: %v", task.Err())
 	}
 	if err := task.Finish(t.Context(), end); !errors.Is(err, fleet.ErrReported) || muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("a second report: %v", err)
 	}
-	if err := w.fleet.Late(task.ID()); !errors.Is(err, fleet.ErrReported) {
+	if err := w.fleet.ReportLate(task.ID()); !errors.Is(err, fleet.ErrReported) {
 		t.Errorf("a late report: %v", err)
 	}
-	if err := w.fleet.Late("nobody"); muster.CodeOf(err) != muster.NotFound {
+	if err := w.fleet.ReportLate("nobody"); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("a report of an unknown task: %v", err)
 	}
-	w.until("the log is on the server", func() bool {
+	w.waitFor("the log is on the server", func() bool {
 		var lines []string
 		for line, err := range w.client.Logs(t.Context(), muster.TaskID{Job: job.ID}, client.LogOptions{}) {
 			if err != nil {
@@ -100,20 +100,20 @@ func TestATaskGoesThrough(t *testing.T) {
 
 // A failure is one of the task, with its reason and message.
 func TestAFailure(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
-	for _, bad := range []fleet.Ending{{}, {Outcome: "dance"}, {Outcome: muster.AttemptLost}, {Outcome: muster.AttemptSucceeded, Result: json.RawMessage("{")},
+	task := w.waitOffered(worker)
+	for _, bad := range []fleet.FinalReport{{}, {Outcome: "dance"}, {Outcome: muster.AttemptLost}, {Outcome: muster.AttemptSucceeded, Result: json.RawMessage("{")},
 		{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"` + strings.Repeat("x", muster.MaxResultSize) + `"`)}} {
 		if err := task.Finish(t.Context(), bad); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("a report %+.60v: %v", bad, err)
 		}
 	}
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: "it broke", ExitCode: new(3)}); err != nil {
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: "it broke", ExitCode: new(3)}); err != nil {
 		t.Fatal(err)
 	}
-	got := w.is(job, muster.Failed)
+	got := w.waitState(job, muster.Failed)
 	if got.Reason != muster.ExitCode || got.Message != "it broke" {
 		t.Errorf("the task failed for %s: %s", got.Reason, got.Message)
 	}
@@ -121,30 +121,30 @@ func TestAFailure(t *testing.T) {
 
 // A cancelled task is over at once, and its worker takes nothing until it is known to be free.
 func TestACancellation(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	for i, free := range []func(id string){
 		func(id string) {
-			if err := w.fleet.Late(id); !errors.Is(err, fleet.ErrCancelled) {
+			if err := w.fleet.ReportLate(id); !errors.Is(err, fleet.ErrCancelled) {
 				t.Errorf("a late report of what was cancelled: %v", err)
 			}
 		},
-		func(string) { worker.Idle() },
+		func(string) { worker.MarkIdle() },
 	} {
 		job := w.submit(nil)
-		task := w.offered(worker)
-		if err := task.Begin(); err != nil {
+		task := w.waitOffered(worker)
+		if err := task.MarkStarted(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.client.Cancel(t.Context(), job.ID, nil); err != nil {
 			t.Fatal(err)
 		}
-		w.is(job, muster.Cancelled)
-		<-task.Over()
-		if !errors.Is(task.Why(), fleet.ErrCancelled) {
-			t.Errorf("%d: it is over because %v", i, task.Why())
+		w.waitState(job, muster.Cancelled)
+		<-task.Done()
+		if !errors.Is(task.Err(), fleet.ErrCancelled) {
+			t.Errorf("%d: it is over because %v", i, task.Err())
 		}
-		if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); !errors.Is(err, fleet.ErrCancelled) {
+		if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); !errors.Is(err, fleet.ErrCancelled) {
 			t.Errorf("%d: a report of what was cancelled: %v", i, err)
 		}
 		shown := func() string {
@@ -154,115 +154,115 @@ func TestACancellation(t *testing.T) {
 			}
 			return got.Constrained
 		}
-		w.until("the worker is constrained", func() bool { return strings.Contains(shown(), "cannot be stopped") })
+		w.waitFor("the worker is constrained", func() bool { return strings.Contains(shown(), "cannot be stopped") })
 		free(task.ID())
-		w.until("the worker is free", func() bool { return shown() == "" })
+		w.waitFor("the worker is free", func() bool { return shown() == "" })
 	}
 }
 
 // What did not begin leaves nothing behind when it is cancelled.
 func TestACancellationBeforeTheStart(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
+	task := w.waitOffered(worker)
 	if _, err := w.client.Cancel(t.Context(), job.ID, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Cancelled)
-	<-task.Over()
+	w.waitState(job, muster.Cancelled)
+	<-task.Done()
 	next := w.submit(nil)
-	if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := w.waitOffered(worker).Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(next, muster.Succeeded)
+	w.waitState(next, muster.Succeeded)
 }
 
 // The timeout counts from the start on the foreign worker, and ends the attempt.
 func TestATimeout(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(func(s *muster.Spec) { s.Tasks[0].Timeout = muster.Duration(time.Second) })
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	got := w.is(job, muster.TimedOut)
-	if got.Reason != muster.Timeout || !errors.Is(task.Why(), fleet.ErrTimedOut) {
-		t.Errorf("it ended for %s: %v", got.Reason, task.Why())
+	got := w.waitState(job, muster.TimedOut)
+	if got.Reason != muster.Timeout || !errors.Is(task.Err(), fleet.ErrTimedOut) {
+		t.Errorf("it ended for %s: %v", got.Reason, task.Err())
 	}
 }
 
 // A silent worker is unreachable, then its task is given to another one, and its late report counts for nothing.
 func TestSilence(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence = time.Second })
-	worker := w.register(facts("one"))
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = time.Second })
+	worker := w.register(newFacts("one"))
 	job := w.submit(func(s *muster.Spec) { s.Tasks[0].Disconnect.Grace = muster.Duration(3 * time.Second) })
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	w.waitFor("the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	if w.task(job).State != muster.Running {
 		t.Errorf("the task is %s while its lease runs", w.task(job).State)
 	}
-	two := w.register(facts("two"))
+	two := w.register(newFacts("two"))
 	beat := time.NewTicker(100 * time.Millisecond)
 	defer beat.Stop()
-	w.until("the other worker has it", func() bool { two.Touch(nil); return len(two.Tasks()) > 0 })
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"late"`)}); !errors.Is(err, fleet.ErrGivenUp) {
+	w.waitFor("the other worker has it", func() bool { two.Touch(nil); return len(two.Tasks()) > 0 })
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"late"`)}); !errors.Is(err, fleet.ErrAbandoned) {
 		t.Errorf("a late report: %v", err)
 	}
-	if err := w.fleet.Late(task.ID()); !errors.Is(err, fleet.ErrGivenUp) {
+	if err := w.fleet.ReportLate(task.ID()); !errors.Is(err, fleet.ErrAbandoned) {
 		t.Errorf("a late report: %v", err)
 	}
-	if err := two.Tasks()[0].Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"right"`)}); err != nil {
+	if err := two.Tasks()[0].Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"right"`)}); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.is(job, muster.Succeeded); string(got.Result) != `"right"` {
+	if got := w.waitState(job, muster.Succeeded); string(got.Result) != `"right"` {
 		t.Errorf("the result is %s", got.Result)
 	}
 	worker.Touch(nil)
-	w.until("the worker is back", func() bool { return w.workerState("one") == muster.WorkerActive })
+	w.waitFor("the worker is back", func() bool { return w.workerState("one") == muster.WorkerActive })
 }
 
 // A worker that comes back in time goes on with its task.
 func TestAShortSilence(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence = 500 * time.Millisecond })
-	worker := w.register(facts("one"))
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 500 * time.Millisecond })
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	w.waitFor("the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	worker.Touch(nil)
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.is(job, muster.Succeeded); got.Attempt != 1 {
+	if got := w.waitState(job, muster.Succeeded); got.Attempt != 1 {
 		t.Errorf("it took %d attempts", got.Attempt)
 	}
 }
 
 // Busy is how long a worker may be silent that runs a task.
 func TestABusyWorkerMayBeSilent(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence, c.Busy = 300*time.Millisecond, time.Hour })
-	worker := w.register(facts("one"))
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout, c.BusyTimeout = 300*time.Millisecond, time.Hour })
+	worker := w.register(newFacts("one"))
 	w.submit(nil)
 	var task *fleet.Task
-	w.until("a task is offered", func() bool {
+	w.waitFor("a task is offered", func() bool {
 		worker.Touch(nil)
 		if tasks := worker.Tasks(); len(tasks) > 0 {
 			task = tasks[0]
 		}
 		return task != nil
 	})
-	if err := task.Begin(); err != nil {
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	idle := w.register(facts("idle"))
-	w.until("the idle worker is unreachable", func() bool { return w.workerState("idle") == muster.WorkerUnreachable })
+	idle := w.register(newFacts("idle"))
+	w.waitFor("the idle worker is unreachable", func() bool { return w.workerState("idle") == muster.WorkerUnreachable })
 	if state := w.workerState("one"); state != muster.WorkerActive {
 		t.Errorf("the busy worker is %s", state)
 	}
@@ -271,54 +271,54 @@ func TestABusyWorkerMayBeSilent(t *testing.T) {
 
 // The server is started again in the middle of a task: the task goes on under its id, and its report counts.
 func TestARestartInTheMiddle(t *testing.T) {
-	for name, end := range map[string]func(w *world){
-		"in order":    func(w *world) { w.stop() },
-		"as by kill9": (*world).crash,
+	for name, end := range map[string]func(w *env){
+		"in order":    func(w *env) { w.stop() },
+		"as by kill9": (*env).crash,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
-			worker := w.register(facts("one"))
+			w := newEnv(t, nil)
+			worker := w.register(newFacts("one"))
 			job := w.submit(nil)
-			task := w.offered(worker)
-			if err := task.Begin(); err != nil {
+			task := w.waitOffered(worker)
+			if err := task.MarkStarted(); err != nil {
 				t.Fatal(err)
 			}
 			if err := task.Log(t.Context(), "before"); err != nil {
 				t.Fatal(err)
 			}
-			if err := task.Attach(t.Context(), "a", strings.NewReader("a"), 10); err != nil {
+			if err := task.AddArtifact(t.Context(), "a", strings.NewReader("a"), 10); err != nil {
 				t.Fatal(err)
 			}
 			second := w.submit(nil) // offered, not begun
-			w.until("both are held", func() bool { return len(worker.Tasks()) == 2 })
+			w.waitFor("both are held", func() bool { return len(worker.Tasks()) == 2 })
 			id := task.ID()
 			end(w)
 			w.start()
 			task = w.fleet.Task(id)
-			if task == nil || !task.Began() {
+			if task == nil || !task.Started() {
 				t.Fatalf("the task is not known any more: %+v", task)
 			}
 			worker = w.fleet.Worker("one")
-			if list := worker.Tasks(); len(list) != 2 || list[1] != task || list[0].Began() {
+			if list := worker.Tasks(); len(list) != 2 || list[1] != task || list[0].Started() {
 				t.Fatalf("the worker holds %d tasks", len(list))
 			}
 			worker.Touch(nil)
 			if err := task.Log(t.Context(), "after"); err != nil {
 				t.Fatal(err)
 			}
-			if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`1`)}); err != nil {
+			if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`1`)}); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.is(job, muster.Succeeded); got.Attempt != 1 {
+			if got := w.waitState(job, muster.Succeeded); got.Attempt != 1 {
 				t.Errorf("it took %d attempts", got.Attempt)
 			}
 			if files, err := w.client.Artifacts(t.Context(), muster.TaskID{Job: job.ID}); err != nil || len(files) != 1 {
 				t.Errorf("artifacts: %+v, %v", files, err)
 			}
-			if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+			if err := w.waitOffered(worker).Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.is(second, muster.Succeeded); got.Attempt != 1 {
+			if got := w.waitState(second, muster.Succeeded); got.Attempt != 1 {
 				t.Errorf("the second took %d attempts", got.Attempt)
 			}
 		})
@@ -327,8 +327,8 @@ func TestARestartInTheMiddle(t *testing.T) {
 
 // A task's files are there once, and are gone with it.
 func TestFiles(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte("print(1)\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -340,23 +340,23 @@ func TestFiles(t *testing.T) {
 	w.submit(func(s *muster.Spec) {
 		s.Tasks[0] = muster.TaskSpec{Kind: "script", Files: tree, Script: &muster.Script{Text: "cat main.py"}}
 	})
-	task := w.offered(worker)
-	folder, err := task.Folder(t.Context())
+	task := w.waitOffered(worker)
+	folder, err := task.FetchInputs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := task.Folder(t.Context())
+	again, err := task.FetchInputs(t.Context())
 	if b, _ := os.ReadFile(filepath.Join(folder, "main.py")); string(b) != "print(1)\n" || again != folder || err != nil {
 		t.Errorf("the folder has %q; then %s, %v", b, again, err)
 	}
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the folder is gone", func() bool { _, err := os.Stat(folder); return errors.Is(err, os.ErrNotExist) })
-	if _, err := task.Folder(t.Context()); !errors.Is(err, fleet.ErrReported) {
+	w.waitFor("the folder is gone", func() bool { _, err := os.Stat(folder); return errors.Is(err, os.ErrNotExist) })
+	if _, err := task.FetchInputs(t.Context()); !errors.Is(err, fleet.ErrReported) {
 		t.Errorf("the folder of a task that is over: %v", err)
 	}
-	if err := task.Attach(t.Context(), "a", io.LimitReader(nil, 0), 1); !errors.Is(err, fleet.ErrReported) {
+	if err := task.AddArtifact(t.Context(), "a", io.LimitReader(nil, 0), 1); !errors.Is(err, fleet.ErrReported) {
 		t.Errorf("an artifact of a task that is over: %v", err)
 	}
 }

@@ -13,10 +13,10 @@ import (
 
 // What fits into the bound of a log is kept, and what follows is dropped, also after a restart.
 func TestLogBound(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
+	task := w.waitOffered(worker)
 	if err := task.Log(t.Context(), "first", "second", strings.Repeat("x", run.DefaultLogCap), "dropped"); err != nil {
 		t.Fatal(err)
 	}
@@ -29,10 +29,10 @@ func TestLogBound(t *testing.T) {
 	if err := task.Log(t.Context(), "dropped after a restart"); err != nil {
 		t.Fatal(err)
 	}
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 	var got []string
 	for line, err := range w.client.Logs(t.Context(), muster.TaskID{Job: job.ID}, client.LogOptions{}) {
 		if err != nil {

@@ -2,4 +2,4 @@
 
 package fleet_test
 
-const raced = false
+const raceEnabled = false

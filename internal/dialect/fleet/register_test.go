@@ -10,18 +10,18 @@ import (
 )
 
 func withKey(id, key string) fleet.Facts {
-	f := facts(id)
+	f := newFacts(id)
 	f.Key = key
 	return f
 }
 
 // A worker of an open gateway goes on with its tasks once keys are required there.
 func TestFirstKey(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
 	id := task.ID()
@@ -37,74 +37,74 @@ func TestFirstKey(t *testing.T) {
 			t.Errorf("%s took over a worker that is there: %v", name, err)
 		}
 	}
-	if err := worker.Tasks()[0].Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := worker.Tasks()[0].Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 }
 
 // The id of a worker that is unreachable and holds nothing can be registered with another key, and not without one.
 func TestRotatedKey(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	worker := w.register(withKey("one", "k-old"))
-	w.until("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	w.waitFor("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 	job := w.submit(func(s *muster.Spec) { s.Tasks[0].Disconnect.Grace = muster.Duration(time.Hour) })
-	w.until("it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
-	silent := func() {
-		w.until("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	w.waitFor("it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
+	waitUnreachable := func() {
+		w.waitFor("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	}
-	silent()
+	waitUnreachable()
 	if _, err := w.fleet.Register(t.Context(), withKey("one", "k-new")); muster.CodeOf(err) != muster.Forbidden {
 		t.Fatalf("another key took over a worker with a task: %v", err)
 	}
 	task := worker.Tasks()[0]
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Succeeded)
-	silent()
-	if _, err := w.fleet.Register(t.Context(), facts("one")); muster.CodeOf(err) != muster.Forbidden {
+	w.waitState(job, muster.Succeeded)
+	waitUnreachable()
+	if _, err := w.fleet.Register(t.Context(), newFacts("one")); muster.CodeOf(err) != muster.Forbidden {
 		t.Fatalf("no key took over a worker with one: %v", err)
 	}
 	if got := w.register(withKey("one", "k-new")); got != worker || got.Facts().Key != "k-new" {
 		t.Errorf("the key is %q", got.Facts().Key)
 	}
-	w.until("it is active again", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	w.waitFor("it is active again", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 }
 
 // A registration that cannot be written changes nothing, and is as good as a first one when it comes again.
 func TestRegistrationOnABrokenDisk(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
-	w.until("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
+	w.waitFor("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
 	if err := worker.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	mend := w.fleet.BreakDisk(t)
-	_, err := w.fleet.Register(t.Context(), facts("one"))
+	_, err := w.fleet.Register(t.Context(), newFacts("one"))
 	mend()
 	if muster.CodeOf(err) != muster.Unavailable || worker.Err() == nil {
 		t.Fatalf("the registration: %v; the worker: %v", err, worker.Err())
 	}
-	w.register(facts("one"))
-	w.until("it is active again", func() bool { return w.workerState("one") == muster.WorkerActive })
+	w.register(newFacts("one"))
+	w.waitFor("it is active again", func() bool { return w.workerState("one") == muster.WorkerActive })
 }
 
 // The word that a worker may be busy with a task that is over is on disk before the task is not there any more.
-func TestStraysAreWrittenFirst(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+func TestOrphansAreWrittenFirst(t *testing.T) {
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	release := worker.HoldWrites()
+	release := worker.BlockWrites()
 	if _, err := w.client.Cancel(t.Context(), job.ID, nil); err != nil {
 		release()
 		t.Fatal(err)
 	}
-	<-task.Over()
+	<-task.Done()
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if held, _ := w.fleet.OnDisk(t, task.ID()); !held {
 			t.Error("the task was removed from disk before")
@@ -112,5 +112,5 @@ func TestStraysAreWrittenFirst(t *testing.T) {
 		}
 	}
 	release()
-	w.until("the task is removed from disk", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	w.waitFor("the task is removed from disk", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 }

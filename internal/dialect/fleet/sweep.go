@@ -14,68 +14,68 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// drop forgets the worker for good, with all that it holds.
-func (w *Worker) drop(why string) {
+// remove forgets the worker for good, with all that it holds.
+func (w *Worker) remove(reason string) {
 	f := w.fleet
 	w.mu.Lock()
-	w.away, w.removed = why, true
+	w.inactive, w.removed = reason, true
 	held := slices.Collect(maps.Values(w.tasks))
-	w.left = held
-	goodbye := w.goodbye
+	w.heldAtRemoval = held
+	leave := w.leaveSession
 	w.mu.Unlock()
 	for _, t := range held {
-		t.end(ErrGivenUp, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: why})
-		t.settle(false) // the report of one that was finished reaches the server no more
+		t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: reason})
+		t.acknowledge(false) // the report of one that was finished reaches the server no more
 	}
-	if goodbye != nil {
-		goodbye()
+	if leave != nil {
+		leave()
 	}
-	token(w.wake)
-	w.saving.Lock()
-	if err := errors.Join(f.state.dropWorker(w.id), remove(w.folder())); err != nil {
+	signal(w.wake)
+	w.saveMu.Lock()
+	if err := errors.Join(f.store.dropWorker(w.id), removeAll(w.dir())); err != nil {
 		w.log.Error("a foreign worker cannot be removed from disk", slog.Any("error", err))
 	}
-	w.saving.Unlock()
+	w.saveMu.Unlock()
 	f.mu.Lock() // from now on another one may have its id
 	if f.workers[w.id] == w {
 		delete(f.workers, w.id)
 	}
 	f.mu.Unlock()
-	w.goneOnce.Do(func() { close(w.gone) })
-	w.log.Info("a foreign worker is forgotten", slog.String("why", why))
+	w.removedOnce.Do(func() { close(w.removedCh) })
+	w.log.Info("a foreign worker is forgotten", slog.String("why", reason))
 }
 
-// clear removes the logs and reports of a worker that was removed. It has no session any more.
-func (w *Worker) clear(ctx context.Context) {
+// removeFiles removes the logs and reports of a worker that was removed. It has no session any more.
+func (w *Worker) removeFiles(ctx context.Context) {
 	w.mu.Lock()
-	removed, left := w.removed, w.left
+	removed, tasks := w.removed, w.heldAtRemoval
 	w.mu.Unlock()
 	if !removed {
 		return
 	}
-	parts, err := w.fleet.keep.AttemptsByWorker()
+	byDir, err := w.fleet.reports.AttemptsByWorker()
 	errs := []error{err}
-	for _, t := range left {
+	for _, t := range tasks {
 		errs = append(errs, t.removeLog(ctx))
 	}
-	for _, a := range parts[w.place] {
+	for _, a := range byDir[w.dirName] {
 		errs = append(errs, w.fleet.logs.RemoveAttempt(ctx, a))
 	}
-	if err := errors.Join(append(errs, w.fleet.keep.RemoveWorkers(w.place))...); err != nil {
+	if err := errors.Join(append(errs, w.fleet.reports.RemoveWorkers(w.dirName))...); err != nil {
 		w.log.Error("what a foreign worker left cannot be removed from disk", slog.Any("error", err))
 	}
 }
 
 // sweep removes what a Fleet left that ended at the wrong moment. orphans are records of tasks whose workers are gone.
-func (f *Fleet) sweep(orphans map[string]taskRecord) error {
-	places := map[string]bool{}
+func (f *Fleet) sweep(unowned map[string]taskRecord) error {
+	dirs := map[string]bool{}
 	for _, w := range f.workers {
-		places[w.place] = true
+		dirs[w.dirName] = true
 	}
 	var errs []error
 	for dir, known := range map[string]func(name string) bool{
 		f.tasksDir():                         func(name string) bool { return f.tasks[name] != nil },
-		filepath.Join(f.cfg.Dir, "workers"):  func(name string) bool { return places[name] },
+		filepath.Join(f.cfg.Dir, "workers"):  func(name string) bool { return dirs[name] },
 		filepath.Join(f.cfg.Dir, uploadsDir): func(string) bool { return false },
 	} {
 		list, err := os.ReadDir(dir)
@@ -84,21 +84,21 @@ func (f *Fleet) sweep(orphans map[string]taskRecord) error {
 		}
 		for _, d := range list {
 			if !known(d.Name()) {
-				errs = append(errs, remove(filepath.Join(dir, d.Name())))
+				errs = append(errs, removeAll(filepath.Join(dir, d.Name())))
 			}
 		}
 	}
-	for id, r := range orphans {
+	for id, r := range unowned {
 		var rt run.Task
 		_ = json.Unmarshal(r.Attempt, &rt)
-		errs = append(errs, f.state.end(id, past{Worker: r.Worker, Cause: nameOf(ErrGivenUp), Task: rt.Attempt.Task.String()}))
+		errs = append(errs, f.store.moveToFinished(id, finishedTask{Worker: r.Worker, Cause: causeName(ErrAbandoned), Task: rt.Attempt.Task.String()}))
 	}
-	return errors.Join(append(errs, f.sweepReports(places))...)
+	return errors.Join(append(errs, f.sweepReports(dirs))...)
 }
 
 // sweepReports removes the reports of workers that are gone, and the logs of attempts that are neither held nor reported.
-func (f *Fleet) sweepReports(places map[string]bool) error {
-	parts, err := f.keep.AttemptsByWorker()
+func (f *Fleet) sweepReports(dirs map[string]bool) error {
+	byDir, err := f.reports.AttemptsByWorker()
 	if err != nil {
 		return err
 	}
@@ -106,15 +106,15 @@ func (f *Fleet) sweepReports(places map[string]bool) error {
 	for _, t := range f.tasks {
 		wanted[t.run.Attempt] = true
 	}
-	var gone []string
-	for place, attempts := range parts {
-		if !places[place] {
-			gone = append(gone, place)
+	var stale []string
+	for dir, attempts := range byDir {
+		if !dirs[dir] {
+			stale = append(stale, dir)
 			continue
 		}
 		for _, a := range attempts {
 			wanted[a] = true
 		}
 	}
-	return errors.Join(f.keep.RemoveWorkers(gone...), f.logs.Retain(func(a muster.AttemptID) bool { return wanted[a] }))
+	return errors.Join(f.reports.RemoveWorkers(stale...), f.logs.Retain(func(a muster.AttemptID) bool { return wanted[a] }))
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-func (w *world) fleetDir() string { return filepath.Join(w.dir, "dialects", "tiny", "fleet") }
+func (w *env) fleetDir() string { return filepath.Join(w.dir, "dialects", "tiny", "fleet") }
 
 // logs lists the files with logs of the fleet's tasks.
-func (w *world) logs() (list []string) {
+func (w *env) logs() (list []string) {
 	w.t.Helper()
 	err := filepath.WalkDir(filepath.Join(w.fleetDir(), "logs"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -29,60 +29,60 @@ func (w *world) logs() (list []string) {
 	return list
 }
 
-// parts counts the workers that have reports of their own in the keep of a fleet that does not run.
-func (w *world) parts() int {
+// reportDirs counts the workers that have reports of their own in the keep of a fleet that does not run.
+func (w *env) reportDirs() int {
 	w.t.Helper()
-	keep, err := agent.OpenReportStore(w.fleetDir())
+	reports, err := agent.OpenReportStore(w.fleetDir())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	parts, err := keep.AttemptsByWorker()
+	byDir, err := reports.AttemptsByWorker()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := keep.Close(); err != nil {
+	if err := reports.Close(); err != nil {
 		w.t.Fatal(err)
 	}
-	return len(parts)
+	return len(byDir)
 }
 
-// unreachable returns a task of a worker that fell silent, with a log that the server does not have.
-func (w *world) unreachable(id string) (*fleet.Worker, *fleet.Task) {
+// silentWorker returns a task of a worker that fell silent, with a log that the server does not have.
+func (w *env) silentWorker(id string) (*fleet.Worker, *fleet.Task) {
 	w.t.Helper()
-	worker := w.register(facts(id))
-	w.until("it is active", func() bool { worker.Touch(nil); return w.workerState(id) == muster.WorkerActive })
+	worker := w.register(newFacts(id))
+	w.waitFor("it is active", func() bool { worker.Touch(nil); return w.workerState(id) == muster.WorkerActive })
 	w.submit(func(s *muster.Spec) { s.Tasks[0].Disconnect.Grace = muster.Duration(time.Hour) })
-	w.until("it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
+	w.waitFor("it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
 	task := worker.Tasks()[0]
-	if err := task.Begin(); err != nil {
+	if err := task.MarkStarted(); err != nil {
 		w.t.Fatal(err)
 	}
-	w.until("it is unreachable", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
+	w.waitFor("it is unreachable", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
 	if err := task.Log(w.t.Context(), strings.Repeat("y", 100_000)); err != nil { // which is a sign of life
 		w.t.Fatal(err)
 	}
-	w.until("it is unreachable again", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
+	w.waitFor("it is unreachable again", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
 	return worker, task
 }
 
 // Nothing is left on disk of a worker that an administrator removed, and what others hold stays.
 func TestRemovalLeavesNothing(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
-	other, kept := w.unreachable("other")
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
+	other, kept := w.silentWorker("other")
 	other.Constrain("test", "the next task is for the one that is removed")
-	worker, task := w.unreachable("one")
+	worker, task := w.silentWorker("one")
 	if n := len(w.logs()); n != 2 {
 		t.Fatalf("there are %d logs", n)
 	}
-	w.until("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
-	w.until("the fleet does not know it", func() bool { worker.Touch(nil); return w.fleet.Worker("one") == nil })
-	w.until("its log is gone", func() bool { return len(w.logs()) == 1 })
-	w.until("its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+	w.waitFor("the fleet does not know it", func() bool { worker.Touch(nil); return w.fleet.Worker("one") == nil })
+	w.waitFor("its log is gone", func() bool { return len(w.logs()) == 1 })
+	w.waitFor("its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 	if err := task.Log(t.Context(), "late"); muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("a line for a task that is over: %v", err)
 	}
 	w.stop()
-	if n := w.parts(); n != 1 {
+	if n := w.reportDirs(); n != 1 {
 		t.Errorf("the keep has %d parts", n)
 	}
 	w.start()
@@ -93,41 +93,41 @@ func TestRemovalLeavesNothing(t *testing.T) {
 
 // What a crash in the middle of a removal leaves is removed at the next start.
 func TestACrashInTheMiddleOfARemoval(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
-	_, task := w.unreachable("one")
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
+	_, task := w.silentWorker("one")
 	w.stop()
-	if len(w.logs()) != 1 || w.parts() != 1 {
+	if len(w.logs()) != 1 || w.reportDirs() != 1 {
 		t.Fatal("there is nothing that could be left")
 	}
-	fleet.ForgetWorker(t, w.fleetDir(), "one")
+	fleet.DeleteWorkerRecord(t, w.fleetDir(), "one")
 	w.start()
 	if held, over := w.fleet.OnDisk(t, task.ID()); held || !over {
 		t.Errorf("the task is held: %v, over: %v", held, over)
 	}
-	if err := w.fleet.Late(task.ID()); muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), task.Run().Attempt.Task.String()) {
+	if err := w.fleet.ReportLate(task.ID()); muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), task.Run().Attempt.Task.String()) {
 		t.Errorf("a late report: %v", err)
 	}
 	if list := w.logs(); len(list) != 0 {
 		t.Errorf("the logs %v are left", list)
 	}
 	w.stop()
-	if n := w.parts(); n != 0 {
+	if n := w.reportDirs(); n != 0 {
 		t.Errorf("the keep has %d parts", n)
 	}
 }
 
 // A finished task whose report the server never got is over with its worker.
 func TestRemovalWithAReport(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
-	worker, task := w.unreachable("one")
-	w.until("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
-	err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}) // which is a sign of life
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
+	worker, task := w.silentWorker("one")
+	w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+	err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}) // which is a sign of life
 	if muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("its report is taken: %v", err)
 	}
-	w.until("the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
-	w.until("its log is gone", func() bool { return len(w.logs()) == 0 })
-	w.until("its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	w.waitFor("the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
+	w.waitFor("its log is gone", func() bool { return len(w.logs()) == 0 })
+	w.waitFor("its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 	if worker.Err() == nil {
 		t.Error("a removed worker takes part")
 	}

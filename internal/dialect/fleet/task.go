@@ -18,33 +18,33 @@ import (
 
 // Task is one attempt that a worker holds. Its methods may be called at the same time.
 type Task struct {
-	worker  *Worker
-	id      string
-	run     *run.Task
-	offered time.Time
+	worker    *Worker
+	id        string
+	run       *run.Task
+	offeredAt time.Time
 
-	saving   sync.Mutex // held while its record is written
-	logging  sync.Mutex // held while its log is written
+	saveMu   sync.Mutex // held while its record is written
+	logMu    sync.Mutex // held while its log is written
 	log      taskLog    // guarded by logging
 	points   *run.PointLogger
-	laying   sync.Mutex // held while its folder is laid out or removed
-	folder   string     // guarded by laying; "" while there is none
+	dirMu    sync.Mutex // held while its folder is laid out or removed
+	inputDir string     // guarded by laying; "" while there is none
 	started  chan struct{}
 	reported chan struct{} // closed once the report is on disk
-	over     chan struct{}
+	done     chan struct{}
 
-	mu        sync.Mutex
-	sink      run.Reporter // nil while no agent executes it
-	began     muster.Time
-	latest    muster.Progress // for the next sink
-	artifacts []muster.Artifact
-	cut       bool           // the log has no more room
-	report    *muster.Report // once it was finished, or is over
-	why       error
+	mu             sync.Mutex
+	reporter       run.Reporter // nil while no agent executes it
+	startedAt      muster.Time
+	latestProgress muster.Progress // for the next sink
+	artifacts      []muster.Artifact
+	logTruncated   bool           // the log has no more room
+	report         *muster.Report // once it was finished, or is over
+	cause          error
 }
 
-// Ending is how a task ended on its worker.
-type Ending struct {
+// FinalReport is how a task ended on its worker.
+type FinalReport struct {
 	Outcome  muster.Outcome // AttemptSucceeded, AttemptFailed, AttemptTimedOut or AttemptCancelled
 	Reason   muster.Reason  // of a failure
 	Message  string
@@ -53,10 +53,10 @@ type Ending struct {
 	Usage    *muster.Usage
 }
 
-func newTask(w *Worker, id string, rt *run.Task, offered time.Time) *Task {
+func newTask(w *Worker, id string, rt *run.Task, offeredAt time.Time) *Task {
 	t := &Task{
-		worker: w, id: id, run: rt, offered: offered,
-		started: make(chan struct{}), reported: make(chan struct{}), over: make(chan struct{}),
+		worker: w, id: id, run: rt, offeredAt: offeredAt,
+		started: make(chan struct{}), reported: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.points = run.NewPointLogger(t.logPoint)
 	return t
@@ -77,15 +77,15 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 		return nil, err
 	}
 	if rt.Spec == nil {
-		return nil, errNone
+		return nil, errNotFound
 	}
 	if now := run.BootClock(); rt.Assigned > now { // of an earlier life of the machine
 		rt.Assigned = now
 	}
 	t := newTask(w, id, rt, r.Offered.Std())
-	t.artifacts, t.cut = r.Artifacts, r.Cut
+	t.artifacts, t.logTruncated = r.Artifacts, r.LogTruncated
 	if r.Began != 0 {
-		t.began = r.Began
+		t.startedAt = r.Began
 		close(t.started)
 	}
 	if r.Report != nil {
@@ -105,97 +105,97 @@ func (t *Task) Worker() *Worker { return t.worker }
 // Run returns what is to be done. It is not to be changed.
 func (t *Task) Run() *run.Task { return t.run }
 
-// Offered is when the worker's fleet received it.
-func (t *Task) Offered() time.Time { return t.offered }
+// OfferedAt is when the worker's fleet received it.
+func (t *Task) OfferedAt() time.Time { return t.offeredAt }
 
-// Began reports whether the worker is known to run it.
-func (t *Task) Began() bool {
+// Started reports whether the worker is known to run it.
+func (t *Task) Started() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.began != 0
+	return t.startedAt != 0
 }
 
-// stage reports whether the task began, and whether it is neither over nor finished.
-func (t *Task) stage() (began, open bool) {
+// status reports whether the task began, and whether it is neither over nor finished.
+func (t *Task) status() (started, open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.began != 0, t.why == nil && t.report == nil
+	return t.startedAt != 0, t.cause == nil && t.report == nil
 }
 
-// Over is closed once the task is over: reported, cancelled, timed out, given up or handed back.
-func (t *Task) Over() <-chan struct{} { return t.over }
+// Done is closed once the task is over: reported, cancelled, timed out, given up or handed back.
+func (t *Task) Done() <-chan struct{} { return t.done }
 
-// Why returns nil until the task is over, and then a Conflict that says why, with one of the Err… in its chain.
-func (t *Task) Why() error {
+// Err returns nil until the task is over, and then a Conflict that says why, with one of the Err… in its chain.
+func (t *Task) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.why == nil {
+	if t.cause == nil {
 		return nil
 	}
-	return overError(t.run.Attempt.Task.String(), t.why)
+	return doneError(t.run.Attempt.Task.String(), t.cause)
 }
 
-// closed returns a Conflict if nothing of the task is taken any more. The lock is held.
-func (t *Task) closed() error {
+// checkOpen returns a Conflict if nothing of the task is taken any more. The lock is held.
+func (t *Task) checkOpen() error {
 	switch {
-	case t.why != nil:
-		return overError(t.run.Attempt.Task.String(), t.why)
+	case t.cause != nil:
+		return doneError(t.run.Attempt.Task.String(), t.cause)
 	case t.report != nil:
-		return overError(t.run.Attempt.Task.String(), ErrReported)
+		return doneError(t.run.Attempt.Task.String(), ErrReported)
 	default:
 		return nil
 	}
 }
 
-// save changes the task and writes its record before anything else happens to it. With an error of change, or of the
+// update changes the task and writes its record before anything else happens to it. With an error of change, or of the
 // disk, nothing has changed: undo is called for the latter.
-func (t *Task) save(change func() error, undo func()) error {
-	t.saving.Lock()
-	defer t.saving.Unlock()
+func (t *Task) update(apply func() error, rollback func()) error {
+	t.saveMu.Lock()
+	defer t.saveMu.Unlock()
 	t.mu.Lock()
-	if err := change(); err != nil {
+	if err := apply(); err != nil {
 		t.mu.Unlock()
 		return err
 	}
-	r := &taskRecord{Worker: t.worker.id, Offered: muster.NewTime(t.offered), Began: t.began, Artifacts: t.artifacts, Cut: t.cut, Report: t.report}
+	r := &taskRecord{Worker: t.worker.id, Offered: muster.NewTime(t.offeredAt), Began: t.startedAt, Artifacts: t.artifacts, LogTruncated: t.logTruncated, Report: t.report}
 	t.mu.Unlock()
 	var err error
 	if r.Attempt, err = t.run.State(); err == nil {
-		err = t.worker.fleet.state.putTask(t.id, r)
+		err = t.worker.fleet.store.putTask(t.id, r)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
-		undo()
+		rollback()
 	}
-	if t.why != nil { // meanwhile; its record may have been removed before it was written here
-		t.worker.fleet.later(chore{task: t})
+	if t.cause != nil { // meanwhile; its record may have been removed before it was written here
+		t.worker.fleet.enqueue(diskWrite{task: t})
 	}
 	return err
 }
 
-// Begin takes the first sign that the worker runs it. Later calls do nothing. It is a Conflict if the task is over. As all that a worker says
+// MarkStarted takes the first sign that the worker runs it. Later calls do nothing. It is a Conflict if the task is over. As all that a worker says
 // of a task it is a Touch.
-func (t *Task) Begin() error {
+func (t *Task) MarkStarted() error {
 	t.worker.Touch(nil)
 	t.mu.Lock()
-	began, err := t.began != 0, t.closed()
+	started, err := t.startedAt != 0, t.checkOpen()
 	t.mu.Unlock()
-	if began || err != nil {
+	if started || err != nil {
 		return err
 	}
 	first := false
-	err = t.save(func() error {
-		if err := t.closed(); err != nil {
+	err = t.update(func() error {
+		if err := t.checkOpen(); err != nil {
 			return err
 		}
-		if first = t.began == 0; first {
-			t.began = run.Now()
+		if first = t.startedAt == 0; first {
+			t.startedAt = run.Now()
 		}
 		return nil
 	}, func() {
 		if first {
-			t.began = 0
+			t.startedAt = 0
 		}
 	})
 	if err != nil || !first {
@@ -203,11 +203,11 @@ func (t *Task) Begin() error {
 	}
 	t.mu.Lock()
 	close(t.started)
-	if t.sink != nil {
-		t.sink.Started(t.began)
+	if t.reporter != nil {
+		t.reporter.Started(t.startedAt)
 	}
 	t.mu.Unlock()
-	token(t.worker.changed)
+	signal(t.worker.changed)
 	return nil
 }
 
@@ -222,26 +222,26 @@ func (t *Task) Progress(p muster.Progress) error {
 	if err := link.CheckProgress(&p); err != nil {
 		return muster.Errorf(muster.Invalid, "the progress of %s is not taken: %w", t.run.Attempt.Task, err)
 	}
-	if err := t.Begin(); err != nil {
+	if err := t.MarkStarted(); err != nil {
 		return err
 	}
-	if err := t.pass(p); err != nil {
+	if err := t.forward(p); err != nil {
 		return err
 	}
 	t.points.Add(&p) // without the lock: it may write the log
 	return nil
 }
 
-// pass tells the agent of a progress.
-func (t *Task) pass(p muster.Progress) error {
+// forward tells the agent of a progress.
+func (t *Task) forward(p muster.Progress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.closed(); err != nil {
+	if err := t.checkOpen(); err != nil {
 		return err
 	}
-	t.remember(p)
-	if t.sink != nil {
-		t.sink.Progress(p)
+	t.mergeProgress(p)
+	if t.reporter != nil {
+		t.reporter.Progress(p)
 	}
 	return nil
 }
@@ -249,22 +249,22 @@ func (t *Task) pass(p muster.Progress) error {
 // maxMetrics is how many names of metrics are remembered for the next agent.
 const maxMetrics = 100
 
-// remember merges a progress into what the next agent is told. The lock is held.
-func (t *Task) remember(p muster.Progress) {
+// mergeProgress merges a progress into what the next agent is told. The lock is held.
+func (t *Task) mergeProgress(p muster.Progress) {
 	if p.Progress != nil {
-		t.latest.Progress = p.Progress
+		t.latestProgress.Progress = p.Progress
 	}
 	if p.Step != nil {
-		t.latest.Step = p.Step
+		t.latestProgress.Step = p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.latest.Metrics = maps.Clone(t.latest.Metrics) // an agent may have the old one
+		t.latestProgress.Metrics = maps.Clone(t.latestProgress.Metrics) // an agent may have the old one
 		for name, v := range p.Metrics {
-			if t.latest.Metrics == nil {
-				t.latest.Metrics = map[string]float64{}
+			if t.latestProgress.Metrics == nil {
+				t.latestProgress.Metrics = map[string]float64{}
 			}
-			if _, known := t.latest.Metrics[name]; known || len(t.latest.Metrics) < maxMetrics {
-				t.latest.Metrics[name] = v
+			if _, known := t.latestProgress.Metrics[name]; known || len(t.latestProgress.Metrics) < maxMetrics {
+				t.latestProgress.Metrics[name] = v
 			}
 		}
 	}
@@ -273,23 +273,23 @@ func (t *Task) remember(p muster.Progress) {
 // Finish ends the task. It returns nil only when the server has the report on disk; with another error than Conflict or
 // Invalid the report may be kept, and is sent until the server has it: to repeat the same call is right. It is a Conflict
 // if the task is over, or has another report.
-func (t *Task) Finish(ctx context.Context, end Ending) error {
+func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 	t.worker.Touch(nil)
-	report, err := t.reportOf(&end)
+	report, err := t.buildReport(&end)
 	if err != nil {
 		return err
 	}
 	t.points.Flush() // while the log still takes it
-	again := false
-	err = t.save(func() error {
-		if t.report != nil && t.why == nil && sameEnding(t.report, &end) {
-			again = true
-			return errNone // nothing to write
+	duplicate := false
+	err = t.update(func() error {
+		if t.report != nil && t.cause == nil && sameReport(t.report, &end) {
+			duplicate = true
+			return errNotFound // nothing to write
 		}
-		if err := t.closed(); err != nil {
+		if err := t.checkOpen(); err != nil {
 			return err
 		}
-		if report.StartedAt = t.began; t.began == 0 {
+		if report.StartedAt = t.startedAt; t.startedAt == 0 {
 			report.StartedAt = report.FinishedAt
 		}
 		report.Artifacts = t.artifacts
@@ -299,30 +299,30 @@ func (t *Task) Finish(ctx context.Context, end Ending) error {
 		t.report = report
 		return nil
 	}, func() { t.report = nil })
-	if err != nil && !again {
+	if err != nil && !duplicate {
 		return err
 	}
-	if !again {
-		t.logging.Lock() // what is under way comes before the end
+	if !duplicate {
+		t.logMu.Lock() // what is under way comes before the end
 		close(t.reported)
-		t.logging.Unlock()
-		token(t.worker.changed)
+		t.logMu.Unlock()
+		signal(t.worker.changed)
 	}
 	select {
-	case <-t.over:
+	case <-t.done:
 	case <-ctx.Done():
 		return muster.Errorf(muster.Unavailable, "the server has not confirmed the report of %s yet; it is kept", t.run.Attempt.Task)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.why != ErrReported { //nolint:errorlint // it is one of them
-		return overError(t.run.Attempt.Task.String(), t.why)
+	if t.cause != ErrReported { //nolint:errorlint // it is one of them
+		return doneError(t.run.Attempt.Task.String(), t.cause)
 	}
 	return nil
 }
 
-// reportOf makes a report of how a task ended.
-func (t *Task) reportOf(end *Ending) (*muster.Report, error) {
+// buildReport makes a report of how a task ended.
+func (t *Task) buildReport(end *FinalReport) (*muster.Report, error) {
 	switch end.Outcome {
 	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
 	case muster.AttemptOpen, muster.AttemptRejected, muster.AttemptLost:
@@ -339,8 +339,8 @@ func (t *Task) reportOf(end *Ending) (*muster.Report, error) {
 	}, nil
 }
 
-// sameEnding reports whether a report says the same.
-func sameEnding(r *muster.Report, end *Ending) bool {
+// sameReport reports whether a report says the same.
+func sameReport(r *muster.Report, end *FinalReport) bool {
 	code := func(p *int) int {
 		if p == nil {
 			return -1 << 31
@@ -348,11 +348,11 @@ func sameEnding(r *muster.Report, end *Ending) bool {
 		return *p
 	}
 	return r.Outcome == end.Outcome && r.Reason == end.Reason && r.Message == end.Message && code(r.ExitCode) == code(end.ExitCode) &&
-		bytes.Equal(compacted(r.Result), compacted(end.Result))
+		bytes.Equal(compactJSON(r.Result), compactJSON(end.Result))
 }
 
-// compacted is a JSON value without its white space, since a record does not keep that.
-func compacted(raw json.RawMessage) []byte {
+// compactJSON is a JSON value without its white space, since a record does not keep that.
+func compactJSON(raw json.RawMessage) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
 		return raw
@@ -360,119 +360,119 @@ func compacted(raw json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// Return hands the task back, as when its worker was started again and knows nothing of it: the server gives it to a worker
+// Requeue hands the task back, as when its worker was started again and knows nothing of it: the server gives it to a worker
 // anew. It is a Conflict if the task is over.
-func (t *Task) Return(why string) error {
+func (t *Task) Requeue(reason string) error {
 	t.mu.Lock()
-	err := t.closed()
+	err := t.checkOpen()
 	t.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	t.end(ErrReturned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerRestarted, Message: why})
+	t.abort(ErrReturned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerRestarted, Message: reason})
 	return nil
 }
 
-// end makes the task over without a report of its worker, unless it has one. report is what the server is told, if it is told anything.
-func (t *Task) end(cause error, report muster.Report) {
+// abort makes the task over without a report of its worker, unless it has one. report is what the server is told, if it is told anything.
+func (t *Task) abort(cause error, report muster.Report) {
 	f := t.worker.fleet
 	t.mu.Lock()
-	if t.why != nil || t.report != nil {
+	if t.cause != nil || t.report != nil {
 		t.mu.Unlock()
 		return
 	}
 	report.Attempt = t.run.Attempt
-	report.StartedAt, report.Artifacts = t.began, t.artifacts
+	report.StartedAt, report.Artifacts = t.startedAt, t.artifacts
 	t.report = &report
-	stray := t.began != 0 && !f.cfg.Tells && cause != ErrReturned //nolint:errorlint // it is one of them
-	t.conclude(cause)
+	orphan := t.startedAt != 0 && !f.cfg.StopsTasks && cause != ErrReturned //nolint:errorlint // it is one of them
+	t.markDone(cause)
 	t.mu.Unlock()
-	t.leave(stray)
+	t.release(orphan)
 }
 
-// settle makes a finished task over: the server has its report, or does not want it.
-func (t *Task) settle(recorded bool) {
+// acknowledge makes a finished task over: the server has its report, or does not want it.
+func (t *Task) acknowledge(recorded bool) {
 	t.mu.Lock()
-	if t.why != nil || t.report == nil {
+	if t.cause != nil || t.report == nil {
 		t.mu.Unlock()
 		return
 	}
 	if recorded {
-		t.conclude(ErrReported)
+		t.markDone(ErrReported)
 	} else {
-		t.conclude(ErrGivenUp)
+		t.markDone(ErrAbandoned)
 	}
 	t.mu.Unlock()
-	t.leave(false)
+	t.release(false)
 }
 
-// conclude notes why the task is over. The lock is held.
-func (t *Task) conclude(cause error) {
-	t.why = cause
-	close(t.over)
+// markDone notes why the task is over. The lock is held.
+func (t *Task) markDone(cause error) {
+	t.cause = cause
+	close(t.done)
 }
 
-// leave takes the task off its worker. A stray may still be run by it.
-func (t *Task) leave(stray bool) {
+// release takes the task off its worker. A stray may still be run by it.
+func (t *Task) release(orphan bool) {
 	w, f := t.worker, t.worker.fleet
 	t.mu.Lock()
-	cause := nameOf(t.why)
+	cause := causeName(t.cause)
 	t.mu.Unlock()
 	f.mu.Lock()
 	delete(f.tasks, t.id)
-	f.ended[t.id] = past{Worker: w.id, Cause: cause, Task: t.run.Attempt.Task.String()}
+	f.finished[t.id] = finishedTask{Worker: w.id, Cause: cause, Task: t.run.Attempt.Task.String()}
 	f.mu.Unlock()
 	w.mu.Lock()
 	delete(w.tasks, t.id)
-	if stray {
-		if w.strays == nil {
-			w.strays = map[string]string{}
+	if orphan {
+		if w.orphans == nil {
+			w.orphans = map[string]string{}
 		}
-		w.strays[t.id] = fmt.Sprintf("may still run %s (%s): workers of %s cannot be stopped", t.run.Attempt.Task, phrase(cause), f.cfg.System)
-		w.constrainStrays()
+		w.orphans[t.id] = fmt.Sprintf("may still run %s (%s): workers of %s cannot be stopped", t.run.Attempt.Task, causeText(cause), f.cfg.System)
+		w.constrainOrphans()
 	}
 	w.mu.Unlock()
-	end := chore{task: t}
-	if stray {
+	end := diskWrite{task: t}
+	if orphan {
 		end.worker = w
 	}
-	f.later(end)
-	token(w.changed)
+	f.enqueue(end)
+	signal(w.changed)
 }
 
-func phrase(cause string) string {
+func causeText(cause string) string {
 	switch cause {
-	case nameOf(ErrCancelled):
+	case causeName(ErrCancelled):
 		return "cancelled"
-	case nameOf(ErrTimedOut):
+	case causeName(ErrTimedOut):
 		return "timed out"
 	default:
 		return "given up"
 	}
 }
 
-// forget removes from disk what is left of a task that is over.
-func (t *Task) forget() {
+// cleanup removes from disk what is left of a task that is over.
+func (t *Task) cleanup() {
 	f := t.worker.fleet
 	f.mu.Lock()
-	p, ok := f.ended[t.id]
+	p, ok := f.finished[t.id]
 	f.mu.Unlock()
 	if !ok {
 		t.mu.Lock()
-		p = past{Worker: t.worker.id, Cause: nameOf(t.why), Task: t.run.Attempt.Task.String()}
+		p = finishedTask{Worker: t.worker.id, Cause: causeName(t.cause), Task: t.run.Attempt.Task.String()}
 		t.mu.Unlock()
 	}
-	t.saving.Lock()
-	err := f.state.end(t.id, p)
-	t.saving.Unlock()
+	t.saveMu.Lock()
+	err := f.store.moveToFinished(t.id, p)
+	t.saveMu.Unlock()
 	if err == nil {
 		f.mu.Lock()
-		delete(f.ended, t.id)
+		delete(f.finished, t.id)
 		f.mu.Unlock()
 	} else {
 		f.log.Error("a task that is over cannot be removed from disk", slog.String("task", t.run.Attempt.String()), slog.Any("error", err))
 	}
-	if err := t.clear(); err != nil {
+	if err := t.removeDir(); err != nil {
 		f.log.Error("the folder of a task cannot be removed", slog.String("task", t.run.Attempt.String()), slog.Any("error", err))
 	}
 }

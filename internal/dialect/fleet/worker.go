@@ -24,50 +24,50 @@ import (
 
 // Why a worker does not belong to the fleet.
 const (
-	awayLeft    = "it left"
-	awayDrained = "it was drained"
+	reasonLeft    = "it left"
+	reasonDrained = "it was drained"
 )
 
 // Worker is one foreign worker. Its methods may be called at the same time.
 type Worker struct {
-	fleet    *Fleet
-	id       string
-	log      *slog.Logger
-	changed  chan struct{}
-	wake     chan struct{} // has a token when a worker that is away comes back
-	saving   sync.Mutex    // held while its record is written
-	place    string        // the name of its folder, and of its part of the keep: one that joins again has another
-	gone     chan struct{} // closed once it was removed
-	goneOnce sync.Once
+	fleet       *Fleet
+	id          string
+	log         *slog.Logger
+	changed     chan struct{}
+	wake        chan struct{} // has a token when a worker that is away comes back
+	saveMu      sync.Mutex    // held while its record is written
+	dirName     string        // the name of its folder, and of its part of the keep: one that joins again has another
+	removedCh   chan struct{} // closed once it was removed
+	removedOnce sync.Once
 
-	mu      sync.Mutex
-	facts   Facts
-	away    string
-	removed bool
-	left    []*Task // that it held when it was removed
-	seen    time.Time
-	load    *muster.Load
-	silent  bool
-	tasks   map[string]*Task // that are not over
-	strays  map[string]string
-	limits  map[string]string
-	key     string // its own, for transfers
-	gate    *gate
-	agent   *agent.Agent       // of the session that goes on; nil for none
-	goodbye context.CancelFunc // ends that with a goodbye
-	ended   chan struct{}      // closed when that has ended
+	mu            sync.Mutex
+	facts         Facts
+	inactive      string
+	removed       bool
+	heldAtRemoval []*Task // that it held when it was removed
+	lastSeen      time.Time
+	load          *muster.Load
+	silent        bool
+	tasks         map[string]*Task // that are not over
+	orphans       map[string]string
+	constraints   map[string]string
+	apiKey        string // its own, for transfers
+	dialer        *switchDialer
+	agent         *agent.Agent       // of the session that goes on; nil for none
+	leaveSession  context.CancelFunc // ends that with a goodbye
+	sessionEnded  chan struct{}      // closed when that has ended
 }
 
 func newWorker(f *Fleet, r *workerRecord) *Worker {
 	return &Worker{
-		place: cmp.Or(r.Place, newID()), gone: make(chan struct{}),
+		dirName: cmp.Or(r.Dir, newID()), removedCh: make(chan struct{}),
 		fleet: f, id: r.Facts.ID, log: f.log.With(slog.String("foreign", r.Facts.ID)), changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		facts: r.Facts, away: r.Away, strays: maps.Clone(r.Strays), tasks: map[string]*Task{}, limits: map[string]string{}, silent: true,
+		facts: r.Facts, inactive: r.Inactive, orphans: maps.Clone(r.Orphans), tasks: map[string]*Task{}, constraints: map[string]string{}, silent: true,
 	}
 }
 
-// check fills in and checks what a worker says of itself.
-func (f *Fleet) check(facts *Facts) error {
+// validate fills in and checks what a worker says of itself.
+func (f *Fleet) validate(facts *Facts) error {
 	if facts.ID == "" {
 		return muster.Errorf(muster.Invalid, "a worker needs an id")
 	}
@@ -78,9 +78,9 @@ func (f *Fleet) check(facts *Facts) error {
 	if _, err := new(link.WorkerCodec).Encode(&link.ToServer{Hello: h}); err != nil {
 		return muster.Errorf(muster.Invalid, "what the worker says of itself cannot be used: %w", err)
 	}
-	const mostID = 256
-	if len(facts.ID) > mostID {
-		return muster.Errorf(muster.Invalid, "the worker's id has %d bytes: the most is %d", len(facts.ID), mostID)
+	const maxID = 256
+	if len(facts.ID) > maxID {
+		return muster.Errorf(muster.Invalid, "the worker's id has %d bytes: the most is %d", len(facts.ID), maxID)
 	}
 	return nil
 }
@@ -112,15 +112,15 @@ func (w *Worker) lacks() []string {
 	return slices.Compact(all)
 }
 
-// takes returns the kinds for which new tasks are taken. A noop is never given to anyone.
-func (w *Worker) takes() []string {
+// acceptedKinds returns the kinds for which new tasks are taken. A noop is never given to anyone.
+func (w *Worker) acceptedKinds() []string {
 	allowed := w.fleet.cfg.Kinds
 	return slices.DeleteFunc(slices.Clone(w.facts.Kinds), func(kind string) bool {
 		return kind == muster.KindNoop || allowed != nil && !slices.Contains(allowed, kind)
 	})
 }
 
-func (w *Worker) folder() string { return filepath.Join(w.fleet.cfg.Dir, "workers", w.place) }
+func (w *Worker) dir() string { return filepath.Join(w.fleet.cfg.Dir, "workers", w.dirName) }
 
 // EventID is the worker's id in its system.
 func (w *Worker) ID() string { return w.id }
@@ -136,104 +136,104 @@ func (w *Worker) Facts() Facts {
 func (w *Worker) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.away == "" {
+	if w.inactive == "" {
 		return nil
 	}
-	return muster.Errorf(muster.Conflict, "worker %s does not take part: %s", w.id, w.away)
+	return muster.Errorf(muster.Conflict, "worker %s does not take part: %s", w.id, w.inactive)
 }
 
-// Seen is when it was last touched; zero if never since the server started.
-func (w *Worker) Seen() time.Time {
+// LastSeen is when it was last touched; zero if never since the server started.
+func (w *Worker) LastSeen() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.seen
+	return w.lastSeen
 }
 
 // Touch says that the worker was just heard of. load is what its machine does, nil if it did not say.
 func (w *Worker) Touch(load *muster.Load) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen = time.Now()
+	w.lastSeen = time.Now()
 	if load != nil {
 		w.load = load
 	}
 	if w.silent {
 		w.silent = false
-		if w.gate != nil {
-			w.gate.set(true)
+		if w.dialer != nil {
+			w.dialer.setOpen(true)
 		}
 	}
 }
 
-// look ends the session if the worker is silent.
-func (w *Worker) look(now time.Time) {
+// checkSilence ends the session if the worker is silent.
+func (w *Worker) checkSilence(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	limit := w.fleet.cfg.Silence
+	limit := w.fleet.cfg.SilenceTimeout
 	for _, t := range w.tasks {
-		if t.Began() {
-			limit = max(limit, w.fleet.cfg.Busy)
+		if t.Started() {
+			limit = max(limit, w.fleet.cfg.BusyTimeout)
 			break
 		}
 	}
-	if w.silent || now.Sub(w.seen) <= limit {
+	if w.silent || now.Sub(w.lastSeen) <= limit {
 		return
 	}
 	w.silent = true
-	if w.gate != nil {
-		w.log.Info("a foreign worker is silent", slog.Duration("for", now.Sub(w.seen).Round(time.Millisecond)))
-		w.gate.set(false)
+	if w.dialer != nil {
+		w.log.Info("a foreign worker is silent", slog.Duration("for", now.Sub(w.lastSeen).Round(time.Millisecond)))
+		w.dialer.setOpen(false)
 	}
 }
 
-// Idle says that the worker asked for work and runs nothing: if tasks that are over kept it, it is free.
-func (w *Worker) Idle() {
+// MarkIdle says that the worker asked for work and runs nothing: if tasks that are over kept it, it is free.
+func (w *Worker) MarkIdle() {
 	w.mu.Lock()
-	n := len(w.strays)
-	w.strays = nil
-	w.constrainStrays()
+	n := len(w.orphans)
+	w.orphans = nil
+	w.constrainOrphans()
 	w.mu.Unlock()
 	if n > 0 {
-		w.fleet.later(chore{worker: w})
+		w.fleet.enqueue(diskWrite{worker: w})
 	}
 }
 
-// found says that the worker does not run a task that is over.
-func (w *Worker) found(task string) {
+// clearOrphan says that the worker does not run a task that is over.
+func (w *Worker) clearOrphan(task string) {
 	w.mu.Lock()
-	_, was := w.strays[task]
-	delete(w.strays, task)
-	w.constrainStrays()
+	_, known := w.orphans[task]
+	delete(w.orphans, task)
+	w.constrainOrphans()
 	w.mu.Unlock()
-	if was {
-		w.fleet.later(chore{worker: w})
+	if known {
+		w.fleet.enqueue(diskWrite{worker: w})
 	}
 }
 
-const sourceStrays = "still busy"
+const sourceOrphans = "still busy"
 
-// constrainStrays has the worker take nothing while it may be busy with tasks that are over. The lock is held.
-func (w *Worker) constrainStrays() {
-	why := strings.Join(slices.Sorted(maps.Values(w.strays)), "; ")
-	if why == "" {
-		delete(w.limits, sourceStrays)
+// constrainOrphans has the worker take nothing while it may be busy with tasks that are over. The lock is held.
+func (w *Worker) constrainOrphans() {
+	reason := strings.Join(slices.Sorted(maps.Values(w.orphans)), "; ")
+	if reason == "" {
+		delete(w.constraints, sourceOrphans)
 	} else {
-		w.limits[sourceStrays] = why
+		w.constraints[sourceOrphans] = reason
 	}
 	if w.agent != nil {
-		w.agent.Constrain(sourceStrays, why)
+		w.agent.Constrain(sourceOrphans, reason)
 	}
 }
 
 // Constrain has the worker take nothing new, for the reason why of one of several sources; "" takes that source's word back.
-func (w *Worker) Constrain(source, why string) {
+func (w *Worker) Constrain(source, reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.limits[source] = why; why == "" {
-		delete(w.limits, source)
+	if w.constraints[source] = reason; reason == "" {
+		delete(w.constraints, source)
 	}
 	if w.agent != nil {
-		w.agent.Constrain(source, why)
+		w.agent.Constrain(source, reason)
 	}
 }
 
@@ -241,21 +241,21 @@ func (w *Worker) Constrain(source, why string) {
 func (w *Worker) Tasks() []*Task {
 	w.mu.Lock()
 	list := make([]*Task, 0, len(w.tasks))
-	began := make(map[*Task]bool, len(w.tasks))
+	started := make(map[*Task]bool, len(w.tasks))
 	for _, t := range w.tasks {
-		if b, open := t.stage(); open {
-			list, began[t] = append(list, t), b
+		if b, open := t.status(); open {
+			list, started[t] = append(list, t), b
 		}
 	}
 	w.mu.Unlock()
 	slices.SortFunc(list, func(a, b *Task) int {
 		switch {
-		case began[a] != began[b] && began[b]:
+		case started[a] != started[b] && started[b]:
 			return -1
-		case began[a] != began[b]:
+		case started[a] != started[b]:
 			return 1
 		}
-		return cmp.Or(a.offered.Compare(b.offered), cmp.Compare(a.id, b.id))
+		return cmp.Or(a.offeredAt.Compare(b.offeredAt), cmp.Compare(a.id, b.id))
 	})
 	return list
 }
@@ -266,22 +266,22 @@ func (w *Worker) Changed() <-chan struct{} { return w.changed }
 // Leave hands back what the worker holds, and says goodbye to the server. It is known until it registers again.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.mu.Lock()
-	if w.away != "" {
+	if w.inactive != "" {
 		w.mu.Unlock()
 		return nil
 	}
-	w.away = awayLeft
-	w.strays = nil
-	if w.gate != nil {
-		w.gate.set(true) // the goodbye is to get through
+	w.inactive = reasonLeft
+	w.orphans = nil
+	if w.dialer != nil {
+		w.dialer.setOpen(true) // the goodbye is to get through
 	}
-	goodbye, ended := w.goodbye, w.ended
+	leave, ended := w.leaveSession, w.sessionEnded
 	w.mu.Unlock()
 	w.save()
-	if goodbye == nil {
+	if leave == nil {
 		return nil
 	}
-	goodbye()
+	leave()
 	select {
 	case <-ended:
 		return nil
@@ -290,10 +290,10 @@ func (w *Worker) Leave(ctx context.Context) error {
 	}
 }
 
-// yields reports whether a registration with this key may have the worker's id: that with its own key, and each one once it has left.
+// canTakeOver reports whether a registration with this key may have the worker's id: that with its own key, and each one once it has left.
 // Another key gets it where none was needed so far, and where the worker is unreachable and holds nothing. The lock is held.
-func (w *Worker) yields(key string) bool {
-	if key == w.facts.Key || w.away != "" {
+func (w *Worker) canTakeOver(key string) bool {
+	if key == w.facts.Key || w.inactive != "" {
 		return true
 	}
 	return key != "" && (w.facts.Key == "" || w.silent && len(w.tasks) == 0)
@@ -301,7 +301,7 @@ func (w *Worker) yields(key string) bool {
 
 // update takes new facts of a known worker. With an error nothing has changed.
 func (w *Worker) update(facts Facts) error {
-	current, changed, err := w.enter(facts)
+	current, changed, err := w.saveFacts(facts)
 	if err != nil {
 		return err
 	}
@@ -312,21 +312,21 @@ func (w *Worker) update(facts Facts) error {
 	if current != nil {
 		current.Detach() // and the loop begins again, with the new facts
 	}
-	token(w.wake)
+	signal(w.wake)
 	return nil
 }
 
-// enter writes new facts before they count. It returns the agent with the old ones, nil if there is none, and whether anything changed.
-func (w *Worker) enter(facts Facts) (current *agent.Agent, changed bool, err error) {
-	w.saving.Lock()
-	defer w.saving.Unlock()
+// saveFacts writes new facts before they count. It returns the agent with the old ones, nil if there is none, and whether anything changed.
+func (w *Worker) saveFacts(facts Facts) (current *agent.Agent, changed bool, err error) {
+	w.saveMu.Lock()
+	defer w.saveMu.Unlock()
 	w.mu.Lock()
-	removed, yields, name := w.removed, w.yields(facts.Key), w.facts.Name
-	same := w.away == "" && facts.equal(&w.facts)
-	r := &workerRecord{Facts: facts, Place: w.place, Strays: maps.Clone(w.strays)}
+	removed, allowed, name := w.removed, w.canTakeOver(facts.Key), w.facts.Name
+	same := w.inactive == "" && facts.equal(&w.facts)
+	r := &workerRecord{Facts: facts, Dir: w.dirName, Orphans: maps.Clone(w.orphans)}
 	w.mu.Unlock()
 	switch {
-	case !yields:
+	case !allowed:
 		return nil, false, muster.Errorf(muster.Forbidden, "worker %s was registered with another key: it can be taken over once it has left, is unreachable and runs nothing, "+
 			"or was removed with muster workers remove %s", facts.ID, name)
 	case removed:
@@ -334,19 +334,19 @@ func (w *Worker) enter(facts Facts) (current *agent.Agent, changed bool, err err
 	case same:
 		return nil, false, nil
 	}
-	if err := w.fleet.state.putWorker(w.id, r); err != nil {
+	if err := w.fleet.store.putWorker(w.id, r); err != nil {
 		return nil, false, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.facts, w.away = facts, ""
+	w.facts, w.inactive = facts, ""
 	return w.agent, true, nil
 }
 
 func (w *Worker) record() *workerRecord {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return &workerRecord{Facts: w.facts, Place: w.place, Away: w.away, Strays: maps.Clone(w.strays)}
+	return &workerRecord{Facts: w.facts, Dir: w.dirName, Inactive: w.inactive, Orphans: maps.Clone(w.orphans)}
 }
 
 // save writes the worker's record soon after it changed. It is written again with the next change.
@@ -358,12 +358,12 @@ func (w *Worker) save() {
 
 // write writes the worker's record, unless it was removed.
 func (w *Worker) write() error {
-	w.saving.Lock()
-	defer w.saving.Unlock()
+	w.saveMu.Lock()
+	defer w.saveMu.Unlock()
 	if w.isRemoved() {
 		return muster.Errorf(muster.Unavailable, "worker %s is being removed", w.id)
 	}
-	return w.fleet.state.putWorker(w.id, w.record())
+	return w.fleet.store.putWorker(w.id, w.record())
 }
 
 func (w *Worker) isRemoved() bool {
@@ -372,15 +372,15 @@ func (w *Worker) isRemoved() bool {
 	return w.removed
 }
 
-// dismissed reports whether an administrator removed the worker while it had no session, which would have ended then.
-func (w *Worker) dismissed(ctx context.Context) bool {
+// removedByAdmin reports whether an administrator removed the worker while it had no session, which would have ended then.
+func (w *Worker) removedByAdmin(ctx context.Context) bool {
 	w.mu.Lock()
-	connected := w.away == "" && !w.silent
+	connected := w.inactive == "" && !w.silent
 	w.mu.Unlock()
 	if connected {
 		return false
 	}
-	id, ok, err := agent.LoadIdentity(w.folder())
+	id, ok, err := agent.LoadIdentity(w.dir())
 	if err != nil || !ok {
 		return false
 	}
@@ -388,33 +388,33 @@ func (w *Worker) dismissed(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinWait)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	_, err = c.Whoami(ctx)
-	return err != nil && unknown(err)
+	return err != nil && keyRejected(err)
 }
 
-// unknown reports whether err says that the server does not take a worker's key any more.
-func unknown(err error) bool {
+// keyRejected reports whether err says that the server does not take a worker's key any more.
+func keyRejected(err error) bool {
 	code := muster.CodeOf(err)
 	return code == muster.Unauthenticated || code == muster.Forbidden
 }
 
-// forgettable reports whether the worker may make room for another one.
-func (w *Worker) forgettable() bool {
+// evictable reports whether the worker may make room for another one.
+func (w *Worker) evictable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.tasks) == 0 && (w.away != "" || w.silent && time.Since(w.seen) > forgetAfter)
+	return len(w.tasks) == 0 && (w.inactive != "" || w.silent && time.Since(w.lastSeen) > evictAfter)
 }
 
-// join makes the worker known to the server.
-func (w *Worker) join(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, joinWait)
+// joinServer makes the worker known to the server.
+func (w *Worker) joinServer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	if err := os.MkdirAll(w.folder(), 0o700); err != nil {
+	if err := os.MkdirAll(w.dir(), 0o700); err != nil {
 		return muster.Errorf(muster.Unavailable, "the worker's folder cannot be made: %w", err)
 	}
-	_, err := agent.Join(ctx, w.fleet.cfg.Server.HTTP, w.fleet.server, w.fleet.cfg.Server.Join, w.facts.Name, w.folder(), w.log)
+	_, err := agent.Join(ctx, w.fleet.cfg.Server.HTTP, w.fleet.server, w.fleet.cfg.Server.JoinToken, w.facts.Name, w.dir(), w.log)
 	if err != nil && ctx.Err() != nil {
 		return muster.Errorf(muster.Unavailable, "the server did not make the worker in time: %w", err)
 	}
@@ -422,46 +422,46 @@ func (w *Worker) join(ctx context.Context) error {
 }
 
 const (
-	retryFirst = time.Second // after a session that could not be kept up
-	retryMost  = 30 * time.Second
+	minRetryDelay = time.Second // after a session that could not be kept up
+	maxRetryDelay = 30 * time.Second
 )
 
 // loop keeps the worker's session up until ctx ends or the worker is removed.
 func (w *Worker) loop(ctx context.Context) {
-	defer w.clear(context.WithoutCancel(ctx))
-	pause := retryFirst
+	defer w.removeFiles(context.WithoutCancel(ctx))
+	pause := minRetryDelay
 	for ctx.Err() == nil {
 		w.mu.Lock()
-		away, removed := w.away != "", w.removed
+		inactive, removed := w.inactive != "", w.removed
 		w.mu.Unlock()
 		if removed {
 			return
 		}
-		if away {
+		if inactive {
 			select {
 			case <-w.wake:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		err := w.session(ctx)
+		err := w.runSession(ctx)
 		switch {
 		case errors.Is(err, run.ErrDetach), errors.Is(err, errLeft):
-			pause = retryFirst
+			pause = minRetryDelay
 		case err == nil:
-			w.setAway(awayDrained)
-		case unknown(err):
-			w.drop("the server does not know it any more, or an administrator removed it")
+			w.deactivate(reasonDrained)
+		case keyRejected(err):
+			w.remove("the server does not know it any more, or an administrator removed it")
 			return
 		default:
 			w.log.Error("the session of a foreign worker failed; trying again", slog.Any("error", err))
-			wait(ctx, pause)
-			pause = min(2*pause, retryMost)
+			sleep(ctx, pause)
+			pause = min(2*pause, maxRetryDelay)
 		}
 	}
 }
 
-func wait(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -470,63 +470,63 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// setAway takes note that a worker does not belong to the fleet any more, unless something was noted already.
-func (w *Worker) setAway(why string) {
+// deactivate takes note that a worker does not belong to the fleet any more, unless something was noted already.
+func (w *Worker) deactivate(reason string) {
 	w.mu.Lock()
-	if w.away == "" {
-		w.away = why
+	if w.inactive == "" {
+		w.inactive = reason
 	}
 	w.mu.Unlock()
 	w.save()
-	token(w.changed)
+	signal(w.changed)
 }
 
-// session runs one agent for the worker, from its facts, until ctx ends, they change or it leaves.
-func (w *Worker) session(ctx context.Context) error {
-	id, ok, err := agent.LoadIdentity(w.folder())
+// runSession runs one agent for the worker, from its facts, until ctx ends, they change or it leaves.
+func (w *Worker) runSession(ctx context.Context) error {
+	id, ok, err := agent.LoadIdentity(w.dir())
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return muster.Errorf(muster.Unauthenticated, "the worker has no identity")
 	}
-	keep, err := w.fleet.keep.ForWorker(w.place)
+	reports, err := w.fleet.reports.ForWorker(w.dirName)
 	if err != nil {
 		return err
 	}
-	life, goodbye := context.WithCancel(context.WithoutCancel(ctx))
-	defer goodbye()
+	sessionCtx, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
 	ended := make(chan struct{})
 	w.mu.Lock()
-	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Key: id.Key, HTTP: w.fleet.cfg.Server.From(w.facts.Remote)}
-	w.key, w.gate = id.Key, newGate(dial, !w.silent || w.began())
-	if w.silent && w.began() { // it works, as far as is known, and may be silent for as long as that
-		w.silent, w.seen = false, time.Now()
+	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Key: id.Key, HTTP: w.fleet.cfg.Server.HTTPFrom(w.facts.Remote)}
+	w.apiKey, w.dialer = id.Key, newSwitchDialer(dial, !w.silent || w.runsTask())
+	if w.silent && w.runsTask() { // it works, as far as is known, and may be silent for as long as that
+		w.silent, w.lastSeen = false, time.Now()
 	}
-	kinds := w.takes()
+	kinds := w.acceptedKinds()
 	a := agent.New(agent.Config{
 		Identity: id, Name: w.facts.Name, Build: w.build(), Tags: w.tags(), Labels: w.labels(), Price: cmp.Or(w.facts.Price, w.fleet.cfg.Price),
-		Resources: w.facts.Resources, Dir: w.folder(), Executors: w.executors(kinds), Kinds: kinds, Reports: keep, Lacks: w.lacks(), Projects: w.fleet.cfg.Projects,
-		Supervisor: holder{w}, OnReportAcked: w.settled, RemoteTasks: true, Logs: w.fleet.logs, Dialer: w.gate, Load: w.latestLoad, Log: w.log,
+		Resources: w.facts.Resources, Dir: w.dir(), Executors: w.executors(kinds), Kinds: kinds, Reports: reports, Lacks: w.lacks(), Projects: w.fleet.cfg.Projects,
+		Supervisor: supervisor{w}, OnReportAcked: w.onReportAck, RemoteTasks: true, Logs: w.fleet.logs, Dialer: w.dialer, Load: w.latestLoad, Log: w.log,
 	})
-	w.constrainStrays()
-	for source, why := range w.limits {
-		a.Constrain(source, why)
+	w.constrainOrphans()
+	for source, reason := range w.constraints {
+		a.Constrain(source, reason)
 	}
-	w.agent, w.goodbye, w.ended = a, goodbye, ended
-	left := w.away != ""
+	w.agent, w.leaveSession, w.sessionEnded = a, leave, ended
+	inactive := w.inactive != ""
 	w.mu.Unlock()
-	if left {
-		goodbye()
+	if inactive {
+		leave()
 	}
 	defer func() {
 		w.mu.Lock()
-		w.agent, w.goodbye, w.ended, w.gate = nil, nil, nil, nil
+		w.agent, w.leaveSession, w.sessionEnded, w.dialer = nil, nil, nil, nil
 		w.mu.Unlock()
 		close(ended)
 	}()
 	defer context.AfterFunc(ctx, a.Detach)()
-	if err := a.Run(life); err != nil || life.Err() == nil {
+	if err := a.Run(sessionCtx); err != nil || sessionCtx.Err() == nil {
 		return err
 	}
 	return errLeft
@@ -535,10 +535,10 @@ func (w *Worker) session(ctx context.Context) error {
 // errLeft ends a session because the worker left.
 var errLeft = errors.New("the worker has left")
 
-// began reports whether the worker runs a task. The lock is held.
-func (w *Worker) began() bool {
+// runsTask reports whether the worker runs a task. The lock is held.
+func (w *Worker) runsTask() bool {
 	for _, t := range w.tasks {
-		if t.Began() {
+		if t.Started() {
 			return true
 		}
 	}

@@ -17,28 +17,28 @@ import (
 
 // An id belongs to the key that registered it, until its worker has left.
 func TestTwoKeysOneID(t *testing.T) {
-	w := newWorld(t, nil)
-	mine := facts("one")
-	mine.Key = "k-mine"
-	worker := w.register(mine)
-	theirs := facts("one")
-	theirs.Key = "k-theirs"
-	if _, err := w.fleet.Register(t.Context(), theirs); muster.CodeOf(err) != muster.Forbidden {
+	w := newEnv(t, nil)
+	own := newFacts("one")
+	own.Key = "k-mine"
+	worker := w.register(own)
+	foreign := newFacts("one")
+	foreign.Key = "k-theirs"
+	if _, err := w.fleet.Register(t.Context(), foreign); muster.CodeOf(err) != muster.Forbidden {
 		t.Fatalf("another key took the id over: %v", err)
 	}
-	if got := w.register(mine); got != worker {
+	if got := w.register(own); got != worker {
 		t.Error("the same key registered another worker")
 	}
 	if err := worker.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := w.fleet.Register(t.Context(), theirs); err != nil || got.Facts().Key != "k-theirs" {
+	if got, err := w.fleet.Register(t.Context(), foreign); err != nil || got.Facts().Key != "k-theirs" {
 		t.Errorf("the id of a worker that has left cannot be used: %v", err)
 	}
 }
 
 func TestBadFacts(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	for name, change := range map[string]func(*fleet.Facts){
 		"no id":       func(f *fleet.Facts) { f.ID = "" },
 		"a long id":   func(f *fleet.Facts) { f.ID = strings.Repeat("x", 300) },
@@ -49,7 +49,7 @@ func TestBadFacts(t *testing.T) {
 		"price":       func(f *fleet.Facts) { f.Price = -1 },
 		"double gpus": func(f *fleet.Facts) { f.Resources.GPUs = []muster.GPU{{UUID: "a"}, {UUID: "a"}} },
 	} {
-		f := facts("bad")
+		f := newFacts("bad")
 		change(&f)
 		if _, err := w.fleet.Register(t.Context(), f); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s: %v", name, err)
@@ -62,117 +62,117 @@ func TestBadFacts(t *testing.T) {
 
 // A change of facts is known to the server, and what the worker holds stays.
 func TestChangedFacts(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
 	if err := task.Progress(muster.Progress{Progress: new(0.25)}); err != nil {
 		t.Fatal(err)
 	}
-	changed := facts("one")
+	changed := newFacts("one")
 	changed.Name, changed.Labels, changed.Tags, changed.Kinds, changed.Lacks = "uno", map[string]string{"location": "here"}, []string{"fast"}, []string{"script"}, []string{"cancel"}
 	w.register(changed)
-	w.until("the new facts are shown", func() bool {
+	w.waitFor("the new facts are shown", func() bool {
 		got, err := w.client.Worker(t.Context(), "uno")
 		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && len(got.UnsupportedFeatures) == 1
 	})
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.is(job, muster.Succeeded); got.Attempt != 1 || got.Progress == nil {
+	if got := w.waitState(job, muster.Succeeded); got.Attempt != 1 || got.Progress == nil {
 		t.Errorf("it took %d attempts, progress %v", got.Attempt, got.Progress)
 	}
 }
 
-// With MaxTasks 1 a worker has one task at a time, also of those that name cpus.
+// With MaxReportedTasks 1 a worker has one task at a time, also of those that name cpus.
 func TestOneTaskAtATime(t *testing.T) {
-	w := newWorld(t, nil)
-	f := facts("one")
+	w := newEnv(t, nil)
+	f := newFacts("one")
 	f.Resources.MaxTasks = 1
 	worker := w.register(f)
 	named := func(s *muster.Spec) { s.Tasks[0].Resources.CPUs = 1 }
 	jobs := []muster.Job{w.submit(named), w.submit(nil), w.submit(named)}
 	for range jobs {
-		task := w.offered(worker)
+		task := w.waitOffered(worker)
 		if n := len(worker.Tasks()); n != 1 {
 			t.Errorf("the worker holds %d tasks", n)
 		}
-		if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, job := range jobs {
-		w.is(job, muster.Succeeded)
+		w.waitState(job, muster.Succeeded)
 	}
 }
 
 // A drained worker finishes what it has and is given nothing, until it registers again.
 func TestADrain(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
+	task := w.waitOffered(worker)
 	if _, err := w.client.DrainWorker(t.Context(), "one", nil); err != nil {
 		t.Fatal(err)
 	}
 	next := w.submit(nil)
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Succeeded)
-	w.until("the worker is out", func() bool { return worker.Err() != nil })
+	w.waitState(job, muster.Succeeded)
+	w.waitFor("the worker is out", func() bool { return worker.Err() != nil })
 	worker.Touch(nil)
 	if got := w.task(next).State; got != muster.Queued {
 		t.Errorf("the next task is %s", got)
 	}
-	w.register(facts("one"))
-	if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	w.register(newFacts("one"))
+	if err := w.waitOffered(worker).Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(next, muster.Succeeded)
+	w.waitState(next, muster.Succeeded)
 }
 
 // A worker that leaves hands back what it has.
 func TestLeave(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
 	if err := worker.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(task.Why(), fleet.ErrReturned) || worker.Err() == nil || len(worker.Tasks()) != 0 {
-		t.Errorf("after it left: %v, %v", task.Why(), worker.Err())
+	if !errors.Is(task.Err(), fleet.ErrReturned) || worker.Err() == nil || len(worker.Tasks()) != 0 {
+		t.Errorf("after it left: %v, %v", task.Err(), worker.Err())
 	}
-	w.until("the worker is gone", func() bool { return w.workerState("one") == muster.WorkerGone })
-	w.is(job, muster.Queued)
-	worker = w.register(facts("one"))
-	if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	w.waitFor("the worker is gone", func() bool { return w.workerState("one") == muster.WorkerGone })
+	w.waitState(job, muster.Queued)
+	worker = w.register(newFacts("one"))
+	if err := w.waitOffered(worker).Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 }
 
 // A task that its worker has forgotten is given out again.
-func TestReturn(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+func TestRequeue(t *testing.T) {
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	job := w.submit(nil)
-	task := w.offered(worker)
-	if err := task.Begin(); err != nil {
+	task := w.waitOffered(worker)
+	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	if err := task.Return("its worker was started again"); err != nil {
+	if err := task.Requeue("its worker was started again"); err != nil {
 		t.Fatal(err)
 	}
 	var next *fleet.Task
-	w.until("it is given out again", func() bool {
+	w.waitFor("it is given out again", func() bool {
 		tasks := worker.Tasks()
 		if len(tasks) == 0 {
 			return false
@@ -183,55 +183,55 @@ func TestReturn(t *testing.T) {
 	if next.ID() == task.ID() {
 		t.Error("the new attempt has the id of the old one")
 	}
-	if err := next.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := next.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 }
 
 // A worker that an administrator removed is unknown, and joins as a new one.
 func TestRemoval(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
-	worker := w.register(facts("one"))
-	w.until("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
+	worker := w.register(newFacts("one"))
+	w.waitFor("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	before, err := w.client.Worker(t.Context(), "one")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.until("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+	w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
 	worker.Touch(nil)
-	w.until("the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
+	w.waitFor("the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
 	if worker.Err() == nil {
 		t.Error("a removed worker takes part")
 	}
-	again := w.register(facts("one"))
-	w.until("it is there again", func() bool { again.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	rejoined := w.register(newFacts("one"))
+	w.waitFor("it is there again", func() bool { rejoined.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 	if after, err := w.client.Worker(t.Context(), "one"); err != nil || after.ID == before.ID {
 		t.Errorf("it came back as %s: %v", after.ID, err)
 	}
 }
 
 // One that was removed while it was drained or silent joins as a new one with its first registration: some never send a second.
-func TestRemovalOfAWorkerThatIsAway(t *testing.T) {
-	for name, leave := range map[string]func(w *world, worker *fleet.Worker){
-		"drained": func(w *world, worker *fleet.Worker) {
+func TestRemovalOfAnInactiveWorker(t *testing.T) {
+	for name, leave := range map[string]func(w *env, worker *fleet.Worker){
+		"drained": func(w *env, worker *fleet.Worker) {
 			if _, err := w.client.DrainWorker(t.Context(), "one", nil); err != nil {
 				t.Fatal(err)
 			}
-			w.until("it is out", func() bool { worker.Touch(nil); return worker.Err() != nil })
+			w.waitFor("it is out", func() bool { worker.Touch(nil); return worker.Err() != nil })
 		},
-		"silent": func(w *world, _ *fleet.Worker) {
-			w.until("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+		"silent": func(w *env, _ *fleet.Worker) {
+			w.waitFor("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
-			worker := w.register(facts("one"))
-			w.until("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+			w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
+			worker := w.register(newFacts("one"))
+			w.waitFor("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 			leave(w, worker)
-			w.until("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
-			again := w.register(facts("one"))
-			w.until("it is active again", func() bool { again.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+			w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+			again := w.register(newFacts("one"))
+			w.waitFor("it is active again", func() bool { again.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 			if again.Err() != nil || w.fleet.Worker("one") != again {
 				t.Errorf("the worker that registered is %v", again.Err())
 			}
@@ -241,8 +241,8 @@ func TestRemovalOfAWorkerThatIsAway(t *testing.T) {
 
 // Constraints hold over a new session.
 func TestConstrain(t *testing.T) {
-	w := newWorld(t, nil)
-	worker := w.register(facts("one"))
+	w := newEnv(t, nil)
+	worker := w.register(newFacts("one"))
 	shown := func(want string) func() bool {
 		return func() bool {
 			got, err := w.client.Worker(t.Context(), "one")
@@ -250,25 +250,25 @@ func TestConstrain(t *testing.T) {
 		}
 	}
 	worker.Constrain("test", "its operator switched it off")
-	w.until("it is constrained", shown("its operator switched it off"))
-	f := facts("one")
+	w.waitFor("it is constrained", shown("its operator switched it off"))
+	f := newFacts("one")
 	f.Version = "2"
 	w.register(f)
-	w.until("it is constrained in its next session", func() bool {
+	w.waitFor("it is constrained in its next session", func() bool {
 		got, err := w.client.Worker(t.Context(), "one")
 		return err == nil && got.Version == "tiny 2" && got.Constrained == "its operator switched it off"
 	})
 	worker.Constrain("test", "")
-	w.until("it is free", shown(""))
+	w.waitFor("it is free", shown(""))
 }
 
 // Tasks of kinds or projects that the gateway does not have stay in the queue.
 func TestWhatIsNotTaken(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Kinds = []string{"script", "noop"} })
-	f := facts("one")
+	w := newEnv(t, func(c *fleet.Config) { c.Kinds = []string{"script", "noop"} })
+	f := newFacts("one")
 	f.Kinds = []string{"echo", "script", "noop"}
 	worker := w.register(f)
-	w.until("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	w.waitFor("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
 	got, err := w.client.Worker(t.Context(), "one")
 	if err != nil || strings.Join(got.Kinds, " ") != "script" {
 		t.Errorf("it takes %q, %v", got.Kinds, err)
@@ -278,13 +278,13 @@ func TestWhatIsNotTaken(t *testing.T) {
 		s.Tasks[0] = muster.TaskSpec{Kind: "script", Script: &muster.Script{Text: "true"}}
 	})
 	echo := w.submit(nil)
-	mine := w.submit(func(s *muster.Spec) {
+	accepted := w.submit(func(s *muster.Spec) {
 		s.Tasks[0] = muster.TaskSpec{Kind: "script", Script: &muster.Script{Text: "true"}}
 	})
-	if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+	if err := w.waitOffered(worker).Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.is(mine, muster.Succeeded)
+	w.waitState(accepted, muster.Succeeded)
 	for _, job := range []muster.Job{other, echo} {
 		if got := w.task(job).State; got != muster.Queued {
 			t.Errorf("job %d is %s", job.ID, got)
@@ -293,17 +293,17 @@ func TestWhatIsNotTaken(t *testing.T) {
 }
 
 // The number of workers is bounded; one that left makes room.
-func TestBound(t *testing.T) {
-	w := newWorld(t, func(c *fleet.Config) { c.Most = 2 })
-	first := w.register(facts("one"))
-	w.register(facts("two"))
-	if _, err := w.fleet.Register(t.Context(), facts("three")); muster.CodeOf(err) != muster.Conflict {
+func TestMaxWorkers(t *testing.T) {
+	w := newEnv(t, func(c *fleet.Config) { c.MaxWorkers = 2 })
+	first := w.register(newFacts("one"))
+	w.register(newFacts("two"))
+	if _, err := w.fleet.Register(t.Context(), newFacts("three")); muster.CodeOf(err) != muster.Conflict {
 		t.Fatalf("a worker too many: %v", err)
 	}
 	if err := first.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.register(facts("three"))
+	w.register(newFacts("three"))
 	if w.fleet.Worker("one") != nil {
 		t.Error("the one that left is still known")
 	}
@@ -312,16 +312,16 @@ func TestBound(t *testing.T) {
 // 200 workers are cheap while they do nothing, and all of them work.
 func TestManyWorkers(t *testing.T) {
 	const many = 200
-	w := newWorld(t, nil)
-	w.register(facts("first"))
-	w.until("the first is active", func() bool { return w.workerState("first") == muster.WorkerActive })
-	fds, heap := descriptors(), inUse()
+	w := newEnv(t, nil)
+	w.register(newFacts("first"))
+	w.waitFor("the first is active", func() bool { return w.workerState("first") == muster.WorkerActive })
+	fds, heap := descriptors(), memoryInUse()
 	var all sync.WaitGroup
 	for i := range many {
-		all.Go(func() { w.register(facts(fmt.Sprint("worker-", i))) })
+		all.Go(func() { w.register(newFacts(fmt.Sprint("worker-", i))) })
 	}
 	all.Wait()
-	w.until("all are active", func() bool {
+	w.waitFor("all are active", func() bool {
 		list, err := w.client.Workers(t.Context())
 		n := 0
 		for i := range list {
@@ -331,12 +331,12 @@ func TestManyWorkers(t *testing.T) {
 		}
 		return err == nil && n == many+1
 	})
-	moreFDs, more := descriptors()-fds, inUse()-heap
+	moreFDs, more := descriptors()-fds, memoryInUse()-heap
 	t.Logf("a worker takes %.2f descriptors and %d KiB", float64(moreFDs)/many, more/many>>10)
 	if moreFDs > many/2 {
 		t.Errorf("%d workers use %d descriptors", many, moreFDs)
 	}
-	if most := int64(many * 400 << 10); more > most && !raced {
+	if most := int64(many * 400 << 10); more > most && !raceEnabled {
 		t.Errorf("%d workers use %d MiB", many, more>>20)
 	}
 	job := w.submit(func(s *muster.Spec) {
@@ -352,21 +352,21 @@ func TestManyWorkers(t *testing.T) {
 					return
 				}
 				for _, task := range worker.Tasks() {
-					err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`1`)})
+					err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`1`)})
 					// On a busy machine a session may break before an assignment is acknowledged: the task then has another attempt.
-					if err != nil && !errors.Is(err, fleet.ErrGivenUp) && t.Context().Err() == nil {
+					if err != nil && !errors.Is(err, fleet.ErrAbandoned) && t.Context().Err() == nil {
 						t.Errorf("%v", err)
 					}
 				}
 			}
 		})
 	}
-	began := time.Now()
+	started := time.Now()
 	got, err := w.client.Wait(t.Context(), job.ID)
 	if err != nil || got.State != muster.JobSucceeded {
 		t.Errorf("the job is %s, %v", got.State, err)
 	}
-	t.Logf("%d tasks on %d workers took %s", many, many, time.Since(began))
+	t.Logf("%d tasks on %d workers took %s", many, many, time.Since(started))
 }
 
 func descriptors() int {
@@ -377,7 +377,7 @@ func descriptors() int {
 	return len(list)
 }
 
-func inUse() int64 {
+func memoryInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -46,46 +46,46 @@ func Expand(data []byte) ([]Stage, error) {
 	}
 	top, ok := root.(Object)
 	if !ok {
-		return nil, WrongDocument("the document must be a mapping with apiVersion, kind, metadata and spec")
+		return nil, InvalidDocument("the document must be a mapping with apiVersion, kind, metadata and spec")
 	}
 	if v := Text(top["apiVersion"]); v != "mloc/v1" {
-		return nil, WrongDocument("apiVersion must be mloc/v1, and not %s", Quoted(top["apiVersion"]))
+		return nil, InvalidDocument("apiVersion must be mloc/v1, and not %s", Quoted(top["apiVersion"]))
 	}
 	doc := Document{APIVersion: "mloc/v1", Kind: Text(top["kind"])}
-	if doc.Metadata, ok = optional(top["metadata"]); !ok {
-		return nil, WrongDocument("metadata must be a mapping")
+	if doc.Metadata, ok = optionalObject(top["metadata"]); !ok {
+		return nil, InvalidDocument("metadata must be a mapping")
 	}
 	if doc.Spec, ok = top["spec"].(Object); !ok {
-		return nil, WrongDocument("spec is missing, or is no mapping")
+		return nil, InvalidDocument("spec is missing, or is no mapping")
 	}
 	if name, there := doc.Metadata["name"]; there && name != nil && Text(name) == "" {
-		return nil, WrongDocument("metadata.name must be a text, and not %s", Quoted(name))
+		return nil, InvalidDocument("metadata.name must be a text, and not %s", Quoted(name))
 	}
 	stages, _ := doc.Spec["stages"].([]any)
-	nodes, _ := Under(doc.Spec, "graph")["nodes"].([]any)
+	nodes, _ := Lookup(doc.Spec, "graph")["nodes"].([]any)
 	switch {
 	case doc.Spec["stages"] != nil && stages == nil:
-		return nil, WrongDocument("spec.stages must be a list")
-	case Under(doc.Spec, "graph")["nodes"] != nil && nodes == nil:
-		return nil, WrongDocument("spec.graph.nodes must be a list")
+		return nil, InvalidDocument("spec.stages must be a list")
+	case Lookup(doc.Spec, "graph")["nodes"] != nil && nodes == nil:
+		return nil, InvalidDocument("spec.graph.nodes must be a list")
 	case len(stages) > 0 && len(nodes) > 0:
-		return nil, WrongDocument("spec has both stages and graph.nodes: write one of them")
+		return nil, InvalidDocument("spec has both stages and graph.nodes: write one of them")
 	case len(stages) > 0:
-		return several(doc, stages, "stage")
+		return expandItems(doc, stages, "stage")
 	case len(nodes) > 0:
-		return several(doc, nodes, "node")
+		return expandItems(doc, nodes, "node")
 	}
-	after, err := names(doc.Spec["dependsOn"], "spec.dependsOn")
+	after, err := parseNames(doc.Spec["dependsOn"], "spec.dependsOn")
 	if err != nil {
 		return nil, err
 	}
 	return []Stage{{Doc: doc, After: after}}, checkTask(doc, "spec")
 }
 
-// several expands stages or nodes.
-func several(root Document, items []any, what string) ([]Stage, error) {
+// expandItems expands stages or nodes.
+func expandItems(root Document, items []any, itemKind string) ([]Stage, error) {
 	if len(items) > maxStages {
-		return nil, WrongDocument("there are %d %ss: at most %d", len(items), what, maxStages)
+		return nil, InvalidDocument("there are %d %ss: at most %d", len(items), itemKind, maxStages)
 	}
 	base := maps.Clone(root.Spec)
 	delete(base, "stages")
@@ -94,97 +94,97 @@ func several(root Document, items []any, what string) ([]Stage, error) {
 	index := make(map[string]int, len(items))
 	needs := make([][]string, len(items))
 	for i, item := range items {
-		at := fmt.Sprintf("%s %d", what, i+1)
+		at := fmt.Sprintf("%s %d", itemKind, i+1)
 		o, ok := item.(Object)
 		if !ok {
-			return nil, WrongDocument("%s must be a mapping with name and spec", at)
+			return nil, InvalidDocument("%s must be a mapping with name and spec", at)
 		}
-		name := cmp.Or(Text(o["name"]), Text(o["id"]), fmt.Sprintf("%s-%d", what, i+1))
+		name := cmp.Or(Text(o["name"]), Text(o["id"]), fmt.Sprintf("%s-%d", itemKind, i+1))
 		if len(name) > MaxID || strings.ContainsAny(name, ".{}") {
-			return nil, WrongDocument("%s: a name has at most %d bytes, and no dot or brace, with which references to it could not be written", at, MaxID)
+			return nil, InvalidDocument("%s: a name has at most %d bytes, and no dot or brace, with which references to it could not be written", at, MaxID)
 		}
 		if _, twice := index[name]; twice {
-			return nil, WrongDocument("two %ss have the name %q", what, name)
+			return nil, InvalidDocument("two %ss have the name %q", itemKind, name)
 		}
 		index[name] = i
-		own, ok := optional(o["spec"])
+		itemSpec, ok := optionalObject(o["spec"])
 		if !ok {
-			return nil, WrongDocument("%s %q: spec must be a mapping", what, name)
+			return nil, InvalidDocument("%s %q: spec must be a mapping", itemKind, name)
 		}
 		var err error
-		if needs[i], err = names(o["dependsOn"], what+" "+strconv.Quote(name)+": dependsOn"); err != nil {
+		if needs[i], err = parseNames(o["dependsOn"], itemKind+" "+strconv.Quote(name)+": dependsOn"); err != nil {
 			return nil, err
 		}
-		if o["dependsOn"] == nil && what == "stage" && i > 0 {
+		if o["dependsOn"] == nil && itemKind == "stage" && i > 0 {
 			needs[i] = []string{list[i-1].Name}
 		}
-		metadata := maps.Clone(OrObject(root.Metadata))
+		metadata := maps.Clone(NonNilObject(root.Metadata))
 		metadata["name"] = cmp.Or(Text(root.Metadata["name"]), "task") + ":" + name
-		list[i] = Stage{Name: name, Doc: Document{APIVersion: root.APIVersion, Kind: root.Kind, Metadata: metadata, Spec: Merge(base, own)}}
+		list[i] = Stage{Name: name, Doc: Document{APIVersion: root.APIVersion, Kind: root.Kind, Metadata: metadata, Spec: Merge(base, itemSpec)}}
 	}
 	size := 0
 	for i := range list {
 		for _, need := range needs[i] {
 			j, known := index[need]
 			if !known {
-				return nil, WrongDocument("%s %q depends on %q, which is none", what, list[i].Name, Cut(need, MaxID))
+				return nil, InvalidDocument("%s %q depends on %q, which is none", itemKind, list[i].Name, Truncate(need, MaxID))
 			}
 			if i == j {
-				return nil, WrongDocument("%s %q depends on itself", what, list[i].Name)
+				return nil, InvalidDocument("%s %q depends on itself", itemKind, list[i].Name)
 			}
 			list[i].Needs = append(list[i].Needs, j)
 		}
 		slices.Sort(list[i].Needs)
 		list[i].Needs = slices.Compact(list[i].Needs)
-		if err := checkTask(list[i].Doc, what+" "+strconv.Quote(list[i].Name)); err != nil {
+		if err := checkTask(list[i].Doc, itemKind+" "+strconv.Quote(list[i].Name)); err != nil {
 			return nil, err
 		}
-		if size += len(Compact(list[i].Doc)); size > MaxExpanded {
-			return nil, muster.Errorf(muster.TooLarge, "the %ss together become more than %d bytes: bring data as files", what, MaxExpanded)
+		if size += len(EncodeString(list[i].Doc)); size > MaxExpanded {
+			return nil, muster.Errorf(muster.TooLarge, "the %ss together become more than %d bytes: bring data as files", itemKind, MaxExpanded)
 		}
 	}
-	if i := inCycle(list); i >= 0 {
-		return nil, WrongDocument("%s %q depends on itself by way of others", what, list[i].Name)
+	if i := findCycle(list); i >= 0 {
+		return nil, InvalidDocument("%s %q depends on itself by way of others", itemKind, list[i].Name)
 	}
 	return list, nil
 }
 
-// inCycle returns a stage that depends on itself, or -1.
-func inCycle(list []Stage) int {
-	left := make([]int, len(list))
+// findCycle returns a stage that depends on itself, or -1.
+func findCycle(list []Stage) int {
+	missing := make([]int, len(list))
 	dependents := make([][]int, len(list))
-	var free []int
+	var ready []int
 	for i, s := range list {
-		if left[i] = len(s.Needs); left[i] == 0 {
-			free = append(free, i)
+		if missing[i] = len(s.Needs); missing[i] == 0 {
+			ready = append(ready, i)
 		}
 		for _, j := range s.Needs {
 			dependents[j] = append(dependents[j], i)
 		}
 	}
-	for len(free) > 0 {
-		i := free[0]
-		free = free[1:]
+	for len(ready) > 0 {
+		i := ready[0]
+		ready = ready[1:]
 		for _, j := range dependents[i] {
-			if left[j]--; left[j] == 0 {
-				free = append(free, j)
+			if missing[j]--; missing[j] == 0 {
+				ready = append(ready, j)
 			}
 		}
 	}
-	return slices.IndexFunc(left, func(n int) bool { return n > 0 })
+	return slices.IndexFunc(missing, func(n int) bool { return n > 0 })
 }
 
 // checkTask says what is wrong with one task beyond its shape.
 func checkTask(d Document, at string) error {
 	if t := TaskType(d); t == "" || len(t) > muster.MaxNameSize {
-		return WrongDocument("%s: spec.taskType is missing, or is no short text such as echo, inference or sft", at)
+		return InvalidDocument("%s: spec.taskType is missing, or is no short text such as echo, inference or sft", at)
 	}
 	return nil
 }
 
 // Merge returns a with b on top: mappings are merged, everything else is replaced. Neither is changed.
 func Merge(a, b Object) Object {
-	m := maps.Clone(OrObject(a))
+	m := maps.Clone(NonNilObject(a))
 	for k, v := range b {
 		below, isMap := v.(Object)
 		if old, wasMap := m[k].(Object); isMap && wasMap {
@@ -196,8 +196,8 @@ func Merge(a, b Object) Object {
 	return m
 }
 
-// names reads a list of names; a single one may stand for itself.
-func names(v any, at string) ([]string, error) {
+// parseNames reads a list of names; a single one may stand for itself.
+func parseNames(v any, at string) ([]string, error) {
 	switch v := v.(type) {
 	case nil:
 		return nil, nil
@@ -205,22 +205,22 @@ func names(v any, at string) ([]string, error) {
 		return []string{v}, nil
 	case []any:
 		if len(v) > maxStages {
-			return nil, WrongDocument("%s has more than %d names", at, maxStages)
+			return nil, InvalidDocument("%s has more than %d names", at, maxStages)
 		}
 		list := make([]string, len(v))
 		for i, item := range v {
 			if list[i] = Text(item); list[i] == "" {
-				return nil, WrongDocument("%s must be a list of names, and has %s", at, Quoted(item))
+				return nil, InvalidDocument("%s must be a list of names, and has %s", at, Quoted(item))
 			}
 		}
 		return list, nil
 	default:
-		return nil, WrongDocument("%s must be a list of names", at)
+		return nil, InvalidDocument("%s must be a list of names", at)
 	}
 }
 
-// optional returns a mapping that may be absent.
-func optional(v any) (Object, bool) {
+// optionalObject returns a mapping that may be absent.
+func optionalObject(v any) (Object, bool) {
 	if v == nil {
 		return Object{}, true
 	}
@@ -228,13 +228,13 @@ func optional(v any) (Object, bool) {
 	return o, ok
 }
 
-// WrongDocument is the error of a document that cannot be read.
-func WrongDocument(format string, args ...any) error {
+// InvalidDocument is the error of a document that cannot be read.
+func InvalidDocument(format string, args ...any) error {
 	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
 
 // Quoted is a value as JSON, shortened for messages.
-func Quoted(v any) string { return Cut(Compact(v), 100) }
+func Quoted(v any) string { return Truncate(EncodeString(v), 100) }
 
 // The categories of tasks: the host's figures and weights are by them.
 const (
@@ -255,32 +255,32 @@ func Category(taskType string) string {
 	}
 }
 
-// Needed reads spec.resources.hardware. What cannot be read is no constraint, as the host has it.
-func Needed(s Object) muster.Request {
+// ResourceRequest reads spec.resources.hardware. What cannot be read is no constraint, as the host has it.
+func ResourceRequest(s Object) muster.Request {
 	var r muster.Request
-	hw := Under(s, "resources", "hardware")
-	if n, ok := WholeNumber(hw["cpu"]); ok && n <= 1<<20 {
+	hw := Lookup(s, "resources", "hardware")
+	if n, ok := PositiveInt(hw["cpu"]); ok && n <= 1<<20 {
 		r.CPUs = float64(n)
 	}
-	r.Memory = memory(hw["memory"])
-	gpu := Under(hw, "gpu")
-	if n, ok := WholeNumber(gpu["count"]); ok && n <= 1<<10 {
+	r.Memory = parseMemory(hw["memory"])
+	gpu := Lookup(hw, "gpu")
+	if n, ok := PositiveInt(gpu["count"]); ok && n <= 1<<10 {
 		r.GPUs.Count = int(n)
 	}
 	switch model := strings.TrimSpace(Text(gpu["type"])); strings.ToLower(model) {
 	case "", "any", "auto", "*":
 	default:
-		r.GPUs.Model = Cut(model, muster.MaxNameSize)
+		r.GPUs.Model = Truncate(model, muster.MaxNameSize)
 	}
-	r.GPUs.Memory = memory(gpu["memory"])
+	r.GPUs.Memory = parseMemory(gpu["memory"])
 	if r.GPUs.Count == 0 && (r.GPUs.Model != "" || r.GPUs.Memory > 0) {
 		r.GPUs.Count = 1
 	}
 	return r
 }
 
-// WholeNumber reads a positive integer, written as such or as a text.
-func WholeNumber(v any) (int64, bool) {
+// PositiveInt reads a positive integer, written as such or as a text.
+func PositiveInt(v any) (int64, bool) {
 	s := ""
 	switch v := v.(type) {
 	case json.Number:
@@ -292,8 +292,8 @@ func WholeNumber(v any) (int64, bool) {
 	return n, err == nil && n > 0
 }
 
-// memory reads an integer with K, M, G or T, optionally followed by i, B or iB: all are powers of 1024. Anything else is 0.
-func memory(v any) muster.Size {
+// parseMemory reads an integer with K, M, G or T, optionally followed by i, B or iB: all are powers of 1024. Anything else is 0.
+func parseMemory(v any) muster.Size {
 	s := ""
 	switch v := v.(type) {
 	case json.Number:
@@ -315,9 +315,9 @@ func memory(v any) muster.Size {
 	return muster.Size(n << shift)
 }
 
-// LoadOf reads spec.resources.estimatedLoad, which is only reported.
-func LoadOf(s Object) int {
-	n, ok := WholeNumber(Under(s, "resources")["estimatedLoad"])
+// EstimatedLoad reads spec.resources.estimatedLoad, which is only reported.
+func EstimatedLoad(s Object) int {
+	n, ok := PositiveInt(Lookup(s, "resources")["estimatedLoad"])
 	if !ok || n > 1<<30 {
 		return 0
 	}

@@ -35,8 +35,8 @@ spec:
 	if b.Name != "b" || !reflect.DeepEqual(b.Needs, []int{0}) || b.Doc.Metadata["name"] != "root:b" || TaskType(b.Doc) != "lora_sft" {
 		t.Errorf("the second is %+v", b)
 	}
-	if Compact(b.Doc.Spec) != `{"model":{"source":{"identifier":"m","revision":"v2"}},"taskType":"lora_sft","training":{"epochs":1,"list":[3]}}` {
-		t.Errorf("its spec is %s", Compact(b.Doc.Spec))
+	if EncodeString(b.Doc.Spec) != `{"model":{"source":{"identifier":"m","revision":"v2"}},"taskType":"lora_sft","training":{"epochs":1,"list":[3]}}` {
+		t.Errorf("its spec is %s", EncodeString(b.Doc.Spec))
 	}
 	if c := got[2]; c.Name != "stage-3" || len(c.Needs) != 0 || c.Doc.Spec["model"] != "none" {
 		t.Errorf("the third is %+v", c)
@@ -44,12 +44,12 @@ spec:
 	if !reflect.DeepEqual(got[3].Needs, []int{0, 1}) {
 		t.Errorf("the fourth needs %v", got[3].Needs)
 	}
-	if a := got[0].Doc; Compact(a.Spec["training"]) != `{"epochs":1,"list":[1,2]}` || a.Metadata["owner"] != "me" {
-		t.Errorf("the first became %s", Compact(a))
+	if a := got[0].Doc; EncodeString(a.Spec["training"]) != `{"epochs":1,"list":[1,2]}` || a.Metadata["owner"] != "me" {
+		t.Errorf("the first became %s", EncodeString(a))
 	}
 }
 
-func TestNeeded(t *testing.T) {
+func TestResourceRequest(t *testing.T) {
 	t.Parallel()
 	for hw, want := range map[string]muster.Request{
 		`{"cpu": "4", "memory": "16Gi"}`:                             {CPUs: 4, Memory: 16 << 30},
@@ -68,7 +68,7 @@ func TestNeeded(t *testing.T) {
 		if err := Decode([]byte(hw), 1000, &v); err != nil {
 			t.Fatal(err)
 		}
-		if got := Needed(Object{"resources": Object{"hardware": v}}); got != want {
+		if got := ResourceRequest(Object{"resources": Object{"hardware": v}}); got != want {
 			t.Errorf("%s needs %+v, and not %+v", hw, got, want)
 		}
 	}
@@ -117,11 +117,11 @@ func TestResolve(t *testing.T) {
 			}
 		default:
 			list, _ := got["v"].([]any)
-			if Compact(list[0]) != want {
-				t.Errorf("%s became %s", in, Compact(list[0]))
+			if EncodeString(list[0]) != want {
+				t.Errorf("%s became %s", in, EncodeString(list[0]))
 			}
-			if Under(got, "_upstreamResults", "a", "result") == nil || Under(got, "_upstreamResults")["b"] != nil {
-				t.Errorf("%s: upstream results are %s", in, Compact(got["_upstreamResults"]))
+			if Lookup(got, "_upstreamResults", "a", "result") == nil || Lookup(got, "_upstreamResults")["b"] != nil {
+				t.Errorf("%s: upstream results are %s", in, EncodeString(got["_upstreamResults"]))
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func FuzzExpand(f *testing.F) {
 			}
 			return
 		}
-		if len(stages) == 0 || len(stages) > maxStages || inCycle(stages) >= 0 {
+		if len(stages) == 0 || len(stages) > maxStages || findCycle(stages) >= 0 {
 			t.Fatalf("%d stages", len(stages))
 		}
 		seen := map[string]bool{}
@@ -160,9 +160,9 @@ func FuzzExpand(f *testing.F) {
 				}
 			}
 			if TaskType(s.Doc) == "" || s.Doc.Spec["stages"] != nil && len(stages) > 1 {
-				t.Fatalf("a task is %s", Compact(s.Doc))
+				t.Fatalf("a task is %s", EncodeString(s.Doc))
 			}
-			Needed(s.Doc.Spec)
+			ResourceRequest(s.Doc.Spec)
 			if stage, err := ToMuster(s.Doc); err == nil && !json.Valid(stage.Input) {
 				t.Fatalf("the input is %s", stage.Input)
 			}

@@ -26,11 +26,11 @@ const (
 // A field of a document without an equivalent is named in the error; such a task needs a worker of MLOC. rag and agent have
 // other meanings on both sides.
 
-// ToMusterAt returns the stage of a Muster job that does what the document says, for any worker of Muster: kind, input and
+// ToMusterWithBase returns the stage of a Muster job that does what the document says, for any worker of Muster: kind, input and
 // resources. It fails with InvalidSpec if Muster's kinds cannot do it, with the reason. loads are addresses in front of
 // results of this or another host, for checkpoint.load without a url; "" if there is none.
-func ToMusterAt(d Document, loads string) (muster.TaskSpec, error) {
-	t := muster.TaskSpec{Kind: TaskType(d), Resources: Needed(d.Spec)}
+func ToMusterWithBase(d Document, loads string) (muster.TaskSpec, error) {
+	t := muster.TaskSpec{Kind: TaskType(d), Resources: ResourceRequest(d.Spec)}
 	var input Object
 	var err error
 	switch t.Kind {
@@ -41,7 +41,7 @@ func ToMusterAt(d Document, loads string) (muster.TaskSpec, error) {
 	case "sft", "lora_sft", "ppo", "dpo":
 		input, err = trainingInput(d.Spec, loads)
 	default:
-		err = Cannot("Muster has no kind that does what taskType %s means to MLOC", Cut(t.Kind, muster.MaxNameSize))
+		err = Unsupported("Muster has no kind that does what taskType %s means to MLOC", Truncate(t.Kind, muster.MaxNameSize))
 	}
 	if err != nil {
 		return t, err
@@ -50,8 +50,8 @@ func ToMusterAt(d Document, loads string) (muster.TaskSpec, error) {
 	return t, err
 }
 
-// Cannot is the error of a task that one of the sides cannot carry out.
-func Cannot(format string, args ...any) error {
+// Unsupported is the error of a task that one of the sides cannot carry out.
+func Unsupported(format string, args ...any) error {
 	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
 
@@ -103,18 +103,18 @@ func CopyFields(to, from Object, fields ...string) {
 	}
 }
 
-// OnlyThese fails if an object has other fields than these. What is empty or false asks for nothing.
-func OnlyThese(o Object, at string, fields ...string) error {
+// CheckFields fails if an object has other fields than these. What is empty or false asks for nothing.
+func CheckFields(o Object, at string, fields ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(o)) {
-		if !slices.Contains(fields, k) && !AsksNothing(o[k]) {
-			return Cannot("Muster's workers do not have %s.%s", at, Cut(k, MaxID))
+		if !slices.Contains(fields, k) && !IsEmpty(o[k]) {
+			return Unsupported("Muster's workers do not have %s.%s", at, Truncate(k, MaxID))
 		}
 	}
 	return nil
 }
 
-// AsksNothing reports whether a value is empty, zero or false.
-func AsksNothing(v any) bool {
+// IsEmpty reports whether a value is empty, zero or false.
+func IsEmpty(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return true
@@ -133,49 +133,49 @@ func AsksNothing(v any) bool {
 	return false
 }
 
-// common are the fields of a spec that say how a task is run and not what it does; passive ones are only for people, or
+// commonFields are the fields of a spec that say how a task is run and not what it does; passive ones are only for people, or
 // are what the host adds.
-var common = []string{"taskType", "resources", "output", "dependsOn", "parallel", "_upstreamResults", "enforce_cpu", "stages", "graph", "configName"}
+var commonFields = []string{"taskType", "resources", "output", "dependsOn", "parallel", "_upstreamResults", "enforce_cpu", "stages", "graph", "configName"}
 
 // inferenceInput maps taskType inference.
 func inferenceInput(s Object) (Object, error) {
-	if err := OnlyThese(s, "spec", append([]string{"model", "data", "inference"}, common...)...); err != nil {
+	if err := CheckFields(s, "spec", append([]string{"model", "data", "inference"}, commonFields...)...); err != nil {
 		return nil, err
 	}
-	model, sampling, data := Under(s, "model"), Under(s, "inference"), Under(s, "data")
+	model, sampling, data := Lookup(s, "model"), Lookup(s, "inference"), Lookup(s, "data")
 	in := Object{}
-	CopyFields(in, Under(model, "source"), "identifier", "model", "revision", "revision")
+	CopyFields(in, Lookup(model, "source"), "identifier", "model", "revision", "revision")
 	if Text(in["model"]) == "" {
-		return nil, Cannot("spec.model.source.identifier is missing")
+		return nil, Unsupported("spec.model.source.identifier is missing")
 	}
 	for _, err := range []error{
-		OnlyThese(model, "spec.model", "source", "transformers", "vllm"),
-		OnlyThese(Under(model, "transformers"), "spec.model.transformers", "device_map", "dtype", "trust_remote_code", "low_cpu_mem_usage"),
-		OnlyThese(Under(model, "vllm"), "spec.model.vllm", "tensor_parallel_size", "gpu_memory_utilization", "max_model_len", "dtype", "trust_remote_code", "download_dir"),
-		OnlyThese(sampling, "spec.inference", "max_tokens", "max_new_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "do_sample", "stop", "system_prompt", "systemPrompt", "seed"),
-		OnlyThese(data, "spec.data", "type", "items", "metadata"),
+		CheckFields(model, "spec.model", "source", "transformers", "vllm"),
+		CheckFields(Lookup(model, "transformers"), "spec.model.transformers", "device_map", "dtype", "trust_remote_code", "low_cpu_mem_usage"),
+		CheckFields(Lookup(model, "vllm"), "spec.model.vllm", "tensor_parallel_size", "gpu_memory_utilization", "max_model_len", "dtype", "trust_remote_code", "download_dir"),
+		CheckFields(sampling, "spec.inference", "max_tokens", "max_new_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "do_sample", "stop", "system_prompt", "systemPrompt", "seed"),
+		CheckFields(data, "spec.data", "type", "items", "metadata"),
 	} {
 		if err != nil {
 			return nil, err
 		}
 	}
 	if kind := cmp.Or(Text(data["type"]), "list"); kind != "list" {
-		return nil, Cannot("Muster's workers take the items of spec.data as a list, and not as %s", Cut(kind, 64))
+		return nil, Unsupported("Muster's workers take the items of spec.data as a list, and not as %s", Truncate(kind, 64))
 	}
 	items, _ := data["items"].([]any)
 	if len(items) == 0 {
-		return nil, Cannot("spec.data.items is empty")
+		return nil, Unsupported("spec.data.items is empty")
 	}
 	for _, item := range items {
 		if _, ok := item.(string); !ok {
-			return nil, Cannot("spec.data.items has something else than texts")
+			return nil, Unsupported("spec.data.items has something else than texts")
 		}
 	}
 	in["inputs"], in["task"] = items, "text-generation"
-	CopyFields(in, Under(model, "transformers"), "device_map", "device_map", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
+	CopyFields(in, Lookup(model, "transformers"), "device_map", "device_map", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
 	if on, _ := s["enforce_cpu"].(bool); on {
 		in["device"] = "cpu"
-	} else if vllm := Under(model, "vllm"); len(vllm) > 0 && Under(s, "resources", "hardware", "gpu") != nil {
+	} else if vllm := Lookup(model, "vllm"); len(vllm) > 0 && Lookup(s, "resources", "hardware", "gpu") != nil {
 		in["engine"] = "vllm"
 		CopyFields(in, vllm, "dtype", "dtype", "trust_remote_code", "trust_remote_code", "tensor_parallel_size", "tensor_parallel_size")
 	}
@@ -185,10 +185,10 @@ func inferenceInput(s Object) (Object, error) {
 	in["max_new_tokens"], in["temperature"], in["top_p"] = json.Number("512"), json.Number("0.7"), json.Number("0.95")
 	CopyFields(in, sampling, "max_tokens", "max_new_tokens", "max_new_tokens", "max_new_tokens", "temperature", "temperature", "top_p", "top_p",
 		"top_k", "top_k", "repetition_penalty", "repetition_penalty", "seed", "seed", "systemPrompt", "system", "system_prompt", "system")
-	if k, err := strconv.Atoi(Number(in["top_k"])); in["top_k"] != nil && (err != nil || k <= 0) {
+	if k, err := strconv.Atoi(NumberText(in["top_k"])); in["top_k"] != nil && (err != nil || k <= 0) {
 		delete(in, "top_k") // -1 stands for all tokens
 	}
-	if sample, said := sampling["do_sample"].(bool); said && !sample {
+	if sample, exists := sampling["do_sample"].(bool); exists && !sample {
 		in["temperature"] = json.Number("0")
 	}
 	switch stop := sampling["stop"].(type) {
@@ -203,15 +203,15 @@ func inferenceInput(s Object) (Object, error) {
 	return in, nil
 }
 
-// Number is a number as it is written, "" if v is none.
-func Number(v any) string {
+// NumberText is a number as it is written, "" if v is none.
+func NumberText(v any) string {
 	n, _ := v.(json.Number)
 	return n.String()
 }
 
 // Float returns a number, 0 if v is none.
 func Float(v any) float64 {
-	f, err := strconv.ParseFloat(Number(v), 64)
+	f, err := strconv.ParseFloat(NumberText(v), 64)
 	if err != nil {
 		return 0
 	}
@@ -220,30 +220,30 @@ func Float(v any) float64 {
 
 // trainingInput maps sft, lora_sft, ppo and dpo, whose inputs Muster's kinds have under the same names.
 func trainingInput(s Object, loads string) (Object, error) {
-	if err := OnlyThese(s, "spec", append([]string{"model", "data", "training", "lora", "checkpoint", "ppo", "dpo"}, common...)...); err != nil {
+	if err := CheckFields(s, "spec", append([]string{"model", "data", "training", "lora", "checkpoint", "ppo", "dpo"}, commonFields...)...); err != nil {
 		return nil, err
 	}
 	in := Object{}
-	model := Under(s, "model")
-	if err := OnlyThese(model, "spec.model", "source", "transformers", "identifier", "revision", "trust_remote_code"); err != nil {
+	model := Lookup(s, "model")
+	if err := CheckFields(model, "spec.model", "source", "transformers", "identifier", "revision", "trust_remote_code"); err != nil {
 		return nil, err
 	}
 	m := Object{}
 	CopyFields(m, model, "source", "source", "identifier", "identifier", "revision", "revision", "trust_remote_code", "trust_remote_code")
-	CopyFields(m, Under(model, "transformers"), "trust_remote_code", "trust_remote_code")
+	CopyFields(m, Lookup(model, "transformers"), "trust_remote_code", "trust_remote_code")
 	if len(m) > 0 {
 		in["model"] = m
 	}
 	CopyFields(in, s, "data", "data", "ppo", "ppo", "dpo", "dpo", "training", "training")
-	if l := Under(s, "lora"); len(l) > 0 {
+	if l := Lookup(s, "lora"); len(l) > 0 {
 		l = maps.Clone(l)
 		if t := Text(l["task_type"]); t == "" || strings.EqualFold(t, "CAUSAL_LM") {
 			delete(l, "task_type") // the only one that there is
 		}
 		in["lora"] = l
 	}
-	if load := Under(s, "checkpoint", "load"); len(load) > 0 {
-		from, err := loadFrom(load, loads)
+	if load := Lookup(s, "checkpoint", "load"); len(load) > 0 {
+		from, err := checkpointSource(load, loads)
 		if err != nil {
 			return nil, err
 		}
@@ -252,10 +252,10 @@ func trainingInput(s Object, loads string) (Object, error) {
 	return in, nil
 }
 
-// loadFrom maps checkpoint.load: where the weights are that a training begins with. A task of a host is addressed by
+// checkpointSource maps checkpoint.load: where the weights are that a training begins with. A task of a host is addressed by
 // its URL.
-func loadFrom(load Object, loads string) (Object, error) {
-	if err := OnlyThese(load, "spec.checkpoint.load", "type", "url", "path", "taskId", "filename", "base_url", "timeoutSec", "archive_format", "subdir"); err != nil {
+func checkpointSource(load Object, loads string) (Object, error) {
+	if err := CheckFields(load, "spec.checkpoint.load", "type", "url", "path", "taskId", "filename", "base_url", "timeoutSec", "archive_format", "subdir"); err != nil {
 		return nil, err
 	}
 	to := Object{}
@@ -264,12 +264,12 @@ func loadFrom(load Object, loads string) (Object, error) {
 	base := strings.TrimSuffix(cmp.Or(Text(load["base_url"]), loads), "/")
 	switch {
 	case to["url"] != nil:
-	case id != "" && base != "" && GoodID(id) && GoodFile(file):
+	case id != "" && base != "" && ValidID(id) && ValidFileName(file):
 		to["url"] = base + "/api/v1/results/" + id + "/files/" + file
 	case Text(load["path"]) != "":
-		return nil, Cannot("spec.checkpoint.load.path is a folder of the machine on which a worker of MLOC runs: give a url")
+		return nil, Unsupported("spec.checkpoint.load.path is a folder of the machine on which a worker of MLOC runs: give a url")
 	default:
-		return nil, Cannot("spec.checkpoint.load has no url, and no taskId with an address of the host")
+		return nil, Unsupported("spec.checkpoint.load has no url, and no taskId with an address of the host")
 	}
 	return to, nil
 }
@@ -281,15 +281,15 @@ type File struct {
 	URL  string
 }
 
-// ResultOf returns what a host of MLOC would have as the result of a task that one of Muster's workers ended
+// ToResult returns what a host of MLOC would have as the result of a task that one of Muster's workers ended
 // well: result is what the task returned, files are its artifacts. seconds is how long it ran.
-func ResultOf(d Document, taskID string, result json.RawMessage, files []File, seconds float64) Object {
+func ToResult(d Document, taskID string, result json.RawMessage, files []File, seconds float64) Object {
 	var r any
 	if len(result) == 0 || Decode(result, MaxResult, &r) != nil {
 		r = nil
 	}
 	o, _ := r.(Object)
-	o = OrObject(o)
+	o = NonNilObject(o)
 	switch kind := TaskType(d); kind {
 	case "echo":
 		return Object{"ok": true, "echo": d.Spec}
@@ -319,7 +319,7 @@ func inferenceResult(d Document, r Object, seconds float64) Object {
 	usage := Object{"num_requests": len(items), "latency_sec": seconds}
 	in, out := firstNumber(r, "tokens_in", "prompt_tokens", "input_tokens"), firstNumber(r, "tokens_out", "completion_tokens", "output_tokens")
 	usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"] = in, out, in+out
-	return Object{"ok": true, "model": cmp.Or(Text(r["model"]), Text(Under(d.Spec, "model", "source")["identifier"])), "items": items, "usage": usage}
+	return Object{"ok": true, "model": cmp.Or(Text(r["model"]), Text(Lookup(d.Spec, "model", "source")["identifier"])), "items": items, "usage": usage}
 }
 
 func firstNumber(o Object, names ...string) int64 {
@@ -336,7 +336,7 @@ func firstNumber(o Object, names ...string) int64 {
 func trainingResult(d Document, taskID string, r Object, files []File, seconds float64) Object {
 	out := Object{
 		"task_id": taskID, "training_successful": true, "training_time_seconds": seconds, "error_message": nil,
-		"model_name": cmp.Or(Text(r["model"]), Text(Under(d.Spec, "model", "source")["identifier"])), "dataset_size": r["dataset_size"],
+		"model_name": cmp.Or(Text(r["model"]), Text(Lookup(d.Spec, "model", "source")["identifier"])), "dataset_size": r["dataset_size"],
 		"output_dir": ".", "checkpoints_dir": nil, "resume_from_path": nil,
 	}
 	CopyFields(out, r, "finalMetrics", "final_metrics", "seconds", "training_time_seconds")

@@ -34,7 +34,7 @@ func TestKindsOfMuster(t *testing.T) {
 		`{taskType: inference, model: {source: {identifier: m}}, data: {items: [a]}, postprocess: {jsonl_export: {path: x}}}`:               "spec.postprocess",
 		`{taskType: sft, model: {source: {identifier: m}}, data: {dataset_name: d}, checkpoint: {load: {type: local, path: /mnt/weights}}}`: "is a folder of the machine",
 	} {
-		stage, err := ToMusterAt(documentOf(t, spec), "http://h/")
+		stage, err := ToMusterWithBase(documentOf(t, spec), "http://h/")
 		if err != nil {
 			if muster.CodeOf(err) != muster.InvalidSpec || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", spec, err)
@@ -66,7 +66,7 @@ func TestResultsOfMuster(t *testing.T) {
 		},
 		`{taskType: other}`: {`5`, `{"ok":true,"result":5}`},
 	} {
-		if got := Compact(ResultOf(documentOf(t, spec), "t", []byte(c[0]), files, 1.5)); got != c[1] {
+		if got := EncodeString(ToResult(documentOf(t, spec), "t", []byte(c[0]), files, 1.5)); got != c[1] {
 			t.Errorf("%s: %s", spec, got)
 		}
 	}

@@ -48,10 +48,10 @@ type entry struct {
 	FileCount *int   `json:"file_count,omitempty"` // of folders
 }
 
-// MakeManifest looks at a task's folder. declared are the names of spec.output.artifacts: together with those that every
+// NewManifest looks at a task's folder. declared are the names of spec.output.artifacts: together with those that every
 // task has they are required, and come first, by name. Nothing outside of the folder is looked at, whatever they say.
-func MakeManifest(ctx context.Context, dir, taskID string, declared []string, now time.Time) (Manifest, error) {
-	m := Manifest{TaskID: taskID, GeneratedAt: Stamp(now), Entries: []entry{}}
+func NewManifest(ctx context.Context, dir, taskID string, declared []string, now time.Time) (Manifest, error) {
+	m := Manifest{TaskID: taskID, GeneratedAt: FormatTime(now), Entries: []entry{}}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return m, muster.Errorf(muster.Internal, "cannot read the folder of task %s: %w", taskID, err)
@@ -70,7 +70,7 @@ func MakeManifest(ctx context.Context, dir, taskID string, declared []string, no
 	slices.Sort(required)
 	required = slices.Compact(required)
 	for _, name := range required {
-		e, err := look(ctx, root, name)
+		e, err := manifestEntry(ctx, root, name)
 		if err != nil {
 			return m, err
 		}
@@ -86,7 +86,7 @@ func MakeManifest(ctx context.Context, dir, taskID string, declared []string, no
 		if name == FileManifest || slices.Contains(required, name) || len(m.Entries) >= maxEntries {
 			continue
 		}
-		e, err := look(ctx, root, name)
+		e, err := manifestEntry(ctx, root, name)
 		if err != nil {
 			return m, err
 		}
@@ -95,18 +95,18 @@ func MakeManifest(ctx context.Context, dir, taskID string, declared []string, no
 	return m, nil
 }
 
-// look makes the entry of one name.
-func look(ctx context.Context, root *os.Root, name string) (entry, error) {
-	e := entry{Name: path.Base(name), Path: name, Type: typeOf(name), Status: "missing"}
+// manifestEntry makes the entry of one name.
+func manifestEntry(ctx context.Context, root *os.Root, name string) (entry, error) {
+	e := entry{Name: path.Base(name), Path: name, Type: entryType(name), Status: "missing"}
 	if !filepath.IsLocal(name) {
 		return e, nil
 	}
-	at, err := root.Stat(name) // of what is outside there is an error
+	info, err := root.Stat(name) // of what is outside there is an error
 	if err != nil {
 		return e, nil //nolint:nilerr // missing is what it says
 	}
-	e.Status, e.UpdatedAt = "present", Stamp(at.ModTime())
-	if at.IsDir() {
+	e.Status, e.UpdatedAt = "present", FormatTime(info.ModTime())
+	if info.IsDir() {
 		n, size := 0, int64(0)
 		err := fs.WalkDir(root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
 			if err != nil || ctx.Err() != nil {
@@ -126,7 +126,7 @@ func look(ctx context.Context, root *os.Root, name string) (entry, error) {
 		e.FileCount, e.Size = &n, &size
 		return e, nil
 	}
-	if !at.Mode().IsRegular() {
+	if !info.Mode().IsRegular() {
 		e.Status = "missing"
 		return e, nil
 	}
@@ -149,27 +149,27 @@ func hashFile(ctx context.Context, root *os.Root, name string) (string, int64, e
 	}
 	defer func() { _ = f.Close() }()
 	h := sha256.New()
-	n, err := io.Copy(h, Until(ctx, f))
+	n, err := io.Copy(h, ContextReader(ctx, f))
 	return hex.EncodeToString(h.Sum(nil)), n, err
 }
 
-// Until returns r; reading ends with ctx.
-func Until(ctx context.Context, r io.Reader) io.Reader { return reader{ctx, r} }
+// ContextReader returns r; reading ends with ctx.
+func ContextReader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
 
-type reader struct {
+type contextReader struct {
 	ctx context.Context //nolint:containedctx // it lives as long as one copy
 	r   io.Reader
 }
 
-func (r reader) Read(p []byte) (int, error) {
+func (r contextReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
 	return r.r.Read(p)
 }
 
-// typeOf says of what sort an entry is, by its name alone.
-func typeOf(name string) string {
+// entryType says of what sort an entry is, by its name alone.
+func entryType(name string) string {
 	switch {
 	case name == FileResponses:
 		return "result"
@@ -182,9 +182,9 @@ func typeOf(name string) string {
 	}
 }
 
-// Declared returns the names of spec.output.artifacts.
-func Declared(spec Object) []string {
-	list, _ := Under(spec, "output")["artifacts"].([]any)
+// DeclaredArtifacts returns the names of spec.output.artifacts.
+func DeclaredArtifacts(spec Object) []string {
+	list, _ := Lookup(spec, "output")["artifacts"].([]any)
 	var names []string
 	for _, v := range list {
 		if s := Text(v); s != "" {
@@ -194,8 +194,8 @@ func Declared(spec Object) []string {
 	return names
 }
 
-// ReplaceFile writes a file so that after a crash it is there as a whole or as it was.
-func ReplaceFile(root *os.Root, name string, data []byte) error {
+// WriteFileAtomic writes a file so that after a crash it is there as a whole or as it was.
+func WriteFileAtomic(root *os.Root, name string, data []byte) error {
 	part := name + ".part"
 	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

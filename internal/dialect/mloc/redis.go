@@ -14,28 +14,28 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Control is a connection to the Redis database between host and workers. Its commands have deadlines, and are not
+// RedisConn is a connection to the Redis database between host and workers. Its commands have deadlines, and are not
 // repeated by the library: who calls them knows what may be done twice.
-type Control struct {
+type RedisConn struct {
 	*redis.Client
 	url string // without password, for messages
 }
 
-// quiet keeps the library from writing to standard error: its errors are returned, too.
-var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+// disableLogging keeps the library from writing to standard error: its errors are returned, too.
+var disableLogging = sync.OnceFunc(func() { redis.SetLogger(nopLogger{}) })
 
-type silence struct{}
+type nopLogger struct{}
 
-func (silence) Printf(context.Context, string, ...any) {}
+func (nopLogger) Printf(context.Context, string, ...any) {}
 
-// DialControl makes a connection to a Redis database given as redis://…, rediss://… or unix://…. It does not wait for
+// DialRedis makes a connection to a Redis database given as redis://…, rediss://… or unix://…. It does not wait for
 // the server.
-func DialControl(url, name string) (*Control, error) {
+func DialRedis(url, name string) (*RedisConn, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%q is not the address of a Redis database: write one such as %s", HidePassword(url), DefaultRedis)
 	}
-	quiet()
+	disableLogging()
 	o.Protocol = 2
 	o.ClientName = name
 	o.DisableIdentity = true
@@ -45,11 +45,11 @@ func DialControl(url, name string) (*Control, error) {
 	o.DialerRetries = 1
 	o.PoolSize = 8
 	o.ContextTimeoutEnabled = true
-	return &Control{Client: redis.NewClient(o), url: HidePassword(url)}, nil
+	return &RedisConn{Client: redis.NewClient(o), url: HidePassword(url)}, nil
 }
 
 // URL is the database's address without its password.
-func (c *Control) URL() string { return c.url }
+func (c *RedisConn) URL() string { return c.url }
 
 // HidePassword returns a URL as it may be shown.
 func HidePassword(url string) string {
@@ -63,45 +63,45 @@ func HidePassword(url string) string {
 	return scheme + "://" + rest
 }
 
-// Away makes an error of Redis one for people.
-func (c *Control) Away(err error) error {
+// Unavailable makes an error of Redis one for people.
+func (c *RedisConn) Unavailable(err error) error {
 	return muster.Errorf(muster.Unavailable, "Redis at %s does not answer as it should: %w", c.url, err)
 }
 
-// silentFor is how long a subscription may be silent until it is asked whether it still lives, and then until it counts as
+// pingInterval is how long a subscription may be silent until it is asked whether it still lives, and then until it counts as
 // broken.
-const silentFor = 10 * time.Second
+const pingInterval = 10 * time.Second
 
 // Listen subscribes to channels and calls f with each message, one after the other, until ctx ends or the connection
 // breaks, which is the error. ready is called once the subscription is confirmed: what is published from then on is
 // received. Messages that are published while there is no connection are lost, as Redis does it.
-func (c *Control) Listen(ctx context.Context, ready func(), f func(channel string, message []byte), channels ...string) error {
+func (c *RedisConn) Listen(ctx context.Context, ready func(), f func(channel string, message []byte), channels ...string) error {
 	sub := c.Subscribe(ctx)
 	defer func() { _ = sub.Close() }()
 	if err := sub.Subscribe(ctx, channels...); err != nil {
-		return c.Away(err)
+		return c.Unavailable(err)
 	}
 	// Receive blocks in the connection, which does not know of ctx.
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 	defer stop()
-	confirmed, asked := 0, false
+	confirmed, pinged := 0, false
 	for {
-		got, err := sub.ReceiveTimeout(ctx, silentFor)
+		got, err := sub.ReceiveTimeout(ctx, pingInterval)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var slow net.Error
+		var netErr net.Error
 		switch {
 		case err == nil:
-			asked = false
-		case errors.As(err, &slow) && slow.Timeout() && !asked && confirmed == len(channels):
+			pinged = false
+		case errors.As(err, &netErr) && netErr.Timeout() && !pinged && confirmed == len(channels):
 			if err := sub.Ping(ctx); err != nil {
-				return c.Away(err)
+				return c.Unavailable(err)
 			}
-			asked = true
+			pinged = true
 			continue
 		default:
-			return c.Away(err)
+			return c.Unavailable(err)
 		}
 		switch m := got.(type) {
 		case *redis.Subscription:
@@ -117,15 +117,15 @@ func (c *Control) Listen(ctx context.Context, ready func(), f func(channel strin
 	}
 }
 
-// Tell sends a message and returns how many connections received it.
-func (c *Control) Tell(ctx context.Context, channel string, v any) (int64, error) {
+// PublishJSON sends a message and returns how many connections received it.
+func (c *RedisConn) PublishJSON(ctx context.Context, channel string, v any) (int64, error) {
 	b, err := Encode(v)
 	if err != nil {
 		return 0, err
 	}
 	n, err := c.Publish(ctx, channel, b).Result()
 	if err != nil {
-		return 0, c.Away(err)
+		return 0, c.Unavailable(err)
 	}
 	return n, nil
 }

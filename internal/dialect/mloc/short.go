@@ -12,15 +12,15 @@ func TaskType(d Document) string { return Text(d.Spec["taskType"]) }
 // HashFields returns what a worker writes into its hash when it registers.
 func HashFields(h WorkerHash) map[string]string { return h.fields() }
 
-// ToMuster returns the stage of a Muster job that does what a task says: ToMusterAt without an address of results.
-func ToMuster(d Document) (muster.TaskSpec, error) { return ToMusterAt(d, "") }
+// ToMuster returns the stage of a Muster job that does what a task says: ToMusterWithBase without an address of results.
+func ToMuster(d Document) (muster.TaskSpec, error) { return ToMusterWithBase(d, "") }
 
-// FromMuster returns the result that a task has at MLOC, of what a task of Muster returned in so many seconds: ResultOf without files.
+// FromMuster returns the result that a task has at MLOC, of what a task of Muster returned in so many seconds: ToResult without files.
 func FromMuster(d Document, taskID string, result json.RawMessage, seconds float64) Object {
-	return ResultOf(d, taskID, result, nil, seconds)
+	return ToResult(d, taskID, result, nil, seconds)
 }
 
-// Only fails if an object has other fields than these and those that say how any task is run.
-func Only(spec Object, at string, fields ...string) error {
-	return OnlyThese(spec, at, append(fields, common...)...)
+// CheckSpecFields fails if an object has other fields than these and those that say how any task is run.
+func CheckSpecFields(spec Object, at string, fields ...string) error {
+	return CheckFields(spec, at, append(fields, commonFields...)...)
 }

@@ -26,7 +26,7 @@ type Upstream struct {
 // stages that are done as _upstreamResults. A text that is one reference and nothing else takes the value with its type. The
 // spec itself is not changed. The error is errPending, or a *muster.Error of code InvalidSpec with which the task fails.
 func Resolve(s Object, stages map[string]Upstream) (Object, error) {
-	r := resolver{stages: stages, left: maxResolved}
+	r := resolver{stages: stages, remaining: maxResolved}
 	v, err := r.value(s)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func Resolve(s Object, stages map[string]Upstream) (Object, error) {
 		if !st.Done || st.Wrapper == nil {
 			continue
 		}
-		if r.left -= len(Compact(st.Wrapper)); r.left < 0 {
+		if r.remaining -= len(EncodeString(st.Wrapper)); r.remaining < 0 {
 			return nil, r.tooLarge()
 		}
 		results[name] = st.Wrapper
@@ -52,8 +52,8 @@ func Resolve(s Object, stages map[string]Upstream) (Object, error) {
 }
 
 type resolver struct {
-	stages map[string]Upstream
-	left   int // bytes
+	stages    map[string]Upstream
+	remaining int // bytes
 }
 
 func (r *resolver) tooLarge() error {
@@ -89,7 +89,7 @@ func (r *resolver) value(v any) (any, error) {
 
 // Text replaces the references in one text.
 func (r *resolver) text(s string) (any, error) {
-	if body, ok := whole(s); ok {
+	if body, ok := singleReference(s); ok {
 		return r.lookup(body)
 	}
 	var out strings.Builder
@@ -113,7 +113,7 @@ func (r *resolver) text(s string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.WriteString(written(v))
+		out.WriteString(formatValue(v))
 		s = s[start+end+1:]
 	}
 	if out.Len() == 0 {
@@ -122,8 +122,8 @@ func (r *resolver) text(s string) (any, error) {
 	return out.String() + s, nil
 }
 
-// whole reports whether a text is one reference and nothing else.
-func whole(s string) (string, bool) {
+// singleReference reports whether a text is one reference and nothing else.
+func singleReference(s string) (string, bool) {
 	body, ok := strings.CutPrefix(s, "${")
 	if !ok {
 		return "", false
@@ -136,11 +136,11 @@ func whole(s string) (string, bool) {
 func (r *resolver) lookup(body string) (any, error) {
 	name, path, dotted := strings.Cut(strings.TrimSpace(body), ".")
 	if !dotted {
-		return nil, muster.Errorf(muster.InvalidSpec, "Invalid stage reference '%s': write ${stage.result.field} or ${stage.task_id}", Cut(body, MaxID))
+		return nil, muster.Errorf(muster.InvalidSpec, "Invalid stage reference '%s': write ${stage.result.field} or ${stage.task_id}", Truncate(body, MaxID))
 	}
 	st, known := r.stages[name]
 	if !known {
-		return nil, muster.Errorf(muster.InvalidSpec, "Unknown stage reference '%s'", Cut(name, MaxID))
+		return nil, muster.Errorf(muster.InvalidSpec, "Unknown stage reference '%s'", Truncate(name, MaxID))
 	}
 	if path == "task_id" {
 		return st.TaskID, nil
@@ -149,7 +149,7 @@ func (r *resolver) lookup(body string) (any, error) {
 		return nil, ErrPending
 	}
 	if st.Wrapper == nil {
-		return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s': stage %s is done, but its result was delivered elsewhere and not to this host", Cut(body, MaxID), name)
+		return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s': stage %s is done, but its result was delivered elsewhere and not to this host", Truncate(body, MaxID), name)
 	}
 	var v any = st.Wrapper
 	for part := range strings.SplitSeq(path, ".") {
@@ -166,17 +166,17 @@ func (r *resolver) lookup(body string) (any, error) {
 			}
 		}
 		if v = next; v == nil {
-			return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s'", Cut(body, 4*MaxID))
+			return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s'", Truncate(body, 4*MaxID))
 		}
 	}
-	if r.left -= len(Compact(v)); r.left < 0 {
+	if r.remaining -= len(EncodeString(v)); r.remaining < 0 {
 		return nil, r.tooLarge()
 	}
 	return v, nil
 }
 
-// written is a value in the middle of a text. Scalars are as Python writes them, which is what hosts do.
-func written(v any) string {
+// formatValue is a value in the middle of a text. Scalars are as Python writes them, which is what hosts do.
+func formatValue(v any) string {
 	switch v := v.(type) {
 	case string:
 		return v
@@ -188,6 +188,6 @@ func written(v any) string {
 	case json.Number:
 		return v.String()
 	default:
-		return Compact(v)
+		return EncodeString(v)
 	}
 }

@@ -175,8 +175,8 @@ type WorkerHash struct {
 func (h WorkerHash) fields() map[string]string {
 	return map[string]string{
 		"worker_id": h.WorkerID, "status": h.Status, "started_at": h.StartedAt, "last_seen": h.LastSeen,
-		"pid": strconv.Itoa(h.PID), "env_json": Compact(OrObject(h.Env)), "hardware_json": Compact(h.Hardware),
-		"tags_json": Compact(OrList(h.Tags)), "cost_per_hour": PythonFloat(h.CostPerHour),
+		"pid": strconv.Itoa(h.PID), "env_json": EncodeString(NonNilObject(h.Env)), "hardware_json": EncodeString(h.Hardware),
+		"tags_json": EncodeString(NonNilList(h.Tags)), "cost_per_hour": FormatPythonFloat(h.CostPerHour),
 	}
 }
 
@@ -259,24 +259,24 @@ type Record struct {
 	Failed         bool     `json:"failed"`
 }
 
-// Stamp writes a time as both sides do: RFC 3339 with microseconds and +00:00.
-func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
+// FormatTime writes a time as both sides do: RFC 3339 with microseconds and +00:00.
+func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 
-// Seconds writes a time as seconds of the epoch.
-func Seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+// UnixSeconds writes a time as seconds of the epoch.
+func UnixSeconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // Decode reads one JSON value of at most max bytes and maxDepth levels. Numbers in what is decoded into any stay
 // as they are written.
-func Decode(b []byte, limit int, into any) error {
+func Decode(b []byte, limit int, dst any) error {
 	if len(b) > limit {
 		return muster.Errorf(muster.TooLarge, "a JSON text of %d bytes: at most %d are read", len(b), limit)
 	}
-	if deep(b) {
+	if tooDeep(b) {
 		return muster.Errorf(muster.Invalid, "a JSON text is nested deeper than %d levels", maxDepth)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
-	if err := d.Decode(into); err != nil {
+	if err := d.Decode(dst); err != nil {
 		return muster.Errorf(muster.Invalid, "this is not the JSON that was expected: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
@@ -285,14 +285,14 @@ func Decode(b []byte, limit int, into any) error {
 	return nil
 }
 
-// Mistyped reports whether decode failed only because of a value's type: the rest was read.
-func Mistyped(err error) bool {
+// IsTypeError reports whether decode failed only because of a value's type: the rest was read.
+func IsTypeError(err error) bool {
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	return ok
 }
 
-// deep reports whether a JSON text opens more than maxDepth levels.
-func deep(b []byte) bool {
+// tooDeep reports whether a JSON text opens more than maxDepth levels.
+func tooDeep(b []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
@@ -323,8 +323,8 @@ func Encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Compact is encode for values that can always be written.
-func Compact(v any) string {
+// EncodeString is encode for values that can always be written.
+func EncodeString(v any) string {
 	b, err := Encode(v)
 	if err != nil {
 		return "null"
@@ -332,17 +332,17 @@ func Compact(v any) string {
 	return string(b)
 }
 
-// ReadTask reads a message of the channel of tasks. It fails if it is no JSON object.
-func ReadTask(b []byte) (TaskMessage, error) {
+// ParseTask reads a message of the channel of tasks. It fails if it is no JSON object.
+func ParseTask(b []byte) (TaskMessage, error) {
 	var m TaskMessage
 	err := Decode(b, MaxMessage, &m)
 	return m, err
 }
 
-// ReadEvent reads a message of one of the channels of events: exactly one of both is set. As the host does it, types
+// ParseEvent reads a message of one of the channels of events: exactly one of both is set. As the host does it, types
 // are made upper case, those that begin with TASK are of tasks and need a task_id, and unknown fields are allowed.
 // A field beside type and ids whose type is not the expected one counts as absent, so that the news itself is not lost.
-func ReadEvent(b []byte, now time.Time) (*TaskEvent, *WorkerEvent, error) {
+func ParseEvent(b []byte, now time.Time) (*TaskEvent, *WorkerEvent, error) {
 	var head struct {
 		Type     string `json:"type"`
 		WorkerID string `json:"worker_id"`
@@ -359,38 +359,38 @@ func ReadEvent(b []byte, now time.Time) (*TaskEvent, *WorkerEvent, error) {
 	}
 	if !strings.HasPrefix(kind, "TASK") {
 		var e WorkerEvent
-		if err := Decode(b, MaxMessage, &e); err != nil && !Mistyped(err) {
+		if err := Decode(b, MaxMessage, &e); err != nil && !IsTypeError(err) {
 			return nil, nil, err
 		}
 		if e.WorkerID == "" {
-			return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no worker_id", Cut(kind, 64))
+			return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no worker_id", Truncate(kind, 64))
 		}
 		e.Type = kind
 		if e.TS == "" {
-			e.TS = Stamp(now)
+			e.TS = FormatTime(now)
 		}
 		return nil, &e, nil
 	}
 	var e TaskEvent
-	if err := Decode(b, MaxMessage, &e); err != nil && !Mistyped(err) {
+	if err := Decode(b, MaxMessage, &e); err != nil && !IsTypeError(err) {
 		return nil, nil, err
 	}
 	if e.TaskID == "" || len(e.TaskID) > MaxID {
-		return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no task_id", Cut(kind, 64))
+		return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no task_id", Truncate(kind, 64))
 	}
 	e.Type = kind
 	if e.TS == "" {
-		e.TS = Stamp(now)
+		e.TS = FormatTime(now)
 	}
 	if e.Error != nil {
-		short := Cut(*e.Error, MaxText)
+		short := Truncate(*e.Error, MaxText)
 		e.Error = &short
 	}
 	return &e, nil, nil
 }
 
-// GoodID says whether a foreign id may be used: it becomes the name of a folder and part of keys.
-func GoodID(id string) bool {
+// ValidID says whether a foreign id may be used: it becomes the name of a folder and part of keys.
+func ValidID(id string) bool {
 	return id != "" && len(id) <= MaxID && !strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == 0xfffd }) && id != "." && id != ".."
 }
 
@@ -404,13 +404,13 @@ func SafeID(id string) string {
 	}, id)
 }
 
-// GoodFile says whether a name may be that of a file: a bare name, as the host demands it.
-func GoodFile(name string) bool {
-	return GoodID(name) && !strings.HasPrefix(name, ".") && name == strings.TrimSpace(name)
+// ValidFileName says whether a name may be that of a file: a bare name, as the host demands it.
+func ValidFileName(name string) bool {
+	return ValidID(name) && !strings.HasPrefix(name, ".") && name == strings.TrimSpace(name)
 }
 
-// Cut shortens a text to at most n bytes, at a rune.
-func Cut(s string, n int) string {
+// Truncate shortens a text to at most n bytes, at a rune.
+func Truncate(s string, n int) string {
 	if len(s) <= n {
 		return strings.ToValidUTF8(s, "�")
 	}
@@ -420,32 +420,32 @@ func Cut(s string, n int) string {
 // Text returns v if it is a string.
 func Text(v any) string { s, _ := v.(string); return s }
 
-// Under returns the object at a path of keys, nil if there is none.
-func Under(o Object, path ...string) Object {
+// Lookup returns the object at a path of keys, nil if there is none.
+func Lookup(o Object, path ...string) Object {
 	for _, key := range path {
 		o, _ = o[key].(Object)
 	}
 	return o
 }
 
-// OrObject returns o, an empty one if it is nil.
-func OrObject(o Object) Object {
+// NonNilObject returns o, an empty one if it is nil.
+func NonNilObject(o Object) Object {
 	if o == nil {
 		return Object{}
 	}
 	return o
 }
 
-// OrList returns l, an empty one if it is nil.
-func OrList[T any](l []T) []T {
+// NonNilList returns l, an empty one if it is nil.
+func NonNilList[T any](l []T) []T {
 	if l == nil {
 		return []T{}
 	}
 	return l
 }
 
-// PythonFloat writes a number as Python's str(float) does for usual ones: 1.0 and not 1.
-func PythonFloat(f float64) string {
+// FormatPythonFloat writes a number as Python's str(float) does for usual ones: 1.0 and not 1.
+func FormatPythonFloat(f float64) string {
 	s := strconv.FormatFloat(f, 'f', -1, 64)
 	if !strings.Contains(s, ".") {
 		s += ".0"

@@ -15,16 +15,16 @@ import (
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 8, 0, 0, 123456000, time.UTC)
-	te, we, err := ReadEvent([]byte(`{"type":"task_failed","task_id":"t","worker_id":"w","error":"no","payload":{"a":1},"other":true}`), now)
+	te, we, err := ParseEvent([]byte(`{"type":"task_failed","task_id":"t","worker_id":"w","error":"no","payload":{"a":1},"other":true}`), now)
 	if err != nil || we != nil || te.Type != "TASK_FAILED" || *te.Error != "no" || te.TS != "2026-11-23T08:00:00.123456+00:00" {
 		t.Errorf("%+v, %v", te, err)
 	}
-	te, we, err = ReadEvent([]byte(`{"type":"Heartbeat","worker_id":"w","ts":"x","metrics":{"uptime_sec":1.5},"tags":"none"}`), now)
+	te, we, err = ParseEvent([]byte(`{"type":"Heartbeat","worker_id":"w","ts":"x","metrics":{"uptime_sec":1.5},"tags":"none"}`), now)
 	if err != nil || te != nil || we.Type != "HEARTBEAT" || we.TS != "x" || we.Metrics["uptime_sec"] != json.Number("1.5") {
 		t.Errorf("%+v, %v", we, err)
 	}
 	for _, bad := range []string{"", "x", "[]", "{}", `{"type":" "}`, `{"type":"TASK_DONE"}`, `{"type":"TASK_X","task_id":""}`, `{"type":"STATUS"}`, `{"type":7}`, `{"type":"TASK_X","task_id":"a"} {}`, strings.Repeat("[", 1000)} {
-		if _, _, err := ReadEvent([]byte(bad), now); err == nil {
+		if _, _, err := ParseEvent([]byte(bad), now); err == nil {
 			t.Errorf("%q is an event", bad)
 		}
 	}
@@ -65,14 +65,14 @@ func TestManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, err := MakeManifest(t.Context(), dir, "t", []string{"./model/", "../../etc/passwd", "link"}, time.Now())
+	m, err := NewManifest(t.Context(), dir, "t", []string{"./model/", "../../etc/passwd", "link"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, e := range m.Entries {
 		got = append(got, e.Path+" "+e.Type+" "+e.Status)
-		if e.Required != (e.Path != "final_model.tar.gz") || strings.Contains(Compact(e), "2bb80d53") {
+		if e.Required != (e.Path != "final_model.tar.gz") || strings.Contains(EncodeString(e), "2bb80d53") {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -85,7 +85,7 @@ func TestManifests(t *testing.T) {
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", ".", "..", "a/b", `a\b`, "a\nb", "\x00", strings.Repeat("x", MaxID+1)} {
-		if GoodID(bad) || GoodFile(bad) {
+		if ValidID(bad) || ValidFileName(bad) {
 			t.Errorf("%q may be used", bad)
 		}
 	}
@@ -102,7 +102,7 @@ func FuzzEvent(f *testing.F) {
 	f.Add([]byte(`{"type":"TASK_SUCCEEDED","ts":"x","worker_id":"w","task_id":"t","status":null,"error":null,"payload":{}}`))
 	f.Add([]byte(`{"type":"REGISTER","worker_id":"w","tags":["a"],"payload":{"env":{}}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		te, we, err := ReadEvent(b, time.Unix(0, 0))
+		te, we, err := ParseEvent(b, time.Unix(0, 0))
 		if err != nil {
 			return
 		}
@@ -117,7 +117,7 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		te2, we2, err := ReadEvent(again, time.Unix(0, 0))
+		te2, we2, err := ParseEvent(again, time.Unix(0, 0))
 		if err != nil || !reflect.DeepEqual(te, te2) || !reflect.DeepEqual(we, we2) {
 			t.Fatalf("%s became %s: %v", b, again, err)
 		}
@@ -128,7 +128,7 @@ func FuzzEvent(f *testing.F) {
 func FuzzTask(f *testing.F) {
 	f.Add([]byte(`{"task_id":"t","task":{"apiVersion":"mloc/v1","kind":"K","metadata":{},"spec":{"taskType":"echo"}},"assigned_worker":"w","merged_children":[{"task_id":"c","spec":{},"metadata":{}}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := ReadTask(b)
+		m, err := ParseTask(b)
 		if err != nil {
 			return
 		}
@@ -136,8 +136,8 @@ func FuzzTask(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m2, err := ReadTask(again)
-		if err != nil || Compact(m2) != string(again) {
+		m2, err := ParseTask(again)
+		if err != nil || EncodeString(m2) != string(again) {
 			t.Fatalf("%s became %s: %v", b, again, err)
 		}
 	})
@@ -161,22 +161,22 @@ func FuzzEscape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		got, _ := Escape(s).(string)
 		// As package flow decodes it: half of the dollars in front of a brace stay, and nothing is a reference.
-		var back strings.Builder
+		var unescaped strings.Builder
 		for rest := got; ; {
 			i := strings.Index(rest, "${")
 			if i < 0 {
-				back.WriteString(rest)
+				unescaped.WriteString(rest)
 				break
 			}
 			dollars := len(rest[:i+1]) - len(strings.TrimRight(rest[:i+1], "$"))
 			if dollars%2 == 1 {
 				t.Fatalf("%q has a reference", got)
 			}
-			back.WriteString(rest[:i+1-dollars] + strings.Repeat("$", dollars/2) + "{")
+			unescaped.WriteString(rest[:i+1-dollars] + strings.Repeat("$", dollars/2) + "{")
 			rest = rest[i+2:]
 		}
-		if back.String() != s {
-			t.Fatalf("%q became %q and %q", s, got, back.String())
+		if unescaped.String() != s {
+			t.Fatalf("%q became %q and %q", s, got, unescaped.String())
 		}
 	})
 }

@@ -35,30 +35,30 @@ type account struct {
 func (g *Gateway) account(c *credentials) (account, string, error) {
 	email := strings.ToLower(strings.TrimSpace(c.Email))
 	switch name, host, ok := strings.Cut(email, "@"); {
-	case !ok || name == "" || host == "" || len(email) > 254 || clean(email, 254) != email:
+	case !ok || name == "" || host == "" || len(email) > 254 || sanitize(email, 254) != email:
 		return account{}, "", muster.Errorf(muster.Invalid, "email is no address of e-mail")
 	case c.Password == "" || len(c.Password) > 1024:
 		return account{}, "", muster.Errorf(muster.Invalid, "password is missing, or has more than 1024 bytes")
 	}
-	sum := func(what string) []byte {
+	digest := func(purpose string) []byte {
 		h := hmac.New(sha256.New, g.secret)
-		h.Write([]byte(what + "\x00" + email + "\x00" + c.Password))
+		h.Write([]byte(purpose + "\x00" + email + "\x00" + c.Password))
 		return h.Sum(nil)
 	}
 	name, _, _ := strings.Cut(email, "@")
-	name = clean(or(c.Username, name), maxText)
+	name = sanitize(orDefault(c.Username, name), maxText)
 	role := "USER"
-	if clean(c.Role, 20) != "" {
-		role = clean(c.Role, 20)
+	if sanitize(c.Role, 20) != "" {
+		role = sanitize(c.Role, 20)
 	}
 	return account{
-		ID: hex.EncodeToString(sum("id")[:12]), Name: name, Username: name, Email: email, Role: role,
-		QubicAddress: letters(append(sum("address"), sum("address, second part")...)),
-	}, "account-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum("token")), nil
+		ID: hex.EncodeToString(digest("id")[:12]), Name: name, Username: name, Email: email, Role: role,
+		QubicAddress: qubicAddress(append(digest("address"), digest("address, second part")...)),
+	}, "account-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(digest("token")), nil
 }
 
-// letters writes bytes as an address of QUBIC: 60 letters A to Z. It wants 60 bytes or more.
-func letters(b []byte) string {
+// qubicAddress writes bytes as an address of QUBIC: 60 letters A to Z. It wants 60 bytes or more.
+func qubicAddress(b []byte) string {
 	out := make([]byte, 60)
 	for i := range out {
 		out[i] = 'A' + b[i]%26
@@ -67,20 +67,22 @@ func letters(b []byte) string {
 }
 
 // signUp serves POST /api/auth/register.
-func (g *Gateway) signUp(w http.ResponseWriter, r *http.Request) { g.sign(w, r, http.StatusCreated) }
+func (g *Gateway) signUp(w http.ResponseWriter, r *http.Request) {
+	g.serveAccount(w, r, http.StatusCreated)
+}
 
 // signIn serves POST /api/auth/login. Another password is another account.
-func (g *Gateway) signIn(w http.ResponseWriter, r *http.Request) { g.sign(w, r, http.StatusOK) }
+func (g *Gateway) signIn(w http.ResponseWriter, r *http.Request) { g.serveAccount(w, r, http.StatusOK) }
 
-func (g *Gateway) sign(w http.ResponseWriter, r *http.Request, status int) {
+func (g *Gateway) serveAccount(w http.ResponseWriter, r *http.Request, status int) {
 	var c credentials
-	if err := dialect.Decode(r, maxSmall, &c); err != nil {
-		refuse(w, err)
+	if err := dialect.Decode(r, maxSmallBody, &c); err != nil {
+		writeError(w, err)
 		return
 	}
 	user, token, err := g.account(&c)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	dialect.WriteJSON(w, status, map[string]any{
@@ -93,7 +95,7 @@ func (g *Gateway) sign(w http.ResponseWriter, r *http.Request, status int) {
 func (g *Gateway) user(w http.ResponseWriter, r *http.Request) {
 	address := r.PathValue("address")
 	if !isAddress(address) {
-		refuse(w, muster.Errorf(muster.NotFound, "User not found"))
+		writeError(w, muster.Errorf(muster.NotFound, "User not found"))
 		return
 	}
 	user := account{ID: address, Name: address[:8], Username: address[:8], Role: "USER", QubicAddress: address}

@@ -34,62 +34,62 @@ const (
 	DefaultPrice    = 5.0
 	DefaultLocation = "Local Network"
 
-	pollEvery      = 5 * time.Second
-	heartbeatEvery = 30 * time.Second
-	progressEvery  = 10 * time.Second
-	registerEvery  = 10 * time.Second
-	mostFailures   = 5 // heartbeats in a row, after which it registers again
+	pollInterval         = 5 * time.Second
+	heartbeatInterval    = 30 * time.Second
+	progressInterval     = 10 * time.Second
+	registerInterval     = 10 * time.Second
+	maxHeartbeatFailures = 5 // heartbeats in a row, after which it registers again
 )
 
 // The limits of requests.
 const (
-	shortLimit = 10 * time.Second
-	longLimit  = 2 * time.Minute // of a final report, which may have images
+	callTimeout   = 10 * time.Second
+	reportTimeout = 2 * time.Minute // of a final report, which may have images
 )
 
 // BridgeConfig says how Muster's workers serve a QUBIX backend, as one of its providers.
 type BridgeConfig struct {
-	Backend  string  // "" means DefaultBackend
-	Price    float64 // per hour, in QUBIC
-	Name     string  // "" means Provider- and the beginning of the provider's id
-	Location string  // "" means DefaultLocation
-	Address  string  // of a user of the backend, 60 letters; the TS backend wants one
-	ID       string  // of the provider; "" means the one kept in Dir, made at the first start
-	Machine  bool    // the id is that which QUBIX's worker has on this machine; heeded where EventID is "" and none is kept
-	Version  string
-	HTTP     *http.Client
-	Poll     time.Duration // between two looks for jobs; 0 means 5 s. Heartbeats and progress keep their ratio to it
-	Shared   *Claims       // of the bridges of one process at one backend; nil for a bridge by itself
-	Core     bridge.Config // System, Origin and Interval are set here
+	Backend      string  // "" means DefaultBackend
+	Price        float64 // per hour, in QUBIC
+	Name         string  // "" means Provider- and the beginning of the provider's id
+	Location     string  // "" means DefaultLocation
+	Address      string  // of a user of the backend, 60 letters; the TS backend wants one
+	ID           string  // of the provider; "" means the one kept in Dir, made at the first start
+	UseMachineID bool    // the id is that which QUBIX's worker has on this machine; heeded where EventID is "" and none is kept
+	Version      string
+	HTTP         *http.Client
+	PollInterval time.Duration // between two looks for jobs; 0 means 5 s. Heartbeats and progress keep their ratio to it
+	Claims       *Claims       // of the bridges of one process at one backend; nil for a bridge by itself
+	Core         bridge.Config // System, Origin and Interval are set here
 }
 
 // Bridge is a worker of a QUBIX backend.
 type Bridge struct {
-	cfg    BridgeConfig
-	remote *remote
-	core   *bridge.Bridge
-	log    *slog.Logger
-	id     string
+	cfg     BridgeConfig
+	backend *backendClient
+	core    *bridge.Bridge
+	log     *slog.Logger
+	id      string
 
-	mu      sync.Mutex
-	refused map[string]bool // jobs that no kind of Muster's can do, and that were reported
-	reports map[string]*reported
-	told    json.RawMessage // what the backend knows of the workers; only serve uses it
+	mu              sync.Mutex
+	declined        map[string]bool // jobs that no kind of Muster's can do, and that were reported
+	lastReports     map[string]*lastReport
+	registeredFacts json.RawMessage // what the backend knows of the workers; only serve uses it
 }
 
-// reported is what was last said of a job.
-type reported struct {
-	percent int
-	metrics json.RawMessage
-	logged  time.Time
-	asked   time.Time
+// lastReport is what was last said of a job.
+type lastReport struct {
+	percent   int
+	metrics   json.RawMessage
+	loggedAt  time.Time
+	checkedAt time.Time
 }
 
 // NewBridge opens the outbox. Nothing is said to the backend before Run; without Run the caller closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Backend, cfg.Location = or(cfg.Backend, DefaultBackend), or(cfg.Location, DefaultLocation)
-	if cfg.Poll <= 0 {
-		cfg.Poll = pollEvery
+	cfg.Backend, cfg.Location = orDefault(cfg.Backend, DefaultBackend), orDefault(cfg.Location, DefaultLocation)
+	if cfg.PollInterval <= 0 {
+		cfg.PollInterval = pollInterval
 	}
 	switch {
 	case math.IsNaN(cfg.Price) || cfg.Price < 0 || cfg.Price > maxPrice:
@@ -99,36 +99,36 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	case len(cfg.Name) > maxText || len(cfg.Location) > maxText:
 		return nil, muster.Errorf(muster.Invalid, "--name and --location have at most %d bytes", maxText)
 	}
-	r, err := newRemote(cfg.Backend, cfg.HTTP, "muster/"+or(cfg.Version, "dev"))
+	r, err := newBackendClient(cfg.Backend, cfg.HTTP, "muster/"+orDefault(cfg.Version, "dev"))
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.Core.Dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
 	}
-	b := &Bridge{cfg: cfg, remote: r, refused: map[string]bool{}, reports: map[string]*reported{}}
-	if b.id, err = cfg.identity(); err != nil {
+	b := &Bridge{cfg: cfg, backend: r, declined: map[string]bool{}, lastReports: map[string]*lastReport{}}
+	if b.id, err = cfg.providerID(); err != nil {
 		return nil, err
 	}
 	if b.cfg.Name == "" {
-		b.cfg.Name = "Provider-" + clean(b.id, 8)
+		b.cfg.Name = "Provider-" + sanitize(b.id, 8)
 	}
 	b.log = cfg.Core.Log.With(slog.String("backend", r.host()), slog.String("provider", b.id))
 	core := cfg.Core
 	core.System, core.Origin, core.Log = Name, r.host()+"\x00"+b.id, b.log
-	core.Interval = b.every(progressEvery)
+	core.ProgressInterval = b.scaled(progressInterval)
 	if b.core, err = bridge.New(core, b); err != nil {
 		return nil, err
 	}
 	for _, j := range b.core.Jobs() {
-		cfg.Shared.take(j.ID, b.id)
+		cfg.Claims.claim(j.ID, b.id)
 	}
 	return b, nil
 }
 
-// every is a pause of QUBIX's worker at the pace of Poll.
-func (b *Bridge) every(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * float64(b.cfg.Poll) / float64(pollEvery))
+// scaled is a pause of QUBIX's worker at the pace of Poll.
+func (b *Bridge) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * float64(b.cfg.PollInterval) / float64(pollInterval))
 }
 
 // EventID is the provider's id at the backend.
@@ -137,21 +137,21 @@ func (b *Bridge) ID() string { return b.id }
 // Close closes the outbox of a Bridge that was not run.
 func (b *Bridge) Close() error { return b.core.Close() }
 
-// identity is the provider's id: 16 hex digits, the same for each start on the folder.
-func (cfg *BridgeConfig) identity() (string, error) {
+// providerID is the provider's id: 16 hex digits, the same for each start on the folder.
+func (cfg *BridgeConfig) providerID() (string, error) {
 	if cfg.ID != "" {
 		return cfg.ID, checkID(cfg.ID)
 	}
 	path := filepath.Join(cfg.Core.Dir, "provider-id")
-	kept, err := os.ReadFile(path)
-	if err == nil && checkID(strings.TrimSpace(string(kept))) == nil {
-		return strings.TrimSpace(string(kept)), nil
+	stored, err := os.ReadFile(path)
+	if err == nil && checkID(strings.TrimSpace(string(stored))) == nil {
+		return strings.TrimSpace(string(stored)), nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", muster.Errorf(muster.Internal, "the provider's id cannot be read: %w", err)
 	}
 	var id string
-	if cfg.Machine {
+	if cfg.UseMachineID {
 		id = machineID()
 	}
 	if id == "" {
@@ -185,76 +185,76 @@ func machineID() string {
 // Run serves the backend until ctx ends; what is not reported then is so by the next Bridge on the folder. Once taking ends it
 // takes nothing new, and returns when everything is reported. It returns an error if the backend does not take this
 // provider and will not by itself.
-func (b *Bridge) Run(ctx, taking context.Context) error {
+func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group.Go(func() error { return b.core.Run(ctx) })
 	group.Go(func() error {
 		defer cancel()
-		return b.serve(ctx, taking)
+		return b.serve(ctx, acceptCtx)
 	})
 	return group.Wait()
 }
 
 // serve registers, sends heartbeats and takes jobs.
-func (b *Bridge) serve(ctx, taking context.Context) error {
-	joining, cancel := context.WithCancel(ctx)
+func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
+	joinCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(taking, cancel)()
-	if err := b.join(joining); err != nil || ctx.Err() != nil {
+	defer context.AfterFunc(acceptCtx, cancel)()
+	if err := b.registerLoop(joinCtx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	var last time.Time
 	failures := 0
-	for ctx.Err() == nil && (taking.Err() == nil || b.core.Pending() > 0) {
-		wait := b.cfg.Poll
-		if taking.Err() != nil {
+	for ctx.Err() == nil && (acceptCtx.Err() == nil || b.core.Pending() > 0) {
+		wait := b.cfg.PollInterval
+		if acceptCtx.Err() != nil {
 			wait = min(wait, time.Second)
 		}
-		if time.Since(last) >= b.every(heartbeatEvery) {
+		if time.Since(last) >= b.scaled(heartbeatInterval) {
 			last = time.Now()
-			a, err := b.beat(ctx)
+			a, err := b.sendHeartbeat(ctx)
 			switch {
 			case ctx.Err() != nil:
 				return nil
 			case err == nil && a.status == http.StatusOK:
 				failures = 0
-				b.take(ctx, taking, jobs(object(a.body)["pendingJobs"]))
+				b.acceptOffered(ctx, acceptCtx, parseJobs(jsonObject(a.body)["pendingJobs"]))
 			case err == nil && a.status == http.StatusNotFound:
 				b.log.Info("the backend does not know this provider any more: registering again")
-				failures = mostFailures
+				failures = maxHeartbeatFailures
 			default:
 				failures++
-				b.log.Warn("a heartbeat failed", slog.Any("why", errors.Join(err, a.fault("heartbeat"))))
-				wait = max(wait, a.after)
+				b.log.Warn("a heartbeat failed", slog.Any("why", errors.Join(err, a.asError("heartbeat"))))
+				wait = max(wait, a.retryAfter)
 			}
-			if failures >= mostFailures {
+			if failures >= maxHeartbeatFailures {
 				failures = 0
-				if err := b.join(joining); err != nil {
+				if err := b.registerLoop(joinCtx); err != nil {
 					return err
 				}
 				last = time.Time{}
 			}
 		}
-		if taking.Err() == nil {
-			a, err := b.remote.send(ctx, http.MethodGet, "/api/jobs/pending/"+url.PathEscape(b.id), nil, shortLimit)
+		if acceptCtx.Err() == nil {
+			a, err := b.backend.send(ctx, http.MethodGet, "/api/jobs/pending/"+url.PathEscape(b.id), nil, callTimeout)
 			if err == nil && a.status == http.StatusOK {
-				b.take(ctx, taking, jobs(a.body))
+				b.acceptOffered(ctx, acceptCtx, parseJobs(a.body))
 			}
-			wait = max(wait, a.after)
+			wait = max(wait, a.retryAfter)
 		}
-		b.rest(ctx, taking, wait)
+		b.waitNext(ctx, acceptCtx, wait)
 	}
 	return nil
 }
 
-// rest waits, no longer than until taking ends.
-func (b *Bridge) rest(ctx, taking context.Context, d time.Duration) {
-	if taking.Err() == nil {
+// waitNext waits, no longer than until taking ends.
+func (b *Bridge) waitNext(ctx, acceptCtx context.Context, d time.Duration) {
+	if acceptCtx.Err() == nil {
 		merged, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(taking, cancel)()
+		defer context.AfterFunc(acceptCtx, cancel)()
 		ctx = merged
 	}
 	sleep(ctx, d)
@@ -271,23 +271,23 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// join registers until the backend takes this provider. It returns nil also when ctx ends.
-func (b *Bridge) join(ctx context.Context) error {
-	said := "" // the last reason
+// registerLoop registers until the backend takes this provider. It returns nil also when ctx ends.
+func (b *Bridge) registerLoop(ctx context.Context) error {
+	lastErr := "" // the last reason
 	for ctx.Err() == nil {
 		capacity, err := b.core.Capacity(ctx)
 		if err == nil && len(capacity.Workers) == 0 {
 			err = muster.Errorf(muster.Unavailable, "the fleet has no active worker: start one with muster worker --server URL")
 		}
-		wait := b.every(registerEvery)
+		wait := b.scaled(registerInterval)
 		if err == nil {
-			var a answer
+			var a response
 			a, err = b.register(ctx, &capacity)
 			if err == nil {
 				b.log.Info("registered at the QUBIX backend")
 				return nil
 			}
-			wait = max(wait, a.after)
+			wait = max(wait, a.retryAfter)
 			switch muster.CodeOf(err) {
 			case muster.Unavailable, muster.Internal:
 			case muster.NotFound:
@@ -298,8 +298,8 @@ func (b *Bridge) join(ctx context.Context) error {
 		} else {
 			wait = min(wait, time.Second)
 		}
-		if ctx.Err() == nil && err.Error() != said {
-			said = err.Error()
+		if ctx.Err() == nil && err.Error() != lastErr {
+			lastErr = err.Error()
 			b.log.Warn("not registered yet: trying again", slog.Any("why", err))
 		}
 		sleep(ctx, wait)
@@ -308,65 +308,65 @@ func (b *Bridge) join(ctx context.Context) error {
 }
 
 // register registers once. Where the backend answers 301, as the TS one does to its own worker, it registers the quick way.
-func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (answer, error) {
-	r := b.describe(c)
-	b.told = b.lasting(c)
-	a, err := b.remote.send(ctx, http.MethodPost, "/api/providers/register", r, shortLimit)
+func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, error) {
+	r := b.description(c)
+	b.registeredFacts = b.stableDescription(c)
+	a, err := b.backend.send(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
 	if err != nil || a.status == http.StatusOK {
 		return a, err
 	}
 	if a.status != http.StatusMovedPermanently {
-		return a, a.fault("registration")
+		return a, a.asError("registration")
 	}
 	if b.cfg.Address == "" {
 		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s answers 301 to the registration of workers: it wants a user's address. "+
-			`Make a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.remote.host(), b.remote.host())
+			`Make a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.backend.host(), b.backend.host())
 	}
 	q := quickRegistration{Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM}, Location: r.Location}
 	if b.cfg.Price > 0 {
 		q.PricePerHour = &b.cfg.Price
 	}
 	q.CPU, q.RAM = &quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, &quickRAM{Total: r.Specs.RAMTotal}
-	a, err = b.remote.send(ctx, http.MethodPost, "/api/providers/quick-register", q, shortLimit)
+	a, err = b.backend.send(ctx, http.MethodPost, "/api/providers/quick-register", q, callTimeout)
 	switch {
 	case err != nil || a.status == http.StatusOK:
 		return a, err
 	case a.status == http.StatusInternalServerError || a.status == http.StatusNotFound:
 		return a, muster.Errorf(muster.NotFound, "the QUBIX backend at %s answers %d to quick-register, as it does where no user has the address %s: make that user first (POST /api/auth/register), and start again with its qubicAddress as --address",
-			b.remote.host(), a.status, b.cfg.Address)
+			b.backend.host(), a.status, b.cfg.Address)
 	}
-	return a, a.fault("quick registration")
+	return a, a.asError("quick registration")
 }
 
-// update registers again when the workers have changed since the last registration.
-func (b *Bridge) update(ctx context.Context, c *bridge.Capacity) {
-	if len(c.Workers) == 0 || bytes.Equal(b.told, b.lasting(c)) {
+// updateRegistration registers again when the workers have changed since the last registration.
+func (b *Bridge) updateRegistration(ctx context.Context, c *bridge.Capacity) {
+	if len(c.Workers) == 0 || bytes.Equal(b.registeredFacts, b.stableDescription(c)) {
 		return
 	}
 	if _, err := b.register(ctx, c); err != nil {
-		b.told = nil
+		b.registeredFacts = nil
 		b.log.Warn("the backend was not told that the workers have changed", slog.Any("why", err))
 		return
 	}
 	b.log.Info("the workers have changed: registered again", slog.Int("workers", len(c.Workers)))
 }
 
-// lasting is describe without what changes by itself.
-func (b *Bridge) lasting(c *bridge.Capacity) json.RawMessage {
-	r := b.describe(c)
+// stableDescription is describe without what changes by itself.
+func (b *Bridge) stableDescription(c *bridge.Capacity) json.RawMessage {
+	r := b.description(c)
 	r.Specs.RAMAvailable, r.Specs.StorageTotal, r.Specs.StorageFree = 0, 0, 0
-	return mustJSON(r)
+	return mustMarshal(r)
 }
 
-// describe is what the workers have together, as one machine.
-func (b *Bridge) describe(c *bridge.Capacity) registration {
+// description is what the workers have together, as one machine.
+func (b *Bridge) description(c *bridge.Capacity) registration {
 	active, host := true, ""
 	if h, err := os.Hostname(); err == nil {
 		host = h
 	}
 	s := specs{
 		WorkerID: b.id, Hostname: host, OS: runtime.GOOS, CPUModel: runtime.GOARCH, CPUCores: c.Resources.CPUs, RAMTotal: gib(c.Resources.Memory), RAMAvailable: gib(c.Free.Memory),
-		StorageTotal: gib(c.Resources.Disk), StorageFree: gib(c.Free.Disk), Software: "muster/" + or(b.cfg.Version, "dev"), Kinds: c.Kinds,
+		StorageTotal: gib(c.Resources.Disk), StorageFree: gib(c.Free.Disk), Software: "muster/" + orDefault(b.cfg.Version, "dev"), Kinds: c.Kinds,
 		Slots: c.Resources.Slots,
 	}
 	if len(c.Resources.GPUs) > 0 {
@@ -375,7 +375,7 @@ func (b *Bridge) describe(c *bridge.Capacity) registration {
 			s.GPUVRAM = max(s.GPUVRAM, gib(g.Memory))
 		}
 	}
-	address := or(b.cfg.Address, "QUBIC_"+strings.ToUpper(b.id))
+	address := orDefault(b.cfg.Address, "QUBIC_"+strings.ToUpper(b.id))
 	return registration{
 		WorkerID: b.id, WorkerIDs: b.id, Name: b.cfg.Name, Address: address, Specs: s, Location: b.cfg.Location, ComputePower: s.CPUCores*10 + s.GPUVRAM*50, PricePerHour: &b.cfg.Price, IsActive: &active,
 	}
@@ -383,17 +383,17 @@ func (b *Bridge) describe(c *bridge.Capacity) registration {
 
 func gib(s muster.Size) float64 { return math.Round(float64(s)/(1<<30)*100) / 100 }
 
-// beat sends one heartbeat.
-func (b *Bridge) beat(ctx context.Context) (answer, error) {
-	h := heartbeat{WorkerID: b.id, Status: "online", Usage: usage{Timestamp: naive(time.Now())}}
-	if open := b.core.Jobs(); len(open) > 0 {
-		h.CurrentJob = &open[0].ID
+// sendHeartbeat sends one heartbeat.
+func (b *Bridge) sendHeartbeat(ctx context.Context) (response, error) {
+	h := heartbeat{WorkerID: b.id, Status: "online", Usage: usage{Timestamp: formatNaive(time.Now())}}
+	if jobs := b.core.Jobs(); len(jobs) > 0 {
+		h.CurrentJob = &jobs[0].ID
 	}
 	c, err := b.core.Capacity(ctx)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	if b.room(&c) <= 0 {
+	if b.freeSlots(&c) <= 0 {
 		h.Status = "busy"
 	} else if h.CurrentJob != nil && c.Resources.Slots > 1 {
 		h.CurrentJob = nil // it takes more
@@ -405,38 +405,38 @@ func (b *Bridge) beat(ctx context.Context) (answer, error) {
 			h.Usage.RAM = percent(float64(c.Load.Memory) / float64(c.Resources.Memory))
 		}
 		if len(c.Load.GPUs) > 0 {
-			m := gpuFigures(&c.Load.GPUs[0], memoryOf(c.Resources.GPUs, c.Load.GPUs[0].UUID))
+			m := toGPUMetrics(&c.Load.GPUs[0], gpuMemory(c.Resources.GPUs, c.Load.GPUs[0].UUID))
 			h.Usage.GPU, h.Usage.GPUTemp, h.Usage.GPUMemUsed, h.Usage.GPUMemTotal, h.Usage.GPUPower = m.Utilization, m.Temperature, m.MemoryUsed, m.MemoryTotal, m.Power
 			if m.MemoryUsed != nil && m.MemoryTotal != nil && *m.MemoryTotal > 0 {
 				h.Usage.GPUMemory = percent(*m.MemoryUsed / *m.MemoryTotal)
 			}
 		}
 	}
-	a, err := b.remote.send(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, shortLimit)
+	a, err := b.backend.send(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, callTimeout)
 	if err == nil && a.status == http.StatusOK {
-		b.update(ctx, &c)
+		b.updateRegistration(ctx, &c)
 	}
 	return a, err
 }
 
-func memoryOf(list []muster.GPU, uuid string) muster.Size {
+func gpuMemory(list []muster.GPU, uuid string) muster.Size {
 	if i := slices.IndexFunc(list, func(g muster.GPU) bool { return g.UUID == uuid }); i >= 0 {
 		return list[i].Memory
 	}
 	return 0
 }
 
-// room is how many more jobs the workers have slots for.
-func (b *Bridge) room(c *bridge.Capacity) int {
+// freeSlots is how many more jobs the workers have slots for.
+func (b *Bridge) freeSlots(c *bridge.Capacity) int {
 	return min(c.Free.Slots, max(c.Resources.Slots, 1)-b.core.Pending())
 }
 
-// take accepts jobs that a backend offers, as many as there is room for. What is known already, over or not, is not taken again.
-func (b *Bridge) take(ctx, taking context.Context, offered []job) {
+// acceptOffered accepts jobs that a backend offers, as many as there is room for. What is known already, over or not, is not taken again.
+func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 	offered = slices.DeleteFunc(offered, func(j job) bool {
-		return b.core.Known(j.ID) || slices.Contains([]string{completed, failed, cancelled}, strings.ToUpper(j.Status))
+		return b.core.Known(j.ID) || slices.Contains([]string{statusCompleted, statusFailed, statusCancelled}, strings.ToUpper(j.Status))
 	})
-	if len(offered) == 0 || taking.Err() != nil {
+	if len(offered) == 0 || acceptCtx.Err() != nil {
 		return
 	}
 	c, err := b.core.Capacity(ctx)
@@ -444,84 +444,84 @@ func (b *Bridge) take(ctx, taking context.Context, offered []job) {
 		b.log.Warn("jobs wait, because Muster's server does not answer", slog.Any("why", err))
 		return
 	}
-	room := b.room(&c)
+	free := b.freeSlots(&c)
 	for i := range offered {
-		if room <= 0 {
+		if free <= 0 {
 			return
 		}
 		j := &offered[i]
-		open := j.ProviderID == nil || *j.ProviderID == "" // to every provider, as the mock server has it
-		spec, err := b.spec(j)
+		unassigned := j.ProviderID == nil || *j.ProviderID == "" // to every provider, as the mock server has it
+		spec, err := b.jobSpec(j)
 		if err == nil && !slices.Contains(c.Kinds, spec.Tasks[0].Kind) {
-			if open && b.cfg.Shared != nil {
+			if unassigned && b.cfg.Claims != nil {
 				continue // another one may run it
 			}
 			err = muster.Errorf(muster.Unavailable, "no worker here runs jobs of kind %s", spec.Tasks[0].Kind)
 		}
-		if open && !b.cfg.Shared.take(j.ID, b.id) {
+		if unassigned && !b.cfg.Claims.claim(j.ID, b.id) {
 			continue
 		}
 		if err != nil {
 			b.decline(ctx, j, err)
 			continue
 		}
-		taken, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec, Meta: mustJSON(map[string]string{"type": j.kind()})})
+		accepted, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec, Meta: mustMarshal(map[string]string{"type": j.kind()})})
 		switch {
 		case err != nil:
-			b.log.Warn("a job cannot be taken", slog.String("job", clean(j.ID, maxText)), slog.Any("why", err))
-		case taken:
-			room--
-			b.log.Info("took a job", slog.String("job", clean(j.ID, maxText)), slog.String("type", j.kind()))
+			b.log.Warn("a job cannot be taken", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", err))
+		case accepted:
+			free--
+			b.log.Info("took a job", slog.String("job", sanitize(j.ID, maxText)), slog.String("type", j.kind()))
 		}
 	}
 }
 
-// spec is the job of Muster's that does what a job of QUBIX's asks for.
-func (b *Bridge) spec(j *job) (muster.Spec, error) {
+// jobSpec is the job of Muster's that does what a job of QUBIX's asks for.
+func (b *Bridge) jobSpec(j *job) (muster.Spec, error) {
 	if len(j.ID) > 200 {
 		return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's id has %d bytes", len(j.ID))
 	}
 	var t muster.TaskSpec
-	if present(j.Muster) { // of our own gateway
+	if hasValue(j.Muster) { // of our own gateway
 		if err := json.Unmarshal(j.Muster, &t); err != nil {
 			return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's stage cannot be read: %w", err)
 		}
-		t = *travelling(&t)
+		t = *portableStage(&t)
 	} else {
 		var err error
-		if t, err = stage(j, false); err != nil {
+		if t, err = toStage(j, false); err != nil {
 			return muster.Spec{}, err
 		}
 	}
-	return muster.Spec{Name: or(clean("qubix "+j.kind(), maxText), "qubix"), Labels: map[string]string{"qubix.job": clean(j.ID, maxText)}, Tasks: []muster.TaskSpec{t}}, nil
+	return muster.Spec{Name: orDefault(sanitize("qubix "+j.kind(), maxText), "qubix"), Labels: map[string]string{"qubix.job": sanitize(j.ID, maxText)}, Tasks: []muster.TaskSpec{t}}, nil
 }
 
 // decline reports a job that Muster cannot do as failed, once.
-func (b *Bridge) decline(ctx context.Context, j *job, why error) {
+func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
 	b.mu.Lock()
-	known := b.refused[j.ID]
+	reported := b.declined[j.ID]
 	b.mu.Unlock()
-	if known {
+	if reported {
 		return
 	}
-	message := why.Error()
+	message := reason.Error()
 	c := completion{
-		WorkerID: b.id, WorkerIDSnake: b.id, Status: wordFailed, Error: &message, Result: mustJSON(map[string]string{"error": message, "errorDetails": message}),
-		Metrics: json.RawMessage("{}"), Timestamp: naive(time.Now()),
+		WorkerID: b.id, WorkerIDSnake: b.id, Status: reportFailed, Error: &message, Result: mustMarshal(map[string]string{"error": message, "errorDetails": message}),
+		Metrics: json.RawMessage("{}"), Timestamp: formatNaive(time.Now()),
 	}
-	a, err := b.remote.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, shortLimit)
+	a, err := b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
 	if err == nil && a.status >= 500 || a.status == http.StatusTooManyRequests {
-		err = a.fault("report")
+		err = a.asError("report")
 	}
-	b.log.Warn("a job cannot be run here", slog.String("job", clean(j.ID, maxText)), slog.Any("why", why))
+	b.log.Warn("a job cannot be run here", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", reason))
 	if err != nil {
-		b.log.Warn("that is not reported yet: the job will be offered again", slog.String("job", clean(j.ID, maxText)), slog.Any("error", err))
+		b.log.Warn("that is not reported yet: the job will be offered again", slog.String("job", sanitize(j.ID, maxText)), slog.Any("error", err))
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.refused) >= mostEnded {
-		clear(b.refused)
+	if len(b.declined) >= maxEnded {
+		clear(b.declined)
 	}
-	b.refused[j.ID] = true
+	b.declined[j.ID] = true
 }

@@ -22,10 +22,10 @@ import (
 const provider = "00112233aabbccdd"
 
 // config is that of a bridge of w's fleet, at a hundredth of the pace of QUBIX's worker.
-func (w *world) bridgeConfig(backend, dir string) qubix.BridgeConfig {
+func (w *env) bridgeConfig(backend, dir string) qubix.BridgeConfig {
 	return qubix.BridgeConfig{
-		Backend: backend, Price: 2.5, Name: "My Gaming PC", Location: "US East (Virginia)", ID: provider, Version: "test", Poll: 50 * time.Millisecond,
-		Core: bridge.Config{Client: w.client, Dir: dir, Log: logger(w.tb), Retry: 20 * time.Millisecond},
+		Backend: backend, Price: 2.5, Name: "My Gaming PC", Location: "US East (Virginia)", ID: provider, Version: "test", PollInterval: 50 * time.Millisecond,
+		Core: bridge.Config{Client: w.client, Dir: dir, Log: logger(w.tb), RetryDelay: 20 * time.Millisecond},
 	}
 }
 
@@ -39,12 +39,12 @@ func startBridge(tb testing.TB, cfg qubix.BridgeConfig) (stop func()) {
 	return background(tb, func(ctx context.Context) error { return b.Run(ctx, ctx) })
 }
 
-func newBackend(tb testing.TB) *backend {
+func newBackend(tb testing.TB) *fakeBackend {
 	tb.Helper()
-	return &backend{tb: tb, users: map[string]bool{}, providers: map[string]map[string]any{}, broken: map[string]int{}, locked: map[string]int{}, largest: map[string]int64{}}
+	return &fakeBackend{tb: tb, users: map[string]bool{}, providers: map[string]map[string]any{}, broken: map[string]int{}, locked: map[string]int{}, largest: map[string]int64{}}
 }
 
-func startBackend(tb testing.TB, change func(*backend)) (*backend, string) {
+func startBackend(tb testing.TB, change func(*fakeBackend)) (*fakeBackend, string) {
 	tb.Helper()
 	b := newBackend(tb)
 	if change != nil {
@@ -58,7 +58,7 @@ func startBackend(tb testing.TB, change func(*backend)) (*backend, string) {
 // The mock server of QUBIX: it registers anyone and offers every job that waits.
 func TestBridgeServesTheMockServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own")
 	b, url := startBackend(t, nil)
 	good := b.add("", map[string]any{"id": "job-1", "jobType": "custom_script", "inputData": map[string]any{"script": "import time\nprint('hello', flush=True)\ntime.sleep(0.5)"}})
@@ -67,7 +67,7 @@ func TestBridgeServesTheMockServer(t *testing.T) {
 	none := b.add("", map[string]any{"id": "job-4", "modelType": "video", "computeNeeded": 2})
 	startBridge(t, w.bridgeConfig(url, t.TempDir()))
 
-	report := b.ended(good)
+	report := b.waitReports(good)
 	if len(report) != 1 || report[0]["status"] != "completed" || report[0]["workerId"] != provider || report[0]["worker_id"] != provider {
 		t.Fatalf("the reports of a script are %v", report)
 	}
@@ -78,20 +78,20 @@ func TestBridgeServesTheMockServer(t *testing.T) {
 		t.Errorf("its metrics are %v", report[0]["metrics"])
 	}
 	b.mu.Lock()
-	told := fmt.Sprint(good.progress)
+	progress := fmt.Sprint(good.progress)
 	b.mu.Unlock()
-	if !strings.Contains(told, "hello") || !strings.Contains(told, "currentOperation:") {
-		t.Errorf("its progress was %s", told)
+	if !strings.Contains(progress, "hello") || !strings.Contains(progress, "currentOperation:") {
+		t.Errorf("its progress was %s", progress)
 	}
-	report = b.ended(bad)
+	report = b.waitReports(bad)
 	message, _ := report[0]["error"].(string)
 	if report[0]["status"] != "failed" || !strings.HasPrefix(message, "Script failed with exit code 1: Traceback") || !strings.Contains(fmt.Sprint(report[0]["result"]), "errorDetails:Traceback") {
 		t.Errorf("the failure is reported as %v", report[0])
 	}
-	if report = b.ended(echo); !strings.Contains(fmt.Sprint(report[0]["result"]), "a:1") {
+	if report = b.waitReports(echo); !strings.Contains(fmt.Sprint(report[0]["result"]), "a:1") {
 		t.Errorf("the echo is reported as %v", report[0])
 	}
-	if report = b.ended(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "No script content") {
+	if report = b.waitReports(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "No script content") {
 		t.Errorf("a job that nobody can run is reported as %v", report[0])
 	}
 	b.mu.Lock()
@@ -110,10 +110,10 @@ func TestBridgeServesTheMockServer(t *testing.T) {
 // The TS backend: 301 to the registration of workers, then quick-register for a user that is there.
 func TestBridgeServesTheTSBackend(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own")
-	b, url := startBackend(t, func(b *backend) {
-		b.ts, b.limited = true, 2
+	b, url := startBackend(t, func(b *fakeBackend) {
+		b.typescript, b.limited = true, 2
 		b.users[address] = true
 	})
 	j := b.add(provider, map[string]any{"id": "cuid-1", "jobType": "hash", "inputData": map[string]any{"data": "abc"}})
@@ -121,10 +121,10 @@ func TestBridgeServesTheTSBackend(t *testing.T) {
 	cfg := w.bridgeConfig(url, t.TempDir())
 	cfg.Address = address
 	startBridge(t, cfg)
-	if report := b.ended(j); len(report) != 1 || !strings.Contains(fmt.Sprint(report[0]["result"]), "ba7816bf") {
+	if report := b.waitReports(j); len(report) != 1 || !strings.Contains(fmt.Sprint(report[0]["result"]), "ba7816bf") {
 		t.Errorf("the reports are %v", report)
 	}
-	await(t, "the second job runs", func() bool {
+	waitFor(t, "the second job runs", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(cancelled.progress) > 0
@@ -132,7 +132,7 @@ func TestBridgeServesTheTSBackend(t *testing.T) {
 	b.mu.Lock()
 	cancelled.row["status"] = "CANCELLED"
 	b.mu.Unlock()
-	if report := b.ended(cancelled); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "cancel") {
+	if report := b.waitReports(cancelled); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "cancel") {
 		t.Errorf("the job that the backend cancelled is reported as %v", report[0])
 	}
 }
@@ -140,10 +140,10 @@ func TestBridgeServesTheTSBackend(t *testing.T) {
 // What the backend answers is said in a sentence that tells what to do.
 func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own")
 	noUser := newBackend(t)
-	noUser.ts = true
+	noUser.typescript = true
 	for name, tc := range map[string]struct {
 		address string
 		handler http.HandlerFunc
@@ -164,7 +164,7 @@ func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
 			if err := b.Run(ctx, ctx); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it ends with %v", err)
@@ -182,13 +182,13 @@ func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 // The answer to a final report is lost: the same report is sent again. QUBIX's worker would report a failure.
 func TestFinalReportIsRepeatedAsItWas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own")
 	b, url := startBackend(t, nil)
 	b.broken["job-1"] = 2
 	j := b.add("", map[string]any{"id": "job-1", "jobType": "echo", "inputData": map[string]any{"a": 1}})
 	startBridge(t, w.bridgeConfig(url, t.TempDir()))
-	await(t, "the report is repeated", func() bool {
+	waitFor(t, "the report is repeated", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(j.completed) == 3
@@ -205,13 +205,13 @@ func TestFinalReportIsRepeatedAsItWas(t *testing.T) {
 // A key that the backend refuses for a while costs no final report.
 func TestFinalReportOutlastsARefusedKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own")
 	b, url := startBackend(t, nil)
 	b.locked["job-1"] = 3
 	j := b.add("", map[string]any{"id": "job-1", "jobType": "echo", "inputData": map[string]any{"a": 1}})
 	startBridge(t, w.bridgeConfig(url, t.TempDir()))
-	if report := b.ended(j); len(report) != 1 || report[0]["status"] != "completed" {
+	if report := b.waitReports(j); len(report) != 1 || report[0]["status"] != "completed" {
 		t.Errorf("the reports are %v", report)
 	}
 }
@@ -219,28 +219,28 @@ func TestFinalReportOutlastsARefusedKey(t *testing.T) {
 // A server that offers the same job for ever gets one report of it; one that lost its providers is registered with again.
 func TestBackendThatForgetsAndRepeats(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own")
-	b, url := startBackend(t, func(b *backend) {
-		b.ts, b.forever = true, true
+	b, url := startBackend(t, func(b *fakeBackend) {
+		b.typescript, b.forever = true, true
 		b.users[address] = true
 	})
 	j := b.add(provider, map[string]any{"id": "cuid-1", "jobType": "echo", "inputData": map[string]any{"a": 1}})
 	cfg := w.bridgeConfig(url, t.TempDir())
 	cfg.Address = address
 	startBridge(t, cfg)
-	b.ended(j)
+	b.waitReports(j)
 	b.mu.Lock()
 	j.row["status"] = "ASSIGNED"
 	clear(b.providers)
 	beats := b.beats
 	b.mu.Unlock()
-	await(t, "it registers again", func() bool {
+	waitFor(t, "it registers again", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.providers) == 1 && b.beats > beats+3
 	})
-	if report := b.ended(j); len(report) != 1 {
+	if report := b.waitReports(j); len(report) != 1 {
 		t.Errorf("the job was reported %d times", len(report))
 	}
 	n := 0
@@ -259,12 +259,12 @@ func TestBackendThatForgetsAndRepeats(t *testing.T) {
 // Our bridge against our gateway, with real work, while bridge and gateway stop and start: each job has one report, of one attempt.
 func TestBridgeAgainstGateway(t *testing.T) {
 	t.Parallel()
-	front, back := newWorld(t, nil), newWorld(t, nil)
+	front, back := newEnv(t, nil), newEnv(t, nil)
 	back.worker("own")
 	dir := t.TempDir()
 	cfg := back.bridgeConfig(front.url, filepath.Join(dir, "bridge"))
 	stop := startBridge(t, cfg)
-	own := front.foreign("My Gaming PC")
+	own := front.foreignWorker("My Gaming PC")
 	if own.Labels["qubix.worker"] != "muster" || own.Price != 2.5 || own.Resources.MaxTasks != 2 || slices.Contains(own.UnsupportedFeatures, "cancel") {
 		t.Errorf("the bridge is %+v", own)
 	}
@@ -282,22 +282,22 @@ func TestBridgeAgainstGateway(t *testing.T) {
 	for name, t := range kinds {
 		ids[name] = front.submit(t)
 	}
-	front.is(ids["slow"], muster.Running)
+	front.waitState(ids["slow"], muster.Running)
 	stop() // the bridge is killed, and starts again
 	stop = startBridge(t, cfg)
 	front.stop() // then the gateway with its server
 	front.start()
-	if task := front.is(ids["echo"], muster.Succeeded); !strings.Contains(string(task.Result), `"n":1`) {
+	if task := front.waitState(ids["echo"], muster.Succeeded); !strings.Contains(string(task.Result), `"n":1`) {
 		t.Errorf("echo: %s", task.Result)
 	}
-	if task := front.is(ids["hash"], muster.Succeeded); !strings.Contains(string(task.Result), "ba7816bf") {
+	if task := front.waitState(ids["hash"], muster.Succeeded); !strings.Contains(string(task.Result), "ba7816bf") {
 		t.Errorf("hash: %s", task.Result)
 	}
-	front.is(ids["test"], muster.Succeeded)
-	if task := front.is(ids["slow"], muster.Succeeded); !strings.Contains(front.whole(ids["slow"]), "begin") || strings.Count(front.whole(ids["slow"]), "end") != 1 {
-		t.Errorf("slow: %s, log %q", task.Result, front.whole(ids["slow"]))
+	front.waitState(ids["test"], muster.Succeeded)
+	if task := front.waitState(ids["slow"], muster.Succeeded); !strings.Contains(front.fullLog(ids["slow"]), "begin") || strings.Count(front.fullLog(ids["slow"]), "end") != 1 {
+		t.Errorf("slow: %s, log %q", task.Result, front.fullLog(ids["slow"]))
 	}
-	if task := front.is(ids["fail"], muster.Failed); task.ExitCode == nil || *task.ExitCode != 4 {
+	if task := front.waitState(ids["fail"], muster.Failed); task.ExitCode == nil || *task.ExitCode != 4 {
 		t.Errorf("fail: %v %q", task.ExitCode, task.Message)
 	}
 	for name, id := range ids {
@@ -323,25 +323,25 @@ func TestBridgeAgainstGateway(t *testing.T) {
 	}
 	// A task that is cancelled in front ends behind, too.
 	long := front.submit(script("import time\ntime.sleep(120)"))
-	front.is(long, muster.Running)
+	front.waitState(long, muster.Running)
 	if _, err := front.client.Cancel(t.Context(), long, nil); err != nil {
 		t.Fatal(err)
 	}
-	front.is(long, muster.Cancelled)
-	await(t, "the job is cancelled behind", func() bool {
+	front.waitState(long, muster.Cancelled)
+	waitFor(t, "the job is cancelled behind", func() bool {
 		for job, err := range back.client.Jobs(t.Context(), client.JobQuery{States: []muster.JobState{muster.JobCancelled}}) {
 			return err == nil && job.State == muster.JobCancelled
 		}
 		return false
 	})
-	await(t, "the bridge is free again", func() bool { return front.foreign("My Gaming PC").Constrained == "" })
+	waitFor(t, "the bridge is free again", func() bool { return front.foreignWorker("My Gaming PC").Constrained == "" })
 	stop()
 }
 
 // With --each the workers are providers by themselves. The mock server offers every job to all of them: one takes it.
 func TestEachWorkerAsAProvider(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own-1")
 	w.worker("own-2")
 	b, url := startBackend(t, nil)
@@ -353,13 +353,13 @@ func TestEachWorkerAsAProvider(t *testing.T) {
 	shared := qubix.NewClaims()
 	for i, id := range []string{"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"} {
 		cfg := w.bridgeConfig(url, t.TempDir())
-		cfg.ID, cfg.Shared, cfg.Core.Worker = id, shared, fmt.Sprintf("own-%d", i+1)
+		cfg.ID, cfg.Claims, cfg.Core.Worker = id, shared, fmt.Sprintf("own-%d", i+1)
 		cfg.Name = cfg.Core.Worker
 		startBridge(t, cfg)
 	}
 	providers := map[any]int{}
 	for _, j := range jobs {
-		providers[b.ended(j)[0]["workerId"]]++
+		providers[b.waitReports(j)[0]["workerId"]]++
 	}
 	if len(providers) != 2 {
 		t.Errorf("the jobs were run by %v", providers)
@@ -367,7 +367,7 @@ func TestEachWorkerAsAProvider(t *testing.T) {
 	b.mu.Lock()
 	beats := b.beats
 	b.mu.Unlock()
-	await(t, "both ask again", func() bool {
+	waitFor(t, "both ask again", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.beats > beats+3
@@ -394,7 +394,7 @@ func TestEachWorkerAsAProvider(t *testing.T) {
 // The backend knows what the fleet has, also when that changes; a job that no worker can run is reported at once.
 func TestBackendIsToldOfTheFleet(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	w.worker("own-1")
 	b, url := startBackend(t, nil)
 	startBridge(t, w.bridgeConfig(url, t.TempDir()))
@@ -405,14 +405,14 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 		n, _ := specs["cpu_cores"].(float64)
 		return n
 	}
-	await(t, "the first worker is registered", func() bool { return cores() > 0 })
+	waitFor(t, "the first worker is registered", func() bool { return cores() > 0 })
 	one := cores()
 	w.worker("own-2")
-	await(t, "both are", func() bool { return cores() == 2*one })
+	waitFor(t, "both are", func() bool { return cores() == 2*one })
 	b.mu.Lock()
 	beats := b.beats
 	b.mu.Unlock()
-	await(t, "it goes on", func() bool {
+	waitFor(t, "it goes on", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.beats > beats+3
@@ -422,7 +422,7 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 	}
 	b.mu.Unlock()
 	none := b.add("", map[string]any{"id": "job-1", "jobType": "container", "muster": map[string]any{"kind": "container", "image": "debian"}})
-	if report := b.ended(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "no worker here runs jobs of kind container") {
+	if report := b.waitReports(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "no worker here runs jobs of kind container") {
 		t.Errorf("a job that no worker runs is reported as %v", report[0])
 	}
 }
@@ -431,27 +431,27 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 // wants the job, and before that it hears nothing.
 func TestProgressBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	back, url := startBackend(t, nil)
-	j := back.add("", map[string]any{"id": "job-1", "jobType": "echo"})
+	w := newEnv(t, nil)
+	fake, url := startBackend(t, nil)
+	j := fake.add("", map[string]any{"id": "job-1", "jobType": "echo"})
 	b, err := qubix.NewBridge(w.bridgeConfig(url, t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	waiting := []muster.Task{{State: muster.Assigned}}
-	said := func() int {
-		back.mu.Lock()
-		defer back.mu.Unlock()
+	countReports := func() int {
+		fake.mu.Lock()
+		defer fake.mu.Unlock()
 		return len(j.progress)
 	}
-	if err := b.Progress(t.Context(), bridge.Job{ID: "job-1"}, muster.Job{}, waiting); err != nil || said() != 0 {
-		t.Errorf("before anything: %v, %d reports", err, said())
+	if err := b.Progress(t.Context(), bridge.Job{ID: "job-1"}, muster.Job{}, waiting); err != nil || countReports() != 0 {
+		t.Errorf("before anything: %v, %d reports", err, countReports())
 	}
-	if err := b.Log(t.Context(), bridge.Job{ID: "job-1"}, []string{"installing"}); err != nil || said() != 1 {
-		t.Errorf("its log: %v, %d reports", err, said())
+	if err := b.Log(t.Context(), bridge.Job{ID: "job-1"}, []string{"installing"}); err != nil || countReports() != 1 {
+		t.Errorf("its log: %v, %d reports", err, countReports())
 	}
-	if err := b.Progress(t.Context(), bridge.Job{ID: "job-1"}, muster.Job{}, waiting); err != nil || said() != 2 {
-		t.Errorf("after its log: %v, %d reports", err, said())
+	if err := b.Progress(t.Context(), bridge.Job{ID: "job-1"}, muster.Job{}, waiting); err != nil || countReports() != 2 {
+		t.Errorf("after its log: %v, %d reports", err, countReports())
 	}
 }

@@ -10,24 +10,24 @@ type Claims struct {
 	order  []string          // of owners, oldest first
 }
 
-// mostClaims is how many jobs are remembered.
-const mostClaims = 50_000
+// maxClaims is how many jobs are remembered.
+const maxClaims = 50_000
 
 // NewClaims returns Claims without any.
 func NewClaims() *Claims { return &Claims{owners: map[string]string{}} }
 
-// take reports whether a job is the provider's, which it becomes if it is no other's.
-func (c *Claims) take(job, provider string) bool {
+// claim reports whether a job is the provider's, which it becomes if it is no other's.
+func (c *Claims) claim(job, provider string) bool {
 	if c == nil {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if owner, there := c.owners[job]; there {
+	if owner, exists := c.owners[job]; exists {
 		return owner == provider
 	}
 	c.owners[job] = provider
-	if c.order = append(c.order, job); len(c.order) > mostClaims {
+	if c.order = append(c.order, job); len(c.order) > maxClaims {
 		delete(c.owners, c.order[0])
 		c.order = c.order[1:]
 	}

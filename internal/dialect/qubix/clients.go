@@ -27,25 +27,25 @@ const (
 )
 
 const (
-	mostUserJobs = 100
-	mostLogLines = 1000
+	maxUserJobs = 100
+	maxLogLines = 1000
 )
 
-// found is a job that a client asks for, with its only task.
-type found struct {
+// foundJob is a job that a client asks for, with its only task.
+type foundJob struct {
 	api    *client.Client
 	job    muster.Job
 	task   *muster.Task
 	worker *muster.Worker // that has or had the task, nil for none
 }
 
-// find finds a job by the id that the gateway gave it. A job that was not created here is not found.
-func (g *Gateway) find(r *http.Request) (*found, error) {
-	none := muster.Errorf(muster.NotFound, "Job not found")
+// findJob finds a job by the id that the gateway gave it. A job that was not created here is not found.
+func (g *Gateway) findJob(r *http.Request) (*foundJob, error) {
+	notFound := muster.Errorf(muster.NotFound, "Job not found")
 	digits, secret, ok := strings.Cut(r.PathValue("job"), "-")
 	id, err := muster.ParseJobID(digits)
 	if !ok || err != nil || secret == "" {
-		return nil, none
+		return nil, notFound
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
@@ -54,14 +54,14 @@ func (g *Gateway) find(r *http.Request) (*found, error) {
 	j, err := api.Job(r.Context(), id)
 	if err != nil {
 		if muster.CodeOf(err) == muster.NotFound {
-			return nil, none
+			return nil, notFound
 		}
 		return nil, err
 	}
 	if subtle.ConstantTimeCompare([]byte(j.Labels[labelJob]), []byte(secret)) != 1 {
-		return nil, none
+		return nil, notFound
 	}
-	f := &found{api: api, job: j}
+	f := &foundJob{api: api, job: j}
 	for t, err := range api.Tasks(r.Context(), id, client.TaskQuery{Page: 1}) {
 		if err != nil {
 			return nil, err
@@ -77,28 +77,28 @@ func (g *Gateway) find(r *http.Request) (*found, error) {
 	return f, nil
 }
 
-// row is a job as clients are shown it. task is nil where it is not known yet.
-func (g *Gateway) row(m muster.Job, t *muster.Task) job {
+// toWireJob is a job as clients are shown it. task is nil where it is not known yet.
+func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 	j := job{
 		ID: m.ID.String() + "-" + m.Labels[labelJob], UserID: m.Labels[labelUser], ModelType: m.Labels[labelModel], EscrowTxHash: m.Labels[labelEscrow],
-		Status: pending, CreatedAt: m.CreatedAt.String(), CompletedAt: stamp(m.FinishedAt),
+		Status: statusPending, CreatedAt: m.CreatedAt.String(), CompletedAt: formatTime(m.FinishedAt),
 	}
 	if v, err := strconv.ParseFloat(m.Labels[labelCompute], 64); err == nil {
 		j.ComputeNeeded = &v
 	}
 	name := m.Labels[labelJobType]
 	if m.Spec != nil && len(m.Spec.Tasks) == 1 {
-		shown := offer(j.ID, "", &m.Spec.Tasks[0], false)
+		shown := toWorkerJob(j.ID, "", &m.Spec.Tasks[0], false)
 		j.InputData = shown.InputData
-		name = or(name, typeOf(&m.Spec.Tasks[0]))
+		name = orDefault(name, wireType(&m.Spec.Tasks[0]))
 	}
-	name = or(name, j.ModelType)
+	name = orDefault(name, j.ModelType)
 	j.JobType = &name
 	if t == nil {
 		return j
 	}
-	j.Status = stateOf(t.State)
-	j.StartedAt = stamp(t.StartedAt)
+	j.Status = wireStatus(t.State)
+	j.StartedAt = formatTime(t.StartedAt)
 	if t.State == muster.Succeeded {
 		j.Progress = 100
 	} else if t.Progress != nil {
@@ -109,8 +109,8 @@ func (g *Gateway) row(m muster.Job, t *muster.Task) job {
 	}
 	j.Result = t.Result
 	if t.State.Final() && t.State != muster.Succeeded {
-		why := or(t.Message, string(t.Reason))
-		j.Error = &why
+		reason := orDefault(t.Message, string(t.Reason))
+		j.Error = &reason
 	}
 	if t.Usage != nil {
 		j.ActualCost, j.ActualDuration = &t.Usage.Cost, &t.Usage.WallSeconds
@@ -120,47 +120,47 @@ func (g *Gateway) row(m muster.Job, t *muster.Task) job {
 
 // providerID is the id by which a worker registered here, and that which Muster gave it for one that did not.
 func (g *Gateway) providerID(w *muster.Worker) string {
-	for _, of := range g.fleet.Workers() {
-		if of.Facts().Name == w.Name && w.Labels["dialect"] == Name {
-			return of.ID()
+	for _, fw := range g.fleet.Workers() {
+		if fw.Facts().Name == w.Name && w.Labels["dialect"] == Name {
+			return fw.ID()
 		}
 	}
 	return string(w.ID)
 }
 
-// stateOf is QUBIX's word for a state.
-func stateOf(s muster.TaskState) string {
+// wireStatus is QUBIX's word for a state.
+func wireStatus(s muster.TaskState) string {
 	switch s {
 	case muster.Waiting, muster.Queued:
-		return pending
+		return statusPending
 	case muster.Assigned:
-		return assigned
+		return statusAssigned
 	case muster.Running, muster.Cancelling:
-		return running
+		return statusRunning
 	case muster.Succeeded:
-		return completed
+		return statusCompleted
 	case muster.Cancelled:
-		return cancelled
+		return statusCancelled
 	case muster.Failed, muster.TimedOut, muster.Skipped:
 	}
-	return failed
+	return statusFailed
 }
 
-// show answers with what say makes of a job.
-func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(context.Context, *found, *job) (map[string]any, error)) {
-	f, err := g.find(r)
+// respondJob answers with what say makes of a job.
+func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(context.Context, *foundJob, *job) (map[string]any, error)) {
+	f, err := g.findJob(r)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	row := g.row(f.job, f.task)
+	row := g.toWireJob(f.job, f.task)
 	if f.worker != nil {
 		id := g.providerID(f.worker)
 		row.ProviderID = &id
 	}
-	answer, err := say(r.Context(), f, &row)
+	answer, err := build(r.Context(), f, &row)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	answer["success"] = true
@@ -169,9 +169,9 @@ func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(context.
 
 // job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in one of them.
 func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(_ context.Context, _ *found, row *job) (map[string]any, error) {
+	g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 		var fields map[string]any
-		if err := json.Unmarshal(mustJSON(row), &fields); err != nil {
+		if err := json.Unmarshal(mustMarshal(row), &fields); err != nil {
 			return nil, err
 		}
 		fields["job"] = row
@@ -181,10 +181,10 @@ func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
 
 // status serves GET /api/jobs/{job}/status.
 func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(_ context.Context, _ *found, row *job) (map[string]any, error) { return brief(row), nil })
+	g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) { return statusFields(row), nil })
 }
 
-func brief(row *job) map[string]any {
+func statusFields(row *job) map[string]any {
 	return map[string]any{
 		"id": row.ID, "jobId": row.ID, "status": row.Status, "progress": row.Progress, "currentOperation": row.CurrentOperation,
 		"error": row.Error, "startedAt": row.StartedAt, "completedAt": row.CompletedAt,
@@ -193,10 +193,10 @@ func brief(row *job) map[string]any {
 
 // monitor serves GET /api/jobs/{job}/monitor.
 func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
-		answer := brief(row)
+	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+		answer := statusFields(row)
 		answer["job"] = row
-		lines, err := f.lines(ctx, 50)
+		lines, err := f.tailLog(ctx, 50)
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +222,7 @@ func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
 
 // metrics serves GET /api/jobs/{job}/metrics: what the job told, and what was measured of it.
 func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
+	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
 		if f.task == nil || f.task.Attempt == 0 {
 			return answer, nil
@@ -234,15 +234,15 @@ func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) {
 		}
 		points := make([]map[string]any, 0, len(series.Samples))
 		for i := range series.Samples {
-			points = append(points, point(&series.Samples[i]))
+			points = append(points, samplePoint(&series.Samples[i]))
 		}
 		answer["metrics"], answer["usage"] = points, series.Usage
 		return answer, nil
 	})
 }
 
-// point is a sample in QUBIX's units: percent, megabytes, degrees Celsius, watts.
-func point(s *muster.Sample) map[string]any {
+// samplePoint is a sample in QUBIX's units: percent, megabytes, degrees Celsius, watts.
+func samplePoint(s *muster.Sample) map[string]any {
 	p := map[string]any{"timestamp": s.At}
 	if s.CPU != nil {
 		p["cpuCores"] = *s.CPU
@@ -251,7 +251,7 @@ func point(s *muster.Sample) map[string]any {
 		p["memoryMb"] = float64(*s.Memory) / (1 << 20)
 	}
 	if len(s.GPUs) > 0 {
-		m := gpuFigures(&s.GPUs[0].GPULoad, 0)
+		m := toGPUMetrics(&s.GPUs[0].GPULoad, 0)
 		for name, v := range map[string]*float64{"gpuUtilization": m.Utilization, "gpuMemoryUsed": m.MemoryUsed, "gpuTemperature": m.Temperature, "powerUsage": m.Power} {
 			if v != nil {
 				p[name] = *v
@@ -263,31 +263,31 @@ func point(s *muster.Sample) map[string]any {
 
 // logs serves GET /api/jobs/{job}/logs.
 func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
-		lines, err := f.lines(ctx, mostLogLines)
+	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+		lines, err := f.tailLog(ctx, maxLogLines)
 		return map[string]any{"jobId": row.ID, "logs": lines, "count": len(lines)}, err
 	})
 }
 
-// lines returns the last lines of a job's log.
-func (f *found) lines(ctx context.Context, most int) ([]logLine, error) {
+// tailLog returns the last lines of a job's log.
+func (f *foundJob) tailLog(ctx context.Context, limit int) ([]logLine, error) {
 	list := []logLine{}
 	if f.task == nil || f.task.Attempt == 0 {
 		return list, nil
 	}
-	for l, err := range f.api.Logs(ctx, f.task.ID, client.LogOptions{Tail: most}) {
+	for l, err := range f.api.Logs(ctx, f.task.ID, client.LogOptions{Tail: limit}) {
 		if err != nil {
 			return nil, err
 		}
-		if len(list) >= most {
+		if len(list) >= limit {
 			list = list[1:]
 		}
-		list = append(list, lineOf(l))
+		list = append(list, toLogLine(l))
 	}
 	return list, nil
 }
 
-func lineOf(l client.LogLine) logLine {
+func toLogLine(l client.LogLine) logLine {
 	level := "info"
 	if l.Stream == client.Stderr {
 		level = "error"
@@ -297,69 +297,69 @@ func lineOf(l client.LogLine) logLine {
 
 // cancel serves POST /api/jobs/{job}/cancel.
 func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
+	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		if f.job.State.Final() {
 			return nil, muster.Errorf(muster.Conflict, "Job is already %s", row.Status)
 		}
 		if _, err := f.api.Cancel(ctx, f.job.ID, nil); err != nil {
 			return nil, err
 		}
-		return map[string]any{"id": row.ID, "status": cancelled}, nil
+		return map[string]any{"id": row.ID, "status": statusCancelled}, nil
 	})
 }
 
 // userJobs serves GET /api/jobs/user/{address}: a list, newest first.
 func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) {
 	list := []job{}
-	if address = clean(address, maxText); address == "" {
+	if address = sanitize(address, maxText); address == "" {
 		dialect.WriteJSON(w, http.StatusOK, list)
 		return
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	for m, err := range api.Jobs(r.Context(), client.JobQuery{Labels: map[string]string{labelUser: address}, Page: mostUserJobs}) {
+	for m, err := range api.Jobs(r.Context(), client.JobQuery{Labels: map[string]string{labelUser: address}, Page: maxUserJobs}) {
 		if err != nil {
-			refuse(w, err)
+			writeError(w, err)
 			return
 		}
 		if m.Labels[labelJob] == "" {
 			continue
 		}
-		row := g.row(m, nil)
-		if row.Status = jobState(m.State); row.Status == completed {
+		row := g.toWireJob(m, nil)
+		if row.Status = wireJobStatus(m.State); row.Status == statusCompleted {
 			row.Progress = 100
 		} else if m.Progress != nil {
 			row.Progress = int(*m.Progress * 100)
 		}
 		list = append(list, row)
-		if len(list) == mostUserJobs {
+		if len(list) == maxUserJobs {
 			break
 		}
 	}
 	dialect.WriteJSON(w, http.StatusOK, list)
 }
 
-// jobState is stateOf of a job of one task.
-func jobState(s muster.JobState) string {
+// wireJobStatus is wireStatus of a job of one task.
+func wireJobStatus(s muster.JobState) string {
 	switch s {
 	case muster.JobWaiting, muster.JobQueued:
-		return pending
+		return statusPending
 	case muster.JobRunning:
-		return running
+		return statusRunning
 	case muster.JobSucceeded:
-		return completed
+		return statusCompleted
 	case muster.JobCancelled:
-		return cancelled
+		return statusCancelled
 	case muster.JobFailed, muster.JobTimedOut:
 	}
-	return failed
+	return statusFailed
 }
 
-// gpuFigures is a reading of a device in QUBIX's units; total is its memory, 0 if that is not known.
-func gpuFigures(l *muster.GPULoad, total muster.Size) gpuMetrics {
+// toGPUMetrics is a reading of a device in QUBIX's units; total is its memory, 0 if that is not known.
+func toGPUMetrics(l *muster.GPULoad, total muster.Size) gpuMetrics {
 	m := gpuMetrics{Temperature: l.Temperature, Power: l.Power}
 	if l.Utilization != nil {
 		v := *l.Utilization * 100

@@ -18,13 +18,13 @@ const address = "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGH"
 // A client of QUBIX: it estimates, creates, monitors and cancels.
 func TestClientSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
-	w.ready("Provider-7504b437", muster.KindScript)
-	p := w.peer()
-	p.tape = &tape{}
+	w.waitReady("Provider-7504b437", muster.KindScript)
+	p := w.newClient()
+	p.transcript = &transcript{}
 	want := map[string]any{
 		"modelType": "custom_script", "computeNeeded": 2.0, "inputData": map[string]any{"script": "print(1)", "scriptUrl": ""}, "maxPrice": 10, "qubicAddress": address, "escrowTxHash": "tx",
 	}
@@ -34,7 +34,7 @@ func TestClientSession(t *testing.T) {
 	_, made := p.call(http.MethodPost, "/api/jobs/create", want)
 	id := field(made, "job", "id")
 	p.call(http.MethodGet, "/api/jobs/"+id+"/logs", nil)
-	job := enhanced.take()
+	job := enhanced.runJob()
 	enhanced.progress(field(job, "id"), 40, "Running script")
 	p.call(http.MethodPost, "/api/jobs/"+field(job, "id")+"/progress", map[string]any{
 		"workerId": machine, "progress": 60, "currentOperation": "Half way", "logLines": []any{"one", map[string]any{"level": "info", "message": "two", "timestamp": "x"}},
@@ -44,21 +44,21 @@ func TestClientSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the progress is seen", func() bool { task := w.task(n); return task.Progress != nil && *task.Progress == 0.6 })
-	await(t, "the log is seen", func() bool { return w.log(n) == "one\ntwo\n" })
+	waitFor(t, "the progress is seen", func() bool { task := w.task(n); return task.Progress != nil && *task.Progress == 0.6 })
+	waitFor(t, "the log is seen", func() bool { return w.log(n) == "one\ntwo\n" })
 	_, monitor := p.call(http.MethodGet, "/api/jobs/"+id+"/monitor", nil)
 	if field(monitor, "status") != "RUNNING" || monitor["progress"] != 60.0 || field(monitor, "provider", "id") != machine || monitor["costSoFar"] == nil {
 		t.Errorf("the monitor says %v", monitor)
 	}
 	p.call(http.MethodGet, "/api/jobs/"+id+"/status", nil)
 	p.call(http.MethodGet, "/api/jobs/"+id+"/logs", nil)
-	_, metrics := w.peer().call(http.MethodGet, "/api/jobs/"+id+"/metrics", nil)
+	_, metrics := w.newClient().call(http.MethodGet, "/api/jobs/"+id+"/metrics", nil)
 	if metrics["success"] != true {
 		t.Errorf("metrics are %v", metrics)
 	}
 	p.raw(http.MethodGet, "/api/jobs/user/"+address, nil)
 	p.call(http.MethodPost, "/api/jobs/"+id+"/cancel", map[string]any{})
-	w.is(n, muster.Cancelled)
+	w.waitState(n, muster.Cancelled)
 	p.call(http.MethodPost, "/api/jobs/"+id+"/cancel", map[string]any{})
 	for _, wrong := range []map[string]any{
 		{"modelType": "custom_script"},
@@ -77,7 +77,7 @@ func TestClientSession(t *testing.T) {
 		"inputData.no_such_field": {"modelType": "hash", "computeNeeded": 1, "inputData": map[string]any{"data": "abc", "no_such_field": 1}},
 		"inputData.scriptUrl":     {"modelType": "custom_script", "computeNeeded": 1, "inputData": map[string]any{"scriptUrl": "file:///etc/passwd"}},
 	} {
-		if _, answer := w.peer().call(http.MethodPost, "/api/jobs/create", wrong); !strings.Contains(field(answer, "error"), path) {
+		if _, answer := w.newClient().call(http.MethodPost, "/api/jobs/create", wrong); !strings.Contains(field(answer, "error"), path) {
 			t.Errorf("%v is refused with %v", wrong, answer)
 		}
 	}
@@ -86,16 +86,16 @@ func TestClientSession(t *testing.T) {
 			t.Errorf("job %q is answered %d %v", unknown, status, answer)
 		}
 	}
-	p.tape.golden(t, "client.golden")
+	p.transcript.golden(t, "client.golden")
 }
 
 // A job of the API that no QUBIX client created is not shown by number.
 func TestJobsOfOthersAreNotShown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	id := w.submit(script("print(1)"))
 	for _, path := range []string{id.String(), id.String() + "-", id.String() + "-x"} {
-		if status, answer := w.peer().call(http.MethodGet, "/api/jobs/"+path, nil); status != http.StatusNotFound {
+		if status, answer := w.newClient().call(http.MethodGet, "/api/jobs/"+path, nil); status != http.StatusNotFound {
 			t.Errorf("%s is answered %d %v", path, status, answer)
 		}
 	}
@@ -104,18 +104,18 @@ func TestJobsOfOthersAreNotShown(t *testing.T) {
 // A browser and a native client join by quick-register, after making an account.
 func TestQuickRegister(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
-	p.tape = &tape{}
-	status, answer := w.peer().call(http.MethodPost, "/api/auth/register", map[string]any{"email": "a@example.org", "password": "secret"})
+	w := newEnv(t, nil)
+	p := w.newClient()
+	p.transcript = &transcript{}
+	status, answer := w.newClient().call(http.MethodPost, "/api/auth/register", map[string]any{"email": "a@example.org", "password": "secret"})
 	mine := field(answer, "user", "qubicAddress")
 	if status != http.StatusCreated || len(mine) != 60 || field(answer, "token") == "" {
 		t.Fatalf("an account is answered %d %v", status, answer)
 	}
-	if _, again := w.peer().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "A@example.org", "password": "secret"}); field(again, "user", "qubicAddress") != mine {
+	if _, again := w.newClient().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "A@example.org", "password": "secret"}); field(again, "user", "qubicAddress") != mine {
 		t.Errorf("the login is answered %v", again)
 	}
-	if _, other := w.peer().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "a@example.org", "password": "guess"}); field(other, "user", "qubicAddress") == mine {
+	if _, other := w.newClient().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "a@example.org", "password": "guess"}); field(other, "user", "qubicAddress") == mine {
 		t.Error("another password is the same account")
 	}
 	quick := func(kind, id string, more map[string]any) map[string]any {
@@ -138,12 +138,12 @@ func TestQuickRegister(t *testing.T) {
 	p.call(http.MethodGet, "/api/providers", nil)
 	p.call(http.MethodGet, "/api/providers/native-1", nil)
 	p.call(http.MethodGet, "/api/users/"+mine, nil)
-	p.tape.lines = p.tape.lines[:len(p.tape.lines)-1] // its address is of this server
-	p.tape.golden(t, "quick.golden")
-	if b := w.foreign("Provider-browser-"); len(b.Kinds) != 1 || b.Kinds[0] != "foreign" || len(b.Resources.GPUs) != 0 || b.Price != 1 {
+	p.transcript.lines = p.transcript.lines[:len(p.transcript.lines)-1] // its address is of this server
+	p.transcript.golden(t, "quick.golden")
+	if b := w.foreignWorker("Provider-browser-"); len(b.Kinds) != 1 || b.Kinds[0] != "foreign" || len(b.Resources.GPUs) != 0 || b.Price != 1 {
 		t.Errorf("the browser is %+v", b)
 	}
-	if n := w.foreign("Provider-native-1"); len(n.Resources.GPUs) != 1 || n.Price != 3 || n.Resources.CPUs != 8 {
+	if n := w.foreignWorker("Provider-native-1"); len(n.Resources.GPUs) != 1 || n.Price != 3 || n.Resources.CPUs != 8 {
 		t.Errorf("the native client is %+v", n)
 	}
 }
@@ -151,7 +151,7 @@ func TestQuickRegister(t *testing.T) {
 // With key=required a worker brings its key in the path of --backend.
 func TestKeyRequired(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *dialect.Config) { c.KeyRequired = true })
+	w := newEnv(t, func(c *dialect.Config) { c.KeyRequired = true })
 	key := func(role string) string {
 		made, err := w.client.CreateKey(t.Context(), client.NewKey{Name: role, Role: role})
 		if err != nil {
@@ -159,11 +159,11 @@ func TestKeyRequired(t *testing.T) {
 		}
 		return made.Secret
 	}
-	open := w.peer()
+	open := w.newClient()
 	if status, answer := open.call(http.MethodGet, "/api/providers", nil); status != http.StatusUnauthorized || answer["success"] != false {
 		t.Errorf("without a key: %d %v", status, answer)
 	}
-	with := func(token string) *peer { return &peer{tb: t, base: w.url + "/k/" + token} }
+	with := func(token string) *fakeClient { return &fakeClient{tb: t, base: w.url + "/k/" + token} }
 	worker := newEnhanced(with(key("join")), machine)
 	worker.register()
 	worker.heartbeat()
@@ -182,7 +182,7 @@ func TestKeyRequired(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("create: %d %v", status, made)
 	}
-	job := worker.take()
+	job := worker.runJob()
 	if status := stranger.progress(field(job, "id"), 10, ""); status != http.StatusForbidden {
 		t.Errorf("another key reports: %d", status)
 	}
@@ -205,13 +205,13 @@ func (zeros) Read(p []byte) (int, error) {
 // Whatever comes is answered in QUBIX's own format and has no effect on others.
 func TestBadPeers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
+	w := newEnv(t, nil)
+	p := w.newClient()
 	enhanced := newEnhanced(p, machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	id := w.submit(script("print(1)"))
-	job := field(enhanced.take(), "id")
+	job := field(enhanced.runJob(), "id")
 	enhanced.progress(job, 10, "")
 	paths := []string{"/api/providers/register", "/api/providers/quick-register", "/api/providers/" + machine + "/heartbeat", "/api/jobs/" + job + "/progress", "/api/jobs/" + job + "/complete", "/api/jobs/create", "/api/auth/register"}
 	bodies := []string{"", "{", "null", "[]", "7", `"text"`, "{\"worker_id\": {}, \"workerId\": [], \"progress\": \"half\", \"status\": 3, \"usage\": 1, \"modelType\": 1, \"email\": 1}", "\xff\xfe", "{}{}", strings.Repeat("[", 100000)}
@@ -266,14 +266,14 @@ func TestBadPeers(t *testing.T) {
 	if status, _ := p.call(http.MethodPost, "/api/jobs/"+job+"/complete", map[string]any{"workerId": machine, "status": "done"}); status != http.StatusBadRequest {
 		t.Errorf("a status that is none is answered %d", status)
 	}
-	w.is(id, muster.Running)
+	w.waitState(id, muster.Running)
 	enhanced.complete(job, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
-	if task := w.is(id, muster.Succeeded); task.Attempt != 1 {
+	if task := w.waitState(id, muster.Succeeded); task.Attempt != 1 {
 		t.Errorf("the job of an honest worker took %d attempts", task.Attempt)
 	}
 	big := w.submit(script("print(2)"))
-	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "data": strings.Repeat("x", muster.MaxResultSize)}, nil, nil)
-	if task := w.is(big, muster.Failed); task.Reason != muster.ResultInvalid {
+	enhanced.complete(field(enhanced.runJob(), "id"), "completed", map[string]any{"status": "success", "data": strings.Repeat("x", muster.MaxResultSize)}, nil, nil)
+	if task := w.waitState(big, muster.Failed); task.Reason != muster.ResultInvalid {
 		t.Errorf("a result that is too large: %s %q", task.Reason, task.Message)
 	}
 }
@@ -281,8 +281,8 @@ func TestBadPeers(t *testing.T) {
 // What the operator says of the gateway holds for its workers and for its clients.
 func TestOptionsOfTheGateway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *dialect.Config) { c.Kinds, c.Price, c.Project = []string{"script", "foreign"}, 0.7, "lab" })
-	p := w.peer()
+	w := newEnv(t, func(c *dialect.Config) { c.Kinds, c.Price, c.Project = []string{"script", "foreign"}, 0.7, "lab" })
+	p := w.newClient()
 	silent := map[string]any{"worker_id": "names-no-price", "specs": map[string]any{"cpu_cores": 2, "ram_total_gb": 8}}
 	if _, answer := p.call(http.MethodPost, "/api/providers/register", silent); answer["provider"].(map[string]any)["pricePerHour"] != 0.7 {
 		t.Errorf("a worker that names no price is %v", answer)
@@ -290,8 +290,8 @@ func TestOptionsOfTheGateway(t *testing.T) {
 	enhanced := newEnhanced(p, machine)
 	enhanced.register()
 	enhanced.heartbeat()
-	w.ready("Provider-7504b437", muster.KindScript)
-	if own := w.foreign("Provider-7504b437"); own.Price != 5 || strings.Join(own.Kinds, " ") != "script" || strings.Join(own.Projects, " ") != "lab" {
+	w.waitReady("Provider-7504b437", muster.KindScript)
+	if own := w.foreignWorker("Provider-7504b437"); own.Price != 5 || strings.Join(own.Kinds, " ") != "script" || strings.Join(own.Projects, " ") != "lab" {
 		t.Errorf("the worker is %+v", own)
 	}
 	if status, answer := p.call(http.MethodPost, "/api/jobs/create", map[string]any{"modelType": "mnist_training", "computeNeeded": 1}); status != http.StatusForbidden || !strings.Contains(field(answer, "error"), "script, foreign") {
@@ -306,15 +306,15 @@ func TestOptionsOfTheGateway(t *testing.T) {
 	if job, err := w.client.Job(t.Context(), id); err != nil || job.Project != "lab" {
 		t.Errorf("the job is %+v, %v", job, err)
 	}
-	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
-	w.is(id, muster.Succeeded)
+	enhanced.complete(field(enhanced.runJob(), "id"), "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
+	w.waitState(id, muster.Succeeded)
 	other := w.submit(script("print(2)")) // of project default
 	if job := enhanced.poll(); job != nil || w.task(other).State != muster.Queued {
 		t.Errorf("a job of another project is offered as %v", job)
 	}
 	for name, value := range map[string]string{"silence": "0s", "busy": "soon", "lost": "-5m"} {
 		config := dialect.Config{Name: "qubix", Address: "127.0.0.1:0", Options: map[string]string{name: value}}
-		if _, err := qubix.System().New(t.Context(), dialect.Env{Config: config, Dir: t.TempDir(), Log: logger(t)}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
+		if _, err := qubix.System().New(t.Context(), dialect.Deps{Config: config, Dir: t.TempDir(), Log: logger(t)}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s is refused with %v", name, value, err)
 		}
 	}

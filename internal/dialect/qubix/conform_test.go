@@ -29,7 +29,7 @@ func TestConform(t *testing.T) {
 				url += "/k/" + key
 			}
 			ctx, cancel := context.WithCancel(context.Background())
-			w := &steadyWorker{base: url, id: id, gone: ctx, vanish: cancel}
+			w := &conformWorker{base: url, id: id, ctx: ctx, cancel: cancel}
 			t.Cleanup(func() {
 				cancel()
 				w.beats.Wait()
@@ -37,43 +37,43 @@ func TestConform(t *testing.T) {
 			w.join() // before another one of the same id takes a job: a program that registers has just begun
 			return w
 		},
-		Paths: []string{"/api/providers/register", "/api/providers/quick-register", "/api/jobs/x/progress", "/api/jobs/x/complete"},
-		Can:   dialecttest.Can{Progress: true, Log: true, Message: true, Keys: true, Vanish: true},
+		Paths:        []string{"/api/providers/register", "/api/providers/quick-register", "/api/jobs/x/progress", "/api/jobs/x/complete"},
+		Capabilities: dialecttest.Capabilities{Progress: true, Log: true, Message: true, Keys: true, DetectsLoss: true},
 	})
 }
 
-// steadyWorker is an enhanced worker whose requests return errors.
-type steadyWorker struct {
+// conformWorker is an enhanced worker whose requests return errors.
+type conformWorker struct {
 	base, id string
 	refused  error           // its registration was
-	gone     context.Context // ends with the worker
-	vanish   func()
+	ctx      context.Context // ends with the worker
+	cancel   func()
 	beats    sync.WaitGroup
 }
 
-func (w *steadyWorker) join() {
+func (w *conformWorker) join() {
 	reg := map[string]any{"worker_id": w.id, "name": w.id, "specs": map[string]any{"cpu_cores": 2, "ram_total_gb": 8.0}, "pricePerHour": 5.0}
-	if w.refused = w.send(w.gone, http.MethodPost, "/api/providers/register", reg, nil); w.refused == nil {
-		w.beats.Go(w.stay)
+	if w.refused = w.send(w.ctx, http.MethodPost, "/api/providers/register", reg, nil); w.refused == nil {
+		w.beats.Go(w.heartbeatLoop)
 	}
 }
 
-// stay sends heartbeats until the worker vanishes, which take no job.
-func (w *steadyWorker) stay() {
+// heartbeatLoop sends heartbeats until the worker vanishes, which take no job.
+func (w *conformWorker) heartbeatLoop() {
 	beat := map[string]any{"workerId": w.id, "usage": map[string]any{"cpuPercent": 1.0}, "status": "busy", "currentJob": "another"}
-	for w.gone.Err() == nil {
-		_ = w.send(w.gone, http.MethodPost, "/api/providers/"+w.id+"/heartbeat", beat, nil) // the next one may get through
+	for w.ctx.Err() == nil {
+		_ = w.send(w.ctx, http.MethodPost, "/api/providers/"+w.id+"/heartbeat", beat, nil) // the next one may get through
 		select {
 		case <-time.After(200 * time.Millisecond):
-		case <-w.gone.Done():
+		case <-w.ctx.Done():
 		}
 	}
 }
 
-func (w *steadyWorker) Vanish() { w.vanish() }
+func (w *conformWorker) Crash() { w.cancel() }
 
 // send makes one request. Nobody answers while the server restarts: then it is made again.
-func (w *steadyWorker) send(ctx context.Context, method, path string, body, into any) error {
+func (w *conformWorker) send(ctx context.Context, method, path string, body, into any) error {
 	for {
 		text, err := json.Marshal(body)
 		if err != nil {
@@ -90,8 +90,8 @@ func (w *steadyWorker) send(ctx context.Context, method, path string, body, into
 				continue
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-w.gone.Done():
-				return w.gone.Err()
+			case <-w.ctx.Done():
+				return w.ctx.Err()
 			}
 		}
 		defer resp.Body.Close()
@@ -105,7 +105,7 @@ func (w *steadyWorker) send(ctx context.Context, method, path string, body, into
 	}
 }
 
-func (w *steadyWorker) Take(ctx context.Context) (dialecttest.Work, error) {
+func (w *conformWorker) NextTask(ctx context.Context) (dialecttest.Assignment, error) {
 	if w.refused != nil {
 		return nil, w.refused
 	}
@@ -119,60 +119,60 @@ func (w *steadyWorker) Take(ctx context.Context) (dialecttest.Work, error) {
 			return nil, err
 		}
 		if len(list) > 0 {
-			work := &steadyWork{w, list[0].ID}
+			work := &conformAssignment{w, list[0].ID}
 			return work, work.Progress(ctx, 0.01, "begin")
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-w.gone.Done():
+		case <-w.ctx.Done():
 			return nil, errors.New("the worker is gone")
 		}
 	}
 }
 
-func (w *steadyWorker) Report(ctx context.Context, task string) error {
-	return (&steadyWork{w, task}).Succeed(ctx, "late")
+func (w *conformWorker) Report(ctx context.Context, task string) error {
+	return (&conformAssignment{w, task}).Succeed(ctx, "late")
 }
 
-type steadyWork struct {
-	w  *steadyWorker
+type conformAssignment struct {
+	w  *conformWorker
 	id string
 }
 
-func (k *steadyWork) ID() string { return k.id }
+func (k *conformAssignment) ID() string { return k.id }
 
-func (k *steadyWork) Progress(ctx context.Context, share float64, line string) error {
-	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/progress", map[string]any{"workerId": k.w.id, "progress": share * 100, "logLines": []string{line}}, nil)
+func (k *conformAssignment) Progress(ctx context.Context, fraction float64, line string) error {
+	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/progress", map[string]any{"workerId": k.w.id, "progress": fraction * 100, "logLines": []string{line}}, nil)
 }
 
-func (k *steadyWork) Succeed(ctx context.Context, word string) error {
+func (k *conformAssignment) Succeed(ctx context.Context, word string) error {
 	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/complete", map[string]any{"workerId": k.w.id, "status": "completed", "result": map[string]any{"word": word}}, nil)
 }
 
-func (k *steadyWork) Fail(ctx context.Context, message string) error {
+func (k *conformAssignment) Fail(ctx context.Context, message string) error {
 	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/complete", map[string]any{"workerId": k.w.id, "status": "failed", "error": message}, nil)
 }
 
 // An idle worker that is silent is unreachable until it is heard of again; one that runs a job may be silent.
 func TestSilentWorker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *dialect.Config) { c.Options["silence"] = "1s" })
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, func(c *dialect.Config) { c.Options["silence"] = "1s" })
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
-	await(t, "it is unreachable", func() bool { return w.foreign("Provider-7504b437").State == muster.WorkerUnreachable })
+	waitFor(t, "it is unreachable", func() bool { return w.foreignWorker("Provider-7504b437").State == muster.WorkerUnreachable })
 	enhanced.heartbeat()
-	await(t, "it is back", func() bool { enhanced.poll(); return w.foreign("Provider-7504b437").State == muster.WorkerActive })
+	waitFor(t, "it is back", func() bool { enhanced.poll(); return w.foreignWorker("Provider-7504b437").State == muster.WorkerActive })
 	id := w.submit(script("print(1)"))
-	job := field(enhanced.take(), "id")
+	job := field(enhanced.runJob(), "id")
 	enhanced.progress(job, 10, "")
-	w.is(id, muster.Running)
+	w.waitState(id, muster.Running)
 	time.Sleep(1500 * time.Millisecond) // longer than an idle one may be silent
-	if state := w.foreign("Provider-7504b437").State; state != muster.WorkerActive {
+	if state := w.foreignWorker("Provider-7504b437").State; state != muster.WorkerActive {
 		t.Errorf("while it runs a job it is %s", state)
 	}
 	enhanced.complete(job, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
-	w.is(id, muster.Succeeded)
+	w.waitState(id, muster.Succeeded)
 }

@@ -24,13 +24,13 @@ const Name = "qubix"
 
 // How long QUBIX's workers are silent. An idle one sends a heartbeat every 30 to 35 seconds, a busy one nothing.
 const (
-	idleSilence = 90 * time.Second // the option silence
-	busySilence = 6 * time.Hour    // the option busy
-	lostAfter   = 5 * time.Minute  // the option lost
+	defaultIdleTimeout = 90 * time.Second // the option silence
+	defaultBusyTimeout = 6 * time.Hour    // the option busy
+	defaultLostTimeout = 5 * time.Minute  // the option lost
 )
 
-// reportWait is how long the answer to a final report may take. Workers wait for 10 seconds, and then report a failure.
-const reportWait = 8 * time.Second
+// finishTimeout is how long the answer to a final report may take. Workers wait for 10 seconds, and then report a failure.
+const finishTimeout = 8 * time.Second
 
 // System describes QUBIX to the server.
 func System() dialect.System {
@@ -47,63 +47,63 @@ func System() dialect.System {
 
 // Gateway is a QUBIX backend.
 type Gateway struct {
-	env      dialect.Env
-	listener *dialect.Listener
-	fleet    *fleet.Fleet
-	book     *book
-	secret   []byte // of accounts
-	silence  time.Duration
-	lost     time.Duration
-	started  time.Time
+	deps        dialect.Deps
+	listener    *dialect.Listener
+	fleet       *fleet.Fleet
+	tracker     *jobTracker
+	secret      []byte // of accounts
+	idleTimeout time.Duration
+	lostTimeout time.Duration
+	started     time.Time
 }
 
 // New opens the gateway's port and reads its state. Nothing is served before Run.
-func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-	silence, err := duration(env.Config.Options, "silence", idleSilence)
+func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+	idleTimeout, err := durationOption(deps.Config.Options, "silence", defaultIdleTimeout)
 	if err != nil {
 		return nil, err
 	}
-	busy, err := duration(env.Config.Options, "busy", busySilence)
+	busyTimeout, err := durationOption(deps.Config.Options, "busy", defaultBusyTimeout)
 	if err != nil {
 		return nil, err
 	}
-	after, err := duration(env.Config.Options, "lost", lostAfter)
+	lostTimeout, err := durationOption(deps.Config.Options, "lost", defaultLostTimeout)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := keepSecret(filepath.Join(env.Dir, "accounts.key"))
+	secret, err := loadSecret(filepath.Join(deps.Dir, "accounts.key"))
 	if err != nil {
 		return nil, err
 	}
-	l, err := dialect.Listen(ctx, env)
+	l, err := dialect.Listen(ctx, deps)
 	if err != nil {
 		return nil, err
 	}
 	f, err := fleet.Open(fleet.Config{
-		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: Name,
-		Silence: silence, Busy: max(busy, silence), Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
+		Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: Name,
+		SilenceTimeout: idleTimeout, BusyTimeout: max(busyTimeout, idleTimeout), Projects: deps.Config.Projects(), Kinds: deps.Config.Kinds, Price: deps.Config.Price,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &Gateway{env: env, listener: l, fleet: f, book: newBook(), secret: secret, silence: silence, lost: after, started: time.Now()}, nil
+	return &Gateway{deps: deps, listener: l, fleet: f, tracker: newJobTracker(), secret: secret, idleTimeout: idleTimeout, lostTimeout: lostTimeout, started: time.Now()}, nil
 }
 
-// duration reads an option, from a second to a month.
-func duration(options map[string]string, name string, otherwise time.Duration) (time.Duration, error) {
+// durationOption reads an option, from a second to a month.
+func durationOption(options map[string]string, name string, fallback time.Duration) (time.Duration, error) {
 	value := options[name]
 	if value == "" {
-		return otherwise, nil
+		return fallback, nil
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil || d < time.Second || d > 31*24*time.Hour {
-		return 0, muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: write a duration from 1s to 744h, such as %s", name, value, otherwise)
+		return 0, muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: write a duration from 1s to 744h, such as %s", name, value, fallback)
 	}
 	return d, nil
 }
 
-// keepSecret returns 32 random bytes, the same ones for each start on the folder.
-func keepSecret(path string) ([]byte, error) {
+// loadSecret returns 32 random bytes, the same ones for each start on the folder.
+func loadSecret(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err == nil && len(b) == 32 {
 		return b, nil
@@ -132,7 +132,7 @@ func (g *Gateway) Close() error { return errors.Join(g.listener.Close(), g.fleet
 
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
-	g.listener.Refuse = func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) }
+	g.listener.WriteError = func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) }
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.fleet.Run(ctx) })
 	group.Go(func() error { return g.listener.Serve(ctx, g.routes()) })
@@ -155,7 +155,7 @@ func (g *Gateway) routes() http.Handler {
 		"POST /api/jobs/estimate":                g.estimate,
 		"POST /api/jobs/analyze":                 g.analyze,
 		"GET /api/jobs/{job}":                    g.job,
-		"GET /api/jobs/{job}/{part}":             g.part,
+		"GET /api/jobs/{job}/{part}":             g.jobSubpath,
 		"POST /api/jobs/{job}/cancel":            g.cancel,
 		"POST /api/auth/register":                g.signUp,
 		"POST /api/auth/login":                   g.signIn,
@@ -164,16 +164,16 @@ func (g *Gateway) routes() http.Handler {
 		mux.HandleFunc(pattern, h)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, problem{Error: "Muster's QUBIX backend has no " + r.Method + " " + clean(r.URL.Path, maxText)})
+		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + sanitize(r.URL.Path, maxText)})
 	})
 	return mux
 }
 
-// part serves what lies below a job, and the two lists whose paths look like it.
-func (g *Gateway) part(w http.ResponseWriter, r *http.Request) {
+// jobSubpath serves what lies below a job, and the two lists whose paths look like it.
+func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) {
 	id, part := r.PathValue("job"), r.PathValue("part")
-	parts := map[string]http.HandlerFunc{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
-	switch h := parts[part]; {
+	handlers := map[string]http.HandlerFunc{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
+	switch h := handlers[part]; {
 	case id == "pending":
 		g.pending(w, r, part)
 	case id == "user":
@@ -181,33 +181,33 @@ func (g *Gateway) part(w http.ResponseWriter, r *http.Request) {
 	case h != nil:
 		h(w, r)
 	default:
-		refuse(w, muster.Errorf(muster.NotFound, "a job has status, monitor, metrics and logs, and no %.80q", part))
+		writeError(w, muster.Errorf(muster.NotFound, "a job has status, monitor, metrics and logs, and no %.80q", part))
 	}
 }
 
-// problem is an answer that says what is wrong.
-type problem struct {
+// errorBody is an answer that says what is wrong.
+type errorBody struct {
 	Success bool   `json:"success"` // false
 	Error   string `json:"error"`
 	Details any    `json:"details,omitempty"`
 }
 
-// refuse answers with an error as QUBIX's backend does.
-func refuse(w http.ResponseWriter, err error) {
-	p := problem{Error: err.Error()}
+// writeError answers with an error as QUBIX's backend does.
+func writeError(w http.ResponseWriter, err error) {
+	p := errorBody{Error: err.Error()}
 	if e, ok := errors.AsType[*muster.Error](err); ok && len(e.Fields) > 0 {
 		p.Details = e.Fields
 	}
-	dialect.WriteJSON(w, dialect.Status(err), p)
+	dialect.WriteJSON(w, dialect.HTTPStatus(err), p)
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{
-		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.env.Version, "muster"),
+		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.deps.Version, "muster"),
 	})
 }
 
-// log is the gateway's log with a worker's id.
-func (g *Gateway) log(worker string) *slog.Logger {
-	return g.env.Log.With(slog.String("worker", worker))
+// workerLog is the gateway's log with a worker's id.
+func (g *Gateway) workerLog(worker string) *slog.Logger {
+	return g.deps.Log.With(slog.String("worker", worker))
 }

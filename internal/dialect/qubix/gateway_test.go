@@ -17,22 +17,22 @@ const machine = "7504b4378b5d0f8f"
 // The guide's first worker: a job of a QUBIX client, from creation to its result.
 func TestSimpleWorkerSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
-	p.tape = &tape{}
+	w := newEnv(t, nil)
+	p := w.newClient()
+	p.transcript = &transcript{}
 	simple := newSimple(p, machine)
 	simple.register()
 	if job := simple.heartbeat(); job != nil {
 		t.Fatalf("an idle server offers %v", job)
 	}
-	w.ready("Provider-7504b437", kind.Foreign) // the price of the job is this worker's
+	w.waitReady("Provider-7504b437", kind.Foreign) // the price of the job is this worker's
 	status, made := p.call(http.MethodPost, "/api/jobs/create", map[string]any{
 		"modelType": "inference", "computeNeeded": 0.5, "inputData": map[string]any{"model": "resnet50", "input": "image.jpg"}, "escrowTxHash": "tx-1",
 	})
 	if status != http.StatusOK {
 		t.Fatalf("create: %d %v", status, made)
 	}
-	job := simple.take()
+	job := simple.runJob()
 	if field(job, "modelType") != "inference" || job["computeNeeded"] != 0.5 {
 		t.Fatalf("the worker is offered %v", job)
 	}
@@ -50,8 +50,8 @@ func TestSimpleWorkerSession(t *testing.T) {
 	if field(shown, "status") != "COMPLETED" || field(shown, "result", "status") != "success" {
 		t.Errorf("the job is %v", shown)
 	}
-	p.tape.golden(t, "simple.golden")
-	own := w.foreign("Provider-7504b437")
+	p.transcript.golden(t, "simple.golden")
+	own := w.foreignWorker("Provider-7504b437")
 	if own.Price != 5 || own.Labels["location"] != "Local Network" || !slices.Contains(own.Tags, "location:local-network") || !slices.Contains(own.Tags, "qubix:simple") {
 		t.Errorf("the worker is %+v", own)
 	}
@@ -66,49 +66,49 @@ func TestSimpleWorkerSession(t *testing.T) {
 // The second worker: a script of Muster's, with progress, output and a result; then one that fails.
 func TestEnhancedWorkerSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
-	p.tape = &tape{}
+	w := newEnv(t, nil)
+	p := w.newClient()
+	p.transcript = &transcript{}
 	enhanced := newEnhanced(p, machine)
 	enhanced.model, enhanced.vram = "NVIDIA GeForce RTX 3070", 8
 	enhanced.gpu = map[string]any{"gpuPercent": 5.0, "gpuTemp": 41.0}
 	enhanced.register()
 	enhanced.heartbeat()
 	first := w.submit(script("print('hello')"))
-	job := enhanced.take()
+	job := enhanced.runJob()
 	if field(job, "jobType") != "custom_script" || field(job, "inputData", "script") != "print('hello')" {
 		t.Fatalf("the worker is offered %v", job)
 	}
 	id := field(job, "id")
 	enhanced.progress(id, 50, "Running script")
-	task := w.is(first, muster.Running)
-	await(t, "the progress is seen", func() bool { task = w.task(first); return task.Progress != nil && *task.Progress == 0.5 })
+	task := w.waitState(first, muster.Running)
+	waitFor(t, "the progress is seen", func() bool { task = w.task(first); return task.Progress != nil && *task.Progress == 0.5 })
 	if task.Step != "Running script" || task.Metrics["gpuUtilization"] != 88 {
 		t.Errorf("progress is %q %v", task.Step, task.Metrics)
 	}
 	enhanced.complete(id, "completed", map[string]any{
 		"status": "success", "exitCode": 0, "stdout": []string{"hello"}, "stderr": []string{}, "metrics": map[string]any{"processingTimeSeconds": 0.01},
 	}, nil, map[string]any{"processingTimeSeconds": 0.01})
-	task = w.is(first, muster.Succeeded)
-	if !strings.Contains(string(task.Result), `"hello"`) || !strings.Contains(w.whole(first), "hello\n") || task.Usage == nil || task.Usage.Cost <= 0 {
-		t.Errorf("result %s, log %q, usage %+v", task.Result, w.whole(first), task.Usage)
+	task = w.waitState(first, muster.Succeeded)
+	if !strings.Contains(string(task.Result), `"hello"`) || !strings.Contains(w.fullLog(first), "hello\n") || task.Usage == nil || task.Usage.Cost <= 0 {
+		t.Errorf("result %s, log %q, usage %+v", task.Result, w.fullLog(first), task.Usage)
 	}
 	enhanced.heartbeat() // thrown away
 	second := w.submit(script("raise ValueError('no')"))
-	job = enhanced.take()
+	job = enhanced.runJob()
 	enhanced.complete(field(job, "id"), "failed", map[string]any{"error": "Script failed with exit code 3: no", "errorDetails": "Traceback (most recent call last):\n  File \"w.py\", line 1\nValueError: no"},
 		"Script failed with exit code 3: no", nil)
-	task = w.is(second, muster.Failed)
-	if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 || !strings.Contains(w.whole(second), "ValueError: no") {
-		t.Errorf("the failure is %s, %q, %v, log %q", task.Reason, task.Message, task.ExitCode, w.whole(second))
+	task = w.waitState(second, muster.Failed)
+	if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 || !strings.Contains(w.fullLog(second), "ValueError: no") {
+		t.Errorf("the failure is %s, %q, %v, log %q", task.Reason, task.Message, task.ExitCode, w.fullLog(second))
 	}
-	p.tape.golden(t, "enhanced.golden")
-	own := w.foreign("Provider-7504b437")
+	p.transcript.golden(t, "enhanced.golden")
+	own := w.foreignWorker("Provider-7504b437")
 	if len(own.Resources.GPUs) != 1 || own.Resources.GPUs[0].Memory != 8<<30 {
 		t.Errorf("GPUs are %+v", own.Resources.GPUs)
 	}
-	await(t, "the load of the GPU is shown", func() bool {
-		load := w.foreign("Provider-7504b437").Load
+	waitFor(t, "the load of the GPU is shown", func() bool {
+		load := w.foreignWorker("Provider-7504b437").Load
 		return load != nil && len(load.GPUs) == 1 && load.GPUs[0].Temperature != nil
 	})
 }
@@ -116,12 +116,12 @@ func TestEnhancedWorkerSession(t *testing.T) {
 // Workers throw away what the heartbeat after a job brings: a job is offered again until its first report.
 func TestOfferedUntilTheFirstReport(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	w.submit(script("print(1)"))
-	id := field(enhanced.take(), "id")
+	id := field(enhanced.runJob(), "id")
 	for range 2 {
 		enhanced.drop = true
 		enhanced.heartbeat()
@@ -139,12 +139,12 @@ func TestOfferedUntilTheFirstReport(t *testing.T) {
 // known only that the result is lost, which is not the job's fault.
 func TestFirstFinalReportCounts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	first := w.submit(script("print(1)"))
-	id := field(enhanced.take(), "id")
+	id := field(enhanced.runJob(), "id")
 	enhanced.complete(id, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
 	for range 2 {
 		if status, answer := enhanced.retry(id); status != http.StatusOK || field(answer, "job", "status") != "COMPLETED" {
@@ -154,53 +154,53 @@ func TestFirstFinalReportCounts(t *testing.T) {
 	if status := enhanced.progress(id, 50, ""); status != http.StatusOK {
 		t.Errorf("progress after the end is answered %d", status)
 	}
-	if task := w.is(first, muster.Succeeded); task.Attempt != 1 || string(task.Result) == "" {
+	if task := w.waitState(first, muster.Succeeded); task.Attempt != 1 || string(task.Result) == "" {
 		t.Errorf("the task is %+v", task)
 	}
 	second := w.submit(script("print(2)"))
-	lost := field(enhanced.take(), "id")
+	lost := field(enhanced.runJob(), "id")
 	enhanced.retry(lost)
-	again := field(enhanced.take(), "id")
+	again := field(enhanced.runJob(), "id")
 	if again == lost {
 		t.Fatal("the attempt whose result was lost is offered again under its id")
 	}
 	enhanced.complete(again, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
-	if task := w.is(second, muster.Succeeded); task.Attempt != 2 || task.Retried != 0 {
+	if task := w.waitState(second, muster.Succeeded); task.Attempt != 2 || task.Retried != 0 {
 		t.Errorf("the task whose result was lost is %+v", task)
 	}
 }
 
 func TestSimulatedResultsDoNotCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	made := w.submit(mnist(`{"epochs": 2}`))
-	job := enhanced.take()
+	job := enhanced.runJob()
 	if input, _ := job["inputData"].(map[string]any); field(job, "jobType") != "mnist_training" || input["epochs"] != 2.0 {
 		t.Fatalf("the worker is offered %v", job)
 	}
 	enhanced.complete(field(job, "id"), "completed", map[string]any{"status": "success", "finalAccuracy": 0.97, "simulated": true}, nil, nil)
-	if task := w.is(made, muster.Failed); task.Reason != muster.Dependency || !strings.Contains(task.Message, "simulated") {
+	if task := w.waitState(made, muster.Failed); task.Reason != muster.Dependency || !strings.Contains(task.Message, "simulated") {
 		t.Errorf("the task is %s %q", task.Reason, task.Message)
 	}
 	honest := w.submit(mnist(`{"epochs": 2}`))
-	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "finalAccuracy": 0.97, "finalLoss": 0.1, "modelUrl": "ipfs://Qm0123456789abcdef0123456789abcdef"}, nil, nil)
-	if task := w.is(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.whole(honest), "made up") {
-		t.Errorf("the result is %s, the log %q", task.Result, w.whole(honest))
+	enhanced.complete(field(enhanced.runJob(), "id"), "completed", map[string]any{"status": "success", "finalAccuracy": 0.97, "finalLoss": 0.1, "modelUrl": "ipfs://Qm0123456789abcdef0123456789abcdef"}, nil, nil)
+	if task := w.waitState(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.fullLog(honest), "made up") {
+		t.Errorf("the result is %s, the log %q", task.Result, w.fullLog(honest))
 	}
 }
 
 // What the worker would not heed is done by another one.
 func TestWhatTheWorkerDoesNotHeedGoesElsewhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	id := w.submit(mnist(`{"dataset": "digits"}`))
-	await(t, "the task is rejected", func() bool {
+	waitFor(t, "the task is rejected", func() bool {
 		if job := enhanced.poll(); job != nil {
 			t.Fatalf("the worker is offered %v", job)
 		}
@@ -222,32 +222,32 @@ func TestWhatTheWorkerDoesNotHeedGoesElsewhere(t *testing.T) {
 // The GPU that workers claim to have without nvidia-smi is offered once it was measured, and not before.
 func TestInventedGPUIsNotOffered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	name := "Provider-7504b437"
-	await(t, "it takes tasks", func() bool { return w.foreign(name).Constrained == "" })
-	if gpus := w.foreign(name).Resources.GPUs; len(gpus) != 0 {
+	waitFor(t, "it takes tasks", func() bool { return w.foreignWorker(name).Constrained == "" })
+	if gpus := w.foreignWorker(name).Resources.GPUs; len(gpus) != 0 {
 		t.Fatalf("it offers %+v", gpus)
 	}
 	enhanced.gpu = map[string]any{"gpuPercent": 3.0, "gpuTemp": 40.0}
 	enhanced.heartbeat()
-	await(t, "the measured GPU is offered", func() bool { return len(w.foreign(name).Resources.GPUs) == 1 })
+	waitFor(t, "the measured GPU is offered", func() bool { return len(w.foreignWorker(name).Resources.GPUs) == 1 })
 }
 
 // A program that registers has just begun: what it ran is lost, and done again.
 func TestWorkerThatIsStartedAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	id := w.submit(script("print(1)"))
-	first := field(enhanced.take(), "id")
+	first := field(enhanced.runJob(), "id")
 	enhanced.progress(first, 10, "")
 	enhanced.register()
-	second := field(enhanced.take(), "id")
+	second := field(enhanced.runJob(), "id")
 	if first == second {
 		t.Fatal("the attempt goes on under its id")
 	}
@@ -255,7 +255,7 @@ func TestWorkerThatIsStartedAgain(t *testing.T) {
 	if status, _ := enhanced.complete(first, "completed", map[string]any{"status": "success", "exitCode": 1}, nil, nil); status != http.StatusOK {
 		t.Errorf("the late report of the first attempt is answered %d", status)
 	}
-	if task := w.is(id, muster.Succeeded); task.Attempt != 2 || !strings.Contains(string(task.Result), `"exitCode":0`) {
+	if task := w.waitState(id, muster.Succeeded); task.Attempt != 2 || !strings.Contains(string(task.Result), `"exitCode":0`) {
 		t.Errorf("the task is %+v", task)
 	}
 }
@@ -263,31 +263,31 @@ func TestWorkerThatIsStartedAgain(t *testing.T) {
 // Neither try to report came through: the worker asks for work, and the job is done again.
 func TestJobWhoseReportIsLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *dialect.Config) { c.Options["lost"] = "1s" })
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, func(c *dialect.Config) { c.Options["lost"] = "1s" })
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	id := w.submit(script("print(1)"))
-	first := field(enhanced.take(), "id")
+	first := field(enhanced.runJob(), "id")
 	enhanced.progress(first, 10, "")
-	if second := field(enhanced.take(), "id"); second == first {
+	if second := field(enhanced.runJob(), "id"); second == first {
 		t.Error("the attempt goes on under its id")
 	}
-	await(t, "the task is given out again", func() bool { return w.task(id).Attempt == 2 })
+	waitFor(t, "the task is given out again", func() bool { return w.task(id).Attempt == 2 })
 }
 
 // Two workers of one machine have the same id. Each is given what it can do; a job that both take has one result.
 func TestTwoWorkersWithOneID(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	simple, enhanced, twin := newSimple(w.peer(), machine), newEnhanced(w.peer(), machine), newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	simple, enhanced, twin := newSimple(w.newClient(), machine), newEnhanced(w.newClient(), machine), newEnhanced(w.newClient(), machine)
 	simple.register()
 	enhanced.register()
 	twin.register()
 	simple.heartbeat()
 	enhanced.heartbeat()
 	id := w.submit(script("print(1)"))
-	job := enhanced.take()
+	job := enhanced.runJob()
 	if other := simple.heartbeat(); other != nil {
 		t.Fatalf("the simple worker is offered a script: %v", other)
 	}
@@ -301,7 +301,7 @@ func TestTwoWorkersWithOneID(t *testing.T) {
 	if status != http.StatusOK || field(answer, "job", "status") != "COMPLETED" {
 		t.Errorf("the second report is answered %d %v", status, answer)
 	}
-	if task := w.is(id, muster.Succeeded); !strings.Contains(string(task.Result), "twin") {
+	if task := w.waitState(id, muster.Succeeded); !strings.Contains(string(task.Result), "twin") {
 		t.Errorf("the result is %s", task.Result)
 	}
 }
@@ -309,19 +309,21 @@ func TestTwoWorkersWithOneID(t *testing.T) {
 // A worker cannot be told: a cancelled task is over at once, its late report has no effect, and the worker is free after it.
 func TestCancelledTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	id := w.submit(script("print(1)"))
-	first := field(enhanced.take(), "id")
+	first := field(enhanced.runJob(), "id")
 	enhanced.progress(first, 10, "")
-	w.is(id, muster.Running)
+	w.waitState(id, muster.Running)
 	if _, err := w.client.Cancel(t.Context(), id, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.is(id, muster.Cancelled)
-	await(t, "the worker takes nothing new", func() bool { return strings.Contains(w.foreign("Provider-7504b437").Constrained, "may still run") })
+	w.waitState(id, muster.Cancelled)
+	waitFor(t, "the worker takes nothing new", func() bool {
+		return strings.Contains(w.foreignWorker("Provider-7504b437").Constrained, "may still run")
+	})
 	if status := enhanced.progress(first, 90, ""); status != http.StatusOK {
 		t.Errorf("its progress is answered %d", status)
 	}
@@ -329,21 +331,21 @@ func TestCancelledTask(t *testing.T) {
 	if status != http.StatusOK || field(answer, "job", "status") != "CANCELLED" {
 		t.Errorf("its end is answered %d %v", status, answer)
 	}
-	w.is(id, muster.Cancelled)
-	await(t, "the worker is free", func() bool { return w.foreign("Provider-7504b437").Constrained == "" })
+	w.waitState(id, muster.Cancelled)
+	waitFor(t, "the worker is free", func() bool { return w.foreignWorker("Provider-7504b437").Constrained == "" })
 }
 
 // The server stops and starts: the worker notices at most that requests failed.
 func TestRestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	enhanced := newEnhanced(w.peer(), machine)
+	w := newEnv(t, nil)
+	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
 	begun := w.submit(script("print(1)"))
-	id := field(enhanced.take(), "id")
+	id := field(enhanced.runJob(), "id")
 	enhanced.progress(id, 10, "")
-	w.is(begun, muster.Running)
+	w.waitState(begun, muster.Running)
 	w.stop()
 	if status := enhanced.progress(id, 20, ""); status != 0 {
 		t.Errorf("a server that is stopped answers %d", status)
@@ -351,18 +353,18 @@ func TestRestartOfTheServer(t *testing.T) {
 	w.start()
 	enhanced.progress(id, 30, "")
 	enhanced.complete(id, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
-	if task := w.is(begun, muster.Succeeded); task.Attempt != 1 {
+	if task := w.waitState(begun, muster.Succeeded); task.Attempt != 1 {
 		t.Errorf("the task took %d attempts", task.Attempt)
 	}
 	offered := w.submit(script("print(2)"))
-	id = field(enhanced.take(), "id")
+	id = field(enhanced.runJob(), "id")
 	w.stop()
 	w.start()
-	if again := field(enhanced.take(), "id"); again != id {
+	if again := field(enhanced.runJob(), "id"); again != id {
 		t.Errorf("the job %s is offered as %s after the restart", id, again)
 	}
 	enhanced.complete(id, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
-	w.is(offered, muster.Succeeded)
+	w.waitState(offered, muster.Succeeded)
 	if status, answer := enhanced.retry(id); status != http.StatusOK {
 		t.Errorf("a report of a job of before is answered %d %v", status, answer)
 	}

@@ -16,86 +16,86 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// offers lists the jobs that an idle worker is to take, oldest first. One that began is not offered again: its worker would begin
+// offeredJobs lists the jobs that an idle worker is to take, oldest first. One that began is not offered again: its worker would begin
 // it once more.
-func (g *Gateway) offers(ctx context.Context, worker *fleet.Worker, is flavour) []job {
+func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flavour) []job {
 	list := []job{}
-	begun := false
+	busy := false
 	for _, t := range worker.Tasks() {
-		if t.Began() {
-			begun = true
-			g.missing(t, is)
+		if t.Started() {
+			busy = true
+			g.checkLostReport(t, fl)
 			continue
 		}
 		spec := t.Run().Spec
-		if is == enhanced && slices.Contains(settledKinds(worker), spec.Kind) {
-			if why := carries(spec); why != "" {
-				g.reject(ctx, t, why)
+		if fl == flavourEnhanced && slices.Contains(factsKinds(worker), spec.Kind) {
+			if reason := unsupportedReason(spec); reason != "" {
+				g.reject(ctx, t, reason)
 				continue
 			}
 		}
-		if fits(is, spec.Kind) && len(list) < maxOffers {
-			g.book.give(t.ID(), worker.ID())
-			list = append(list, offer(t.ID(), worker.ID(), spec, is == bridged))
+		if runsKind(fl, spec.Kind) && len(list) < maxOffers {
+			g.tracker.recordOffer(t.ID(), worker.ID())
+			list = append(list, toWorkerJob(t.ID(), worker.ID(), spec, fl == flavourBridge))
 		}
 	}
-	if !begun && is != bridged {
-		worker.Idle()
+	if !busy && fl != flavourBridge {
+		worker.MarkIdle()
 	}
 	return list
 }
 
-func settledKinds(w *fleet.Worker) []string { return w.Facts().Kinds }
+func factsKinds(w *fleet.Worker) []string { return w.Facts().Kinds }
 
-// fits reports whether a program runs tasks of a kind: two programs may be there under one id.
-func fits(is flavour, name string) bool {
-	switch is {
-	case simple, browser:
+// runsKind reports whether a program runs tasks of a kind: two programs may be there under one id.
+func runsKind(fl flavour, name string) bool {
+	switch fl {
+	case flavourSimple, flavourBrowser:
 		return name == kind.Foreign
-	case enhanced:
+	case flavourEnhanced:
 		return name != kind.Foreign
-	case unknown, bridged:
+	case flavourUnknown, flavourBridge:
 	}
 	return true
 }
 
-// missing ends a job whose worker has asked for work for long without a word of it: its last report was lost.
+// checkLostReport ends a job whose worker has asked for work for long without a word of it: its last report was lost.
 // A worker does not ask while it runs a job; another one on the same machine, with the same id, may.
-func (g *Gateway) missing(t *fleet.Task, is flavour) {
-	if is == bridged {
+func (g *Gateway) checkLostReport(t *fleet.Task, fl flavour) {
+	if fl == flavourBridge {
 		return
 	}
-	if g.book.idling(t.ID(), time.Now()) >= g.lost {
-		g.giveUp(t, "the QUBIX worker asks for work again and has not reported how the job ended")
+	if g.tracker.recordIdle(t.ID(), time.Now()) >= g.lostTimeout {
+		g.requeue(t, "the QUBIX worker asks for work again and has not reported how the job ended")
 	}
 }
 
-// giveUp hands back a task of which its worker will report nothing more.
-func (g *Gateway) giveUp(t *fleet.Task, why string) {
-	if err := t.Return(why); err != nil {
+// requeue hands back a task of which its worker will report nothing more.
+func (g *Gateway) requeue(t *fleet.Task, reason string) {
+	if err := t.Requeue(reason); err != nil {
 		return // it is over
 	}
-	g.book.end(t.ID(), ended{worker: t.Worker().ID(), status: failed, at: muster.NewTime(time.Now())})
+	g.tracker.recordEnd(t.ID(), endedJob{worker: t.Worker().ID(), status: statusFailed, at: muster.NewTime(time.Now())})
 }
 
 // reject says that a worker cannot do what a task asks for. The task goes to another one.
-func (g *Gateway) reject(ctx context.Context, t *fleet.Task, why string) {
+func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker refuses the task: " + why}
+	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker refuses the task: " + reason}
 	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // that is sent until it is taken
-		g.log(t.Worker().ID()).Warn("a task could not be rejected", slog.String("job", t.ID()), slog.Any("why", err))
+		g.workerLog(t.Worker().ID()).Warn("a task could not be rejected", slog.String("job", t.ID()), slog.Any("why", err))
 	}
 }
 
-// task finds the job of a report, and checks that it is the worker's. The task is nil if it is over; then Late says why.
-func (g *Gateway) task(r *http.Request, id string, named ...string) (*fleet.Task, error) {
+// reportedTask finds the job of a report, and checks that it is the worker's. The task is nil if it is over; then Late says why.
+func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
 	t := g.fleet.Task(id)
-	owner := g.book.whose(id)
+	owner := g.tracker.offeredWorker(id)
 	if t != nil {
 		owner = t.Worker().ID()
 	}
-	for _, name := range named {
+	for _, name := range ids {
 		if name != "" && owner != "" && name != owner {
 			return nil, muster.Errorf(muster.Forbidden, "Job is assigned to another provider")
 		}
@@ -104,7 +104,7 @@ func (g *Gateway) task(r *http.Request, id string, named ...string) (*fleet.Task
 		return nil, nil //nolint:nilnil // it is over, or never was
 	}
 	if worker := g.fleet.Worker(owner); worker != nil {
-		if _, err := g.speaker(r, owner); err != nil {
+		if _, err := g.authorizeWorker(r, owner); err != nil {
 			return nil, err
 		}
 		worker.Touch(nil)
@@ -115,34 +115,34 @@ func (g *Gateway) task(r *http.Request, id string, named ...string) (*fleet.Task
 // progress serves POST /api/jobs/{job}/progress.
 func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) {
 	var p progress
-	if err := dialect.Decode(r, maxReport, &p); err != nil {
-		refuse(w, err)
+	if err := dialect.Decode(r, maxReportBody, &p); err != nil {
+		writeError(w, err)
 		return
 	}
 	id := r.PathValue("job")
-	t, err := g.task(r, id, p.WorkerID, p.WorkerIDSnake)
+	t, err := g.reportedTask(r, id, p.WorkerID, p.WorkerIDSnake)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	percent, err := percent(p.Progress)
+	percent, err := checkPercent(p.Progress)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	if t == nil {
-		g.idle(w, id)
+		g.answerLateProgress(w, id)
 		return
 	}
-	if err := g.advance(r.Context(), t, &p, percent); err != nil {
+	if err := g.applyProgress(r.Context(), t, &p, percent); err != nil {
 		if muster.CodeOf(err) == muster.Conflict {
-			g.idle(w, id)
+			g.answerLateProgress(w, id)
 			return
 		}
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	seconds := time.Since(g.book.heard(id)).Seconds()
+	seconds := time.Since(g.tracker.recordProgress(id)).Seconds()
 	answer := map[string]any{"success": true, "costSoFar": seconds / 3600 * t.Worker().Facts().Price}
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
@@ -150,23 +150,23 @@ func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) {
 	dialect.WriteJSON(w, http.StatusOK, answer)
 }
 
-// advance passes a report of progress on.
-func (g *Gateway) advance(ctx context.Context, t *fleet.Task, p *progress, percent float64) error {
+// applyProgress passes a report of progress on.
+func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress, percent float64) error {
 	done := percent / 100
-	told := muster.Progress{Progress: &done, Metrics: figures(p.Metrics)}
+	update := muster.Progress{Progress: &done, Metrics: numericMetrics(p.Metrics)}
 	if p.CurrentOperation != nil {
-		step := clean(*p.CurrentOperation, maxText)
-		told.Step = &step
+		step := sanitize(*p.CurrentOperation, maxText)
+		update.Step = &step
 	}
-	if err := t.Begin(); err != nil {
+	if err := t.MarkStarted(); err != nil {
 		return err
 	}
-	if err := t.Progress(told); err != nil {
+	if err := t.Progress(update); err != nil {
 		return err
 	}
 	var gpu gpuMetrics
 	if json.Unmarshal(p.Metrics, &gpu) == nil {
-		if load := gpuLoad(&gpu, t.Worker().Facts().Resources); load != nil {
+		if load := parseGPULoad(&gpu, t.Worker().Facts().Resources); load != nil {
 			t.Worker().Touch(load)
 		}
 	}
@@ -177,108 +177,108 @@ func (g *Gateway) advance(ctx context.Context, t *fleet.Task, p *progress, perce
 	for _, l := range p.LogLines {
 		lines = append(lines, strings.Split(l.Message, "\n")...)
 	}
-	g.book.printed(t.ID(), true)
+	g.tracker.recordOutput(t.ID(), true)
 	return t.Log(ctx, lines...)
 }
 
-// figures are the numbers of a worker's metrics. The simple worker's four are not measured: 0, 0, null and null.
-func figures(raw json.RawMessage) map[string]float64 {
-	found := map[string]float64{}
-	for name, value := range object(raw) {
+// numericMetrics are the numbers of a worker's metrics. The simple worker's four are not measured: 0, 0, null and null.
+func numericMetrics(raw json.RawMessage) map[string]float64 {
+	out := map[string]float64{}
+	for name, value := range jsonObject(raw) {
 		var v float64
-		if len(found) >= 50 || len(name) > 100 || clean(name, 100) != name || !present(value) || json.Unmarshal(value, &v) != nil {
+		if len(out) >= 50 || len(name) > 100 || sanitize(name, 100) != name || !hasValue(value) || json.Unmarshal(value, &v) != nil {
 			continue
 		}
 		if (name == "cpuPercent" || name == "ramPercent") && v == 0 {
 			continue
 		}
-		found[name] = v
+		out[name] = v
 	}
-	if len(found) == 0 {
+	if len(out) == 0 {
 		return nil
 	}
-	return found
+	return out
 }
 
 // complete serves POST /api/jobs/{job}/complete. The first final report counts. One that comes later has no effect and is
 // answered with 200, as QUBIX's backend does.
 func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) {
 	var c completion
-	if err := dialect.Decode(r, maxReport, &c); err != nil {
-		refuse(w, err)
+	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
+		writeError(w, err)
 		return
 	}
-	if s := strings.ToLower(c.Status); s != wordCompleted && s != wordFailed {
-		refuse(w, muster.Errorf(muster.Invalid, "status is %.40q: it must be completed or failed", c.Status))
+	if s := strings.ToLower(c.Status); s != reportCompleted && s != reportFailed {
+		writeError(w, muster.Errorf(muster.Invalid, "status is %.40q: it must be completed or failed", c.Status))
 		return
 	}
 	id := r.PathValue("job")
-	t, err := g.task(r, id, c.WorkerID, c.WorkerIDSnake)
+	t, err := g.reportedTask(r, id, c.WorkerID, c.WorkerIDSnake)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	if t == nil {
-		g.tooLate(w, id)
+		g.answerLateReport(w, id)
 		return
 	}
-	held := g.book.job(id)
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	e, err := g.end(r.Context(), t, held, &c)
+	tracked := g.tracker.job(id)
+	tracked.mu.Lock()
+	defer tracked.mu.Unlock()
+	e, err := g.finish(r.Context(), t, tracked, &c)
 	switch {
 	case err == nil:
-		g.book.end(id, e)
-		dialect.WriteJSON(w, http.StatusOK, done(id, e))
+		g.tracker.recordEnd(id, e)
+		dialect.WriteJSON(w, http.StatusOK, completionAnswer(id, e))
 	case muster.CodeOf(err) == muster.Conflict:
-		g.tooLate(w, id)
+		g.answerLateReport(w, id)
 	default:
-		refuse(w, err)
+		writeError(w, err)
 	}
 }
 
-// end hands a final report to the server, and returns once that has it on disk.
-func (g *Gateway) end(ctx context.Context, t *fleet.Task, held *held, c *completion) (ended, error) {
-	ctx, cancel := context.WithTimeout(ctx, reportWait)
+// finish hands a final report to the server, and returns once that has it on disk.
+func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob, c *completion) (endedJob, error) {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	if err := t.Begin(); err != nil {
-		return ended{}, err
+	if err := t.MarkStarted(); err != nil {
+		return endedJob{}, err
 	}
-	v := judge(t.Run().Spec.Kind, c)
+	v := evaluate(t.Run().Spec.Kind, c)
 	lines := v.log
-	if flavour(t.Worker().Facts().Labels[labelFlavour]) != bridged && !g.book.printed(t.ID(), false) { // else they came before
+	if flavour(t.Worker().Facts().Labels[labelFlavour]) != flavourBridge && !g.tracker.recordOutput(t.ID(), false) { // else they came before
 		lines = append(v.output, v.log...)
 	}
 	if len(lines) > 0 {
 		if err := t.Log(ctx, lines...); err != nil {
-			return ended{}, err
+			return endedJob{}, err
 		}
 	}
-	e := ended{worker: t.Worker().ID(), status: completed, at: muster.NewTime(time.Now())}
+	e := endedJob{worker: t.Worker().ID(), status: statusCompleted, at: muster.NewTime(time.Now())}
 	if v.outcome != muster.AttemptSucceeded {
-		e.status = failed
+		e.status = statusFailed
 	}
-	e.duration = spent(c.Metrics, min(time.Since(held.began), time.Since(t.Offered())), time.Since(t.Offered()))
+	e.duration = runtimeSeconds(c.Metrics, min(time.Since(tracked.startedAt), time.Since(t.OfferedAt())), time.Since(t.OfferedAt()))
 	e.cost = e.duration / 3600 * t.Worker().Facts().Price
-	return e, t.Finish(ctx, fleet.Ending{
+	return e, t.Finish(ctx, fleet.FinalReport{
 		Outcome: v.outcome, Reason: v.reason, Message: v.message, ExitCode: v.exitCode, Result: v.result,
 		Usage: &muster.Usage{WallSeconds: e.duration, Cost: e.cost},
 	})
 }
 
-// spent is for how many seconds a worker ran a job: as it says, if that can be.
-func spent(metrics json.RawMessage, seen, most time.Duration) float64 {
+// runtimeSeconds is for how many seconds a worker ran a job: as it says, if that can be.
+func runtimeSeconds(metrics json.RawMessage, measured, limit time.Duration) float64 {
 	var m struct {
 		Seconds *float64 `json:"processingTimeSeconds"`
 	}
-	if json.Unmarshal(metrics, &m) == nil && m.Seconds != nil && *m.Seconds > 0 && *m.Seconds <= most.Seconds()+1 {
+	if json.Unmarshal(metrics, &m) == nil && m.Seconds != nil && *m.Seconds > 0 && *m.Seconds <= limit.Seconds()+1 {
 		return *m.Seconds
 	}
-	return max(seen.Seconds(), 0)
+	return max(measured.Seconds(), 0)
 }
 
-// done is the answer to a final report. Payments are not known: null.
-func done(id string, e ended) map[string]any {
+// completionAnswer is the answer to a final report. Payments are not known: null.
+func completionAnswer(id string, e endedJob) map[string]any {
 	answer := map[string]any{"id": id, "status": e.status}
 	if e.at != 0 {
 		answer["completedAt"], answer["actualCost"], answer["actualDuration"] = e.at.String(), e.cost, e.duration
@@ -286,38 +286,38 @@ func done(id string, e ended) map[string]any {
 	return map[string]any{"success": true, "job": answer, "payment": nil}
 }
 
-// idle answers a report of progress of a job that is over. It has no effect. A bridge of Muster reads the status, and stops the job.
-func (g *Gateway) idle(w http.ResponseWriter, id string) {
-	if g.book.whose(id) == "" {
-		refuse(w, muster.Errorf(muster.NotFound, "Job not found"))
+// answerLateProgress answers a report of progress of a job that is over. It has no effect. A bridge of Muster reads the status, and stops the job.
+func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) {
+	if g.tracker.offeredWorker(id) == "" {
+		writeError(w, muster.Errorf(muster.NotFound, "Job not found"))
 		return
 	}
-	e, known := g.book.how(id)
+	e, known := g.tracker.findEnded(id)
 	if !known {
-		e.status = cancelled // or timed out, or given to another: the worker's work on it is of no use
+		e.status = statusCancelled // or timed out, or given to another: the worker's work on it is of no use
 	}
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "status": e.status})
 }
 
-// tooLate answers a final report of a job that is over, which has no effect, and of one that never was.
-func (g *Gateway) tooLate(w http.ResponseWriter, id string) {
-	why := g.fleet.Late(id)
-	if muster.CodeOf(why) == muster.NotFound {
-		refuse(w, muster.Errorf(muster.NotFound, "Job not found"))
+// answerLateReport answers a final report of a job that is over, which has no effect, and of one that never was.
+func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) {
+	reason := g.fleet.ReportLate(id)
+	if muster.CodeOf(reason) == muster.NotFound {
+		writeError(w, muster.Errorf(muster.NotFound, "Job not found"))
 		return
 	}
-	e, known := g.book.how(id)
+	e, known := g.tracker.findEnded(id)
 	if !known { // it was reported before this server started, or not at all
 		switch {
-		case errors.Is(why, fleet.ErrReported):
-			e.status = completed
-		case errors.Is(why, fleet.ErrTimedOut):
-			e.status = failed
-		case errors.Is(why, fleet.ErrCancelled):
-			e.status = cancelled
+		case errors.Is(reason, fleet.ErrReported):
+			e.status = statusCompleted
+		case errors.Is(reason, fleet.ErrTimedOut):
+			e.status = statusFailed
+		case errors.Is(reason, fleet.ErrCancelled):
+			e.status = statusCancelled
 		default:
-			e.status = pending // another worker may have it
+			e.status = statusPending // another worker may have it
 		}
 	}
-	dialect.WriteJSON(w, http.StatusOK, done(id, e))
+	dialect.WriteJSON(w, http.StatusOK, completionAnswer(id, e))
 }

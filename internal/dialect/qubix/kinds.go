@@ -23,40 +23,40 @@ const (
 	kindCompute   = "compute"
 )
 
-// stage is the stage that does what a job asks for. With carried a job that only QUBIX's own workers have a meaning for
+// toStage is the stage that does what a job asks for. With carried a job that only QUBIX's own workers have a meaning for
 // becomes one of kind foreign, for them; without it that is an error, whose sentence is for the job's owner.
-func stage(j *job, carried bool) (muster.TaskSpec, error) {
-	if present(j.InputData) && object(j.InputData) == nil {
+func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
+	if hasValue(j.InputData) && jsonObject(j.InputData) == nil {
 		return muster.TaskSpec{}, muster.Errorf(muster.Invalid, "inputData must be an object")
 	}
-	input := object(j.InputData)
+	input := jsonObject(j.InputData)
 	t := muster.TaskSpec{}
-	if j.RequiredVRAM != nil && bounded(*j.RequiredVRAM, 1e5) > 0 {
-		t.Resources.GPUs = muster.GPURequest{Count: 1, Memory: gigabytes(*j.RequiredVRAM)}
+	if j.RequiredVRAM != nil && validOrZero(*j.RequiredVRAM, 1e5) > 0 {
+		t.Resources.GPUs = muster.GPURequest{Count: 1, Memory: gibToSize(*j.RequiredVRAM)}
 	}
 	if j.RequiredRAM != nil {
-		t.Resources.Memory = gigabytes(*j.RequiredRAM)
+		t.Resources.Memory = gibToSize(*j.RequiredRAM)
 	}
 	name := j.kind()
-	script, url := text(input, "script"), text(input, "scriptUrl")
+	script, url := textField(input, "script"), textField(input, "scriptUrl")
 	switch {
-	case strings.Contains(name, "mnist"), name == typeTraining && !present(input["dataset"]):
-		t.Kind, t.Input = kindMNIST, mustJSON(lowered(input, "dataset"))
+	case strings.Contains(name, "mnist"), name == typeTraining && !hasValue(input["dataset"]):
+		t.Kind, t.Input = kindMNIST, mustMarshal(withLowercase(input, "dataset"))
 	case strings.Contains(name, "stable"), strings.Contains(name, "diffusion"):
-		t.Kind, t.Input = kindDiffusion, mustJSON(filled(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
+		t.Kind, t.Input = kindDiffusion, mustMarshal(withDefaults(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
 	case url != "": // it wins where there is a text, too
 		t.Kind, t.Script = muster.KindScript, &muster.Script{URL: url, Interpreter: []string{"python3"}}
 	case strings.TrimSpace(script) != "":
 		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
 	case name == typeTuning, name == "finetuning", name == kindTuning:
-		t.Kind, t.Input = kindTuning, mustJSON(filled(input, nil))
-	case kind.IsEmbedded(name) && sufficient(name, input):
-		t.Kind, t.Input = name, mustJSON(filled(input, nil))
-	case name == muster.KindNoop && !carried:
+		t.Kind, t.Input = kindTuning, mustMarshal(withDefaults(input, nil))
+	case kind.IsEmbedded(name) && hasRequiredInput(name, input):
+		t.Kind, t.Input = name, mustMarshal(withDefaults(input, nil))
+	case name == muster.KindNoop && !allowForeign:
 		t.Kind = name
 	}
-	if carried && (t.Kind == "" || !available(t.Kind, input)) {
-		return foreign(j, t)
+	if allowForeign && (t.Kind == "" || !inputAvailable(t.Kind, input)) {
+		return foreignStage(j, t)
 	}
 	if t.Kind == "" {
 		return t, muster.Errorf(muster.Invalid, "No script content or URL provided: %s is no type of jobs that Muster runs", strconv.Quote(name))
@@ -64,47 +64,47 @@ func stage(j *job, carried bool) (muster.TaskSpec, error) {
 	return t, nil
 }
 
-// sufficient reports whether a job that has the name of a kind says what the kind cannot do without. QUBIX's jobs of the types
+// hasRequiredInput reports whether a job that has the name of a kind says what the kind cannot do without. QUBIX's jobs of the types
 // custom and compute may be of any sort.
-func sufficient(name string, input map[string]json.RawMessage) bool {
+func hasRequiredInput(name string, input map[string]json.RawMessage) bool {
 	switch name {
 	case kind.Custom:
-		return text(input, "name") != ""
+		return textField(input, "name") != ""
 	case kindCompute:
 		return false // it runs a command, for which a job has no field
 	}
 	return true
 }
 
-// available reports whether the input of a job, which may be meant for QUBIX's simple worker, names something that
+// inputAvailable reports whether the input of a job, which may be meant for QUBIX's simple worker, names something that
 // can be trained or asked: that worker ignores it.
-func available(kind string, input map[string]json.RawMessage) bool {
-	is := func(key string, known ...string) bool {
-		s := text(input, key)
+func inputAvailable(kind string, input map[string]json.RawMessage) bool {
+	matches := func(key string, known ...string) bool {
+		s := textField(input, key)
 		return strings.Contains(s, "/") || slices.Contains(known, s)
 	}
 	switch kind {
 	case kindTraining:
-		return is("dataset", "digits", "mnist", "iris", "wine", "breast_cancer", "diabetes")
+		return matches("dataset", "digits", "mnist", "iris", "wine", "breast_cancer", "diabetes")
 	case kindInference:
-		return is("model") && (present(input["input"]) || present(input["inputs"]))
+		return matches("model") && (hasValue(input["input"]) || hasValue(input["inputs"]))
 	case kindTuning:
-		return is("baseModel") || is("base_model") || is("model")
+		return matches("baseModel") || matches("base_model") || matches("model")
 	}
 	return true
 }
 
-// foreign makes the stage of a job that is carried to QUBIX's own workers as it is. Which of the two workers knows
+// foreignStage makes the stage of a job that is carried to QUBIX's own workers as it is. Which of the two workers knows
 // its type is said by a tag: an enhanced one runs whatever it does not know as a script.
-func foreign(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
+func foreignStage(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
 	config := map[string]any{}
 	if j.ComputeNeeded != nil {
 		config["computeNeeded"] = *j.ComputeNeeded
 	}
-	if present(j.InputData) {
+	if hasValue(j.InputData) {
 		config["inputData"] = j.InputData
 	}
-	name := or(j.ModelType, typeCustom)
+	name := orDefault(j.ModelType, typeCustom)
 	if j.JobType != nil && *j.JobType != "" {
 		name = *j.JobType
 	}
@@ -112,19 +112,19 @@ func foreign(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
 		return t, muster.Errorf(muster.Invalid, "the job's type has %d bytes: the most is 256", len(name))
 	}
 	t.Kind, t.Script = kind.Foreign, nil
-	t.Input = mustJSON(map[string]any{"system": Name, "type": name, "config": config})
+	t.Input = mustMarshal(map[string]any{"system": Name, "type": name, "config": config})
 	t.Where.Tags = []string{"dialect:" + Name}
 	return t, nil
 }
 
 // fields of its input that the enhanced worker heeds; one with another field is not for it.
-var heeded = map[string][]string{
+var supportedFields = map[string][]string{
 	kindMNIST:     {"epochs", "batch_size", "learning_rate"},
 	kindDiffusion: {"prompt", "num_images", "steps"},
 }
 
-// carries says why the enhanced worker cannot do what a stage asks for, beyond what a worker can say that it lacks; "" if it can.
-func carries(t *muster.TaskSpec) string {
+// unsupportedReason says why the enhanced worker cannot do what a stage asks for, beyond what a worker can say that it lacks; "" if it can.
+func unsupportedReason(t *muster.TaskSpec) string {
 	if t.Kind == muster.KindScript {
 		switch {
 		case t.Checkpoint != nil: // of other kinds it only saves time
@@ -133,44 +133,44 @@ func carries(t *muster.TaskSpec) string {
 			return "QUBIX's worker does not check script.sha256"
 		}
 	}
-	known, ok := heeded[t.Kind]
+	known, ok := supportedFields[t.Kind]
 	if !ok {
 		return ""
 	}
-	input := object(t.Input)
+	input := jsonObject(t.Input)
 	for _, name := range slices.Sorted(maps.Keys(input)) {
-		if name == "dataset" && text(input, name) == "mnist" {
+		if name == "dataset" && textField(input, name) == "mnist" {
 			continue
 		}
 		if !slices.Contains(known, name) {
 			return fmt.Sprintf("QUBIX's worker knows nothing of %s in the input of %s: it heeds %s", name, t.Kind, strings.Join(known, ", "))
 		}
 	}
-	if t.Kind == kindDiffusion && text(input, "prompt") == "" {
+	if t.Kind == kindDiffusion && textField(input, "prompt") == "" {
 		return "QUBIX's worker makes images of one prompt"
 	}
 	return ""
 }
 
-// offer is a task as a QUBIX worker is given it. A Muster bridge is told all that its stage says.
-func offer(id, worker string, t *muster.TaskSpec, bridge bool) job {
+// toWorkerJob is a task as a QUBIX worker is given it. A Muster bridge is told all that its stage says.
+func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 	one := 1.0
-	j := job{ID: id, ProviderID: &worker, ComputeNeeded: &one, Status: assigned, InputData: json.RawMessage("{}")}
+	j := job{ID: id, ProviderID: &worker, ComputeNeeded: &one, Status: statusAssigned, InputData: json.RawMessage("{}")}
 	name := t.Kind
 	switch t.Kind {
 	case muster.KindScript:
 		name = typeScript
 		if t.Script != nil {
-			j.InputData = mustJSON(map[string]string{"script": t.Script.Text})
+			j.InputData = mustMarshal(map[string]string{"script": t.Script.Text})
 			if t.Script.URL != "" {
-				j.InputData = mustJSON(map[string]string{"scriptUrl": t.Script.URL})
+				j.InputData = mustMarshal(map[string]string{"scriptUrl": t.Script.URL})
 			}
 		}
 	case kind.Foreign:
-		input := object(t.Input)
-		config := object(input["config"])
-		name = text(input, "type")
-		if present(config["inputData"]) {
+		input := jsonObject(t.Input)
+		config := jsonObject(input["config"])
+		name = textField(input, "type")
+		if hasValue(config["inputData"]) {
 			j.InputData = config["inputData"]
 		}
 		var needed *float64
@@ -178,28 +178,28 @@ func offer(id, worker string, t *muster.TaskSpec, bridge bool) job {
 			j.ComputeNeeded = needed
 		}
 	default:
-		if present(t.Input) {
+		if hasValue(t.Input) {
 			j.InputData = t.Input
 		}
 	}
 	j.JobType, j.ModelType = &name, name
-	if bridge {
-		j.Muster = mustJSON(travelling(t))
+	if toBridge {
+		j.Muster = mustMarshal(portableStage(t))
 	}
 	return j
 }
 
-// travelling is what of a stage means something on another server: not its name, where it may run and what it
+// portableStage is what of a stage means something on another server: not its name, where it may run and what it
 // is given of other stages.
-func travelling(t *muster.TaskSpec) *muster.TaskSpec {
+func portableStage(t *muster.TaskSpec) *muster.TaskSpec {
 	return &muster.TaskSpec{
 		Kind: t.Kind, Input: t.Input, Run: t.Run, Script: t.Script, Python: t.Python, Env: t.Env, Image: t.Image, Isolation: t.Isolation,
 		Container: t.Container, Resources: t.Resources, Timeout: t.Timeout, Kill: t.Kill, Network: t.Network, AllowHosts: t.AllowHosts,
 	}
 }
 
-// verdict is what a completion says of the attempt.
-type verdict struct {
+// jobOutcome is what a completion says of the attempt.
+type jobOutcome struct {
 	outcome  muster.Outcome
 	reason   muster.Reason
 	message  string
@@ -209,23 +209,23 @@ type verdict struct {
 	log      []string // more lines for the attempt's log
 }
 
-// lost begins the error of the second report that a worker sends when the answer to its first one was lost.
-const lost = "Failed to report completion"
+// lostReportPrefix begins the error of the second report that a worker sends when the answer to its first one was lost.
+const lostReportPrefix = "Failed to report completion"
 
-const scriptFailed = "Script failed with exit code "
+const scriptFailedPrefix = "Script failed with exit code "
 
-// judge says what a completion means for a task of a kind.
-func judge(kindName string, c *completion) verdict {
-	v := verdict{outcome: muster.AttemptSucceeded}
-	result := object(c.Result)
-	v.output = output(result)
-	if strings.EqualFold(c.Status, wordFailed) {
+// evaluate says what a completion means for a task of a kind.
+func evaluate(kindName string, c *completion) jobOutcome {
+	v := jobOutcome{outcome: muster.AttemptSucceeded}
+	result := jsonObject(c.Result)
+	v.output = outputLines(result)
+	if strings.EqualFold(c.Status, reportFailed) {
 		v.outcome, v.reason, v.message = muster.AttemptFailed, muster.ExitCode, "the worker gave no reason"
 		if c.Error != nil && strings.TrimSpace(*c.Error) != "" {
-			v.message = clean(*c.Error, 2000)
+			v.message = sanitize(*c.Error, 2000)
 		}
-		switch rest, script := strings.CutPrefix(v.message, scriptFailed); {
-		case strings.HasPrefix(v.message, lost):
+		switch rest, script := strings.CutPrefix(v.message, scriptFailedPrefix); {
+		case strings.HasPrefix(v.message, lostReportPrefix):
 			v.reason = muster.UploadFailed // how the job ended is not known: that is no fault of its own
 		case script:
 			digits, _, _ := strings.Cut(rest, ":")
@@ -237,43 +237,43 @@ func judge(kindName string, c *completion) verdict {
 		case strings.HasPrefix(v.message, "No module named"):
 			v.reason = muster.Dependency
 		}
-		if trace := text(result, "errorDetails"); trace != "" {
+		if trace := textField(result, "errorDetails"); trace != "" {
 			v.output = append(v.output, strings.Split(strings.TrimRight(trace, "\n"), "\n")...)
 		}
-		v.result = whole(c.Result)
+		v.result = storableResult(c.Result)
 		return v
 	}
-	if simulated(c.Result, 4) {
+	if isSimulated(c.Result, 4) {
 		v.outcome, v.reason = muster.AttemptFailed, muster.Dependency
 		v.message = "the worker simulated the job, because a library is missing there: simulated results do not count"
 		return v
 	}
 	if kindName == kindMNIST || kindName == kindDiffusion {
 		for _, key := range []string{"modelUrl", "checkpointUrl", "images"} {
-			if _, there := result[key]; there {
+			if _, exists := result[key]; exists {
 				delete(result, key)
 				v.log = append(v.log, "QUBIX's worker uploads nothing: what it calls "+key+" is made up and left out of the result")
 			}
 		}
-		c.Result = mustJSON(result)
+		c.Result = mustMarshal(result)
 	}
-	if v.result = whole(c.Result); v.result == nil && present(c.Result) {
+	if v.result = storableResult(c.Result); v.result == nil && hasValue(c.Result) {
 		v.outcome, v.reason = muster.AttemptFailed, muster.ResultInvalid
 		v.message = fmt.Sprintf("the result has %d bytes: the most is %d", len(c.Result), muster.MaxResultSize)
 	}
 	return v
 }
 
-// whole returns a result that may be kept, nil if there is none.
-func whole(raw json.RawMessage) json.RawMessage {
-	if !present(raw) || len(raw) > muster.MaxResultSize {
+// storableResult returns a result that may be kept, nil if there is none.
+func storableResult(raw json.RawMessage) json.RawMessage {
+	if !hasValue(raw) || len(raw) > muster.MaxResultSize {
 		return nil
 	}
 	return raw
 }
 
-// output is what a script wrote, as its result tells it: the last 100 lines of each stream.
-func output(result map[string]json.RawMessage) []string {
+// outputLines is what a script wrote, as its result tells it: the last 100 lines of each stream.
+func outputLines(result map[string]json.RawMessage) []string {
 	var lines []string
 	for _, stream := range []string{"stdout", "stderr"} {
 		var found []string
@@ -287,46 +287,48 @@ func output(result map[string]json.RawMessage) []string {
 	return lines
 }
 
-// simulated looks for a field of that name which is true.
-func simulated(raw json.RawMessage, depth int) bool {
+// isSimulated looks for a field of that name which is true.
+func isSimulated(raw json.RawMessage, depth int) bool {
 	if depth == 0 {
 		return false
 	}
-	for name, value := range object(raw) {
-		if name == "simulated" && string(value) == "true" || simulated(value, depth-1) {
+	for name, value := range jsonObject(raw) {
+		if name == "simulated" && string(value) == "true" || isSimulated(value, depth-1) {
 			return true
 		}
 	}
 	return false
 }
 
-// present reports whether there is a value that is not null.
-func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+// hasValue reports whether there is a value that is not null.
+func hasValue(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// filled returns input with defaults where it has nothing.
-func filled(input map[string]json.RawMessage, defaults map[string]string) map[string]json.RawMessage {
-	full := map[string]json.RawMessage{}
+// withDefaults returns input with defaults where it has nothing.
+func withDefaults(input map[string]json.RawMessage, defaults map[string]string) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
 	for name, value := range input {
-		if present(value) {
-			full[name] = value
+		if hasValue(value) {
+			out[name] = value
 		}
 	}
 	for name, value := range defaults {
-		if _, there := full[name]; !there {
-			full[name] = json.RawMessage(value)
+		if _, exists := out[name]; !exists {
+			out[name] = json.RawMessage(value)
 		}
 	}
-	return full
+	return out
 }
 
-// lowered is filled with one text in lower case.
-func lowered(input map[string]json.RawMessage, key string) map[string]json.RawMessage {
-	full := filled(input, nil)
-	if s := text(full, key); s != "" {
-		full[key] = mustJSON(strings.ToLower(s))
+// withLowercase is filled with one text in lower case.
+func withLowercase(input map[string]json.RawMessage, key string) map[string]json.RawMessage {
+	out := withDefaults(input, nil)
+	if s := textField(out, key); s != "" {
+		out[key] = mustMarshal(strings.ToLower(s))
 	}
-	return full
+	return out
 }
 
-// gigabytes is an amount as QUBIX tells it; 0 for what is none.
-func gigabytes(v float64) muster.Size { return muster.Size(math.Round(bounded(v, 1e6) * (1 << 30))) }
+// gibToSize is an amount as QUBIX tells it; 0 for what is none.
+func gibToSize(v float64) muster.Size {
+	return muster.Size(math.Round(validOrZero(v, 1e6) * (1 << 30)))
+}

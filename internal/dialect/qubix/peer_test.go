@@ -19,13 +19,13 @@ import (
 
 // What follows plays QUBIX's own programs, by the observations of their wire only: nothing of this package is used.
 
-// tape records what a peer sends and is answered.
-type tape struct {
+// transcript records what a peer sends and is answered.
+type transcript struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (t *tape) add(format string, args ...any) {
+func (t *transcript) add(format string, args ...any) {
 	if t == nil {
 		return
 	}
@@ -44,15 +44,15 @@ var (
 )
 
 // golden compares the tape with a file of testdata, or writes that with UPDATE=1 in the environment.
-func (t *tape) golden(tb testing.TB, name string) {
+func (t *transcript) golden(tb testing.TB, name string) {
 	tb.Helper()
 	t.mu.Lock()
 	text := strings.Join(t.lines, "\n") + "\n"
 	t.mu.Unlock()
-	for i, found := range unique(uuids.FindAllString(text, -1)) {
+	for i, found := range withPlaceholders(uuids.FindAllString(text, -1)) {
 		text = strings.ReplaceAll(text, found, fmt.Sprintf("OFFER-%d", i+1))
 	}
-	for i, found := range unique(jobIDs.FindAllString(text, -1)) {
+	for i, found := range withPlaceholders(jobIDs.FindAllString(text, -1)) {
 		text = strings.ReplaceAll(text, found, fmt.Sprintf("JOB-%d", i+1))
 	}
 	text = times.ReplaceAllString(text, "TIME")
@@ -75,7 +75,7 @@ func (t *tape) golden(tb testing.TB, name string) {
 	}
 }
 
-func unique(list []string) []string {
+func withPlaceholders(list []string) []string {
 	var out []string
 	for _, s := range list {
 		if !slices.Contains(out, s) {
@@ -85,15 +85,15 @@ func unique(list []string) []string {
 	return out
 }
 
-// peer sends requests as python-requests does.
-type peer struct {
-	tb   testing.TB
-	base string
-	tape *tape
+// fakeClient sends requests as python-requests does.
+type fakeClient struct {
+	tb         testing.TB
+	base       string
+	transcript *transcript
 }
 
 // call sends one request. body is a value, or a string that is sent as it is; nil for none.
-func (p *peer) call(method, path string, body any) (int, map[string]any) {
+func (p *fakeClient) call(method, path string, body any) (int, map[string]any) {
 	p.tb.Helper()
 	status, text := p.raw(method, path, body)
 	var fields map[string]any
@@ -104,7 +104,7 @@ func (p *peer) call(method, path string, body any) (int, map[string]any) {
 }
 
 // raw is call for any answer. Status 0 means that nobody answered.
-func (p *peer) raw(method, path string, body any) (int, []byte) {
+func (p *fakeClient) raw(method, path string, body any) (int, []byte) {
 	p.tb.Helper()
 	var r io.Reader
 	sent := ""
@@ -140,13 +140,13 @@ func (p *peer) raw(method, path string, body any) (int, []byte) {
 	if err != nil {
 		return 0, []byte(err.Error())
 	}
-	p.tape.add("> %s %s %s\n< %d %s", method, path, sent, resp.StatusCode, strings.TrimSpace(string(text)))
+	p.transcript.add("> %s %s %s\n< %d %s", method, path, sent, resp.StatusCode, strings.TrimSpace(string(text)))
 	return resp.StatusCode, text
 }
 
-// pyWorker is one of QUBIX's two workers.
-type pyWorker struct {
-	*peer
+// fakeWorker is one of QUBIX's two workers.
+type fakeWorker struct {
+	*fakeClient
 
 	id       string
 	enhanced bool
@@ -157,11 +157,11 @@ type pyWorker struct {
 }
 
 // newSimple and newEnhanced are workers of a machine without nvidia-smi, which claim an invented GPU.
-func newSimple(p *peer, id string) *pyWorker {
-	return &pyWorker{peer: &peer{tb: p.tb, base: p.base, tape: p.tape}, id: id, model: "NVIDIA GeForce MX150", vram: 4}
+func newSimple(p *fakeClient, id string) *fakeWorker {
+	return &fakeWorker{fakeClient: &fakeClient{tb: p.tb, base: p.base, transcript: p.transcript}, id: id, model: "NVIDIA GeForce MX150", vram: 4}
 }
 
-func newEnhanced(p *peer, id string) *pyWorker {
+func newEnhanced(p *fakeClient, id string) *fakeWorker {
 	w := newSimple(p, id)
 	w.enhanced = true
 	return w
@@ -169,7 +169,7 @@ func newEnhanced(p *peer, id string) *pyWorker {
 
 const stamped = "2026-11-20T16:44:14.735270" // without a zone; of a clock that is wrong by days
 
-func (w *pyWorker) registration() map[string]any {
+func (w *fakeWorker) registration() map[string]any {
 	return map[string]any{
 		"worker_id": w.id, "name": "Provider-" + w.id[:8], "address": "QUBIC_" + strings.ToUpper(w.id),
 		"specs": map[string]any{
@@ -182,7 +182,7 @@ func (w *pyWorker) registration() map[string]any {
 }
 
 // register ends the program at any status but 200.
-func (w *pyWorker) register() {
+func (w *fakeWorker) register() {
 	w.tb.Helper()
 	status, answer := w.call(http.MethodPost, "/api/providers/register", w.registration())
 	if status != http.StatusOK {
@@ -193,7 +193,7 @@ func (w *pyWorker) register() {
 	}
 }
 
-func (w *pyWorker) usage() map[string]any {
+func (w *fakeWorker) usage() map[string]any {
 	u := map[string]any{"cpuPercent": 12.5, "ramPercent": 40.0, "timestamp": stamped}
 	if !w.enhanced {
 		u["ramUsedGb"], u["ramTotalGb"] = 9.4, 23.54
@@ -208,7 +208,7 @@ func (w *pyWorker) usage() map[string]any {
 }
 
 // heartbeat returns the first job of the answer, nil for none. It swallows errors.
-func (w *pyWorker) heartbeat() map[string]any {
+func (w *fakeWorker) heartbeat() map[string]any {
 	w.tb.Helper()
 	status, text := w.raw(http.MethodPost, "/api/providers/"+w.id+"/heartbeat", map[string]any{"workerId": w.id, "usage": w.usage(), "status": "online", "currentJob": nil})
 	var answer struct {
@@ -225,7 +225,7 @@ func (w *pyWorker) heartbeat() map[string]any {
 }
 
 // poll is what the enhanced worker asks every 5 seconds.
-func (w *pyWorker) poll() map[string]any {
+func (w *fakeWorker) poll() map[string]any {
 	w.tb.Helper()
 	status, text := w.raw(http.MethodGet, "/api/jobs/pending/"+w.id, nil)
 	var list []map[string]any
@@ -236,7 +236,7 @@ func (w *pyWorker) poll() map[string]any {
 }
 
 // progress ignores what is answered.
-func (w *pyWorker) progress(job string, percent int, operation string) int {
+func (w *fakeWorker) progress(job string, percent int, operation string) int {
 	w.tb.Helper()
 	body := map[string]any{"workerId": w.id, "progress": percent, "timestamp": stamped}
 	if w.enhanced {
@@ -253,7 +253,7 @@ func (w *pyWorker) progress(job string, percent int, operation string) int {
 }
 
 // complete sends the final report.
-func (w *pyWorker) complete(job, status string, result, failure any, metrics map[string]any) (int, map[string]any) {
+func (w *fakeWorker) complete(job, status string, result, failure any, metrics map[string]any) (int, map[string]any) {
 	w.tb.Helper()
 	w.drop = true
 	if metrics == nil {
@@ -265,20 +265,20 @@ func (w *pyWorker) complete(job, status string, result, failure any, metrics map
 }
 
 // retry is the one report that a worker sends 2 s after its completion met a broken connection.
-func (w *pyWorker) retry(job string) (int, map[string]any) {
+func (w *fakeWorker) retry(job string) (int, map[string]any) {
 	w.tb.Helper()
 	return w.call(http.MethodPost, "/api/jobs/"+job+"/complete", map[string]any{
 		"workerId": w.id, "status": "failed", "error": "Failed to report completion: ('Connection aborted.', RemoteDisconnected('Remote end closed connection without response'))", "timestamp": stamped,
 	})
 }
 
-// take asks for work until a job comes, as an idle worker does.
-func (w *pyWorker) take() map[string]any {
+// runJob asks for work until a job comes, as an idle worker does.
+func (w *fakeWorker) runJob() map[string]any {
 	w.tb.Helper()
 	var job map[string]any
-	kept := w.tape
-	await(w.tb, "worker "+w.id+" is offered a job", func() bool {
-		w.tape = &tape{}
+	kept := w.transcript
+	waitFor(w.tb, "worker "+w.id+" is offered a job", func() bool {
+		w.transcript = &transcript{}
 		if w.enhanced {
 			job = w.poll()
 		} else {
@@ -287,9 +287,9 @@ func (w *pyWorker) take() map[string]any {
 		return job != nil
 	})
 	if kept != nil {
-		kept.lines = append(kept.lines, w.tape.lines[len(w.tape.lines)-1])
+		kept.lines = append(kept.lines, w.transcript.lines[len(w.transcript.lines)-1])
 	}
-	w.tape = kept
+	w.transcript = kept
 	return job
 }
 
@@ -319,10 +319,10 @@ func simpleResult(job map[string]any) (result, metrics map[string]any) {
 	return result, map[string]any{"processingTimeSeconds": 0.01, "cpuUsageAvg": 50.0, "ramUsageAvg": 40.0}
 }
 
-// backend is a QUBIX backend for our bridge: the mock server, or the one in TypeScript.
-type backend struct {
-	tb testing.TB
-	ts bool
+// fakeBackend is a QUBIX backend for our bridge: the mock server, or the one in TypeScript.
+type fakeBackend struct {
+	tb         testing.TB
+	typescript bool
 
 	mu            sync.Mutex
 	users         map[string]bool // addresses; of ts
@@ -344,15 +344,15 @@ type backendJob struct {
 	completed []map[string]any
 }
 
-func (b *backend) handler() http.Handler {
+func (b *fakeBackend) handler() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, status int, v any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(v)
 	}
-	refused := func(w http.ResponseWriter, status int, why string) {
-		answer(w, status, map[string]any{"success": false, "error": why})
+	refused := func(w http.ResponseWriter, status int, reason string) {
+		answer(w, status, map[string]any{"success": false, "error": reason})
 	}
 	handle := func(pattern string, h func(w http.ResponseWriter, r *http.Request, body map[string]any)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -377,7 +377,7 @@ func (b *backend) handler() http.Handler {
 		})
 	}
 	handle("POST /api/providers/register", func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
-		if b.ts {
+		if b.typescript {
 			answer(w, 301, map[string]any{"success": false, "error": "Use /api/providers/quick-register"}) // no Location
 			return
 		}
@@ -389,7 +389,7 @@ func (b *backend) handler() http.Handler {
 	handle("POST /api/providers/quick-register", func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
 		address, _ := body["qubicAddress"].(string)
 		switch {
-		case !b.ts:
+		case !b.typescript:
 			refused(w, 404, "Not found")
 		case !regexp.MustCompile(`^[A-Z]{60}$`).MatchString(address) || body["workerId"] == "":
 			refused(w, 400, "Validation failed")
@@ -408,14 +408,14 @@ func (b *backend) handler() http.Handler {
 			answer(w, 404, map[string]any{"success": false, "pendingJobs": []any{}, "error": "Provider not found"})
 			return
 		}
-		if !b.ts {
+		if !b.typescript {
 			answer(w, 200, map[string]any{"success": true})
 			return
 		}
 		answer(w, 200, map[string]any{"success": true, "pendingJobs": b.rows(id, "ASSIGNED", "PENDING")})
 	})
 	handle("GET /api/jobs/pending/{worker}", func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
-		if b.ts {
+		if b.typescript {
 			answer(w, 200, b.rows(r.PathValue("worker"), "ASSIGNED", "RUNNING"))
 			return
 		}
@@ -427,9 +427,9 @@ func (b *backend) handler() http.Handler {
 		switch {
 		case j == nil:
 			refused(w, 404, "Job not found")
-		case !b.ts && body["worker_id"] == nil:
+		case !b.typescript && body["worker_id"] == nil:
 			refused(w, 500, "Internal server error")
-		case b.ts && (!whole || percent != float64(int(percent))):
+		case b.typescript && (!whole || percent != float64(int(percent))):
 			refused(w, 500, "Invalid value for argument `progress`: Int")
 		default:
 			j.progress = append(j.progress, body)
@@ -444,7 +444,7 @@ func (b *backend) handler() http.Handler {
 		switch {
 		case j == nil:
 			refused(w, 404, "Job not found")
-		case b.ts && body["workerId"] != j.provider:
+		case b.typescript && body["workerId"] != j.provider:
 			refused(w, 403, "Job is assigned to another provider")
 		case b.locked[r.PathValue("job")] > 0:
 			b.locked[r.PathValue("job")]--
@@ -462,7 +462,7 @@ func (b *backend) handler() http.Handler {
 			answer(w, 200, map[string]any{"success": true, "job": map[string]any{"id": r.PathValue("job"), "status": j.row["status"]}})
 		}
 	})
-	if b.ts {
+	if b.typescript {
 		handle("GET /api/jobs/{job}", func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 			if j := b.find(r.PathValue("job")); j != nil {
 				answer(w, 200, map[string]any{"success": true, "job": j.row})
@@ -474,7 +474,7 @@ func (b *backend) handler() http.Handler {
 	return mux
 }
 
-func (b *backend) find(id string) *backendJob {
+func (b *fakeBackend) find(id string) *backendJob {
 	for _, j := range b.jobs {
 		if j.row["id"] == id {
 			return j
@@ -484,7 +484,7 @@ func (b *backend) find(id string) *backendJob {
 }
 
 // rows are up to 5 jobs of a provider, "" for anyone's.
-func (b *backend) rows(provider string, states ...string) []map[string]any {
+func (b *fakeBackend) rows(provider string, states ...string) []map[string]any {
 	list := []map[string]any{}
 	for _, j := range b.jobs {
 		if (provider == "" || j.provider == provider) && (b.forever || slices.Contains(states, j.row["status"].(string))) && len(list) < 5 {
@@ -495,11 +495,11 @@ func (b *backend) rows(provider string, states ...string) []map[string]any {
 }
 
 // add creates a job for a provider.
-func (b *backend) add(provider string, row map[string]any) *backendJob {
+func (b *fakeBackend) add(provider string, row map[string]any) *backendJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	row["status"] = "PENDING"
-	if b.ts {
+	if b.typescript {
 		row["status"] = "ASSIGNED"
 	}
 	j := &backendJob{row: row, provider: provider}
@@ -507,11 +507,11 @@ func (b *backend) add(provider string, row map[string]any) *backendJob {
 	return j
 }
 
-// ended waits until a job was reported finally and returns all reports of it.
-func (b *backend) ended(j *backendJob) []map[string]any {
+// waitReports waits until a job was reported finally and returns all reports of it.
+func (b *fakeBackend) waitReports(j *backendJob) []map[string]any {
 	b.tb.Helper()
 	var list []map[string]any
-	await(b.tb, fmt.Sprintf("job %v is reported", j.row["id"]), func() bool {
+	waitFor(b.tb, fmt.Sprintf("job %v is reported", j.row["id"]), func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		list = slices.Clone(j.completed)
@@ -520,15 +520,15 @@ func (b *backend) ended(j *backendJob) []map[string]any {
 	return list
 }
 
-// limit bounds every wait of these tests.
-const limit = time.Minute
+// testTimeout bounds every wait of these tests.
+const testTimeout = time.Minute
 
-// await waits until ok.
-func await(tb testing.TB, what string, ok func() bool) {
+// waitFor waits until ok.
+func waitFor(tb testing.TB, desc string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(limit); !ok(); {
+	for deadline := time.Now().Add(testTimeout); !ok(); {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", what)
+			tb.Fatalf("waited in vain: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

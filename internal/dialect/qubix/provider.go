@@ -17,11 +17,11 @@ import (
 type flavour string
 
 const (
-	unknown  flavour = ""         // registered, and silent so far
-	simple   flavour = "simple"   // computes nothing that was asked for
-	enhanced flavour = "enhanced" // runs scripts and trains on MNIST
-	browser  flavour = "browser"  // joined by quick-register
-	bridged  flavour = "muster"   // a bridge of Muster, which said what it runs
+	flavourUnknown  flavour = ""         // registered, and silent so far
+	flavourSimple   flavour = "simple"   // computes nothing that was asked for
+	flavourEnhanced flavour = "enhanced" // runs scripts and trains on MNIST
+	flavourBrowser  flavour = "browser"  // joined by quick-register
+	flavourBridge   flavour = "muster"   // a bridge of Muster, which said what it runs
 )
 
 // The labels of a worker. They keep what the protocol tells of it over restarts of the server.
@@ -36,87 +36,87 @@ const (
 	labelVRAM     = "qubix.gpu_vram_gb"
 	labelLocation = "location"
 	labelKinds    = "qubix.kinds" // of a bridge, joined by +
-	labelSeen     = "qubix.gpu_seen"
+	labelGPUSeen  = "qubix.gpu_seen"
 	labelType     = "qubix.type" // of quick-register: browser or native
 )
 
 // The GPU that QUBIX's workers claim to have where nvidia-smi is missing or was not understood.
 const (
-	inventedGPU  = "NVIDIA GeForce MX150"
-	inventedVRAM = 4.0
+	placeholderGPU  = "NVIDIA GeForce MX150"
+	placeholderVRAM = 4.0
 )
 
 const (
-	lowestVRAM = 1.0 / 1024
-	mostSlots  = 1000 // of a bridge
+	minVRAM  = 1.0 / 1024
+	maxSlots = 1000 // of a bridge
 )
 
 // MaxPrice is the most that a worker may ask per hour.
 const maxPrice = 1e6
 
-// lacks is what no QUBIX worker can carry out, and cannot do while it runs a task.
-var lacks = []string{
+// missingFeatures is what no QUBIX worker can carry out, and cannot do while it runs a task.
+var missingFeatures = []string{
 	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureEnv, muster.FeatureArgs, muster.FeatureShell, muster.FeatureCommand,
 	muster.FeaturePython, muster.FeatureRequirements, muster.FeatureInterpreter, muster.FeatureContainer, muster.FeatureGang, muster.FeatureLauncher,
 	muster.FeatureNetwork, muster.FeatureElement, muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts,
 }
 
-// lacksBridged is the same of a bridge of Muster: it passes on what a stage says, but no files, sends what was printed, and stops a job
+// missingFeaturesBridge is the same of a bridge of Muster: it passes on what a stage says, but no files, sends what was printed, and stops a job
 // once the answer to a report says that it was cancelled.
-var lacksBridged = []string{
+var missingFeaturesBridge = []string{
 	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureRequirements, muster.FeatureGang, muster.FeatureLauncher,
 	muster.FeatureElement, muster.FeatureArtifacts,
 }
 
-// factsOf makes a worker of a registration. It accepts whatever a worker says of its machine: what cannot be is left out.
-func factsOf(r *registration, remote netip.Addr, key string, defaults float64) fleet.Facts {
+// newFacts makes a worker of a registration. It accepts whatever a worker says of its machine: what cannot be is left out.
+func newFacts(r *registration, remote netip.Addr, key string, defaults float64) fleet.Facts {
 	id := r.id()
 	price := defaults
 	if r.PricePerHour != nil {
-		price = bounded(*r.PricePerHour, maxPrice)
+		price = validOrZero(*r.PricePerHour, maxPrice)
 	}
 	f := fleet.Facts{
-		ID: id, Name: nameOf(or(r.Name, "Provider-"+clean(id, 8))), Price: price, Remote: remote, Key: key,
-		Labels: map[string]string{}, Lacks: slices.Clone(lacks),
+		ID: id, Name: workerName(orDefault(r.Name, "Provider-"+sanitize(id, 8))), Price: price, Remote: remote, Key: key,
+		Labels: map[string]string{}, Lacks: slices.Clone(missingFeatures),
 		Resources: muster.Resources{
-			CPUs: bounded(r.Specs.CPUCores, 4096), Memory: gigabytes(r.Specs.RAMTotal), Disk: gigabytes(r.Specs.StorageFree), Slots: 1, MaxTasks: 1,
+			CPUs: validOrZero(r.Specs.CPUCores, 4096), Memory: gibToSize(r.Specs.RAMTotal), Disk: gibToSize(r.Specs.StorageFree), Slots: 1, MaxTasks: 1,
 		},
 	}
 	for name, value := range map[string]string{
 		labelAddress: r.Address, labelHost: r.Specs.Hostname, labelOS: r.Specs.OS, labelCPU: r.Specs.CPUModel, labelLocation: r.Location,
-		labelPower: number(bounded(r.ComputePower, 1e9)),
+		labelPower: formatNumber(validOrZero(r.ComputePower, 1e9)),
 	} {
-		if value = clean(value, maxText); value != "" {
+		if value = sanitize(value, maxText); value != "" {
 			f.Labels[name] = value
 		}
 	}
 	if r.Specs.GPUAvailable && strings.TrimSpace(r.Specs.GPUModel) != "" {
-		f.Labels[labelGPU] = clean(r.Specs.GPUModel, maxText)
-		f.Labels[labelVRAM] = number(bounded(r.Specs.GPUVRAM, 1e5))
+		f.Labels[labelGPU] = sanitize(r.Specs.GPUModel, maxText)
+		f.Labels[labelVRAM] = formatNumber(validOrZero(r.Specs.GPUVRAM, 1e5))
 	}
-	if kinds := known(r.Specs.Kinds); len(kinds) > 0 && strings.HasPrefix(r.Specs.Software, "muster") {
-		f.Labels[labelFlavour], f.Labels[labelKinds] = string(bridged), strings.Join(kinds, "+")
-		f.Version = clean(r.Specs.Software, maxText)
-		f.Lacks = slices.Clone(lacksBridged)
-		f.Resources.Slots = min(max(r.Specs.Slots, 1), mostSlots)
+	if kinds := knownKinds(r.Specs.Kinds); len(kinds) > 0 && strings.HasPrefix(r.Specs.Software, "muster") {
+		f.Labels[labelFlavour], f.Labels[labelKinds] = string(flavourBridge), strings.Join(kinds, "+")
+		f.Version = sanitize(r.Specs.Software, maxText)
+		f.Lacks = slices.Clone(missingFeaturesBridge)
+		f.Resources.Slots = min(max(r.Specs.Slots, 1), maxSlots)
 		f.Resources.MaxTasks = f.Resources.Slots
 	}
 	return f
 }
 
-// nameOf makes a name of a worker of what it calls itself.
-func nameOf(s string) string {
+// workerName makes a name of a worker of what it calls itself.
+func workerName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == '/' || !unicode.IsPrint(r) {
 			return '-'
 		}
 		return r
-	}, clean(s, muster.MaxNameSize))
-	return or(strings.TrimSpace(s), "worker")
+	}, sanitize(s, muster.MaxNameSize))
+	return orDefault(strings.TrimSpace(s), "worker")
 }
 
-// known keeps the kinds that this server has a meaning for, once each, as many as fit into a label.
-func known(names []string) []string {
+// knownKinds keeps the kinds that this server has a meaning for, once each, as many as fit into a label.
+func knownKinds(names []string) []string {
 	var list []string
 	size := 0
 	for _, name := range names {
@@ -130,10 +130,10 @@ func known(names []string) []string {
 	return list
 }
 
-// settle says what a worker offers, by what is known of it by now. Images that the enhanced worker makes stay on its machine:
+// completeFacts says what a worker offers, by what is known of it by now. Images that the enhanced worker makes stay on its machine:
 // it is given those tasks only if the operator named their kind among those of the option kinds.
-func settle(f fleet.Facts, named []string) fleet.Facts {
-	flavours := flavoursOf(f.Labels)
+func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
+	flavours := parseFlavours(f.Labels)
 	f.Kinds, f.Tags = nil, nil
 	add := func(kinds ...string) {
 		for _, k := range kinds {
@@ -142,81 +142,81 @@ func settle(f fleet.Facts, named []string) fleet.Facts {
 			}
 		}
 	}
-	for _, is := range flavours {
-		f.Tags = append(f.Tags, Name+":"+string(is))
-		switch is {
-		case simple, browser:
+	for _, fl := range flavours {
+		f.Tags = append(f.Tags, Name+":"+string(fl))
+		switch fl {
+		case flavourSimple, flavourBrowser:
 			add(kind.Foreign)
-		case enhanced:
+		case flavourEnhanced:
 			add(muster.KindScript, kindMNIST)
-			if slices.Contains(named, kindDiffusion) {
+			if slices.Contains(enabledKinds, kindDiffusion) {
 				add(kindDiffusion)
 			}
-		case bridged:
+		case flavourBridge:
 			add(strings.Split(f.Labels[labelKinds], "+")...)
-		case unknown:
+		case flavourUnknown:
 		}
 	}
-	if place := slug(f.Labels[labelLocation]); place != "" {
-		f.Tags = append(f.Tags, "location:"+place)
+	if location := slug(f.Labels[labelLocation]); location != "" {
+		f.Tags = append(f.Tags, "location:"+location)
 	}
 	f.Resources.GPUs = nil
-	if gpu := gpuOf(f); gpu != nil {
+	if gpu := offeredGPU(f); gpu != nil {
 		f.Resources.GPUs = []muster.GPU{*gpu}
 	}
 	return f
 }
 
-// flavoursOf reads which programs were seen under a worker's id.
-func flavoursOf(labels map[string]string) []flavour {
+// parseFlavours reads which programs were seen under a worker's id.
+func parseFlavours(labels map[string]string) []flavour {
 	var list []flavour
-	for word := range strings.SplitSeq(labels[labelFlavour], "+") {
-		if word != "" {
-			list = append(list, flavour(word))
+	for part := range strings.SplitSeq(labels[labelFlavour], "+") {
+		if part != "" {
+			list = append(list, flavour(part))
 		}
 	}
 	return list
 }
 
-// seen notes that a worker is of a flavour. It reports whether that is new.
-func seen(f *fleet.Facts, is flavour) bool {
-	list := flavoursOf(f.Labels)
-	if slices.Contains(list, is) || slices.Contains(list, bridged) {
+// addFlavour notes that a worker is of a flavour. It reports whether that is new.
+func addFlavour(f *fleet.Facts, fl flavour) bool {
+	list := parseFlavours(f.Labels)
+	if slices.Contains(list, fl) || slices.Contains(list, flavourBridge) {
 		return false
 	}
-	list = append(list, is)
+	list = append(list, fl)
 	slices.Sort(list)
-	words := make([]string, len(list))
+	parts := make([]string, len(list))
 	for i, w := range list {
-		words[i] = string(w)
+		parts[i] = string(w)
 	}
-	f.Labels = with(f.Labels, labelFlavour, strings.Join(words, "+"))
+	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(parts, "+"))
 	return true
 }
 
-// unseen takes back that a worker is of a flavour. It reports whether it was.
-func unseen(f *fleet.Facts, is flavour) bool {
-	var words []string
-	for _, w := range flavoursOf(f.Labels) {
-		if w != is {
-			words = append(words, string(w))
+// removeFlavour takes back that a worker is of a flavour. It reports whether it was.
+func removeFlavour(f *fleet.Facts, fl flavour) bool {
+	var parts []string
+	for _, w := range parseFlavours(f.Labels) {
+		if w != fl {
+			parts = append(parts, string(w))
 		}
 	}
-	was := strings.Join(words, "+") != f.Labels[labelFlavour]
-	f.Labels = with(f.Labels, labelFlavour, strings.Join(words, "+"))
-	return was
+	removed := strings.Join(parts, "+") != f.Labels[labelFlavour]
+	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(parts, "+"))
+	return removed
 }
 
-// measured notes that a GPU was measured. It reports whether that is new.
-func measured(f *fleet.Facts) bool {
-	if f.Labels[labelSeen] != "" {
+// markGPUSeen notes that a GPU was measured. It reports whether that is new.
+func markGPUSeen(f *fleet.Facts) bool {
+	if f.Labels[labelGPUSeen] != "" {
 		return false
 	}
-	f.Labels = with(f.Labels, labelSeen, "true")
+	f.Labels = withLabel(f.Labels, labelGPUSeen, "true")
 	return true
 }
 
-func with(labels map[string]string, name, value string) map[string]string {
+func withLabel(labels map[string]string, name, value string) map[string]string {
 	labels = maps.Clone(labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -225,24 +225,24 @@ func with(labels map[string]string, name, value string) map[string]string {
 	return labels
 }
 
-// gpuOf is the GPU that a worker offers, nil for none: not the one that QUBIX's workers make up, unless it was measured.
-func gpuOf(f fleet.Facts) *muster.GPU {
+// offeredGPU is the GPU that a worker offers, nil for none: not the one that QUBIX's workers make up, unless it was measured.
+func offeredGPU(f fleet.Facts) *muster.GPU {
 	model := f.Labels[labelGPU]
 	vram, err := strconv.ParseFloat(f.Labels[labelVRAM], 64)
-	if model == "" || err != nil || vram < lowestVRAM || f.Labels[labelType] == string(browser) {
+	if model == "" || err != nil || vram < minVRAM || f.Labels[labelType] == string(flavourBrowser) {
 		return nil
 	}
-	if model == inventedGPU && vram == inventedVRAM && f.Labels[labelSeen] == "" {
+	if model == placeholderGPU && vram == placeholderVRAM && f.Labels[labelGPUSeen] == "" {
 		return nil
 	}
-	return &muster.GPU{UUID: "qubix-" + f.ID + "-0", Vendor: vendor(model), Name: model, Memory: gigabytes(vram)}
+	return &muster.GPU{UUID: "qubix-" + f.ID + "-0", Vendor: vendor(model), Name: model, Memory: gibToSize(vram)}
 }
 
 func vendor(model string) string {
 	low := strings.ToLower(model)
-	for _, of := range []struct{ vendor, part string }{{"amd", "amd"}, {"amd", "radeon"}, {"intel", "intel"}, {"apple", "apple"}} {
-		if strings.Contains(low, of.part) {
-			return of.vendor
+	for _, v := range []struct{ vendor, part string }{{"amd", "amd"}, {"amd", "radeon"}, {"intel", "intel"}, {"apple", "apple"}} {
+		if strings.Contains(low, v.part) {
+			return v.vendor
 		}
 	}
 	return "nvidia"
@@ -251,39 +251,39 @@ func vendor(model string) string {
 // slug makes a tag of a place: "US East (Virginia)" is us-east-virginia.
 func slug(place string) string {
 	words := strings.FieldsFunc(strings.ToLower(place), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
-	return clean(strings.Join(words, "-"), 50)
+	return sanitize(strings.Join(words, "-"), 50)
 }
 
-func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+func formatNumber(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // quickPrice is what a worker asks per hour that says nothing, by the memory of its GPU in gigabytes: as QUBIX's backend has it.
 func quickPrice(vram float64) float64 {
-	for _, of := range []struct{ least, price float64 }{{24, 2}, {16, 1.5}, {8, 1}, {4, 0.5}} {
-		if vram >= of.least {
-			return of.price
+	for _, tier := range []struct{ minVRAM, price float64 }{{24, 2}, {16, 1.5}, {8, 1}, {4, 0.5}} {
+		if vram >= tier.minVRAM {
+			return tier.price
 		}
 	}
 	return 0.25
 }
 
-// loadOf is what a heartbeat tells of the host. gpus are those that the worker offers.
-func loadOf(u *usage, r muster.Resources) *muster.Load {
+// parseLoad is what a heartbeat tells of the host. gpus are those that the worker offers.
+func parseLoad(u *usage, r muster.Resources) *muster.Load {
 	load := &muster.Load{}
-	if v := first(u.CPU, u.CPUSnake); v != nil {
-		load.CPU = bounded(*v, 100) / 100
+	if v := firstNonNil(u.CPU, u.CPUSnake); v != nil {
+		load.CPU = validOrZero(*v, 100) / 100
 	}
 	if u.RAMUsed != nil {
-		load.Memory = gigabytes(*u.RAMUsed)
-	} else if v := first(u.RAM, u.RAMSnake); v != nil {
-		load.Memory = muster.Size(bounded(*v, 100) / 100 * float64(r.Memory))
+		load.Memory = gibToSize(*u.RAMUsed)
+	} else if v := firstNonNil(u.RAM, u.RAMSnake); v != nil {
+		load.Memory = muster.Size(validOrZero(*v, 100) / 100 * float64(r.Memory))
 	}
 	if len(r.GPUs) > 0 {
-		l := muster.GPULoad{UUID: r.GPUs[0].UUID, Temperature: u.GPUTemp, Power: watts(u.GPUPower)}
-		if v := first(u.GPU, u.GPUSnake); v != nil {
-			l.Utilization = share(*v)
+		l := muster.GPULoad{UUID: r.GPUs[0].UUID, Temperature: u.GPUTemp, Power: validPower(u.GPUPower)}
+		if v := firstNonNil(u.GPU, u.GPUSnake); v != nil {
+			l.Utilization = percentToFraction(*v)
 		}
 		if u.GPUMemUsed != nil {
-			m := gigabytes(*u.GPUMemUsed / 1024)
+			m := gibToSize(*u.GPUMemUsed / 1024)
 			l.Memory = &m
 		}
 		load.GPUs = []muster.GPULoad{l}
@@ -291,33 +291,33 @@ func loadOf(u *usage, r muster.Resources) *muster.Load {
 	return load
 }
 
-// gpuLoad is the same of a progress report of the enhanced worker; nil if it has no figures.
-func gpuLoad(m *gpuMetrics, r muster.Resources) *muster.Load {
+// parseGPULoad is the same of a progress report of the enhanced worker; nil if it has no figures.
+func parseGPULoad(m *gpuMetrics, r muster.Resources) *muster.Load {
 	if len(r.GPUs) == 0 || m.Utilization == nil {
 		return nil
 	}
-	l := muster.GPULoad{UUID: r.GPUs[0].UUID, Utilization: share(*m.Utilization), Temperature: m.Temperature, Power: watts(m.Power)}
+	l := muster.GPULoad{UUID: r.GPUs[0].UUID, Utilization: percentToFraction(*m.Utilization), Temperature: m.Temperature, Power: validPower(m.Power)}
 	if m.MemoryUsed != nil {
-		used := gigabytes(*m.MemoryUsed / 1024)
+		used := gibToSize(*m.MemoryUsed / 1024)
 		l.Memory = &used
 	}
 	return &muster.Load{GPUs: []muster.GPULoad{l}}
 }
 
-func share(percent float64) *float64 {
-	v := bounded(percent, 100) / 100
+func percentToFraction(percent float64) *float64 {
+	v := validOrZero(percent, 100) / 100
 	return &v
 }
 
-// watts is a figure of power, nil if it is none: drivers of notebooks tell negative ones.
-func watts(v *float64) *float64 {
-	if v == nil || bounded(*v, 1e5) != *v {
+// validPower is a figure of power, nil if it is none: drivers of notebooks tell negative ones.
+func validPower(v *float64) *float64 {
+	if v == nil || validOrZero(*v, 1e5) != *v {
 		return nil
 	}
 	return v
 }
 
-func first(values ...*float64) *float64 {
+func firstNonNil(values ...*float64) *float64 {
 	for _, v := range values {
 		if v != nil {
 			return v

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	mostLines  = 100     // of each stream, in the result of a script
-	mostImages = 6 << 20 // bytes of images that travel in a report
-	askEvery   = 30 * time.Second
+	maxTailLines   = 100     // of each stream, in the result of a script
+	maxImageBytes  = 6 << 20 // bytes of images that travel in a report
+	statusInterval = 30 * time.Second
 )
 
 // Progress says how a job stands. Before it runs or has printed something the backend is told nothing: to it the first report means that it
 // runs.
 func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
-	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !b.begun(j.ID) {
+	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !b.wasReported(j.ID) {
 		return nil
 	}
 	t := &tasks[0]
@@ -34,48 +34,48 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks
 	if t.Progress != nil {
 		percent = min(max(int(*t.Progress*100), 1), 99) // 100 is what the final report says
 	}
-	metrics := b.figures(ctx, t)
+	metrics := b.taskMetrics(ctx, t)
 	b.mu.Lock()
-	r := b.reports[j.ID]
+	r := b.lastReports[j.ID]
 	if r == nil {
-		r = &reported{}
-		b.reports[j.ID] = r
+		r = &lastReport{}
+		b.lastReports[j.ID] = r
 	}
 	r.percent, r.metrics = percent, metrics
-	ask := time.Since(r.asked) >= b.every(askEvery)
-	if ask {
-		r.asked = time.Now()
+	check := time.Since(r.checkedAt) >= b.scaled(statusInterval)
+	if check {
+		r.checkedAt = time.Now()
 	}
 	b.mu.Unlock()
 	step := "preparing"
 	if t.StartedAt != 0 {
-		step = or(t.Step, "running")
+		step = orDefault(t.Step, "running")
 	}
-	if err := b.say(ctx, j.ID, &progress{CurrentOperation: &step}); err != nil {
+	if err := b.sendProgress(ctx, j.ID, &progress{CurrentOperation: &step}); err != nil {
 		return err
 	}
-	if !ask {
+	if !check {
 		return nil
 	}
-	status, err := b.state(ctx, j.ID)
-	if err == nil && status == cancelled {
-		b.abandon(ctx, j.ID)
+	status, err := b.remoteStatus(ctx, j.ID)
+	if err == nil && status == statusCancelled {
+		b.cancelJob(ctx, j.ID)
 	}
 	return nil // not every backend tells
 }
 
-// begun reports whether the backend was told of a job.
-func (b *Bridge) begun(id string) bool {
+// wasReported reports whether the backend was told of a job.
+func (b *Bridge) wasReported(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.reports[id] != nil
+	return b.lastReports[id] != nil
 }
 
-// say sends a report of progress with what was said last.
-func (b *Bridge) say(ctx context.Context, id string, p *progress) error {
+// sendProgress sends a report of progress with what was said last.
+func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error {
 	b.mu.Lock()
 	percent, metrics := 1, json.RawMessage("{}")
-	if r := b.reports[id]; r != nil {
+	if r := b.lastReports[id]; r != nil {
 		percent = max(r.percent, 1)
 		if r.metrics != nil {
 			metrics = r.metrics
@@ -83,40 +83,40 @@ func (b *Bridge) say(ctx context.Context, id string, p *progress) error {
 	}
 	b.mu.Unlock()
 	done := float64(percent)
-	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, naive(time.Now())
-	a, err := b.remote.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, shortLimit)
+	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, formatNaive(time.Now())
+	a, err := b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
 	if err != nil {
 		return err
 	}
-	if text(object(a.body), "status") == cancelled { // as Muster's gateway tells
-		b.abandon(ctx, id)
+	if textField(jsonObject(a.body), "status") == statusCancelled { // as Muster's gateway tells
+		b.cancelJob(ctx, id)
 	}
-	return a.fault("progress")
+	return a.asError("progress")
 }
 
-// abandon stops a job that the backend has cancelled.
-func (b *Bridge) abandon(ctx context.Context, id string) {
+// cancelJob stops a job that the backend has cancelled.
+func (b *Bridge) cancelJob(ctx context.Context, id string) {
 	if err := b.core.Cancel(ctx, id); err != nil {
 		b.log.Warn("a job that the backend cancelled goes on", slog.String("job", id), slog.Any("why", err))
 	}
 }
 
-// state asks the backend for the state of a job; "" if it does not say.
-func (b *Bridge) state(ctx context.Context, id string) (string, error) {
-	a, err := b.remote.send(ctx, http.MethodGet, "/api/jobs/"+url.PathEscape(id), nil, shortLimit)
+// remoteStatus asks the backend for the state of a job; "" if it does not say.
+func (b *Bridge) remoteStatus(ctx context.Context, id string) (string, error) {
+	a, err := b.backend.send(ctx, http.MethodGet, "/api/jobs/"+url.PathEscape(id), nil, callTimeout)
 	if err != nil || a.status != http.StatusOK {
 		return "", err
 	}
-	fields := object(a.body)
-	status := text(fields, "status")
+	fields := jsonObject(a.body)
+	status := textField(fields, "status")
 	if status == "" {
-		status = text(object(fields["job"]), "status")
+		status = textField(jsonObject(fields["job"]), "status")
 	}
 	return strings.ToUpper(status), nil
 }
 
-// figures are the metrics of a report: those of the task, and what its GPU does.
-func (b *Bridge) figures(ctx context.Context, t *muster.Task) json.RawMessage {
+// taskMetrics are the metrics of a report: those of the task, and what its GPU does.
+func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessage {
 	all := map[string]any{}
 	for name, v := range t.Metrics {
 		all[name] = v
@@ -125,131 +125,131 @@ func (b *Bridge) figures(ctx context.Context, t *muster.Task) json.RawMessage {
 		if w, err := b.cfg.Core.Client.Worker(ctx, string(t.Worker)); err == nil && w.Load != nil {
 			for i := range w.Load.GPUs {
 				if l := &w.Load.GPUs[i]; l.UUID == t.Grant.GPUs[0] {
-					_ = json.Unmarshal(mustJSON(gpuFigures(l, memoryOf(w.Resources.GPUs, l.UUID))), &all)
+					_ = json.Unmarshal(mustMarshal(toGPUMetrics(l, gpuMemory(w.Resources.GPUs, l.UUID))), &all)
 				}
 			}
 		}
 	}
-	return mustJSON(all)
+	return mustMarshal(all)
 }
 
 // Log sends lines of output with a report of progress.
 func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	b.mu.Lock()
-	r := b.reports[j.ID]
+	r := b.lastReports[j.ID]
 	if r == nil {
-		r = &reported{}
-		b.reports[j.ID] = r
+		r = &lastReport{}
+		b.lastReports[j.ID] = r
 	}
-	wait := time.Until(r.logged.Add(b.every(progressEvery) / 5))
+	wait := time.Until(r.loggedAt.Add(b.scaled(progressInterval) / 5))
 	b.mu.Unlock()
 	if !sleep(ctx, max(wait, 0)) {
 		return ctx.Err()
 	}
 	b.mu.Lock()
-	r.logged = time.Now()
+	r.loggedAt = time.Now()
 	b.mu.Unlock()
 	p := &progress{}
 	for _, l := range lines {
-		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: naive(time.Now())})
+		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: formatNaive(time.Now())})
 	}
-	return b.say(ctx, j.ID, p)
+	return b.sendProgress(ctx, j.ID, p)
 }
 
 // Finished reports whether the backend has a final report of a job.
 func (b *Bridge) Finished(ctx context.Context, j bridge.Job) (bool, error) {
-	status, err := b.state(ctx, j.ID)
-	return status == completed || status == failed, err
+	status, err := b.remoteStatus(ctx, j.ID)
+	return status == statusCompleted || status == statusFailed, err
 }
 
 // Finish sends the final report. The same one is sent again until the backend answers: a job that succeeded is never
 // reported as failed because an answer was lost.
-func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
-	c, err := b.final(ctx, &end)
+func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
+	c, err := b.buildCompletion(ctx, &end)
 	if err != nil {
 		return err
 	}
-	a, err := b.complete(ctx, j.ID, c)
+	a, err := b.postCompletion(ctx, j.ID, c)
 	if err == nil && a.status == http.StatusRequestEntityTooLarge {
-		c.Result = slim(c.Result)
-		a, err = b.complete(ctx, j.ID, c)
+		c.Result = withoutImages(c.Result)
+		a, err = b.postCompletion(ctx, j.ID, c)
 	}
 	if err != nil {
 		return err
 	}
 	if a.status == http.StatusTooManyRequests {
-		sleep(ctx, a.after)
+		sleep(ctx, a.retryAfter)
 	}
-	if err := a.fault("final report"); err != nil {
+	if err := a.asError("final report"); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.reports, j.ID)
+	delete(b.lastReports, j.ID)
 	return nil
 }
 
-func (b *Bridge) complete(ctx context.Context, id string, c *completion) (answer, error) {
-	return b.remote.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, longLimit)
+func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (response, error) {
+	return b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
 }
 
-// final makes the final report of a job.
-func (b *Bridge) final(ctx context.Context, end *bridge.Ending) (*completion, error) {
-	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: wordCompleted, Timestamp: naive(time.Now())}
+// buildCompletion makes the final report of a job.
+func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (*completion, error) {
+	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: reportCompleted, Timestamp: formatNaive(time.Now())}
 	t := end.Task()
 	metrics := map[string]any{}
 	if t != nil && t.Usage != nil {
-		c.FinalMetrics = mustJSON(finalMetrics(t.Usage))
+		c.FinalMetrics = mustMarshal(usageMetrics(t.Usage))
 		metrics["processingTimeSeconds"] = t.Usage.WallSeconds
 		metrics["cpuCoresAvg"] = t.Usage.CPUAvg
 		if t.Usage.GPUAvg > 0 {
 			metrics["gpuUsageAvg"] = t.Usage.GPUAvg * 100
 		}
 	}
-	c.Metrics = mustJSON(metrics)
+	c.Metrics = mustMarshal(metrics)
 	if !end.Succeeded() {
-		return c, b.failure(ctx, end, c)
+		return c, b.fillFailure(ctx, end, c)
 	}
 	result, err := b.result(ctx, end, t)
 	if err != nil {
 		return nil, err
 	}
 	result["metrics"] = metrics
-	c.Result = mustJSON(result)
+	c.Result = mustMarshal(result)
 	return c, nil
 }
 
-// failure says why a job failed, with the end of its output, which has the traceback.
-func (b *Bridge) failure(ctx context.Context, end *bridge.Ending, c *completion) error {
-	trace, err := end.LogTail(ctx, "", mostLines)
+// fillFailure says why a job failed, with the end of its output, which has the traceback.
+func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *completion) error {
+	trace, err := end.LogTail(ctx, "", maxTailLines)
 	if err != nil {
 		return err
 	}
 	message := end.Message()
 	if t := end.Task(); end.State != muster.JobCancelled && t != nil && t.Kind == muster.KindScript && t.ExitCode != nil && *t.ExitCode != 0 {
-		wrong, err := end.LogTail(ctx, client.Stderr, mostLines)
+		stderr, err := end.LogTail(ctx, client.Stderr, maxTailLines)
 		if err != nil {
 			return err
 		}
-		message = fmt.Sprintf("%s%d: %s", scriptFailed, *t.ExitCode, strings.Join(wrong, "\n"))
+		message = fmt.Sprintf("%s%d: %s", scriptFailedPrefix, *t.ExitCode, strings.Join(stderr, "\n"))
 	}
 	if end.State == muster.JobCancelled {
 		message = "the job was cancelled"
 	}
-	c.Status, c.Error = wordFailed, &message
-	c.Result = mustJSON(map[string]string{"error": message, "errorDetails": or(strings.Join(trace, "\n"), message)})
+	c.Status, c.Error = reportFailed, &message
+	c.Result = mustMarshal(map[string]string{"error": message, "errorDetails": orDefault(strings.Join(trace, "\n"), message)})
 	return nil
 }
 
 // result is what a job came to, in the form of QUBIX's enhanced worker, with all that Muster knows beside it.
-func (b *Bridge) result(ctx context.Context, end *bridge.Ending, t *muster.Task) (map[string]any, error) {
+func (b *Bridge) result(ctx context.Context, end *bridge.FinalReport, t *muster.Task) (map[string]any, error) {
 	all := map[string]any{}
-	if raw := end.Result(); present(raw) {
+	if raw := end.Result(); hasValue(raw) {
 		if json.Unmarshal(raw, &all) != nil || all == nil {
 			all = map[string]any{"result": raw}
 		}
 	}
-	if _, there := all["status"]; !there {
+	if _, exists := all["status"]; !exists {
 		all["status"] = "success"
 	}
 	if t == nil {
@@ -261,7 +261,7 @@ func (b *Bridge) result(ctx context.Context, end *bridge.Ending, t *muster.Task)
 			all["trainingMetrics"] = epochs
 		}
 	case kindDiffusion:
-		images, err := pictures(ctx, end, t)
+		images, err := encodeImages(ctx, end, t)
 		if err != nil {
 			return nil, err
 		}
@@ -269,7 +269,7 @@ func (b *Bridge) result(ctx context.Context, end *bridge.Ending, t *muster.Task)
 	case muster.KindScript, muster.KindProcess:
 		all["exitCode"] = 0
 		for name, stream := range map[string]string{"stdout": client.Stdout, "stderr": client.Stderr} {
-			lines, err := end.LogTail(ctx, stream, mostLines)
+			lines, err := end.LogTail(ctx, stream, maxTailLines)
 			if err != nil {
 				return nil, err
 			}
@@ -279,22 +279,22 @@ func (b *Bridge) result(ctx context.Context, end *bridge.Ending, t *muster.Task)
 			all[name] = lines
 		}
 	default:
-		if _, there := all["jobType"]; !there {
+		if _, exists := all["jobType"]; !exists {
 			all["jobType"] = t.Kind
 		}
 	}
 	return all, nil
 }
 
-// pictures are the images of a job as data URLs, as far as they fit into a report, and the names of the others.
-func pictures(ctx context.Context, end *bridge.Ending, t *muster.Task) ([]string, error) {
+// encodeImages are the images of a job as data URLs, as far as they fit into a report, and the names of the others.
+func encodeImages(ctx context.Context, end *bridge.FinalReport, t *muster.Task) ([]string, error) {
 	list := []string{}
-	room := int64(mostImages)
+	free := int64(maxImageBytes)
 	for _, a := range t.Artifacts {
 		if !strings.HasSuffix(a.Name, ".png") || strings.HasPrefix(a.Name, muster.LiveDir+"/") || a.Name == "preview.png" {
 			continue
 		}
-		if a.Size > room {
+		if a.Size > free {
 			list = append(list, a.Name)
 			continue
 		}
@@ -302,25 +302,25 @@ func pictures(ctx context.Context, end *bridge.Ending, t *muster.Task) ([]string
 		if err := end.Download(ctx, t, a, &data); err != nil {
 			return nil, err
 		}
-		room -= a.Size
+		free -= a.Size
 		list = append(list, "data:image/png;base64,"+base64.StdEncoding.EncodeToString(data.Bytes()))
 	}
 	return list, nil
 }
 
-// slim is a result without the images in it, for backends that take no large bodies.
-func slim(raw json.RawMessage) json.RawMessage {
-	fields := object(raw)
-	if _, there := fields["images"]; !there {
+// withoutImages is a result without the images in it, for backends that take no large bodies.
+func withoutImages(raw json.RawMessage) json.RawMessage {
+	fields := jsonObject(raw)
+	if _, exists := fields["images"]; !exists {
 		return raw
 	}
 	fields["images"] = json.RawMessage("[]")
-	fields["note"] = mustJSON("the backend takes no report with the images: they are artifacts of the job at the Muster server")
-	return mustJSON(fields)
+	fields["note"] = mustMarshal("the backend takes no report with the images: they are artifacts of the job at the Muster server")
+	return mustMarshal(fields)
 }
 
-// finalMetrics is what the TS backend keeps of a job's GPU.
-func finalMetrics(u *muster.Usage) gpuMetrics {
+// usageMetrics is what the TS backend keeps of a job's GPU.
+func usageMetrics(u *muster.Usage) gpuMetrics {
 	m := gpuMetrics{}
 	set := func(to **float64, v float64) {
 		if v > 0 {

@@ -14,9 +14,9 @@ import (
 
 // The most bytes of a body. Reports have a job's result, which is at most muster.MaxResultSize, beside lines of output.
 const (
-	maxSmall  = 256 << 10 // registrations, heartbeats
-	maxReport = 4 << 20   // progress, completions, jobs that are created
-	maxAnswer = 50 << 20  // what a backend may answer: it takes bodies of as much
+	maxSmallBody  = 256 << 10 // registrations, heartbeats
+	maxReportBody = 4 << 20   // progress, completions, jobs that are created
+	maxResponse   = 50 << 20  // what a backend may answer: it takes bodies of as much
 )
 
 const (
@@ -26,18 +26,18 @@ const (
 
 // The states of a job.
 const (
-	pending   = "PENDING"
-	assigned  = "ASSIGNED"
-	running   = "RUNNING"
-	completed = "COMPLETED"
-	failed    = "FAILED"
-	cancelled = "CANCELLED"
+	statusPending   = "PENDING"
+	statusAssigned  = "ASSIGNED"
+	statusRunning   = "RUNNING"
+	statusCompleted = "COMPLETED"
+	statusFailed    = "FAILED"
+	statusCancelled = "CANCELLED"
 )
 
 // The words of a worker for how a job ended.
 const (
-	wordCompleted = "completed"
-	wordFailed    = "failed"
+	reportCompleted = "completed"
+	reportFailed    = "failed"
 )
 
 // The types of jobs that QUBIX's own workers know.
@@ -64,7 +64,7 @@ type registration struct {
 	IsActive     *bool    `json:"isActive,omitempty"`
 }
 
-func (r *registration) id() string { return strings.TrimSpace(or(r.WorkerID, r.WorkerIDs)) }
+func (r *registration) id() string { return strings.TrimSpace(orDefault(r.WorkerID, r.WorkerIDs)) }
 
 // specs is a machine as a worker describes it.
 type specs struct {
@@ -146,11 +146,11 @@ type usage struct {
 	GPUSnake *float64 `json:"gpu_percent,omitempty"`
 }
 
-// simple reports whether the simple worker sent it: only that one tells the memory in gigabytes.
-func (u *usage) simple() bool { return u.RAMUsed != nil || u.RAMTotal != nil }
+// isSimple reports whether the simple worker sent it: only that one tells the memory in gigabytes.
+func (u *usage) isSimple() bool { return u.RAMUsed != nil || u.RAMTotal != nil }
 
-// gpu reports whether a GPU was measured.
-func (u *usage) gpu() bool {
+// hasGPU reports whether a GPU was measured.
+func (u *usage) hasGPU() bool {
 	return u.GPU != nil || u.GPUTemp != nil || u.GPUMemTotal != nil || u.GPUSnake != nil
 }
 
@@ -193,7 +193,7 @@ func (j *job) kind() string {
 	if j.JobType != nil && *j.JobType != "" {
 		return strings.ToLower(strings.TrimSpace(*j.JobType))
 	}
-	return strings.ToLower(strings.TrimSpace(or(j.ModelType, typeCustom)))
+	return strings.ToLower(strings.TrimSpace(orDefault(j.ModelType, typeCustom)))
 }
 
 // progress is the body of POST /api/jobs/{id}/progress. Our bridge names the worker in both ways: the mock server reads worker_id.
@@ -244,8 +244,8 @@ type completion struct {
 	Timestamp     string          `json:"timestamp,omitempty"`
 }
 
-// create is the body of POST /api/jobs/create, and of /estimate and /analyze, which need less.
-type create struct {
+// createRequest is the body of POST /api/jobs/create, and of /estimate and /analyze, which need less.
+type createRequest struct {
 	JobType        *string         `json:"jobType"`
 	ModelType      string          `json:"modelType"`
 	ComputeNeeded  *float64        `json:"computeNeeded"`
@@ -261,8 +261,8 @@ type create struct {
 	Script         string          `json:"script"` // as analyses have it
 }
 
-// percent refuses what is no progress.
-func percent(v *float64) (float64, error) {
+// checkPercent refuses what is no progress.
+func checkPercent(v *float64) (float64, error) {
 	if v == nil {
 		return 0, muster.Errorf(muster.Invalid, "progress is missing: send a number from 0 to 100")
 	}
@@ -285,41 +285,41 @@ func checkID(id string) error {
 	return nil
 }
 
-// clean makes text from outside fit for a name or a label: no control characters, at most so many bytes.
-func clean(s string, most int) string {
+// sanitize makes text from outside fit for a name or a label: no control characters, at most so many bytes.
+func sanitize(s string, maxBytes int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {
 			return ' '
 		}
 		return r
 	}, strings.TrimSpace(s))
-	if len(s) <= most {
+	if len(s) <= maxBytes {
 		return s
 	}
-	s = s[:most]
+	s = s[:maxBytes]
 	for !utf8.ValidString(s) {
 		s = s[:len(s)-1]
 	}
 	return s
 }
 
-// bounded returns v if it is a number from 0 to most, and else 0: workers invent what they cannot measure.
-func bounded(v, most float64) float64 {
-	if math.IsNaN(v) || v < 0 || v > most {
+// validOrZero returns v if it is a number from 0 to most, and else 0: workers invent what they cannot measure.
+func validOrZero(v, limit float64) float64 {
+	if math.IsNaN(v) || v < 0 || v > limit {
 		return 0
 	}
 	return v
 }
 
-func or(s, otherwise string) string {
+func orDefault(s, fallback string) string {
 	if strings.TrimSpace(s) == "" {
-		return otherwise
+		return fallback
 	}
 	return s
 }
 
-// stamp is a time as JavaScript writes it; "" for none.
-func stamp(t muster.Time) *string {
+// formatTime is a time as JavaScript writes it; "" for none.
+func formatTime(t muster.Time) *string {
 	if t == 0 {
 		return nil
 	}
@@ -327,11 +327,11 @@ func stamp(t muster.Time) *string {
 	return &s
 }
 
-// naive is a time as QUBIX's workers write it: of UTC, without saying so.
-func naive(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }
+// formatNaive is a time as QUBIX's workers write it: of UTC, without saying so.
+func formatNaive(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }
 
-// object returns the fields of a JSON object: none for what is no object.
-func object(raw json.RawMessage) map[string]json.RawMessage {
+// jsonObject returns the fields of a JSON object: none for what is no object.
+func jsonObject(raw json.RawMessage) map[string]json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil {
 		return nil
@@ -339,8 +339,8 @@ func object(raw json.RawMessage) map[string]json.RawMessage {
 	return m
 }
 
-// text returns a field that is a JSON text, else "".
-func text(m map[string]json.RawMessage, key string) string {
+// textField returns a field that is a JSON text, else "".
+func textField(m map[string]json.RawMessage, key string) string {
 	var s string
 	if json.Unmarshal(m[key], &s) != nil {
 		return ""
@@ -348,8 +348,8 @@ func text(m map[string]json.RawMessage, key string) string {
 	return s
 }
 
-// mustJSON writes what always can be written.
-func mustJSON(v any) json.RawMessage {
+// mustMarshal writes what always can be written.
+func mustMarshal(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("qubix: %v", err)) // of our own types only

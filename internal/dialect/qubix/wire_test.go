@@ -29,8 +29,8 @@ func FuzzRegistration(f *testing.F) {
 		if json.Unmarshal(b, &r) != nil || checkID(r.id()) != nil {
 			return
 		}
-		facts := settle(factsOf(&r, netip.Addr{}, "", 1), nil)
-		if facts.Price < 0 || facts.Price > maxPrice || facts.Resources.CPUs < 0 || facts.Resources.Memory < 0 || facts.Resources.Disk < 0 || facts.Resources.MaxTasks < 1 || facts.Resources.MaxTasks > mostSlots {
+		facts := completeFacts(newFacts(&r, netip.Addr{}, "", 1), nil)
+		if facts.Price < 0 || facts.Price > maxPrice || facts.Resources.CPUs < 0 || facts.Resources.Memory < 0 || facts.Resources.Disk < 0 || facts.Resources.MaxTasks < 1 || facts.Resources.MaxTasks > maxSlots {
 			t.Errorf("the worker is %+v", facts)
 		}
 		if facts.Name == "" || len(facts.Name) > muster.MaxNameSize || strings.TrimSpace(facts.Name) != facts.Name || strings.Contains(facts.Name, "/") || !presentable(facts.Name) {
@@ -61,7 +61,7 @@ func FuzzHeartbeat(f *testing.F) {
 		if json.Unmarshal(b, &h) != nil {
 			return
 		}
-		load := loadOf(&h.Usage, muster.Resources{Memory: 8 << 30, GPUs: []muster.GPU{{UUID: "g", Memory: 8 << 30}}})
+		load := parseLoad(&h.Usage, muster.Resources{Memory: 8 << 30, GPUs: []muster.GPU{{UUID: "g", Memory: 8 << 30}}})
 		if load.CPU < 0 || load.CPU > 1 || load.Memory < 0 {
 			t.Errorf("the load is %+v", load)
 		}
@@ -88,7 +88,7 @@ func FuzzJob(f *testing.F) {
 			return
 		}
 		for _, carried := range []bool{false, true} {
-			s, err := stage(&j, carried)
+			s, err := toStage(&j, carried)
 			if err != nil {
 				if muster.CodeOf(err) != muster.Invalid {
 					t.Errorf("refused with %v", err)
@@ -101,11 +101,11 @@ func FuzzJob(f *testing.F) {
 			if s.Input != nil && !json.Valid(s.Input) {
 				t.Errorf("the input is %s", s.Input)
 			}
-			o := offer("id", "worker", &s, true)
+			o := toWorkerJob("id", "worker", &s, true)
 			if o.ComputeNeeded == nil || o.JobType == nil || o.ModelType == "" && s.Kind != kind.Foreign {
 				t.Errorf("a worker would fail at %+v", o)
 			}
-			_ = carries(&s)
+			_ = unsupportedReason(&s)
 		}
 	})
 }
@@ -119,18 +119,18 @@ func FuzzCompletion(f *testing.F) {
 		if json.Unmarshal(b, &c) != nil {
 			return
 		}
-		v := judge(name, &c)
+		v := evaluate(name, &c)
 		switch {
 		case v.outcome != muster.AttemptSucceeded && v.outcome != muster.AttemptFailed,
 			(v.outcome == muster.AttemptFailed) != (v.reason != ""), (v.reason != "") != (v.message != ""),
 			v.result != nil && (!json.Valid(v.result) || len(v.result) > muster.MaxResultSize):
 			t.Errorf("the verdict is %+v", v)
-		case simulated(c.Result, 4) && v.outcome == muster.AttemptSucceeded:
+		case isSimulated(c.Result, 4) && v.outcome == muster.AttemptSucceeded:
 			t.Errorf("a simulated result counts: %s", c.Result)
 		}
 		var p progress
 		if json.Unmarshal(b, &p) == nil {
-			for name, v := range figures(p.Metrics) {
+			for name, v := range numericMetrics(p.Metrics) {
 				if math.IsNaN(v) || !presentable(name) {
 					t.Errorf("metric %q is %v", name, v)
 				}
@@ -144,7 +144,7 @@ func FuzzJobs(f *testing.F) {
 	f.Add([]byte(`[{"id":"a"},{"id":7},3,null,{"id":""}]`))
 	f.Add([]byte(`{"id":"a"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, j := range jobs(b) {
+		for _, j := range parseJobs(b) {
 			if j.ID == "" || j.kind() != strings.ToLower(j.kind()) {
 				t.Errorf("a job is %+v", j)
 			}
@@ -183,17 +183,17 @@ func TestKindsOfJobs(t *testing.T) {
 		if err := json.Unmarshal([]byte(tc.row), &j); err != nil {
 			t.Fatal(err)
 		}
-		s, err := stage(&j, false)
+		s, err := toStage(&j, false)
 		if s.Kind != tc.want || (err != nil) != (tc.want == "") {
 			t.Errorf("%s for the bridge is %q, %v", tc.row, s.Kind, err)
 		}
-		want := or(tc.carried, tc.want)
-		if s, err = stage(&j, true); err != nil || s.Kind != want {
+		want := orDefault(tc.carried, tc.want)
+		if s, err = toStage(&j, true); err != nil || s.Kind != want {
 			t.Errorf("%s for the gateway is %q, %v", tc.row, s.Kind, err)
 		}
 		if want == kind.Foreign {
-			o := offer("id", "w", &s, false)
-			if o.ModelType != or(j.ModelType, o.ModelType) || string(o.InputData) == "" || !slices.Contains(s.Where.Tags, "dialect:qubix") {
+			o := toWorkerJob("id", "w", &s, false)
+			if o.ModelType != orDefault(j.ModelType, o.ModelType) || string(o.InputData) == "" || !slices.Contains(s.Where.Tags, "dialect:qubix") {
 				t.Errorf("%s is carried as %+v", tc.row, o)
 			}
 		}
@@ -205,8 +205,8 @@ func TestScriptsTravelBothWays(t *testing.T) {
 	t.Parallel()
 	for _, want := range []muster.Script{{Text: "print(1)", Interpreter: []string{"python3"}}, {URL: "https://example.org/a.py", Interpreter: []string{"python3"}}} {
 		s := muster.TaskSpec{Kind: muster.KindScript, Script: &want}
-		o := offer("id", "w", &s, false)
-		back, err := stage(&o, false)
+		o := toWorkerJob("id", "w", &s, false)
+		back, err := toStage(&o, false)
 		if err != nil || !reflect.DeepEqual(back.Script, &want) {
 			t.Errorf("%+v comes back as %+v, %v", want, back.Script, err)
 		}
@@ -214,7 +214,7 @@ func TestScriptsTravelBothWays(t *testing.T) {
 }
 
 // What a report of a worker means.
-func TestVerdicts(t *testing.T) {
+func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		report, reason string
@@ -234,7 +234,7 @@ func TestVerdicts(t *testing.T) {
 		if err := json.Unmarshal([]byte(tc.report), &c); err != nil {
 			t.Fatal(err)
 		}
-		v := judge(muster.KindScript, &c)
+		v := evaluate(muster.KindScript, &c)
 		code := 0
 		if v.exitCode != nil {
 			code = *v.exitCode

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// shownProvider is a provider as the backend shows it.
-type shownProvider struct {
+// providerView is a provider as the backend shows it.
+type providerView struct {
 	ID           string  `json:"id"`
 	WorkerID     string  `json:"workerId"`
 	Name         string  `json:"name"`
@@ -38,29 +38,29 @@ type shownProvider struct {
 	LastSeen     string  `json:"lastHeartbeat,omitempty"`
 }
 
-func (g *Gateway) shown(w *fleet.Worker) shownProvider {
+func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	f := w.Facts()
 	power := 0.0
-	_ = json.Unmarshal([]byte(or(f.Labels[labelPower], "0")), &power)
-	p := shownProvider{
-		ID: f.ID, WorkerID: f.ID, Name: f.Name, Type: or(f.Labels[labelType], "native"), QubicAddress: f.Labels[labelAddress],
+	_ = json.Unmarshal([]byte(orDefault(f.Labels[labelPower], "0")), &power)
+	p := providerView{
+		ID: f.ID, WorkerID: f.ID, Name: f.Name, Type: orDefault(f.Labels[labelType], "native"), QubicAddress: f.Labels[labelAddress],
 		Location: f.Labels[labelLocation], ComputePower: power, PricePerHour: f.Price, CPUModel: f.Labels[labelCPU],
 		CPUCores: f.Resources.CPUs, RAMTotal: gib(f.Resources.Memory), IsActive: w.Err() == nil, Status: "offline",
 	}
 	if len(f.Resources.GPUs) > 0 {
 		p.GPUModel, p.GPUVRAM = f.Resources.GPUs[0].Name, gib(f.Resources.GPUs[0].Memory)
 	}
-	at := w.Seen()
-	if !at.IsZero() {
-		p.LastSeen = muster.NewTime(at).String()
+	seen := w.LastSeen()
+	if !seen.IsZero() {
+		p.LastSeen = muster.NewTime(seen).String()
 	}
 	for _, t := range w.Tasks() {
-		if t.Began() {
+		if t.Started() {
 			id := t.ID()
 			p.CurrentJobID = &id
 		}
 	}
-	p.IsOnline = p.IsActive && (p.CurrentJobID != nil || !at.IsZero() && time.Since(at) < g.silence)
+	p.IsOnline = p.IsActive && (p.CurrentJobID != nil || !seen.IsZero() && time.Since(seen) < g.idleTimeout)
 	p.IsAvailable = p.IsOnline && len(w.Tasks()) == 0
 	switch {
 	case p.IsOnline && p.CurrentJobID != nil:
@@ -71,8 +71,8 @@ func (g *Gateway) shown(w *fleet.Worker) shownProvider {
 	return p
 }
 
-// origin is where a request comes from.
-func origin(r *http.Request) netip.Addr {
+// remoteAddr is where a request comes from.
+func remoteAddr(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
@@ -83,32 +83,32 @@ func origin(r *http.Request) netip.Addr {
 // register serves POST /api/providers/register. The answer is 200 whether the worker is new or not: workers end at any other.
 func (g *Gateway) register(w http.ResponseWriter, r *http.Request) {
 	var reg registration
-	if err := dialect.Decode(r, maxSmall, &reg); err != nil {
-		refuse(w, err)
+	if err := dialect.Decode(r, maxSmallBody, &reg); err != nil {
+		writeError(w, err)
 		return
 	}
 	if err := checkID(reg.id()); err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	facts := factsOf(&reg, origin(r), dialect.CallerOf(r.Context()).Key, g.env.Config.Price)
-	g.enter(w, r, facts)
+	facts := newFacts(&reg, remoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
+	g.registerWorker(w, r, facts)
 }
 
 // quickRegister serves POST /api/providers/quick-register, by which browsers and other clients join.
 func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) {
 	var q quickRegistration
-	if err := dialect.Decode(r, maxSmall, &q); err != nil {
-		refuse(w, err)
+	if err := dialect.Decode(r, maxSmallBody, &q); err != nil {
+		writeError(w, err)
 		return
 	}
 	if err := q.check(); err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	reg := registration{
-		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + clean(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
-		Specs: specs{GPUAvailable: q.GPU.Type == "native" && q.GPU.VRAM > 0, GPUModel: or(q.GPU.Model, q.GPU.Renderer), GPUVRAM: q.GPU.VRAM},
+		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + sanitize(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
+		Specs: specs{GPUAvailable: q.GPU.Type == "native" && q.GPU.VRAM > 0, GPUModel: orDefault(q.GPU.Model, q.GPU.Renderer), GPUVRAM: q.GPU.VRAM},
 	}
 	if q.PricePerHour == nil {
 		price := quickPrice(q.GPU.VRAM)
@@ -120,12 +120,12 @@ func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) {
 	if q.RAM != nil {
 		reg.Specs.RAMTotal = q.RAM.Total
 	}
-	facts := factsOf(&reg, origin(r), dialect.CallerOf(r.Context()).Key, g.env.Config.Price)
+	facts := newFacts(&reg, remoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
 	facts.Labels[labelType] = q.Type
 	if q.Type == "browser" {
-		facts.Labels[labelFlavour] = string(browser)
+		facts.Labels[labelFlavour] = string(flavourBrowser)
 	}
-	g.enter(w, r, facts)
+	g.registerWorker(w, r, facts)
 }
 
 func (q *quickRegistration) check() error {
@@ -149,61 +149,61 @@ func isAddress(s string) bool {
 	return len(s) == 60 && !strings.ContainsFunc(s, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
-// enter has a worker join, or come back. A program that registers has just begun: what it ran before is lost, unless
+// registerWorker has a worker join, or come back. A program that registers has just begun: what it ran before is lost, unless
 // it is a bridge of Muster, which keeps it.
-func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, facts fleet.Facts) {
-	if err := dialect.CallerOf(r.Context()).MayWork(); err != nil {
-		refuse(w, err)
+func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts fleet.Facts) {
+	if err := dialect.CallerFromContext(r.Context()).CanJoinWorkers(); err != nil {
+		writeError(w, err)
 		return
 	}
-	before := g.fleet.Worker(facts.ID)
-	if before != nil && before.Facts().Labels[labelSeen] != "" && before.Facts().Labels[labelGPU] == facts.Labels[labelGPU] {
-		facts.Labels[labelSeen] = "true"
+	previous := g.fleet.Worker(facts.ID)
+	if previous != nil && previous.Facts().Labels[labelGPUSeen] != "" && previous.Facts().Labels[labelGPU] == facts.Labels[labelGPU] {
+		facts.Labels[labelGPUSeen] = "true"
 	}
-	worker, err := g.join(r.Context(), facts)
+	worker, err := g.registerFacts(r.Context(), facts)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	if before != nil && facts.Labels[labelFlavour] != string(bridged) {
-		g.book.forget(facts.ID)
-		g.begunAnew(worker)
+	if previous != nil && facts.Labels[labelFlavour] != string(flavourBridge) {
+		g.tracker.forgetWorker(facts.ID)
+		g.requeueRunning(worker)
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "isNew": before == nil, "provider": g.shown(worker), "message": "Provider registered"})
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
 }
 
-// join tells the fleet of a worker, with what is known of it by now.
-func (g *Gateway) join(ctx context.Context, facts fleet.Facts) (*fleet.Worker, error) {
-	worker, err := g.fleet.Register(ctx, settle(facts, g.env.Config.Kinds))
+// registerFacts tells the fleet of a worker, with what is known of it by now.
+func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.Worker, error) {
+	worker, err := g.fleet.Register(ctx, completeFacts(facts, g.deps.Config.Kinds))
 	if err != nil {
 		return nil, err
 	}
-	why := ""
-	if len(flavoursOf(facts.Labels)) == 0 {
-		why = "its first heartbeat, which shows what program it is, has not come yet"
+	reason := ""
+	if len(parseFlavours(facts.Labels)) == 0 {
+		reason = "its first heartbeat, which shows what program it is, has not come yet"
 	}
-	worker.Constrain("flavour", why)
+	worker.Constrain("flavour", reason)
 	return worker, nil
 }
 
-// begunAnew hands back what a worker ran before its program was started again.
-func (g *Gateway) begunAnew(worker *fleet.Worker) {
+// requeueRunning hands back what a worker ran before its program was started again.
+func (g *Gateway) requeueRunning(worker *fleet.Worker) {
 	for _, t := range worker.Tasks() {
-		if t.Began() {
-			g.giveUp(t, "the QUBIX worker was started again, and its jobs end with its program")
+		if t.Started() {
+			g.requeue(t, "the QUBIX worker was started again, and its jobs end with its program")
 		}
 	}
-	worker.Idle()
+	worker.MarkIdle()
 }
 
-// speaker returns the worker that a request is of, and renews it. It is NotFound for an unknown one and Forbidden for one
+// authorizeWorker returns the worker that a request is of, and renews it. It is NotFound for an unknown one and Forbidden for one
 // that registered with another key.
-func (g *Gateway) speaker(r *http.Request, id string) (*fleet.Worker, error) {
+func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, error) {
 	worker := g.fleet.Worker(id)
 	if worker == nil {
 		return nil, muster.Errorf(muster.NotFound, "Provider not found")
 	}
-	if key := worker.Facts().Key; key != "" && dialect.CallerOf(r.Context()).Key != key {
+	if key := worker.Facts().Key; key != "" && dialect.CallerFromContext(r.Context()).Key != key {
 		return nil, muster.Errorf(muster.Forbidden, "Provider was registered with another key")
 	}
 	return worker, nil
@@ -211,78 +211,78 @@ func (g *Gateway) speaker(r *http.Request, id string) (*fleet.Worker, error) {
 
 // heartbeat serves POST /api/providers/{worker}/heartbeat.
 func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) {
-	none := func(err error) {
-		dialect.WriteJSON(w, dialect.Status(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
+	fail := func(err error) {
+		dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
 	}
-	worker, err := g.speaker(r, r.PathValue("worker"))
+	worker, err := g.authorizeWorker(r, r.PathValue("worker"))
 	if err != nil {
-		none(err)
+		fail(err)
 		return
 	}
 	worker.Touch(nil)
 	var h heartbeat
-	if err := dialect.Decode(r, maxSmall, &h); err != nil {
-		none(err)
+	if err := dialect.Decode(r, maxSmallBody, &h); err != nil {
+		fail(err)
 		return
 	}
-	is := enhanced
-	if h.Usage.simple() {
-		is = simple
+	fl := flavourEnhanced
+	if h.Usage.isSimple() {
+		fl = flavourSimple
 	}
-	is = g.recognise(r.Context(), worker, is, h.Usage.gpu())
-	worker.Touch(loadOf(&h.Usage, worker.Facts().Resources))
+	fl = g.detectFlavour(r.Context(), worker, fl, h.Usage.hasGPU())
+	worker.Touch(parseLoad(&h.Usage, worker.Facts().Resources))
 	if h.CurrentJob != nil && *h.CurrentJob != "" { // it says what it runs: it is not idle
 		dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "pendingJobs": []job{}})
 		return
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "pendingJobs": g.offers(r.Context(), worker, is)})
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
 }
 
 // pending serves GET /api/jobs/pending/{worker}: a list, also for a worker that nobody knows.
 func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) {
-	worker, err := g.speaker(r, id)
+	worker, err := g.authorizeWorker(r, id)
 	if err != nil {
 		if muster.CodeOf(err) == muster.NotFound {
 			dialect.WriteJSON(w, http.StatusOK, []job{})
 			return
 		}
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	is := g.recognise(r.Context(), worker, enhanced, false) // the simple worker does not ask
+	fl := g.detectFlavour(r.Context(), worker, flavourEnhanced, false) // the simple worker does not ask
 	worker.Touch(nil)
-	dialect.WriteJSON(w, http.StatusOK, g.offers(r.Context(), worker, is))
+	dialect.WriteJSON(w, http.StatusOK, g.offeredJobs(r.Context(), worker, fl))
 }
 
-// recognise learns from a request what program a worker is and whether its GPU is there, and returns what it is.
-func (g *Gateway) recognise(ctx context.Context, worker *fleet.Worker, is flavour, gpu bool) flavour {
+// detectFlavour learns from a request what program a worker is and whether its GPU is there, and returns what it is.
+func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl flavour, gpu bool) flavour {
 	facts := worker.Facts()
 	switch known := flavour(facts.Labels[labelFlavour]); known {
-	case bridged, browser:
-		is = known
-	case unknown, simple, enhanced:
+	case flavourBridge, flavourBrowser:
+		fl = known
+	case flavourUnknown, flavourSimple, flavourEnhanced:
 	}
-	changed := seen(&facts, is)
-	for _, other := range g.book.saw(facts.ID, is, time.Now()) {
-		changed = unseen(&facts, other) || changed
+	changed := addFlavour(&facts, fl)
+	for _, other := range g.tracker.recordFlavour(facts.ID, fl, time.Now()) {
+		changed = removeFlavour(&facts, other) || changed
 	}
 	if gpu {
-		changed = measured(&facts) || changed
+		changed = markGPUSeen(&facts) || changed
 	}
 	if changed && worker.Err() == nil {
-		if _, err := g.join(ctx, facts); err != nil {
-			g.log(facts.ID).Warn("what was learned of a worker could not be kept", slog.Any("why", err))
+		if _, err := g.registerFacts(ctx, facts); err != nil {
+			g.workerLog(facts.ID).Warn("what was learned of a worker could not be kept", slog.Any("why", err))
 		}
 	}
-	return is
+	return fl
 }
 
 // providers serves GET /api/providers.
 func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) {
-	list := []shownProvider{}
+	list := []providerView{}
 	for _, worker := range g.fleet.Workers() {
-		if key := worker.Facts().Key; worker.Err() == nil && (key == "" || key == dialect.CallerOf(r.Context()).Key) {
-			list = append(list, g.shown(worker))
+		if key := worker.Facts().Key; worker.Err() == nil && (key == "" || key == dialect.CallerFromContext(r.Context()).Key) {
+			list = append(list, g.viewProvider(worker))
 		}
 	}
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "providers": list, "count": len(list)})
@@ -290,10 +290,10 @@ func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) {
 
 // provider serves GET /api/providers/{worker}.
 func (g *Gateway) provider(w http.ResponseWriter, r *http.Request) {
-	worker, err := g.speaker(r, r.PathValue("worker"))
+	worker, err := g.authorizeWorker(r, r.PathValue("worker"))
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "provider": g.shown(worker)})
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "provider": g.viewProvider(worker)})
 }

@@ -17,8 +17,8 @@ import (
 
 func TestBadRequestsAreAnsweredInTheFormat(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
+	w := newEnv(t, nil)
+	p := w.newClient()
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -85,7 +85,7 @@ func TestBadRequestsAreAnsweredInTheFormat(t *testing.T) {
 			t.Errorf("%s: %d", name, status)
 		}
 	}
-	bearer := w.peer()
+	bearer := w.newClient()
 	bearer.token = "firebase-token"
 	if status := bearer.do("GET", "/api/jobs", nil, nil); status != http.StatusUnauthorized {
 		t.Errorf("a foreign token is answered with %d", status)
@@ -101,17 +101,17 @@ func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 func TestANodeThatDropsJobsIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Node: 100 * time.Millisecond} })
-	a := &workerA{peer: w.peer(), id: "silent", hostname: "vm", projects: w.shared, docker: true}
-	w.during(a.run)
+	w := newEnv(t, func(w *env) { w.timeouts = trainforge.Timeouts{NodeStart: 100 * time.Millisecond} })
+	a := &workerA{fakeClient: w.newClient(), id: "silent", hostname: "vm", projects: w.shared, docker: true}
+	w.runInBackground(a.run)
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
-	w.until("it is said of it", func() bool {
+	w.waitFor("it is said of it", func() bool {
 		worker, err := w.client.Worker(t.Context(), "silent")
 		return err == nil && (strings.Contains(worker.Constrained, "DOCKER_HOST") || worker.Health != nil)
 	})
-	other := &workerA{peer: w.peer(), id: "honest", hostname: "vm2", projects: w.shared}
-	w.during(other.run)
-	if task := w.ended(job.ID); task.State != muster.Succeeded {
+	other := &workerA{fakeClient: w.newClient(), id: "honest", hostname: "vm2", projects: w.shared}
+	w.runInBackground(other.run)
+	if task := w.waitTask(job.ID); task.State != muster.Succeeded {
 		t.Errorf("%s %s", task.State, task.Message)
 	}
 }
@@ -119,33 +119,35 @@ func TestANodeThatDropsJobsIsNotTrusted(t *testing.T) {
 // TestATaskThatIsNotHeardOfIsRunElsewhere holds for all three workers that one which vanishes while it runs a task loses it, and that its late report changes nothing.
 func TestATaskThatIsNotHeardOfIsRunElsewhere(t *testing.T) {
 	t.Parallel()
-	for form, start := range map[string]func(*world) dialecttest.Worker{
-		"node": func(w *world) dialecttest.Worker {
-			return &nodePeer{caller: newCaller(w.t, w.gateway.URL(), ""), id: "first", shared: w.shared, taken: map[string]bool{}}
+	for form, start := range map[string]func(*env) dialecttest.Worker{
+		"node": func(w *env) dialecttest.Worker {
+			return &nodeWorker{conformClient: newConformClient(w.t, w.gateway.URL(), ""), id: "first", shared: w.shared, taken: map[string]bool{}}
 		},
-		"poller": func(w *world) dialecttest.Worker { return &pollerPeer{newCaller(w.t, w.gateway.URL(), "")} },
-		"external": func(w *world) dialecttest.Worker {
-			return &externalPeer{caller: newCaller(w.t, w.gateway.URL(), ""), id: "first"}
+		"poller": func(w *env) dialecttest.Worker { return &pollerWorker{newConformClient(w.t, w.gateway.URL(), "")} },
+		"external": func(w *env) dialecttest.Worker {
+			return &externalWorker{conformClient: newConformClient(w.t, w.gateway.URL(), ""), id: "first"}
 		},
 	} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Silence: 2 * time.Second, Quiet: 300 * time.Millisecond} })
+			w := newEnv(t, func(w *env) {
+				w.timeouts = trainforge.Timeouts{Silence: 2 * time.Second, RunnerSilence: 300 * time.Millisecond}
+			})
 			first := start(w)
 			job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Disconnect: muster.Disconnect{Grace: muster.Duration(2 * time.Second)}})
-			work, err := first.Take(t.Context())
+			work, err := first.NextTask(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := work.(interface{ alive(context.Context) error }).alive(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			first.Vanish()
-			w.until("it is taken from it", func() bool { return w.task(job.ID, 0).Attempt >= 2 || w.task(job.ID, 0).State == muster.Queued })
-			second := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: "second"}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			first.Crash()
+			w.waitFor("it is taken from it", func() bool { return w.task(job.ID, 0).Attempt >= 2 || w.task(job.ID, 0).State == muster.Queued })
+			second := &externalWorker{conformClient: newConformClient(t, w.gateway.URL(), ""), id: "second"}
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
-			again, err := second.Take(ctx)
+			again, err := second.NextTask(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +158,7 @@ func TestATaskThatIsNotHeardOfIsRunElsewhere(t *testing.T) {
 			if err := again.Succeed(t.Context(), "right"); err != nil {
 				t.Fatal(err)
 			}
-			if task := w.ended(job.ID); !strings.Contains(string(task.Result), "right") {
+			if task := w.waitTask(job.ID); !strings.Contains(string(task.Result), "right") {
 				t.Errorf("%s", task.Result)
 			}
 		})
@@ -165,24 +167,24 @@ func TestATaskThatIsNotHeardOfIsRunElsewhere(t *testing.T) {
 
 func TestALostReportIsMadeUpFor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Last: 300 * time.Millisecond} })
+	w := newEnv(t, func(w *env) { w.timeouts = trainforge.Timeouts{ReportGrace: 300 * time.Millisecond} })
 	for id, c := range map[string]struct {
 		end   string
 		state muster.TaskState
 	}{
-		"works": {end("its own word"), muster.Succeeded},
+		"works": {endLine("its own word"), muster.Succeeded},
 		"fails": {`::trainforge {"end": true, "exit_code": 3}`, muster.Failed},
 	} {
-		worker := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: id}
+		worker := &externalWorker{conformClient: newConformClient(t, w.gateway.URL(), ""), id: id}
 		job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
-		work, err := worker.Take(t.Context())
+		work, err := worker.NextTask(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := work.(*pathWork).print(t.Context(), c.end); err != nil {
+		if err := work.(*pathAssignment).print(t.Context(), c.end); err != nil {
 			t.Fatal(err)
 		}
-		task := w.ended(job.ID)
+		task := w.waitTask(job.ID)
 		if task.State != c.state || task.Attempt != 1 || c.state == muster.Succeeded && !strings.Contains(string(task.Result), "its own word") {
 			t.Errorf("%s: %s after %d attempts: %s %s", id, task.State, task.Attempt, task.Message, task.Result)
 		}
@@ -193,13 +195,13 @@ func TestALostReportIsMadeUpFor(t *testing.T) {
 
 func TestAStoppedNodeIsGivenNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := &workerA{peer: w.peer(), id: "a", hostname: "vm", projects: w.shared}
-	stop := w.during(a.run)
+	w := newEnv(t, nil)
+	a := &workerA{fakeClient: w.newClient(), id: "a", hostname: "vm", projects: w.shared}
+	stop := w.runInBackground(a.run)
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
-	w.until("it runs", func() bool { return w.task(job.ID, 0).State == muster.Running })
+	w.waitFor("it runs", func() bool { return w.task(job.ID, 0).State == muster.Running })
 	stop()
-	w.until("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
+	w.waitFor("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
 	list, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil || len(list) != 1 || list[0].Reason != muster.WorkerShutdown {
 		t.Errorf("%+v, %v", list, err)
@@ -208,19 +210,19 @@ func TestAStoppedNodeIsGivenNothing(t *testing.T) {
 
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	one, other := &workerC{peer: w.peer(), id: "one"}, &workerC{peer: w.peer(), id: "other"}
+	w := newEnv(t, nil)
+	one, other := &workerC{fakeClient: w.newClient(), id: "one"}, &workerC{fakeClient: w.newClient(), id: "other"}
 	one.register()
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
 	var list []dict
-	w.until("it is offered", func() bool {
+	w.waitFor("it is offered", func() bool {
 		list = nil
 		one.do("GET", "/api/jobs/pending", nil, &list)
 		return len(list) == 1
 	})
 	id := list[0]["job_id"].(string)
 	other.register()
-	p := w.peer()
+	p := w.newClient()
 	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "nobody"}, nil); status != http.StatusNotFound {
 		t.Errorf("nobody's claim is answered with %d", status)
 	}
@@ -250,16 +252,16 @@ func TestClaims(t *testing.T) {
 		t.Errorf("the claim of a finished job is answered with %d", status)
 	}
 	one.do("POST", "/api/jobs/"+id+"/logs/batch", dict{"logs": []dict{{"message": "late"}}}, nil)
-	if task := w.ended(job.ID); task.State != muster.Succeeded || task.Attempt != 1 {
+	if task := w.waitTask(job.ID); task.State != muster.Succeeded || task.Attempt != 1 {
 		t.Errorf("%s after %d attempts", task.State, task.Attempt)
 	}
 }
 
 func TestTwoNodesWithOneID(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := &workerA{peer: w.peer(), id: "same", hostname: "one"}
-	b := &workerA{peer: w.peer(), id: "same", hostname: "two"}
+	w := newEnv(t, nil)
+	a := &workerA{fakeClient: w.newClient(), id: "same", hostname: "one"}
+	b := &workerA{fakeClient: w.newClient(), id: "same", hostname: "two"}
 	if a.register() != http.StatusOK || b.register() != http.StatusConflict || a.register() != http.StatusOK {
 		t.Error("a second machine may not have the id, and the first one may be started again")
 	}
@@ -267,11 +269,11 @@ func TestTwoNodesWithOneID(t *testing.T) {
 
 func TestADistributedJobOfAClient(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
+	w := newEnv(t, nil)
+	p := w.newClient()
 	for _, id := range []string{"colab-a", "colab-b"} {
-		c := &workerC{peer: w.peer(), id: id}
-		w.during(c.run)
+		c := &workerC{fakeClient: w.newClient(), id: id}
+		w.runInBackground(c.run)
 	}
 	var made struct {
 		JobID     string       `json:"job_id"`
@@ -282,7 +284,7 @@ func TestADistributedJobOfAClient(t *testing.T) {
 	if status := p.form("/api/jobs/distributed", map[string]string{"config": `{"project":{"name":"d"}}`, "num_workers": "2"}, "project_zip", zipped, &made); status != http.StatusCreated || made.Workers != 2 {
 		t.Fatalf("%d %+v", status, made)
 	}
-	w.until("the job ends", func() bool {
+	w.waitFor("the job ends", func() bool {
 		job, err := w.client.Job(t.Context(), made.MusterJob)
 		return err == nil && job.State.Final()
 	})

@@ -20,30 +20,30 @@ import (
 const (
 	batchLines = 500       // lines in one request
 	batchBytes = 512 << 10 // of their texts
-	lastLines  = 20        // of a log, among which is the last one that is not empty
+	tailLines  = 20        // of a log, among which is the last one that is not empty
 	maxUploads = 5         // of one job's results: TrainForge's server ends every request that takes longer than 30 s
 )
 
 // report sends a status.
 func (b *Bridge) report(ctx context.Context, id, status, message string) error {
-	path, u := b.path(id)+"/status", update{Status: status, Message: cut(message, maxMessage)}
-	if b.interfaceNow() == legacy {
-		path, u = b.path(id), update{Status: status}
-		if final(status) {
-			u.CompletedAt = time.Now().Format(naive)
-			u.Error = cut(message, maxMessage)
+	path, u := b.jobPath(id)+"/status", update{Status: status, Message: truncate(message, maxMessage)}
+	if b.currentAPI() == apiLegacy {
+		path, u = b.jobPath(id), update{Status: status}
+		if isFinal(status) {
+			u.CompletedAt = time.Now().Format(naiveFormat)
+			u.Error = truncate(message, maxMessage)
 		}
 		if status == statusCompleted {
 			full := 100.0
 			u.Progress, u.Error = &full, ""
 		}
 	}
-	a, err := b.remote.call(ctx, http.MethodPut, path, u)
+	a, err := b.server.call(ctx, http.MethodPut, path, u)
 	if err != nil {
 		return err
 	}
 	if !a.ok() {
-		return a.failure("a report")
+		return a.asError("a report")
 	}
 	return nil
 }
@@ -59,10 +59,10 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 		percent := 100 * *t.Progress
 		u.Progress = &percent
 	}
-	path := b.path(j.ID)
-	if b.interfaceNow() == current {
+	path := b.jobPath(j.ID)
+	if b.currentAPI() == apiCurrent {
 		// The server takes any status at any time: one that it was given by others is not to be written over.
-		if seen := b.read(ctx, j.ID); seen != nil && seen.Status == statusCancelled {
+		if remote := b.fetchJob(ctx, j.ID); remote != nil && remote.Status == statusCancelled {
 			return b.core.Cancel(ctx, j.ID)
 		}
 		path += "/status"
@@ -70,32 +70,32 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 	} else if u.Progress == nil {
 		return nil
 	}
-	a, err := b.remote.call(ctx, http.MethodPut, path, u)
+	a, err := b.server.call(ctx, http.MethodPut, path, u)
 	if err != nil {
 		return err
 	}
 	if !a.ok() {
-		return a.failure("progress")
+		return a.asError("progress")
 	}
 	return b.sendMetrics(ctx, t)
 }
 
 // sendMetrics tells those figures of a task that TrainForge knows.
 func (b *Bridge) sendMetrics(ctx context.Context, t *muster.Task) error {
-	p, some := workerProgress{}, false
+	p, found := workerProgress{}, false
 	for name, dst := range map[string]**float64{"epoch": &p.Epoch, "loss": &p.Loss, "accuracy": &p.Accuracy} {
 		if v, ok := t.Metrics[name]; ok {
-			*dst, some = &v, true
+			*dst, found = &v, true
 		}
 	}
-	if b.interfaceNow() == legacy || !some {
+	if b.currentAPI() == apiLegacy || !found {
 		return nil
 	}
 	if t.Progress != nil {
 		percent := 100 * *t.Progress
 		p.Progress = &percent
 	}
-	_, err := b.remote.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/progress", p)
+	_, err := b.server.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/progress", p)
 	return err
 }
 
@@ -116,14 +116,14 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 }
 
 func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error {
-	path := b.path(id) + "/logs/batch"
+	path := b.jobPath(id) + "/logs/batch"
 	var body any
-	if b.interfaceNow() == legacy {
+	if b.currentAPI() == apiLegacy {
 		text := strings.TrimRight(strings.Join(lines, "\n"), "\n ")
 		if strings.TrimSpace(text) == "" {
 			return nil // it takes no empty one
 		}
-		path, body = b.path(id)+"/logs", logEntry{Message: text}
+		path, body = b.jobPath(id)+"/logs", logEntry{Message: text}
 	} else {
 		batch, now := logBatch{}, epoch(time.Now())
 		for _, line := range lines {
@@ -131,18 +131,18 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 		}
 		body = batch
 	}
-	a, err := b.remote.call(ctx, http.MethodPost, path, body)
+	a, err := b.server.call(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return err
 	}
 	if !a.ok() && (a.status >= 500 || a.status == http.StatusTooManyRequests || a.status == http.StatusRequestTimeout) {
-		return a.failure("lines of a log")
+		return a.asError("lines of a log")
 	}
 	return nil // what it does not take now it never will
 }
 
 // Finish implements bridge.Port: the results, then the status.
-func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
+func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	if t := end.Task(); t != nil {
 		if err := b.sendMetrics(ctx, t); err != nil {
 			return err
@@ -154,22 +154,22 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) er
 	switch {
 	case end.Succeeded():
 		return b.report(ctx, j.ID, statusCompleted, "Training completed")
-	case end.State == muster.JobCancelled && b.leaving.Load():
+	case end.State == muster.JobCancelled && b.cancelling.Load():
 		return b.report(ctx, j.ID, statusCancelled, shutdownMessage)
 	case end.State == muster.JobCancelled:
 		return b.report(ctx, j.ID, statusCancelled, or(end.Message(), "cancelled"))
 	default:
-		return b.report(ctx, j.ID, statusFailed, b.why(ctx, &end))
+		return b.report(ctx, j.ID, statusFailed, b.failureText(ctx, &end))
 	}
 }
 
-// why is the message of a failure: for a program's own one with the last line that it printed, which mostly says more.
-func (b *Bridge) why(ctx context.Context, end *bridge.Ending) string {
+// failureText is the message of a failure: for a program's own one with the last line that it printed, which mostly says more.
+func (b *Bridge) failureText(ctx context.Context, end *bridge.FinalReport) string {
 	message := end.Message()
 	if t := end.Task(); t == nil || t.Reason != muster.ExitCode {
 		return message
 	}
-	tail, err := end.LogTail(ctx, "", lastLines)
+	tail, err := end.LogTail(ctx, "", tailLines)
 	if err != nil {
 		b.log.Debug("a log cannot be read", slog.Any("error", err))
 	}
@@ -183,35 +183,35 @@ func (b *Bridge) why(ctx context.Context, end *bridge.Ending) string {
 
 // Finished implements bridge.Finisher, where the server shows the job.
 func (b *Bridge) Finished(ctx context.Context, j bridge.Job) (bool, error) {
-	now := b.read(ctx, j.ID)
-	return now != nil && final(now.Status), nil
+	remote := b.fetchJob(ctx, j.ID)
+	return remote != nil && isFinal(remote.Status), nil
 }
 
 // sendResults uploads the artifacts and the result, as the kaggle worker does.
-func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Ending) error {
+func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.FinalReport) error {
 	t := end.Task()
 	if t == nil || len(t.Artifacts) == 0 && len(t.Result) == 0 {
 		return nil
 	}
-	if b.interfaceNow() == legacy {
+	if b.currentAPI() == apiLegacy {
 		return nil // it has no way for them: they are in Muster
 	}
-	f, err := os.CreateTemp(b.intentsDir(), "results-*")
+	f, err := os.CreateTemp(b.claimsDir(), "results-*")
 	if err != nil {
 		return muster.Errorf(muster.Unavailable, "no file for the results can be made: %w", err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
-	z := archive.Pack(f, resultLimits.Bytes)
+	z := archive.NewWriter(f, resultLimits.Bytes)
 	if len(t.Result) > 0 {
 		if err := z.Add("result.json", t.Result); err != nil {
 			return err
 		}
 	}
-	var left []string
+	var skipped []string
 	for _, a := range t.Artifacts {
-		if a.Size > z.Left() {
-			left = append(left, a.Name)
+		if a.Size > z.Remaining() {
+			skipped = append(skipped, a.Name)
 			continue
 		}
 		if err := z.Stream(a.Name, func(w io.Writer) error { return end.Download(ctx, t, a, w) }); err != nil {
@@ -225,36 +225,36 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Endi
 	if err != nil {
 		return err
 	}
-	if size > maxResults || len(left) > 0 {
-		b.log.Warn("results are larger than TrainForge takes, and stay in Muster", slog.String("job", j.ID), slog.String("size", muster.Size(size).String()), slog.Int("left", len(left)))
-		_ = b.Log(ctx, j, []string{fmt.Sprintf("results of %s are larger than TrainForge takes: they are artifacts of Muster's job %s", muster.Size(size), j.Muster)})
+	if size > maxResults || len(skipped) > 0 {
+		b.log.Warn("results are larger than TrainForge takes, and stay in Muster", slog.String("job", j.ID), slog.String("size", muster.Size(size).String()), slog.Int("left", len(skipped)))
+		_ = b.Log(ctx, j, []string{fmt.Sprintf("results of %s are larger than TrainForge takes: they are artifacts of Muster's job %s", muster.Size(size), j.MusterJob)})
 		if size > maxResults {
 			return nil
 		}
 	}
-	a, err := b.remote.upload(ctx, b.path(j.ID)+"/results", resultsField, "results.zip", f, size)
+	a, err := b.server.upload(ctx, b.jobPath(j.ID)+"/results", resultsField, "results.zip", f, size)
 	if err != nil {
 		return err
 	}
 	if a.ok() {
 		return nil
 	}
-	err = a.failure("the upload of results")
-	if muster.CodeOf(err) == muster.Unavailable && a.status != http.StatusTooManyRequests && b.tried(j.ID) < maxUploads {
+	err = a.asError("the upload of results")
+	if muster.CodeOf(err) == muster.Unavailable && a.status != http.StatusTooManyRequests && b.countUpload(j.ID) < maxUploads {
 		return err
 	}
 	b.log.Warn("the server does not take results, which stay in Muster", slog.String("job", j.ID), slog.Any("error", err))
-	_ = b.Log(ctx, j, []string{fmt.Sprintf("the server does not take the results, which are artifacts of Muster's job %s: %v", j.Muster, err)})
+	_ = b.Log(ctx, j, []string{fmt.Sprintf("the server does not take the results, which are artifacts of Muster's job %s: %v", j.MusterJob, err)})
 	return nil
 }
 
-// tried counts the uploads of a job's results to which the server answered.
-func (b *Bridge) tried(id string) int {
+// countUpload counts the uploads of a job's results to which the server answered.
+func (b *Bridge) countUpload(id string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.uploads) > maxTickets {
-		clear(b.uploads)
+	if len(b.uploadTries) > maxTickets {
+		clear(b.uploadTries)
 	}
-	b.uploads[id]++
-	return b.uploads[id]
+	b.uploadTries[id]++
+	return b.uploadTries[id]
 }

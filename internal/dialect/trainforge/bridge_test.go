@@ -21,14 +21,14 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// farm is a Muster server with one worker of its own.
-type farm struct {
+// bridgeEnv is a Muster server with one worker of its own.
+type bridgeEnv struct {
 	t      *testing.T
 	client *client.Client
 	dir    string // of the bridge
 }
 
-func quiet(t *testing.T) *slog.Logger {
+func testLogger(t *testing.T) *slog.Logger {
 	t.Helper()
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -48,50 +48,50 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-func newFarm(t *testing.T) *farm {
+func newBridgeEnv(t *testing.T) *bridgeEnv {
 	t.Helper()
 	const join = "trainforge-farm-join-0123456789"
 	server, err := serve.New(t.Context(), serve.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), AdminToken: adminToken, JoinToken: join, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
-	}, quiet(t))
+	}, testLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	background(t, server.Run)
-	f := &farm{t: t, dir: t.TempDir()}
+	f := &bridgeEnv{t: t, dir: t.TempDir()}
 	if f.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	own, err := work.New(work.Config{
 		Server: server.URL(), Token: join, Name: "own", Data: t.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 4, Engine: work.EngineNone,
-	}, quiet(t))
+	}, testLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	background(t, own.Run)
-	await(t, "the worker is there", func() bool {
+	waitFor(t, "the worker is there", func() bool {
 		w, err := f.client.Worker(t.Context(), "own")
 		return err == nil && w.State == muster.WorkerActive
 	})
 	return f
 }
 
-func await(t *testing.T, what string, f func() bool) {
+func waitFor(t *testing.T, desc string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !f(); {
+	for end := time.Now().Add(testTimeout); !f(); {
 		if time.Now().After(end) {
-			t.Fatalf("it did not come to pass: %s", what)
+			t.Fatalf("it did not come to pass: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// bridge starts one; stop ends it as SIGTERM does the drop-in, kill ends it at once.
-func (f *farm) bridge(url string, change func(*trainforge.BridgeConfig)) (stop, kill func()) {
+// startBridge starts one; stop ends it as SIGTERM does the drop-in, kill ends it at once.
+func (f *bridgeEnv) startBridge(url string, change func(*trainforge.BridgeConfig)) (stop, kill func()) {
 	f.t.Helper()
 	cfg := trainforge.BridgeConfig{
-		Scheduler: url, WorkerID: "muster-1", MaxJobs: 4, Poll: 20 * time.Millisecond, Version: "test",
-		Core: bridge.Config{Client: f.client, Dir: f.dir, Retry: 10 * time.Millisecond, Log: quiet(f.t)},
+		Scheduler: url, WorkerID: "muster-1", MaxJobs: 4, PollInterval: 20 * time.Millisecond, Version: "test",
+		Core: bridge.Config{Client: f.client, Dir: f.dir, RetryDelay: 10 * time.Millisecond, Log: testLogger(f.t)},
 	}
 	if change != nil {
 		change(&cfg)
@@ -110,7 +110,7 @@ func (f *farm) bridge(url string, change func(*trainforge.BridgeConfig)) (stop, 
 		end()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			f.t.Error("the bridge does not end")
 		}
 	}
@@ -118,7 +118,7 @@ func (f *farm) bridge(url string, change func(*trainforge.BridgeConfig)) (stop, 
 	return stop, kill
 }
 
-func (f *farm) jobs() []muster.Job {
+func (f *bridgeEnv) jobs() []muster.Job {
 	f.t.Helper()
 	var list []muster.Job
 	for j, err := range f.client.Jobs(f.t.Context(), client.JobQuery{}) {
@@ -146,12 +146,12 @@ print("job", os.environ["TRAINFORGE_JOB_ID"])
 
 func TestBridgeToTheCurrentServer(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, false)
-	s.said = &transcript{}
+	f, s := newBridgeEnv(t), newScheduler(t, false)
+	s.transcript = &transcript{}
 	s.add("job-1", map[string]string{"train.py": digits})
-	stop, _ := f.bridge(s.server.URL, nil)
+	stop, _ := f.startBridge(s.server.URL, nil)
 	one := s.jobs[0]
-	await(t, "the job is completed", func() bool { return len(s.get(one).Finals) > 0 })
+	waitFor(t, "the job is completed", func() bool { return len(s.get(one).Finals) > 0 })
 	got := s.get(one)
 	if got.Status != "completed" || got.Worker != "muster-1" || !slices.Contains(got.Logs, "epoch 2") || !slices.Contains(got.Logs, "job job-1") {
 		t.Errorf("%s %q by %s: %q", got.Status, got.Message, got.Worker, got.Logs)
@@ -159,14 +159,14 @@ func TestBridgeToTheCurrentServer(t *testing.T) {
 	if !bytes.Contains(got.Results, []byte("outputs/model.json")) || !bytes.Contains(got.Results, []byte(`name="results_zip"`)) {
 		t.Error("the model was not uploaded")
 	}
-	s.said.silence(true)
+	s.transcript.silence(true)
 	failing := s.add("job-2", map[string]string{"main.py": "print('no such column: age')\nprint()\nraise SystemExit(7)"})
 	bad := s.add("job-3", nil)
 	s.mu.Lock()
 	bad.Files = []byte("no zip")
 	s.mu.Unlock()
 	none := s.add("job-4", map[string]string{"readme.txt": "no program"})
-	await(t, "all have ended", func() bool {
+	waitFor(t, "all have ended", func() bool {
 		return len(s.get(failing).Finals) > 0 && len(s.get(bad).Finals) > 0 && len(s.get(none).Finals) > 0
 	})
 	for job, want := range map[*foreignJob]string{failing: "exit code 7: no such column: age", bad: "zip", none: "no Python program"} {
@@ -174,7 +174,7 @@ func TestBridgeToTheCurrentServer(t *testing.T) {
 			t.Errorf("%s is %s: %q", got.ID, got.Finals, got.Message)
 		}
 	}
-	s.said.silence(false)
+	s.transcript.silence(false)
 	stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +185,7 @@ func TestBridgeToTheCurrentServer(t *testing.T) {
 
 func TestBridgeToTheOlderServer(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, true)
+	f, s := newBridgeEnv(t), newScheduler(t, true)
 	shared := t.TempDir()
 	one := s.add("old-1", map[string]string{"train.py": digits})
 	s.shareProject(shared, one)
@@ -194,8 +194,8 @@ func TestBridgeToTheOlderServer(t *testing.T) {
 	s.mu.Lock()
 	taken.Status = "running"
 	s.mu.Unlock()
-	f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
-	await(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(lost).Finals) > 0 })
+	f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
+	waitFor(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(lost).Finals) > 0 })
 	if got := s.get(one); got.Status != "completed" || !slices.Contains(got.Logs, "epoch 2") || len(got.Finals) != 1 {
 		t.Errorf("%s %q: %q", got.Finals, got.Message, got.Logs)
 	}
@@ -209,17 +209,17 @@ func TestBridgeToTheOlderServer(t *testing.T) {
 
 func TestACancellationOnTheServerStopsTheJob(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, true)
+	f, s := newBridgeEnv(t), newScheduler(t, true)
 	shared := t.TempDir()
 	one := s.add("slow", map[string]string{"train.py": "import time\nprint('begun', flush=True)\ntime.sleep(600)"})
 	s.shareProject(shared, one)
-	f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
-	await(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
+	f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
+	waitFor(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
 	s.mu.Lock()
 	one.Status = "cancelled"
 	s.mu.Unlock()
-	await(t, "it was stopped", func() bool { return f.jobs()[0].State == muster.JobCancelled })
-	await(t, "it was reported", func() bool { return len(s.get(one).Finals) == 1 })
+	waitFor(t, "it was stopped", func() bool { return f.jobs()[0].State == muster.JobCancelled })
+	waitFor(t, "it was reported", func() bool { return len(s.get(one).Finals) == 1 })
 	if got := s.get(one); got.Status != "cancelled" {
 		t.Errorf("%s", got.Status)
 	}
@@ -227,13 +227,13 @@ func TestACancellationOnTheServerStopsTheJob(t *testing.T) {
 
 func TestAServerThatTakesNoResults(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, false)
+	f, s := newBridgeEnv(t), newScheduler(t, false)
 	s.mu.Lock()
 	s.noZip = true
 	s.mu.Unlock()
 	one := s.add("job-1", map[string]string{"train.py": digits})
-	f.bridge(s.server.URL, nil)
-	await(t, "the job is completed all the same", func() bool { return len(s.get(one).Finals) > 0 })
+	f.startBridge(s.server.URL, nil)
+	waitFor(t, "the job is completed all the same", func() bool { return len(s.get(one).Finals) > 0 })
 	if got := s.get(one); got.Status != "completed" || !slices.ContainsFunc(got.Logs, func(l string) bool { return strings.Contains(l, "artifacts of Muster's job") }) {
 		t.Errorf("%s: %q", got.Status, got.Logs)
 	}
@@ -242,21 +242,21 @@ func TestAServerThatTakesNoResults(t *testing.T) {
 // TestAnIdleBridgeUnregisters holds that a bridge which is stopped at once, as muster bridge is, unregisters if nothing is left for the next one.
 func TestAnIdleBridgeUnregisters(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, false)
+	f, s := newBridgeEnv(t), newScheduler(t, false)
 	registered := func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.workers) > 0
 	}
-	_, kill := f.bridge(s.server.URL, nil)
-	await(t, "it is registered", registered)
+	_, kill := f.startBridge(s.server.URL, nil)
+	waitFor(t, "it is registered", registered)
 	kill()
 	if registered() {
 		t.Error("it is still registered")
 	}
 	one := s.add("slow", map[string]string{"train.py": "import time\ntime.sleep(600)"})
-	_, kill = f.bridge(s.server.URL, nil)
-	await(t, "it runs", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
+	_, kill = f.startBridge(s.server.URL, nil)
+	waitFor(t, "it runs", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
 	kill()
 	if !registered() || len(s.get(one).Finals) > 0 {
 		t.Error("the worker of a job that runs is not registered any more")
@@ -266,18 +266,18 @@ func TestAnIdleBridgeUnregisters(t *testing.T) {
 // TestAServerThatForgetsAJob holds that a job which the server does not know any more ends, and does not keep others from being done.
 func TestAServerThatForgetsAJob(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, false)
+	f, s := newBridgeEnv(t), newScheduler(t, false)
 	one := s.add("job-1", map[string]string{"train.py": "print(1)"})
 	s.mu.Lock()
 	s.lost = true
 	s.mu.Unlock()
-	f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.MaxJobs = 1 })
-	await(t, "its report is refused", func() bool { return slices.Contains(s.get(one).Refused, "completed") })
+	f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.MaxJobs = 1 })
+	waitFor(t, "its report is refused", func() bool { return slices.Contains(s.get(one).Refused, "completed") })
 	s.mu.Lock()
 	s.lost = false
 	s.mu.Unlock()
 	two := s.add("job-2", map[string]string{"train.py": "print(2)"})
-	await(t, "the other one is done", func() bool { return len(s.get(two).Finals) > 0 })
+	waitFor(t, "the other one is done", func() bool { return len(s.get(two).Finals) > 0 })
 	if got := s.get(one); len(got.Finals) > 0 {
 		t.Errorf("%v", got.Finals)
 	}
@@ -285,10 +285,10 @@ func TestAServerThatForgetsAJob(t *testing.T) {
 
 func TestSIGTERMCancelsWhatRuns(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, false)
+	f, s := newBridgeEnv(t), newScheduler(t, false)
 	one := s.add("slow", map[string]string{"train.py": "import time\nprint('begun', flush=True)\ntime.sleep(600)"})
-	stop, _ := f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
-	await(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
+	stop, _ := f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
+	waitFor(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
 	stop()
 	if got := s.get(one); !slices.Equal(got.Finals, []string{"cancelled"}) || got.Message != "Worker shutdown during execution" {
 		t.Errorf("%v: %s", got.Finals, got.Message)
@@ -297,7 +297,7 @@ func TestSIGTERMCancelsWhatRuns(t *testing.T) {
 
 func TestADistributedJobOfTheServer(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, false)
+	f, s := newBridgeEnv(t), newScheduler(t, false)
 	one := s.add("dist", map[string]string{
 		"train.py":                      "import os\nprint('rank', os.environ['NODE_RANK'], 'of', os.environ['WORLD_SIZE'], os.environ['MASTER_PORT'])",
 		"torch/__init__.py":             "",
@@ -311,8 +311,8 @@ func TestADistributedJobOfTheServer(t *testing.T) {
 	s.mu.Lock()
 	bad.Dist = dict{"rank": 5, "world_size": 2, "master_addr": "--evil", "master_port": 29500}
 	s.mu.Unlock()
-	f.bridge(s.server.URL, nil)
-	await(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(bad).Finals) > 0 })
+	f.startBridge(s.server.URL, nil)
+	waitFor(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(bad).Finals) > 0 })
 	got := s.get(one)
 	if got.Status != "completed" || !slices.Contains(got.Logs, "rank 1 of 2 29500") || !slices.ContainsFunc(got.Logs, func(l string) bool {
 		return strings.HasPrefix(l, "launched") && strings.Contains(l, "--node_rank=1") && strings.Contains(l, "--master_addr=10.0.0.1")
@@ -327,7 +327,7 @@ func TestADistributedJobOfTheServer(t *testing.T) {
 // TestExactlyOneReport cuts uploads, swallows answers, takes the server away and kills the bridge while it offers the same jobs for ever.
 func TestExactlyOneReport(t *testing.T) {
 	t.Parallel()
-	f, s := newFarm(t), newScheduler(t, false)
+	f, s := newBridgeEnv(t), newScheduler(t, false)
 	var jobs []*foreignJob
 	for i := range 4 {
 		jobs = append(jobs, s.add(fmt.Sprintf("job-%d", i), map[string]string{"train.py": digits}))
@@ -335,20 +335,20 @@ func TestExactlyOneReport(t *testing.T) {
 	s.mu.Lock()
 	s.forever, s.cutZip, s.rateHits = true, 2, 1
 	s.mu.Unlock()
-	_, kill := f.bridge(s.server.URL, nil)
-	await(t, "one is claimed", func() bool { return s.get(jobs[3]).Claims > 0 })
+	_, kill := f.startBridge(s.server.URL, nil)
+	waitFor(t, "one is claimed", func() bool { return s.get(jobs[3]).Claims > 0 })
 	kill()
 	s.mu.Lock()
 	s.down = true
 	s.mu.Unlock()
-	_, kill = f.bridge(s.server.URL, nil)
+	_, kill = f.startBridge(s.server.URL, nil)
 	time.Sleep(50 * time.Millisecond) // whatever it does in it
 	s.mu.Lock()
 	s.down = false
 	s.mu.Unlock()
 	kill()
-	f.bridge(s.server.URL, nil)
-	await(t, "all are completed", func() bool {
+	f.startBridge(s.server.URL, nil)
+	waitFor(t, "all are completed", func() bool {
 		for _, j := range jobs {
 			if len(s.get(j).Finals) == 0 {
 				return false
@@ -370,25 +370,25 @@ func TestExactlyOneReport(t *testing.T) {
 // TestBridgeToGateway runs real work through a gateway of one Muster server and the bridge of another, over a restart of both.
 func TestBridgeToGateway(t *testing.T) {
 	t.Parallel()
-	w, f := newWorld(t, nil), newFarm(t)
-	_, kill := f.bridge(w.gateway.URL(), nil)
-	w.checkWhole(w.ended(w.submit(w.wholeTask()).ID))
+	w, f := newEnv(t, nil), newBridgeEnv(t)
+	_, kill := f.startBridge(w.gateway.URL(), nil)
+	w.checkWhole(w.waitTask(w.submit(w.wholeTask()).ID))
 	train := w.submit(muster.TaskSpec{Files: w.files(map[string]string{"fit.py": strings.ReplaceAll(digits, `os.environ["TRAINFORGE_JOB_ID"]`, `"x"`)}), Run: &muster.Command{Shell: "sleep 1 && python3 fit.py"}, Outputs: []string{"outputs/*.json"}})
-	w.until("it runs", func() bool { return w.task(train.ID, 0).State == muster.Running })
+	w.waitFor("it runs", func() bool { return w.task(train.ID, 0).State == muster.Running })
 	kill()
 	w.stop()
 	w.start()
-	f.bridge(w.gateway.URL(), nil)
-	task := w.ended(train.ID)
+	f.startBridge(w.gateway.URL(), nil)
+	task := w.waitTask(train.ID)
 	if task.State != muster.Succeeded || task.Attempt != 1 || !strings.Contains(w.artifact(task, "outputs/model.json"), `"w": 2`) || !strings.Contains(w.log(task.ID), "epoch 2\n") {
 		t.Errorf("%s %s after %d attempts: %v\n%s", task.State, task.Message, task.Attempt, task.Artifacts, w.log(task.ID))
 	}
 	slow := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}})
-	w.until("it runs", func() bool { return w.task(slow.ID, 0).State == muster.Running })
+	w.waitFor("it runs", func() bool { return w.task(slow.ID, 0).State == muster.Running })
 	if _, err := w.client.Cancel(t.Context(), slow.ID, nil); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the cancellation comes to the farm", func() bool {
+	waitFor(t, "the cancellation comes to the farm", func() bool {
 		return slices.ContainsFunc(f.jobs(), func(j muster.Job) bool { return j.State == muster.JobCancelled })
 	})
 }
@@ -396,12 +396,12 @@ func TestBridgeToGateway(t *testing.T) {
 // TestAStoppedBridgeIsGivenNothing holds that a job which a bridge of one machine cancels when it is stopped is not offered to it again.
 func TestAStoppedBridgeIsGivenNothing(t *testing.T) {
 	t.Parallel()
-	w, f := newWorld(t, nil), newFarm(t)
-	stop, _ := f.bridge(w.gateway.URL(), func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
+	w, f := newEnv(t, nil), newBridgeEnv(t)
+	stop, _ := f.startBridge(w.gateway.URL(), func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
-	await(t, "it runs on the farm", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
+	waitFor(t, "it runs on the farm", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
 	stop()
-	w.until("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
+	w.waitFor("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
 	list, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil || len(list) != 1 || list[0].Reason != muster.WorkerShutdown {
 		t.Errorf("%+v, %v", list, err)
@@ -411,7 +411,7 @@ func TestAStoppedBridgeIsGivenNothing(t *testing.T) {
 // TestServersThatCannotBeServed holds that the bridge ends, with a sentence that says why, where trying again is of no use.
 func TestServersThatCannotBeServed(t *testing.T) {
 	t.Parallel()
-	f := newFarm(t)
+	f := newBridgeEnv(t)
 	for want, answer := range map[string]func(path string) (int, string){
 		"--scheduler-token-file": func(path string) (int, string) {
 			if path == "/health" {
@@ -433,12 +433,12 @@ func TestServersThatCannotBeServed(t *testing.T) {
 		}))
 		t.Cleanup(server.Close)
 		b, err := trainforge.NewBridge(trainforge.BridgeConfig{
-			Scheduler: server.URL, Poll: 20 * time.Millisecond, Core: bridge.Config{Client: f.client, Dir: t.TempDir(), Retry: 10 * time.Millisecond, Log: quiet(t)},
+			Scheduler: server.URL, PollInterval: 20 * time.Millisecond, Core: bridge.Config{Client: f.client, Dir: t.TempDir(), RetryDelay: 10 * time.Millisecond, Log: testLogger(t)},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		if err := b.Run(ctx, ctx); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("it ends with %v", err)

@@ -13,14 +13,14 @@ import (
 
 func TestWorkersAreListed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
-	a, c := &workerA{peer: p, id: "worker-1", hostname: "vm", maxJobs: 2}, &externalPeer{caller: newCaller(t, p.base, ""), id: "colab-1"}
+	w := newEnv(t, nil)
+	p := w.newClient()
+	a, c := &workerA{fakeClient: p, id: "worker-1", hostname: "vm", maxJobs: 2}, &externalWorker{conformClient: newConformClient(t, p.base, ""), id: "colab-1"}
 	if status := a.register(); status != http.StatusOK {
 		t.Fatalf("the registration is answered with %d", status)
 	}
 	job := w.submit(muster.TaskSpec{Python: &muster.Python{Packages: []string{"only-external-workers-install"}}, Run: &muster.Command{Shell: "true"}})
-	work, err := c.Take(t.Context())
+	work, err := c.NextTask(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +60,14 @@ func TestWorkersAreListed(t *testing.T) {
 			t.Errorf("%s is answered with %d", path, status)
 		}
 	}
-	w.until("progress is the task's", func() bool {
+	w.waitFor("progress is the task's", func() bool {
 		task := w.task(job.ID, 0)
 		return task.Progress != nil && *task.Progress == 0.4 && task.Step == "epoch 2" && task.Metrics["loss"] == 0.5 && task.Metrics["accuracy"] == 0.75
 	})
 	if err := work.Succeed(t.Context(), "done"); err != nil {
 		t.Fatal(err)
 	}
-	w.ended(job.ID)
+	w.waitTask(job.ID)
 	if status := p.do("DELETE", "/api/workers/colab-1", nil, nil); status != http.StatusOK {
 		t.Errorf("its end is answered with %d", status)
 	}
@@ -79,8 +79,8 @@ func TestWorkersAreListed(t *testing.T) {
 
 func TestAClientCancels(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	p := w.peer()
+	w := newEnv(t, nil)
+	p := w.newClient()
 	submit := func(name string) (id string, job muster.JobID) {
 		var made struct {
 			JobID     string       `json:"job_id"`
@@ -92,7 +92,7 @@ func TestAClientCancels(t *testing.T) {
 		return made.JobID, made.MusterJob
 	}
 	is := func(job muster.JobID, want muster.JobState) {
-		w.until("the job is "+string(want), func() bool {
+		w.waitFor("the job is "+string(want), func() bool {
 			got, err := w.client.Job(t.Context(), job)
 			return err == nil && got.State == want
 		})
@@ -128,8 +128,8 @@ func TestAClientCancels(t *testing.T) {
 // last one, and each line of its log by itself.
 func TestWorkersForKaggle(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Claim: 500 * time.Millisecond} })
-	p := w.peer()
+	w := newEnv(t, func(w *env) { w.timeouts = trainforge.Timeouts{ClaimStart: 500 * time.Millisecond} })
+	p := w.newClient()
 	if status := p.do("POST", "/api/workers/register", dict{
 		"worker_id": "kaggle-1795193358", "platform": "kaggle", "gpu_available": true, "gpu_name": "Tesla P100", "gpu_memory_gb": 15.9, "status": "idle", "last_heartbeat": 1795193358.98,
 	}, nil); status != http.StatusOK {
@@ -137,7 +137,7 @@ func TestWorkersForKaggle(t *testing.T) {
 	}
 	job := w.submit(muster.TaskSpec{Resources: muster.Request{GPUs: muster.GPURequest{Count: 1}}, Run: &muster.Command{Shell: "true"}})
 	var list []dict
-	w.until("it is offered", func() bool {
+	w.waitFor("it is offered", func() bool {
 		list = nil
 		p.do("GET", "/api/jobs/pending", nil, &list)
 		return len(list) > 0
@@ -171,7 +171,7 @@ func TestWorkersForKaggle(t *testing.T) {
 		}
 	}
 	p.do("PUT", path+"/status", dict{"status": "completed", "message": "Training completed successfully"}, nil)
-	if task := w.ended(job.ID); task.State != muster.Succeeded || task.Attempt != 1 || w.log(task.ID) != "epoch 1\n" {
+	if task := w.waitTask(job.ID); task.State != muster.Succeeded || task.Attempt != 1 || w.log(task.ID) != "epoch 1\n" {
 		t.Errorf("%s after %d attempts: %s", task.State, task.Attempt, task.Message)
 	}
 }
@@ -179,12 +179,12 @@ func TestWorkersForKaggle(t *testing.T) {
 // TestAClaimWaits holds that a worker whose claim of another one's job is refused is not answered at once, and that it is given a job that comes meanwhile.
 func TestAClaimWaits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Hold: patience} })
-	one, other := &workerC{peer: w.peer(), id: "one"}, &workerC{peer: w.peer(), id: "other"}
+	w := newEnv(t, func(w *env) { w.timeouts = trainforge.Timeouts{ClaimHold: testTimeout} })
+	one, other := &workerC{fakeClient: w.newClient(), id: "one"}, &workerC{fakeClient: w.newClient(), id: "other"}
 	one.register()
 	w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
 	var list []dict
-	w.until("it is offered", func() bool {
+	w.waitFor("it is offered", func() bool {
 		list = nil
 		one.do("GET", "/api/jobs/pending", nil, &list)
 		return len(list) > 0

@@ -23,36 +23,36 @@ func suite(t *testing.T) (dialecttest.Suite, string) {
 	t.Helper()
 	shared := t.TempDir()
 	system := trainforge.System()
-	system.New = func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-		return trainforge.OpenWith(ctx, env, trainforge.Waits{})
+	system.New = func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+		return trainforge.OpenWith(ctx, deps, trainforge.Timeouts{})
 	}
 	return dialecttest.Suite{
 		System: system, Options: map[string]string{"projects": shared},
-		Task: muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "true"}},
-		Can:  dialecttest.Can{Progress: true, Log: true, Message: true, Keys: true},
+		Task:         muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "true"}},
+		Capabilities: dialecttest.Capabilities{Progress: true, Log: true, Message: true, Keys: true},
 	}, shared
 }
 
-// caller speaks for a worker whose work the test does.
-type caller struct {
-	peer
+// conformClient speaks for a worker whose work the test does.
+type conformClient struct {
+	fakeClient
 
 	ctx  context.Context
 	stop context.CancelFunc
 }
 
-func newCaller(t *testing.T, base, key string) caller {
+func newConformClient(t *testing.T, base, key string) conformClient {
 	t.Helper()
 	if key != "" {
 		base += "/k/" + key
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	return caller{peer{t: t, base: base}, ctx, cancel}
+	return conformClient{fakeClient{t: t, base: base}, ctx, cancel}
 }
 
 // must sends a request whose answer must be 200.
-func (c *caller) must(ctx context.Context, method, path string, body, into any) error {
+func (c *conformClient) must(ctx context.Context, method, path string, body, into any) error {
 	status, err := c.try(ctx, method, path, body, into)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("%s %s is answered with %d", method, path, status)
@@ -60,17 +60,17 @@ func (c *caller) must(ctx context.Context, method, path string, body, into any) 
 	return err
 }
 
-func (c *caller) Vanish() { c.stop() }
+func (c *conformClient) Crash() { c.stop() }
 
-// until repeats take until it has something.
-func until(ctx, gone context.Context, take func() (dialecttest.Work, error)) (dialecttest.Work, error) {
+// retryUntil repeats take until it has something.
+func retryUntil(ctx, crashed context.Context, next func() (dialecttest.Assignment, error)) (dialecttest.Assignment, error) {
 	for {
-		work, err := take()
+		work, err := next()
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case gone.Err() != nil:
-			return nil, gone.Err()
+		case crashed.Err() != nil:
+			return nil, crashed.Err()
 		case err != nil || work != nil:
 			return work, err
 		}
@@ -78,13 +78,13 @@ func until(ctx, gone context.Context, take func() (dialecttest.Work, error)) (di
 	}
 }
 
-func end(word string) string {
+func endLine(word string) string {
 	b, _ := json.Marshal(word)
 	return `::trainforge {"end":true,"exit_code":0,"result":` + string(b) + `}`
 }
 
-type nodePeer struct {
-	caller
+type nodeWorker struct {
+	conformClient
 
 	id, shared string
 	mu         sync.Mutex
@@ -92,7 +92,7 @@ type nodePeer struct {
 	joined     bool
 }
 
-func (n *nodePeer) Take(ctx context.Context) (dialecttest.Work, error) {
+func (n *nodeWorker) NextTask(ctx context.Context) (dialecttest.Assignment, error) {
 	n.mu.Lock()
 	joined := n.joined
 	n.joined = true
@@ -102,7 +102,7 @@ func (n *nodePeer) Take(ctx context.Context) (dialecttest.Work, error) {
 			return nil, err
 		}
 	}
-	return until(ctx, n.ctx, func() (dialecttest.Work, error) {
+	return retryUntil(ctx, n.ctx, func() (dialecttest.Assignment, error) {
 		var answer struct {
 			Jobs []struct {
 				ID string `json:"job_id"`
@@ -112,30 +112,30 @@ func (n *nodePeer) Take(ctx context.Context) (dialecttest.Work, error) {
 		for _, j := range answer.Jobs {
 			if !n.taken[j.ID] {
 				n.taken[j.ID] = true
-				return &nodeWork{n, j.ID}, n.report(ctx, j.ID, "running")
+				return &nodeAssignment{n, j.ID}, n.report(ctx, j.ID, "running")
 			}
 		}
 		return nil, nil
 	})
 }
 
-func (n *nodePeer) report(ctx context.Context, id, status string) error {
+func (n *nodeWorker) report(ctx context.Context, id, status string) error {
 	return n.must(ctx, "POST", "/api/workers/job-status", dict{"worker_id": n.id, "job_id": id, "status": status, "timestamp": 1.5}, nil)
 }
 
-func (n *nodePeer) Report(ctx context.Context, task string) error {
+func (n *nodeWorker) Report(ctx context.Context, task string) error {
 	return n.report(ctx, task, "completed")
 }
 
-type nodeWork struct {
-	n  *nodePeer
+type nodeAssignment struct {
+	n  *nodeWorker
 	id string
 }
 
-func (w *nodeWork) ID() string { return w.id }
+func (w *nodeAssignment) ID() string { return w.id }
 
 // print does what the runner does.
-func (w *nodeWork) print(lines ...string) error {
+func (w *nodeAssignment) print(lines ...string) error {
 	f, err := os.OpenFile(filepath.Join(w.n.shared, w.id, ".trainforge", "output.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
@@ -146,18 +146,18 @@ func (w *nodeWork) print(lines ...string) error {
 	return errors.Join(err, f.Close())
 }
 
-func (w *nodeWork) alive(context.Context) error { return w.print(`::trainforge {"alive":true}`) }
+func (w *nodeAssignment) alive(context.Context) error { return w.print(`::trainforge {"alive":true}`) }
 
-func (w *nodeWork) Progress(_ context.Context, share float64, line string) error {
-	return w.print(fmt.Sprintf("::muster progress=%g", share), line)
+func (w *nodeAssignment) Progress(_ context.Context, fraction float64, line string) error {
+	return w.print(fmt.Sprintf("::muster progress=%g", fraction), line)
 }
 
-func (w *nodeWork) Succeed(ctx context.Context, word string) error {
-	_ = w.print(end(word)) // of a job that is over there is no folder
+func (w *nodeAssignment) Succeed(ctx context.Context, word string) error {
+	_ = w.print(endLine(word)) // of a job that is over there is no folder
 	return w.n.report(ctx, w.id, "completed")
 }
 
-func (w *nodeWork) Fail(ctx context.Context, message string) error {
+func (w *nodeAssignment) Fail(ctx context.Context, message string) error {
 	_ = w.print(`::trainforge {"end":true,"exit_code":1,"failure":{"reason":"bad_input","message":"` + message + `"}}`)
 	return w.n.report(ctx, w.id, "failed")
 }
@@ -168,54 +168,54 @@ func TestNodeConforms(t *testing.T) {
 	s.Paths = []string{"/api/workers/register", "/api/workers/heartbeat", "/api/workers/job-status", "/api/workers/unregister"}
 	s.Start = func(t *testing.T, base, id, key string) dialecttest.Worker {
 		t.Helper()
-		return &nodePeer{caller: newCaller(t, base, key), id: id, shared: shared, taken: map[string]bool{}}
+		return &nodeWorker{conformClient: newConformClient(t, base, key), id: id, shared: shared, taken: map[string]bool{}}
 	}
 	dialecttest.Conform(t, s)
 }
 
-// pathWork is a task of workers B and C.
-type pathWork struct {
-	c      *caller
+// pathAssignment is a task of workers B and C.
+type pathAssignment struct {
+	c      *conformClient
 	id     string
 	poller bool
 }
 
-func (w *pathWork) ID() string { return w.id }
+func (w *pathAssignment) ID() string { return w.id }
 
-func (w *pathWork) print(ctx context.Context, line string) error {
+func (w *pathAssignment) print(ctx context.Context, line string) error {
 	if w.poller {
 		return w.c.must(ctx, "POST", "/api/jobs/"+url.PathEscape(w.id)+"/logs", dict{"message": line}, nil)
 	}
 	return w.c.must(ctx, "POST", "/api/jobs/"+url.PathEscape(w.id)+"/logs/batch", dict{"logs": []dict{{"message": line, "timestamp": 1.5}}}, nil)
 }
 
-func (w *pathWork) alive(ctx context.Context) error {
+func (w *pathAssignment) alive(ctx context.Context) error {
 	return w.print(ctx, `::trainforge {"alive":true}`)
 }
 
-func (w *pathWork) status(ctx context.Context, status, message string) error {
+func (w *pathAssignment) status(ctx context.Context, status, message string) error {
 	if w.poller {
 		return w.c.must(ctx, "PUT", "/api/jobs/"+url.PathEscape(w.id), dict{"status": status, "error_message": message}, nil)
 	}
 	return w.c.must(ctx, "PUT", "/api/jobs/"+url.PathEscape(w.id)+"/status", dict{"status": status, "message": message}, nil)
 }
 
-func (w *pathWork) Progress(ctx context.Context, share float64, line string) error {
-	return errors.Join(w.print(ctx, fmt.Sprintf("::muster progress=%g", share)), w.print(ctx, line))
+func (w *pathAssignment) Progress(ctx context.Context, fraction float64, line string) error {
+	return errors.Join(w.print(ctx, fmt.Sprintf("::muster progress=%g", fraction)), w.print(ctx, line))
 }
 
-func (w *pathWork) Succeed(ctx context.Context, word string) error {
-	return errors.Join(w.print(ctx, end(word)), w.status(ctx, "completed", ""))
+func (w *pathAssignment) Succeed(ctx context.Context, word string) error {
+	return errors.Join(w.print(ctx, endLine(word)), w.status(ctx, "completed", ""))
 }
 
-func (w *pathWork) Fail(ctx context.Context, message string) error {
+func (w *pathAssignment) Fail(ctx context.Context, message string) error {
 	return w.status(ctx, "failed", message)
 }
 
-type pollerPeer struct{ caller }
+type pollerWorker struct{ conformClient }
 
-func (p *pollerPeer) Take(ctx context.Context) (dialecttest.Work, error) {
-	return until(ctx, p.ctx, func() (dialecttest.Work, error) {
+func (p *pollerWorker) NextTask(ctx context.Context) (dialecttest.Assignment, error) {
+	return retryUntil(ctx, p.ctx, func() (dialecttest.Assignment, error) {
 		var answer struct {
 			Jobs []struct {
 				ID     string `json:"job_id"`
@@ -225,7 +225,7 @@ func (p *pollerPeer) Take(ctx context.Context) (dialecttest.Work, error) {
 		_ = p.must(ctx, "GET", "/api/jobs?limit=1", nil, &answer) // next turn
 		for _, j := range answer.Jobs {
 			if j.Status == "pending" {
-				work := &pathWork{&p.caller, j.ID, true}
+				work := &pathAssignment{&p.conformClient, j.ID, true}
 				return work, work.status(ctx, "running", "")
 			}
 		}
@@ -233,8 +233,8 @@ func (p *pollerPeer) Take(ctx context.Context) (dialecttest.Work, error) {
 	})
 }
 
-func (p *pollerPeer) Report(ctx context.Context, task string) error {
-	return (&pathWork{&p.caller, task, true}).status(ctx, "completed", "")
+func (p *pollerWorker) Report(ctx context.Context, task string) error {
+	return (&pathAssignment{&p.conformClient, task, true}).status(ctx, "completed", "")
 }
 
 func TestPollerConforms(t *testing.T) {
@@ -243,21 +243,21 @@ func TestPollerConforms(t *testing.T) {
 	s.Paths = []string{"/api/jobs/x/logs"}
 	s.Start = func(t *testing.T, base, _, key string) dialecttest.Worker {
 		t.Helper()
-		return &pollerPeer{newCaller(t, base, key)}
+		return &pollerWorker{newConformClient(t, base, key)}
 	}
 	dialecttest.Conform(t, s)
 }
 
-type externalPeer struct {
-	caller
+type externalWorker struct {
+	conformClient
 
 	id string
 	mu sync.Mutex
 	in bool
 }
 
-func (e *externalPeer) Take(ctx context.Context) (dialecttest.Work, error) {
-	return until(ctx, e.ctx, func() (dialecttest.Work, error) {
+func (e *externalWorker) NextTask(ctx context.Context) (dialecttest.Assignment, error) {
+	return retryUntil(ctx, e.ctx, func() (dialecttest.Assignment, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if !e.in {
@@ -273,7 +273,7 @@ func (e *externalPeer) Take(ctx context.Context) (dialecttest.Work, error) {
 		if err := e.must(ctx, "GET", "/api/jobs/pending", nil, &jobs); err != nil || len(jobs) == 0 {
 			return nil, nil
 		}
-		work := &pathWork{&e.caller, jobs[0].ID, false}
+		work := &pathAssignment{&e.conformClient, jobs[0].ID, false}
 		if err := e.must(ctx, "POST", "/api/jobs/"+work.id+"/claim", dict{"worker_id": e.id}, nil); err != nil {
 			return nil, nil
 		}
@@ -281,8 +281,8 @@ func (e *externalPeer) Take(ctx context.Context) (dialecttest.Work, error) {
 	})
 }
 
-func (e *externalPeer) Report(ctx context.Context, task string) error {
-	return (&pathWork{&e.caller, task, false}).status(ctx, "completed", "")
+func (e *externalWorker) Report(ctx context.Context, task string) error {
+	return (&pathAssignment{&e.conformClient, task, false}).status(ctx, "completed", "")
 }
 
 func TestExternalConforms(t *testing.T) {
@@ -291,7 +291,7 @@ func TestExternalConforms(t *testing.T) {
 	s.Paths = []string{"/api/workers/register", "/api/workers/x/heartbeat", "/api/jobs/x/claim", "/api/jobs/x/logs/batch", "/api/jobs/x/results"}
 	s.Start = func(t *testing.T, base, id, key string) dialecttest.Worker {
 		t.Helper()
-		return &externalPeer{caller: newCaller(t, base, key), id: id}
+		return &externalWorker{conformClient: newConformClient(t, base, key), id: id}
 	}
 	dialecttest.Conform(t, s)
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// Waits are those of the gateway's waits that tests change; 0 leaves one as it is.
-type Waits struct{ Silence, Node, Claim, Quiet, Hold, Last time.Duration }
+// Timeouts are those of the gateway's waits that tests change; 0 leaves one as it is.
+type Timeouts struct{ Silence, NodeStart, ClaimStart, RunnerSilence, ClaimHold, ReportGrace time.Duration }
 
 // OpenWith is New with other waits.
-func OpenWith(ctx context.Context, env dialect.Env, w Waits) (*Gateway, error) {
-	wait := usualTiming()
-	wait.look, wait.hold = 10*time.Millisecond, 100*time.Millisecond
-	for dst, d := range map[*time.Duration]time.Duration{&wait.silence: w.Silence, &wait.node: w.Node, &wait.claim: w.Claim, &wait.quiet: w.Quiet, &wait.hold: w.Hold, &wait.last: w.Last} {
+func OpenWith(ctx context.Context, deps dialect.Deps, w Timeouts) (*Gateway, error) {
+	waits := defaultTimeouts()
+	waits.scanInterval, waits.claimHold = 10*time.Millisecond, 100*time.Millisecond
+	for dst, d := range map[*time.Duration]time.Duration{&waits.silence: w.Silence, &waits.nodeStart: w.NodeStart, &waits.claimStart: w.ClaimStart, &waits.runnerSilence: w.RunnerSilence, &waits.claimHold: w.ClaimHold, &waits.reportGrace: w.ReportGrace} {
 		if d != 0 {
 			*dst = d
 		}
 	}
-	return open(ctx, env, wait)
+	return openGateway(ctx, deps, waits)
 }
 
 // Fleet is the gateway's workers.

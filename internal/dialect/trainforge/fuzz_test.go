@@ -92,16 +92,16 @@ func FuzzControl(f *testing.F) {
 	f.Add(`{"end":true,"exit_code":0,"result":{"a":1},"missing":[]}`, "completed")
 	f.Add(`{"end":true,"exit_code":1,"failure":{"reason":"bad_input","message":"m"}}`, "failed")
 	f.Add(`{"end":true,"stopped":"timeout"}`, "failed")
-	f.Fuzz(func(t *testing.T, said, status string) {
-		c := parseControl(said)
+	f.Fuzz(func(t *testing.T, payload, status string) {
+		c := parseControl(payload)
 		if c != nil && !c.Alive && !c.End {
 			t.Fatal("it says nothing")
 		}
-		e := ended(status, "m", nil, c)
+		e := toFinalReport(status, "m", nil, c)
 		switch e.Outcome {
 		case muster.AttemptSucceeded:
 			if status != statusCompleted || c != nil && c.End && (c.ExitCode == nil || *c.ExitCode != 0) {
-				t.Fatalf("%q and %q are a success", status, said)
+				t.Fatalf("%q and %q are a success", status, payload)
 			}
 		case muster.AttemptFailed, muster.AttemptTimedOut:
 			if e.Reason == muster.NoReason || e.Message == "" {
@@ -122,7 +122,7 @@ func FuzzForeignJob(f *testing.F) {
 		if json.Unmarshal([]byte(text), &j) != nil {
 			return
 		}
-		conf := configOf(&j)
+		conf := jobConfig(&j)
 		if conf.Project.Name == "" {
 			t.Fatal("it has no name")
 		}
@@ -143,7 +143,7 @@ func FuzzUpload(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "multipart/form-data; boundary=xx")
-		u, err := receive(r, t.TempDir(), "project_zip", 64)
+		u, err := receiveUpload(r, t.TempDir(), "project_zip", 64)
 		if err != nil {
 			if code := muster.CodeOf(err); code != muster.Invalid && code != muster.TooLarge {
 				t.Fatalf("%v", err)

@@ -36,61 +36,61 @@ func System() dialect.System {
 	}
 }
 
-// timing is how long the gateway waits for what. Tests change it.
-type timing struct {
-	look      time.Duration // between two looks at tasks
-	silence   time.Duration // of an idle worker, until it is unreachable
-	node      time.Duration // from the first offer to worker A until it has begun
-	claim     time.Duration // from the first offer to another worker until it has begun
-	quiet     time.Duration // of a task whose runner was heard of
-	setup     time.Duration // of a task before its runner is heard of: packages are installed then
-	last      time.Duration // from the runner's last word until its worker has reported: then the report is taken for lost
-	distrust  time.Duration // for which a worker that drops jobs gets none
-	hold      time.Duration // for which a claim waits that has nothing to give: the worker for Colab asks again at once
-	ticket    time.Duration // for which an offer in a pending list may be claimed
-	reporting time.Duration // for which a report to the Muster server may take
+// timeouts is how long the gateway waits for what. Tests change it.
+type timeouts struct {
+	scanInterval  time.Duration // between two looks at tasks
+	silence       time.Duration // of an idle worker, until it is unreachable
+	nodeStart     time.Duration // from the first offer to worker A until it has begun
+	claimStart    time.Duration // from the first offer to another worker until it has begun
+	runnerSilence time.Duration // of a task whose runner was heard of
+	setup         time.Duration // of a task before its runner is heard of: packages are installed then
+	reportGrace   time.Duration // from the runner's last word until its worker has reported: then the report is taken for lost
+	distrust      time.Duration // for which a worker that drops jobs gets none
+	claimHold     time.Duration // for which a claim waits that has nothing to give: the worker for Colab asks again at once
+	ticketTTL     time.Duration // for which an offer in a pending list may be claimed
+	report        time.Duration // for which a report to the Muster server may take
 }
 
-func usualTiming() timing {
-	return timing{
-		look: time.Second, silence: 2 * time.Minute, node: 20 * time.Second, claim: 2 * time.Minute, quiet: 4 * time.Minute,
-		setup: 45 * time.Minute, hold: 5 * time.Second, last: time.Minute, distrust: 10 * time.Minute, ticket: 10 * time.Minute, reporting: 10 * time.Minute,
+func defaultTimeouts() timeouts {
+	return timeouts{
+		scanInterval: time.Second, silence: 2 * time.Minute, nodeStart: 20 * time.Second, claimStart: 2 * time.Minute, runnerSilence: 4 * time.Minute,
+		setup: 45 * time.Minute, claimHold: 5 * time.Second, reportGrace: time.Minute, distrust: 10 * time.Minute, ticketTTL: 10 * time.Minute, report: 10 * time.Minute,
 	}
 }
 
 // Gateway is a TrainForge API server.
 type Gateway struct {
-	env      dialect.Env
-	listener *dialect.Listener
-	fleet    *fleet.Fleet
-	time     timing
-	shared   string // the folder with projects for workers A and B
-	given    bool   // shared is an option, and not this machine's default
-	cpus     float64
-	memory   muster.Size
-	started  time.Time
-	wake     chan struct{} // a token has the tasks looked at
+	deps             dialect.Deps
+	listener         *dialect.Listener
+	fleet            *fleet.Fleet
+	timeouts         timeouts
+	sharedDir        string // the folder with projects for workers A and B
+	sharedConfigured bool   // shared is an option, and not this machine's default
+	cpus             float64
+	memory           muster.Size
+	started          time.Time
+	wake             chan struct{} // a token has the tasks looked at
 
-	mu      sync.Mutex
-	tracks  map[string]*track // by Task.EventID
-	tickets map[string]time.Time
-	bound   map[string]string    // ticket to Task.EventID
-	dropped map[string]int       // jobs in a row that a worker did not begin, by its id
-	polled  map[string]time.Time // when a worker B last asked, by its id
-	failing bool                 // projects cannot be written
+	mu           sync.Mutex
+	states       map[string]*taskState // by Task.EventID
+	tickets      map[string]time.Time
+	boundTickets map[string]string    // ticket to Task.EventID
+	droppedJobs  map[string]int       // jobs in a row that a worker did not begin, by its id
+	lastPoll     map[string]time.Time // when a worker B last asked, by its id
+	writeFailing bool                 // projects cannot be written
 }
 
 // New opens the gateway's port and reads its state. Nothing is served before Run.
-func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-	return open(ctx, env, usualTiming())
+func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+	return openGateway(ctx, deps, defaultTimeouts())
 }
 
-func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
+func openGateway(ctx context.Context, deps dialect.Deps, waits timeouts) (*Gateway, error) {
 	g := &Gateway{
-		env: env, time: wait, cpus: 2, memory: 8 << 30, started: time.Now(), wake: make(chan struct{}, 1),
-		tracks: map[string]*track{}, tickets: map[string]time.Time{}, bound: map[string]string{}, dropped: map[string]int{}, polled: map[string]time.Time{},
+		deps: deps, timeouts: waits, cpus: 2, memory: 8 << 30, started: time.Now(), wake: make(chan struct{}, 1),
+		states: map[string]*taskState{}, tickets: map[string]time.Time{}, boundTickets: map[string]string{}, droppedJobs: map[string]int{}, lastPoll: map[string]time.Time{},
 	}
-	if err := g.options(); err != nil {
+	if err := g.parseOptions(); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{g.tasksDir(), g.uploadsDir(), g.zipsDir()} {
@@ -102,14 +102,14 @@ func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
 	for _, name := range old {
 		_ = os.RemoveAll(name) // of an upload that broke off; it is tried again at the next start
 	}
-	l, err := dialect.Listen(ctx, env)
+	l, err := dialect.Listen(ctx, deps)
 	if err != nil {
 		return nil, err
 	}
 	g.listener = l
 	g.fleet, err = fleet.Open(fleet.Config{
-		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: Name,
-		Silence: wait.silence, Busy: max(wait.setup, wait.quiet) + wait.silence, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
+		Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: Name,
+		SilenceTimeout: waits.silence, BusyTimeout: max(waits.setup, waits.runnerSilence) + waits.silence, Projects: deps.Config.Projects(), Kinds: deps.Config.Kinds, Price: deps.Config.Price,
 		Lacks: []string{
 			muster.FeatureContainer, muster.FeatureCheckpoint, muster.FeatureLauncher, muster.FeatureNetwork, muster.FeatureURL, muster.FeatureCancel,
 		},
@@ -117,12 +117,12 @@ func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	g.recall()
+	g.restoreStates()
 	return g, nil
 }
 
-func (g *Gateway) options() error {
-	o := g.env.Config.Options
+func (g *Gateway) parseOptions() error {
+	o := g.deps.Config.Options
 	if s := o["cpus"]; s != "" {
 		if _, err := fmt.Sscanf(s, "%g", &g.cpus); err != nil || !(g.cpus >= 0.1 && g.cpus <= 10_000) {
 			return muster.Errorf(muster.Invalid, "--dialect trainforge: cpus=%s: write a number of cores such as 4", s)
@@ -135,13 +135,13 @@ func (g *Gateway) options() error {
 		}
 		g.memory = size
 	}
-	g.shared, g.given = filepath.Join(os.TempDir(), "trainforge"), false
+	g.sharedDir, g.sharedConfigured = filepath.Join(os.TempDir(), "trainforge"), false
 	if s := o["projects"]; s != "" {
 		abs, err := filepath.Abs(s)
 		if err != nil {
 			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s: %w", s, err)
 		}
-		g.shared, g.given = abs, true
+		g.sharedDir, g.sharedConfigured = abs, true
 		if info, err := os.Stat(abs); err != nil || !info.IsDir() {
 			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s is no folder: make it, on the file system that the workers share", s)
 		}
@@ -149,9 +149,9 @@ func (g *Gateway) options() error {
 	return nil
 }
 
-func (g *Gateway) tasksDir() string   { return filepath.Join(g.env.Dir, "tasks") }
-func (g *Gateway) uploadsDir() string { return filepath.Join(g.env.Dir, "uploads") }
-func (g *Gateway) zipsDir() string    { return filepath.Join(g.env.Dir, "projects") }
+func (g *Gateway) tasksDir() string   { return filepath.Join(g.deps.Dir, "tasks") }
+func (g *Gateway) uploadsDir() string { return filepath.Join(g.deps.Dir, "uploads") }
+func (g *Gateway) zipsDir() string    { return filepath.Join(g.deps.Dir, "projects") }
 
 // URL is what people enter as --scheduler.
 func (g *Gateway) URL() string { return g.listener.URL() }
@@ -160,15 +160,15 @@ func (g *Gateway) URL() string { return g.listener.URL() }
 func (g *Gateway) Ready() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.failing {
-		return muster.Errorf(muster.Unavailable, "projects cannot be written to %s: see the server's log", g.shared)
+	if g.writeFailing {
+		return muster.Errorf(muster.Unavailable, "projects cannot be written to %s: see the server's log", g.sharedDir)
 	}
 	return nil
 }
 
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
-	g.listener.Refuse = func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) }
+	g.listener.WriteError = func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) }
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.fleet.Run(ctx) })
 	group.Go(func() error { return g.listener.Serve(ctx, g.routes()) })
@@ -183,49 +183,49 @@ func (g *Gateway) routes() http.Handler {
 		"GET /api/health": g.health,
 
 		"POST /api/workers/register":           g.register,
-		"POST /api/workers/heartbeat":          g.nodeBeat,
+		"POST /api/workers/heartbeat":          g.nodeHeartbeat,
 		"GET /api/workers/jobs":                g.nodeJobs,
 		"POST /api/workers/job-status":         g.nodeReport,
-		"POST /api/workers/unregister":         g.nodeLeaves,
-		"POST /api/workers/{id}/heartbeat":     g.externalBeat,
+		"POST /api/workers/unregister":         g.nodeUnregister,
+		"POST /api/workers/{id}/heartbeat":     g.externalHeartbeat,
 		"GET /api/workers":                     g.workers,
 		"GET /api/workers/realtime":            g.workers,
 		"GET /api/workers/stats/all":           g.allStats,
 		"GET /api/workers/{id}":                g.worker,
 		"GET /api/workers/{id}/stats":          g.workerStats,
-		"PUT /api/workers/{id}/status":         g.workerSays,
+		"PUT /api/workers/{id}/status":         g.workerEvent,
 		"PUT /api/workers/{id}/progress":       g.workerProgress,
-		"POST /api/workers/{id}/job-started":   g.workerSays,
-		"POST /api/workers/{id}/job-completed": g.workerSays,
-		"DELETE /api/workers/{id}":             g.externalLeaves,
+		"POST /api/workers/{id}/job-started":   g.workerEvent,
+		"POST /api/workers/{id}/job-completed": g.workerEvent,
+		"DELETE /api/workers/{id}":             g.externalUnregister,
 
 		"GET /api/jobs":                  g.list,
 		"POST /api/jobs":                 g.submit,
 		"POST /api/jobs/distributed":     g.submit,
 		"GET /api/jobs/pending":          g.pending,
 		"POST /api/jobs/{id}/claim":      g.claim,
-		"PUT /api/jobs/{id}/status":      g.report,
+		"PUT /api/jobs/{id}/status":      g.reportStatus,
 		"GET /api/jobs/{id}/files":       g.files,
 		"POST /api/jobs/{id}/logs/batch": g.logBatch,
 		"POST /api/jobs/{id}/logs":       g.logLine,
 		"GET /api/jobs/{id}/logs":        g.logs,
-		"POST /api/jobs/{id}/results":    g.takeResults,
+		"POST /api/jobs/{id}/results":    g.uploadResults,
 
 		"GET /api/jobs/{id}":                        g.show,
-		"PUT /api/jobs/{id}":                        g.change,
+		"PUT /api/jobs/{id}":                        g.updateJob,
 		"DELETE /api/jobs/{id}":                     g.remove,
 		"GET /api/jobs/{id}/results":                g.results,
 		"GET /api/jobs/{id}/results/files":          g.resultFiles,
 		"GET /api/jobs/{id}/results/file/{path...}": g.resultFile,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			q := &request{w: w, r: r, caller: dialect.CallerOf(r.Context())}
+			q := &request{w: w, r: r, caller: dialect.CallerFromContext(r.Context())}
 			if err := h(q); err != nil {
-				refuse(w, err)
+				writeError(w, err)
 			}
 		})
 	}
-	mux.HandleFunc("/", unknown)
+	mux.HandleFunc("/", notFound)
 	return mux
 }
 
@@ -236,7 +236,7 @@ type request struct {
 	caller dialect.Caller
 }
 
-func (q *request) answer(v any) error {
+func (q *request) reply(v any) error {
 	dialect.WriteJSON(q.w, http.StatusOK, v)
 	return nil
 }
@@ -252,8 +252,8 @@ func (q *request) remote() netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
-// near reports whether the request comes from this machine.
-func (q *request) near() bool {
+// isLocal reports whether the request comes from this machine.
+func (q *request) isLocal() bool {
 	local, _ := q.r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if q.remote().IsLoopback() || local == nil {
 		return true
@@ -262,8 +262,8 @@ func (q *request) near() bool {
 	return err == nil && at.Addr().Unmap() == q.remote()
 }
 
-// base is the URL by which the caller reaches the gateway, without a key that it may have in its path.
-func (q *request) base() string {
+// externalURL is the URL by which the caller reaches the gateway, without a key that it may have in its path.
+func (q *request) externalURL() string {
 	scheme := "http"
 	if q.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
 		scheme = "https"
@@ -271,21 +271,21 @@ func (q *request) base() string {
 	return scheme + "://" + q.r.Host
 }
 
-// failure is an answer with a status of its own.
-type failure struct {
+// statusError is an answer with a status of its own.
+type statusError struct {
 	status int
 	text   string
 }
 
-func (f *failure) Error() string { return f.text }
+func (f *statusError) Error() string { return f.text }
 
-func jobNotFound() error    { return &failure{http.StatusNotFound, "Job not found"} }
-func workerNotFound() error { return &failure{http.StatusNotFound, "Worker not found"} }
+func jobNotFound() error    { return &statusError{http.StatusNotFound, "Job not found"} }
+func workerNotFound() error { return &statusError{http.StatusNotFound, "Worker not found"} }
 
-// refuse answers as TrainForge does when something is wrong.
-func refuse(w http.ResponseWriter, err error) {
-	body, status := map[string]any{"error": err.Error()}, dialect.Status(err)
-	if f, ok := errors.AsType[*failure](err); ok {
+// writeError answers as TrainForge does when something is wrong.
+func writeError(w http.ResponseWriter, err error) {
+	body, status := map[string]any{"error": err.Error()}, dialect.HTTPStatus(err)
+	if f, ok := errors.AsType[*statusError](err); ok {
 		status = f.status
 	} else if status == http.StatusUnauthorized {
 		body = map[string]any{"error": "Unauthorized", "message": err.Error()}
@@ -293,27 +293,27 @@ func refuse(w http.ResponseWriter, err error) {
 	dialect.WriteJSON(w, status, body)
 }
 
-// unknown answers where TrainForge has nothing either.
-func unknown(w http.ResponseWriter, r *http.Request) {
+// notFound answers where TrainForge has nothing either.
+func notFound(w http.ResponseWriter, r *http.Request) {
 	dialect.WriteJSON(w, http.StatusNotFound, map[string]any{
-		"error": "Endpoint not found", "path": cut(r.URL.Path, maxMessage), "method": r.Method, "requestId": newID(),
+		"error": "Endpoint not found", "path": truncate(r.URL.Path, maxMessage), "method": r.Method, "requestId": newID(),
 	})
 }
 
 func (g *Gateway) health(q *request) error {
 	up := time.Since(g.started).Seconds()
-	return q.answer(map[string]any{
+	return q.reply(map[string]any{
 		"status": "healthy", "timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": "0.1.0", "service": "muster",
-		"database": "connected", "uptime": up, "muster_version": g.env.Version,
+		"database": "connected", "uptime": up, "muster_version": g.deps.Version,
 	})
 }
 
 // worker reports whether the caller may act as a worker.
-func mayWork(q *request) error { return q.caller.MayWork() }
+func canWork(q *request) error { return q.caller.CanJoinWorkers() }
 
-// detached is a context for what has to be done even if the caller goes away.
-func (g *Gateway) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), g.time.reporting)
+// reportContext is a context for what has to be done even if the caller goes away.
+func (g *Gateway) reportContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), g.timeouts.report)
 }
 
 // lines splits what one message brought into lines of a log.

@@ -23,52 +23,52 @@ const (
 	maxTickets = 10_000 // that may be claimed
 )
 
-// externalBeat is a heartbeat of worker C. One of an unknown worker is refused, so that it registers again.
-func (g *Gateway) externalBeat(q *request) error {
+// externalHeartbeat is a heartbeat of worker C. One of an unknown worker is refused, so that it registers again.
+func (g *Gateway) externalHeartbeat(q *request) error {
 	var body beat
 	if err := q.decode(&body); err != nil {
 		return err
 	}
-	w, err := g.known(q, q.r.PathValue("id"))
+	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	w.Touch(nil)
 	if body.CurrentJob != "" {
 		if t := g.task(q, body.CurrentJob); t != nil && t.Worker() == w {
-			g.track(t).sign()
+			g.state(t).touch()
 		}
 	}
-	return q.answer(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": epoch(time.Now())})
 }
 
 // pending lists what may be claimed. Who asks is not known: each entry has a ticket, and the claim decides which task it stands for.
 func (g *Gateway) pending(q *request) error {
-	if err := mayWork(q); err != nil {
+	if err := canWork(q); err != nil {
 		return err
 	}
 	type offered struct {
 		task *fleet.Task
-		near int
+		dist int
 	}
 	var open []offered
 	remote := q.remote()
 	for _, w := range g.fleet.Workers() {
 		f := w.Facts()
-		if f.Labels[formLabel] != external || gone(w) || f.Key != q.caller.Key {
+		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != q.caller.Key {
 			continue
 		}
-		if time.Since(w.Seen()) > g.time.silence && g.idle(w) {
+		if time.Since(w.LastSeen()) > g.timeouts.silence && g.isIdle(w) {
 			continue
 		}
 		for _, t := range w.Tasks() {
-			if g.claimable(t) && g.offer(t, 0) {
-				open = append(open, offered{t, distance(f.Remote, remote)})
+			if g.isClaimable(t) && g.recordOffer(t, 0) {
+				open = append(open, offered{t, addrDistance(f.Remote, remote)})
 			}
 		}
 	}
 	slices.SortStableFunc(open, func(a, b offered) int {
-		return cmp.Or(cmp.Compare(a.near, b.near), a.task.Offered().Compare(b.task.Offered()))
+		return cmp.Or(cmp.Compare(a.dist, b.dist), a.task.OfferedAt().Compare(b.task.OfferedAt()))
 	})
 	list := []job{}
 	for _, o := range open {
@@ -77,20 +77,20 @@ func (g *Gateway) pending(q *request) error {
 		}
 		list = append(list, g.taskJob(o.task, g.ticket()))
 	}
-	g.nudge()
-	return q.answer(list)
+	g.wakeWatch()
+	return q.reply(list)
 }
 
-func distance(a, b netip.Addr) int {
+func addrDistance(a, b netip.Addr) int {
 	if a == b {
 		return 0
 	}
 	return 1
 }
 
-// claimable reports whether nobody claimed a task.
-func (g *Gateway) claimable(t *fleet.Task) bool {
-	return !t.Began() && g.track(t).get().Ticket == ""
+// isClaimable reports whether nobody claimed a task.
+func (g *Gateway) isClaimable(t *fleet.Task) bool {
+	return !t.Started() && g.state(t).snapshot().Ticket == ""
 }
 
 // ticket makes an id for an entry of a pending list.
@@ -107,157 +107,157 @@ func (g *Gateway) ticket() string {
 
 // claim gives the job of a ticket to a worker: the oldest of those that the server placed on it.
 func (g *Gateway) claim(q *request) error {
-	var body claim
+	var body claimRequest
 	if err := q.decode(&body); err != nil {
 		return err
 	}
 	if body.WorkerID == "" {
-		return &failure{http.StatusBadRequest, "worker_id is required"}
+		return &statusError{http.StatusBadRequest, "worker_id is required"}
 	}
-	if err := mayWork(q); err != nil {
+	if err := canWork(q); err != nil {
 		return err
 	}
-	w, err := g.known(q, body.WorkerID)
+	w, err := g.authorizedWorker(q, body.WorkerID)
 	if err != nil {
 		return err
 	}
-	if formOf(w) != external {
-		return &failure{http.StatusBadRequest, "only workers that registered with a worker_id claim jobs"}
+	if workerForm(w) != formExternal {
+		return &statusError{http.StatusBadRequest, "only workers that registered with a worker_id claim jobs"}
 	}
 	w.Touch(nil)
 	id := q.r.PathValue("id")
-	t, err := g.await(q.r.Context(), w, id)
+	t, err := g.awaitTask(q.r.Context(), w, id)
 	if err != nil {
 		return err
 	}
-	answer := claimed{Success: true, Message: "Job claimed successfully", JobID: id, WorkerID: w.ID()}
+	answer := claimAnswer{Success: true, Message: "Job claimed successfully", JobID: id, WorkerID: w.ID()}
 	if gang := t.Run().Gang; gang != nil {
 		answer.Distributed = true
 		answer.Dist = &dist{Rank: gang.Rank, WorldSize: gang.Size, MasterAddr: gang.Master, MasterPort: gang.Port}
 	}
-	return q.answer(answer)
+	return q.reply(answer)
 }
 
-// await binds a ticket as soon as there is a task for the worker.
-func (g *Gateway) await(ctx context.Context, w *fleet.Worker, ticket string) (*fleet.Task, error) {
-	end := time.Now().Add(g.time.hold)
+// awaitTask binds a ticket as soon as there is a task for the worker.
+func (g *Gateway) awaitTask(ctx context.Context, w *fleet.Worker, ticket string) (*fleet.Task, error) {
+	end := time.Now().Add(g.timeouts.claimHold)
 	for {
-		t, err := g.bind(w, ticket)
+		t, err := g.bindTask(w, ticket)
 		if !errors.Is(err, errNoTask) {
 			return t, err
 		}
 		if w.Facts().Labels["worker_type"] == bridgeType || time.Now().After(end) || ctx.Err() != nil {
-			return nil, allocated()
+			return nil, errAllocated()
 		}
-		pauseFor(ctx, g.time.hold/20)
+		sleep(ctx, g.timeouts.claimHold/20)
 	}
 }
 
 // errNoTask says that a ticket may be claimed, and that the server placed no task on the worker.
 var errNoTask = errors.New("no task")
 
-func allocated() error { return &failure{http.StatusBadRequest, "Job already fully allocated"} }
+func errAllocated() error { return &statusError{http.StatusBadRequest, "Job already fully allocated"} }
 
-// bind makes a ticket the name of a task of w. It is done at most once for a ticket and once for a task; a repetition by the same worker, whose answer was lost, is
+// bindTask makes a ticket the name of a task of w. It is done at most once for a ticket and once for a task; a repetition by the same worker, whose answer was lost, is
 // answered alike.
-func (g *Gateway) bind(w *fleet.Worker, ticket string) (*fleet.Task, error) {
+func (g *Gateway) bindTask(w *fleet.Worker, ticket string) (*fleet.Task, error) {
 	if t := g.fleet.Task(g.resolve(ticket)); t != nil {
-		if t.Worker() == w && !t.Began() && g.track(t).get().Ticket == ticket {
+		if t.Worker() == w && !t.Started() && g.state(t).snapshot().Ticket == ticket {
 			return t, nil
 		}
-		return nil, allocated()
+		return nil, errAllocated()
 	}
 	g.mu.Lock()
 	_, valid := g.tickets[ticket]
-	_, used := g.bound[ticket]
+	_, bound := g.boundTickets[ticket]
 	g.mu.Unlock()
 	switch {
-	case used:
-		return nil, allocated()
+	case bound:
+		return nil, errAllocated()
 	case !valid:
 		return nil, jobNotFound()
 	}
-	if !g.idle(w) && w.Facts().Resources.MaxTasks == 1 {
-		w.Idle() // it would not claim a job while it runs one; what it ran is given up when it stays silent
+	if !g.isIdle(w) && w.Facts().Resources.MaxTasks == 1 {
+		w.MarkIdle() // it would not claim a job while it runs one; what it ran is given up when it stays silent
 	}
 	for _, t := range w.Tasks() {
-		at := g.track(t)
-		at.mu.Lock()
-		ready := at.ready
-		at.mu.Unlock()
-		if !ready || !g.claimable(t) {
+		ts := g.state(t)
+		ts.mu.Lock()
+		ready := ts.ready
+		ts.mu.Unlock()
+		if !ready || !g.isClaimable(t) {
 			continue
 		}
-		return t, g.seal(t, at, ticket)
+		return t, g.bindTicket(t, ts, ticket)
 	}
 	return nil, errNoTask
 }
 
-// seal binds a ticket, on disk too: the worker knows its job by nothing else.
-func (g *Gateway) seal(t *fleet.Task, at *track, ticket string) error {
+// bindTicket binds a ticket, on disk too: the worker knows its job by nothing else.
+func (g *Gateway) bindTicket(t *fleet.Task, ts *taskState, ticket string) error {
 	g.mu.Lock()
 	if _, valid := g.tickets[ticket]; !valid {
 		g.mu.Unlock()
-		return allocated()
+		return errAllocated()
 	}
 	delete(g.tickets, ticket)
-	g.bound[ticket] = t.ID()
+	g.boundTickets[ticket] = t.ID()
 	g.mu.Unlock()
-	taken := false
-	err := at.note(func(n *noted) {
-		if taken = n.Ticket != ""; !taken {
+	bound := false
+	err := ts.save(func(n *savedState) {
+		if bound = n.Ticket != ""; !bound {
 			n.Ticket = ticket
 		}
 	})
-	if err == nil && taken {
-		err = allocated()
+	if err == nil && bound {
+		err = errAllocated()
 	}
 	if err != nil {
 		g.mu.Lock()
-		delete(g.bound, ticket)
+		delete(g.boundTickets, ticket)
 		g.mu.Unlock()
 		return err
 	}
-	at.mu.Lock()
-	at.shown = time.Now() // from now on it is the worker's to begin
-	at.mu.Unlock()
+	ts.mu.Lock()
+	ts.offeredAt = time.Now() // from now on it is the worker's to begin
+	ts.mu.Unlock()
 	return nil
 }
 
-// remembered reports whether there was a task of this id.
-func (g *Gateway) remembered(id string) bool {
+// wasTask reports whether there was a task of this id.
+func (g *Gateway) wasTask(id string) bool {
 	g.mu.Lock()
-	_, was := g.bound[id]
+	_, bound := g.boundTickets[id]
 	g.mu.Unlock()
-	return was || g.late(id)
+	return bound || g.isLate(id)
 }
 
-// report is worker C's word on a job.
-func (g *Gateway) report(q *request) error {
+// reportStatus is worker C's word on a job.
+func (g *Gateway) reportStatus(q *request) error {
 	var body update
 	if err := q.decode(&body); err != nil {
 		return err
 	}
 	if strings.TrimSpace(body.Status) == "" {
-		return &failure{http.StatusBadRequest, "status is required"}
+		return &statusError{http.StatusBadRequest, "status is required"}
 	}
 	id := q.r.PathValue("id")
-	ok := map[string]any{"success": true, "job_id": id, "status": cut(body.Status, 40)}
+	ok := map[string]any{"success": true, "job_id": id, "status": truncate(body.Status, 40)}
 	t := g.task(q, id)
 	if t == nil {
-		if final(body.Status) && g.late(id) || g.remembered(id) {
-			return q.answer(ok)
+		if isFinal(body.Status) && g.isLate(id) || g.wasTask(id) {
+			return q.reply(ok)
 		}
 		return jobNotFound()
 	}
 	t.Worker().Touch(nil)
-	if err := g.hear(q, t, &body, nil); err != nil {
+	if err := g.applyStatus(q, t, &body, nil); err != nil {
 		return err
 	}
-	return q.answer(ok)
+	return q.reply(ok)
 }
 
-func final(status string) bool {
+func isFinal(status string) bool {
 	return status == statusCompleted || status == statusFailed || status == statusCancelled
 }
 
@@ -266,20 +266,20 @@ func (g *Gateway) files(q *request) error {
 	id := q.r.PathValue("id")
 	t := g.task(q, id)
 	if t == nil {
-		return g.submitted(q, id)
+		return g.sendProject(q, id)
 	}
 	t.Worker().Touch(nil)
-	if err := g.begin(t, g.track(t)); err != nil { // the worker for Kaggle says nothing else before it has installed packages
+	if err := g.markStarted(t, g.state(t)); err != nil { // the worker for Kaggle says nothing else before it has installed packages
 		if muster.CodeOf(err) == muster.Conflict {
 			return jobNotFound()
 		}
 		return err
 	}
-	folder, err := t.Folder(q.r.Context())
+	folder, err := t.FetchInputs(q.r.Context())
 	if err != nil {
 		return err
 	}
-	p, err := project.New(t.Run(), id, q.base(), folder, deviceNumbers(t.Run().Grant), false)
+	p, err := project.New(t.Run(), id, q.externalURL(), folder, deviceNumbers(t.Run().Grant), false)
 	if err != nil {
 		return err
 	}
@@ -289,14 +289,14 @@ func (g *Gateway) files(q *request) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
-	if err := p.Write(q.r.Context(), f, project.Most); err != nil {
+	if err := p.Write(q.r.Context(), f, project.MaxBytes); err != nil {
 		return err
 	}
-	return q.attach(f, "project.zip")
+	return q.sendFile(f, "project.zip")
 }
 
-// attach answers with a zip file.
-func (q *request) attach(f *os.File, name string) error {
+// sendFile answers with a zip file.
+func (q *request) sendFile(f *os.File, name string) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -314,7 +314,7 @@ func (g *Gateway) logBatch(q *request) error {
 		return err
 	}
 	if len(body.Logs) == 0 {
-		return &failure{http.StatusBadRequest, "logs array is required"}
+		return &statusError{http.StatusBadRequest, "logs array is required"}
 	}
 	if len(body.Logs) > maxLogLines {
 		return muster.Errorf(muster.TooLarge, "a batch has at most %s lines", strconv.Itoa(maxLogLines))
@@ -323,5 +323,5 @@ func (g *Gateway) logBatch(q *request) error {
 	for _, l := range body.Logs {
 		lines = append(lines, splitLines(l.Message)...)
 	}
-	return g.takeLines(q, lines)
+	return g.appendLines(q, lines)
 }

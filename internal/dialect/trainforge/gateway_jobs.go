@@ -26,17 +26,17 @@ const (
 )
 
 const (
-	maxZips     = 5 << 30 // bytes of projects that are kept for GET /api/jobs/{id}/files
-	usualListed = 50
-	maxShownLog = 5_000 // lines of a log in one answer
+	maxZipBytes   = 5 << 30 // bytes of projects that are kept for GET /api/jobs/{id}/files
+	defaultListed = 50
+	maxShownLog   = 5_000 // lines of a log in one answer
 )
 
 // api returns the client with the caller's rights: a key's, or those of the gateway's project where no key is required.
 func (g *Gateway) api(q *request) (*client.Client, error) {
-	if q.caller.Token == "" && (g.env.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
+	if q.caller.Token == "" && (g.deps.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
 		return nil, muster.Errorf(muster.Unauthenticated, "the bearer token is not a key of this server")
 	}
-	return g.env.Server.Client(q.caller.Token)
+	return g.deps.Server.Client(q.caller.Token)
 }
 
 // submit is POST /api/jobs and /api/jobs/distributed.
@@ -45,13 +45,13 @@ func (g *Gateway) submit(q *request) error {
 	if err != nil {
 		return err
 	}
-	u, err := receive(q.r, g.uploadsDir(), "project_zip", project.Most)
+	u, err := receiveUpload(q.r, g.uploadsDir(), "project_zip", project.MaxBytes)
 	if err != nil {
 		return err
 	}
 	defer u.close()
 	if u.file == nil {
-		return &failure{http.StatusBadRequest, "Project zip file is required"}
+		return &statusError{http.StatusBadRequest, "Project zip file is required"}
 	}
 	conf, err := parseConfig(u.fields["config"])
 	if err != nil {
@@ -67,21 +67,21 @@ func (g *Gateway) submit(q *request) error {
 		}
 	}
 	id := newID()
-	spec, err := g.specOf(q.r.Context(), c, u, conf, members)
+	spec, err := g.buildSpec(q.r.Context(), c, u, conf, members)
 	if err != nil {
 		return err
 	}
 	spec.Labels[jobLabel] = id
 	spec.Project = g.project(q)
-	made, err := c.Submit(q.r.Context(), spec, client.SubmitOptions{IdempotencyKey: "trainforge-" + id})
+	submitted, err := c.Submit(q.r.Context(), spec, client.SubmitOptions{IdempotencyKey: "trainforge-" + id})
 	if err != nil {
 		return err
 	}
-	g.keepZip(id, u)
-	j := jobOf(&made, nil)
+	g.storeZip(id, u)
+	j := toWireJob(&submitted, nil)
 	answer := map[string]any{
 		"success": true, "message": "Job submitted successfully", "job_id": id, "project_name": j.Project, "status": statusPending,
-		"resources": j.Resources, "created_at": j.CreatedAt, "muster_job": made.ID,
+		"resources": j.Resources, "created_at": j.CreatedAt, "muster_job": submitted.ID,
 	}
 	if members > 0 {
 		answer["is_distributed"], answer["num_workers"] = true, members
@@ -92,20 +92,20 @@ func (g *Gateway) submit(q *request) error {
 
 // project is for which the caller submits.
 func (g *Gateway) project(q *request) string {
-	return or(q.caller.Project, g.env.Config.Project)
+	return or(q.caller.Project, g.deps.Config.Project)
 }
 
 // parseConfig reads the field config.
 func parseConfig(text string) (*config, error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, &failure{http.StatusBadRequest, "Job configuration is required"}
+		return nil, &statusError{http.StatusBadRequest, "Job configuration is required"}
 	}
 	c := &config{}
 	if err := json.Unmarshal([]byte(text), c); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "Invalid job configuration: %w", err)
 	}
 	if strings.TrimSpace(c.Project.Name) == "" {
-		return nil, &failure{http.StatusBadRequest, "Project name is required"}
+		return nil, &statusError{http.StatusBadRequest, "Project name is required"}
 	}
 	if len(c.Environment.BaseImage) > 255 {
 		return nil, muster.Errorf(muster.Invalid, "environment.base_image is too long")
@@ -114,8 +114,8 @@ func parseConfig(text string) (*config, error) {
 	return c, err
 }
 
-// specOf unpacks a project, uploads it, and returns the job that runs it.
-func (g *Gateway) specOf(ctx context.Context, c *client.Client, u *upload, conf *config, members int) (*muster.Spec, error) {
+// buildSpec unpacks a project, uploads it, and returns the job that runs it.
+func (g *Gateway) buildSpec(ctx context.Context, c *client.Client, u *upload, conf *config, members int) (*muster.Spec, error) {
 	dir, err := os.MkdirTemp(g.uploadsDir(), "project-*")
 	if err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func (g *Gateway) specOf(ctx context.Context, c *client.Client, u *upload, conf 
 	return spec, err
 }
 
-// jobOf returns a client's job with its tasks.
-func (g *Gateway) jobOf(q *request, id string) (*client.Client, *muster.Job, []muster.Task, error) {
+// findJob returns a client's job with its tasks.
+func (g *Gateway) findJob(q *request, id string) (*client.Client, *muster.Job, []muster.Task, error) {
 	c, err := g.api(q)
 	if err != nil {
 		return nil, nil, nil, err
@@ -167,11 +167,11 @@ func (g *Gateway) jobOf(q *request, id string) (*client.Client, *muster.Job, []m
 	return nil, nil, nil, jobNotFound()
 }
 
-// jobOf is a job of Muster as TrainForge shows it.
-func jobOf(m *muster.Job, tasks []muster.Task) job {
+// toWireJob is a job of Muster as TrainForge shows it.
+func toWireJob(m *muster.Job, tasks []muster.Task) job {
 	j := job{
-		ID: m.Labels[jobLabel], Project: m.Name, Script: "train.py", Status: status(m.State), CreatedAt: stamp(m.CreatedAt), UpdatedAt: stamp(m.CreatedAt),
-		StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.FinishedAt), MusterJob: m.ID,
+		ID: m.Labels[jobLabel], Project: m.Name, Script: "train.py", Status: wireStatus(m.State), CreatedAt: formatTime(m.CreatedAt), UpdatedAt: formatTime(m.CreatedAt),
+		StartedAt: formatTime(m.StartedAt), CompletedAt: formatTime(m.FinishedAt), MusterJob: m.ID,
 	}
 	if m.FinishedAt != 0 && m.StartedAt != 0 {
 		seconds := m.FinishedAt.Sub(m.StartedAt).Std().Seconds()
@@ -208,7 +208,7 @@ func jobOf(m *muster.Job, tasks []muster.Task) job {
 		if t.Worker != "" {
 			j.Allocated = append(j.Allocated, string(t.Worker))
 		}
-		j.UpdatedAt = max(j.UpdatedAt, stamp(t.StartedAt), stamp(t.FinishedAt))
+		j.UpdatedAt = max(j.UpdatedAt, formatTime(t.StartedAt), formatTime(t.FinishedAt))
 	}
 	if j.Status == statusCompleted {
 		j.Progress = 100
@@ -223,86 +223,86 @@ func jobOf(m *muster.Job, tasks []muster.Task) job {
 
 // list is GET /api/jobs: worker B's poll, or a client's list.
 func (g *Gateway) list(q *request) error {
-	if polls(q) {
+	if isPoll(q) {
 		return g.poll(q)
 	}
 	c, err := g.api(q)
 	if err != nil {
 		return err
 	}
-	most := usualListed
+	limit := defaultListed
 	if s := q.r.URL.Query().Get("limit"); s != "" {
-		if most, err = strconv.Atoi(s); err != nil || most < 1 {
+		if limit, err = strconv.Atoi(s); err != nil || limit < 1 {
 			return muster.Errorf(muster.Invalid, "limit is no number of jobs")
 		}
-		most = min(most, maxListed)
+		limit = min(limit, maxListed)
 	}
 	want := q.r.URL.Query().Get("status")
-	answer := listed{Success: true, Jobs: []job{}}
+	answer := jobList{Success: true, Jobs: []job{}}
 	seen := 0
-	for m, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{systemLabel: Name}, Project: g.project(q), Page: min(2*most, 200)}) {
+	for m, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{systemLabel: Name}, Project: g.project(q), Page: min(2*limit, 200)}) {
 		if err != nil {
 			return err
 		}
-		if seen++; seen > 10*maxListed || len(answer.Jobs) >= most {
+		if seen++; seen > 10*maxListed || len(answer.Jobs) >= limit {
 			break
 		}
-		if m.Labels[jobLabel] == "" || want != "" && want != status(m.State) {
+		if m.Labels[jobLabel] == "" || want != "" && want != wireStatus(m.State) {
 			continue
 		}
-		answer.Jobs = append(answer.Jobs, jobOf(&m, nil))
+		answer.Jobs = append(answer.Jobs, toWireJob(&m, nil))
 	}
 	answer.Count = len(answer.Jobs)
-	return q.answer(answer)
+	return q.reply(answer)
 }
 
 // show is GET /api/jobs/{id}.
 func (g *Gateway) show(q *request) error {
 	id := q.r.PathValue("id")
 	if t := g.task(q, id); t != nil {
-		return q.answer(struct {
+		return q.reply(struct {
 			Success bool `json:"success"`
 			job
 		}{true, g.taskJob(t, id)})
 	}
-	_, m, tasks, err := g.jobOf(q, id)
+	_, m, tasks, err := g.findJob(q, id)
 	if err != nil {
 		return err
 	}
-	return q.answer(struct {
+	return q.reply(struct {
 		Success bool `json:"success"`
 		job
-	}{true, jobOf(m, tasks)})
+	}{true, toWireJob(m, tasks)})
 }
 
 // changeJob is PUT of a client: it may cancel its job, and nothing else is its to say.
 func (g *Gateway) changeJob(q *request, id string, body *update) error {
-	c, m, tasks, err := g.jobOf(q, id)
+	c, m, tasks, err := g.findJob(q, id)
 	if err != nil {
 		return err
 	}
-	now := jobOf(m, tasks)
+	current := toWireJob(m, tasks)
 	switch {
-	case body.Status == statusCancelled && (now.Status == statusPending || now.Status == statusRunning):
+	case body.Status == statusCancelled && (current.Status == statusPending || current.Status == statusRunning):
 		cancelled, err := c.Cancel(q.r.Context(), m.ID, nil)
 		if err != nil {
 			return err
 		}
 		cancelled.Spec = m.Spec
-		now = jobOf(&cancelled, tasks)
-	case body.Status != "" && body.Status != now.Status:
-		return muster.Errorf(muster.Conflict, "the job is %s: clients can only cancel one that has not ended", now.Status)
+		current = toWireJob(&cancelled, tasks)
+	case body.Status != "" && body.Status != current.Status:
+		return muster.Errorf(muster.Conflict, "the job is %s: clients can only cancel one that has not ended", current.Status)
 	}
-	return q.answer(struct {
+	return q.reply(struct {
 		Success bool   `json:"success"`
 		Message string `json:"message"`
 		job
-	}{true, "Job updated successfully", now})
+	}{true, "Job updated successfully", current})
 }
 
 // remove is DELETE: it cancels the job, which stays in lists.
 func (g *Gateway) remove(q *request) error {
-	c, m, _, err := g.jobOf(q, q.r.PathValue("id"))
+	c, m, _, err := g.findJob(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -311,12 +311,12 @@ func (g *Gateway) remove(q *request) error {
 			return err
 		}
 	}
-	return q.answer(map[string]any{"success": true, "message": "Job cancelled successfully"})
+	return q.reply(map[string]any{"success": true, "message": "Job cancelled successfully"})
 }
 
 // logs is GET /api/jobs/{id}/logs: the end of what the job printed.
 func (g *Gateway) logs(q *request) error {
-	c, _, tasks, err := g.jobOf(q, q.r.PathValue("id"))
+	c, _, tasks, err := g.findJob(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -333,17 +333,19 @@ func (g *Gateway) logs(q *request) error {
 			if len(tasks) > 1 {
 				text = "[rank " + itoa(t.Index) + "] " + text
 			}
-			lines = append(lines, map[string]any{"timestamp": stamp(l.At), "message": strings.ToValidUTF8(text, "\uFFFD")})
+			lines = append(lines, map[string]any{"timestamp": formatTime(l.At), "message": strings.ToValidUTF8(text, "\uFFFD")})
 		}
 	}
-	return q.answer(map[string]any{"success": true, "logs": lines[max(0, len(lines)-maxShownLog):]})
+	return q.reply(map[string]any{"success": true, "logs": lines[max(0, len(lines)-maxShownLog):]})
 }
 
-func (g *Gateway) zip(id string) string { return filepath.Join(g.zipsDir(), filepath.Base(id)+".zip") }
+func (g *Gateway) zipPath(id string) string {
+	return filepath.Join(g.zipsDir(), filepath.Base(id)+".zip")
+}
 
-// keepZip keeps a project for those who want to have it back; the oldest ones make room.
-func (g *Gateway) keepZip(id string, u *upload) {
-	if os.Rename(u.file.Name(), g.zip(id)) != nil {
+// storeZip keeps a project for those who want to have it back; the oldest ones make room.
+func (g *Gateway) storeZip(id string, u *upload) {
+	if os.Rename(u.file.Name(), g.zipPath(id)) != nil {
 		return
 	}
 	list, _ := os.ReadDir(g.zipsDir()) // else nothing makes room
@@ -356,7 +358,7 @@ func (g *Gateway) keepZip(id string, u *upload) {
 	}
 	slices.SortFunc(all, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for _, info := range all {
-		if total <= maxZips {
+		if total <= maxZipBytes {
 			return
 		}
 		if os.Remove(filepath.Join(g.zipsDir(), info.Name())) == nil {
@@ -365,18 +367,18 @@ func (g *Gateway) keepZip(id string, u *upload) {
 	}
 }
 
-// submitted answers with the project of a client's job.
-func (g *Gateway) submitted(q *request, id string) error {
-	if _, _, _, err := g.jobOf(q, id); err != nil {
+// sendProject answers with the project of a client's job.
+func (g *Gateway) sendProject(q *request, id string) error {
+	if _, _, _, err := g.findJob(q, id); err != nil {
 		return err
 	}
-	f, err := os.Open(g.zip(id))
+	f, err := os.Open(g.zipPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return &failure{http.StatusNotFound, "Project files not found"}
+		return &statusError{http.StatusNotFound, "Project files not found"}
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return q.attach(f, "project.zip")
+	return q.sendFile(f, "project.zip")
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
-// maxShows is how often worker A is offered a job: each offer that it drops leaks what it had allocated.
-const maxShows = 3
+// maxOffers is how often worker A is offered a job: each offer that it drops leaks what it had allocated.
+const maxOffers = 3
 
-// sourceLeaving constrains a worker that was stopped, until it is started again.
-const sourceLeaving = "leaving"
+// sourceStopped constrains a worker that was stopped, until it is started again.
+const sourceStopped = "leaving"
 
-// nodeBeat is a heartbeat of worker A.
-func (g *Gateway) nodeBeat(q *request) error {
+// nodeHeartbeat is a heartbeat of worker A.
+func (g *Gateway) nodeHeartbeat(q *request) error {
 	var body beat
 	if err := q.decode(&body); err != nil {
 		return err
@@ -24,60 +24,60 @@ func (g *Gateway) nodeBeat(q *request) error {
 	if err := checkID("worker_id", body.WorkerID); err != nil {
 		return err
 	}
-	w, err := g.known(q, body.WorkerID)
+	w, err := g.authorizedWorker(q, body.WorkerID)
 	if err != nil {
 		return err
 	}
 	w.Touch(body.load(w.Facts().Resources.Memory))
-	return q.answer(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": epoch(time.Now())})
 }
 
 // nodeJobs offers worker A the jobs that it holds and has not begun.
 func (g *Gateway) nodeJobs(q *request) error {
 	id := q.r.URL.Query().Get("worker_id")
-	w, err := g.known(q, id)
+	w, err := g.authorizedWorker(q, id)
 	if err != nil {
 		return err
 	}
 	w.Touch(nil)
-	if g.idle(w) {
-		w.Idle()
+	if g.isIdle(w) {
+		w.MarkIdle()
 	}
 	jobs := []job{}
 	for _, t := range w.Tasks() {
-		if t.Began() || len(jobs) >= maxListed {
+		if t.Started() || len(jobs) >= maxListed {
 			continue
 		}
-		if g.offer(t, maxShows) {
+		if g.recordOffer(t, maxOffers) {
 			jobs = append(jobs, g.nodeJob(t))
 		}
 	}
-	g.nudge()
-	return q.answer(map[string]any{"jobs": jobs})
+	g.wakeWatch()
+	return q.reply(map[string]any{"jobs": jobs})
 }
 
-// idle reports whether a worker runs nothing that began.
-func (g *Gateway) idle(w *fleet.Worker) bool {
+// isIdle reports whether a worker runs nothing that began.
+func (g *Gateway) isIdle(w *fleet.Worker) bool {
 	for _, t := range w.Tasks() {
-		if t.Began() {
+		if t.Started() {
 			return false
 		}
 	}
 	return true
 }
 
-// offer notes that a worker is shown a task, and reports whether it is: its files must be there, and it is not shown too often.
-func (g *Gateway) offer(t *fleet.Task, most int) bool {
-	at := g.track(t)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if !at.ready || most > 0 && at.shows >= most {
+// recordOffer notes that a worker is shown a task, and reports whether it is: its files must be there, and it is not shown too often.
+func (g *Gateway) recordOffer(t *fleet.Task, limit int) bool {
+	ts := g.state(t)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if !ts.ready || limit > 0 && ts.offers >= limit {
 		return false
 	}
-	if at.shown.IsZero() {
-		at.shown = time.Now()
+	if ts.offeredAt.IsZero() {
+		ts.offeredAt = time.Now()
 	}
-	at.shows++
+	ts.offers++
 	return true
 }
 
@@ -95,14 +95,14 @@ func (g *Gateway) nodeJob(t *fleet.Task) job {
 func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	r := t.Run()
 	j := job{
-		ID: id, Project: cut(or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
+		ID: id, Project: truncate(or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
 		Resources: resources{GPU: newAmount(float64(len(r.Grant.GPUs))), CPU: newAmount(math.Max(1, math.Ceil(r.Grant.CPUs)))},
-		CreatedAt: stamp(muster.NewTime(t.Offered())), WorkerNode: t.Worker().ID(),
+		CreatedAt: formatTime(muster.NewTime(t.OfferedAt())), WorkerNode: t.Worker().ID(),
 	}
 	if r.Grant.Memory > 0 {
 		j.Resources.Memory = memorySize(itoa(int(r.Grant.Memory>>20)) + "Mi")
 	}
-	if t.Began() {
+	if t.Started() {
 		j.Status = statusRunning
 	}
 	if r.Gang != nil {
@@ -123,43 +123,43 @@ func (g *Gateway) nodeReport(q *request) error {
 	if err := checkID("job_id", body.JobID); err != nil {
 		return err
 	}
-	w, err := g.known(q, body.WorkerID)
+	w, err := g.authorizedWorker(q, body.WorkerID)
 	if err != nil {
 		return err
 	}
 	w.Touch(nil)
-	ok := map[string]any{"success": true, "job_id": body.JobID, "status": cut(body.Status, 40)}
+	ok := map[string]any{"success": true, "job_id": body.JobID, "status": truncate(body.Status, 40)}
 	t := g.task(q, body.JobID)
 	if t == nil || t.Worker() != w {
-		if body.Status != statusRunning && t == nil && g.late(body.JobID) {
-			return q.answer(ok)
+		if body.Status != statusRunning && t == nil && g.isLate(body.JobID) {
+			return q.reply(ok)
 		}
 		return jobNotFound()
 	}
-	if err := g.hear(q, t, &update{Status: body.Status}, body.ExitCodes); err != nil {
+	if err := g.applyStatus(q, t, &update{Status: body.Status}, body.ExitCodes); err != nil {
 		return err
 	}
-	return q.answer(ok)
+	return q.reply(ok)
 }
 
-// hear takes a worker's word on a task. A task that is over in the meantime is none of the worker's faults.
-func (g *Gateway) hear(q *request, t *fleet.Task, u *update, codes []*int) error {
-	at := g.track(t)
+// applyStatus takes a worker's word on a task. A task that is over in the meantime is none of the worker's faults.
+func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int) error {
+	ts := g.state(t)
 	var err error
 	switch u.Status {
 	case statusCompleted, statusFailed, statusCancelled:
-		if u.Status == statusCancelled && formOf(t.Worker()) != external { // workers A and B say so when they are stopped only
-			t.Worker().Constrain(sourceLeaving, "it was stopped")
+		if u.Status == statusCancelled && workerForm(t.Worker()) != formExternal { // workers A and B say so when they are stopped only
+			t.Worker().Constrain(sourceStopped, "it was stopped")
 		}
 		err = g.finish(q.r.Context(), t, u.Status, or(u.Error, u.Message), codes)
 		if muster.CodeOf(err) == muster.Conflict {
-			_ = g.fleet.Late(t.ID()) // what it says of the task is known
+			_ = g.fleet.ReportLate(t.ID()) // what it says of the task is known
 		}
 	default:
-		err = g.begin(t, at)
+		err = g.markStarted(t, ts)
 		if err == nil && (u.Message != "" || u.Progress != nil) {
 			p := muster.Progress{Progress: fraction(u.Progress)}
-			if step := cut(u.Message, maxStep); step != "" {
+			if step := truncate(u.Message, maxStep); step != "" {
 				p.Step = &step
 			}
 			err = t.Progress(p)
@@ -171,21 +171,21 @@ func (g *Gateway) hear(q *request, t *fleet.Task, u *update, codes []*int) error
 	return err
 }
 
-// nodeLeaves is worker A's goodbye.
-func (g *Gateway) nodeLeaves(q *request) error {
-	var body claim
+// nodeUnregister is worker A's goodbye.
+func (g *Gateway) nodeUnregister(q *request) error {
+	var body claimRequest
 	if err := q.decode(&body); err != nil {
 		return err
 	}
 	if err := checkID("worker_id", body.WorkerID); err != nil {
 		return err
 	}
-	w, err := g.known(q, body.WorkerID)
+	w, err := g.authorizedWorker(q, body.WorkerID)
 	if err != nil {
 		return err
 	}
 	if err := g.leave(q.r.Context(), w); err != nil {
 		return err
 	}
-	return q.answer(map[string]any{"success": true, "worker_id": w.ID(), "message": "Worker unregistered"})
+	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Worker unregistered"})
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// polls reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
+// isPoll reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
 // send no key and nothing else by which they differ from clients.
-func polls(q *request) bool {
+func isPoll(q *request) bool {
 	if q.r.Header.Get("Authorization") != "" {
 		return false
 	}
@@ -32,37 +32,37 @@ func polls(q *request) bool {
 
 // poll answers worker B: with the job that it is to run, if there is one. It never sees another one as pending, since it would run it.
 func (g *Gateway) poll(q *request) error {
-	if err := mayWork(q); err != nil {
+	if err := canWork(q); err != nil {
 		return err
 	}
-	w, err := g.pollerAt(q)
+	w, err := g.pollerWorker(q)
 	if err != nil {
 		return err
 	}
 	if w == nil {
-		return q.answer(listed{Success: true, Jobs: []job{}})
+		return q.reply(jobList{Success: true, Jobs: []job{}})
 	}
 	w.Touch(nil)
-	if g.idle(w) {
-		w.Idle()
+	if g.isIdle(w) {
+		w.MarkIdle()
 	}
-	answer := listed{Success: true, Jobs: []job{}}
-	if !g.idle(w) { // another program at this address asks, or this one was started again
-		return q.answer(answer)
+	answer := jobList{Success: true, Jobs: []job{}}
+	if !g.isIdle(w) { // another program at this address asks, or this one was started again
+		return q.reply(answer)
 	}
 	for _, t := range w.Tasks() {
-		if g.offer(t, 0) {
+		if g.recordOffer(t, 0) {
 			answer.Jobs, answer.Count = append(answer.Jobs, g.taskJob(t, t.ID())), 1
 			break
 		}
 	}
-	g.nudge()
-	return q.answer(answer)
+	g.wakeWatch()
+	return q.reply(answer)
 }
 
-// pollerAt returns the worker at the address of a request, nil if it was drained and not started again. All that poll from one
+// pollerWorker returns the worker at the address of a request, nil if it was drained and not started again. All that poll from one
 // address are one worker, for they say no id.
-func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
+func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 	remote, key := q.remote(), q.caller.Key
 	id := "poller-" + strings.NewReplacer(":", "-", "%", "-").Replace(remote.String())
 	if key != "" {
@@ -70,19 +70,19 @@ func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
 	}
 	if w := g.fleet.Worker(id); w != nil {
 		g.mu.Lock()
-		last := g.polled[id]
-		g.polled[id] = time.Now()
+		last := g.lastPoll[id]
+		g.lastPoll[id] = time.Now()
 		g.mu.Unlock()
 		switch {
-		case !gone(w):
-			w.Constrain(sourceLeaving, "")
+		case !isInactive(w):
+			w.Constrain(sourceStopped, "")
 			return w, nil
-		case time.Since(last) < g.time.silence:
+		case time.Since(last) < g.timeouts.silence:
 			return nil, nil //nolint:nilnil // it was drained, and asks on
 		}
 	}
 	w, err := g.fleet.Register(q.r.Context(), fleet.Facts{
-		ID: id, Name: cut(id, muster.MaxNameSize), Labels: labels(poller, "address", remote.String()), Kinds: kinds(),
+		ID: id, Name: truncate(id, muster.MaxNameSize), Labels: formLabels(formPoller, "address", remote.String()), Kinds: supportedKinds(),
 		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
 		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
 		Remote:    remote, Key: key,
@@ -90,14 +90,14 @@ func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !g.given {
+	if !g.sharedConfigured {
 		w.Constrain("projects", "it reads projects from a shared folder only: start the server with --dialect trainforge=…,projects=DIR, with its folder api/storage/projects/projects")
 	}
 	return w, nil
 }
 
-// change is PUT /api/jobs/{id}: worker B's word on the job that it runs, or a client's wish to cancel one.
-func (g *Gateway) change(q *request) error {
+// updateJob is PUT /api/jobs/{id}: worker B's word on the job that it runs, or a client's wish to cancel one.
+func (g *Gateway) updateJob(q *request) error {
 	var body update
 	if err := q.decode(&body); err != nil {
 		return err
@@ -110,18 +110,18 @@ func (g *Gateway) change(q *request) error {
 	id := q.r.PathValue("id")
 	t := g.task(q, id)
 	if t == nil {
-		if g.late(id) {
-			return q.answer(map[string]any{"success": true, "message": "Job updated successfully", "job_id": id, "status": body.Status})
+		if g.isLate(id) {
+			return q.reply(map[string]any{"success": true, "message": "Job updated successfully", "job_id": id, "status": body.Status})
 		}
 		return g.changeJob(q, id, &body)
 	}
 	t.Worker().Touch(nil)
-	if err := g.hear(q, t, &body, nil); err != nil {
+	if err := g.applyStatus(q, t, &body, nil); err != nil {
 		return err
 	}
 	j := g.taskJob(t, id)
 	j.Status = or(body.Status, j.Status)
-	return q.answer(struct {
+	return q.reply(struct {
 		Success bool   `json:"success"`
 		Message string `json:"message"`
 		job
@@ -135,22 +135,22 @@ func (g *Gateway) logLine(q *request) error {
 		return err
 	}
 	if strings.TrimSpace(body.Message) == "" {
-		return &failure{http.StatusBadRequest, "Message is required"}
+		return &statusError{http.StatusBadRequest, "Message is required"}
 	}
-	return g.takeLines(q, splitLines(body.Message))
+	return g.appendLines(q, splitLines(body.Message))
 }
 
-// takeLines appends lines to a task's log. Those of a task that is over are dropped.
-func (g *Gateway) takeLines(q *request, lines []string) error {
+// appendLines appends lines to a task's log. Those of a task that is over are dropped.
+func (g *Gateway) appendLines(q *request, lines []string) error {
 	id := q.r.PathValue("id")
 	t := g.task(q, id)
 	if t == nil {
 		// NotFound is for what never was one.
-		if !g.remembered(id) {
+		if !g.wasTask(id) {
 			return jobNotFound()
 		}
-	} else if err := g.say(q.r.Context(), t, g.track(t), lines); err != nil && muster.CodeOf(err) != muster.Conflict {
+	} else if err := g.handleLines(q.r.Context(), t, g.state(t), lines); err != nil && muster.CodeOf(err) != muster.Conflict {
 		return err
 	}
-	return q.answer(map[string]any{"success": true, "message": "Added " + strconv.Itoa(len(lines)) + " log entries"})
+	return q.reply(map[string]any{"success": true, "message": "Added " + strconv.Itoa(len(lines)) + " log entries"})
 }

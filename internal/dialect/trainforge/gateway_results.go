@@ -19,37 +19,37 @@ import (
 
 // The upload of the runner, whose entries are the task's artifacts by name. Of another one all files are artifacts, too, under their paths.
 const (
-	resultsField  = "results_zip"
-	transferLimit = 30 * time.Minute // for a large body
+	resultsField    = "results_zip"
+	downloadTimeout = 30 * time.Minute // for a large body
 )
 
-// takeResults is the upload of a worker.
-func (g *Gateway) takeResults(q *request) error {
+// uploadResults is the upload of a worker.
+func (g *Gateway) uploadResults(q *request) error {
 	id := q.r.PathValue("id")
 	t := g.task(q, id)
 	if t == nil {
-		if g.remembered(id) {
-			return q.answer(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": 0, "path": ""})
+		if g.wasTask(id) {
+			return q.reply(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": 0, "path": ""})
 		}
 		return jobNotFound()
 	}
 	t.Worker().Touch(nil)
-	u, err := receive(q.r, g.uploadsDir(), resultsField, maxResults)
+	u, err := receiveUpload(q.r, g.uploadsDir(), resultsField, maxResults)
 	if err != nil {
 		return err
 	}
 	defer u.close()
 	if u.file == nil {
-		return &failure{http.StatusBadRequest, "results_zip is required"}
+		return &statusError{http.StatusBadRequest, "results_zip is required"}
 	}
-	g.track(t).sign()
-	if err := attachAll(q.r.Context(), t, u); err != nil && muster.CodeOf(err) != muster.Conflict {
+	g.state(t).touch()
+	if err := storeArtifacts(q.r.Context(), t, u); err != nil && muster.CodeOf(err) != muster.Conflict {
 		return err
 	}
-	return q.answer(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": u.size, "path": "results/" + id + ".zip"})
+	return q.reply(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": u.size, "path": "results/" + id + ".zip"})
 }
 
-func attachAll(ctx context.Context, t *fleet.Task, u *upload) error {
+func storeArtifacts(ctx context.Context, t *fleet.Task, u *upload) error {
 	z, err := archive.Open(u.file, u.size)
 	if err != nil {
 		return err
@@ -58,22 +58,22 @@ func attachAll(ctx context.Context, t *fleet.Task, u *upload) error {
 	if err != nil {
 		return err
 	}
-	left := resultLimits.Bytes
+	remaining := resultLimits.Bytes
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if strings.HasPrefix(name, project.Meta+"/") || name == project.Runner || name == "project.zip" {
+		if strings.HasPrefix(name, project.MetaDir+"/") || name == project.Runner || name == "project.zip" {
 			continue // what a worker packs of the folder that it was given
 		}
 		r, err := found[name].Open()
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", cut(name, 100), err)
+			return muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", truncate(name, 100), err)
 		}
 		counted := &counter{r: r}
-		err = t.Attach(ctx, strings.TrimPrefix(name, project.Work+"/"), counted, left)
+		err = t.AddArtifact(ctx, strings.TrimPrefix(name, project.TaskDir+"/"), counted, remaining)
 		_ = r.Close() // it was read
 		if err != nil {
 			return err
 		}
-		left -= counted.n
+		remaining -= counted.n
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (c *counter) Read(b []byte) (int, error) {
 
 // results is all artifacts of a job as one archive.
 func (g *Gateway) results(q *request) error {
-	c, _, tasks, err := g.jobOf(q, q.r.PathValue("id"))
+	c, _, tasks, err := g.findJob(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (g *Gateway) results(q *request) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
-	z := archive.Pack(f, resultLimits.Bytes)
+	z := archive.NewWriter(f, resultLimits.Bytes)
 	n := 0
 	for _, a := range artifacts(tasks) {
 		if n++; n > resultLimits.Files {
@@ -112,16 +112,16 @@ func (g *Gateway) results(q *request) error {
 		}
 	}
 	if n == 0 {
-		return &failure{http.StatusNotFound, "No results found for this job"}
+		return &statusError{http.StatusNotFound, "No results found for this job"}
 	}
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return q.attach(f, "results.zip")
+	return q.sendFile(f, "results.zip")
 }
 
-// found is an artifact of a job's task.
-type found struct {
+// jobArtifact is an artifact of a job's task.
+type jobArtifact struct {
 	muster.Artifact
 
 	task muster.TaskID
@@ -129,15 +129,15 @@ type found struct {
 }
 
 // artifacts lists those of all tasks; those of a distributed job have the rank in front.
-func artifacts(tasks []muster.Task) []found {
-	var list []found
+func artifacts(tasks []muster.Task) []jobArtifact {
+	var list []jobArtifact
 	for _, t := range tasks {
 		for _, a := range t.Artifacts {
 			name := a.Name
 			if len(tasks) > 1 {
 				name = path.Join("rank-"+itoa(t.Index), name)
 			}
-			list = append(list, found{a, t.ID, name})
+			list = append(list, jobArtifact{a, t.ID, name})
 		}
 	}
 	return list
@@ -145,7 +145,7 @@ func artifacts(tasks []muster.Task) []found {
 
 func (g *Gateway) resultFiles(q *request) error {
 	id := q.r.PathValue("id")
-	_, _, tasks, err := g.jobOf(q, id)
+	_, _, tasks, err := g.findJob(q, id)
 	if err != nil {
 		return err
 	}
@@ -153,11 +153,11 @@ func (g *Gateway) resultFiles(q *request) error {
 	for _, a := range artifacts(tasks) {
 		list = append(list, map[string]any{"name": path.Base(a.path), "path": a.path, "size": a.Size, "sha256": a.SHA256})
 	}
-	return q.answer(map[string]any{"success": true, "job_id": id, "files": list, "count": len(list)})
+	return q.reply(map[string]any{"success": true, "job_id": id, "files": list, "count": len(list)})
 }
 
 func (g *Gateway) resultFile(q *request) error {
-	c, _, tasks, err := g.jobOf(q, q.r.PathValue("id"))
+	c, _, tasks, err := g.findJob(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (g *Gateway) resultFile(q *request) error {
 		if a.path == want {
 			q.w.Header().Set("Content-Type", "application/octet-stream")
 			q.w.Header().Set("Content-Disposition", "attachment")
-			ctx, cancel := context.WithTimeout(q.r.Context(), transferLimit)
+			ctx, cancel := context.WithTimeout(q.r.Context(), downloadTimeout)
 			defer cancel()
 			if err := c.ReadArtifact(ctx, a.task, a.Artifact, q.w); err != nil {
 				panic(http.ErrAbortHandler) // a part was sent: the caller sees that it broke off
@@ -174,5 +174,5 @@ func (g *Gateway) resultFile(q *request) error {
 			return nil
 		}
 	}
-	return &failure{http.StatusNotFound, "File not found"}
+	return &statusError{http.StatusNotFound, "File not found"}
 }

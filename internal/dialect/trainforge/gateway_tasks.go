@@ -41,42 +41,42 @@ type control struct {
 	UploadError string      `json:"upload_error,omitempty"`
 }
 
-// noted is what is kept of a task over a restart of the server.
-type noted struct {
+// savedState is what is kept of a task over a restart of the server.
+type savedState struct {
 	Ticket string   `json:"ticket,omitempty"` // under which worker C knows it
 	Placed bool     `json:"placed,omitempty"` // it has a folder in the shared one
 	Offset int64    `json:"offset,omitempty"` // of the output in that folder that is in the log
 	End    *control `json:"end,omitempty"`
 }
 
-// track is what the gateway knows of a task beside what the fleet does.
-type track struct {
+// taskState is what the gateway knows of a task beside what the fleet does.
+type taskState struct {
 	path string
 
-	doing sync.Mutex // held while lines are passed on and while it is finished
+	reportMu sync.Mutex // held while lines are passed on and while it is finished
 
-	mu    sync.Mutex
-	noted noted
-	ready bool      // its files are here, and its folder is there if it needs one
-	busy  bool      // they are being brought
-	shown time.Time // when it was first offered
-	shows int
-	heard time.Time // of the task itself
-	alive bool      // its runner was heard of
+	mu         sync.Mutex
+	saved      savedState
+	ready      bool      // its files are here, and its folder is there if it needs one
+	busy       bool      // they are being brought
+	offeredAt  time.Time // when it was first offered
+	offers     int
+	lastHeard  time.Time // of the task itself
+	runnerSeen bool      // its runner was heard of
 }
 
-func (t *track) sign() {
+func (t *taskState) touch() {
 	t.mu.Lock()
-	t.heard = time.Now()
+	t.lastHeard = time.Now()
 	t.mu.Unlock()
 }
 
-// note changes what is kept. A failure to keep it costs what a restart would lose, and is the caller's only where it must not happen.
-func (t *track) note(change func(*noted)) error {
+// save changes what is kept. A failure to keep it costs what a restart would lose, and is the caller's only where it must not happen.
+func (t *taskState) save(change func(*savedState)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	change(&t.noted)
-	b, err := json.Marshal(t.noted)
+	change(&t.saved)
+	b, err := json.Marshal(t.saved)
 	if err == nil {
 		err = os.WriteFile(t.path+".new", b, 0o600)
 	}
@@ -89,63 +89,63 @@ func (t *track) note(change func(*noted)) error {
 	return nil
 }
 
-func (t *track) get() noted {
+func (t *taskState) snapshot() savedState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.noted
+	return t.saved
 }
 
-// recall reads the notes of tasks that the fleet still has, and removes the rest with their folders.
-func (g *Gateway) recall() {
+// restoreStates reads the notes of tasks that the fleet still has, and removes the rest with their folders.
+func (g *Gateway) restoreStates() {
 	list, _ := os.ReadDir(g.tasksDir()) // what cannot be read is not recalled
 	for _, e := range list {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
 		path := filepath.Join(g.tasksDir(), e.Name())
-		t := &track{path: path, heard: time.Now()}
+		t := &taskState{path: path, lastHeard: time.Now()}
 		b, err := os.ReadFile(path)
-		if !ok || err != nil || json.Unmarshal(b, &t.noted) != nil {
+		if !ok || err != nil || json.Unmarshal(b, &t.saved) != nil {
 			_ = os.Remove(path) // half written
 			continue
 		}
 		if g.fleet.Task(id) == nil {
-			g.clear(id, t)
+			g.removeState(id, t)
 			continue
 		}
-		g.tracks[id] = t
-		if t.noted.Ticket != "" {
-			g.bound[t.noted.Ticket] = id
+		g.states[id] = t
+		if t.saved.Ticket != "" {
+			g.boundTickets[t.saved.Ticket] = id
 		}
 	}
 }
 
-// clear removes what is left of a task.
-func (g *Gateway) clear(id string, t *track) {
-	if t.get().Placed {
-		if err := os.RemoveAll(filepath.Join(g.shared, id)); err != nil {
-			g.env.Log.Warn("a project cannot be removed from the shared folder", slog.String("job", id), slog.Any("error", err))
+// removeState removes what is left of a task.
+func (g *Gateway) removeState(id string, t *taskState) {
+	if t.snapshot().Placed {
+		if err := os.RemoveAll(filepath.Join(g.sharedDir, id)); err != nil {
+			g.deps.Log.Warn("a project cannot be removed from the shared folder", slog.String("job", id), slog.Any("error", err))
 			return
 		}
 	}
 	_ = os.Remove(t.path) // one that is not there was never noted
 }
 
-// track returns what is known of a task.
-func (g *Gateway) track(t *fleet.Task) *track {
+// state returns what is known of a task.
+func (g *Gateway) state(t *fleet.Task) *taskState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.tracks[t.ID()]
-	if at == nil {
-		at = &track{path: filepath.Join(g.tasksDir(), t.ID()+".json"), heard: time.Now()}
-		g.tracks[t.ID()] = at
+	ts := g.states[t.ID()]
+	if ts == nil {
+		ts = &taskState{path: filepath.Join(g.tasksDir(), t.ID()+".json"), lastHeard: time.Now()}
+		g.states[t.ID()] = ts
 	}
-	return at
+	return ts
 }
 
 // resolve returns the task's own id for what a worker calls it.
 func (g *Gateway) resolve(id string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if own, ok := g.bound[id]; ok {
+	if own, ok := g.boundTickets[id]; ok {
 		return own
 	}
 	return id
@@ -160,50 +160,50 @@ func (g *Gateway) task(q *request, id string) *fleet.Task {
 	return t
 }
 
-// late takes note of a report of a task that is over. It returns whether there was such a task.
-func (g *Gateway) late(id string) bool {
-	return muster.CodeOf(g.fleet.Late(g.resolve(id))) == muster.Conflict
+// isLate takes note of a report of a task that is over. It returns whether there was such a task.
+func (g *Gateway) isLate(id string) bool {
+	return muster.CodeOf(g.fleet.ReportLate(g.resolve(id))) == muster.Conflict
 }
 
-// begin notes that the worker runs the task.
-func (g *Gateway) begin(t *fleet.Task, at *track) error {
-	at.sign()
-	if t.Began() {
+// markStarted notes that the worker runs the task.
+func (g *Gateway) markStarted(t *fleet.Task, ts *taskState) error {
+	ts.touch()
+	if t.Started() {
 		return nil
 	}
-	if err := t.Begin(); err != nil {
+	if err := t.MarkStarted(); err != nil {
 		return err
 	}
-	g.trust(t.Worker())
+	g.clearDrops(t.Worker())
 	return nil
 }
 
-// trust takes back that a worker drops jobs.
-func (g *Gateway) trust(w *fleet.Worker) {
+// clearDrops takes back that a worker drops jobs.
+func (g *Gateway) clearDrops(w *fleet.Worker) {
 	g.mu.Lock()
-	delete(g.dropped, w.ID())
+	delete(g.droppedJobs, w.ID())
 	g.mu.Unlock()
 	w.Constrain("dropped", "")
 }
 
-// say passes lines of output on: those for Muster as what they mean, the others to the log.
-func (g *Gateway) say(ctx context.Context, t *fleet.Task, at *track, lines []string) error {
-	at.doing.Lock()
-	defer at.doing.Unlock()
-	return g.pass(ctx, t, at, lines)
+// handleLines passes lines of output on: those for Muster as what they mean, the others to the log.
+func (g *Gateway) handleLines(ctx context.Context, t *fleet.Task, ts *taskState, lines []string) error {
+	ts.reportMu.Lock()
+	defer ts.reportMu.Unlock()
+	return g.processLines(ctx, t, ts, lines)
 }
 
-func (g *Gateway) pass(ctx context.Context, t *fleet.Task, at *track, lines []string) error {
-	if err := g.begin(t, at); err != nil {
+func (g *Gateway) processLines(ctx context.Context, t *fleet.Task, ts *taskState, lines []string) error {
+	if err := g.markStarted(t, ts); err != nil {
 		return err
 	}
 	t.Worker().Touch(nil)
 	var plain []string
 	for _, line := range lines {
-		line = cutLine(line)
-		if said, ok := strings.CutPrefix(line, controlPrefix); ok {
-			if c := parseControl(said); c != nil {
-				if err := g.heed(at, c); err != nil {
+		line = truncateLine(line)
+		if payload, ok := strings.CutPrefix(line, controlPrefix); ok {
+			if c := parseControl(payload); c != nil {
+				if err := g.applyControl(ts, c); err != nil {
 					return err
 				}
 				continue
@@ -225,7 +225,7 @@ func (g *Gateway) pass(ctx context.Context, t *fleet.Task, at *track, lines []st
 	return t.Log(ctx, plain...)
 }
 
-func cutLine(line string) string {
+func truncateLine(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	if len(line) > maxLogLine {
 		line = line[:maxLogLine]
@@ -234,9 +234,9 @@ func cutLine(line string) string {
 }
 
 // parseControl reads a line of the runner after its prefix, nil if it is none.
-func parseControl(said string) *control {
+func parseControl(payload string) *control {
 	c := &control{}
-	if json.Unmarshal([]byte(said), c) != nil || !c.Alive && !c.End {
+	if json.Unmarshal([]byte(payload), c) != nil || !c.Alive && !c.End {
 		return nil
 	}
 	if bytes.Equal(c.Result, []byte("null")) {
@@ -246,19 +246,19 @@ func parseControl(said string) *control {
 	return c
 }
 
-func (g *Gateway) heed(at *track, c *control) error {
-	at.mu.Lock()
-	at.alive = true
-	at.mu.Unlock()
-	if c.End && at.get().End == nil {
-		return at.note(func(n *noted) { n.End = c })
+func (g *Gateway) applyControl(ts *taskState, c *control) error {
+	ts.mu.Lock()
+	ts.runnerSeen = true
+	ts.mu.Unlock()
+	if c.End && ts.snapshot().End == nil {
+		return ts.save(func(n *savedState) { n.End = c })
 	}
 	return nil
 }
 
-// ended makes the report of a task of what its worker says and of what the runner said at its end.
-func ended(status, message string, codes []*int, c *control) fleet.Ending {
-	e := fleet.Ending{Outcome: muster.AttemptFailed, Message: cut(message, maxMessage)}
+// toFinalReport makes the report of a task of what its worker says and of what the runner said at its end.
+func toFinalReport(status, message string, codes []*int, c *control) fleet.FinalReport {
+	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Message: truncate(message, maxMessage)}
 	for _, code := range codes {
 		if code != nil && *code != 0 && e.ExitCode == nil {
 			e.ExitCode = code
@@ -283,17 +283,17 @@ func ended(status, message string, codes []*int, c *control) fleet.Ending {
 	if len(c.Result) > 0 {
 		e.Result = c.Result
 	}
-	return c.verdict(e, status)
+	return c.fillReport(e, status)
 }
 
-func (c *control) verdict(e fleet.Ending, status string) fleet.Ending {
+func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalReport {
 	failed := c.ExitCode == nil || *c.ExitCode != 0
 	switch {
 	case c.Stopped == "timeout":
 		e.Outcome, e.Reason, e.Message = muster.AttemptTimedOut, muster.Timeout, "it ran for longer than its timeout"
 	case c.Failure != nil && failed:
-		e.Reason, e.Message = c.Failure.Reason, or(cut(c.Failure.Message, maxMessage), "the program says so, and not why")
-		if !claimable(e.Reason) {
+		e.Reason, e.Message = c.Failure.Reason, or(truncate(c.Failure.Message, maxMessage), "the program says so, and not why")
+		if !allowedReason(e.Reason) {
 			e.Reason = muster.ExitCode
 		}
 	case c.Signal != 0:
@@ -304,11 +304,11 @@ func (c *control) verdict(e fleet.Ending, status string) fleet.Ending {
 			e.Message = "exit code " + itoa(*c.ExitCode)
 		}
 	case len(c.Missing) > 0:
-		e.Reason, e.Message = muster.ArtifactMissing, "the output "+cut(c.Missing[0], 200)+" is not there"
+		e.Reason, e.Message = muster.ArtifactMissing, "the output "+truncate(c.Missing[0], 200)+" is not there"
 	case c.ResultError != "":
-		e.Reason, e.Message = muster.ResultInvalid, "result.json: "+cut(c.ResultError, 200)
+		e.Reason, e.Message = muster.ResultInvalid, "result.json: "+truncate(c.ResultError, 200)
 	case c.UploadError != "":
-		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+cut(c.UploadError, 400)
+		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+truncate(c.UploadError, 400)
 	case status != statusCompleted:
 		e.Reason, e.Message = muster.StartFailed, or(e.Message, "the program succeeded, and TrainForge's worker says that the job failed")
 	default:
@@ -317,8 +317,8 @@ func (c *control) verdict(e fleet.Ending, status string) fleet.Ending {
 	return e
 }
 
-// claimable reports whether a program may give this reason for its failure.
-func claimable(r muster.Reason) bool {
+// allowedReason reports whether a program may give this reason for its failure.
+func allowedReason(r muster.Reason) bool {
 	switch r {
 	case muster.BadInput, muster.Dependency, muster.Diverged, muster.OutOfMemory, muster.ArtifactMissing, muster.ExitCode, muster.StartFailed:
 		return true
@@ -329,23 +329,23 @@ func claimable(r muster.Reason) bool {
 
 // finish reports a task's end to the server, once what it wrote is there.
 func (g *Gateway) finish(ctx context.Context, t *fleet.Task, status, message string, codes []*int) error {
-	ctx, cancel := g.detached(ctx)
+	ctx, cancel := g.reportContext(ctx)
 	defer cancel()
-	at := g.track(t)
-	at.doing.Lock()
-	defer at.doing.Unlock()
-	if err := g.begin(t, at); err != nil {
+	ts := g.state(t)
+	ts.reportMu.Lock()
+	defer ts.reportMu.Unlock()
+	if err := g.markStarted(t, ts); err != nil {
 		return err
 	}
-	if formOf(t.Worker()) == node {
-		if err := g.tail(ctx, t, at); err != nil {
+	if workerForm(t.Worker()) == formNode {
+		if err := g.tailOutput(ctx, t, ts); err != nil {
 			return err
 		}
 	}
-	c := at.get().End
-	e := ended(status, message, codes, c)
+	c := ts.snapshot().End
+	e := toFinalReport(status, message, codes, c)
 	if c != nil && len(c.Outputs) > 0 && e.Reason != muster.WorkerShutdown {
-		if err := g.collect(ctx, t, c.Outputs); err != nil {
+		if err := g.collectOutputs(ctx, t, c.Outputs); err != nil {
 			if e.Outcome == muster.AttemptSucceeded {
 				e.Outcome = muster.AttemptFailed
 			}
@@ -358,14 +358,14 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, status, message str
 		err = t.Finish(ctx, e)
 	}
 	if err == nil {
-		g.nudge()
+		g.wakeWatch()
 	}
 	return err
 }
 
-// collect takes the outputs of a task from the shared folder.
-func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]string) error {
-	root, err := os.OpenRoot(filepath.Join(g.shared, t.ID()))
+// collectOutputs takes the outputs of a task from the shared folder.
+func (g *Gateway) collectOutputs(ctx context.Context, t *fleet.Task, outputs [][2]string) error {
+	root, err := os.OpenRoot(filepath.Join(g.sharedDir, t.ID()))
 	if err != nil {
 		return err
 	}
@@ -373,7 +373,7 @@ func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]strin
 	if len(outputs) > resultLimits.Files {
 		outputs = outputs[:resultLimits.Files]
 	}
-	left := resultLimits.Bytes
+	remaining := resultLimits.Bytes
 	for _, o := range outputs {
 		name, err := archive.Path("the output", o[0])
 		if err != nil {
@@ -388,10 +388,10 @@ func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]strin
 		}
 		info, err := f.Stat()
 		if err == nil {
-			if left -= info.Size(); left < 0 {
+			if remaining -= info.Size(); remaining < 0 {
 				err = muster.Errorf(muster.TooLarge, "they are larger than %s", muster.Size(resultLimits.Bytes))
 			} else {
-				err = t.Attach(ctx, name, f, resultLimits.Bytes)
+				err = t.AddArtifact(ctx, name, f, resultLimits.Bytes)
 			}
 		}
 		_ = f.Close() // it was read
@@ -409,8 +409,8 @@ func or(s, otherwise string) string {
 	return otherwise
 }
 
-// nudge has the tasks looked at soon.
-func (g *Gateway) nudge() {
+// wakeWatch has the tasks looked at soon.
+func (g *Gateway) wakeWatch() {
 	select {
 	case g.wake <- struct{}{}:
 	default:

@@ -24,33 +24,33 @@ import (
 	"github.com/muster-dev/muster/internal/serve"
 )
 
-// patience is how long a test waits for what is to happen.
-const patience = 60 * time.Second
+// testTimeout is how long a test waits for what is to happen.
+const testTimeout = 60 * time.Second
 
 const adminToken = "trainforge-test-admin-0123456789"
 
 var rewrite = flag.Bool("update", false, "write the golden files")
 
-// world is a Muster server with a TrainForge gateway.
-type world struct {
-	t       *testing.T
-	dir     string
-	shared  string
-	port    string
-	cfg     dialect.Config
-	waits   trainforge.Waits
-	gateway *trainforge.Gateway
-	client  *client.Client
-	url     string // of the Muster server
-	stop    func()
+// env is a Muster server with a TrainForge gateway.
+type env struct {
+	t        *testing.T
+	dir      string
+	shared   string
+	port     string
+	cfg      dialect.Config
+	timeouts trainforge.Timeouts
+	gateway  *trainforge.Gateway
+	client   *client.Client
+	url      string // of the Muster server
+	stop     func()
 }
 
-func newWorld(t *testing.T, change func(*world)) *world {
+func newEnv(t *testing.T, change func(*env)) *env {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("there is no python3")
 	}
-	w := &world{t: t, dir: t.TempDir(), shared: t.TempDir(), port: "127.0.0.1:0"}
+	w := &env{t: t, dir: t.TempDir(), shared: t.TempDir(), port: "127.0.0.1:0"}
 	w.cfg = dialect.Config{Name: trainforge.Name, Options: map[string]string{"projects": w.shared, "cpus": "4"}}
 	if change != nil {
 		change(w)
@@ -60,11 +60,11 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	return w
 }
 
-func (w *world) start() {
+func (w *env) start() {
 	w.t.Helper()
 	system := trainforge.System()
-	system.New = func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-		g, err := trainforge.OpenWith(ctx, env, w.waits)
+	system.New = func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+		g, err := trainforge.OpenWith(ctx, deps, w.timeouts)
 		w.gateway = g
 		return g, err
 	}
@@ -94,10 +94,10 @@ func (w *world) start() {
 	}
 }
 
-func (w *world) peer() peer { return peer{t: w.t, base: w.gateway.URL()} }
+func (w *env) newClient() fakeClient { return fakeClient{t: w.t, base: w.gateway.URL()} }
 
-// during runs a peer until the test ends or stop is called.
-func (w *world) during(run func(context.Context)) (stop func()) {
+// runInBackground runs a peer until the test ends or stop is called.
+func (w *env) runInBackground(run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Go(func() { run(ctx) })
@@ -106,7 +106,7 @@ func (w *world) during(run func(context.Context)) (stop func()) {
 	return stop
 }
 
-func (w *world) submit(t muster.TaskSpec) muster.Job {
+func (w *env) submit(t muster.TaskSpec) muster.Job {
 	w.t.Helper()
 	job, err := w.client.Submit(w.t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{t}}, client.SubmitOptions{})
 	if err != nil {
@@ -115,17 +115,17 @@ func (w *world) submit(t muster.TaskSpec) muster.Job {
 	return job
 }
 
-func (w *world) until(what string, f func() bool) {
+func (w *env) waitFor(desc string, f func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); !f(); {
+	for end := time.Now().Add(testTimeout); !f(); {
 		if time.Now().After(end) {
-			w.t.Fatalf("it did not come to pass: %s", what)
+			w.t.Fatalf("it did not come to pass: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-func (w *world) task(job muster.JobID, n int) muster.Task {
+func (w *env) task(job muster.JobID, n int) muster.Task {
 	w.t.Helper()
 	t, err := w.client.Task(w.t.Context(), muster.TaskID{Job: job, Num: n})
 	if err != nil {
@@ -134,15 +134,15 @@ func (w *world) task(job muster.JobID, n int) muster.Task {
 	return t
 }
 
-// ended waits for the end of a job's first task.
-func (w *world) ended(job muster.JobID) muster.Task {
+// waitTask waits for the end of a job's first task.
+func (w *env) waitTask(job muster.JobID) muster.Task {
 	w.t.Helper()
 	var t muster.Task
-	w.until(fmt.Sprintf("task %d.0 ends", job), func() bool { t = w.task(job, 0); return t.State.Final() })
+	w.waitFor(fmt.Sprintf("task %d.0 ends", job), func() bool { t = w.task(job, 0); return t.State.Final() })
 	return t
 }
 
-func (w *world) log(id muster.TaskID) string {
+func (w *env) log(id muster.TaskID) string {
 	w.t.Helper()
 	var b strings.Builder
 	for l, err := range w.client.Logs(w.t.Context(), id, client.LogOptions{}) {
@@ -154,7 +154,7 @@ func (w *world) log(id muster.TaskID) string {
 	return b.String()
 }
 
-func (w *world) artifact(t muster.Task, name string) string {
+func (w *env) artifact(t muster.Task, name string) string {
 	w.t.Helper()
 	for _, a := range t.Artifacts {
 		if a.Name == name {
@@ -169,26 +169,26 @@ func (w *world) artifact(t muster.Task, name string) string {
 	return ""
 }
 
-// quiet waits until a worker's last word is said, and ends the transcript.
-func (w *world) quiet(worker string, said *transcript) {
+// waitQuiet waits until a worker's last word is said, and ends the transcript.
+func (w *env) waitQuiet(worker string, tr *transcript) {
 	w.t.Helper()
-	w.until("worker "+worker+" is idle", func() bool {
+	w.waitFor("worker "+worker+" is idle", func() bool {
 		list := w.gateway.Fleet().Worker(worker)
 		return list != nil && len(list.Tasks()) == 0
 	})
 	before := ""
-	w.until("nothing more is said", func() bool {
-		now := said.text()
+	w.waitFor("nothing more is said", func() bool {
+		now := tr.text()
 		same := now == before
 		before = now
-		time.Sleep(5 * pollEvery)
+		time.Sleep(5 * pollInterval)
 		return same
 	})
-	said.silence(true)
+	tr.silence(true)
 }
 
 // files uploads a folder.
-func (w *world) files(content map[string]string) string {
+func (w *env) files(content map[string]string) string {
 	w.t.Helper()
 	dir := w.t.TempDir()
 	for name, text := range content {
@@ -226,8 +226,8 @@ func golden(t *testing.T, name string, said *transcript) {
 	}
 }
 
-// program is a task that uses all that a task may.
-const program = `
+// findProgram is a task that uses all that a task may.
+const findProgram = `
 import json, os
 print("hello from", os.environ["WHO"])
 print("::muster progress=0.5 step=half loss=0.25")
@@ -242,14 +242,14 @@ open("plots/a.txt", "w").write("plot")
 open(os.path.join(os.environ["MUSTER_OUT"], "extra.txt"), "w").write("extra")
 `
 
-func (w *world) wholeTask() muster.TaskSpec {
+func (w *env) wholeTask() muster.TaskSpec {
 	return muster.TaskSpec{
-		Name: "sum", Files: w.files(map[string]string{"data/numbers.txt": "1 2 3", "main.py": program, "train.py": "raise SystemExit('not this one')"}),
+		Name: "sum", Files: w.files(map[string]string{"data/numbers.txt": "1 2 3", "main.py": findProgram, "train.py": "raise SystemExit('not this one')"}),
 		Run: &muster.Command{Argv: []string{"python3", "main.py"}}, Env: map[string]string{"WHO": "muster"}, Outputs: []string{"model.bin", "plots/*.txt"},
 	}
 }
 
-func (w *world) checkWhole(task muster.Task) {
+func (w *env) checkWhole(task muster.Task) {
 	w.t.Helper()
 	if task.State != muster.Succeeded {
 		w.t.Fatalf("the task is %s: %s %s\n%s", task.State, task.Reason, task.Message, w.log(task.ID))
@@ -274,29 +274,29 @@ func (w *world) checkWhole(task muster.Task) {
 
 func TestNodeSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	said := &transcript{}
-	a := &workerA{peer: w.peer(), id: "w-test", hostname: "vm", gpus: mockGPUs(), projects: w.shared}
-	a.said = said
-	stop := w.during(a.run)
+	a := &workerA{fakeClient: w.newClient(), id: "w-test", hostname: "vm", gpus: mockGPUs(), projects: w.shared}
+	a.transcript = said
+	stop := w.runInBackground(a.run)
 	failing := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "echo to stderr >&2; exit 3"}})
-	task := w.ended(failing.ID)
+	task := w.waitTask(failing.ID)
 	if task.State != muster.Failed || task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 || w.log(task.ID) != "to stderr\n" {
 		t.Errorf("%s %s %v %q", task.State, task.Reason, task.ExitCode, w.log(task.ID))
 	}
-	w.quiet("w-test", said)
-	w.checkWhole(w.ended(w.submit(w.wholeTask()).ID))
+	w.waitQuiet("w-test", said)
+	w.checkWhole(w.waitTask(w.submit(w.wholeTask()).ID))
 	worker, err := w.client.Worker(t.Context(), "w-test")
 	if err != nil || len(worker.Resources.GPUs) != 0 || worker.Labels["gpus"] != "invented" || worker.Resources.MaxTasks != 4 {
 		t.Errorf("the worker is %+v, %v", worker, err)
 	}
-	w.until("its projects are removed", func() bool {
+	w.waitFor("its projects are removed", func() bool {
 		list, err := os.ReadDir(w.shared)
 		return err == nil && len(list) == 0
 	})
 	said.silence(false)
 	stop()
-	w.until("it is gone", func() bool {
+	w.waitFor("it is gone", func() bool {
 		worker, err := w.client.Worker(t.Context(), "w-test")
 		return err == nil && worker.State == muster.WorkerGone
 	})
@@ -305,39 +305,39 @@ func TestNodeSession(t *testing.T) {
 
 func TestPollerSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	said := &transcript{}
-	b := &workerB{peer: w.peer(), projects: w.shared}
-	b.said = said
-	w.during(b.run)
-	task := w.ended(w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "exit 3"}, Outputs: []string{"never"}}).ID)
+	b := &workerB{fakeClient: w.newClient(), projects: w.shared}
+	b.transcript = said
+	w.runInBackground(b.run)
+	task := w.waitTask(w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "exit 3"}, Outputs: []string{"never"}}).ID)
 	if task.State != muster.Failed || task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 {
 		t.Errorf("%s %s %v", task.State, task.Reason, task.ExitCode)
 	}
-	task = w.ended(w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Outputs: []string{"never"}}).ID)
+	task = w.waitTask(w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Outputs: []string{"never"}}).ID)
 	if task.State != muster.Failed || task.Reason != muster.ArtifactMissing {
 		t.Errorf("%s %s %s", task.State, task.Reason, task.Message)
 	}
-	w.quiet("poller-127.0.0.1", said)
-	w.checkWhole(w.ended(w.submit(w.wholeTask()).ID))
+	w.waitQuiet("poller-127.0.0.1", said)
+	w.checkWhole(w.waitTask(w.submit(w.wholeTask()).ID))
 	golden(t, "poller", said)
 }
 
 func TestExternalSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	said := &transcript{}
-	c := &workerC{peer: w.peer(), id: "colab-1795193358", kaggle: true, gpu: true}
-	c.said = said
-	w.during(c.run)
-	script := w.ended(w.submit(muster.TaskSpec{Script: &muster.Script{Text: "#!/bin/sh\necho args $1 $MUSTER_INDEX", Args: []string{"one"}}}).ID)
+	c := &workerC{fakeClient: w.newClient(), id: "colab-1795193358", kaggle: true, gpu: true}
+	c.transcript = said
+	w.runInBackground(c.run)
+	script := w.waitTask(w.submit(muster.TaskSpec{Script: &muster.Script{Text: "#!/bin/sh\necho args $1 $MUSTER_INDEX", Args: []string{"one"}}}).ID)
 	if script.State != muster.Succeeded || w.log(script.ID) != "args one 0\n" {
 		t.Errorf("%s %q", script.State, w.log(script.ID))
 	}
-	w.quiet(c.id, said)
+	w.waitQuiet(c.id, said)
 	spec := w.wholeTask()
 	spec.Resources.GPUs.Count = 1
-	w.checkWhole(w.ended(w.submit(spec).ID))
+	w.checkWhole(w.waitTask(w.submit(spec).ID))
 	golden(t, "external", said)
 }
 
@@ -355,14 +355,14 @@ func projectZip(files map[string]string) []byte {
 
 func TestClients(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	key, err := w.client.CreateKey(t.Context(), client.NewKey{Name: "alice", Role: "submitter", Project: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	said := &transcript{}
-	p := w.peer()
-	p.said, p.token = said, key.Secret
+	p := w.newClient()
+	p.transcript, p.token = said, key.Secret
 	var made struct {
 		JobID     string       `json:"job_id"`
 		MusterJob muster.JobID `json:"muster_job"`
@@ -378,14 +378,14 @@ func TestClients(t *testing.T) {
 		t.Error("the project does not come back as it was")
 	}
 	p.do("GET", "/api/jobs/"+made.JobID, nil, nil)
-	quiet := w.peer()
-	c := &workerC{peer: quiet, id: "colab-1"}
-	w.during(c.run)
-	task := w.ended(made.MusterJob)
+	quiet := w.newClient()
+	c := &workerC{fakeClient: quiet, id: "colab-1"}
+	w.runInBackground(c.run)
+	task := w.waitTask(made.MusterJob)
 	if task.State != muster.Succeeded {
 		t.Fatalf("%s %s: %s", task.State, task.Message, w.log(task.ID))
 	}
-	w.until("its job is over", func() bool {
+	w.waitFor("its job is over", func() bool {
 		job, err := w.client.Job(t.Context(), made.MusterJob)
 		return err == nil && job.State == muster.JobSucceeded
 	})

@@ -18,13 +18,13 @@ import (
 
 // form is which of TrainForge's workers one is, as its label says.
 const (
-	formLabel = "trainforge"
-	node      = "node"
-	poller    = "poller"
-	external  = "external"
+	labelForm    = "trainforge"
+	formNode     = "node"
+	formPoller   = "poller"
+	formExternal = "external"
 )
 
-func formOf(w *fleet.Worker) string { return w.Facts().Labels[formLabel] }
+func workerForm(w *fleet.Worker) string { return w.Facts().Labels[labelForm] }
 
 // newID returns a random UUID.
 func newID() string {
@@ -36,7 +36,7 @@ func newID() string {
 
 // register takes workers A and C, who use the same path.
 func (g *Gateway) register(q *request) error {
-	if err := mayWork(q); err != nil {
+	if err := canWork(q); err != nil {
 		return err
 	}
 	var body registration
@@ -57,70 +57,70 @@ func (g *Gateway) register(q *request) error {
 		return err
 	}
 	facts.Remote, facts.Key = q.remote(), q.caller.Key
-	if err := g.usurped(facts); err != nil {
+	if err := g.checkIDConflict(facts); err != nil {
 		return err
 	}
 	w, err := g.fleet.Register(q.r.Context(), facts)
 	if err != nil {
 		return err
 	}
-	g.trust(w)
-	w.Constrain(sourceLeaving, "")
+	g.clearDrops(w)
+	w.Constrain(sourceStopped, "")
 	if body.WorkerInfo != nil {
-		w.Constrain("projects", g.unshared(q))
+		w.Constrain("projects", g.projectsConstraint(q))
 	}
-	return q.answer(map[string]any{
-		"success": true, "registered": true, "worker_id": facts.ID, "platform": cut(platform, maxID),
+	return q.reply(map[string]any{
+		"success": true, "registered": true, "worker_id": facts.ID, "platform": truncate(platform, maxID),
 		"message": "Worker registered", "status": "registered",
 	})
 }
 
-// unshared says why a worker cannot read projects, "" if it can.
-func (g *Gateway) unshared(q *request) string {
-	if g.given || q.near() {
+// projectsConstraint says why a worker cannot read projects, "" if it can.
+func (g *Gateway) projectsConstraint(q *request) string {
+	if g.sharedConfigured || q.isLocal() {
 		return ""
 	}
 	return "it is on another machine and downloads nothing: start the server with --dialect trainforge=…,projects=DIR, with a folder that both share"
 }
 
-// gone reports whether there is no such worker, or it left or was removed.
-func gone(w *fleet.Worker) bool { return w == nil || w.Err() != nil }
+// isInactive reports whether there is no such worker, or it left or was removed.
+func isInactive(w *fleet.Worker) bool { return w == nil || w.Err() != nil }
 
-// usurped refuses a second worker under the id of one that is there and works: it would end that one's tasks.
-func (g *Gateway) usurped(facts fleet.Facts) error {
+// checkIDConflict refuses a second worker under the id of one that is there and works: it would end that one's tasks.
+func (g *Gateway) checkIDConflict(facts fleet.Facts) error {
 	w := g.fleet.Worker(facts.ID)
-	if gone(w) || time.Since(w.Seen()) > g.time.silence {
+	if isInactive(w) || time.Since(w.LastSeen()) > g.timeouts.silence {
 		return nil
 	}
 	old := w.Facts()
-	if old.Labels[formLabel] == facts.Labels[formLabel] && old.Labels["hostname"] == facts.Labels["hostname"] && old.Key == facts.Key {
+	if old.Labels[labelForm] == facts.Labels[labelForm] && old.Labels["hostname"] == facts.Labels["hostname"] && old.Key == facts.Key {
 		return nil // it was started again
 	}
 	if old.Key != facts.Key {
-		return muster.Errorf(muster.Forbidden, "worker id %s belongs to another key", cut(facts.ID, 60))
+		return muster.Errorf(muster.Forbidden, "worker id %s belongs to another key", truncate(facts.ID, 60))
 	}
-	return muster.Errorf(muster.Conflict, "worker id %s is used by another worker: choose one with --worker-id", cut(facts.ID, 60))
+	return muster.Errorf(muster.Conflict, "worker id %s is used by another worker: choose one with --worker-id", truncate(facts.ID, 60))
 }
 
-func gigabytes(field string, f float64) (muster.Size, error) {
+func gbToSize(field string, f float64) (muster.Size, error) {
 	if f = finite(f); f < 0 || f > 1<<20 {
 		return 0, muster.Errorf(muster.Invalid, "%s is no size of a machine", field)
 	}
 	return muster.Size(f * (1 << 30)), nil
 }
 
-func labels(form string, pairs ...string) map[string]string {
-	m := map[string]string{formLabel: form}
+func formLabels(form string, pairs ...string) map[string]string {
+	m := map[string]string{labelForm: form}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if v := strings.TrimSpace(cut(pairs[i+1], 100)); v != "" {
+		if v := strings.TrimSpace(truncate(pairs[i+1], 100)); v != "" {
 			m[pairs[i]] = v
 		}
 	}
 	return m
 }
 
-// devices makes GPUs of Muster, whose UUIDs end in the number by which the worker knows them.
-func devices(worker string, gpus []gpu) ([]muster.GPU, error) {
+// toGPUs makes GPUs of Muster, whose UUIDs end in the number by which the worker knows them.
+func toGPUs(worker string, gpus []gpu) ([]muster.GPU, error) {
 	sum := sha256.Sum256([]byte(worker))
 	var list []muster.GPU
 	seen := map[int]bool{}
@@ -132,7 +132,7 @@ func devices(worker string, gpus []gpu) ([]muster.GPU, error) {
 		seen[d.ID] = true
 		list = append(list, muster.GPU{
 			UUID: fmt.Sprintf("trainforge-%s-%d", hex.EncodeToString(sum[:6]), d.ID), Index: d.ID, Vendor: "nvidia",
-			Name: cut(cmp.Or(d.Name, "GPU"), 100), Memory: muster.Size(memory) << 20,
+			Name: truncate(cmp.Or(d.Name, "GPU"), 100), Memory: muster.Size(memory) << 20,
 		})
 	}
 	return list, nil
@@ -159,19 +159,19 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 	if n.CPUs < 0 || n.CPUs > 10_000 || body.Capabilities.MaxJobs < 0 || body.Capabilities.MaxJobs > 10_000 || len(n.GPUs) > maxWorkerGPUs {
 		return fleet.Facts{}, muster.Errorf(muster.Invalid, "no machine has %d cores and %d GPUs for %d jobs", n.CPUs, len(n.GPUs), body.Capabilities.MaxJobs)
 	}
-	memory, err := gigabytes("memory_total_gb", n.MemoryGB)
+	memory, err := gbToSize("memory_total_gb", n.MemoryGB)
 	if err != nil {
 		return fleet.Facts{}, err
 	}
-	disk, err := gigabytes("disk_total_gb", n.DiskGB)
+	disk, err := gbToSize("disk_total_gb", n.DiskGB)
 	if err != nil {
 		return fleet.Facts{}, err
 	}
-	found, marks := n.GPUs, labels(node, "hostname", n.Hostname, "platform", n.Platform, "python", strings.SplitN(n.Python, " ", 2)[0])
-	if invented(found) {
-		found, marks["gpus"] = nil, "invented"
+	devs, workerLabels := n.GPUs, formLabels(formNode, "hostname", n.Hostname, "platform", n.Platform, "python", strings.SplitN(n.Python, " ", 2)[0])
+	if isPlaceholder(devs) {
+		devs, workerLabels["gpus"] = nil, "invented"
 	}
-	gpus, err := devices(n.WorkerID, found)
+	gpus, err := toGPUs(n.WorkerID, devs)
 	if err != nil {
 		return fleet.Facts{}, err
 	}
@@ -179,14 +179,14 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 	if strings.HasPrefix(strings.ToLower(n.Platform), "win") {
 		lacks = append(lacks, muster.FeatureShell, muster.FeatureInterpreter)
 	}
-	most := cmp.Or(body.Capabilities.MaxJobs, 4)
+	maxTasks := cmp.Or(body.Capabilities.MaxJobs, 4)
 	return fleet.Facts{
-		ID: n.WorkerID, Name: cut(n.WorkerID, muster.MaxNameSize), Labels: marks, Kinds: kinds(), Lacks: lacks,
-		Resources: muster.Resources{CPUs: float64(max(n.CPUs, 1)), Memory: memory, Disk: disk, Slots: most, MaxTasks: most, GPUs: gpus},
+		ID: n.WorkerID, Name: truncate(n.WorkerID, muster.MaxNameSize), Labels: workerLabels, Kinds: supportedKinds(), Lacks: lacks,
+		Resources: muster.Resources{CPUs: float64(max(n.CPUs, 1)), Memory: memory, Disk: disk, Slots: maxTasks, MaxTasks: maxTasks, GPUs: gpus},
 	}, nil
 }
 
-func kinds() []string { return []string{muster.KindProcess, muster.KindScript} }
+func supportedKinds() []string { return []string{muster.KindProcess, muster.KindScript} }
 
 // externalFacts is what worker C is to Muster.
 func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
@@ -197,11 +197,11 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	if c.GPUCount < 0 || c.GPUCount > maxWorkerGPUs || !(c.CPUs >= 0 && c.CPUs <= 10_000) || c.MaxJobs < 0 || c.MaxJobs > 10_000 {
 		return fleet.Facts{}, muster.Errorf(muster.Invalid, "no machine has %d GPUs for %d jobs", c.GPUCount, c.MaxJobs)
 	}
-	memory, err := gigabytes("max_memory_gb", c.MaxMemoryGB)
+	memory, err := gbToSize("max_memory_gb", c.MaxMemoryGB)
 	if err != nil {
 		return fleet.Facts{}, err
 	}
-	vram, err := gigabytes("gpu_memory_gb", cmp.Or(finite(c.GPUInfo.MemoryGB), finite(body.GPUMemoryGB)))
+	vram, err := gbToSize("gpu_memory_gb", cmp.Or(finite(c.GPUInfo.MemoryGB), finite(body.GPUMemoryGB)))
 	if err != nil {
 		return fleet.Facts{}, err
 	}
@@ -213,61 +213,61 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	for i := range count {
 		list = append(list, gpu{ID: i, Name: cmp.Or(c.GPUInfo.Name, body.GPUName), MemoryMB: float64(vram >> 20)})
 	}
-	gpus, err := devices(body.WorkerID, list)
+	gpus, err := toGPUs(body.WorkerID, list)
 	if err != nil {
 		return fleet.Facts{}, err
 	}
 	if memory == 0 || memory == vram { // the worker for Colab says the GPU's memory here
 		memory = g.memory
 	}
-	most := cmp.Or(c.MaxJobs, 1)
-	cpus := cmp.Or(c.CPUs, g.cpus*float64(most))
+	maxTasks := cmp.Or(c.MaxJobs, 1)
+	cpus := cmp.Or(c.CPUs, g.cpus*float64(maxTasks))
 	return fleet.Facts{
-		ID: body.WorkerID, Name: cut(body.WorkerID, muster.MaxNameSize), Kinds: kinds(),
-		Labels:    labels(external, "worker_type", cmp.Or(body.WorkerType, body.Platform), "location", body.Location),
-		Resources: muster.Resources{CPUs: cpus, Memory: memory, Slots: most, MaxTasks: most, GPUs: gpus},
+		ID: body.WorkerID, Name: truncate(body.WorkerID, muster.MaxNameSize), Kinds: supportedKinds(),
+		Labels:    formLabels(formExternal, "worker_type", cmp.Or(body.WorkerType, body.Platform), "location", body.Location),
+		Resources: muster.Resources{CPUs: cpus, Memory: memory, Slots: maxTasks, MaxTasks: maxTasks, GPUs: gpus},
 	}, nil
 }
 
-// known returns the worker of an id if the caller may speak for it.
-func (g *Gateway) known(q *request, id string) (*fleet.Worker, error) {
+// authorizedWorker returns the worker of an id if the caller may speak for it.
+func (g *Gateway) authorizedWorker(q *request, id string) (*fleet.Worker, error) {
 	w := g.fleet.Worker(id)
-	if gone(w) || w.Facts().Key != q.caller.Key {
+	if isInactive(w) || w.Facts().Key != q.caller.Key {
 		return nil, workerNotFound()
 	}
 	return w, nil
 }
 
 // load is what a heartbeat of worker A says of its machine, which has so much memory.
-func (b *beat) load(all muster.Size) *muster.Load {
+func (b *beat) load(total muster.Size) *muster.Load {
 	if b.CPU.Metrics.CPU == 0 && b.MemoryUsage == 0 {
 		return nil
 	}
-	share := func(percent float64) float64 { return min(max(finite(percent)/100, 0), 1) }
-	memory := share(cmp.Or(b.MemoryUsage, b.CPU.Metrics.Memory)) * float64(all)
-	return &muster.Load{CPU: share(cmp.Or(b.CPU.Metrics.CPU, b.CPU.Utilization)), Memory: muster.Size(memory)}
+	fraction := func(percent float64) float64 { return min(max(finite(percent)/100, 0), 1) }
+	memory := fraction(cmp.Or(b.MemoryUsage, b.CPU.Metrics.Memory)) * float64(total)
+	return &muster.Load{CPU: fraction(cmp.Or(b.CPU.Metrics.CPU, b.CPU.Utilization)), Memory: muster.Size(memory)}
 }
 
-// shown is a worker as TrainForge lists it.
-func (g *Gateway) shown(w *fleet.Worker) map[string]any {
+// workerView is a worker as TrainForge lists it.
+func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
 	f := w.Facts()
 	var jobs []string
 	for _, t := range w.Tasks() {
-		if t.Began() {
+		if t.Started() {
 			jobs = append(jobs, t.ID())
 		}
 	}
 	state := "idle"
 	switch {
-	case time.Since(w.Seen()) > g.time.silence:
+	case time.Since(w.LastSeen()) > g.timeouts.silence:
 		state = "offline"
 	case len(jobs) > 0:
 		state = "busy"
 	}
 	return map[string]any{
-		"worker_id": f.ID, "status": state, "worker_type": cmp.Or(f.Labels["worker_type"], f.Labels[formLabel]), "location": f.Labels["location"],
+		"worker_id": f.ID, "status": state, "worker_type": cmp.Or(f.Labels["worker_type"], f.Labels[labelForm]), "location": f.Labels["location"],
 		"hostname": f.Labels["hostname"], "active_jobs": len(jobs), "max_jobs": f.Resources.MaxTasks, "cpu_count": f.Resources.CPUs,
-		"gpu_count": len(f.Resources.GPUs), "memory_gb": float64(f.Resources.Memory>>20) / 1024, "last_heartbeat": w.Seen().UTC().Format(time.RFC3339),
+		"gpu_count": len(f.Resources.GPUs), "memory_gb": float64(f.Resources.Memory>>20) / 1024, "last_heartbeat": w.LastSeen().UTC().Format(time.RFC3339),
 	}
 }
 
@@ -275,19 +275,19 @@ func (g *Gateway) shown(w *fleet.Worker) map[string]any {
 func (g *Gateway) workers(q *request) error {
 	list := []map[string]any{}
 	for _, w := range g.fleet.Workers() {
-		if !gone(w) && len(list) < maxListed {
-			list = append(list, g.shown(w))
+		if !isInactive(w) && len(list) < maxListed {
+			list = append(list, g.workerView(w))
 		}
 	}
-	return q.answer(list)
+	return q.reply(list)
 }
 
 func (g *Gateway) worker(q *request) error {
 	w := g.fleet.Worker(q.r.PathValue("id"))
-	if gone(w) {
+	if isInactive(w) {
 		return workerNotFound()
 	}
-	return q.answer(g.shown(w))
+	return q.reply(g.workerView(w))
 }
 
 func (g *Gateway) workerStats(q *request) error { return g.worker(q) }
@@ -296,17 +296,17 @@ func (g *Gateway) allStats(q *request) error {
 	count := map[string]int{}
 	total := 0
 	for _, w := range g.fleet.Workers() {
-		if !gone(w) {
-			state, _ := g.shown(w)["status"].(string)
+		if !isInactive(w) {
+			state, _ := g.workerView(w)["status"].(string)
 			count[state]++
 			total++
 		}
 	}
-	return q.answer(map[string]any{"total_workers": total, "idle": count["idle"], "busy": count["busy"], "offline": count["offline"]})
+	return q.reply(map[string]any{"total_workers": total, "idle": count["idle"], "busy": count["busy"], "offline": count["offline"]})
 }
 
-// workerSays takes what a worker says of itself and what is no news here.
-func (g *Gateway) workerSays(q *request) error {
+// workerEvent takes what a worker says of itself and what is no news here.
+func (g *Gateway) workerEvent(q *request) error {
 	var body struct {
 		Status string `json:"status"`
 		JobID  string `json:"job_id"`
@@ -314,15 +314,15 @@ func (g *Gateway) workerSays(q *request) error {
 	if err := q.decode(&body); err != nil {
 		return err
 	}
-	w, err := g.known(q, q.r.PathValue("id"))
+	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	w.Touch(nil)
 	if body.Status == statusOffline {
-		w.Constrain(sourceLeaving, "it says that it is offline")
+		w.Constrain(sourceStopped, "it says that it is offline")
 	}
-	return q.answer(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
+	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
 }
 
 // workerProgress is progress of what a worker runs.
@@ -331,13 +331,13 @@ func (g *Gateway) workerProgress(q *request) error {
 	if err := q.decode(&body); err != nil {
 		return err
 	}
-	w, err := g.known(q, q.r.PathValue("id"))
+	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	w.Touch(nil)
 	p := muster.Progress{Progress: fraction(body.Progress), Metrics: map[string]float64{}}
-	if step := cut(body.Message, maxStep); step != "" {
+	if step := truncate(body.Message, maxStep); step != "" {
 		p.Step = &step
 	}
 	for name, v := range map[string]*float64{"epoch": body.Epoch, "loss": body.Loss, "accuracy": body.Accuracy} {
@@ -345,14 +345,14 @@ func (g *Gateway) workerProgress(q *request) error {
 			p.Metrics[name] = finite(*v)
 		}
 	}
-	tasks := slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Began() })
+	tasks := slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Started() })
 	if len(tasks) == 1 {
-		g.track(tasks[0]).sign()
+		g.state(tasks[0]).touch()
 		if err := tasks[0].Progress(p); err != nil && muster.CodeOf(err) != muster.Conflict {
 			return err
 		}
 	}
-	return q.answer(map[string]any{"success": true, "worker_id": w.ID(), "message": "Progress updated"})
+	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Progress updated"})
 }
 
 // fraction reads a progress of 0 to 100.
@@ -364,19 +364,19 @@ func fraction(percent *float64) *float64 {
 	return &f
 }
 
-func (g *Gateway) externalLeaves(q *request) error {
-	w, err := g.known(q, q.r.PathValue("id"))
+func (g *Gateway) externalUnregister(q *request) error {
+	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if err := g.leave(q.r.Context(), w); err != nil {
 		return err
 	}
-	return q.answer(map[string]any{"message": "Worker deleted", "worker_id": w.ID()})
+	return q.reply(map[string]any{"message": "Worker deleted", "worker_id": w.ID()})
 }
 
 func (g *Gateway) leave(ctx context.Context, w *fleet.Worker) error {
-	ctx, cancel := g.detached(ctx)
+	ctx, cancel := g.reportContext(ctx)
 	defer cancel()
 	return w.Leave(ctx)
 }

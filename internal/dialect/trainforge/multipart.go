@@ -26,23 +26,23 @@ func (u *upload) close() {
 	}
 }
 
-// receive reads a multipart body with a file of at most most bytes in the field named file, which is written into dir, and short fields. Other files
+// receiveUpload reads a multipart body with a file of at most most bytes in the field named file, which is written into dir, and short fields. Other files
 // are read and dropped. Its errors are Invalid and TooLarge.
-func receive(r *http.Request, dir, file string, most int64) (*upload, error) {
+func receiveUpload(r *http.Request, dir, file string, maxBytes int64) (*upload, error) {
 	form, err := r.MultipartReader()
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the body is not multipart/form-data: %w", err)
 	}
 	u := &upload{fields: map[string]string{}}
-	if err := u.read(form.NextPart, dir, file, most); err != nil {
+	if err := u.read(form.NextPart, dir, file, maxBytes); err != nil {
 		u.close()
 		return nil, err
 	}
 	return u, nil
 }
 
-func (u *upload) read(next func() (*multipart.Part, error), dir, file string, most int64) error {
-	left := most + 2*maxConfig // of the whole body
+func (u *upload) read(next func() (*multipart.Part, error), dir, file string, maxBytes int64) error {
+	remaining := maxBytes + 2*maxConfig // of the whole body
 	for n := 0; ; n++ {
 		p, err := next()
 		switch {
@@ -56,17 +56,17 @@ func (u *upload) read(next func() (*multipart.Part, error), dir, file string, mo
 		var size int64
 		switch {
 		case p.FormName() == file && u.file == nil:
-			size, err = u.keep(p, dir, most)
+			size, err = u.saveFile(p, dir, maxBytes)
 		case p.FileName() == "" || p.FormName() == "config":
 			size, err = u.field(p)
 		default:
-			size, err = io.Copy(io.Discard, io.LimitReader(p, left+1))
+			size, err = io.Copy(io.Discard, io.LimitReader(p, remaining+1))
 		}
 		if err != nil {
 			return err
 		}
-		if left -= size; left < 0 {
-			return muster.Errorf(muster.TooLarge, "the body has more than %s", muster.Size(most))
+		if remaining -= size; remaining < 0 {
+			return muster.Errorf(muster.TooLarge, "the body has more than %s", muster.Size(maxBytes))
 		}
 	}
 }
@@ -77,27 +77,27 @@ func (u *upload) field(p *multipart.Part) (int64, error) {
 		return 0, muster.Errorf(muster.Invalid, "the body broke off: %w", err)
 	}
 	if len(b) > maxConfig {
-		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", cut(p.FormName(), 40), muster.Size(maxConfig))
+		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", truncate(p.FormName(), 40), muster.Size(maxConfig))
 	}
 	u.fields[p.FormName()] = string(b)
 	return int64(len(b)), nil
 }
 
-func (u *upload) keep(p *multipart.Part, dir string, most int64) (int64, error) {
+func (u *upload) saveFile(p *multipart.Part, dir string, maxBytes int64) (int64, error) {
 	f, err := os.CreateTemp(dir, "upload-*")
 	if err != nil {
 		return 0, err
 	}
 	u.file, u.name = f, p.FileName()
-	u.size, err = io.Copy(f, io.LimitReader(p, most+1))
+	u.size, err = io.Copy(f, io.LimitReader(p, maxBytes+1))
 	if err != nil {
 		if muster.CodeOf(err) != muster.Internal {
 			return 0, err
 		}
 		return 0, muster.Errorf(muster.Invalid, "the upload broke off: %w", err)
 	}
-	if u.size > most {
-		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", cut(p.FormName(), 40), muster.Size(most))
+	if u.size > maxBytes {
+		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", truncate(p.FormName(), 40), muster.Size(maxBytes))
 	}
 	_, err = f.Seek(0, io.SeekStart)
 	return u.size, err

@@ -15,10 +15,10 @@ import (
 
 // scheduler is a TrainForge API server: the one of HEAD, or the older one without keys.
 type scheduler struct {
-	t      *testing.T
-	server *httptest.Server
-	old    bool
-	said   *transcript
+	t          *testing.T
+	server     *httptest.Server
+	old        bool
+	transcript *transcript
 
 	mu       sync.Mutex
 	jobs     []*foreignJob
@@ -92,7 +92,7 @@ func (s *scheduler) serve(w http.ResponseWriter, r *http.Request) {
 		raw, _ = json.Marshal(answer)
 		w.Header().Set("Content-Type", "application/json")
 	}
-	s.said.add(r.Method, strings.TrimPrefix(r.URL.RequestURI(), "/"), body, status, raw)
+	s.transcript.add(r.Method, strings.TrimPrefix(r.URL.RequestURI(), "/"), body, status, raw)
 	w.WriteHeader(status)
 	_, _ = w.Write(raw)
 }

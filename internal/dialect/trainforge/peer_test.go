@@ -23,7 +23,7 @@ import (
 )
 
 // The peers of this file do what contracts.md says of TrainForge's programs, and know nothing of the packages under test. They only wait less.
-const pollEvery = 20 * time.Millisecond
+const pollInterval = 20 * time.Millisecond
 
 // transcript is what was said, for comparison with a file.
 type transcript struct {
@@ -106,16 +106,16 @@ func (t *transcript) text() string {
 	return wall.ReplaceAllString(strings.NewReplacer(t.hide...).Replace(t.b.String()), `wall_seconds\": 1`)
 }
 
-// peer speaks HTTP.
-type peer struct {
-	t     *testing.T
-	base  string
-	token string
-	agent string
-	said  *transcript
+// fakeClient speaks HTTP.
+type fakeClient struct {
+	t          *testing.T
+	base       string
+	token      string
+	agent      string
+	transcript *transcript
 }
 
-func (p *peer) do(method, path string, body any, into any) int {
+func (p *fakeClient) do(method, path string, body any, into any) int {
 	r, b, err := p.request(method, path, body)
 	if err != nil {
 		p.t.Errorf("%s %s: %v", method, path, err)
@@ -128,7 +128,7 @@ func (p *peer) do(method, path string, body any, into any) int {
 	return status
 }
 
-func (p *peer) try(ctx context.Context, method, path string, body any, into any) (int, error) {
+func (p *fakeClient) try(ctx context.Context, method, path string, body any, into any) (int, error) {
 	r, b, err := p.request(method, path, body)
 	if err != nil {
 		return 0, err
@@ -137,7 +137,7 @@ func (p *peer) try(ctx context.Context, method, path string, body any, into any)
 }
 
 // request is one with this body as JSON, and the body.
-func (p *peer) request(method, path string, body any) (*http.Request, []byte, error) {
+func (p *fakeClient) request(method, path string, body any) (*http.Request, []byte, error) {
 	var b []byte
 	switch body := body.(type) {
 	case nil:
@@ -154,7 +154,7 @@ func (p *peer) request(method, path string, body any) (*http.Request, []byte, er
 	return r, b, nil
 }
 
-func (p *peer) send(r *http.Request, b []byte, into any) (int, error) {
+func (p *fakeClient) send(r *http.Request, b []byte, into any) (int, error) {
 	if p.token != "" {
 		r.Header.Set("Authorization", "Bearer "+p.token)
 	}
@@ -170,7 +170,7 @@ func (p *peer) send(r *http.Request, b []byte, into any) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.said.add(r.Method, strings.TrimPrefix(r.URL.RequestURI(), "/"), b, res.StatusCode, answer)
+	p.transcript.add(r.Method, strings.TrimPrefix(r.URL.RequestURI(), "/"), b, res.StatusCode, answer)
 	if into != nil {
 		if raw, ok := into.(*[]byte); ok {
 			*raw = answer
@@ -184,7 +184,7 @@ func (p *peer) send(r *http.Request, b []byte, into any) (int, error) {
 }
 
 // form sends a multipart body.
-func (p *peer) form(path string, fields map[string]string, file string, content []byte, into any) int {
+func (p *fakeClient) form(path string, fields map[string]string, file string, content []byte, into any) int {
 	var b bytes.Buffer
 	m := multipart.NewWriter(&b)
 	for k, v := range fields {
@@ -211,7 +211,7 @@ type dict = map[string]any
 
 // workerA is worker_node.py.
 type workerA struct {
-	peer
+	fakeClient
 
 	id       string
 	gpus     []dict
@@ -275,7 +275,7 @@ func (a *workerA) run(ctx context.Context) {
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(pollEvery):
+	case <-time.After(pollInterval):
 	}
 }
 
@@ -316,7 +316,7 @@ func (a *workerA) start(id, script string) {
 	a.active[id] = cmd
 	a.started = append(a.started, id)
 	a.mu.Unlock()
-	a.said.nameJob(id)
+	a.transcript.nameJob(id)
 	a.do("POST", "/api/workers/job-status", dict{"worker_id": a.id, "job_id": id, "status": "running", "timestamp": 1795193358.98}, nil)
 	a.wait.Go(func() {
 		_ = cmd.Wait()
@@ -342,7 +342,7 @@ func (t *transcript) nameJob(id string) {
 
 // workerB is worker/worker.py.
 type workerB struct {
-	peer
+	fakeClient
 
 	projects string // ../api/storage/projects/projects
 	limit    int
@@ -373,7 +373,7 @@ func (b *workerB) run(ctx context.Context) {
 }
 
 func (b *workerB) execute(ctx context.Context, id, script string) {
-	b.said.nameJob(id)
+	b.transcript.nameJob(id)
 	b.do("PUT", "/api/jobs/"+id, dict{"status": "running", "started_at": "2026-11-20T16:44:14.735270"}, nil)
 	b.log(id, "Job started by worker")
 	dir, err := os.MkdirTemp(b.t.TempDir(), "job")
@@ -446,7 +446,7 @@ func unzipBytes(b []byte, dir string) error {
 
 // workerC is colab_worker.py; with kaggle it uploads results, too.
 type workerC struct {
-	peer
+	fakeClient
 
 	id     string
 	kaggle bool
@@ -506,7 +506,7 @@ func (c *workerC) job(ctx context.Context, id string) {
 	if status, err := c.try(ctx, "POST", "/api/jobs/"+id+"/claim", dict{"worker_id": c.id}, &got); err != nil || status != http.StatusOK || !got.Success {
 		return
 	}
-	c.said.nameJob(id)
+	c.transcript.nameJob(id)
 	c.status(id, "running", "Downloading files")
 	var files []byte
 	c.do("GET", "/api/jobs/"+id+"/files", nil, &files)

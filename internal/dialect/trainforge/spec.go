@@ -17,11 +17,11 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
-// usual are the programs that worker C looks for, in this order; then it takes any.
-var usual = []string{"train.py", "main.py", "run.py"} //nolint:gochecknoglobals // constants
+// defaultPrograms are the programs that worker C looks for, in this order; then it takes any.
+var defaultPrograms = []string{"train.py", "main.py", "run.py"} //nolint:gochecknoglobals // constants
 
-// usualOutputs are what is kept of a project: folders by their names, and the files that the worker for Kaggle uploads.
-var usualOutputs = []string{ //nolint:gochecknoglobals // constants
+// defaultOutputs are what is kept of a project: folders by their names, and the files that the worker for Kaggle uploads.
+var defaultOutputs = []string{ //nolint:gochecknoglobals // constants
 	"outputs/**", "results/**", "checkpoints/**", "models/**", "*.pth", "*.pt", "*.h5", "*.pkl", "*.json",
 }
 
@@ -37,51 +37,51 @@ func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	argv, err := program(root, conf.Training.Script)
+	argv, err := findProgram(root, conf.Training.Script)
 	if err != nil {
 		return nil, err
 	}
 	t := muster.TaskSpec{
 		Name: "train", Kind: muster.KindScript, Resources: request, Run: &muster.Command{Argv: []string{"python3"}},
-		Env: map[string]string{}, Outputs: slices.Clone(usualOutputs),
+		Env: map[string]string{}, Outputs: slices.Clone(defaultOutputs),
 	}
-	for _, word := range argv {
-		t.Run.Argv = append(t.Run.Argv, escape(word))
+	for _, arg := range argv {
+		t.Run.Argv = append(t.Run.Argv, escape(arg))
 	}
-	needs := or(conf.Training.Requirements, usualNeeds)
-	switch b, found, err := readIn(root, needs); {
+	requirements := or(conf.Training.Requirements, defaultRequirements)
+	switch b, found, err := readFile(root, requirements); {
 	case err != nil:
 		return nil, err
-	case !found && needs != usualNeeds:
-		return nil, muster.Errorf(muster.Invalid, "the file of requirements %s is not in the project", cut(needs, 200))
-	case !asksForPackages(b): // or it is not there: TrainForge's tools name it always
-		needs = ""
+	case !found && requirements != defaultRequirements:
+		return nil, muster.Errorf(muster.Invalid, "the file of requirements %s is not in the project", truncate(requirements, 200))
+	case !hasRequirements(b): // or it is not there: TrainForge's tools name it always
+		requirements = ""
 	}
 	image := conf.Environment.BaseImage
 	switch {
 	case image != "":
 		t.Image, t.Isolation = image, muster.IsolationAuto
-		if needs != "" { // an environment of Muster's is for processes only; this works with both
-			t.Run = &muster.Command{Shell: "python3 -m pip install --quiet --disable-pip-version-check --target .trainforge-packages -r " + quote(needs) +
+		if requirements != "" { // an environment of Muster's is for processes only; this works with both
+			t.Run = &muster.Command{Shell: "python3 -m pip install --quiet --disable-pip-version-check --target .trainforge-packages -r " + quote(requirements) +
 				` && PYTHONPATH="$PWD/.trainforge-packages${PYTHONPATH:+:$PYTHONPATH}"` + execPython + strings.Join(quoteAll(argv), " ")}
 			t.Run.Shell = escape(t.Run.Shell)
 		}
-	case needs != "":
-		t.Python = &muster.Python{Requirements: needs}
+	case requirements != "":
+		t.Python = &muster.Python{Requirements: requirements}
 	}
 	if members > 0 {
 		t.Gang = &muster.Gang{Size: members, OnLoss: muster.GangEnd}
 	}
-	return &muster.Spec{Name: cut(conf.Project.Name, 200), Tasks: []muster.TaskSpec{t}, Labels: map[string]string{systemLabel: Name}}, nil
+	return &muster.Spec{Name: truncate(conf.Project.Name, 200), Tasks: []muster.TaskSpec{t}, Labels: map[string]string{systemLabel: Name}}, nil
 }
 
 const (
-	usualNeeds = "requirements.txt"
-	execPython = " exec python3 " // before a program and its arguments
+	defaultRequirements = "requirements.txt"
+	execPython          = " exec python3 " // before a program and its arguments
 )
 
-// readIn returns what a file of the project holds, and whether it is there.
-func readIn(root *os.Root, name string) (text []byte, found bool, err error) {
+// readFile returns what a file of the project holds, and whether it is there.
+func readFile(root *os.Root, name string) (text []byte, found bool, err error) {
 	clean, err := archive.Path("training.requirements", name)
 	if err != nil {
 		return nil, false, err
@@ -90,10 +90,10 @@ func readIn(root *os.Root, name string) (text []byte, found bool, err error) {
 	return text, err == nil, nil
 }
 
-// program returns the path of a project's program, and its arguments. script is what the job names: a file, or a command with one. Where it
+// findProgram returns the path of a project's program, and its arguments. script is what the job names: a file, or a command with one. Where it
 // names nothing, or what TrainForge's tools name by default and is not there, it is the program that worker C would run.
-func program(root *os.Root, script string) ([]string, error) {
-	if name := fileIn(root, or(script, usual[0])); name != "" {
+func findProgram(root *os.Root, script string) ([]string, error) {
+	if name := findFile(root, or(script, defaultPrograms[0])); name != "" {
 		return []string{name}, nil
 	}
 	words := strings.Fields(script)
@@ -101,12 +101,12 @@ func program(root *os.Root, script string) ([]string, error) {
 		words = words[1:]
 	}
 	if len(words) > 0 {
-		if name := fileIn(root, words[0]); name != "" {
+		if name := findFile(root, words[0]); name != "" {
 			return append([]string{name}, words[1:]...), nil
 		}
 	}
-	if script != "" && !slices.Contains(usual, script) {
-		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", cut(script, 200))
+	if script != "" && !slices.Contains(defaultPrograms, script) {
+		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", truncate(script, 200))
 	}
 	if name := anyProgram(root); name != "" {
 		return []string{name}, nil
@@ -120,16 +120,16 @@ func anyProgram(root *os.Root) string {
 	if err != nil {
 		list = nil
 	}
-	for _, name := range slices.Concat(usual, list) {
-		if fileIn(root, name) != "" {
+	for _, name := range slices.Concat(defaultPrograms, list) {
+		if findFile(root, name) != "" {
 			return name
 		}
 	}
 	return ""
 }
 
-// fileIn returns the clean path of a file of the project, "" if there is none of this name.
-func fileIn(root *os.Root, name string) string {
+// findFile returns the clean path of a file of the project, "" if there is none of this name.
+func findFile(root *os.Root, name string) string {
 	clean, err := archive.Path("training.script", name)
 	if err != nil {
 		return ""
@@ -140,8 +140,8 @@ func fileIn(root *os.Root, name string) string {
 	return clean
 }
 
-// asksForPackages reports whether a requirements.txt has more than comments.
-func asksForPackages(b []byte) bool {
+// hasRequirements reports whether a requirements.txt has more than comments.
+func hasRequirements(b []byte) bool {
 	for line := range bytes.Lines(b) {
 		if line := bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
 			return true
@@ -164,8 +164,8 @@ func quoteAll(list []string) []string {
 // escape keeps Muster from reading a reference in a text.
 func escape(s string) string { return strings.ReplaceAll(s, "${", "$${") }
 
-// configOf is the job's config, with what the job itself says where it says nothing.
-func configOf(j *job) *config {
+// jobConfig is the job's config, with what the job itself says where it says nothing.
+func jobConfig(j *job) *config {
 	conf := &config{}
 	if len(j.Config) == 0 || json.Unmarshal(j.Config, conf) != nil {
 		conf = &config{Resources: j.Resources}
@@ -175,49 +175,49 @@ func configOf(j *job) *config {
 	return conf
 }
 
-// lenient makes a config one that TrainForge's own workers would run: where its program or its requirements are not there, they take another one, and none.
-func (c *config) lenient(dir string) error {
+// dropMissing makes a config one that TrainForge's own workers would run: where its program or its requirements are not there, they take another one, and none.
+func (c *config) dropMissing(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if _, found, err := readIn(root, or(c.Training.Requirements, usualNeeds)); err != nil || !found {
+	if _, found, err := readFile(root, or(c.Training.Requirements, defaultRequirements)); err != nil || !found {
 		c.Training.Requirements = ""
 	}
-	if _, err := program(root, c.Training.Script); err != nil {
+	if _, err := findProgram(root, c.Training.Script); err != nil {
 		c.Training.Script = ""
 	}
 	return nil
 }
 
-// misfit says why the workers cannot run a job, "" if they can.
-func misfit(j *job, c *bridge.Capacity) string {
-	q, err := configOf(j).Resources.request(len(c.Resources.GPUs) > 0)
+// unfitReason says why the workers cannot run a job, "" if they can.
+func unfitReason(j *job, c *bridge.Capacity) string {
+	q, err := jobConfig(j).Resources.request(len(c.Resources.GPUs) > 0)
 	if err != nil {
 		return err.Error()
 	}
-	var most struct {
+	var largest struct {
 		gpus   int
 		cpus   float64
 		memory muster.Size
 	}
 	for _, w := range c.Workers {
-		most.gpus, most.cpus, most.memory = max(most.gpus, len(w.Resources.GPUs)), max(most.cpus, w.Resources.CPUs), max(most.memory, w.Resources.Memory)
+		largest.gpus, largest.cpus, largest.memory = max(largest.gpus, len(w.Resources.GPUs)), max(largest.cpus, w.Resources.CPUs), max(largest.memory, w.Resources.Memory)
 	}
 	switch {
-	case q.GPUs.Count > most.gpus:
-		return fmt.Sprintf("it asks for %d GPUs, and no worker has more than %d", q.GPUs.Count, most.gpus)
-	case q.CPUs > most.cpus:
-		return fmt.Sprintf("it asks for %g cores, and no worker has more than %g", q.CPUs, most.cpus)
-	case q.Memory > most.memory:
-		return fmt.Sprintf("it asks for %s of memory, and no worker has more than %s", q.Memory, most.memory)
+	case q.GPUs.Count > largest.gpus:
+		return fmt.Sprintf("it asks for %d GPUs, and no worker has more than %d", q.GPUs.Count, largest.gpus)
+	case q.CPUs > largest.cpus:
+		return fmt.Sprintf("it asks for %g cores, and no worker has more than %g", q.CPUs, largest.cpus)
+	case q.Memory > largest.memory:
+		return fmt.Sprintf("it asks for %s of memory, and no worker has more than %s", q.Memory, largest.memory)
 	}
 	return ""
 }
 
-// into starts the program as worker C does in a distributed job.
-func (d *dist) into(t *muster.TaskSpec) {
+// applyTo starts the program as worker C does in a distributed job.
+func (d *dist) applyTo(t *muster.TaskSpec) {
 	rank, size, port := strconv.Itoa(d.Rank), strconv.Itoa(d.WorldSize), strconv.Itoa(d.MasterPort)
 	launch := []string{"-m", "torch.distributed.run", "--nproc_per_node=1", "--nnodes=" + size, "--node_rank=" + rank, "--master_addr=" + d.MasterAddr, "--master_port=" + port}
 	if argv := t.Run.Argv; len(argv) > 1 {

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	bringing = 4       // tasks whose files are brought at once
-	chunk    = 1 << 20 // of a shared output that is read at once
-	maxDrops = 3       // jobs in a row that a worker may drop
+	maxPreparing = 4       // tasks whose files are brought at once
+	chunkSize    = 1 << 20 // of a shared output that is read at once
+	maxDrops     = 3       // jobs in a row that a worker may drop
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -32,8 +32,8 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // watch looks at all tasks again and again: brings files, reads shared output, and gives up on what workers dropped.
 func (g *Gateway) watch(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(bringing)
-	tick := time.NewTicker(g.time.look)
+	group.SetLimit(maxPreparing)
+	tick := time.NewTicker(g.timeouts.scanInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -46,7 +46,7 @@ func (g *Gateway) watch(ctx context.Context) error {
 		for _, w := range g.fleet.Workers() {
 			for _, t := range w.Tasks() {
 				held[t.ID()] = true
-				g.look(ctx, group, t)
+				g.checkTask(ctx, group, t)
 			}
 		}
 		g.forget(held)
@@ -55,176 +55,176 @@ func (g *Gateway) watch(ctx context.Context) error {
 
 // forget removes what is left of tasks that are over.
 func (g *Gateway) forget(held map[string]bool) {
-	over := map[string]*track{}
+	over := map[string]*taskState{}
 	g.mu.Lock()
-	for id, at := range g.tracks {
+	for id, ts := range g.states {
 		if !held[id] && g.fleet.Task(id) == nil {
-			over[id] = at
-			delete(g.tracks, id)
+			over[id] = ts
+			delete(g.states, id)
 		}
 	}
-	for ticket, at := range g.tickets {
-		if time.Since(at) > g.time.ticket {
+	for ticket, ts := range g.tickets {
+		if time.Since(ts) > g.timeouts.ticketTTL {
 			delete(g.tickets, ticket)
 		}
 	}
 	// Tickets stay bound for a while, so that late reports are recognised: see late.
-	if len(g.bound) > 10*maxListed {
-		for ticket, id := range g.bound {
-			if g.tracks[id] == nil {
-				delete(g.bound, ticket)
+	if len(g.boundTickets) > 10*maxListed {
+		for ticket, id := range g.boundTickets {
+			if g.states[id] == nil {
+				delete(g.boundTickets, ticket)
 			}
 		}
 	}
 	g.mu.Unlock()
-	for id, at := range over {
-		if at.doing.TryLock() { // else it is just being finished, and is looked at again
-			g.clear(id, at)
-			at.doing.Unlock()
+	for id, ts := range over {
+		if ts.reportMu.TryLock() { // else it is just being finished, and is looked at again
+			g.removeState(id, ts)
+			ts.reportMu.Unlock()
 		} else {
 			g.mu.Lock()
-			g.tracks[id] = at
+			g.states[id] = ts
 			g.mu.Unlock()
 		}
 	}
 }
 
-func (g *Gateway) look(ctx context.Context, group *errgroup.Group, t *fleet.Task) {
-	at := g.track(t)
-	if !t.Began() {
-		g.bring(ctx, group, t, at)
-	} else if formOf(t.Worker()) == node && at.doing.TryLock() {
-		if err := g.tail(ctx, t, at); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-			g.env.Log.Warn("the output of a job cannot be read from the shared folder", slog.String("job", t.ID()), slog.Any("error", err))
+func (g *Gateway) checkTask(ctx context.Context, group *errgroup.Group, t *fleet.Task) {
+	ts := g.state(t)
+	if !t.Started() {
+		g.prepareAsync(ctx, group, t, ts)
+	} else if workerForm(t.Worker()) == formNode && ts.reportMu.TryLock() {
+		if err := g.tailOutput(ctx, t, ts); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
+			g.deps.Log.Warn("the output of a job cannot be read from the shared folder", slog.String("job", t.ID()), slog.Any("error", err))
 		}
-		at.doing.Unlock()
+		ts.reportMu.Unlock()
 	}
-	if g.unreported(at) {
-		g.reportFor(ctx, group, t, at)
-	} else if why := g.silent(t, at); why != "" {
-		g.giveUp(ctx, t, why)
+	if g.reportOverdue(ts) {
+		g.finishFor(ctx, group, t, ts)
+	} else if reason := g.silenceReason(t, ts); reason != "" {
+		g.requeue(ctx, t, reason)
 	}
 }
 
-// unreported reports whether a task's program has ended and its worker, which reports that once and does not repeat it, has not said so.
-func (g *Gateway) unreported(at *track) bool {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	return at.noted.End != nil && time.Since(at.heard) > g.time.last
+// reportOverdue reports whether a task's program has ended and its worker, which reports that once and does not repeat it, has not said so.
+func (g *Gateway) reportOverdue(ts *taskState) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.saved.End != nil && time.Since(ts.lastHeard) > g.timeouts.reportGrace
 }
 
-// reportFor reports a task's end as its program said.
-func (g *Gateway) reportFor(ctx context.Context, group *errgroup.Group, t *fleet.Task, at *track) {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if at.busy {
+// finishFor reports a task's end as its program said.
+func (g *Gateway) finishFor(ctx context.Context, group *errgroup.Group, t *fleet.Task, ts *taskState) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.busy {
 		return
 	}
-	status, end := statusFailed, at.noted.End
+	status, end := statusFailed, ts.saved.End
 	if end.ExitCode != nil && *end.ExitCode == 0 {
 		status = statusCompleted
 	}
-	at.busy = group.TryGo(func() error {
-		g.env.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
+	ts.busy = group.TryGo(func() error {
+		g.deps.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
 		if err := g.finish(ctx, t, status, "", nil); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-			g.env.Log.Warn("a job's end cannot be reported", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+			g.deps.Log.Warn("a job's end cannot be reported", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
 		}
-		at.mu.Lock()
-		at.busy = false
-		at.mu.Unlock()
+		ts.mu.Lock()
+		ts.busy = false
+		ts.mu.Unlock()
 		return nil
 	})
 }
 
-// bring fetches the files of a task and puts its project where its worker looks for it.
-func (g *Gateway) bring(ctx context.Context, group *errgroup.Group, t *fleet.Task, at *track) {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if at.ready || at.busy {
+// prepareAsync fetches the files of a task and puts its project where its worker looks for it.
+func (g *Gateway) prepareAsync(ctx context.Context, group *errgroup.Group, t *fleet.Task, ts *taskState) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.ready || ts.busy {
 		return
 	}
-	at.busy = group.TryGo(func() error {
-		err := g.prepare(ctx, t, at)
-		at.mu.Lock()
-		at.busy, at.ready = false, err == nil
-		at.mu.Unlock()
+	ts.busy = group.TryGo(func() error {
+		err := g.prepare(ctx, t, ts)
+		ts.mu.Lock()
+		ts.busy, ts.ready = false, err == nil
+		ts.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
-			g.refuseTask(ctx, t, err)
+			g.rejectTask(ctx, t, err)
 		}
 		return nil
 	})
 }
 
-func (g *Gateway) prepare(ctx context.Context, t *fleet.Task, at *track) error {
-	folder, err := t.Folder(ctx)
+func (g *Gateway) prepare(ctx context.Context, t *fleet.Task, ts *taskState) error {
+	folder, err := t.FetchInputs(ctx)
 	if err != nil {
 		return err
 	}
-	form := formOf(t.Worker())
-	if form == external {
+	form := workerForm(t.Worker())
+	if form == formExternal {
 		return nil
 	}
-	p, err := project.New(t.Run(), t.ID(), DefaultScheduler, folder, deviceNumbers(t.Run().Grant), form == node)
+	p, err := project.New(t.Run(), t.ID(), DefaultScheduler, folder, deviceNumbers(t.Run().Grant), form == formNode)
 	if err != nil {
 		return err
 	}
-	if err := g.sharedFolder(); err != nil {
+	if err := g.ensureSharedDir(); err != nil {
 		return err
 	}
-	if err := at.note(func(n *noted) { n.Placed = true }); err != nil {
+	if err := ts.save(func(n *savedState) { n.Placed = true }); err != nil {
 		return err
 	}
-	err = p.Place(ctx, g.shared, form == node)
+	err = p.WriteShared(ctx, g.sharedDir, form == formNode)
 	g.mu.Lock()
 	_, path := errors.AsType[*fs.PathError](err)
-	g.failing = path
+	g.writeFailing = path
 	g.mu.Unlock()
 	return err
 }
 
-// sharedFolder makes the default one, which must be ours: its parent is open to all.
-func (g *Gateway) sharedFolder() error {
-	if g.given {
+// ensureSharedDir makes the default one, which must be ours: its parent is open to all.
+func (g *Gateway) ensureSharedDir() error {
+	if g.sharedConfigured {
 		return nil
 	}
-	err := os.Mkdir(g.shared, 0o711) //nolint:gosec // ids in it cannot be guessed, and it cannot be listed
+	err := os.Mkdir(g.sharedDir, 0o711) //nolint:gosec // ids in it cannot be guessed, and it cannot be listed
 	if errors.Is(err, fs.ErrExist) {
-		info, err := os.Lstat(g.shared)
+		info, err := os.Lstat(g.sharedDir)
 		if err != nil {
 			return err
 		}
-		if !info.IsDir() || !ours(info) || info.Mode().Perm()&0o022 != 0 {
-			return run.Failf(muster.WorkerInternal, "%s belongs to another user or can be changed by others: start the server with --dialect trainforge=…,projects=DIR", g.shared)
+		if !info.IsDir() || !ownedByUs(info) || info.Mode().Perm()&0o022 != 0 {
+			return run.Failf(muster.WorkerInternal, "%s belongs to another user or can be changed by others: start the server with --dialect trainforge=…,projects=DIR", g.sharedDir)
 		}
 		return nil
 	}
 	return err
 }
 
-// refuseTask ends a task that cannot be given to its worker.
-func (g *Gateway) refuseTask(ctx context.Context, t *fleet.Task, why error) {
-	e := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: why.Error()}
-	if f, ok := errors.AsType[*run.TaskError](why); ok {
+// rejectTask ends a task that cannot be given to its worker.
+func (g *Gateway) rejectTask(ctx context.Context, t *fleet.Task, reason error) {
+	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: reason.Error()}
+	if f, ok := errors.AsType[*run.TaskError](reason); ok {
 		e.Reason, e.Message = f.Reason, f.Message
 	}
-	if muster.CodeOf(why) == muster.TooLarge {
+	if muster.CodeOf(reason) == muster.TooLarge {
 		e.Reason = muster.BadInput
 	}
-	g.env.Log.Warn("a task cannot be given to a TrainForge worker", slog.String("task", t.Run().Attempt.String()), slog.Any("error", why))
-	g.conclude(ctx, t, e)
+	g.deps.Log.Warn("a task cannot be given to a TrainForge worker", slog.String("task", t.Run().Attempt.String()), slog.Any("error", reason))
+	g.finishWith(ctx, t, e)
 }
 
-func (g *Gateway) conclude(ctx context.Context, t *fleet.Task, e fleet.Ending) {
+func (g *Gateway) finishWith(ctx context.Context, t *fleet.Task, e fleet.FinalReport) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := t.Finish(ctx, e); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-		g.env.Log.Warn("a task cannot be given back", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+		g.deps.Log.Warn("a task cannot be given back", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
 	}
 }
 
-// tail passes on what the runner wrote to the shared folder since the last look. at.doing is held.
-func (g *Gateway) tail(ctx context.Context, t *fleet.Task, at *track) error {
-	root, err := os.OpenRoot(filepath.Join(g.shared, t.ID()))
+// tailOutput passes on what the runner wrote to the shared folder since the last look. at.doing is held.
+func (g *Gateway) tailOutput(ctx context.Context, t *fleet.Task, ts *taskState) error {
+	root, err := os.OpenRoot(filepath.Join(g.sharedDir, t.ID()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (g *Gateway) tail(ctx context.Context, t *fleet.Task, at *track) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	f, err := run.OpenRegularIn(root, project.Output)
+	f, err := run.OpenRegularIn(root, project.OutputFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -241,8 +241,8 @@ func (g *Gateway) tail(ctx context.Context, t *fleet.Task, at *track) error {
 	}
 	defer f.Close()
 	for ctx.Err() == nil {
-		b := make([]byte, chunk)
-		n, err := f.ReadAt(b, at.get().Offset)
+		b := make([]byte, chunkSize)
+		n, err := f.ReadAt(b, ts.snapshot().Offset)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -253,54 +253,54 @@ func (g *Gateway) tail(ctx context.Context, t *fleet.Task, at *track) error {
 		if end == 0 {
 			return nil
 		}
-		if err := g.pass(ctx, t, at, strings.Split(strings.TrimSuffix(string(b[:end]), "\n"), "\n")); err != nil {
+		if err := g.processLines(ctx, t, ts, strings.Split(strings.TrimSuffix(string(b[:end]), "\n"), "\n")); err != nil {
 			return err
 		}
-		if err := at.note(func(n *noted) { n.Offset += int64(end) }); err != nil {
+		if err := ts.save(func(n *savedState) { n.Offset += int64(end) }); err != nil {
 			return err
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// silent says why a task is given up: its worker dropped it, or its program has not been heard of for too long. "" while it may go on.
-func (g *Gateway) silent(t *fleet.Task, at *track) string {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	limit := g.time.claim
-	if formOf(t.Worker()) == node {
-		limit = g.time.node
+// silenceReason says why a task is given up: its worker dropped it, or its program has not been heard of for too long. "" while it may go on.
+func (g *Gateway) silenceReason(t *fleet.Task, ts *taskState) string {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	limit := g.timeouts.claimStart
+	if workerForm(t.Worker()) == formNode {
+		limit = g.timeouts.nodeStart
 	}
 	switch {
-	case !t.Began():
-		if at.shown.IsZero() || time.Since(at.shown) < limit {
+	case !t.Started():
+		if ts.offeredAt.IsZero() || time.Since(ts.offeredAt) < limit {
 			return ""
 		}
 		return "its TrainForge worker took it and did not start it in " + limit.String()
-	case at.alive && time.Since(at.heard) > g.time.quiet:
-		return "its program on the TrainForge worker was not heard of for " + g.time.quiet.String()
-	case time.Since(at.heard) > g.time.setup:
-		return "nothing was heard of it from its TrainForge worker for " + g.time.setup.String()
+	case ts.runnerSeen && time.Since(ts.lastHeard) > g.timeouts.runnerSilence:
+		return "its program on the TrainForge worker was not heard of for " + g.timeouts.runnerSilence.String()
+	case time.Since(ts.lastHeard) > g.timeouts.setup:
+		return "nothing was heard of it from its TrainForge worker for " + g.timeouts.setup.String()
 	default:
 		return ""
 	}
 }
 
-// giveUp hands a task back to the server.
-func (g *Gateway) giveUp(ctx context.Context, t *fleet.Task, why string) {
-	w, began := t.Worker(), t.Began()
-	e := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: why}
+// requeue hands a task back to the server.
+func (g *Gateway) requeue(ctx context.Context, t *fleet.Task, reason string) {
+	w, began := t.Worker(), t.Started()
+	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: reason}
 	if !began {
 		e.Reason = muster.Rejected
 		g.mu.Lock()
-		g.dropped[w.ID()]++
-		drops := g.dropped[w.ID()]
+		g.droppedJobs[w.ID()]++
+		drops := g.droppedJobs[w.ID()]
 		g.mu.Unlock()
 		if drops >= maxDrops {
 			w.Constrain("dropped", "it took "+itoa(drops)+" jobs and started none. "+
 				"TrainForge's worker_node.py drops jobs without a word where Docker is importable (start it with DOCKER_HOST=bogus://x), and where there is no program python, no idle core or no project folder")
 		}
 	}
-	g.env.Log.Warn("a job is taken from a TrainForge worker", slog.String("worker", w.ID()), slog.String("task", t.Run().Attempt.String()), slog.String("why", why))
-	g.conclude(ctx, t, e)
+	g.deps.Log.Warn("a job is taken from a TrainForge worker", slog.String("worker", w.ID()), slog.String("task", t.Run().Attempt.String()), slog.String("why", reason))
+	g.finishWith(ctx, t, e)
 }

@@ -45,14 +45,14 @@ const (
 var resultLimits = archive.Limits{Files: 10_000, Bytes: 4 * maxResults} //nolint:gochecknoglobals // constants
 
 // Timestamps without a zone, as Python's isoformat writes them.
-const naive = "2006-01-02T15:04:05.000000"
+const naiveFormat = "2006-01-02T15:04:05.000000"
 
-// stamp is a time as TrainForge writes it, "" for none.
-func stamp(t muster.Time) string {
+// formatTime is a time as TrainForge writes it, "" for none.
+func formatTime(t muster.Time) string {
 	if t == 0 {
 		return ""
 	}
-	return t.Std().Format(naive)
+	return t.Std().Format(naiveFormat)
 }
 
 func epoch(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
@@ -163,8 +163,8 @@ type logBatch struct {
 	Logs []logEntry `json:"logs"`
 }
 
-// claim is the body of POST /api/jobs/{id}/claim.
-type claim struct {
+// claimRequest is the body of POST /api/jobs/{id}/claim.
+type claimRequest struct {
 	WorkerID string `json:"worker_id"`
 }
 
@@ -185,8 +185,8 @@ func (d *dist) check() error {
 	return nil
 }
 
-// claimed is the answer to a claim.
-type claimed struct {
+// claimAnswer is the answer to a claim.
+type claimAnswer struct {
 	Success     bool   `json:"success"`
 	Message     string `json:"message"`
 	JobID       string `json:"job_id"`
@@ -231,7 +231,7 @@ func (a *amount) UnmarshalJSON(b []byte) error {
 	case string:
 		n, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "%q is no number", cut(v, 40))
+			return muster.Errorf(muster.Invalid, "%q is no number", truncate(v, 40))
 		}
 		a.number = n
 	default:
@@ -271,13 +271,13 @@ func (m memorySize) bytes() (muster.Size, error) {
 	}
 	size, err := muster.ParseSize(s)
 	if err != nil || size > 1<<50 {
-		return 0, muster.Errorf(muster.Invalid, "resources.memory %q is no size: write such as \"4Gi\"", cut(s, 40))
+		return 0, muster.Errorf(muster.Invalid, "resources.memory %q is no size: write such as \"4Gi\"", truncate(s, 40))
 	}
 	return size, nil
 }
 
-// byDefault reports whether these are what TrainForge's server and its tools write into every job. None of TrainForge's workers but A heeds them.
-func (r *resources) byDefault() bool {
+// isDefault reports whether these are what TrainForge's server and its tools write into every job. None of TrainForge's workers but A heeds them.
+func (r *resources) isDefault() bool {
 	if r.GPU == nil || r.GPU.number != 1 {
 		return false
 	}
@@ -288,11 +288,11 @@ func (r *resources) byDefault() bool {
 // gpus says, and nothing else.
 func (r *resources) request(gpus bool) (muster.Request, error) {
 	var q muster.Request
-	if r.byDefault() || r.GPU != nil && r.GPU.guess {
+	if r.isDefault() || r.GPU != nil && r.GPU.guess {
 		if gpus {
 			q.GPUs.Count = 1
 		}
-		if r.byDefault() {
+		if r.isDefault() {
 			return q, nil
 		}
 	} else if r.GPU != nil {
@@ -366,15 +366,15 @@ func (j *job) id() string {
 	return j.MongoID
 }
 
-// listed is the answer to GET /api/jobs.
-type listed struct {
+// jobList is the answer to GET /api/jobs.
+type jobList struct {
 	Success bool  `json:"success"`
 	Jobs    []job `json:"jobs"`
 	Count   int   `json:"count"`
 }
 
-// status is how a job of Muster is called here.
-func status(s muster.JobState) string {
+// wireStatus is how a job of Muster is called here.
+func wireStatus(s muster.JobState) string {
 	switch s {
 	case muster.JobWaiting, muster.JobQueued:
 		return statusPending
@@ -400,8 +400,8 @@ func checkID(field, id string) error {
 	return nil
 }
 
-// cut returns at most n bytes of s, without half characters or control characters.
-func cut(s string, n int) string {
+// truncate returns at most n bytes of s, without half characters or control characters.
+func truncate(s string, n int) string {
 	if len(s) > n {
 		s = s[:n]
 	}
@@ -421,7 +421,7 @@ func finite(f float64) float64 {
 	return f
 }
 
-// invented reports whether these are the two devices that worker A lists on a machine without any.
-func invented(gpus []gpu) bool {
+// isPlaceholder reports whether these are the two devices that worker A lists on a machine without any.
+func isPlaceholder(gpus []gpu) bool {
 	return len(gpus) == 2 && gpus[0] == gpu{0, "NVIDIA GeForce RTX 3080", 10240} && gpus[1] == gpu{1, "NVIDIA GeForce RTX 3090", 24576}
 }

@@ -38,7 +38,7 @@ func unpack(ctx context.Context, archive, dir, name string) error {
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot unpack %s: %w", archive, err)
 	}
-	err = unpackInto(root, until{ctx, f}, name)
+	err = unpackInto(root, contextReader{ctx, f}, name)
 	if err = cmp.Or(err, root.Close()); err != nil {
 		return muster.Errorf(muster.Invalid, "cannot unpack %s: %w", filepath.Base(archive), err)
 	}
@@ -87,13 +87,13 @@ func unpackInto(root *os.Root, r io.Reader, name string) error {
 	}
 }
 
-// until reads no more once its context ended.
-type until struct {
+// contextReader reads no more once its context ended.
+type contextReader struct {
 	ctx context.Context //nolint:containedctx // it lives as long as one archive is unpacked
 	r   io.Reader
 }
 
-func (u until) Read(p []byte) (int, error) {
+func (u contextReader) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -19,54 +19,54 @@ import (
 type Config struct {
 	Core bridge.Config // Client, Dir, Project, Labels, Log
 
-	Redis     string        // REDIS_URL
-	Topic     string        // TASK_TOPIC
-	WorkerID  string        // WORKER_ID; one of its own, which it keeps, if empty
-	Results   string        // RESULTS_DIR
-	Tags      []string      // WORKER_TAGS
-	Heartbeat time.Duration // HEARTBEAT_INTERVAL_SEC
-	BaseURL   string        // ORCHESTRATOR_BASE_URL
-	Token     string        // ORCHESTRATOR_TOKEN
-	Cost      float64       // WORKER_COST_PER_HOUR
-	Bandwidth float64       // WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC; 0 means no limit
-	HFModel   string        // HF_MODEL: of an inference that names none
-	VLLMModel string        // VLLM_MODEL: the same, where it runs on GPUs
-	Cleanup   bool          // MODEL_CLEANUP_AFTER_UPLOAD
-	Machine   bool          // the bridge is this machine's alone: when it stops, so do its tasks
-	AnyPath   bool          // tasks may name any path of this machine, as with a worker of MLOC
-	Shared    []string      // folders beside Results that tasks may name
-	Patience  time.Duration // how long a delivery is tried that fails by no decision of the host; default 5m
-	Confirm   time.Duration // how long the host may take to note a report; default 2s
-	Retry     time.Duration // before the first repetition of something; default 1s
+	Redis           string        // REDIS_URL
+	Topic           string        // TASK_TOPIC
+	WorkerID        string        // WORKER_ID; one of its own, which it keeps, if empty
+	Results         string        // RESULTS_DIR
+	Tags            []string      // WORKER_TAGS
+	Heartbeat       time.Duration // HEARTBEAT_INTERVAL_SEC
+	BaseURL         string        // ORCHESTRATOR_BASE_URL
+	Token           string        // ORCHESTRATOR_TOKEN
+	Cost            float64       // WORKER_COST_PER_HOUR
+	Bandwidth       float64       // WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC; 0 means no limit
+	HFModel         string        // HF_MODEL: of an inference that names none
+	VLLMModel       string        // VLLM_MODEL: the same, where it runs on GPUs
+	Cleanup         bool          // MODEL_CLEANUP_AFTER_UPLOAD
+	StopTasks       bool          // the bridge is this machine's alone: when it stops, so do its tasks
+	AllowAnyPath    bool          // tasks may name any path of this machine, as with a worker of MLOC
+	Shared          []string      // folders beside Results that tasks may name
+	DeliveryTimeout time.Duration // how long a delivery is tried that fails by no decision of the host; default 5m
+	ConfirmTimeout  time.Duration // how long the host may take to note a report; default 2s
+	RetryDelay      time.Duration // before the first repetition of something; default 1s
 }
 
 // Bridge lets a fleet of Muster, or one of its workers, serve a host of MLOC as one worker.
 type Bridge struct {
-	cfg       Config
-	client    *client.Client
-	log       *slog.Logger
-	web       *web
-	ctl       *mloc.Control
-	temporary string
+	cfg    Config
+	client *client.Client
+	log    *slog.Logger
+	http   *httpClient
+	redis  *mloc.RedisConn
+	tmpDir string
 }
 
 // New prepares a bridge; nothing is sent before Run.
 func New(cfg Config) (*Bridge, error) {
 	cfg.Redis, cfg.Topic, cfg.Results = cmp.Or(cfg.Redis, mloc.DefaultRedis), cmp.Or(cfg.Topic, mloc.DefaultTopic), cmp.Or(cfg.Results, "results_workers")
-	cfg.Heartbeat, cfg.Patience = cmp.Or(cfg.Heartbeat, 30*time.Second), cmp.Or(cfg.Patience, 5*time.Minute)
-	cfg.Confirm, cfg.Retry = cmp.Or(cfg.Confirm, 2*time.Second), cmp.Or(cfg.Retry, time.Second)
+	cfg.Heartbeat, cfg.DeliveryTimeout = cmp.Or(cfg.Heartbeat, 30*time.Second), cmp.Or(cfg.DeliveryTimeout, 5*time.Minute)
+	cfg.ConfirmTimeout, cfg.RetryDelay = cmp.Or(cfg.ConfirmTimeout, 2*time.Second), cmp.Or(cfg.RetryDelay, time.Second)
 	switch {
 	case cfg.Cost < 0:
 		return nil, muster.Errorf(muster.Invalid, "WORKER_COST_PER_HOUR is %g: it cannot be negative", cfg.Cost)
 	case cfg.Bandwidth < 0:
 		return nil, muster.Errorf(muster.Invalid, "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC is %g: it must be more than 0", cfg.Bandwidth)
-	case cfg.WorkerID != "" && !mloc.GoodID(cfg.WorkerID):
-		return nil, muster.Errorf(muster.Invalid, "%q cannot be a WORKER_ID", mloc.Cut(cfg.WorkerID, 200))
+	case cfg.WorkerID != "" && !mloc.ValidID(cfg.WorkerID):
+		return nil, muster.Errorf(muster.Invalid, "%q cannot be a WORKER_ID", mloc.Truncate(cfg.WorkerID, 200))
 	case cfg.Heartbeat < 0:
 		return nil, muster.Errorf(muster.Invalid, "HEARTBEAT_INTERVAL_SEC is negative")
 	}
 	if cfg.BaseURL != "" {
-		if err := webURL(cfg.BaseURL); err != nil {
+		if err := checkURL(cfg.BaseURL); err != nil {
 			return nil, muster.Errorf(muster.Invalid, "ORCHESTRATOR_BASE_URL: %w", err)
 		}
 		cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
@@ -75,8 +75,8 @@ func New(cfg Config) (*Bridge, error) {
 	if cfg.Results, err = filepath.Abs(cfg.Results); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "RESULTS_DIR: %w", err)
 	}
-	b := &Bridge{cfg: cfg, client: cfg.Core.Client, log: cfg.Core.Log, web: newWeb(cfg.Bandwidth), temporary: filepath.Join(cfg.Core.Dir, "temporary")}
-	if b.ctl, err = mloc.DialControl(cfg.Redis, "muster-bridge"); err != nil {
+	b := &Bridge{cfg: cfg, client: cfg.Core.Client, log: cfg.Core.Log, http: newHTTPClient(cfg.Bandwidth), tmpDir: filepath.Join(cfg.Core.Dir, "temporary")}
+	if b.redis, err = mloc.DialRedis(cfg.Redis, "muster-bridge"); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -85,10 +85,10 @@ func New(cfg Config) (*Bridge, error) {
 // Run serves the host. When taking ends it takes nothing new, and returns once everything is reported; when ctx ends it
 // returns at once. Then the worker unregisters, unless it holds tasks that continue without the bridge: those are reported by
 // the next Run on the same folder, and the host waits for it as long as the last heartbeat counts.
-func (b *Bridge) Run(ctx, taking context.Context) error {
-	defer func() { _ = b.ctl.Close() }()
-	_ = os.RemoveAll(b.temporary) // of a process that was killed
-	for _, dir := range []string{b.cfg.Core.Dir, b.temporary} {
+func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
+	defer func() { _ = b.redis.Close() }()
+	_ = os.RemoveAll(b.tmpDir) // of a process that was killed
+	for _, dir := range []string{b.cfg.Core.Dir, b.tmpDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
 		}
@@ -100,11 +100,11 @@ func (b *Bridge) Run(ctx, taking context.Context) error {
 	if err != nil {
 		return err
 	}
-	w, err := b.worker(id)
+	w, err := b.newWorker(id)
 	if err != nil {
 		return err
 	}
-	return w.run(ctx, taking)
+	return w.run(ctx, acceptCtx)
 }
 
 // identity returns the WORKER_ID. One that is not given is made once and kept, so that a bridge that was killed comes
@@ -119,43 +119,43 @@ func (b *Bridge) identity() (string, error) {
 	}
 	defer func() { _ = root.Close() }()
 	const name = "worker-id"
-	if data, err := root.ReadFile(name); err == nil && mloc.GoodID(strings.TrimSpace(string(data))) {
+	if data, err := root.ReadFile(name); err == nil && mloc.ValidID(strings.TrimSpace(string(data))) {
 		return strings.TrimSpace(string(data)), nil
 	}
 	id := newID()
-	if err := mloc.ReplaceFile(root, name, []byte(id)); err != nil {
+	if err := mloc.WriteFileAtomic(root, name, []byte(id)); err != nil {
 		return "", muster.Errorf(muster.Internal, "cannot keep the id of this worker: %w", err)
 	}
 	return id, nil
 }
 
-// worker makes the worker of MLOC.
-func (b *Bridge) worker(id string) (*bridged, error) {
-	w := &bridged{Bridge: b, id: id, dir: b.cfg.Core.Dir, open: map[string]*report{}, dropped: map[string]bool{}, idle: make(chan bool, 1)}
+// newWorker makes the worker of MLOC.
+func (b *Bridge) newWorker(id string) (*bridgeWorker, error) {
+	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, idleSignal: make(chan bool, 1)}
 	var err error
-	if err = w.readDropped(); err != nil {
+	if err = w.loadReturned(); err != nil {
 		return nil, err
 	}
 	_, err = os.Stat(filepath.Join(w.dir, "inbox"))
-	returned := err == nil
+	restarted := err == nil
 	if w.inbox, err = openInbox(filepath.Join(w.dir, "inbox")); err != nil {
 		return nil, err
 	}
 	core := b.cfg.Core
-	core.System, core.Origin = "mloc", b.ctl.URL()+" "+id
-	core.Interval = cmp.Or(core.Interval, time.Second) // for TASK_STARTED
+	core.System, core.Origin = "mloc", b.redis.URL()+" "+id
+	core.ProgressInterval = cmp.Or(core.ProgressInterval, time.Second) // for TASK_STARTED
 	if w.core, err = bridge.New(core, w); err != nil {
 		return nil, err
 	}
 	m := newMeter(time.Now(), b.cfg.Cost)
-	w.session = newSession(b.ctl, id, b.cfg.Topic, b.cfg.Heartbeat, b.log, m, func(ctx context.Context) (facts, error) {
-		list, err := b.workers(ctx)
+	w.session = newSession(b.redis, id, b.cfg.Topic, b.cfg.Heartbeat, b.log, m, func(ctx context.Context) (facts, error) {
+		list, err := b.activeWorkers(ctx)
 		if err != nil {
 			return facts{}, err
 		}
 		m.measure(time.Now(), list)
 		return b.facts(list), nil
-	}, w.message)
-	w.session.returned = returned
+	}, w.handleMessage)
+	w.session.restarted = restarted
 	return w, nil
 }

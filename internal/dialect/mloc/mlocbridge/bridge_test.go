@@ -20,8 +20,8 @@ func TestASession(t *testing.T) {
 	stop := startBridge(t, cfg)
 
 	one := h.dispatch("w1", "task-one", h.document("echo", map[string]any{"items": []any{"x", 1.5, "${stage.result.a}"}, "big": json.Number("12345678901234567890")}))
-	if got := h.ended(one); got != "DONE" {
-		t.Fatalf("it ended as %s: %s", got, h.of(one).err)
+	if got := h.waitEnded(one); got != "DONE" {
+		t.Fatalf("it ended as %s: %s", got, h.snapshot(one).err)
 	}
 	echo, _ := h.result("task-one")["echo"].(map[string]any)
 	if items, _ := json.Marshal(echo["items"]); string(items) != `["x",1.5,"${stage.result.a}"]` {
@@ -40,13 +40,13 @@ func TestASession(t *testing.T) {
 	}
 
 	two := h.dispatch("w1", "task-two", h.document("agent", nil))
-	if got := h.ended(two); got != "FAILED" || !strings.Contains(h.of(two).err, "agent") {
-		t.Errorf("it ended as %s: %s", got, h.of(two).err)
+	if got := h.waitEnded(two); got != "FAILED" || !strings.Contains(h.snapshot(two).err, "agent") {
+		t.Errorf("it ended as %s: %s", got, h.snapshot(two).err)
 	}
-	await(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
-	await(t, "the status was told", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], `"last_task":"task-two"`) })
+	waitFor(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	waitFor(t, "the status was told", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], `"last_task":"task-two"`) })
 	stop()
-	await(t, "the farewell", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], "UNREGISTER") })
+	waitFor(t, "the farewell", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], "UNREGISTER") })
 	if n := h.rdb.Exists(t.Context(), "worker:w1", "worker:w1:hb").Val(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}

@@ -11,69 +11,69 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// report is how far the final report of a dispatch is. It is kept in memory only: after a restart it begins again, with
+// delivery is how far the final report of a dispatch is. It is kept in memory only: after a restart it begins again, with
 // the question whether the host has it.
-type report struct {
-	task    string
-	started bool                // TASK_STARTED was published
-	all     []*outcome          // once their files are here
-	links   []map[string]string // of the delivered archives of each
-	posted  int                 // results that the host has
-	results []mloc.Object
-	failing time.Time // since when the delivery fails
-	failure string    // why it is TASK_FAILED for good
-	told    bool      // the final event was published
+type delivery struct {
+	task         string
+	started      bool                // TASK_STARTED was published
+	outcomes     []*memberOutcome    // once their files are here
+	links        []map[string]string // of the delivered archives of each
+	postedCount  int                 // results that the host has
+	results      []mloc.Object
+	failingSince time.Time // since when the delivery fails
+	failure      string    // why it is TASK_FAILED for good
+	eventSent    bool      // the final event was published
 }
 
 // Finish is part of bridge.Port: it delivers results and files, and publishes the final event.
-func (w *bridged) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
-	m, err := metaOf(j)
+func (w *bridgeWorker) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
+	m, err := parseMeta(j)
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	r, gone := w.open[j.ID], w.dropped[j.ID]
+	r, returned := w.openDispatches[j.ID], w.returned[j.ID]
 	if r == nil {
-		r = &report{task: m.Message.TaskID}
-		if !gone {
-			w.open[j.ID] = r
+		r = &delivery{task: m.Message.TaskID}
+		if !returned {
+			w.openDispatches[j.ID] = r
 		}
 	}
 	w.mu.Unlock()
-	if gone {
-		return w.undropped(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.Message.TaskID))
+	if returned {
+		return w.clearReturned(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.Message.TaskID))
 	}
 	err = w.finish(ctx, j, m.Message, end, r)
-	var given *givenUpError
+	var givenUp *abandonedError
 	switch {
 	case err == nil:
-	case errors.As(err, &given):
-		err = muster.Errorf(muster.Conflict, "%s", given.why)
+	case errors.As(err, &givenUp):
+		err = muster.Errorf(muster.Conflict, "%s", givenUp.reason)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default: // whatever its code, it is no refusal of the host
 		return muster.Errorf(muster.Unavailable, "%w", err)
 	}
-	w.over(j.ID)
-	w.session.tellStatus(ctx)
+	w.closeDispatch(j.ID)
+	w.session.publishStatus(ctx)
 	return err
 }
 
-// givenUpError says why there is no report: the dispatch is not this worker's any more.
-type givenUpError struct{ why string }
+// abandonedError says why there is no report: the dispatch is not this worker's any more.
+type abandonedError struct{ reason string }
 
-func (g *givenUpError) Error() string { return g.why }
+func (g *abandonedError) Error() string { return g.reason }
 
-func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, end bridge.Ending, r *report) error {
-	switch w.standing(ctx, m) {
-	case moved:
-		return &givenUpError{"the host has taken task " + m.TaskID + " back, or given it to another worker"}
-	case over:
-		if !r.told {
-			return &givenUpError{"the host has ended task " + m.TaskID + " without this worker's report"}
+func (w *bridgeWorker) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, end bridge.FinalReport, r *delivery) error {
+	switch w.queryState(ctx, m) {
+	case stateMoved:
+		return &abandonedError{"the host has taken task " + m.TaskID + " back, or given it to another worker"}
+	case stateOver:
+		if !r.eventSent {
+			return &abandonedError{"the host has ended task " + m.TaskID + " without this worker's report"}
 		}
 		return nil
-	case unknown, silent, ours, unheard:
+	case stateUnknown, stateSilent, stateWaiting, stateNotFound:
 	}
 	tasks := end.Tasks
 	var last muster.Task
@@ -83,10 +83,10 @@ func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, 
 			last.FinishedAt = max(last.FinishedAt, t.FinishedAt)
 		}
 	}
-	if err := w.begun(ctx, j, last); err != nil {
+	if err := w.publishStarted(ctx, j, last); err != nil {
 		return err
 	}
-	failure := failureOf(m, end)
+	failure := failureText(m, end)
 	if failure == "" {
 		if err := w.deliver(ctx, m, tasks, r); err != nil {
 			var lost *lostDeliveryError
@@ -96,40 +96,40 @@ func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, 
 			r.failure = lost.text
 		}
 		failure = r.failure
-	} else if err := w.keepFailure(ctx, m, tasks); err != nil {
+	} else if err := w.storeFailure(ctx, m, tasks); err != nil {
 		return err
 	}
-	e := mloc.TaskEvent{Type: mloc.EventSucceeded, TaskID: m.TaskID, Payload: times(m, last, true)}
+	e := mloc.TaskEvent{Type: mloc.EventSucceeded, TaskID: m.TaskID, Payload: eventPayload(m, last, true)}
 	if failure != "" {
 		e.Type, e.Error = mloc.EventFailed, &failure
 	}
-	if err := w.session.tell(ctx, e); err != nil {
+	if err := w.session.publish(ctx, e); err != nil {
 		return err
 	}
-	r.told = true
-	return w.confirmed(ctx, m)
+	r.eventSent = true
+	return w.awaitConfirmed(ctx, m)
 }
 
-// confirmed waits a moment for the host to have taken the final event: Redis does not report a message that was lost on
+// awaitConfirmed waits a moment for the host to have taken the final event: Redis does not report a message that was lost on
 // the way. A host that cannot be asked is believed.
-func (w *bridged) confirmed(ctx context.Context, m mloc.TaskMessage) error {
+func (w *bridgeWorker) awaitConfirmed(ctx context.Context, m mloc.TaskMessage) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		at := w.standing(ctx, m)
-		if at != ours && at != silent || at == silent && w.cfg.BaseURL == "" {
+		state := w.queryState(ctx, m)
+		if state != stateWaiting && state != stateSilent || state == stateSilent && w.cfg.BaseURL == "" {
 			return nil
 		}
-		if wait > w.cfg.Confirm {
+		if wait > w.cfg.ConfirmTimeout {
 			return muster.Errorf(muster.Unavailable, "the host has not taken the report of task %s: it is published again", m.TaskID)
 		}
-		pause(ctx, wait)
+		sleep(ctx, wait)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
 
-// failureOf says why a job failed, "" if it did not.
-func failureOf(m mloc.TaskMessage, end bridge.Ending) string {
+// failureText says why a job failed, "" if it did not.
+func failureText(m mloc.TaskMessage, end bridge.FinalReport) string {
 	if end.Succeeded() && len(end.Tasks) == len(members(m)) {
 		return ""
 	}
@@ -137,20 +137,20 @@ func failureOf(m mloc.TaskMessage, end bridge.Ending) string {
 		if t.State == muster.Succeeded {
 			continue
 		}
-		why := t.Message
-		if why == "" {
-			why = t.State.String()
+		reason := t.Message
+		if reason == "" {
+			reason = t.State.String()
 			if t.Reason != "" {
-				why += ": " + string(t.Reason)
+				reason += ": " + string(t.Reason)
 			}
 		}
 		if i > 0 && i <= len(m.MergedChildren) {
-			why = "task " + m.MergedChildren[i-1].TaskID + ", merged into this one: " + why
+			reason = "task " + m.MergedChildren[i-1].TaskID + ", merged into this one: " + reason
 		}
-		return mloc.Cut(why, mloc.MaxText)
+		return mloc.Truncate(reason, mloc.MaxText)
 	}
-	if why := end.Message(); why != "" {
-		return mloc.Cut(why, mloc.MaxText)
+	if reason := end.Message(); reason != "" {
+		return mloc.Truncate(reason, mloc.MaxText)
 	}
 	return "the job of Muster " + string(end.State)
 }
@@ -160,21 +160,21 @@ type lostDeliveryError struct{ text string }
 
 func (l *lostDeliveryError) Error() string { return l.text }
 
-// keepFailure writes what a failed task left to its folder.
-func (w *bridged) keepFailure(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task) error {
+// storeFailure writes what a failed task left to its folder.
+func (w *bridgeWorker) storeFailure(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task) error {
 	for i, one := range members(m) {
 		if i >= len(tasks) {
 			break
 		}
-		dir, err := w.folder(one)
+		dir, err := w.taskDir(one)
 		if err != nil {
 			return nil //nolint:nilerr // its failure is about that
 		}
-		o := &outcome{member: one, task: tasks[i], dir: dir}
+		o := &memberOutcome{member: one, task: tasks[i], dir: dir}
 		if err := w.collect(ctx, o); err != nil {
 			return err
 		}
-		if err := w.write(ctx, o, nil); err != nil {
+		if err := w.writeResult(ctx, o, nil); err != nil {
 			return err
 		}
 	}
@@ -183,56 +183,56 @@ func (w *bridged) keepFailure(ctx context.Context, m mloc.TaskMessage, tasks []m
 
 // deliver makes the results, delivers archives, and posts each result where its task says. It continues where the try
 // before it ended.
-func (w *bridged) deliver(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task, r *report) error {
-	if r.all == nil {
-		var all []*outcome
+func (w *bridgeWorker) deliver(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task, r *delivery) error {
+	if r.outcomes == nil {
+		var all []*memberOutcome
 		for i, one := range members(m) {
-			d, err := destinationOf(one.Doc.Spec)
+			d, err := parseDestination(one.Doc.Spec)
 			if err != nil {
 				return &lostDeliveryError{err.Error()}
 			}
-			dir, err := w.folder(one)
+			dir, err := w.taskDir(one)
 			if err != nil {
 				return &lostDeliveryError{err.Error()}
 			}
-			o := &outcome{member: one, task: tasks[i], dir: dir, dest: d} //nolint:gosec // a job that succeeded has a task for each member: see failureOf
+			o := &memberOutcome{member: one, task: tasks[i], dir: dir, dest: d} //nolint:gosec // a job that succeeded has a task for each member: see failureText
 			if err := w.collect(ctx, o); err != nil {
-				return w.lasting(r, err)
+				return w.permanentOrRetry(r, err)
 			}
 			all = append(all, o)
 		}
-		r.all = all
+		r.outcomes = all
 	}
-	for i := len(r.links); i < len(r.all); i++ {
-		links, err := w.archives(ctx, r.all[i])
-		if err = w.tolerate(r, err); err != nil {
+	for i := len(r.links); i < len(r.outcomes); i++ {
+		links, err := w.uploadArchives(ctx, r.outcomes[i])
+		if err = w.retryOrSkip(r, err); err != nil {
 			return err
 		}
 		r.links = append(r.links, links)
 	}
 	if r.results == nil {
-		if err := w.results(ctx, r); err != nil {
-			return w.lasting(r, err)
+		if err := w.buildResults(ctx, r); err != nil {
+			return w.permanentOrRetry(r, err)
 		}
 	}
 	// The children before their parent: when the parent's result is there, so are theirs.
-	for ; r.posted < len(r.all); r.posted++ {
-		i := len(r.all) - 1 - r.posted
-		o := r.all[i]
+	for ; r.postedCount < len(r.outcomes); r.postedCount++ {
+		i := len(r.outcomes) - 1 - r.postedCount
+		o := r.outcomes[i]
 		if o.dest.Type == "http" {
-			if err := w.posted(ctx, o, r.results[i], r); err != nil {
+			if err := w.postResult(ctx, o, r.results[i], r); err != nil {
 				return err
 			}
 		}
-		w.tidy(o, r.links[i])
+		w.cleanup(o, r.links[i])
 	}
 	return nil
 }
 
-// results makes the results of all members, and writes them.
-func (w *bridged) results(ctx context.Context, r *report) error {
-	list, children := make([]mloc.Object, len(r.all)), map[string]mloc.Object{}
-	for i, o := range r.all {
+// buildResults makes the results of all members, and writes them.
+func (w *bridgeWorker) buildResults(ctx context.Context, r *delivery) error {
+	list, children := make([]mloc.Object, len(r.outcomes)), map[string]mloc.Object{}
+	for i, o := range r.outcomes {
 		result, err := w.result(ctx, o, r.links[i])
 		if err != nil {
 			return err
@@ -241,12 +241,12 @@ func (w *bridged) results(ctx context.Context, r *report) error {
 			children[o.ID] = result
 		}
 	}
-	list[0] = summed(list[0], children)
-	for i, o := range r.all {
-		if err := w.export(ctx, o, list[i]); err != nil {
+	list[0] = mergeUsage(list[0], children)
+	for i, o := range r.outcomes {
+		if err := w.uploadExport(ctx, o, list[i]); err != nil {
 			return err
 		}
-		if err := w.write(ctx, o, list[i]); err != nil {
+		if err := w.writeResult(ctx, o, list[i]); err != nil {
 			return err
 		}
 	}
@@ -254,77 +254,77 @@ func (w *bridged) results(ctx context.Context, r *report) error {
 	return nil
 }
 
-// lasting turns an error of the bridge's own into the failure of the task where trying again cannot help.
-func (w *bridged) lasting(r *report, err error) error {
+// permanentOrRetry turns an error of the bridge's own into the failure of the task where trying again cannot help.
+func (w *bridgeWorker) permanentOrRetry(r *delivery, err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Invalid, muster.InvalidSpec, muster.TooLarge, muster.NotFound:
-		return &lostDeliveryError{mloc.Cut(err.Error(), mloc.MaxText)}
+		return &lostDeliveryError{mloc.Truncate(err.Error(), mloc.MaxText)}
 	default:
-		return w.patient(r, err, err.Error())
+		return w.retryOrFail(r, err, err.Error())
 	}
 }
 
-// patient has something tried again for a while, and then fails the task.
-func (w *bridged) patient(r *report, err error, text string) error {
-	if r.failing.IsZero() {
-		r.failing = time.Now()
+// retryOrFail has something tried again for a while, and then fails the task.
+func (w *bridgeWorker) retryOrFail(r *delivery, err error, text string) error {
+	if r.failingSince.IsZero() {
+		r.failingSince = time.Now()
 	}
-	if time.Since(r.failing) < w.cfg.Patience {
+	if time.Since(r.failingSince) < w.cfg.DeliveryTimeout {
 		return muster.Errorf(muster.Unavailable, "%w", err)
 	}
-	return &lostDeliveryError{mloc.Cut(text, mloc.MaxText)}
+	return &lostDeliveryError{mloc.Truncate(text, mloc.MaxText)}
 }
 
-// tolerate has an upload of archives tried again for a while: without them the result is delivered all the same.
-func (w *bridged) tolerate(r *report, err error) error {
+// retryOrSkip has an upload of archives tried again for a while: without them the result is delivered all the same.
+func (w *bridgeWorker) retryOrSkip(r *delivery, err error) error {
 	if err == nil {
 		return nil
 	}
 	var lost *lostDeliveryError
-	if err = w.patient(r, err, err.Error()); errors.As(err, &lost) {
+	if err = w.retryOrFail(r, err, err.Error()); errors.As(err, &lost) {
 		w.log.Warn("archives could not be delivered", slog.String("task", r.task), slog.String("why", lost.text))
-		r.failing = time.Time{}
+		r.failingSince = time.Time{}
 		return nil
 	}
 	return err
 }
 
-// posted posts one result.
-func (w *bridged) posted(ctx context.Context, o *outcome, result mloc.Object, r *report) error {
-	err := w.web.post(ctx, o.dest, o.ID, w.id, result)
+// postResult posts one result.
+func (w *bridgeWorker) postResult(ctx context.Context, o *memberOutcome, result mloc.Object, r *delivery) error {
+	err := w.http.post(ctx, o.dest, o.ID, w.id, result)
 	if err == nil {
-		r.failing = time.Time{}
+		r.failingSince = time.Time{}
 		return nil
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if no, ok := errors.AsType[*refused](err); ok {
-		text := "HTTP delivery for task " + o.ID + " " + no.Error()
-		if no.status < 500 {
+	if refusal, ok := errors.AsType[*statusError](err); ok {
+		text := "HTTP delivery for task " + o.ID + " " + refusal.Error()
+		if refusal.status < 500 {
 			return &lostDeliveryError{text}
 		}
-		return w.patient(r, err, text)
+		return w.retryOrFail(r, err, text)
 	}
-	return w.patient(r, err, "HTTP delivery for task "+o.ID+" failed: "+err.Error())
+	return w.retryOrFail(r, err, "HTTP delivery for task "+o.ID+" failed: "+err.Error())
 }
 
-// export delivers the lines of an export, and notes their address in the result.
-func (w *bridged) export(ctx context.Context, o *outcome, result mloc.Object) error {
-	about := mloc.Under(result, "jsonl_export")
-	e, err := exportOf(o.Doc.Spec)
+// uploadExport delivers the lines of an export, and notes their address in the result.
+func (w *bridgeWorker) uploadExport(ctx context.Context, o *memberOutcome, result mloc.Object) error {
+	about := mloc.Lookup(result, "jsonl_export")
+	e, err := parseExport(o.Doc.Spec)
 	if about == nil || err != nil || e == nil || o.dest.Type != "http" {
 		return err
 	}
-	link, err := w.web.upload(ctx, o.dest, o.ID, mloc.Text(about["worker_path"]), "application/json")
+	link, err := w.http.upload(ctx, o.dest, o.ID, mloc.Text(about["worker_path"]), "application/json")
 	if err != nil {
 		code := muster.Unavailable
-		if no, ok := errors.AsType[*refused](err); ok && no.status < 500 {
+		if refusal, ok := errors.AsType[*statusError](err); ok && refusal.status < 500 {
 			code = muster.Invalid
 		}
 		return muster.Errorf(code, "HTTP delivery of %s for task %s: %w", e.Path, o.ID, err)
 	}
-	name := addressFile(link)
+	name := urlFile(link)
 	about["uploaded"], about["artifact_name"], about["download_url"], about["url"], about["download_timeoutSec"] = true, name, link, link, o.dest.Timeout.Seconds()
 	return nil
 }

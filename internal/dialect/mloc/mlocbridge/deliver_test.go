@@ -24,27 +24,27 @@ func TestDeliveries(t *testing.T) {
 	r := startRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	cfg := f.config(t, r, t.TempDir())
-	cfg.Patience, cfg.Bandwidth = 200*time.Millisecond, 1e6
+	cfg.DeliveryTimeout, cfg.Bandwidth = 200*time.Millisecond, 1e6
 	startBridge(t, cfg)
 	set := func(status int) { h.mu.Lock(); h.refuse = status; h.mu.Unlock() }
 	for _, status := range []int{503, 403} {
 		set(status)
 		one := h.dispatch("w1", newTask(), h.document("echo", nil))
 		want := "HTTP delivery for task " + one.id + " returned status " + itoa(status) + ": not today"
-		if got := h.ended(one); got != "FAILED" || h.of(one).err != want {
-			t.Errorf("it is %s: %s, and should be: %s", got, h.of(one).err, want)
+		if got := h.waitEnded(one); got != "FAILED" || h.snapshot(one).err != want {
+			t.Errorf("it is %s: %s, and should be: %s", got, h.snapshot(one).err, want)
 		}
 	}
 	set(0)
-	await(t, "the questions about the task before have ended", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	waitFor(t, "the questions about the task before have ended", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	h.mu.Lock()
 	h.token, h.headers = "secret-of-the-host", nil
 	h.mu.Unlock()
 	doc := h.document("echo", nil)
-	destination := mloc.Under(doc["spec"].(map[string]any), "output", "destination")
+	destination := mloc.Lookup(doc["spec"].(map[string]any), "output", "destination")
 	destination["headers"] = map[string]any{"Authorization": "Bearer secret-of-the-host", "X-Mine": "é"}
-	if one := h.dispatch("w1", newTask(), doc); h.ended(one) != "DONE" {
-		t.Errorf("with its headers it is %s", h.of(one).err)
+	if one := h.dispatch("w1", newTask(), doc); h.waitEnded(one) != "DONE" {
+		t.Errorf("with its headers it is %s", h.snapshot(one).err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func TestALocalDestination(t *testing.T) {
 	r := startRedis(t)
 	h, f, dir := startHost(t, r), startFleet(t, "m1"), t.TempDir()
 	cfg := f.config(t, r, dir)
-	cfg.AnyPath, cfg.Shared = false, []string{filepath.Join(dir, "mount")}
+	cfg.AllowAnyPath, cfg.Shared = false, []string{filepath.Join(dir, "mount")}
 	if err := os.Mkdir(filepath.Join(dir, "mount"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +75,8 @@ func TestALocalDestination(t *testing.T) {
 		id := newTask()
 		doc := h.document("echo", nil)
 		doc["spec"].(map[string]any)["output"] = map[string]any{"destination": map[string]any{"type": "local", "path": strings.ReplaceAll(path, "ID", id)}, "artifacts": []any{"./logs/", "missing.bin"}}
-		if one := h.dispatch("w1", id, doc); h.ended(one) != "DONE" {
-			t.Errorf("%s: %s", path, h.of(one).err)
+		if one := h.dispatch("w1", id, doc); h.waitEnded(one) != "DONE" {
+			t.Errorf("%s: %s", path, h.snapshot(one).err)
 			continue
 		}
 		m := read(t, dir, strings.ReplaceAll(want, "ID", id), "manifest.json")
@@ -86,8 +86,8 @@ func TestALocalDestination(t *testing.T) {
 	}
 	doc := h.document("echo", nil)
 	doc["spec"].(map[string]any)["output"] = map[string]any{"destination": map[string]any{"type": "local", "path": "/somewhere/else"}}
-	if one := h.dispatch("w1", newTask(), doc); h.ended(one) != "FAILED" || !strings.Contains(h.of(one).err, "--shared") {
-		t.Errorf("a path elsewhere: %+v", h.of(one))
+	if one := h.dispatch("w1", newTask(), doc); h.waitEnded(one) != "FAILED" || !strings.Contains(h.snapshot(one).err, "--shared") {
+		t.Errorf("a path elsewhere: %+v", h.snapshot(one))
 	}
 }
 
@@ -100,8 +100,8 @@ func TestMergedTasks(t *testing.T) {
 		return map[string]any{"task_id": id, "spec": h.document("echo", map[string]any{"n": n})["spec"], "metadata": map[string]any{"name": id}}
 	}
 	parent := h.dispatch("w1", "task-parent", h.document("echo", map[string]any{"n": 0}), child("task-c1", 1), child("task-c2", 2))
-	if got := h.ended(parent); got != "DONE" {
-		t.Fatalf("it is %s: %s", got, h.of(parent).err)
+	if got := h.waitEnded(parent); got != "DONE" {
+		t.Fatalf("it is %s: %s", got, h.snapshot(parent).err)
 	}
 	for i, id := range []string{"task-parent", "task-c1", "task-c2"} {
 		echo, _ := h.result(id)["echo"].(map[string]any)
@@ -112,7 +112,7 @@ func TestMergedTasks(t *testing.T) {
 			t.Errorf("%s has no manifest of its own", id)
 		}
 	}
-	if c := mloc.Under(h.result("task-parent"), "children"); c["task-c1"] == nil || c["task-c2"] == nil {
+	if c := mloc.Lookup(h.result("task-parent"), "children"); c["task-c1"] == nil || c["task-c2"] == nil {
 		t.Errorf("the children are %v", c)
 	}
 	all := strings.Join(h.transcript(), "\n")
@@ -124,32 +124,32 @@ func TestMergedTasks(t *testing.T) {
 // TestInferenceResults holds the shape of an inference's result with merged tasks and an export, from what Muster's kind
 // returns.
 func TestInferenceResults(t *testing.T) {
-	b := &Bridge{cfg: Config{Results: t.TempDir(), AnyPath: true}}
+	b := &Bridge{cfg: Config{Results: t.TempDir(), AllowAnyPath: true}}
 	spec := map[string]any{}
 	if err := mloc.Decode([]byte(`{"taskType":"inference","model":{"source":{"identifier":"gpt2"}},"data":{"items":["a","b"],"metadata":[{"k":1},{"k":2}]},"inference":{"system_prompt":"Be kind."},
 		"postprocess":{"jsonl_export":{"path":"out.jsonl","fields":{"q":"prompt","a":"output","k":"metadata.k","r":"metadata.rendered_prompt"},"required_fields":["a"]}}}`), 1<<20, &spec); err != nil {
 		t.Fatal(err)
 	}
-	o := &outcome{member: member{ID: "x", Doc: mloc.Document{Spec: spec}}, dir: t.TempDir()}
+	o := &memberOutcome{member: member{ID: "x", Doc: mloc.Document{Spec: spec}}, dir: t.TempDir()}
 	o.task.Result = json.RawMessage(`{"model":"gpt2","complete":true,"tokens_in":7,"tokens_out":5,"predictions":[{"index":0,"prediction":"A"},{"index":1,"prediction":""}]}`)
 	got, err := b.result(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := mloc.Compact(got["items"]); text != `[{"finish_reason":null,"index":0,"output":"A"},{"finish_reason":null,"index":1,"output":""}]` {
+	if text := mloc.EncodeString(got["items"]); text != `[{"finish_reason":null,"index":0,"output":"A"},{"finish_reason":null,"index":1,"output":""}]` {
 		t.Errorf("the items are %s", text)
 	}
-	if u := mloc.Under(got, "usage"); mloc.Compact(u["total_tokens"]) != "12" {
+	if u := mloc.Lookup(got, "usage"); mloc.EncodeString(u["total_tokens"]) != "12" {
 		t.Errorf("the usage is %v", u)
 	}
 	if text := read(t, o.dir, "out.jsonl"); text != `{"a":"A","k":1,"q":"a","r":"Be kind.\na"}`+"\n" {
 		t.Errorf("the export is %s", text)
 	}
-	if e := mloc.Under(got, "jsonl_export"); mloc.Compact(e["record_count"]) != "1" || e["path"] != "out.jsonl" {
+	if e := mloc.Lookup(got, "jsonl_export"); mloc.EncodeString(e["record_count"]) != "1" || e["path"] != "out.jsonl" {
 		t.Errorf("it says %v", e)
 	}
-	all := summed(got, map[string]mloc.Object{"c": got})
-	if mloc.Compact(mloc.Under(all, "usage")["total_tokens"]) != "24" || mloc.Under(all, "children", "c")["items"] == nil {
+	all := mergeUsage(got, map[string]mloc.Object{"c": got})
+	if mloc.EncodeString(mloc.Lookup(all, "usage")["total_tokens"]) != "24" || mloc.Lookup(all, "children", "c")["items"] == nil {
 		t.Errorf("the sum is %v", all)
 	}
 }
@@ -180,8 +180,8 @@ func TestTrainings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.temporary = t.TempDir()
-	w := &bridged{Bridge: b, id: "w1"}
+	b.tmpDir = t.TempDir()
+	w := &bridgeWorker{Bridge: b, id: "w1"}
 	from := t.TempDir()
 	if err := os.WriteFile(filepath.Join(from, "final_lora.tar.gz"), archiveOf(t, "final_lora"), 0o600); err != nil {
 		t.Fatal(err)
@@ -196,14 +196,14 @@ func TestTrainings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the script has ended", func() bool { j, err = f.client.Job(t.Context(), j.ID); return err == nil && j.State.Final() })
+	waitFor(t, "the script has ended", func() bool { j, err = f.client.Job(t.Context(), j.ID); return err == nil && j.State.Final() })
 	task, err := f.client.Task(t.Context(), muster.TaskID{Job: j.ID, Num: 0})
 	if err != nil || task.State != muster.Succeeded {
 		t.Fatalf("it is %s: %s %v", task.State, task.Message, err)
 	}
 	spec := map[string]any{"taskType": "lora_sft", "output": map[string]any{"destination": map[string]any{"type": "http", "url": h.store()}}}
 	m := mloc.TaskMessage{TaskID: "train-1", Task: mloc.Document{Spec: spec}}
-	if err := w.deliver(t.Context(), m, []muster.Task{task}, &report{}); err != nil {
+	if err := w.deliver(t.Context(), m, []muster.Task{task}, &delivery{}); err != nil {
 		t.Fatal(err)
 	}
 	got := h.result("train-1")
@@ -262,15 +262,15 @@ func TestRetrieval(t *testing.T) {
 		_, _ = w.Write([]byte(`{"result":[{"id":7,"version":1,"score":0.5,"payload":{"text":"x"}}],"status":"ok"}`))
 	}))
 	defer q.Close()
-	r, err := retrievalOf(map[string]any{"taskType": "rag", "qdrant": map[string]any{"url": q.URL, "api_key": "k", "collection": "c"}, "embedding": map[string]any{"model": "m"}, "query": "what?"})
+	r, err := parseRetrieval(map[string]any{"taskType": "rag", "qdrant": map[string]any{"url": q.URL, "api_key": "k", "collection": "c"}, "embedding": map[string]any{"model": "m"}, "query": "what?"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.search(t.Context(), newWeb(0), json.RawMessage(`{"embeddings":[{"index":0,"embedding":[0.25,1]}]}`), 1)
+	got, err := r.search(t.Context(), newHTTPClient(0), json.RawMessage(`{"embeddings":[{"index":0,"embedding":[0.25,1]}]}`), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := mloc.Compact(got["queries"]); text != `[{"index":0,"items":[{"id":7,"payload":{"text":"x"},"score":0.5}],"query":"what?"}]` || len(asked) != 1 || asked[0] != "/collections/c/points/search k" {
+	if text := mloc.EncodeString(got["queries"]); text != `[{"index":0,"items":[{"id":7,"payload":{"text":"x"},"score":0.5}],"query":"what?"}]` || len(asked) != 1 || asked[0] != "/collections/c/points/search k" {
 		t.Errorf("it is %s, asked %v", text, asked)
 	}
 }

@@ -21,9 +21,9 @@ type export struct {
 	Required []string       // items without these are left out
 }
 
-// exportOf reads a task's export; nil if it has none.
-func exportOf(spec mloc.Object) (*export, error) {
-	o := mloc.Under(spec, "postprocess", "jsonl_export")
+// parseExport reads a task's export; nil if it has none.
+func parseExport(spec mloc.Object) (*export, error) {
+	o := mloc.Lookup(spec, "postprocess", "jsonl_export")
 	if len(o) == 0 {
 		return nil, nil //nolint:nilnil // absent
 	}
@@ -31,12 +31,12 @@ func exportOf(spec mloc.Object) (*export, error) {
 	if e.Path == "" {
 		e.Path = "export.jsonl"
 	}
-	if !filepath.IsLocal(e.Path) || !mloc.GoodFile(filepath.Base(e.Path)) {
-		return nil, mloc.Cannot("spec.postprocess.jsonl_export.path is %q: write a path inside the task's folder", mloc.Cut(e.Path, 200))
+	if !filepath.IsLocal(e.Path) || !mloc.ValidFileName(filepath.Base(e.Path)) {
+		return nil, mloc.Unsupported("spec.postprocess.jsonl_export.path is %q: write a path inside the task's folder", mloc.Truncate(e.Path, 200))
 	}
 	fields, _ := o["fields"].(mloc.Object)
 	if len(fields) > maxFields {
-		return nil, mloc.Cannot("spec.postprocess.jsonl_export has %d fields: at most %d", len(fields), maxFields)
+		return nil, mloc.Unsupported("spec.postprocess.jsonl_export has %d fields: at most %d", len(fields), maxFields)
 	}
 	maps.Copy(e.Fields, fields)
 	if len(e.Fields) == 0 {
@@ -49,8 +49,8 @@ func exportOf(spec mloc.Object) (*export, error) {
 	return e, nil
 }
 
-// lines makes the file. Each item has prompt, output and metadata.
-func (e *export) lines(items []any) ([]byte, int, error) {
+// encode makes the file. Each item has prompt, output and metadata.
+func (e *export) encode(items []any) ([]byte, int, error) {
 	var out bytes.Buffer
 	n := 0
 	for _, v := range items {
@@ -78,7 +78,7 @@ func (e *export) lines(items []any) ([]byte, int, error) {
 func exportField(item mloc.Object, from any) any {
 	switch f := from.(type) {
 	case string:
-		return exportFrom(item, f)
+		return lookupField(item, f)
 	case mloc.Object:
 		if v, there := f["value"]; there {
 			return v
@@ -87,9 +87,9 @@ func exportField(item mloc.Object, from any) any {
 		if key := mloc.Text(f["key"]); key != "" {
 			source = strings.TrimPrefix(source+"."+key, ".")
 		}
-		v := exportFrom(item, source)
+		v := lookupField(item, source)
 		if v == nil && mloc.Text(f["fallback"]) != "" {
-			v = exportFrom(item, mloc.Text(f["fallback"]))
+			v = lookupField(item, mloc.Text(f["fallback"]))
 		}
 		if v == nil {
 			v = f["default"]
@@ -100,7 +100,7 @@ func exportField(item mloc.Object, from any) any {
 	}
 }
 
-func exportFrom(item mloc.Object, name string) any {
+func lookupField(item mloc.Object, name string) any {
 	var v any = item
 	for key := range strings.SplitSeq(strings.TrimPrefix(name, "item."), ".") {
 		switch at := v.(type) {
@@ -121,9 +121,9 @@ func exportFrom(item mloc.Object, name string) any {
 
 // exportItems are the items of a result with what an export may take of them.
 func exportItems(d mloc.Document, items []any) []any {
-	data := mloc.Under(d.Spec, "data")
+	data := mloc.Lookup(d.Spec, "data")
 	prompts, _ := data["items"].([]any)
-	sampling := mloc.Under(d.Spec, "inference")
+	sampling := mloc.Lookup(d.Spec, "inference")
 	system := mloc.Text(sampling["system_prompt"])
 	if system == "" {
 		system = mloc.Text(sampling["systemPrompt"])
@@ -132,7 +132,7 @@ func exportItems(d mloc.Document, items []any) []any {
 	out := make([]any, 0, len(items))
 	for i, v := range items {
 		item, _ := v.(mloc.Object)
-		item = maps.Clone(mloc.OrObject(item))
+		item = maps.Clone(mloc.NonNilObject(item))
 		about := mloc.Object{}
 		if i < len(metadata) {
 			if m, ok := metadata[i].(mloc.Object); ok {
@@ -154,8 +154,8 @@ func exportItems(d mloc.Document, items []any) []any {
 	return out
 }
 
-// about is what the result says of an export.
-func (e *export) about(dir string, count int) mloc.Object {
+// summary is what the result says of an export.
+func (e *export) summary(dir string, count int) mloc.Object {
 	return mloc.Object{
 		"path": e.Path, "relative_path": e.Path, "worker_path": filepath.Join(dir, e.Path), "record_count": count,
 		"fields": slices.Sorted(maps.Keys(e.Fields)),

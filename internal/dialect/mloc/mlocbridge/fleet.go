@@ -22,8 +22,8 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// workers returns the active workers that serve the bridge. It fails with Unavailable if there is none.
-func (b *Bridge) workers(ctx context.Context) ([]muster.Worker, error) {
+// activeWorkers returns the active workers that serve the bridge. It fails with Unavailable if there is none.
+func (b *Bridge) activeWorkers(ctx context.Context) ([]muster.Worker, error) {
 	list, err := b.client.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -40,16 +40,16 @@ func (b *Bridge) workers(ctx context.Context) ([]muster.Worker, error) {
 
 // facts returns what workers register with.
 func (b *Bridge) facts(list []muster.Worker) facts {
-	f := facts{Hardware: hardwareOf(list, ownAddress(), b.cfg.Bandwidth), Tags: slices.Clone(b.cfg.Tags), Cost: b.cfg.Cost}
+	f := facts{Hardware: sumHardware(list, localIP(), b.cfg.Bandwidth), Tags: slices.Clone(b.cfg.Tags), Cost: b.cfg.Cost}
 	if b.cfg.Core.Worker != "" && list[0].Price > 0 {
 		f.Cost = list[0].Price
 	}
-	f.Tags = sameTags(f.Tags)
+	f.Tags = uniqueTags(f.Tags)
 	return f
 }
 
-// ownAddress is the address by which this machine reaches others, or its loopback.
-func ownAddress() string {
+// localIP is the address by which this machine reaches others, or its loopback.
+func localIP() string {
 	list, err := net.InterfaceAddrs()
 	if err == nil {
 		for _, a := range list {
@@ -72,48 +72,48 @@ func (b *Bridge) logs(ctx context.Context, id muster.TaskID) iter.Seq2[[]byte, e
 	}
 }
 
-// droppedFile names the dispatches that went back to the host and whose jobs have not ended yet.
-const droppedFile = "dropped.json"
+// returnedFile names the dispatches that went back to the host and whose jobs have not ended yet.
+const returnedFile = "dropped.json"
 
-func (w *bridged) readDropped() error {
-	data, err := os.ReadFile(filepath.Join(w.dir, droppedFile))
+func (w *bridgeWorker) loadReturned() error {
+	data, err := os.ReadFile(filepath.Join(w.dir, returnedFile))
 	if os.IsNotExist(err) {
 		return nil
 	}
 	if err == nil {
-		err = mloc.Decode(data, mloc.MaxMessage, &w.dropped)
+		err = mloc.Decode(data, mloc.MaxMessage, &w.returned)
 	}
 	if err != nil {
-		return muster.Errorf(muster.Internal, "%s cannot be read: %w", filepath.Join(w.dir, droppedFile), err)
+		return muster.Errorf(muster.Internal, "%s cannot be read: %w", filepath.Join(w.dir, returnedFile), err)
 	}
-	if w.dropped == nil {
-		w.dropped = map[string]bool{}
+	if w.returned == nil {
+		w.returned = map[string]bool{}
 	}
 	return nil
 }
 
-// drop notes that a dispatch is not this worker's any more.
-func (w *bridged) drop(id string) error {
+// markReturned notes that a dispatch is not this worker's any more.
+func (w *bridgeWorker) markReturned(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dropped[id] = true
-	delete(w.open, id)
-	return w.writeDropped()
+	w.returned[id] = true
+	delete(w.openDispatches, id)
+	return w.saveReturned()
 }
 
-// undropped forgets that, when its job has ended. It returns why there is no report.
-func (w *bridged) undropped(id string, why error) error {
+// clearReturned forgets that, when its job has ended. It returns why there is no report.
+func (w *bridgeWorker) clearReturned(id string, reason error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.dropped, id)
-	if err := w.writeDropped(); err != nil {
+	delete(w.returned, id)
+	if err := w.saveReturned(); err != nil {
 		return err
 	}
-	return why
+	return reason
 }
 
-func (w *bridged) writeDropped() error {
-	data, err := mloc.Encode(w.dropped)
+func (w *bridgeWorker) saveReturned() error {
+	data, err := mloc.Encode(w.returned)
 	if err != nil {
 		return err
 	}
@@ -122,8 +122,8 @@ func (w *bridged) writeDropped() error {
 		return muster.Errorf(muster.Internal, "cannot open %s: %w", w.dir, err)
 	}
 	defer func() { _ = root.Close() }()
-	if err := mloc.ReplaceFile(root, droppedFile, data); err != nil {
-		return muster.Errorf(muster.Internal, "cannot write %s: %w", droppedFile, err)
+	if err := mloc.WriteFileAtomic(root, returnedFile, data); err != nil {
+		return muster.Errorf(muster.Internal, "cannot write %s: %w", returnedFile, err)
 	}
 	return nil
 }

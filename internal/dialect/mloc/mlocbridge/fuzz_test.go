@@ -32,9 +32,9 @@ func FuzzMessage(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &bridged{Bridge: &Bridge{log: slog.New(slog.DiscardHandler)}, id: "w1", inbox: in, open: map[string]*report{}}
-		w.message(b)
-		w.message(b)
+		w := &bridgeWorker{Bridge: &Bridge{log: slog.New(slog.DiscardHandler)}, id: "w1", inbox: in, openDispatches: map[string]*delivery{}}
+		w.handleMessage(b)
+		w.handleMessage(b)
 		var m struct {
 			Assigned string `json:"assigned_worker"`
 			Sent     string `json:"dispatched_at"`
@@ -50,30 +50,30 @@ func FuzzMessage(f *testing.F) {
 		if len(again.list) != len(in.list) {
 			t.Fatalf("%d of %d are left after a restart", len(again.list), len(in.list))
 		}
-		if p := again.first(); p != nil && !mloc.GoodID(p.Task) {
+		if p := again.first(); p != nil && !mloc.ValidID(p.Task) {
 			t.Fatalf("task %q was kept", p.Task)
 		}
 	})
 }
 
-// FuzzStanding holds that only an answer about this very task says where it stands.
-func FuzzStanding(f *testing.F) {
+// FuzzState holds that only an answer about this very task says where it stands.
+func FuzzState(f *testing.F) {
 	f.Add(200, []byte(`{"task_id":"a","status":"DONE"}`))
 	f.Add(200, []byte(`{"task_id":"b","status":"DONE"}`))
 	f.Add(404, []byte(`{"detail":"task not found"}`))
 	f.Add(404, []byte(`{"detail":"Not Found"}`))
 	f.Add(502, []byte(`<html>`))
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		switch got := standingOf(status, body, "a", "w1"); got {
-		case over, moved, ours:
+		switch got := parseState(status, body, "a", "w1"); got {
+		case stateOver, stateMoved, stateWaiting:
 			if status != 200 || !bytes.Contains(body, []byte("a")) {
 				t.Fatalf("status %d with %q is %d", status, body, got)
 			}
-		case unheard:
+		case stateNotFound:
 			if status != 404 {
 				t.Fatalf("status %d is %d", status, got)
 			}
-		case unknown, silent:
+		case stateUnknown, stateSilent:
 		}
 	})
 }
@@ -88,7 +88,7 @@ func FuzzExport(f *testing.F) {
 		if mloc.Decode(b, 1<<20, &spec) != nil {
 			return
 		}
-		e, err := exportOf(spec)
+		e, err := parseExport(spec)
 		if err != nil || e == nil {
 			return
 		}
@@ -96,7 +96,7 @@ func FuzzExport(f *testing.F) {
 			t.Fatalf("its path is %q", e.Path)
 		}
 		items := exportItems(mloc.Document{Spec: spec}, []any{map[string]any{"output": "x", "index": 0}, "odd", nil})
-		data, n, err := e.lines(items)
+		data, n, err := e.encode(items)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func FuzzSpec(f *testing.F) {
 		if mloc.Decode(b, 1<<20, &spec) != nil {
 			return
 		}
-		if d, err := destinationOf(spec); err == nil {
+		if d, err := parseDestination(spec); err == nil {
 			if d.Timeout <= 0 || d.Timeout > maxTimeout {
 				t.Fatalf("the timeout is %v", d.Timeout)
 			}
@@ -129,7 +129,7 @@ func FuzzSpec(f *testing.F) {
 				t.Fatalf("the address is %q", d.URL)
 			}
 		}
-		if r, err := retrievalOf(spec); err == nil {
+		if r, err := parseRetrieval(spec); err == nil {
 			if len(r.Queries) == 0 || r.TopK < 1 {
 				t.Fatalf("it is %+v", r)
 			}

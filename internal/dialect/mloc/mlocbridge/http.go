@@ -36,63 +36,63 @@ type destination struct {
 	Timeout                 time.Duration
 }
 
-// destinationOf reads spec.output.destination. Where there is none, results stay in the folder of results.
-func destinationOf(spec mloc.Object) (destination, error) {
-	o := mloc.Under(spec, "output", "destination")
-	d := destination{Type: strings.ToLower(cmp.Or(mloc.Text(o["type"]), "local")), Path: mloc.Text(o["path"]), URL: strings.TrimRight(mloc.Text(o["url"]), "/"), Method: strings.ToUpper(cmp.Or(mloc.Text(o["method"]), http.MethodPost)), Timeout: timeout(o["timeoutSec"], postTimeout)}
+// parseDestination reads spec.output.destination. Where there is none, results stay in the folder of results.
+func parseDestination(spec mloc.Object) (destination, error) {
+	o := mloc.Lookup(spec, "output", "destination")
+	d := destination{Type: strings.ToLower(cmp.Or(mloc.Text(o["type"]), "local")), Path: mloc.Text(o["path"]), URL: strings.TrimRight(mloc.Text(o["url"]), "/"), Method: strings.ToUpper(cmp.Or(mloc.Text(o["method"]), http.MethodPost)), Timeout: parseTimeout(o["timeoutSec"], postTimeout)}
 	var err error
-	if d.Headers, err = headers(o["headers"], "spec.output.destination.headers"); err != nil {
+	if d.Headers, err = parseHeaders(o["headers"], "spec.output.destination.headers"); err != nil {
 		return d, err
 	}
 	if d.Type != "http" {
 		return d, nil
 	}
-	if err := webURL(d.URL); err != nil {
-		return d, mloc.Cannot("spec.output.destination.url is %q: a destination of type http needs the address to which results are posted, such as http://host:8000/api/v1/results", mloc.Cut(d.URL, 200))
+	if err := checkURL(d.URL); err != nil {
+		return d, mloc.Unsupported("spec.output.destination.url is %q: a destination of type http needs the address to which results are posted, such as http://host:8000/api/v1/results", mloc.Truncate(d.URL, 200))
 	}
 	return d, nil
 }
 
-// headers reads an object of texts.
-func headers(v any, at string) (map[string]string, error) {
+// parseHeaders reads an object of texts.
+func parseHeaders(v any, at string) (map[string]string, error) {
 	o, ok := v.(mloc.Object)
 	if !ok && v != nil {
-		return nil, mloc.Cannot("%s must be an object of texts", at)
+		return nil, mloc.Unsupported("%s must be an object of texts", at)
 	}
 	out := make(map[string]string, len(o))
 	for k, v := range o {
 		s, ok := v.(string)
 		if !ok || len(o) > 100 || len(s) > 16<<10 {
-			return nil, mloc.Cannot("%s.%s is no text, or too long", at, mloc.Cut(k, 64))
+			return nil, mloc.Unsupported("%s.%s is no text, or too long", at, mloc.Truncate(k, 64))
 		}
 		out[k] = s
 	}
 	return out, nil
 }
 
-// timeout reads a number of seconds.
-func timeout(v any, usual time.Duration) time.Duration {
+// parseTimeout reads a number of seconds.
+func parseTimeout(v any, fallback time.Duration) time.Duration {
 	n, ok := v.(interface{ Float64() (float64, error) })
 	if !ok {
-		return usual
+		return fallback
 	}
 	f, err := n.Float64()
 	if err != nil || !(f > 0) {
-		return usual
+		return fallback
 	}
 	return time.Duration(min(f, maxTimeout.Seconds()) * float64(time.Second))
 }
 
-func webURL(s string) error {
+func checkURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return muster.Errorf(muster.Invalid, "%q is not the address of an HTTP server: write one such as http://127.0.0.1:8000", mloc.Cut(s, 200))
+		return muster.Errorf(muster.Invalid, "%q is not the address of an HTTP server: write one such as http://127.0.0.1:8000", mloc.Truncate(s, 200))
 	}
 	return nil
 }
 
-// baseOf returns the address of the host behind the address of its results, "" if it is not one of a host.
-func baseOf(results string) string {
+// hostURL returns the address of the host behind the address of its results, "" if it is not one of a host.
+func hostURL(results string) string {
 	base, ok := strings.CutSuffix(strings.TrimRight(results, "/"), "/api/v1/results")
 	if !ok {
 		return ""
@@ -100,34 +100,34 @@ func baseOf(results string) string {
 	return base
 }
 
-// web sends requests to hosts.
-type web struct {
+// httpClient sends requests to hosts.
+type httpClient struct {
 	client    *http.Client
 	bandwidth float64 // bytes a second of result posts; 0 means no limit
 }
 
-func newWeb(bandwidth float64) *web {
-	return &web{bandwidth: bandwidth, client: &http.Client{Transport: &http.Transport{
+func newHTTPClient(bandwidth float64) *httpClient {
+	return &httpClient{bandwidth: bandwidth, client: &http.Client{Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 	}}}
 }
 
 // send sends a request and hands its answer to take. It fails if either side is silent for longer than silence. body may
 // be nil.
-func (w *web) send(ctx context.Context, silence time.Duration, method, address string, header map[string]string, body io.Reader, size int64, take func(*http.Response) error) error {
+func (w *httpClient) send(ctx context.Context, idleTimeout time.Duration, method, address string, header map[string]string, body io.Reader, size int64, handle func(*http.Response) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet := time.AfterFunc(silence, func() {
-		cancel(muster.Errorf(muster.Unavailable, "%s did not answer within %v", address, silence))
+	idleTimer := time.AfterFunc(idleTimeout, func() {
+		cancel(muster.Errorf(muster.Unavailable, "%s did not answer within %v", address, idleTimeout))
 	})
-	defer quiet.Stop()
-	alive := func() { quiet.Reset(silence) }
+	defer idleTimer.Stop()
+	onRead := func() { idleTimer.Reset(idleTimeout) }
 	if body != nil {
-		body = &heard{r: body, alive: alive}
+		body = &activityReader{r: body, onRead: onRead}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
-		return muster.Errorf(muster.Invalid, "cannot send %s %s: %w", mloc.Cut(method, 16), mloc.Cut(address, 200), err)
+		return muster.Errorf(muster.Invalid, "cannot send %s %s: %w", mloc.Truncate(method, 16), mloc.Truncate(address, 200), err)
 	}
 	if body != nil {
 		req.ContentLength = size
@@ -147,57 +147,57 @@ func (w *web) send(ctx context.Context, silence time.Duration, method, address s
 		return muster.Errorf(muster.Unavailable, "%w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	alive()
+	onRead()
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{&heard{r: resp.Body, alive: alive}, resp.Body}
-	return take(resp)
+	}{&activityReader{r: resp.Body, onRead: onRead}, resp.Body}
+	return handle(resp)
 }
 
-// heard tells that bytes were read.
-type heard struct {
-	r     io.Reader
-	alive func()
-	count atomic.Int64
+// activityReader tells that bytes were read.
+type activityReader struct {
+	r      io.Reader
+	onRead func()
+	count  atomic.Int64
 }
 
-func (h *heard) Read(p []byte) (int, error) {
+func (h *activityReader) Read(p []byte) (int, error) {
 	n, err := h.r.Read(p)
 	if n > 0 {
 		h.count.Add(int64(n))
-		h.alive()
+		h.onRead()
 	}
 	return n, err
 }
 
-// refused is the answer of a host that does not take something: its text is that of MLOC's worker.
-type refused struct {
+// statusError is the answer of a host that does not take something: its text is that of MLOC's worker.
+type statusError struct {
 	status int
 	body   string
 }
 
-func (r *refused) Error() string {
+func (r *statusError) Error() string {
 	return "returned status " + itoa(r.status) + ": " + r.body
 }
 
-// accepted fails unless the status of an answer is below 400.
-func accepted(resp *http.Response) error {
+// checkStatus fails unless the status of an answer is below 400.
+func checkStatus(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if resp.StatusCode >= 400 {
-		return &refused{resp.StatusCode, strings.TrimSpace(mloc.Cut(string(b), 500))}
+		return &statusError{resp.StatusCode, strings.TrimSpace(mloc.Truncate(string(b), 500))}
 	}
 	return nil
 }
 
 // post delivers a result.
-func (w *web) post(ctx context.Context, d destination, taskID, workerID string, result mloc.Object) error {
+func (w *httpClient) post(ctx context.Context, d destination, taskID, workerID string, result mloc.Object) error {
 	body, err := mloc.Encode(mloc.Object{"task_id": taskID, "result": result, "worker_id": workerID})
 	if err != nil {
 		return err
 	}
 	if w.bandwidth > 0 {
-		pause(ctx, time.Duration(min(float64(len(body))/w.bandwidth, 24*3600)*float64(time.Second)))
+		sleep(ctx, time.Duration(min(float64(len(body))/w.bandwidth, 24*3600)*float64(time.Second)))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -209,17 +209,17 @@ func (w *web) post(ctx context.Context, d destination, taskID, workerID string, 
 		}
 		header[k] = v
 	}
-	return w.send(ctx, d.Timeout, d.Method, d.URL, header, bytes.NewReader(body), int64(len(body)), accepted)
+	return w.send(ctx, d.Timeout, d.Method, d.URL, header, bytes.NewReader(body), int64(len(body)), checkStatus)
 }
 
 // upload sends a file of a task to its destination, and returns the address at which it can be fetched.
-func (w *web) upload(ctx context.Context, d destination, taskID, path, contentType string) (string, error) {
+func (w *httpClient) upload(ctx context.Context, d destination, taskID, path, contentType string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", muster.Errorf(muster.Internal, "cannot read %s: %w", path, err)
 	}
 	defer func() { _ = f.Close() }()
-	at, err := f.Stat()
+	info, err := f.Stat()
 	if err != nil {
 		return "", muster.Errorf(muster.Internal, "cannot read %s: %w", path, err)
 	}
@@ -241,25 +241,25 @@ func (w *web) upload(ctx context.Context, d destination, taskID, path, contentTy
 	}
 	header["Content-Type"] = form.FormDataContentType()
 	address := d.URL + "/" + url.PathEscape(taskID) + "/files"
-	size := int64(head.Len()) + at.Size() + int64(tail.Len())
+	size := int64(head.Len()) + info.Size() + int64(tail.Len())
 	// A file that changes while it is sent ends in an error of its length.
-	if err := w.send(ctx, max(uploadTimeout, d.Timeout), http.MethodPost, address, header, io.MultiReader(&head, f, &tail), size, accepted); err != nil {
+	if err := w.send(ctx, max(uploadTimeout, d.Timeout), http.MethodPost, address, header, io.MultiReader(&head, f, &tail), size, checkStatus); err != nil {
 		return "", err
 	}
 	return address + "/" + url.PathEscape(name), nil
 }
 
 // fetch writes what an address gives into a file.
-func (w *web) fetch(ctx context.Context, silence time.Duration, address string, header map[string]string, to string) error {
-	if err := webURL(address); err != nil {
+func (w *httpClient) fetch(ctx context.Context, idleTimeout time.Duration, address string, header map[string]string, to string) error {
+	if err := checkURL(address); err != nil {
 		return err
 	}
-	return w.send(ctx, silence, http.MethodGet, address, header, nil, 0, func(resp *http.Response) error {
+	return w.send(ctx, idleTimeout, http.MethodGet, address, header, nil, 0, func(resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
-			if err := accepted(resp); err != nil {
+			if err := checkStatus(resp); err != nil {
 				return err
 			}
-			return &refused{status: resp.StatusCode}
+			return &statusError{status: resp.StatusCode}
 		}
 		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -276,46 +276,46 @@ func (w *web) fetch(ctx context.Context, silence time.Duration, address string, 
 	})
 }
 
-// standing is what a host says of a task that this worker was given.
-type standing int
+// remoteState is what a host says of a task that this worker was given.
+type remoteState int
 
 const (
-	unknown  standing = iota // it cannot be asked, or its answer is not understood
-	silent                   // it does not answer now
-	ours                     // it waits for this worker's report
-	over                     // it has taken the final report
-	moved                    // it has taken the task back, or given it to another worker
-	unheard                  // it does not know the task
-	maxTried = 5             // requests of one fetch
+	stateUnknown  remoteState = iota // it cannot be asked, or its answer is not understood
+	stateSilent                      // it does not answer now
+	stateWaiting                     // it waits for this worker's report
+	stateOver                        // it has taken the final report
+	stateMoved                       // it has taken the task back, or given it to another worker
+	stateNotFound                    // it does not know the task
+	maxTries      = 5                // requests of one fetch
 )
 
-// ask asks a host where a task stands.
-func (w *web) ask(ctx context.Context, base, token, taskID, workerID string) standing {
+// taskState asks a host where a task stands.
+func (w *httpClient) taskState(ctx context.Context, base, token, taskID, workerID string) remoteState {
 	if base == "" {
-		return unknown
+		return stateUnknown
 	}
 	header := map[string]string{}
 	if token != "" {
 		header["Authorization"] = token
 	}
-	found := unknown
+	found := stateUnknown
 	err := w.send(ctx, postTimeout, http.MethodGet, base+"/api/v1/tasks/"+url.PathEscape(taskID), header, nil, 0, func(resp *http.Response) error {
 		b, err := io.ReadAll(io.LimitReader(resp.Body, mloc.MaxMessage+1))
 		if err != nil {
-			found = silent
+			found = stateSilent
 			return nil //nolint:nilerr // said by what was found
 		}
-		found = standingOf(resp.StatusCode, b, taskID, workerID)
+		found = parseState(resp.StatusCode, b, taskID, workerID)
 		return nil
 	})
 	if err != nil {
-		return silent
+		return stateSilent
 	}
 	return found
 }
 
-// standingOf reads the answer of a host to the question for a task.
-func standingOf(status int, body []byte, taskID, workerID string) standing {
+// parseState reads the answer of a host to the question for a task.
+func parseState(status int, body []byte, taskID, workerID string) remoteState {
 	var r struct {
 		TaskID   string  `json:"task_id"`
 		Status   string  `json:"status"`
@@ -324,29 +324,29 @@ func standingOf(status int, body []byte, taskID, workerID string) standing {
 	}
 	if err := mloc.Decode(body, mloc.MaxMessage, &r); err != nil {
 		if status >= 500 {
-			return silent
+			return stateSilent
 		}
-		return unknown
+		return stateUnknown
 	}
 	switch {
 	case status == http.StatusNotFound && r.Detail == "task not found":
-		return unheard
+		return stateNotFound
 	case status >= 500:
-		return silent
+		return stateSilent
 	case status != http.StatusOK || r.TaskID != taskID:
-		return unknown
+		return stateUnknown
 	}
 	switch r.Status {
 	case mloc.StateDone, mloc.StateFailed:
-		return over
+		return stateOver
 	case mloc.StatePending:
-		return moved
+		return stateMoved
 	case mloc.StateDispatched:
 		if r.Assigned != nil && *r.Assigned != workerID {
-			return moved
+			return stateMoved
 		}
-		return ours
+		return stateWaiting
 	default:
-		return unknown
+		return stateUnknown
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// maxWaiting is how many messages may wait for their turn.
-const maxWaiting = 1000
+// maxInbox is how many messages may wait for their turn.
+const maxInbox = 1000
 
-// parcel is a message of the host that this worker was given and has not handed to Muster yet.
-type parcel struct {
+// inboxItem is a message of the host that this worker was given and has not handed to Muster yet.
+type inboxItem struct {
 	ID      string          `json:"id"`   // of this dispatch: a host may dispatch a task again
 	Task    string          `json:"task"` // its task_id
 	At      time.Time       `json:"at"`   // when it came
@@ -34,7 +34,7 @@ type inbox struct {
 	dir string
 
 	mu   sync.Mutex
-	list []*parcel // oldest first
+	list []*inboxItem // oldest first
 	next int
 	wake chan bool
 }
@@ -56,7 +56,7 @@ func openInbox(dir string) (*inbox, error) {
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "cannot read a task that waits: %w", err)
 		}
-		p := &parcel{file: n.Name()}
+		p := &inboxItem{file: n.Name()}
 		if err := mloc.Decode(data, 3*mloc.MaxMessage, p); err != nil {
 			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it: %w", filepath.Join(dir, n.Name()), err)
 		}
@@ -70,16 +70,16 @@ func openInbox(dir string) (*inbox, error) {
 
 // add keeps a message. One of a task that waits already takes its place: the host has dispatched it again. It returns
 // false if the very same one waits.
-func (b *inbox) add(p parcel) (bool, error) {
+func (b *inbox) add(p inboxItem) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := slices.IndexFunc(b.list, func(q *parcel) bool { return q.Task == p.Task })
+	at := slices.IndexFunc(b.list, func(q *inboxItem) bool { return q.Task == p.Task })
 	switch {
 	case at >= 0 && b.list[at].ID == p.ID:
 		return false, nil
 	case at >= 0:
 		p.file = b.list[at].file
-	case len(b.list) >= maxWaiting:
+	case len(b.list) >= maxInbox:
 		return false, muster.Errorf(muster.Unavailable, "%d tasks wait for their turn already", len(b.list))
 	default:
 		p.file = fmt.Sprintf("%012d.json", b.next)
@@ -104,7 +104,7 @@ func (b *inbox) signal() {
 	}
 }
 
-func (b *inbox) write(p *parcel) error {
+func (b *inbox) write(p *inboxItem) error {
 	data, err := mloc.Encode(p)
 	if err != nil {
 		return err
@@ -114,14 +114,14 @@ func (b *inbox) write(p *parcel) error {
 		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
 	}
 	defer func() { _ = root.Close() }()
-	if err := mloc.ReplaceFile(root, p.file, data); err != nil {
+	if err := mloc.WriteFileAtomic(root, p.file, data); err != nil {
 		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
 	}
 	return nil
 }
 
 // first returns the oldest one, nil if none waits.
-func (b *inbox) first() *parcel {
+func (b *inbox) first() *inboxItem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.list) == 0 {
@@ -131,9 +131,9 @@ func (b *inbox) first() *parcel {
 	return &p
 }
 
-// refuse notes why a message cannot be carried out.
-func (b *inbox) refuse(p *parcel, why string) error {
-	p.Refused = mloc.Cut(why, mloc.MaxText)
+// markRefused notes why a message cannot be carried out.
+func (b *inbox) markRefused(p *inboxItem, reason string) error {
+	p.Refused = mloc.Truncate(reason, mloc.MaxText)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.write(p); err != nil {
@@ -149,11 +149,11 @@ func (b *inbox) refuse(p *parcel, why string) error {
 }
 
 // remove forgets a message that was handed over or answered.
-func (b *inbox) remove(p *parcel) error {
+func (b *inbox) remove(p *inboxItem) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.list = slices.DeleteFunc(b.list, func(q *parcel) bool { return q.file == p.file && q.ID == p.ID })
-	if slices.ContainsFunc(b.list, func(q *parcel) bool { return q.file == p.file }) {
+	b.list = slices.DeleteFunc(b.list, func(q *inboxItem) bool { return q.file == p.file && q.ID == p.ID })
+	if slices.ContainsFunc(b.list, func(q *inboxItem) bool { return q.file == p.file }) {
 		return nil // a newer one of the same task has its file
 	}
 	if err := os.Remove(filepath.Join(b.dir, p.file)); err != nil && !os.IsNotExist(err) {

@@ -20,10 +20,10 @@ func TestRedisIsFlushed(t *testing.T) {
 	r := startRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	startBridge(t, f.config(t, r, t.TempDir()))
-	h.ended(h.dispatch("w1", newTask(), h.document("echo", nil)))
+	h.waitEnded(h.dispatch("w1", newTask(), h.document("echo", nil)))
 	for range 3 {
 		h.rdb.FlushDB(t.Context())
-		if got := h.ended(h.dispatch("w1", newTask(), h.document("echo", nil))); got != "DONE" {
+		if got := h.waitEnded(h.dispatch("w1", newTask(), h.document("echo", nil))); got != "DONE" {
 			t.Errorf("it is %s", got)
 		}
 	}
@@ -35,29 +35,29 @@ func TestRedisIsLost(t *testing.T) {
 	r := startRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	startBridge(t, f.config(t, r, t.TempDir()))
-	await(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	waitFor(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	if _, err := f.client.PauseWorker(t.Context(), "m1", nil); err != nil {
 		t.Fatal(err)
 	}
 	one := h.dispatch("w1", newTask(), h.document("echo", nil))
-	await(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
+	waitFor(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
 	r.kill()
 	if _, err := f.client.ResumeWorker(t.Context(), "m1"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the job has ended", func() bool { return f.jobs(t)[0] == "succeeded" })
+	waitFor(t, "the job has ended", func() bool { return f.jobs(t)[0] == "succeeded" })
 	r.start()
-	if got := h.ended(one); got != "DONE" {
-		t.Errorf("it is %s: %s", got, h.of(one).err)
+	if got := h.waitEnded(one); got != "DONE" {
+		t.Errorf("it is %s: %s", got, h.snapshot(one).err)
 	}
-	h.ended(h.dispatch("w1", newTask(), h.document("echo", nil)))
-	if n := h.of(one).finals; n != 1 {
+	h.waitEnded(h.dispatch("w1", newTask(), h.document("echo", nil)))
+	if n := h.snapshot(one).finals; n != 1 {
 		t.Errorf("there were %d final reports", n)
 	}
 }
 
 // jobs are the states of all jobs.
-func (f *fleet) jobs(t *testing.T) []string {
+func (f *musterEnv) jobs(t *testing.T) []string {
 	t.Helper()
 	var list []string
 	for j, err := range f.client.Jobs(t.Context(), client.JobQuery{}) {
@@ -75,17 +75,17 @@ func TestTheHostMissesAReport(t *testing.T) {
 	r := startRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	cfg := f.config(t, r, t.TempDir())
-	cfg.BaseURL, cfg.Confirm = h.http.URL, 100*time.Millisecond
+	cfg.BaseURL, cfg.ConfirmTimeout = h.http.URL, 100*time.Millisecond
 	startBridge(t, cfg)
 	one := h.dispatch("w1", newTask(), h.document("echo", nil))
 	h.mu.Lock()
-	h.deaf = true
+	h.dropMessages = true
 	h.mu.Unlock()
-	await(t, "the result is there", func() bool { return h.result(one.id) != nil })
+	waitFor(t, "the result is there", func() bool { return h.result(one.id) != nil })
 	h.mu.Lock()
-	h.deaf = false
+	h.dropMessages = false
 	h.mu.Unlock()
-	if got := h.ended(one); got != "DONE" {
+	if got := h.waitEnded(one); got != "DONE" {
 		t.Errorf("it is %s", got)
 	}
 }
@@ -96,21 +96,21 @@ func TestATaskThatWasTakenBack(t *testing.T) {
 	r := startRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	startBridge(t, f.config(t, r, t.TempDir()))
-	await(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	waitFor(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	if _, err := f.client.PauseWorker(t.Context(), "m1", nil); err != nil {
 		t.Fatal(err)
 	}
 	one := h.dispatch("w1", newTask(), h.document("echo", nil))
-	await(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
+	waitFor(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
 	h.mu.Lock()
 	one.worker = "another"
 	h.mu.Unlock()
 	if _, err := f.client.ResumeWorker(t.Context(), "m1"); err != nil {
 		t.Fatal(err)
 	}
-	h.ended(h.dispatch("w1", newTask(), h.document("echo", nil)))
-	if h.of(one).finals != 0 || h.result(one.id) != nil {
-		t.Errorf("there were %d reports, and the result %v", h.of(one).finals, h.result(one.id))
+	h.waitEnded(h.dispatch("w1", newTask(), h.document("echo", nil)))
+	if h.snapshot(one).finals != 0 || h.result(one.id) != nil {
+		t.Errorf("there were %d reports, and the result %v", h.snapshot(one).finals, h.result(one.id))
 	}
 }
 
@@ -128,7 +128,7 @@ func bridgeProcess(spec string) {
 	if err != nil {
 		panic(err)
 	}
-	c.Core.Client, c.Core.Dir, c.Core.Interval, c.Core.Retry = api, c.Dir, 50*time.Millisecond, 20*time.Millisecond
+	c.Core.Client, c.Core.Dir, c.Core.ProgressInterval, c.Core.RetryDelay = api, c.Dir, 50*time.Millisecond, 20*time.Millisecond
 	c.Core.Log = stderrLog()
 	b, err := New(c.Config)
 	if err != nil {
@@ -148,7 +148,7 @@ func TestKills(t *testing.T) {
 	cfg := f.config(t, r, dir)
 	spec, _ := json.Marshal(map[string]any{
 		"Redis": cfg.Redis, "WorkerID": "w1", "Results": cfg.Results, "Heartbeat": cfg.Heartbeat, "BaseURL": h.http.URL, "Patience": time.Minute, "Confirm": 500 * time.Millisecond,
-		"Retry": cfg.Retry, "Server": f.server.URL(), "Token": f.server.AdminToken(), "Dir": filepath.Join(dir, "bridge"),
+		"Retry": cfg.RetryDelay, "Server": f.server.URL(), "Token": f.server.AdminToken(), "Dir": filepath.Join(dir, "bridge"),
 	})
 	log, err := os.Create(filepath.Join(dir, "bridge.log"))
 	if err != nil {
@@ -182,18 +182,18 @@ func TestKills(t *testing.T) {
 	t.Logf("seed %d", seed)
 	chance := rand.New(rand.NewPCG(seed, 1))
 	for n := range tasks {
-		task := &given{id: fmt.Sprintf("task-%d", n), status: "PENDING"}
+		task := &hostTask{id: fmt.Sprintf("task-%d", n), status: "PENDING"}
 		h.mu.Lock()
 		h.tasks[task.id] = task
 		h.mu.Unlock()
 		harm, at := n%4, time.Now().Add(time.Duration(chance.IntN(120))*time.Millisecond)
-		deadline := time.Now().Add(limit)
-		for h.of(task).finals == 0 {
+		deadline := time.Now().Add(testTimeout)
+		for h.snapshot(task).finals == 0 {
 			if time.Now().After(deadline) {
-				t.Fatalf("task %d has no final report after harm %d: %+v", n, n%4, h.of(task))
+				t.Fatalf("task %d has no final report after harm %d: %+v", n, n%4, h.snapshot(task))
 			}
 			h.offer(task, h.document("echo", map[string]any{"n": n}))
-			if harm > 0 && h.of(task).message != nil && time.Now().After(at) {
+			if harm > 0 && h.snapshot(task).message != nil && time.Now().After(at) {
 				switch harm {
 				case 1:
 					kill()
@@ -212,7 +212,7 @@ func TestKills(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
-	await(t, "all is quiet", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	waitFor(t, "all is quiet", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	for n := range tasks {
 		h.mu.Lock()
 		got := *h.tasks[fmt.Sprintf("task-%d", n)]
@@ -228,9 +228,9 @@ func TestKills(t *testing.T) {
 
 // offer gives a task that waits to worker w1 if it is IDLE, as the host does each moment, and is its watchdog, which in
 // the real host takes a minute longer.
-func (h *host) offer(t *given, doc map[string]any) {
+func (h *host) offer(t *hostTask, doc map[string]any) {
 	ctx := h.tb.Context()
-	now := h.of(t)
+	now := h.snapshot(t)
 	if now.status == "DISPATCHED" && now.dispatched.Before(time.Now().Add(-5*time.Second)) && h.rdb.Exists(ctx, "worker:w1:hb").Val() == 0 {
 		h.mu.Lock()
 		t.status, t.worker = "PENDING", ""
@@ -265,7 +265,7 @@ func TestBadHosts(t *testing.T) {
 	for _, bad := range []string{"", "nonsense", "[]", "7", "null", `{"task_id":"x"}`, `{"task_id":"x","assigned_worker":"w2","task":{}}`, `{"task_id":"../../x","assigned_worker":"w1","task":{}}`, strings.Repeat("[", 100_000), strings.Repeat("x", 9<<20)} {
 		h.publish("tasks", []byte(bad))
 	}
-	h.ended(one)
+	h.waitEnded(one)
 	for range 5 {
 		h.publish("tasks", one.message)
 	}
@@ -279,17 +279,17 @@ func TestBadHosts(t *testing.T) {
 		"no collection":   {`{"spec":{"taskType":"rag","qdrant":{"url":"http://127.0.0.1:1"}}}`, "collection"},
 	} {
 		id := newTask()
-		await(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
-		bad := &given{id: id, status: "DISPATCHED", worker: "w1"}
+		waitFor(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+		bad := &hostTask{id: id, status: "DISPATCHED", worker: "w1"}
 		h.mu.Lock()
 		h.tasks[id] = bad
 		h.mu.Unlock()
 		h.publish("tasks", []byte(`{"task_id":"`+id+`","assigned_worker":"w1","dispatched_at":"2001-01-01T00:00:00+00:00","task":`+tc.task+`}`)) // a clock that is wrong
-		if got := h.ended(bad); got != "FAILED" || !strings.Contains(h.of(bad).err, tc.want) {
-			t.Errorf("%s: it is %s: %s", name, got, h.of(bad).err)
+		if got := h.waitEnded(bad); got != "FAILED" || !strings.Contains(h.snapshot(bad).err, tc.want) {
+			t.Errorf("%s: it is %s: %s", name, got, h.snapshot(bad).err)
 		}
 	}
-	if n := h.of(one).finals; n != 1 {
+	if n := h.snapshot(one).finals; n != 1 {
 		t.Errorf("the task that was repeated has %d final reports", n)
 	}
 	if n := len(f.jobs(t)); n != 1 {

@@ -15,32 +15,32 @@ import (
 // meter measures what the heartbeats of a worker of MLOC say: how long it runs, what it cost, how busy its machines
 // are, and what its GPUs draw. The draw of CPUs is not known to Muster, and absent.
 type meter struct {
-	began time.Time
-	cost  float64 // per hour, as configured
+	startedAt time.Time
+	cost      float64 // per hour, as configured
 
-	mu      sync.Mutex
-	at      time.Time  // of the last measurement
-	load    [3]float64 // busy cores, averaged over 1, 5 and 15 minutes as a kernel does it
-	watts   map[int]float64
-	spent   map[int]float64 // watt hours of each GPU
-	hours   float64         // that were measured
-	samples int
+	mu        sync.Mutex
+	at        time.Time  // of the last measurement
+	load      [3]float64 // busy cores, averaged over 1, 5 and 15 minutes as a kernel does it
+	watts     map[int]float64
+	wattHours map[int]float64 // watt hours of each GPU
+	hours     float64         // that were measured
+	samples   int
 }
 
 func newMeter(now time.Time, cost float64) *meter {
-	return &meter{began: now, cost: cost, watts: map[int]float64{}, spent: map[int]float64{}}
+	return &meter{startedAt: now, cost: cost, watts: map[int]float64{}, wattHours: map[int]float64{}}
 }
 
 // measure takes in what the workers' loads are now. A worker whose load is not known counts as idle.
 func (m *meter) measure(now time.Time, workers []muster.Worker) {
 	busy, watts, index := 0.0, map[int]float64{}, 0
 	for _, w := range workers {
-		of := map[string]float64{}
+		power := map[string]float64{}
 		if w.Load != nil {
 			busy += w.Load.CPU * w.Resources.CPUs
 			for _, g := range w.Load.GPUs {
 				if g.Power != nil {
-					of[g.UUID] = *g.Power
+					power[g.UUID] = *g.Power
 				}
 			}
 		}
@@ -48,7 +48,7 @@ func (m *meter) measure(now time.Time, workers []muster.Worker) {
 			if g.Quarantined != "" {
 				continue // as in the hardware that is registered
 			}
-			if p, known := of[g.UUID]; known {
+			if p, known := power[g.UUID]; known {
 				watts[index] = p
 			}
 			index++
@@ -57,16 +57,16 @@ func (m *meter) measure(now time.Time, workers []muster.Worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, minutes := range []float64{1, 5, 15} {
-		keep := 0.0
+		decay := 0.0
 		if !m.at.IsZero() {
-			keep = math.Exp(-max(0, now.Sub(m.at).Minutes()) / minutes)
+			decay = math.Exp(-max(0, now.Sub(m.at).Minutes()) / minutes)
 		}
-		m.load[i] = m.load[i]*keep + busy*(1-keep)
+		m.load[i] = m.load[i]*decay + busy*(1-decay)
 	}
 	if !m.at.IsZero() && now.After(m.at) {
 		h := now.Sub(m.at).Hours()
 		for i, p := range m.watts {
-			m.spent[i] += p * h
+			m.wattHours[i] += p * h
 		}
 		m.hours += h
 	}
@@ -82,7 +82,7 @@ func (m *meter) power() mloc.Object {
 	defer m.mu.Unlock()
 	at := m.at
 	if at.IsZero() {
-		at = m.began
+		at = m.startedAt
 	}
 	list, total := []any{}, 0.0
 	for _, i := range sortedInts(m.watts) {
@@ -93,7 +93,7 @@ func (m *meter) power() mloc.Object {
 	if len(list) > 0 {
 		gpu["total"] = round(total)
 	}
-	return mloc.Object{"timestamp": mloc.Stamp(at), "cpu_watts": nil, "gpu_watts": gpu}
+	return mloc.Object{"timestamp": mloc.FormatTime(at), "cpu_watts": nil, "gpu_watts": gpu}
 }
 
 // summary is what was drawn since the start.
@@ -101,18 +101,18 @@ func (m *meter) summary(now time.Time) mloc.Object {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	per, spent := mloc.Object{}, 0.0
-	for _, i := range sortedInts(m.spent) {
+	for _, i := range sortedInts(m.wattHours) {
 		if m.hours > 0 {
-			per[strconv.Itoa(i)] = round(m.spent[i] / m.hours)
+			per[strconv.Itoa(i)] = round(m.wattHours[i] / m.hours)
 		}
-		spent += m.spent[i]
+		spent += m.wattHours[i]
 	}
 	average, kwh := any(nil), any(nil)
 	if m.samples > 0 && m.hours > 0 {
 		average, kwh = round(spent/m.hours), spent/1000
 	}
 	return mloc.Object{
-		"uptime_sec": round(now.Sub(m.began).Seconds()), "avg_cpu_watts": nil, "avg_gpu_watts": average, "per_gpu_avg_watts": per,
+		"uptime_sec": round(now.Sub(m.startedAt).Seconds()), "avg_cpu_watts": nil, "avg_gpu_watts": average, "per_gpu_avg_watts": per,
 		"estimated_energy_kwh": kwh, "estimated_energy_breakdown": mloc.Object{"cpu_kwh": nil, "gpu_kwh": kwh},
 		"samples": mloc.Object{"cpu": 0, "gpu": m.samples},
 	}
@@ -120,7 +120,7 @@ func (m *meter) summary(now time.Time) mloc.Object {
 
 // metrics is what a heartbeat says.
 func (m *meter) metrics(now time.Time, cost float64) mloc.Object {
-	out := m.farewell(now)
+	out := m.finalMetrics(now)
 	delete(out, "cost_per_hour")
 	out["accrued_cost_usd"] = m.accrued(now, cost)
 	out["power"] = m.power()
@@ -133,24 +133,24 @@ func (m *meter) metrics(now time.Time, cost float64) mloc.Object {
 	return out
 }
 
-// farewell is what a worker says at its end.
-func (m *meter) farewell(now time.Time) mloc.Object {
+// finalMetrics is what a worker says at its end.
+func (m *meter) finalMetrics(now time.Time) mloc.Object {
 	return mloc.Object{
-		"cost_per_hour": m.cost, "uptime_sec": round(now.Sub(m.began).Seconds()), "accrued_cost_usd": m.accrued(now, m.cost),
+		"cost_per_hour": m.cost, "uptime_sec": round(now.Sub(m.startedAt).Seconds()), "accrued_cost_usd": m.accrued(now, m.cost),
 		"power_summary": m.summary(now),
 	}
 }
 
 func (m *meter) accrued(now time.Time, cost float64) float64 {
-	return math.Round(cost*max(0, now.Sub(m.began).Hours())*1e6) / 1e6
+	return math.Round(cost*max(0, now.Sub(m.startedAt).Hours())*1e6) / 1e6
 }
 
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
 func sortedInts(m map[int]float64) []int { return slices.Sorted(maps.Keys(m)) }
 
-// hardwareOf is the sum of workers, as one worker of MLOC says it.
-func hardwareOf(workers []muster.Worker, ip string, bandwidth float64) mloc.Hardware {
+// sumHardware is the sum of workers, as one worker of MLOC says it.
+func sumHardware(workers []muster.Worker, ip string, bandwidth float64) mloc.Hardware {
 	var h mloc.Hardware
 	h.GPU.GPUs = []mloc.GPUDevice{}
 	for _, w := range workers {

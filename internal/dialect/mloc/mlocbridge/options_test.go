@@ -30,7 +30,7 @@ func TestBandwidth(t *testing.T) {
 		methods <- r.Method
 	}))
 	defer s.Close()
-	w, d := newWeb(1000), destination{Type: "http", URL: s.URL, Method: http.MethodPut, Timeout: limit}
+	w, d := newHTTPClient(1000), destination{Type: "http", URL: s.URL, Method: http.MethodPut, Timeout: testTimeout}
 	began := time.Now()
 	if err := w.post(t.Context(), d, "x", "w1", mloc.Object{"text": strings.Repeat("a", 500)}); err != nil {
 		t.Fatal(err)
@@ -72,15 +72,15 @@ func TestAnUploadThatIsCut(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "final_model.tar.gz"), make([]byte, 4<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := &Bridge{cfg: Config{Results: dir, Cleanup: true, Patience: limit}, web: newWeb(0), log: logger(t)}
-	w := &bridged{Bridge: b, id: "w1"}
+	b := &Bridge{cfg: Config{Results: dir, Cleanup: true, DeliveryTimeout: testTimeout}, http: newHTTPClient(0), log: logger(t)}
+	w := &bridgeWorker{Bridge: b, id: "w1"}
 	spec := mloc.Object{"taskType": "sft", "output": mloc.Object{"destination": mloc.Object{"type": "http", "url": s.URL}}}
-	d, err := destinationOf(spec)
+	d, err := parseDestination(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := mloc.TaskMessage{TaskID: "x", Task: mloc.Document{Spec: spec}}
-	r := &report{all: []*outcome{{member: member{ID: "x", Doc: m.Task}, dir: dir, dest: d, task: muster.Task{Result: json.RawMessage(`{"model":"m"}`)}}}}
+	r := &delivery{outcomes: []*memberOutcome{{member: member{ID: "x", Doc: m.Task}, dir: dir, dest: d, task: muster.Task{Result: json.RawMessage(`{"model":"m"}`)}}}}
 	for n := 1; ; n++ { // the core tries again
 		if err = w.deliver(t.Context(), m, nil, r); err == nil {
 			break
@@ -112,8 +112,8 @@ func TestEach(t *testing.T) {
 	whole.WorkerID = "w-whole"
 	startBridge(t, whole)
 	for _, name := range []string{"m1", "m2", "m1"} {
-		if one := h.dispatch("w-"+name, newTask(), h.document("echo", nil)); h.ended(one) != "DONE" {
-			t.Fatalf("it is %s", h.of(one).err)
+		if one := h.dispatch("w-"+name, newTask(), h.document("echo", nil)); h.waitEnded(one) != "DONE" {
+			t.Fatalf("it is %s", h.snapshot(one).err)
 		}
 	}
 	workers, err := f.client.Workers(t.Context())
@@ -126,7 +126,7 @@ func TestEach(t *testing.T) {
 			t.Errorf("%s is registered as %+v, %v", w.Name, hash, err)
 		}
 	}
-	await(t, "the fleet is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w-whole", "status").Val() == "IDLE" })
+	waitFor(t, "the fleet is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w-whole", "status").Val() == "IDLE" })
 	sum, err := mloc.ParseHash(h.rdb.HGetAll(t.Context(), "worker:w-whole").Val())
 	if err != nil || sum.Hardware.CPU.LogicalCores != int(workers[0].Resources.CPUs+workers[1].Resources.CPUs) || sum.Hardware.Memory.TotalBytes != int64(workers[0].Resources.Memory+workers[1].Resources.Memory) {
 		t.Errorf("the fleet is registered as %+v, %v", sum, err)
@@ -182,7 +182,7 @@ func TestTopicAndHeartbeats(t *testing.T) {
 			}
 		}
 	}
-	await(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	waitFor(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	if ttl := h.rdb.TTL(t.Context(), "worker:w1:hb").Val(); ttl < time.Minute || ttl > 2*time.Minute {
 		t.Errorf("a heartbeat counts for %v", ttl)
 	}
@@ -190,7 +190,7 @@ func TestTopicAndHeartbeats(t *testing.T) {
 		t.Errorf("the cap is not told: %s", hw)
 	}
 	message := func(id string) map[string]any {
-		task := &given{id: id, status: "DISPATCHED", worker: "w1"}
+		task := &hostTask{id: id, status: "DISPATCHED", worker: "w1"}
 		h.mu.Lock()
 		h.tasks[id] = task
 		h.mu.Unlock()
@@ -200,7 +200,7 @@ func TestTopicAndHeartbeats(t *testing.T) {
 		t.Errorf("%d listen to tasks", n)
 	}
 	h.publish("jobs", message("task-here"))
-	await(t, "the task of its channel is done", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.tasks["task-here"].status == "DONE" })
+	waitFor(t, "the task of its channel is done", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.tasks["task-here"].status == "DONE" })
 	if got := f.jobs(t); !slices.Equal(got, []string{"succeeded"}) {
 		t.Errorf("the jobs are %v", got)
 	}
@@ -218,8 +218,8 @@ func TestUsualModels(t *testing.T) {
 		if err := mloc.Decode([]byte(spec), 1<<10, &s); err != nil {
 			t.Fatal(err)
 		}
-		b.usualModel(s)
-		if got := mloc.Text(mloc.Under(s, "model", "source")["identifier"]); got != want {
+		b.setDefaultModel(s)
+		if got := mloc.Text(mloc.Lookup(s, "model", "source")["identifier"]); got != want {
 			t.Errorf("%s: the model is %q, and should be %q", spec, got, want)
 		}
 	}
@@ -246,16 +246,16 @@ func TestAHostThatHangsUp(t *testing.T) {
 	r := startRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	cfg := f.config(t, r, t.TempDir())
-	cfg.Patience = 300 * time.Millisecond
+	cfg.DeliveryTimeout = 300 * time.Millisecond
 	startBridge(t, cfg)
 	doc := h.document("echo", nil)
-	mloc.Under(doc["spec"].(map[string]any), "output", "destination")["url"] = "http://" + l.Addr().String() + "/results"
+	mloc.Lookup(doc["spec"].(map[string]any), "output", "destination")["url"] = "http://" + l.Addr().String() + "/results"
 	one := h.dispatch("w1", newTask(), doc)
-	if got := h.ended(one); got != "FAILED" || !strings.HasPrefix(h.of(one).err, "HTTP delivery for task "+one.id+" failed") {
-		t.Errorf("it is %s: %s", got, h.of(one).err)
+	if got := h.waitEnded(one); got != "FAILED" || !strings.HasPrefix(h.snapshot(one).err, "HTTP delivery for task "+one.id+" failed") {
+		t.Errorf("it is %s: %s", got, h.snapshot(one).err)
 	}
-	if other := h.dispatch("w1", newTask(), h.document("echo", nil)); h.ended(other) != "DONE" || h.of(one).finals != 1 {
-		t.Errorf("%d final reports; the next task is %s", h.of(one).finals, h.of(other).err)
+	if other := h.dispatch("w1", newTask(), h.document("echo", nil)); h.waitEnded(other) != "DONE" || h.snapshot(one).finals != 1 {
+		t.Errorf("%d final reports; the next task is %s", h.snapshot(one).finals, h.snapshot(other).err)
 	}
 }
 

@@ -28,20 +28,20 @@ type host struct {
 	http  *httptest.Server
 	token string // ORCHESTRATOR_TOKEN
 
-	mu      sync.Mutex
-	tasks   map[string]*given
-	results map[string]map[string]any
-	files   map[string]map[string]string
-	script  []string // what came, in order, for the transcript
-	refuse  int      // the status for results, 0 to take them
-	deaf    bool     // events are not heard: their messages are lost
-	headers []http.Header
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
+	mu           sync.Mutex
+	tasks        map[string]*hostTask
+	results      map[string]map[string]any
+	files        map[string]map[string]string
+	script       []string // what came, in order, for the transcript
+	refuse       int      // the status for results, 0 to take them
+	dropMessages bool     // events are not heard: their messages are lost
+	headers      []http.Header
+	cancel       context.CancelFunc
+	done         sync.WaitGroup
 }
 
-// given is a task of the host.
-type given struct {
+// hostTask is a task of the host.
+type hostTask struct {
 	id, status, worker, err string
 	started, finals         int
 	merged                  []string
@@ -51,9 +51,9 @@ type given struct {
 
 func startHost(tb testing.TB, r *redisServer) *host {
 	tb.Helper()
-	h := &host{tb: tb, redis: r, rdb: r.client(), tasks: map[string]*given{}, results: map[string]map[string]any{}, files: map[string]map[string]string{}}
+	h := &host{tb: tb, redis: r, rdb: r.client(), tasks: map[string]*hostTask{}, results: map[string]map[string]any{}, files: map[string]map[string]string{}}
 	h.http = httptest.NewServer(h.routes())
-	tb.Cleanup(func() { h.http.Close(); h.hang(); h.rdb.Close() })
+	tb.Cleanup(func() { h.http.Close(); h.stopListening(); h.rdb.Close() })
 	h.listen()
 	return h
 }
@@ -88,8 +88,8 @@ func (h *host) listen() {
 	<-ready
 }
 
-// hang ends the host's subscription, as a host that is killed.
-func (h *host) hang() { h.cancel(); h.done.Wait() }
+// stopListening ends the host's subscription, as a host that is killed.
+func (h *host) stopListening() { h.cancel(); h.done.Wait() }
 
 func (h *host) event(channel, payload string) {
 	var e map[string]any
@@ -100,7 +100,7 @@ func (h *host) event(channel, payload string) {
 	kind = strings.ToUpper(kind)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.deaf {
+	if h.dropMessages {
 		return
 	}
 	if kind != "HEARTBEAT" {
@@ -239,21 +239,21 @@ func (h *host) document(taskType string, more map[string]any) map[string]any {
 }
 
 // dispatch waits for a worker that is exactly IDLE, and gives it a task as the host does.
-func (h *host) dispatch(worker, id string, doc map[string]any, children ...map[string]any) *given {
+func (h *host) dispatch(worker, id string, doc map[string]any, children ...map[string]any) *hostTask {
 	h.tb.Helper()
 	ctx := h.tb.Context()
-	await(h.tb, "worker "+worker+" is IDLE", func() bool {
+	waitFor(h.tb, "worker "+worker+" is IDLE", func() bool {
 		in, _ := h.rdb.SIsMember(ctx, "workers:ids", worker).Result()
 		ttl, _ := h.rdb.TTL(ctx, "worker:"+worker+":hb").Result()
 		return in && ttl > 0 && h.rdb.HGet(ctx, "worker:"+worker, "status").Val() == "IDLE"
 	})
 	message := map[string]any{"task_id": id, "task": doc, "task_type": "x", "assigned_worker": worker, "dispatched_at": time.Now().UTC().Format("2006-01-02T15:04:05.000000+00:00"), "parent_task_id": nil}
-	t := &given{id: id, status: "DISPATCHED", worker: worker, message: message}
+	t := &hostTask{id: id, status: "DISPATCHED", worker: worker, message: message}
 	h.mu.Lock()
 	for _, c := range children {
 		cid, _ := c["task_id"].(string)
 		t.merged = append(t.merged, cid)
-		h.tasks[cid] = &given{id: cid, status: "DISPATCHED", worker: worker}
+		h.tasks[cid] = &hostTask{id: cid, status: "DISPATCHED", worker: worker}
 	}
 	h.tasks[id] = t
 	h.mu.Unlock()
@@ -280,14 +280,14 @@ func (h *host) publish(channel string, v any) int64 {
 	return n
 }
 
-// ended waits for the final event of a task, and returns its state.
-func (h *host) ended(t *given) string {
+// waitEnded waits for the final event of a task, and returns its state.
+func (h *host) waitEnded(t *hostTask) string {
 	h.tb.Helper()
-	await(h.tb, "task "+t.id+" ends", func() bool { return h.of(t).finals > 0 })
-	return h.of(t).status
+	waitFor(h.tb, "task "+t.id+" ends", func() bool { return h.snapshot(t).finals > 0 })
+	return h.snapshot(t).status
 }
 
-func (h *host) of(t *given) given {
+func (h *host) snapshot(t *hostTask) hostTask {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return *t

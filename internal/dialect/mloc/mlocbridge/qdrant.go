@@ -30,49 +30,49 @@ type retrieval struct {
 	Queries                     []string
 }
 
-// retrievalOf reads a spec of type rag.
-func retrievalOf(s mloc.Object) (retrieval, error) {
-	if err := mloc.Only(s, "spec", "qdrant", "embedding", "search", "query", "data", "model", "inference"); err != nil {
+// parseRetrieval reads a spec of type rag.
+func parseRetrieval(s mloc.Object) (retrieval, error) {
+	if err := mloc.CheckSpecFields(s, "spec", "qdrant", "embedding", "search", "query", "data", "model", "inference"); err != nil {
 		return retrieval{}, err
 	}
-	q := mloc.Under(s, "qdrant")
-	r := retrieval{URL: strings.TrimRight(mloc.Text(q["url"]), "/"), Key: mloc.Text(q["api_key"]), Collection: mloc.Text(q["collection"]), Model: mloc.Text(mloc.Under(s, "embedding")["model"]), TopK: 5}
-	if err := webURL(r.URL); err != nil {
-		return r, mloc.Cannot("spec.qdrant.url is %q: write the address of Qdrant, such as http://127.0.0.1:6333", mloc.Cut(r.URL, 200))
+	q := mloc.Lookup(s, "qdrant")
+	r := retrieval{URL: strings.TrimRight(mloc.Text(q["url"]), "/"), Key: mloc.Text(q["api_key"]), Collection: mloc.Text(q["collection"]), Model: mloc.Text(mloc.Lookup(s, "embedding")["model"]), TopK: 5}
+	if err := checkURL(r.URL); err != nil {
+		return r, mloc.Unsupported("spec.qdrant.url is %q: write the address of Qdrant, such as http://127.0.0.1:6333", mloc.Truncate(r.URL, 200))
 	}
 	if r.Collection == "" || len(r.Collection) > 255 {
-		return r, mloc.Cannot("spec.qdrant.collection is missing")
+		return r, mloc.Unsupported("spec.qdrant.collection is missing")
 	}
 	if r.Model == "" {
-		return r, mloc.Cannot("spec.embedding.model is missing: Muster does not guess with which model the collection was made")
+		return r, mloc.Unsupported("spec.embedding.model is missing: Muster does not guess with which model the collection was made")
 	}
-	if v := mloc.Under(s, "search")["top_k"]; v != nil {
-		k, ok := mloc.WholeNumber(v)
+	if v := mloc.Lookup(s, "search")["top_k"]; v != nil {
+		k, ok := mloc.PositiveInt(v)
 		if !ok || k < 1 || k > 1000 {
-			return r, mloc.Cannot("spec.search.top_k is %s: write a number from 1 to 1000", mloc.Cut(mloc.Compact(v), 100))
+			return r, mloc.Unsupported("spec.search.top_k is %s: write a number from 1 to 1000", mloc.Truncate(mloc.EncodeString(v), 100))
 		}
 		r.TopK = int(k)
 	}
 	if one := mloc.Text(s["query"]); one != "" {
 		r.Queries = append(r.Queries, one)
 	}
-	items, _ := mloc.Under(s, "data")["items"].([]any)
+	items, _ := mloc.Lookup(s, "data")["items"].([]any)
 	for _, v := range items {
 		one, ok := v.(string)
 		if !ok || one == "" {
-			return r, mloc.Cannot("spec.data.items has something else than texts")
+			return r, mloc.Unsupported("spec.data.items has something else than texts")
 		}
 		r.Queries = append(r.Queries, one)
 	}
 	if len(r.Queries) == 0 || len(r.Queries) > maxQueries {
-		return r, mloc.Cannot("there are %d queries in spec.query and spec.data.items: a task has 1 to %d", len(r.Queries), maxQueries)
+		return r, mloc.Unsupported("there are %d queries in spec.query and spec.data.items: a task has 1 to %d", len(r.Queries), maxQueries)
 	}
 	return r, nil
 }
 
 // stage is the task of Muster that makes the vectors.
 func (r retrieval) stage(s mloc.Object) (muster.TaskSpec, error) {
-	t := muster.TaskSpec{Kind: "embedding", Resources: mloc.Needed(s)}
+	t := muster.TaskSpec{Kind: "embedding", Resources: mloc.ResourceRequest(s)}
 	var err error
 	t.Input, err = mloc.Encode(mloc.Escape(mloc.Object{"model": r.Model, "inputs": anyList(r.Queries)}))
 	return t, err
@@ -87,7 +87,7 @@ func anyList(l []string) []any {
 }
 
 // search asks Qdrant with the vectors that the task returned, and makes the result.
-func (r retrieval) search(ctx context.Context, w *web, returned json.RawMessage, took float64) (mloc.Object, error) {
+func (r retrieval) search(ctx context.Context, w *httpClient, returned json.RawMessage, took float64) (mloc.Object, error) {
 	var vectors struct {
 		Embeddings []struct {
 			Embedding []json.Number `json:"embedding"`
@@ -102,7 +102,7 @@ func (r retrieval) search(ctx context.Context, w *web, returned json.RawMessage,
 		if len(v.Embedding) == 0 {
 			return nil, muster.Errorf(muster.Invalid, "query %d has no vector: %s", i, cmp.Or(v.Error, "it is longer than the model reads"))
 		}
-		points, err := r.near(ctx, w, v.Embedding)
+		points, err := r.nearest(ctx, w, v.Embedding)
 		if err != nil {
 			return nil, err
 		}
@@ -120,8 +120,8 @@ func (r retrieval) search(ctx context.Context, w *web, returned json.RawMessage,
 	}, nil
 }
 
-// near returns the points next to a vector.
-func (r retrieval) near(ctx context.Context, w *web, vector []json.Number) ([]mloc.Object, error) {
+// nearest returns the points next to a vector.
+func (r retrieval) nearest(ctx context.Context, w *httpClient, vector []json.Number) ([]mloc.Object, error) {
 	body, err := mloc.Encode(mloc.Object{"vector": vector, "limit": r.TopK, "with_payload": true})
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (r retrieval) near(ctx context.Context, w *web, vector []json.Number) ([]ml
 	}
 	err = w.send(ctx, uploadTimeout, http.MethodPost, r.URL+"/collections/"+url.PathEscape(r.Collection)+"/points/search", header, bytes.NewReader(body), int64(len(body)), func(resp *http.Response) error {
 		if resp.StatusCode >= 400 {
-			return accepted(resp)
+			return checkStatus(resp)
 		}
 		b, err := io.ReadAll(io.LimitReader(resp.Body, mloc.MaxResult+1))
 		if err != nil {
@@ -143,7 +143,7 @@ func (r retrieval) near(ctx context.Context, w *web, vector []json.Number) ([]ml
 		}
 		return mloc.Decode(b, mloc.MaxResult, &found)
 	})
-	if no, ok := errors.AsType[*refused](err); ok {
+	if no, ok := errors.AsType[*statusError](err); ok {
 		return nil, muster.Errorf(muster.Invalid, "Qdrant at %s %s", r.URL, no.Error())
 	}
 	if err != nil {

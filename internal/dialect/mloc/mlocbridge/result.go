@@ -25,9 +25,9 @@ const logFile = "task.log"
 // maxLog is how many bytes of a task's output are kept in its folder.
 const maxLog = 256 << 20
 
-// folder is where the files of a task are: RESULTS_DIR/<task_id>, or what a destination of type local says.
-func (b *Bridge) folder(one member) (string, error) {
-	d, err := destinationOf(one.Doc.Spec)
+// taskDir is where the files of a task are: RESULTS_DIR/<task_id>, or what a destination of type local says.
+func (b *Bridge) taskDir(one member) (string, error) {
+	d, err := parseDestination(one.Doc.Spec)
 	if err != nil {
 		return "", err
 	}
@@ -39,8 +39,8 @@ func (b *Bridge) folder(one member) (string, error) {
 	if !filepath.IsAbs(p) {
 		p = filepath.Join(b.cfg.Results, p)
 	}
-	if !b.allowed(existing(p)) {
-		return "", mloc.Cannot("spec.output.destination.path is %s: this bridge writes only below %s (see --shared)", mloc.Cut(d.Path, 200), strings.Join(append([]string{b.cfg.Results}, b.cfg.Shared...), ", "))
+	if !b.pathAllowed(resolveExisting(p)) {
+		return "", mloc.Unsupported("spec.output.destination.path is %s: this bridge writes only below %s (see --shared)", mloc.Truncate(d.Path, 200), strings.Join(append([]string{b.cfg.Results}, b.cfg.Shared...), ", "))
 	}
 	if filepath.Base(p) != name {
 		p = filepath.Join(p, name)
@@ -48,8 +48,8 @@ func (b *Bridge) folder(one member) (string, error) {
 	return p, nil
 }
 
-// existing follows the links of as much of a path as is there.
-func existing(p string) string {
+// resolveExisting follows the links of as much of a path as is there.
+func resolveExisting(p string) string {
 	p = filepath.Clean(p)
 	for rest := ""; ; {
 		if found, err := filepath.EvalSymlinks(p); err == nil {
@@ -63,8 +63,8 @@ func existing(p string) string {
 	}
 }
 
-// outcome is one task of a message with the task of Muster that carried it out.
-type outcome struct {
+// memberOutcome is one task of a message with the task of Muster that carried it out.
+type memberOutcome struct {
 	member
 
 	task muster.Task
@@ -73,7 +73,7 @@ type outcome struct {
 }
 
 // seconds is how long the task ran.
-func (o *outcome) seconds() float64 {
+func (o *memberOutcome) seconds() float64 {
 	if o.task.StartedAt == 0 || o.task.FinishedAt < o.task.StartedAt {
 		return 0
 	}
@@ -81,7 +81,7 @@ func (o *outcome) seconds() float64 {
 }
 
 // collect brings what the task left to its folder: output, artifacts, and the model as folder and archive.
-func (b *Bridge) collect(ctx context.Context, o *outcome) error {
+func (b *Bridge) collect(ctx context.Context, o *memberOutcome) error {
 	for _, d := range []string{mloc.FolderLogs, mloc.FolderArtifacts} {
 		if err := os.MkdirAll(filepath.Join(o.dir, d), 0o755); err != nil { //nolint:gosec // others read the folder of results
 			return muster.Errorf(muster.Internal, "cannot make the folder of task %s: %w", o.ID, err)
@@ -96,7 +96,7 @@ func (b *Bridge) collect(ctx context.Context, o *outcome) error {
 	}
 	for _, a := range list {
 		to := filepath.Join(o.dir, mloc.FolderArtifacts, filepath.FromSlash(a.Name))
-		model, isModel := modelOf(a.Name)
+		model, isModel := modelFolder(a.Name)
 		switch {
 		case !filepath.IsLocal(filepath.FromSlash(a.Name)) || a.Name == mloc.FileResponses: // the summary is made here
 			continue
@@ -122,14 +122,14 @@ func (b *Bridge) collect(ctx context.Context, o *outcome) error {
 	return nil
 }
 
-// modelOf returns the folder that an archive of a model has.
-func modelOf(artifact string) (string, bool) {
+// modelFolder returns the folder that an archive of a model has.
+func modelFolder(artifact string) (string, bool) {
 	name, ok := strings.CutSuffix(artifact, ".tar.gz")
 	return name, ok && (name == "final_model" || name == "final_lora")
 }
 
 // saveLog writes the task's output.
-func (b *Bridge) saveLog(ctx context.Context, o *outcome) error {
+func (b *Bridge) saveLog(ctx context.Context, o *memberOutcome) error {
 	f, err := os.OpenFile(filepath.Join(o.dir, mloc.FolderLogs, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // the same
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
@@ -156,16 +156,16 @@ func (b *Bridge) saveLog(ctx context.Context, o *outcome) error {
 
 // result makes the result of one task as MLOC's executors do. Its archives are delivered by then: links are their
 // addresses, by name.
-func (b *Bridge) result(ctx context.Context, o *outcome, links map[string]string) (mloc.Object, error) {
+func (b *Bridge) result(ctx context.Context, o *memberOutcome, links map[string]string) (mloc.Object, error) {
 	var items []any
 	var result mloc.Object
 	switch kind := mloc.TaskType(o.Doc); kind {
 	case "rag":
-		r, err := retrievalOf(o.Doc.Spec)
+		r, err := parseRetrieval(o.Doc.Spec)
 		if err != nil {
 			return nil, err
 		}
-		return r.search(ctx, b.web, o.task.Result, o.seconds())
+		return r.search(ctx, b.http, o.task.Result, o.seconds())
 	case "inference":
 		returned, err := b.predictions(ctx, o)
 		if err != nil {
@@ -174,15 +174,15 @@ func (b *Bridge) result(ctx context.Context, o *outcome, links map[string]string
 		result = mloc.FromMuster(o.Doc, o.ID, returned, o.seconds())
 		items, _ = result["items"].([]any)
 	case "sft", "lora_sft", "ppo", "dpo":
-		return b.trained(o, links), nil
+		return b.trainingResult(o, links), nil
 	default:
 		result = mloc.FromMuster(o.Doc, o.ID, o.task.Result, o.seconds())
 	}
-	e, err := exportOf(o.Doc.Spec)
+	e, err := parseExport(o.Doc.Spec)
 	if err != nil || e == nil || items == nil {
 		return result, err
 	}
-	data, n, err := e.lines(exportItems(o.Doc, items))
+	data, n, err := e.encode(exportItems(o.Doc, items))
 	if err != nil {
 		return nil, err
 	}
@@ -190,17 +190,17 @@ func (b *Bridge) result(ctx context.Context, o *outcome, links map[string]string
 	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil { //nolint:gosec // others read the folder of results
 		return nil, muster.Errorf(muster.Internal, "cannot write %s of task %s: %w", e.Path, o.ID, err)
 	}
-	result["jsonl_export"] = e.about(o.dir, n)
+	result["jsonl_export"] = e.summary(o.dir, n)
 	return result, nil
 }
 
 // predictions is the result of an inference with all its items: those that found no room in it are in an artifact.
-func (b *Bridge) predictions(_ context.Context, o *outcome) (json.RawMessage, error) {
+func (b *Bridge) predictions(_ context.Context, o *memberOutcome) (json.RawMessage, error) {
 	r := mloc.Object{}
 	if err := mloc.Decode(o.task.Result, mloc.MaxResult, &r); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the result of task %s is no object: %w", o.task.ID, err)
 	}
-	if whole, said := r["complete"].(bool); !said || whole {
+	if whole, exists := r["complete"].(bool); !exists || whole {
 		return o.task.Result, nil
 	}
 	f, err := os.Open(filepath.Join(o.dir, mloc.FolderArtifacts, "predictions.jsonl"))
@@ -224,8 +224,8 @@ func (b *Bridge) predictions(_ context.Context, o *outcome) (json.RawMessage, er
 	return mloc.Encode(r)
 }
 
-// trained is the result of a training: paths are those of this machine, as a worker of MLOC has them.
-func (b *Bridge) trained(o *outcome, links map[string]string) mloc.Object {
+// trainingResult is the result of a training: paths are those of this machine, as a worker of MLOC has them.
+func (b *Bridge) trainingResult(o *memberOutcome, links map[string]string) mloc.Object {
 	r := mloc.FromMuster(o.Doc, o.ID, o.task.Result, o.seconds())
 	delete(r, "checkpoints_dir")
 	r["output_dir"], r["checkpoints_dir"] = o.dir, nil
@@ -250,21 +250,21 @@ func (b *Bridge) trained(o *outcome, links map[string]string) mloc.Object {
 	return r
 }
 
-// summed makes the parent's result of a merged message: its own items, the usage of all, and those of each child.
-func summed(parent mloc.Object, children map[string]mloc.Object) mloc.Object {
+// mergeUsage makes the parent's result of a merged message: its own items, the usage of all, and those of each child.
+func mergeUsage(parent mloc.Object, children map[string]mloc.Object) mloc.Object {
 	if len(children) == 0 {
 		return parent
 	}
-	out, all := maps.Clone(parent), maps.Clone(mloc.OrObject(mloc.Under(parent, "usage")))
+	out, all := maps.Clone(parent), maps.Clone(mloc.NonNilObject(mloc.Lookup(parent, "usage")))
 	below := mloc.Object{}
 	for _, id := range slices.Sorted(maps.Keys(children)) {
 		c := children[id]
 		part := mloc.Object{"usage": c["usage"]}
 		mloc.CopyFields(part, c, "items", "items", "queries", "queries")
 		below[id] = part
-		for k, v := range mloc.OrObject(mloc.Under(c, "usage")) {
-			if f, ok := figure(v); ok {
-				have, _ := figure(all[k])
+		for k, v := range mloc.NonNilObject(mloc.Lookup(c, "usage")) {
+			if f, ok := toFloat(v); ok {
+				have, _ := toFloat(all[k])
 				all[k] = plainNumber(have + f)
 			}
 		}
@@ -273,7 +273,7 @@ func summed(parent mloc.Object, children map[string]mloc.Object) mloc.Object {
 	return out
 }
 
-func figure(v any) (float64, bool) {
+func toFloat(v any) (float64, bool) {
 	switch n := v.(type) {
 	case json.Number:
 		f, err := n.Float64()
@@ -296,8 +296,8 @@ func plainNumber(f float64) any {
 	return f
 }
 
-// write writes responses.json, unless result is nil, and the manifest.
-func (b *Bridge) write(ctx context.Context, o *outcome, result mloc.Object) error {
+// writeResult writes responses.json, unless result is nil, and the manifest.
+func (b *Bridge) writeResult(ctx context.Context, o *memberOutcome, result mloc.Object) error {
 	root, err := os.OpenRoot(o.dir)
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot open the folder of task %s: %w", o.ID, err)
@@ -306,7 +306,7 @@ func (b *Bridge) write(ctx context.Context, o *outcome, result mloc.Object) erro
 	put := func(name string, v any) error {
 		data, err := mloc.Encode(v)
 		if err == nil {
-			err = mloc.ReplaceFile(root, name, data)
+			err = mloc.WriteFileAtomic(root, name, data)
 		}
 		if err != nil {
 			return muster.Errorf(muster.Internal, "cannot write %s of task %s: %w", name, o.ID, err)
@@ -318,15 +318,15 @@ func (b *Bridge) write(ctx context.Context, o *outcome, result mloc.Object) erro
 			return err
 		}
 	}
-	m, err := mloc.MakeManifest(ctx, o.dir, o.ID, mloc.Declared(o.Doc.Spec), time.Now())
+	m, err := mloc.NewManifest(ctx, o.dir, o.ID, mloc.DeclaredArtifacts(o.Doc.Spec), time.Now())
 	if err != nil {
 		return err
 	}
 	return put(mloc.FileManifest, m)
 }
 
-// archives delivers the archives of a task to its destination. One that is refused is only missing in the result.
-func (b *Bridge) archives(ctx context.Context, o *outcome) (map[string]string, error) {
+// uploadArchives delivers the archives of a task to its destination. One that is refused is only missing in the result.
+func (b *Bridge) uploadArchives(ctx context.Context, o *memberOutcome) (map[string]string, error) {
 	links := map[string]string{}
 	for _, name := range []string{"final_model.tar.gz", "final_lora.tar.gz"} {
 		file := filepath.Join(o.dir, name)
@@ -339,12 +339,12 @@ func (b *Bridge) archives(ctx context.Context, o *outcome) (map[string]string, e
 			}
 			continue
 		}
-		link, err := b.web.upload(ctx, o.dest, o.ID, file, "application/zip")
+		link, err := b.http.upload(ctx, o.dest, o.ID, file, "application/zip")
 		if err == nil {
 			links[name] = link
 			continue
 		}
-		if _, no := errors.AsType[*refused](err); !no {
+		if _, refused := errors.AsType[*statusError](err); !refused {
 			return nil, err
 		}
 		b.log.Warn("an archive could not be delivered", slog.String("task", o.ID), slog.String("file", name), slog.String("why", err.Error()))
@@ -352,13 +352,13 @@ func (b *Bridge) archives(ctx context.Context, o *outcome) (map[string]string, e
 	return links, nil
 }
 
-// tidy removes models that were delivered, where MODEL_CLEANUP_AFTER_UPLOAD asks for it.
-func (b *Bridge) tidy(o *outcome, links map[string]string) {
+// cleanup removes models that were delivered, where MODEL_CLEANUP_AFTER_UPLOAD asks for it.
+func (b *Bridge) cleanup(o *memberOutcome, links map[string]string) {
 	if !b.cfg.Cleanup {
 		return
 	}
 	for name := range links {
-		folder, _ := modelOf(name)
+		folder, _ := modelFolder(name)
 		for _, p := range []string{name, folder} {
 			if err := os.RemoveAll(filepath.Join(o.dir, p)); err != nil {
 				b.log.Warn("cannot remove what was delivered", slog.String("task", o.ID), slog.String("why", err.Error()))

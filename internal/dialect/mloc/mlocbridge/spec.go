@@ -42,7 +42,7 @@ const maxMembers = 64
 func (b *Bridge) prepare(ctx context.Context, m mloc.TaskMessage) (muster.Spec, error) {
 	list := members(m)
 	if len(list) > maxMembers {
-		return muster.Spec{}, mloc.Cannot("%d tasks are merged into one: at most %d are taken", len(list)-1, maxMembers-1)
+		return muster.Spec{}, mloc.Unsupported("%d tasks are merged into one: at most %d are taken", len(list)-1, maxMembers-1)
 	}
 	spec := muster.Spec{Name: jobName(m), Labels: map[string]string{"mloc/task": safeLabel(m.TaskID)}}
 	for i, one := range list {
@@ -74,70 +74,70 @@ func jobName(m mloc.TaskMessage) string {
 		}
 		return r
 	}, mloc.Text(m.Task.Metadata["name"]))
-	return mloc.Cut(cmp.Or(strings.TrimSpace(name), m.TaskID), muster.MaxNameSize)
+	return mloc.Truncate(cmp.Or(strings.TrimSpace(name), m.TaskID), muster.MaxNameSize)
 }
 
-func safeLabel(id string) string { return mloc.Cut(mloc.SafeID(id), muster.MaxNameSize) }
+func safeLabel(id string) string { return mloc.Truncate(mloc.SafeID(id), muster.MaxNameSize) }
 
 // stage makes the stage of one task.
 func (b *Bridge) stage(ctx context.Context, one member) (muster.TaskSpec, error) {
-	if _, err := destinationOf(one.Doc.Spec); err != nil {
+	if _, err := parseDestination(one.Doc.Spec); err != nil {
 		return muster.TaskSpec{}, err
 	}
-	if _, err := b.folder(one); err != nil {
+	if _, err := b.taskDir(one); err != nil {
 		return muster.TaskSpec{}, err
 	}
-	if _, err := exportOf(one.Doc.Spec); err != nil {
+	if _, err := parseExport(one.Doc.Spec); err != nil {
 		return muster.TaskSpec{}, err
 	}
 	switch kind := mloc.TaskType(one.Doc); kind {
 	case "":
-		return muster.TaskSpec{}, mloc.Cannot("the task has no spec.taskType")
+		return muster.TaskSpec{}, mloc.Unsupported("the task has no spec.taskType")
 	case "agent":
-		return muster.TaskSpec{}, mloc.Cannot("this worker has no executor for taskType agent: Muster has no kind that runs agents with tools")
+		return muster.TaskSpec{}, mloc.Unsupported("this worker has no executor for taskType agent: Muster has no kind that runs agents with tools")
 	case "rag":
-		r, err := retrievalOf(one.Doc.Spec)
+		r, err := parseRetrieval(one.Doc.Spec)
 		if err != nil {
 			return muster.TaskSpec{}, err
 		}
 		return r.stage(one.Doc.Spec)
 	default:
-		return b.direct(ctx, one)
+		return b.nativeStage(ctx, one)
 	}
 }
 
-// direct makes the stage of a task whose type Muster has as a kind.
-func (b *Bridge) direct(ctx context.Context, one member) (muster.TaskSpec, error) {
+// nativeStage makes the stage of a task whose type Muster has as a kind.
+func (b *Bridge) nativeStage(ctx context.Context, one member) (muster.TaskSpec, error) {
 	d, kind := one.Doc, mloc.TaskType(one.Doc)
 	d.Spec = maps.Clone(d.Spec)
-	extra, brought := mloc.Object{}, map[string]string{} // fields of the input; names in the task's folder and files of this machine
-	temporary := ""
+	extra, linked := mloc.Object{}, map[string]string{} // fields of the input; names in the task's folder and files of this machine
+	dir := ""
 	defer func() {
-		if temporary != "" {
-			_ = os.RemoveAll(temporary)
+		if dir != "" {
+			_ = os.RemoveAll(dir)
 		}
 	}()
-	bring := func() (string, error) {
-		if temporary != "" {
-			return temporary, nil
+	tempDir := func() (string, error) {
+		if dir != "" {
+			return dir, nil
 		}
 		var err error
-		if temporary, err = os.MkdirTemp(b.temporary, "task-"); err != nil {
+		if dir, err = os.MkdirTemp(b.tmpDir, "task-"); err != nil {
 			return "", muster.Errorf(muster.Internal, "cannot make a folder for a task's files: %w", err)
 		}
-		return temporary, nil
+		return dir, nil
 	}
 	switch kind {
 	case "inference":
 		delete(d.Spec, "postprocess") // done by the bridge
-		b.usualModel(d.Spec)
+		b.setDefaultModel(d.Spec)
 	case "sft", "lora_sft", "ppo", "dpo":
-		if load := mloc.Under(d.Spec, "checkpoint", "load"); len(load) > 0 {
-			dir, err := bring()
+		if load := mloc.Lookup(d.Spec, "checkpoint", "load"); len(load) > 0 {
+			dir, err := tempDir()
 			if err != nil {
 				return muster.TaskSpec{}, err
 			}
-			name, err := b.weights(ctx, load, kind, dir, brought)
+			name, err := b.fetchWeights(ctx, load, kind, dir, linked)
 			if err != nil {
 				return muster.TaskSpec{}, err
 			}
@@ -146,15 +146,15 @@ func (b *Bridge) direct(ctx context.Context, one member) (muster.TaskSpec, error
 			extra["checkpoint"] = mloc.Object{"load": from}
 			delete(d.Spec, "checkpoint")
 		}
-		if lines := mloc.Under(d.Spec, "data", "jsonl"); len(lines) > 0 {
-			dir, err := bring()
+		if lines := mloc.Lookup(d.Spec, "data", "jsonl"); len(lines) > 0 {
+			dir, err := tempDir()
 			if err != nil {
 				return muster.TaskSpec{}, err
 			}
-			if err := b.rows(ctx, lines, dir); err != nil {
+			if err := b.fetchRows(ctx, lines, dir); err != nil {
 				return muster.TaskSpec{}, err
 			}
-			data := maps.Clone(mloc.Under(d.Spec, "data"))
+			data := maps.Clone(mloc.Lookup(d.Spec, "data"))
 			delete(data, "jsonl")
 			data["path"], d.Spec["data"] = rowsFile, data
 		}
@@ -173,33 +173,33 @@ func (b *Bridge) direct(ctx context.Context, one member) (muster.TaskSpec, error
 			return t, err
 		}
 	}
-	if temporary != "" {
-		for name, from := range brought {
-			if err := link(from, filepath.Join(temporary, name)); err != nil {
+	if dir != "" {
+		for name, from := range linked {
+			if err := linkOrCopy(from, filepath.Join(dir, name)); err != nil {
 				return t, muster.Errorf(muster.Invalid, "cannot read %s: %w", from, err)
 			}
 		}
-		if t.Files, err = b.client.UploadFolder(ctx, temporary, nil); err != nil {
+		if t.Files, err = b.client.UploadFolder(ctx, dir, nil); err != nil {
 			return t, err
 		}
 	}
 	return t, nil
 }
 
-// usualModel names the model of a task that has none, as HF_MODEL and VLLM_MODEL do.
-func (b *Bridge) usualModel(s mloc.Object) {
-	if mloc.Text(mloc.Under(s, "model", "source")["identifier"]) != "" {
+// setDefaultModel names the model of a task that has none, as HF_MODEL and VLLM_MODEL do.
+func (b *Bridge) setDefaultModel(s mloc.Object) {
+	if mloc.Text(mloc.Lookup(s, "model", "source")["identifier"]) != "" {
 		return
 	}
 	name := b.cfg.HFModel
-	if on, _ := s["enforce_cpu"].(bool); !on && mloc.Under(s, "resources", "hardware", "gpu") != nil {
+	if on, _ := s["enforce_cpu"].(bool); !on && mloc.Lookup(s, "resources", "hardware", "gpu") != nil {
 		name = cmp.Or(b.cfg.VLLMModel, name)
 	}
 	if name == "" {
 		return
 	}
-	model := maps.Clone(mloc.OrObject(mloc.Under(s, "model")))
-	source := maps.Clone(mloc.OrObject(mloc.Under(model, "source")))
+	model := maps.Clone(mloc.NonNilObject(mloc.Lookup(s, "model")))
+	source := maps.Clone(mloc.NonNilObject(mloc.Lookup(model, "source")))
 	source["identifier"], model["source"] = name, source
 	s["model"] = model
 }
@@ -207,24 +207,24 @@ func (b *Bridge) usualModel(s mloc.Object) {
 // rowsFile is a data set of lines in the task's folder.
 const rowsFile = "data.jsonl"
 
-// rows brings data.jsonl: a file of this machine, or one that is fetched, with the token of the host if it is the
+// fetchRows brings data.jsonl: a file of this machine, or one that is fetched, with the token of the host if it is the
 // host's.
-func (b *Bridge) rows(ctx context.Context, lines mloc.Object, dir string) error {
+func (b *Bridge) fetchRows(ctx context.Context, lines mloc.Object, dir string) error {
 	to := filepath.Join(dir, rowsFile)
 	if p := mloc.Text(lines["path"]); p != "" {
-		if from, ok := b.local(p); ok {
-			return wrapRead(from, link(from, to))
+		if from, ok := b.localPath(p); ok {
+			return wrapRead(from, linkOrCopy(from, to))
 		}
 	}
 	address := cmp.Or(mloc.Text(lines["download_url"]), mloc.Text(lines["url"]))
 	if address == "" {
-		return mloc.Cannot("spec.data.jsonl: there is no file %q on this worker, and no url", mloc.Cut(mloc.Text(lines["path"]), 200))
+		return mloc.Unsupported("spec.data.jsonl: there is no file %q on this worker, and no url", mloc.Truncate(mloc.Text(lines["path"]), 200))
 	}
 	header := map[string]string{}
 	if b.cfg.Token != "" && b.cfg.BaseURL != "" && strings.HasPrefix(address, strings.TrimRight(b.cfg.BaseURL, "/")+"/") {
 		header["Authorization"] = "Bearer " + b.cfg.Token
 	}
-	return b.fetch(ctx, timeout(lines["timeoutSec"], fetchTimeout), address, header, to, "spec.data.jsonl")
+	return b.fetch(ctx, parseTimeout(lines["timeoutSec"], fetchTimeout), address, header, to, "spec.data.jsonl")
 }
 
 func wrapRead(name string, err error) error {
@@ -234,58 +234,58 @@ func wrapRead(name string, err error) error {
 	return nil
 }
 
-// weights brings checkpoint.load: a path of this machine, the folder of an earlier task's results, a url, or the address
+// fetchWeights brings checkpoint.load: a path of this machine, the folder of an earlier task's results, a url, or the address
 // of an earlier task at a host, in this order. It returns the name in the task's folder, and puts what is of this machine
 // into brought.
-func (b *Bridge) weights(ctx context.Context, load mloc.Object, kind, dir string, brought map[string]string) (string, error) {
+func (b *Bridge) fetchWeights(ctx context.Context, load mloc.Object, kind, dir string, linked map[string]string) (string, error) {
 	id, file := mloc.Text(load["taskId"]), mloc.Text(load["filename"])
-	if id != "" && !mloc.GoodID(id) || file != "" && !mloc.GoodFile(file) {
-		return "", mloc.Cannot("spec.checkpoint.load.taskId or filename is not one")
+	if id != "" && !mloc.ValidID(id) || file != "" && !mloc.ValidFileName(file) {
+		return "", mloc.Unsupported("spec.checkpoint.load.taskId or filename is not one")
 	}
 	names := []string{"final_model", "final_lora", "final_model.tar.gz", "final_lora.tar.gz"}
 	if kind == "lora_sft" {
 		names = []string{"final_lora", "final_model", "final_lora.tar.gz", "final_model.tar.gz"}
 	}
-	usual := names[2]
+	fallback := names[2]
 	if file != "" {
 		names = []string{file}
 	}
-	var places []string
+	var candidates []string
 	if p := mloc.Text(load["path"]); p != "" {
-		places = append(places, p)
+		candidates = append(candidates, p)
 	}
 	if id != "" {
 		for _, name := range names {
-			places = append(places, filepath.Join(b.cfg.Results, mloc.SafeID(id), name), filepath.Join(b.cfg.Results, mloc.SafeID(id), mloc.FolderArtifacts, name))
+			candidates = append(candidates, filepath.Join(b.cfg.Results, mloc.SafeID(id), name), filepath.Join(b.cfg.Results, mloc.SafeID(id), mloc.FolderArtifacts, name))
 		}
 	}
-	for _, p := range places {
-		if from, ok := b.local(p); ok {
+	for _, p := range candidates {
+		if from, ok := b.localPath(p); ok {
 			name := "weights-" + safeFile(filepath.Base(from))
-			brought[name] = from
+			linked[name] = from
 			return name, nil
 		}
 	}
 	address := mloc.Text(load["url"])
 	if base := strings.TrimRight(cmp.Or(mloc.Text(load["base_url"]), b.cfg.BaseURL), "/"); address == "" && id != "" && base != "" {
-		address = base + "/api/v1/results/" + url.PathEscape(id) + "/files/" + url.PathEscape(cmp.Or(file, usual))
+		address = base + "/api/v1/results/" + url.PathEscape(id) + "/files/" + url.PathEscape(cmp.Or(file, fallback))
 	}
 	if address == "" {
 		if p := mloc.Text(load["path"]); p != "" {
-			return "", mloc.Cannot("spec.checkpoint.load.path: there is no %s on this worker, or it may not be read (see --shared)", mloc.Cut(p, 200))
+			return "", mloc.Unsupported("spec.checkpoint.load.path: there is no %s on this worker, or it may not be read (see --shared)", mloc.Truncate(p, 200))
 		}
-		return "", mloc.Cannot("spec.checkpoint.load has no url, no path that exists, and no taskId with the address of a host (base_url or ORCHESTRATOR_BASE_URL)")
+		return "", mloc.Unsupported("spec.checkpoint.load has no url, no path that exists, and no taskId with the address of a host (base_url or ORCHESTRATOR_BASE_URL)")
 	}
-	header, err := headers(load["headers"], "spec.checkpoint.load.headers")
+	header, err := parseHeaders(load["headers"], "spec.checkpoint.load.headers")
 	if err != nil {
 		return "", err
 	}
-	name := archiveName(cmp.Or(file, addressFile(address)), mloc.Text(load["archive_format"]))
-	return name, b.fetch(ctx, timeout(load["timeoutSec"], fetchTimeout), address, header, filepath.Join(dir, name), "spec.checkpoint.load")
+	name := archiveName(cmp.Or(file, urlFile(address)), mloc.Text(load["archive_format"]))
+	return name, b.fetch(ctx, parseTimeout(load["timeoutSec"], fetchTimeout), address, header, filepath.Join(dir, name), "spec.checkpoint.load")
 }
 
-// addressFile returns the last part of an address.
-func addressFile(address string) string {
+// urlFile returns the last part of an address.
+func urlFile(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return ""
@@ -310,7 +310,7 @@ func archiveName(name, format string) string {
 
 // safeFile makes a name one of a file.
 func safeFile(name string) string {
-	return mloc.Cut(strings.Map(func(r rune) rune {
+	return mloc.Truncate(strings.Map(func(r rune) rune {
 		if r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
 			return r
 		}
@@ -319,28 +319,28 @@ func safeFile(name string) string {
 }
 
 // fetch fetches a file. A server that does not answer is tried a few times.
-func (b *Bridge) fetch(ctx context.Context, silence time.Duration, address string, header map[string]string, to, what string) error {
+func (b *Bridge) fetch(ctx context.Context, idleTimeout time.Duration, address string, header map[string]string, to, field string) error {
 	var err error
-	for n := range maxTried {
-		if err = b.web.fetch(ctx, silence, address, header, to); err == nil {
+	for n := range maxTries {
+		if err = b.http.fetch(ctx, idleTimeout, address, header, to); err == nil {
 			return nil
 		}
-		if no, ok := errors.AsType[*refused](err); ok && no.status < 500 || !ok && muster.CodeOf(err) != muster.Unavailable {
+		if refusal, ok := errors.AsType[*statusError](err); ok && refusal.status < 500 || !ok && muster.CodeOf(err) != muster.Unavailable {
 			break
 		}
-		if n+1 < maxTried {
-			pause(ctx, b.cfg.Retry<<n)
+		if n+1 < maxTries {
+			sleep(ctx, b.cfg.RetryDelay<<n)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	return mloc.Cannot("%s: %s: %w", what, mloc.Cut(address, 200), err)
+	return mloc.Unsupported("%s: %s: %w", field, mloc.Truncate(address, 200), err)
 }
 
-// local returns the path of a file or folder of this machine that a task may use: any, or only below the folders that
+// localPath returns the path of a file or folder of this machine that a task may use: any, or only below the folders that
 // the owner named.
-func (b *Bridge) local(p string) (string, bool) {
+func (b *Bridge) localPath(p string) (string, bool) {
 	if !filepath.IsAbs(p) {
 		p = filepath.Join(b.cfg.Results, p)
 	}
@@ -348,12 +348,12 @@ func (b *Bridge) local(p string) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	return found, b.allowed(found)
+	return found, b.pathAllowed(found)
 }
 
-// allowed says whether tasks may name a path. Links in it have been followed.
-func (b *Bridge) allowed(p string) bool {
-	if b.cfg.AnyPath {
+// pathAllowed says whether tasks may name a path. Links in it have been followed.
+func (b *Bridge) pathAllowed(p string) bool {
+	if b.cfg.AllowAnyPath {
 		return true
 	}
 	for _, root := range append([]string{b.cfg.Results}, b.cfg.Shared...) {
@@ -367,13 +367,13 @@ func (b *Bridge) allowed(p string) bool {
 	return false
 }
 
-// link puts a file or folder under another name: without copying it where the file system can.
-func link(from, to string) error {
-	at, err := os.Stat(from)
+// linkOrCopy puts a file or folder under another name: without copying it where the file system can.
+func linkOrCopy(from, to string) error {
+	info, err := os.Stat(from)
 	if err != nil {
 		return err
 	}
-	if !at.IsDir() {
+	if !info.IsDir() {
 		if os.Link(from, to) == nil {
 			return nil
 		}
@@ -387,15 +387,15 @@ func link(from, to string) error {
 		if err != nil {
 			return err
 		}
-		switch there := filepath.Join(to, in); {
+		switch target := filepath.Join(to, in); {
 		case d.IsDir():
-			return os.MkdirAll(there, 0o700)
+			return os.MkdirAll(target, 0o700)
 		case !d.Type().IsRegular():
 			return nil // links may lead anywhere
-		case os.Link(p, there) == nil: //nolint:gosec // the same person's folders
+		case os.Link(p, target) == nil: //nolint:gosec // the same person's folders
 			return nil
 		default:
-			return copyFile(p, there)
+			return copyFile(p, target)
 		}
 	})
 }

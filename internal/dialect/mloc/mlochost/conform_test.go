@@ -18,39 +18,39 @@ func TestConform(t *testing.T) {
 	t.Parallel()
 	redis := startRedis(t)
 	system := mlochost.System()
-	system.New = newQuick
+	system.New = newFast
 	dialecttest.Conform(t, dialecttest.Suite{
 		System: system, Options: map[string]string{"redis": redis.url(), "watchdog_grace": "1"}, Task: muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{"a": 1}`)},
 		Start: func(t *testing.T, url, id, _ string) dialecttest.Worker {
 			t.Helper()
-			s := newScripted(t, redis, id)
+			s := newFakeWorker(t, redis, id)
 			s.manual, s.ttl = make(chan message), time.Second
 			s.register().listen()
 			t.Cleanup(func() { s.sigint() }) // the next case begins with an empty database
-			return &conforming{s, url}
+			return &conformWorker{s, url}
 		},
-		Paths: []string{"/api/v1/results", "/api/v1/results/x/files", "/api/v1/tasks", "/workers/one/elastic"},
-		Can:   dialecttest.Can{Message: true, Vanish: true},
+		Paths:        []string{"/api/v1/results", "/api/v1/results/x/files", "/api/v1/tasks", "/workers/one/elastic"},
+		Capabilities: dialecttest.Capabilities{Message: true, DetectsLoss: true},
 	})
 }
 
-// conforming is a scripted worker as the suite drives it.
-type conforming struct {
-	*scripted
+// conformWorker is a scripted worker as the suite drives it.
+type conformWorker struct {
+	*fakeWorker
 
 	url string
 }
 
-func (c *conforming) Take(ctx context.Context) (dialecttest.Work, error) {
+func (c *conformWorker) NextTask(ctx context.Context) (dialecttest.Assignment, error) {
 	select {
 	case m := <-c.manual:
-		return &conformingWork{c, m}, nil
+		return &conformAssignment{c, m}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (c *conforming) Report(_ context.Context, task string) error {
+func (c *conformWorker) Report(_ context.Context, task string) error {
 	b, err := json.Marshal(map[string]any{"task_id": task, "worker_id": c.id, "result": map[string]any{"ok": true}})
 	if err != nil {
 		return err
@@ -63,27 +63,27 @@ func (c *conforming) Report(_ context.Context, task string) error {
 	return nil
 }
 
-func (c *conforming) Vanish() { c.sigkill() }
+func (c *conformWorker) Crash() { c.sigkill() }
 
-type conformingWork struct {
-	c *conforming
+type conformAssignment struct {
+	c *conformWorker
 	m message
 }
 
-func (w *conformingWork) ID() string { return w.m.TaskID }
+func (w *conformAssignment) ID() string { return w.m.TaskID }
 
-func (w *conformingWork) Progress(context.Context, float64, string) error { return nil }
+func (w *conformAssignment) Progress(context.Context, float64, string) error { return nil }
 
-func (w *conformingWork) Succeed(_ context.Context, word string) error {
-	if why := w.c.deliver(w.m.Task.Spec, w.m.TaskID, map[string]any{"ok": true, "echo": map[string]any{"input": word}}); why != "" {
-		return errors.New(why)
+func (w *conformAssignment) Succeed(_ context.Context, word string) error {
+	if reason := w.c.deliver(w.m.Task.Spec, w.m.TaskID, map[string]any{"ok": true, "echo": map[string]any{"input": word}}); reason != "" {
+		return errors.New(reason)
 	}
 	w.c.event("tasks.events", map[string]any{"type": "TASK_SUCCEEDED", "task_id": w.m.TaskID, "payload": map[string]any{"runtime_sec": 0.1}})
 	w.c.status("IDLE", w.m.TaskID)
 	return nil
 }
 
-func (w *conformingWork) Fail(_ context.Context, message string) error {
+func (w *conformAssignment) Fail(_ context.Context, message string) error {
 	w.c.event("tasks.events", map[string]any{"type": "TASK_FAILED", "task_id": w.m.TaskID, "error": strings.TrimSpace(message), "payload": map[string]any{}})
 	w.c.status("IDLE", w.m.TaskID)
 	return nil

@@ -16,86 +16,86 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// fieldGiven is the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it.
-const fieldGiven = "muster_task"
+// fieldTask is the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it.
+const fieldTask = "muster_task"
 
-// errWait says that a task cannot be handed out in this moment.
-var errWait = errors.New("not yet")
+// errNotYet says that a task cannot be handed out in this moment.
+var errNotYet = errors.New("not yet")
 
 // step does what there is to do for the worker.
-func (p *peer) step(ctx context.Context) {
+func (p *remoteWorker) step(ctx context.Context) {
 	w := p.worker.Load()
 	if w == nil {
 		return
 	}
 	p.g.mu.Lock()
-	disabled, away := p.g.disabled[p.id], p.g.away
+	disabled, redisErr := p.g.disabled[p.id], p.g.redisErr
 	p.g.mu.Unlock()
 	if disabled != p.disabled {
 		p.disabled = disabled
-		why := ""
+		reason := ""
 		if disabled {
-			why = "disabled by POST /workers/" + p.id + "/elastic"
+			reason = "disabled by POST /workers/" + p.id + "/elastic"
 		}
-		w.Constrain("elastic", why)
+		w.Constrain("elastic", reason)
 	}
-	if d := p.now; d != nil {
+	if d := p.current; d != nil {
 		select {
-		case <-d.task.Over():
-			p.drop()
-			p.g.nudge()
+		case <-d.task.Done():
+			p.clearTask()
+			p.g.wakeDriver()
 		default:
-			if !d.began && away == nil {
-				p.redeliver(ctx, d)
+			if !d.started && redisErr == nil {
+				p.republish(ctx, d)
 			}
 			return
 		}
 	}
 	tasks := w.Tasks()
-	if len(tasks) == 0 || away != nil {
+	if len(tasks) == 0 || redisErr != nil {
 		return
 	}
-	p.take(ctx, tasks[0])
+	p.startTask(ctx, tasks[0])
 }
 
-// take hands a task out, or continues with one that was handed out before the gateway was restarted.
-func (p *peer) take(ctx context.Context, t *fleet.Task) {
+// startTask hands a task out, or continues with one that was handed out before the gateway was restarted.
+func (p *remoteWorker) startTask(ctx context.Context, t *fleet.Task) {
 	d, err := p.g.prepare(ctx, p, t)
 	switch {
-	case errors.Is(err, errWait):
-		p.soon(100 * time.Millisecond)
+	case errors.Is(err, errNotYet):
+		p.scheduleStep(100 * time.Millisecond)
 		return
 	case err != nil:
-		end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: mloc.Cut(err.Error(), 1000)}
-		p.finish(ctx, &dispatch{peer: p, task: t, id: t.ID()}, end)
+		end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: mloc.Truncate(err.Error(), 1000)}
+		p.finish(ctx, &dispatch{worker: p, task: t, id: t.ID()}, end)
 		return
 	}
-	d.began = t.Began()
-	if !d.began {
+	d.started = t.Started()
+	if !d.started {
 		// What it says in Redis now counts, and not what it said at the last look.
 		if !p.refresh(ctx) || !p.alive || p.disabled {
-			p.soon(p.g.pace.sweep)
+			p.scheduleStep(p.g.intervals.sweep)
 			return
 		}
-		given := p.raw[fieldGiven] == d.id // before a restart of the gateway
-		if p.hash.Status != mloc.StatusIdle && !given {
+		published := p.raw[fieldTask] == d.id // before a restart of the gateway
+		if p.hash.Status != mloc.StatusIdle && !published {
 			return // its news of being idle comes
 		}
-		if given && (p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id) {
-			d.published, d.at = 1, time.Now() // it has it: see doubt
+		if published && (p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id) {
+			d.publishCount, d.publishedAt = 1, time.Now() // it has it: see doubt
 		}
 	}
-	p.now = d
+	p.current = d
 	p.g.mu.Lock()
 	p.g.dispatches[d.id] = d
-	for _, c := range p.g.childrenOf(d) {
+	for _, c := range p.g.mergedIDs(d) {
 		p.g.dispatches[c] = d
 	}
 	p.g.mu.Unlock()
-	if d.began || d.published > 0 {
+	if d.started || d.publishCount > 0 {
 		return
 	}
-	if !p.g.delivered(d) { // what an earlier attempt left is not of this one
+	if !p.g.isDelivered(d) { // what an earlier attempt left is not of this one
 		if err := p.g.results.forget(d.id); err != nil {
 			p.g.log.Warn("MLOC: what an earlier attempt delivered cannot be removed", slog.Any("why", err))
 		}
@@ -103,46 +103,46 @@ func (p *peer) take(ctx context.Context, t *fleet.Task) {
 	p.publish(ctx, d)
 }
 
-// redeliver publishes a task again that the worker did not begin: it did not listen yet, or the message was lost.
-func (p *peer) redeliver(ctx context.Context, d *dispatch) {
-	wait := p.g.pace.redeliver << max(0, d.published-1)
-	if left := time.Until(d.at.Add(wait)); left > 0 {
-		p.soon(left)
+// republish publishes a task again that the worker did not begin: it did not listen yet, or the message was lost.
+func (p *remoteWorker) republish(ctx context.Context, d *dispatch) {
+	wait := p.g.intervals.redeliver << max(0, d.publishCount-1)
+	if left := time.Until(d.publishedAt.Add(wait)); left > 0 {
+		p.scheduleStep(left)
 		return
 	}
-	if !p.refresh(ctx) || d.began || p.now != d {
-		p.soon(p.g.pace.sweep)
+	if !p.refresh(ctx) || d.started || p.current != d {
+		p.scheduleStep(p.g.intervals.sweep)
 		return
 	}
 	if p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id {
-		p.soon(p.g.pace.sweep) // it has it: see doubt
+		p.scheduleStep(p.g.intervals.sweep) // it has it: see doubt
 		return
 	}
-	if d.published < maxDeliveries && p.alive {
+	if d.publishCount < maxDeliveries && p.alive {
 		p.publish(ctx, d)
 		return
 	}
-	p.deaf = true
+	p.unresponsive = true
 	if w := p.worker.Load(); w != nil {
 		w.Constrain("deaf", "it does not begin what it is given on the channel "+mloc.DefaultTopic)
 	}
-	p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker " + p.id + " did not begin it, though it was published several times"})
+	p.finish(ctx, d, fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker " + p.id + " did not begin it, though it was published several times"})
 	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err(); err != nil {
 		p.g.log.Debug("MLOC: a worker stays RUNNING in Redis", slog.String("worker", p.id), slog.Any("why", err))
 	}
 }
 
 // publish gives the task to the worker. Its hash says RUNNING before it can know of the task, so that what it writes itself comes later.
-func (p *peer) publish(ctx context.Context, d *dispatch) {
-	d.published++
-	d.at = time.Now()
-	p.soon(p.g.pace.redeliver)
-	now := mloc.Stamp(d.at)
-	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedInto(d)}
-	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusRunning, fieldGiven, d.id).Err(); err != nil {
+func (p *remoteWorker) publish(ctx context.Context, d *dispatch) {
+	d.publishCount++
+	d.publishedAt = time.Now()
+	p.scheduleStep(p.g.intervals.redeliver)
+	now := mloc.FormatTime(d.publishedAt)
+	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedChildren(d)}
+	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusRunning, fieldTask, d.id).Err(); err != nil {
 		return // Redis is away: again after a while
 	}
-	n, err := p.g.control.Tell(ctx, mloc.DefaultTopic, m)
+	n, err := p.g.control.PublishJSON(ctx, mloc.DefaultTopic, m)
 	if err != nil || n == 0 {
 		if n == 0 && err == nil {
 			p.g.log.Debug("MLOC: the channel of tasks has no subscribers", slog.String("task", d.id))
@@ -151,7 +151,7 @@ func (p *peer) publish(ctx context.Context, d *dispatch) {
 		return
 	}
 	// As the host does it, for those who watch.
-	_, _ = p.g.control.Tell(ctx, mloc.TopicWorkers, struct {
+	_, _ = p.g.control.PublishJSON(ctx, mloc.TopicWorkers, struct {
 		Type     string `json:"type"`
 		WorkerID string `json:"worker_id"`
 		Status   string `json:"status"`
@@ -162,39 +162,39 @@ func (p *peer) publish(ctx context.Context, d *dispatch) {
 // wireID is the id by which workers know an attempt: that of the client's task which it is of, or its own.
 func (g *Gateway) wireID(t *fleet.Task) string {
 	if id, ok := strings.CutPrefix(t.Run().Group, stagePrefix); ok {
-		if rec, known := g.ledger.get(id); known && rec.Job == t.Run().Attempt.Task.Job {
+		if rec, known := g.tasks.get(id); known && rec.Job == t.Run().Attempt.Task.Job {
 			return id
 		}
 	}
 	return t.ID()
 }
 
-// prepare makes the message of a task. Its error is errWait, or says why a worker of MLOC cannot carry the task.
-func (g *Gateway) prepare(_ context.Context, p *peer, t *fleet.Task) (*dispatch, error) {
-	d := &dispatch{peer: p, task: t, id: t.ID()}
+// prepare makes the message of a task. Its error is errNotYet, or says why a worker of MLOC cannot carry the task.
+func (g *Gateway) prepare(_ context.Context, p *remoteWorker, t *fleet.Task) (*dispatch, error) {
+	d := &dispatch{worker: p, task: t, id: t.ID()}
 	r := t.Run()
 	if id, ok := strings.CutPrefix(r.Group, stagePrefix); ok {
-		if rec, known := g.ledger.get(id); known {
+		if rec, known := g.tasks.get(id); known {
 			if rec.Job == 0 {
-				return nil, errWait // the job was accepted a moment ago
+				return nil, errNotYet // the job was accepted a moment ago
 			}
 			if rec.Job == r.Attempt.Task.Job {
-				doc, err := g.ledger.doc(id, true)
+				doc, err := g.tasks.doc(id, true)
 				if err != nil {
 					return nil, err
 				}
-				d.id, d.record, d.doc = id, true, doc
-				d.doc.Spec = g.deliverHere(doc.Spec, d)
+				d.id, d.fromClient, d.doc = id, true, doc
+				d.doc.Spec = g.withDestination(doc.Spec, d)
 				return d, nil
 			}
 		}
 	}
-	doc, err := fromStage(r.Spec, t.ID())
+	doc, err := toDocument(r.Spec, t.ID())
 	if err != nil {
 		return nil, err
 	}
 	d.doc = doc
-	d.doc.Spec = g.deliverHere(doc.Spec, d)
+	d.doc.Spec = g.withDestination(doc.Spec, d)
 	return d, nil
 }
 
@@ -204,21 +204,21 @@ const resultsPath = "/api/v1/results"
 // headerTask is the header by which a delivery says for which attempt it is. Workers send headers as the task has them.
 const headerTask = "X-Muster-Task"
 
-// deliverHere returns the spec with this host as the destination of results. A destination of the user's that is another program, or a folder
+// withDestination returns the spec with this host as the destination of results. A destination of the user's that is another program, or a folder
 // of the worker, stays as it is.
-func (g *Gateway) deliverHere(s mloc.Object, d *dispatch) mloc.Object {
-	dest := mloc.Under(s, "output", "destination")
-	if !meansHost(dest) {
+func (g *Gateway) withDestination(s mloc.Object, d *dispatch) mloc.Object {
+	dest := mloc.Lookup(s, "output", "destination")
+	if !isHostDestination(dest) {
 		return s
 	}
 	headers := mloc.Object{}
-	for k, v := range mloc.Under(dest, "headers") {
+	for k, v := range mloc.Lookup(dest, "headers") {
 		if !strings.EqualFold(k, "Authorization") && !strings.EqualFold(k, headerTask) {
 			headers[k] = v
 		}
 	}
 	headers[headerTask] = d.task.ID()
-	if g.closed() {
+	if g.requiresToken() {
 		headers["Authorization"] = "Bearer " + d.task.ID()
 	}
 	timeout := dest["timeoutSec"]
@@ -226,14 +226,14 @@ func (g *Gateway) deliverHere(s mloc.Object, d *dispatch) mloc.Object {
 		timeout = json.Number("60")
 	}
 	s = mloc.Merge(s, mloc.Object{"output": mloc.Object{"destination": mloc.Object{"type": "http", "url": g.url + resultsPath, "method": "POST", "headers": headers, "timeoutSec": timeout}}})
-	if g.closed() && d.record {
-		s = g.granted(s, d.id)
+	if g.requiresToken() && d.fromClient {
+		s = g.withGrants(s, d.id)
 	}
 	return s
 }
 
-// meansHost says whether results with this destination are for the host: there is none, or it is the host's own path.
-func meansHost(dest mloc.Object) bool {
+// isHostDestination says whether results with this destination are for the host: there is none, or it is the host's own path.
+func isHostDestination(dest mloc.Object) bool {
 	switch kind := mloc.Text(dest["type"]); {
 	case len(dest) == 0, kind == "":
 		return true
@@ -244,8 +244,8 @@ func meansHost(dest mloc.Object) bool {
 	}
 }
 
-// fromStage makes a document of a stage of a Muster job.
-func fromStage(s *muster.TaskSpec, id string) (mloc.Document, error) {
+// toDocument makes a document of a stage of a Muster job.
+func toDocument(s *muster.TaskSpec, id string) (mloc.Document, error) {
 	d := mloc.Document{APIVersion: "mloc/v1", Kind: "MusterTask", Metadata: mloc.Object{"name": id}}
 	var input any
 	if len(s.Input) > 0 {
@@ -259,14 +259,14 @@ func fromStage(s *muster.TaskSpec, id string) (mloc.Document, error) {
 		d.Spec = mloc.Object{"taskType": "echo", "input": input}
 	case mloc.KindForeign:
 		if mloc.Text(in["system"]) != mloc.SystemName {
-			return d, mloc.Cannot("the task is for workers of %s, and this is one of MLOC", mloc.Cut(mloc.Text(in["system"]), muster.MaxNameSize))
+			return d, mloc.Unsupported("the task is for workers of %s, and this is one of MLOC", mloc.Truncate(mloc.Text(in["system"]), muster.MaxNameSize))
 		}
-		config := mloc.Under(in, "config")
+		config := mloc.Lookup(in, "config")
 		d.Spec = config
-		if inner := mloc.Under(config, "spec"); inner != nil {
+		if inner := mloc.Lookup(config, "spec"); inner != nil {
 			d.Spec = inner
 			d.Kind = cmp.Or(mloc.Text(config["kind"]), d.Kind)
-			if m := mloc.Under(config, "metadata"); m != nil {
+			if m := mloc.Lookup(config, "metadata"); m != nil {
 				d.Metadata = m
 			}
 		}
@@ -284,19 +284,19 @@ func fromStage(s *muster.TaskSpec, id string) (mloc.Document, error) {
 		}
 		d.Spec = spec
 	default:
-		return d, mloc.Cannot("workers of MLOC have nothing like kind %s", s.Kind)
+		return d, mloc.Unsupported("workers of MLOC have nothing like kind %s", s.Kind)
 	}
 	return d, nil
 }
 
 // inferenceSpec maps the input of kind inference.
 func inferenceSpec(in mloc.Object) (mloc.Object, error) {
-	if err := fits("inference", in, "model", "revision", "task", "input", "inputs", "system", "max_new_tokens", "temperature", "top_p", "top_k",
+	if err := checkInput("inference", in, "model", "revision", "task", "input", "inputs", "system", "max_new_tokens", "temperature", "top_p", "top_k",
 		"repetition_penalty", "stop", "dtype", "device_map", "trust_remote_code", "engine", "tensor_parallel_size", "batch_size", "auto_batch", "device"); err != nil {
 		return nil, err
 	}
 	if t := cmp.Or(mloc.Text(in["task"]), "text-generation"); t != "text-generation" {
-		return nil, mloc.Cannot("workers of MLOC generate texts, and have no %s", t)
+		return nil, mloc.Unsupported("workers of MLOC generate texts, and have no %s", t)
 	}
 	items, _ := in["inputs"].([]any)
 	if in["input"] != nil {
@@ -304,7 +304,7 @@ func inferenceSpec(in mloc.Object) (mloc.Object, error) {
 	}
 	for _, item := range items {
 		if _, ok := item.(string); !ok {
-			return nil, mloc.Cannot("workers of MLOC take items that are texts")
+			return nil, mloc.Unsupported("workers of MLOC take items that are texts")
 		}
 	}
 	source, transformers, vllm := mloc.Object{}, mloc.Object{}, mloc.Object{}
@@ -312,7 +312,7 @@ func inferenceSpec(in mloc.Object) (mloc.Object, error) {
 	mloc.CopyFields(source, in, "model", "identifier", "revision", "revision")
 	mloc.CopyFields(transformers, in, "dtype", "dtype", "device_map", "device_map", "trust_remote_code", "trust_remote_code")
 	mloc.CopyFields(sampling, in, "max_new_tokens", "max_tokens", "temperature", "temperature", "top_p", "top_p", "top_k", "top_k", "repetition_penalty", "repetition_penalty", "stop", "stop", "system", "system_prompt")
-	if mloc.AsksNothing(sampling["temperature"]) {
+	if mloc.IsEmpty(sampling["temperature"]) {
 		sampling["do_sample"] = false
 	}
 	model := mloc.Object{"source": source}
@@ -331,7 +331,7 @@ func inferenceSpec(in mloc.Object) (mloc.Object, error) {
 
 // trainingSpec maps the inputs of sft, lora_sft, ppo and dpo, which have the names that MLOC gives them, and more.
 func trainingSpec(kind string, in mloc.Object) (mloc.Object, error) {
-	if err := fits(kind, in, "model", "base_model", "baseModel", "data", "dataset", "training", "lora", "ppo", "dpo", "checkpoint", "epochs", "max_steps",
+	if err := checkInput(kind, in, "model", "base_model", "baseModel", "data", "dataset", "training", "lora", "ppo", "dpo", "checkpoint", "epochs", "max_steps",
 		"batch_size", "learning_rate", "seed"); err != nil {
 		return nil, err
 	}
@@ -360,10 +360,10 @@ func trainingSpec(kind string, in mloc.Object) (mloc.Object, error) {
 			}
 			s["data"] = mloc.Object{"jsonl": mloc.Object{"url": data}}
 		case []any:
-			return nil, mloc.Cannot("workers of MLOC take data from a data set or an address, and no rows")
+			return nil, mloc.Unsupported("workers of MLOC take data from a data set or an address, and no rows")
 		}
 	}
-	training := mloc.Merge(mloc.Under(in, "training"), nil)
+	training := mloc.Merge(mloc.Lookup(in, "training"), nil)
 	mloc.CopyFields(training, in, "epochs", "epochs", "max_steps", "max_steps", "batch_size", "batch_size", "learning_rate", "learning_rate", "seed", "seed")
 	mloc.CopyFields(training, mloc.Merge(training, nil), "epochs", "num_train_epochs")
 	if len(training) > 0 {
@@ -373,17 +373,17 @@ func trainingSpec(kind string, in mloc.Object) (mloc.Object, error) {
 	return s, nil
 }
 
-// fits fails if an input has fields that workers of MLOC do not have.
-func fits(kind string, in mloc.Object, fields ...string) error {
-	if err := mloc.OnlyThese(in, "input", fields...); err != nil {
-		return mloc.Cannot("workers of MLOC cannot carry it: %s", strings.Replace(err.Error(), "Muster's workers", "their "+kind, 1))
+// checkInput fails if an input has fields that workers of MLOC do not have.
+func checkInput(kind string, in mloc.Object, fields ...string) error {
+	if err := mloc.CheckFields(in, "input", fields...); err != nil {
+		return mloc.Unsupported("workers of MLOC cannot carry it: %s", strings.Replace(err.Error(), "Muster's workers", "their "+kind, 1))
 	}
 	return nil
 }
 
-// failure is the end of a task that a worker says it could not do.
-func failure(message string) fleet.Ending {
-	end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: mloc.Cut(message, 4000)}
+// failureReport is the end of a task that a worker says it could not do.
+func failureReport(message string) fleet.FinalReport {
+	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: mloc.Truncate(message, 4000)}
 	low := strings.ToLower(message)
 	switch {
 	case strings.HasPrefix(message, "HTTP delivery"), strings.Contains(low, "upload"):
@@ -398,13 +398,13 @@ func failure(message string) fleet.Ending {
 	return end
 }
 
-// success is the end of a task that a worker says it has done: with the result that it posted, if it posted one.
-func (g *Gateway) success(ctx context.Context, d *dispatch, e *mloc.TaskEvent) fleet.Ending {
-	end := fleet.Ending{Outcome: muster.AttemptSucceeded}
-	if n, err := json.Number(mloc.Number(e.Payload["runtime_sec"])).Float64(); err == nil && n >= 0 && n < 1e9 {
+// successReport is the end of a task that a worker says it has done: with the result that it posted, if it posted one.
+func (g *Gateway) successReport(ctx context.Context, d *dispatch, e *mloc.TaskEvent) fleet.FinalReport {
+	end := fleet.FinalReport{Outcome: muster.AttemptSucceeded}
+	if n, err := json.Number(mloc.NumberText(e.Payload["runtime_sec"])).Float64(); err == nil && n >= 0 && n < 1e9 {
 		end.Usage = &muster.Usage{WallSeconds: n}
 	}
-	if !g.delivered(d) {
+	if !g.isDelivered(d) {
 		if len(e.Payload) > 0 {
 			end.Result, _ = mloc.Encode(mloc.Object{"ok": true, "delivered": "elsewhere", "event": e.Payload}) // it was JSON
 		}
@@ -412,34 +412,34 @@ func (g *Gateway) success(ctx context.Context, d *dispatch, e *mloc.TaskEvent) f
 	}
 	w, err := g.results.get(d.id)
 	if err != nil {
-		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, Message: err.Error()}
+		return fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, Message: err.Error()}
 	}
-	result := mloc.Under(w, "result")
+	result := mloc.Lookup(w, "result")
 	if simulated, _ := result["simulated"].(bool); simulated {
-		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Dependency, Message: "the worker simulated its result, which does not count"}
+		return fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Dependency, Message: "the worker simulated its result, which does not count"}
 	}
-	if ok, said := result["training_successful"].(bool); said && !ok {
-		return failure(cmp.Or(mloc.Text(result["error_message"]), "the worker says that the training was not successful"))
+	if ok, exists := result["training_successful"].(bool); exists && !ok {
+		return failureReport(cmp.Or(mloc.Text(result["error_message"]), "the worker says that the training was not successful"))
 	}
-	whole, err := mloc.Encode(result)
+	encoded, err := mloc.Encode(result)
 	if err == nil {
-		err = d.task.Attach(ctx, mloc.FileResponses, bytes.NewReader(whole), mloc.MaxResult)
+		err = d.task.AddArtifact(ctx, mloc.FileResponses, bytes.NewReader(encoded), mloc.MaxResult)
 	}
 	for _, f := range g.results.files(d.id) {
 		if err == nil {
-			err = g.attach(ctx, d, f.Name)
+			err = g.attachFile(ctx, d, f.Name)
 		}
 	}
 	if err == nil {
-		err = g.results.manifest(ctx, d.id, mloc.Declared(d.doc.Spec), time.Now())
+		err = g.results.manifest(ctx, d.id, mloc.DeclaredArtifacts(d.doc.Spec), time.Now())
 	}
 	if err != nil {
-		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: mloc.Cut("what the worker delivered cannot be stored: "+err.Error(), 1000)}
+		return fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: mloc.Truncate("what the worker delivered cannot be stored: "+err.Error(), 1000)}
 	}
-	if !d.record {
-		end.Result, err = mloc.Encode(toNative(d.task.Run().Spec.Kind, result))
+	if !d.fromClient {
+		end.Result, err = mloc.Encode(toMusterResult(d.task.Run().Spec.Kind, result))
 	} else {
-		end.Result, err = whole, nil
+		end.Result, err = encoded, nil
 	}
 	if err != nil || len(end.Result) > muster.MaxResultSize {
 		end.Result = json.RawMessage(`{"complete":false,"file":"` + mloc.FileResponses + `"}`)
@@ -447,7 +447,7 @@ func (g *Gateway) success(ctx context.Context, d *dispatch, e *mloc.TaskEvent) f
 	return end
 }
 
-func (g *Gateway) attach(ctx context.Context, d *dispatch, name string) error {
+func (g *Gateway) attachFile(ctx context.Context, d *dispatch, name string) error {
 	if name == mloc.FileResponses {
 		return nil
 	}
@@ -456,14 +456,14 @@ func (g *Gateway) attach(ctx context.Context, d *dispatch, name string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	return d.task.Attach(ctx, name, f, mloc.MaxFile)
+	return d.task.AddArtifact(ctx, name, f, mloc.MaxFile)
 }
 
-// toNative is what a result of MLOC is as that of a kind of Muster.
-func toNative(kind string, result mloc.Object) any {
+// toMusterResult is what a result of MLOC is as that of a kind of Muster.
+func toMusterResult(kind string, result mloc.Object) any {
 	switch kind {
 	case "echo":
-		if echo := mloc.Under(result, "echo"); echo != nil {
+		if echo := mloc.Lookup(result, "echo"); echo != nil {
 			return echo["input"]
 		}
 	case "inference":
@@ -476,7 +476,7 @@ func toNative(kind string, result mloc.Object) any {
 				predictions[i] = mloc.Object{"error": one["error"]}
 			}
 		}
-		usage := mloc.Under(result, "usage")
+		usage := mloc.Lookup(result, "usage")
 		out := mloc.Object{"jobType": kind, "status": "success", "predictions": predictions, "complete": true, "model": result["model"]}
 		mloc.CopyFields(out, usage, "prompt_tokens", "tokens_in", "completion_tokens", "tokens_out", "latency_sec", "seconds")
 		return out

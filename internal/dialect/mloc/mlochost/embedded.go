@@ -14,8 +14,8 @@ import (
 // embeddedRedis is the value of the option redis for a database inside of this process, on loopback: to try things at home.
 const embeddedRedis = "embedded"
 
-// homePort is where programs of MLOC look for Redis.
-const homePort = "6379"
+// defaultRedisPort is where programs of MLOC look for Redis.
+const defaultRedisPort = "6379"
 
 // startEmbedded starts a Redis database of this process if the option asks for one, and returns its URL. What is in it ends with
 // the process.
@@ -25,17 +25,17 @@ func (g *Gateway) startEmbedded(option string) (string, error) {
 		return option, nil
 	}
 	m := miniredis.NewMiniRedis()
-	if err := m.StartAddr("127.0.0.1:" + cmp.Or(port, homePort)); err != nil {
-		return "", muster.Errorf(muster.Conflict, "--dialect mloc: cannot start a Redis database on port %s: %w. If there is one already, write redis=redis://127.0.0.1:%[1]s", cmp.Or(port, homePort), err)
+	if err := m.StartAddr("127.0.0.1:" + cmp.Or(port, defaultRedisPort)); err != nil {
+		return "", muster.Errorf(muster.Conflict, "--dialect mloc: cannot start a Redis database on port %s: %w. If there is one already, write redis=redis://127.0.0.1:%[1]s", cmp.Or(port, defaultRedisPort), err)
 	}
 	g.embedded = m
 	return "redis://" + m.Addr() + "/0", nil
 }
 
-// age lets keys of the embedded database end, whose time stands still by itself.
-func (g *Gateway) age(ctx context.Context) error {
+// advanceClock lets keys of the embedded database end, whose time stands still by itself.
+func (g *Gateway) advanceClock(ctx context.Context) error {
 	last := time.Now()
-	for rest(ctx, g.pace.sweep) {
+	for sleep(ctx, g.intervals.sweep) {
 		now := time.Now()
 		g.embedded.FastForward(now.Sub(last))
 		last = now

@@ -13,19 +13,19 @@ const (
 	MaxGPUs   = maxGPUs
 )
 
-// NewQuick is System().New with the pace of tests.
-func NewQuick(ctx context.Context, env dialect.Env) (*Gateway, error) {
-	return newGateway(ctx, env, pace{sweep: 50 * time.Millisecond, redeliver: 300 * time.Millisecond, settle: 500 * time.Millisecond, retry: 20 * time.Millisecond, hold: 2 * time.Second, merge: 10 * time.Second})
+// NewFast is System().New with the pace of tests.
+func NewFast(ctx context.Context, deps dialect.Deps) (*Gateway, error) {
+	return newGateway(ctx, deps, intervals{sweep: 50 * time.Millisecond, redeliver: 300 * time.Millisecond, mismatchGrace: 500 * time.Millisecond, retry: 20 * time.Millisecond, hostTTL: 2 * time.Second, mergeWait: 10 * time.Second})
 }
 
 // Submitted reports whether there is a job for a client's task.
 func (g *Gateway) Submitted(id string) bool {
-	t, _ := g.ledger.get(id)
+	t, _ := g.tasks.get(id)
 	return t.Job != 0
 }
 
 // Grant allows to read the results of a task.
-func (g *Gateway) Grant(id string) string { return g.grant(id) }
+func (g *Gateway) Grant(id string) string { return g.grantToken(id) }
 
 // Port is the listener's address.
 func (g *Gateway) Port() string { return g.listener.URL() }

@@ -29,7 +29,7 @@ import (
 func System() dialect.System {
 	return dialect.System{
 		Name: mloc.SystemName, Title: "MLOC", Address: mloc.DefaultAddress,
-		Home: map[string]string{"redis": embeddedRedis},
+		DemoOptions: map[string]string{"redis": embeddedRedis},
 		Options: []dialect.Option{
 			{Name: "redis", Usage: "the Redis database between host and workers (" + mloc.DefaultRedis + "); embedded or embedded:PORT is one of this process on loopback, to try it", Secret: true},
 			{Name: "url", Usage: "the address at which workers reach this one, such as http://10.0.0.1:8000"},
@@ -45,26 +45,26 @@ func System() dialect.System {
 			{Name: "elastic_min", Usage: "ELASTIC_AUTO_MIN_ACTIVE_WORKERS (1)"},
 			{Name: "elastic_cooldown", Usage: "ELASTIC_AUTO_TOGGLE_COOLDOWN_SEC (60)"},
 		},
-		New: func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-			return newGateway(ctx, env, usual)
+		New: func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+			return newGateway(ctx, deps, defaultIntervals)
 		},
 	}
 }
 
-// pace is how often the gateway looks at things. Tests are in more of a hurry than people.
-type pace struct {
-	sweep     time.Duration // between two looks at all workers in Redis
-	redeliver time.Duration // until a task that no worker began is published again; doubles
-	settle    time.Duration // how long a worker may be idle with a task of ours until its news counts as lost
-	retry     time.Duration // the first pause after a failure of Redis or of the server; doubles to 30 times
-	hold      time.Duration // how long the database stays this host's without a word of it
-	merge     time.Duration // how long a task waits at most for a worker that merges, and for others to be merged with
+// intervals is how often the gateway looks at things. Tests are in more of a hurry than people.
+type intervals struct {
+	sweep         time.Duration // between two looks at all workers in Redis
+	redeliver     time.Duration // until a task that no worker began is published again; doubles
+	mismatchGrace time.Duration // how long a worker may be idle with a task of ours until its news counts as lost
+	retry         time.Duration // the first pause after a failure of Redis or of the server; doubles to 30 times
+	hostTTL       time.Duration // how long the database stays this host's without a word of it
+	mergeWait     time.Duration // how long a task waits at most for a worker that merges, and for others to be merged with
 }
 
-var usual = pace{sweep: 3 * time.Second, redeliver: 10 * time.Second, settle: 10 * time.Second, retry: time.Second, hold: 15 * time.Second, merge: 30 * time.Second}
+var defaultIntervals = intervals{sweep: 3 * time.Second, redeliver: 10 * time.Second, mismatchGrace: 10 * time.Second, retry: time.Second, hostTTL: 15 * time.Second, mergeWait: 30 * time.Second}
 
-// maxPeers is how many workers of one database the gateway looks at.
-const maxPeers = 2_000
+// maxRemoteWorkers is how many workers of one database the gateway looks at.
+const maxRemoteWorkers = 2_000
 
 // maxDeliveries is how often a task is published for a worker until it is handed back.
 const maxDeliveries = 4
@@ -85,46 +85,46 @@ type settings struct {
 
 // Gateway is the host of MLOC: workers of that system become workers of the server, and its clients submit to it.
 type Gateway struct {
-	env      dialect.Env
-	log      *slog.Logger
-	pace     pace
-	set      settings
-	url      string
-	secret   []byte // of grants
-	name     string // of this host in Redis
-	listener *dialect.Listener
-	fleet    *fleet.Fleet
-	api      *client.Client
-	control  *mloc.Control
-	embedded *miniredis.Miniredis // nil if Redis is another program
-	ledger   *ledger
-	results  *results
-	figures  figures
-	wake     chan struct{}                     // the driver of clients' tasks has something to do
-	spawn    func(func(context.Context) error) // runs something until Run ends
+	deps      dialect.Deps
+	log       *slog.Logger
+	intervals intervals
+	settings  settings
+	url       string
+	secret    []byte // of grants
+	name      string // of this host in Redis
+	listener  *dialect.Listener
+	fleet     *fleet.Fleet
+	api       *client.Client
+	control   *mloc.RedisConn
+	embedded  *miniredis.Miniredis // nil if Redis is another program
+	tasks     *taskStore
+	results   *results
+	metrics   gatewayMetrics
+	wake      chan struct{}                     // the driver of clients' tasks has something to do
+	goRun     func(func(context.Context) error) // runs something until Run ends
 
-	mu         sync.Mutex
-	away       error // why Redis cannot be used now; nil if it can
-	peers      map[string]*peer
-	dispatches map[string]*dispatch // by the id that the worker knows
-	disabled   map[string]bool      // workers that are given nothing
-	runID      string               // of the Redis server
-	dirty      map[muster.JobID]bool
-	workers    map[muster.WorkerID]named // names of workers that are none of ours
+	mu            sync.Mutex
+	redisErr      error // why Redis cannot be used now; nil if it can
+	remoteWorkers map[string]*remoteWorker
+	dispatches    map[string]*dispatch // by the id that the worker knows
+	disabled      map[string]bool      // workers that are given nothing
+	runID         string               // of the Redis server
+	changedJobs   map[muster.JobID]bool
+	workerNames   map[muster.WorkerID]workerName // names of workers that are none of ours
 }
 
-func newGateway(ctx context.Context, env dialect.Env, p pace) (*Gateway, error) {
-	set, err := readSettings(env.Config.Options)
+func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, error) {
+	settings, err := readSettings(deps.Config.Options)
 	if err != nil {
 		return nil, err
 	}
 	g := &Gateway{
-		env: env, log: env.Log, pace: p, set: set,
-		wake: make(chan struct{}, 1), peers: map[string]*peer{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
-		dirty: map[muster.JobID]bool{}, workers: map[muster.WorkerID]named{},
-		away: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(set.redis)),
+		deps: deps, log: deps.Log, intervals: p, settings: settings,
+		wake: make(chan struct{}, 1), remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
+		changedJobs: map[muster.JobID]bool{}, workerNames: map[muster.WorkerID]workerName{},
+		redisErr: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(settings.redis)),
 	}
-	if mode := env.Config.Options["mode"]; mode != "" && mode != "adaptive" {
+	if mode := deps.Config.Options["mode"]; mode != "" && mode != "adaptive" {
 		g.log.Warn("MLOC: the mode has no effect: Muster's scheduler places tasks", slog.String("mode", mode))
 	}
 	host, _ := os.Hostname() // only for people
@@ -136,38 +136,38 @@ func newGateway(ctx context.Context, env dialect.Env, p pace) (*Gateway, error) 
 }
 
 func (g *Gateway) open(ctx context.Context) (err error) {
-	if g.secret, err = secretFile(filepath.Join(g.env.Dir, "secret")); err != nil {
+	if g.secret, err = loadSecret(filepath.Join(g.deps.Dir, "secret")); err != nil {
 		return err
 	}
-	if g.set.redis, err = g.startEmbedded(g.set.redis); err != nil {
+	if g.settings.redis, err = g.startEmbedded(g.settings.redis); err != nil {
 		return err
 	}
-	if g.control, err = mloc.DialControl(g.set.redis, "muster-mloc-host"); err != nil {
+	if g.control, err = mloc.DialRedis(g.settings.redis, "muster-mloc-host"); err != nil {
 		return err
 	}
-	if g.ledger, err = openLedger(g.env.Dir); err != nil {
+	if g.tasks, err = openTaskStore(g.deps.Dir); err != nil {
 		return err
 	}
-	if g.results, err = openResults(filepath.Join(g.env.Dir, "results"), g.ledger.known()); err != nil {
+	if g.results, err = openResults(filepath.Join(g.deps.Dir, "results"), g.tasks.knownFolders()); err != nil {
 		return err
 	}
-	if g.api, err = g.env.Server.Client(""); err != nil {
+	if g.api, err = g.deps.Server.Client(""); err != nil {
 		return err
 	}
 	g.fleet, err = fleet.Open(fleet.Config{
-		Server: g.env.Server, Dir: filepath.Join(g.env.Dir, "fleet"), Log: g.log, System: mloc.SystemName,
-		Silence: g.set.grace, Lacks: lacks, Projects: g.env.Config.Projects(), Kinds: g.env.Config.Kinds, Price: g.env.Config.Price,
+		Server: g.deps.Server, Dir: filepath.Join(g.deps.Dir, "fleet"), Log: g.log, System: mloc.SystemName,
+		SilenceTimeout: g.settings.grace, Lacks: missingFeatures, Projects: g.deps.Config.Projects(), Kinds: g.deps.Config.Kinds, Price: g.deps.Config.Price,
 	})
 	if err != nil {
 		return err
 	}
-	open := g.env
-	open.Config.KeyRequired = false // what it takes to be let in is in handler: there are other tokens, too
-	if g.listener, err = dialect.Listen(ctx, open); err != nil {
+	deps := g.deps
+	deps.Config.KeyRequired = false // what it takes to be let in is in handler: there are other tokens, too
+	if g.listener, err = dialect.Listen(ctx, deps); err != nil {
 		return err
 	}
-	g.listener.Refuse = refuse
-	g.url = cmp.Or(strings.TrimSuffix(g.set.url, "/"), reachable(g.listener.URL()))
+	g.listener.WriteError = writeAuthError
+	g.url = cmp.Or(strings.TrimSuffix(g.settings.url, "/"), reachableURL(g.listener.URL()))
 	return nil
 }
 
@@ -180,8 +180,8 @@ func (g *Gateway) close() error {
 	if g.results != nil {
 		errs = append(errs, g.results.close())
 	}
-	if g.ledger != nil {
-		errs = append(errs, g.ledger.close())
+	if g.tasks != nil {
+		errs = append(errs, g.tasks.close())
 	}
 	if g.control != nil {
 		errs = append(errs, g.control.Close())
@@ -192,9 +192,9 @@ func (g *Gateway) close() error {
 	return errors.Join(errs...)
 }
 
-// lacks are features of specs that no worker of MLOC can carry out, and what it cannot do while a task runs. Kinds that keep
+// missingFeatures are features of specs that no worker of MLOC can carry out, and what it cannot do while a task runs. Kinds that keep
 // checkpoints are carried out all the same: a retry begins at the start.
-var lacks = []string{
+var missingFeatures = []string{
 	"files", "inputs", "outputs", "env", "args", "url", "shell", "command", "python", "container", "gang", "launcher",
 	"network", "interpreter", "requirements", "cancel", "logs",
 }
@@ -206,23 +206,23 @@ func (g *Gateway) URL() string { return g.url }
 func (g *Gateway) Ready() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.away
+	return g.redisErr
 }
 
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	g.spawn = func(f func(context.Context) error) { group.Go(func() error { return f(ctx) }) }
+	g.goRun = func(f func(context.Context) error) { group.Go(func() error { return f(ctx) }) }
 	group.Go(func() error { return g.listener.Serve(ctx, g.handler()) })
 	group.Go(func() error { return g.fleet.Run(ctx) })
-	group.Go(func() error { return g.host(ctx) })
+	group.Go(func() error { return g.redisLoop(ctx) })
 	if g.embedded != nil {
-		group.Go(func() error { return g.age(ctx) })
+		group.Go(func() error { return g.advanceClock(ctx) })
 	}
-	group.Go(func() error { return g.watch(ctx) })
-	group.Go(func() error { return g.drive(ctx) })
+	group.Go(func() error { return g.watchEvents(ctx) })
+	group.Go(func() error { return g.driveLoop(ctx) })
 	err := group.Wait()
-	g.release(context.WithoutCancel(ctx))
+	g.releaseHost(context.WithoutCancel(ctx))
 	g.fleet = nil // Run has closed it
 	if errors.Is(err, context.Canceled) {
 		err = nil
@@ -230,16 +230,16 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return errors.Join(err, g.close())
 }
 
-// nudge wakes the driver of clients' tasks.
-func (g *Gateway) nudge() {
+// wakeDriver wakes the driver of clients' tasks.
+func (g *Gateway) wakeDriver() {
 	select {
 	case g.wake <- struct{}{}:
 	default:
 	}
 }
 
-// rest waits, or returns false if ctx ends first.
-func rest(ctx context.Context, d time.Duration) bool {
+// sleep waits, or returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -254,22 +254,22 @@ func rest(ctx context.Context, d time.Duration) bool {
 func readSettings(o map[string]string) (settings, error) {
 	s := settings{redis: cmp.Or(o["redis"], mloc.DefaultRedis), url: o["url"], token: o["token"], elastic: cmp.Or(o["elastic"], "true")}
 	var errs []error
-	whole := func(name string, usual, least int) int {
+	intOption := func(name string, fallback, minValue int) int {
 		v := o[name]
 		if v == "" {
-			return usual
+			return fallback
 		}
 		n, err := strconv.Atoi(v)
-		if err != nil || n < least || n > 1_000_000 {
-			errs = append(errs, muster.Errorf(muster.Invalid, "%s=%s: write a number of %d or more", name, v, least))
-			return usual
+		if err != nil || n < minValue || n > 1_000_000 {
+			errs = append(errs, muster.Errorf(muster.Invalid, "%s=%s: write a number of %d or more", name, v, minValue))
+			return fallback
 		}
 		return n
 	}
-	s.mergeMax, s.queueMin, s.queueMax, s.minActive = whole("merge_max", 4, 1), whole("elastic_queue_min", 2, 0), whole("elastic_queue_max", 5, 1), whole("elastic_min", 1, 1)
-	s.grace = time.Duration(whole("watchdog_grace", 60, 1)) * time.Second
-	s.elasticIdle = time.Duration(whole("elastic_idle", 60, 1)) * time.Second
-	s.cooldown = time.Duration(whole("elastic_cooldown", 60, 1)) * time.Second
+	s.mergeMax, s.queueMin, s.queueMax, s.minActive = intOption("merge_max", 4, 1), intOption("elastic_queue_min", 2, 0), intOption("elastic_queue_max", 5, 1), intOption("elastic_min", 1, 1)
+	s.grace = time.Duration(intOption("watchdog_grace", 60, 1)) * time.Second
+	s.elasticIdle = time.Duration(intOption("elastic_idle", 60, 1)) * time.Second
+	s.cooldown = time.Duration(intOption("elastic_cooldown", 60, 1)) * time.Second
 	switch o["merge"] {
 	case "", "false":
 	case "true":
@@ -296,8 +296,8 @@ func readSettings(o map[string]string) (settings, error) {
 	return s, nil
 }
 
-// secretFile reads a secret, or makes one that survives restarts.
-func secretFile(path string) ([]byte, error) {
+// loadSecret reads a secret, or makes one that survives restarts.
+func loadSecret(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err == nil && len(b) >= 16 {
 		return b, nil
@@ -310,8 +310,8 @@ func secretFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// reachable returns a URL with a host that other machines can use where it names none.
-func reachable(url string) string {
+// reachableURL returns a URL with a host that other machines can use where it names none.
+func reachableURL(url string) string {
 	scheme, rest, _ := strings.Cut(url, "://")
 	host, port, err := net.SplitHostPort(rest)
 	if ip := net.ParseIP(host); err != nil || host != "" && (ip == nil || !ip.IsUnspecified()) {

@@ -21,8 +21,8 @@ func echoTask(input string) muster.TaskSpec {
 // TestAGenuineWorkerRunsTasksOfMuster holds that a worker of MLOC is one of the server's: what it says of itself, its result and its files.
 func TestAGenuineWorkerRunsTasksOfMuster(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	s := newScripted(t, w.redis, "w1")
+	w := newEnv(t, nil)
+	s := newFakeWorker(t, w.redis, "w1")
 	s.execute = func(m message) (map[string]any, map[string]string, string) {
 		result, _, _ := echo(m)
 		return result, map[string]string{"final_model.tar.gz": "weights"}, ""
@@ -33,7 +33,7 @@ func TestAGenuineWorkerRunsTasksOfMuster(t *testing.T) {
 	if one.Price != 1 || one.Resources.CPUs != 2 || one.Resources.MaxTasks != 1 || one.Labels["dialect"] != "mloc" || !strings.Contains(strings.Join(one.UnsupportedFeatures, " "), "files") {
 		t.Errorf("the worker is %+v", one)
 	}
-	task := w.wait(w.submit(echoTask(`{"question": "why?"}`)).ID)
+	task := w.waitJob(w.submit(echoTask(`{"question": "why?"}`)).ID)
 	if task.State != muster.Succeeded || string(task.Result) != `{"question":"why?"}` {
 		t.Fatalf("the task is %s (%s), its result %s", task.State, task.Message, task.Result)
 	}
@@ -45,7 +45,7 @@ func TestAGenuineWorkerRunsTasksOfMuster(t *testing.T) {
 		t.Errorf("its artifacts are %v", names)
 	}
 	s.sigint()
-	await(t, "the worker left", func() bool {
+	waitFor(t, "the worker left", func() bool {
 		one, ok := w.foreignWorker("w1")
 		return !ok || one.State == muster.WorkerGone
 	})
@@ -54,15 +54,15 @@ func TestAGenuineWorkerRunsTasksOfMuster(t *testing.T) {
 // TestAFailureIsTriedElsewhere holds that a failure of a worker is one of the attempt, with its words.
 func TestAFailureIsTriedElsewhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	bad := newScripted(t, w.redis, "bad")
+	w := newEnv(t, nil)
+	bad := newFakeWorker(t, w.redis, "bad")
 	bad.execute = func(message) (map[string]any, map[string]string, string) {
 		return nil, nil, "ValueError: no such model"
 	}
 	bad.register().listen()
 	w.active("bad")
 	job := w.submit(muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{}`)})
-	if task := w.wait(job.ID); task.State != muster.Failed || task.Message != "ValueError: no such model" || task.Reason != muster.BadInput {
+	if task := w.waitJob(job.ID); task.State != muster.Failed || task.Message != "ValueError: no such model" || task.Reason != muster.BadInput {
 		t.Errorf("the task is %s, %s: %q", task.State, task.Reason, task.Message)
 	}
 }
@@ -70,18 +70,18 @@ func TestAFailureIsTriedElsewhere(t *testing.T) {
 // TestATaskThatWasNotHeardIsPublishedAgain holds that a worker which is idle before it listens gets its task all the same.
 func TestATaskThatWasNotHeardIsPublishedAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	other := newScripted(t, w.redis, "other") // so that the message has a receiver
+	w := newEnv(t, nil)
+	other := newFakeWorker(t, w.redis, "other") // so that the message has a receiver
 	other.register().listen()
 	w.active("other")
-	s := newScripted(t, w.redis, "late").register()
+	s := newFakeWorker(t, w.redis, "late").register()
 	w.active("late")
 	spec := echoTask(`{"n": 1}`)
 	spec.Where.Workers = []string{"late"}
 	job := w.submit(spec)
-	await(t, "it is published", func() bool { return len(w.redis.client().HGet(t.Context(), "worker:late", "muster_task").Val()) > 0 })
+	waitFor(t, "it is published", func() bool { return len(w.redis.client().HGet(t.Context(), "worker:late", "muster_task").Val()) > 0 })
 	s.listen()
-	if task := w.wait(job.ID); task.State != muster.Succeeded {
+	if task := w.waitJob(job.ID); task.State != muster.Succeeded {
 		t.Fatalf("the task is %s: %s", task.State, task.Message)
 	}
 	if len(other.ran()) != 0 {
@@ -92,8 +92,8 @@ func TestATaskThatWasNotHeardIsPublishedAgain(t *testing.T) {
 // TestAWorkerThatIsDeafIsGivenNothing holds that a task does not wait for good for a worker that never begins it.
 func TestAWorkerThatIsDeafIsGivenNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	deaf := newScripted(t, w.redis, "deaf").register()
+	w := newEnv(t, nil)
+	deaf := newFakeWorker(t, w.redis, "deaf").register()
 	background(t, func(ctx context.Context) error {
 		for {
 			select {
@@ -106,12 +106,12 @@ func TestAWorkerThatIsDeafIsGivenNothing(t *testing.T) {
 	})
 	w.active("deaf")
 	job := w.submit(echoTask(`{"n": 2}`))
-	await(t, "the worker is constrained", func() bool {
+	waitFor(t, "the worker is constrained", func() bool {
 		one, _ := w.foreignWorker("deaf")
 		return strings.Contains(one.Constrained, "does not begin")
 	})
-	newScripted(t, w.redis, "good").register().listen()
-	if task := w.wait(job.ID); task.State != muster.Succeeded {
+	newFakeWorker(t, w.redis, "good").register().listen()
+	if task := w.waitJob(job.ID); task.State != muster.Succeeded {
 		t.Fatalf("the task is %s: %s", task.State, task.Message)
 	}
 }
@@ -119,9 +119,9 @@ func TestAWorkerThatIsDeafIsGivenNothing(t *testing.T) {
 // TestAKilledWorkerLosesItsTask holds that the end of a heartbeat's key is the end of a worker, and that its later words have no effect.
 func TestAKilledWorkerLosesItsTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	began := make(chan string, 10)
-	first := newScripted(t, w.redis, "first")
+	first := newFakeWorker(t, w.redis, "first")
 	first.execute = func(m message) (map[string]any, map[string]string, string) {
 		began <- m.raw
 		<-t.Context().Done()
@@ -138,15 +138,15 @@ func TestAKilledWorkerLosesItsTask(t *testing.T) {
 	}
 	first.kill() // not waited for: it is stuck
 	first.kill = nil
-	second := newScripted(t, w.redis, "second")
+	second := newFakeWorker(t, w.redis, "second")
 	second.register().listen()
-	task := w.wait(job.ID)
+	task := w.waitJob(job.ID)
 	if task.State != muster.Succeeded || task.Attempt < 2 { // more where this machine is slow
 		t.Fatalf("the task is %s after attempt %d: %s", task.State, task.Attempt, task.Message)
 	}
 	// A report of the lost attempt is answered as ever, and changes nothing.
-	if why := first.deliver(old.Task.Spec, old.TaskID, map[string]any{"ok": true, "echo": map[string]any{"input": "late"}}); why != "" {
-		t.Error(why)
+	if reason := first.deliver(old.Task.Spec, old.TaskID, map[string]any{"ok": true, "echo": map[string]any{"input": "late"}}); reason != "" {
+		t.Error(reason)
 	}
 	first.event("tasks.events", map[string]any{"type": "TASK_SUCCEEDED", "task_id": old.TaskID, "payload": map[string]any{}})
 	if again, err := w.admin.Task(t.Context(), task.ID); err != nil || string(again.Result) != `{"n":3}` {
@@ -157,21 +157,21 @@ func TestAKilledWorkerLosesItsTask(t *testing.T) {
 // TestRedisIsEmptied holds that genuine workers, which never register again, go on after a flush and after a restart of Redis.
 func TestRedisIsEmptied(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	s := newScripted(t, w.redis, "w1")
+	w := newEnv(t, nil)
+	s := newFakeWorker(t, w.redis, "w1")
 	s.register().listen()
 	w.active("w1")
 	for n, empty := range []func(){
 		func() { w.redis.client().FlushDB(t.Context()) },
 		func() {
 			w.redis.kill()
-			await(t, "the gateway says that Redis is away", func() bool { return w.gateway.Ready() != nil })
+			waitFor(t, "the gateway says that Redis is away", func() bool { return w.gateway.Ready() != nil })
 			w.redis.start()
 		},
 	} {
 		empty()
-		await(t, "the worker is back", func() bool { return w.redis.client().HGet(t.Context(), "worker:w1", "worker_id").Val() == "w1" })
-		if task := w.wait(w.submit(echoTask(`{"n": 4}`)).ID); task.State != muster.Succeeded {
+		waitFor(t, "the worker is back", func() bool { return w.redis.client().HGet(t.Context(), "worker:w1", "worker_id").Val() == "w1" })
+		if task := w.waitJob(w.submit(echoTask(`{"n": 4}`)).ID); task.State != muster.Succeeded {
 			t.Fatalf("%d: the task is %s: %s", n, task.State, task.Message)
 		}
 	}
@@ -180,9 +180,9 @@ func TestRedisIsEmptied(t *testing.T) {
 // TestTheServerIsRestarted holds that a task continues over a restart of the server, and that its result counts.
 func TestTheServerIsRestarted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	began, goOn := make(chan string, 10), make(chan bool)
-	s := newScripted(t, w.redis, "w1")
+	s := newFakeWorker(t, w.redis, "w1")
 	s.execute = func(m message) (map[string]any, map[string]string, string) {
 		began <- m.TaskID
 		<-goOn
@@ -193,16 +193,16 @@ func TestTheServerIsRestarted(t *testing.T) {
 	job := w.submit(echoTask(`{"n": 5}`))
 	<-began
 	attempt := 0 // the first one is lost if it is assigned while the worker's session is replaced
-	await(t, "it runs", func() bool {
+	waitFor(t, "it runs", func() bool {
 		task, err := w.admin.Task(t.Context(), muster.TaskID{Job: job.ID})
 		attempt = task.Attempt
 		return err == nil && task.State == muster.Running
 	})
 	w.stop()
 	w.start()
-	await(t, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
+	waitFor(t, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
 	close(goOn)
-	if task := w.wait(job.ID); task.State != muster.Succeeded || task.Attempt != attempt || string(task.Result) != `{"n":5}` {
+	if task := w.waitJob(job.ID); task.State != muster.Succeeded || task.Attempt != attempt || string(task.Result) != `{"n":5}` {
 		t.Fatalf("the task is %s after attempt %d, not %d: %s", task.State, task.Attempt, attempt, task.Message)
 	}
 	if n := len(s.ran()); n != 1 {
@@ -213,12 +213,12 @@ func TestTheServerIsRestarted(t *testing.T) {
 // TestNewsThatWasLost holds that a task ends though its worker's news did not arrive: the hash of the worker tells.
 func TestNewsThatWasLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	s := newScripted(t, w.redis, "w1")
+	w := newEnv(t, nil)
+	s := newFakeWorker(t, w.redis, "w1")
 	s.silent = true
 	s.register().listen()
 	w.active("w1")
-	if task := w.wait(w.submit(echoTask(`{"n": 6}`)).ID); task.State != muster.Succeeded || string(task.Result) != `{"n":6}` {
+	if task := w.waitJob(w.submit(echoTask(`{"n": 6}`)).ID); task.State != muster.Succeeded || string(task.Result) != `{"n":6}` {
 		t.Fatalf("the task is %s: %s", task.State, task.Message)
 	}
 }
@@ -227,13 +227,13 @@ func TestNewsThatWasLost(t *testing.T) {
 // was lost with Redis.
 func TestAWorkerThatStaysRunning(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	s := newScripted(t, w.redis, "w1")
+	w := newEnv(t, nil)
+	s := newFakeWorker(t, w.redis, "w1")
 	s.silent, s.stuck = true, true
 	s.register().listen()
 	w.active("w1")
 	for range 2 {
-		if task := w.wait(w.submit(echoTask(`{"n": 6}`)).ID); task.State != muster.Succeeded || task.Attempt != 1 || string(task.Result) != `{"n":6}` {
+		if task := w.waitJob(w.submit(echoTask(`{"n": 6}`)).ID); task.State != muster.Succeeded || task.Attempt != 1 || string(task.Result) != `{"n":6}` {
 			t.Fatalf("the task is %s: %s", task.State, task.Message)
 		}
 	}
@@ -242,43 +242,43 @@ func TestAWorkerThatStaysRunning(t *testing.T) {
 // TestTwoHosts holds that a database has one host.
 func TestTwoHosts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	cfg := w.config
 	cfg.Address = "127.0.0.1:0"
-	second := &world{tb: t, redis: w.redis, dir: t.TempDir(), listen: "127.0.0.1:0", config: cfg, log: w.log}
+	second := &env{tb: t, redis: w.redis, dir: t.TempDir(), listen: "127.0.0.1:0", config: cfg, log: w.log}
 	second.start()
-	await(t, "the second host is refused", func() bool {
+	waitFor(t, "the second host is refused", func() bool {
 		err := second.gateway.Ready()
 		return err != nil && strings.Contains(err.Error(), "has another host")
 	})
-	newScripted(t, w.redis, "w1").register().listen()
+	newFakeWorker(t, w.redis, "w1").register().listen()
 	w.active("w1")
 	w.stop()
-	await(t, "the second host takes over", func() bool { return second.gateway.Ready() == nil })
+	waitFor(t, "the second host takes over", func() bool { return second.gateway.Ready() == nil })
 	second.active("w1")
 }
 
 // TestElastic holds that a worker can be disabled and enabled, and that the server shows it.
 func TestElastic(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	newScripted(t, w.redis, "w1").register().listen()
+	w := newEnv(t, nil)
+	newFakeWorker(t, w.redis, "w1").register().listen()
 	w.active("w1")
-	if status, got := w.call(http.MethodPost, "/workers/w1/elastic", `{"enabled": false}`, ""); status != 200 || got != `{"elastic_disabled":true,"enabled":false,"worker_id":"w1"}` {
+	if status, got := w.request(http.MethodPost, "/workers/w1/elastic", `{"enabled": false}`, ""); status != 200 || got != `{"elastic_disabled":true,"enabled":false,"worker_id":"w1"}` {
 		t.Fatalf("%d %s", status, got)
 	}
-	await(t, "the server knows", func() bool {
+	waitFor(t, "the server knows", func() bool {
 		one, _ := w.foreignWorker("w1")
 		return strings.Contains(one.Constrained, "disabled by POST")
 	})
-	if _, got := w.call(http.MethodGet, "/workers/w1", "", ""); !strings.Contains(got, `"elastic_disabled":true`) {
+	if _, got := w.request(http.MethodGet, "/workers/w1", "", ""); !strings.Contains(got, `"elastic_disabled":true`) {
 		t.Error(got)
 	}
 	job := w.submit(echoTask(`{}`))
-	if status, _ := w.call(http.MethodPost, "/workers/w1/elastic", `{"enabled": true}`, ""); status != 200 {
+	if status, _ := w.request(http.MethodPost, "/workers/w1/elastic", `{"enabled": true}`, ""); status != 200 {
 		t.Fatal(status)
 	}
-	if task := w.wait(job.ID); task.State != muster.Succeeded {
+	if task := w.waitJob(job.ID); task.State != muster.Succeeded {
 		t.Error(task.Message)
 	}
 	for path, want := range map[string]int{"/workers/none/elastic": 404, "/workers/w1/elastic": 422} {
@@ -286,7 +286,7 @@ func TestElastic(t *testing.T) {
 		if want == 422 {
 			body = `{"enabled": "maybe"}`
 		}
-		if status, got := w.call(http.MethodPost, path, body, ""); status != want || !strings.Contains(got, `"detail"`) {
+		if status, got := w.request(http.MethodPost, path, body, ""); status != want || !strings.Contains(got, `"detail"`) {
 			t.Errorf("%s: %d %s", path, status, got)
 		}
 	}
@@ -295,7 +295,7 @@ func TestElastic(t *testing.T) {
 // TestBadWorkers holds that what workers say wrongly has no effect on anyone else.
 func TestBadWorkers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	r := w.redis.client()
 	ctx := t.Context()
 	for _, bad := range []string{
@@ -315,7 +315,7 @@ func TestBadWorkers(t *testing.T) {
 	r.HSet(ctx, "worker:inventor", "worker_id", "inventor", "status", "IDLE", "started_at", "2099-01-01T00:00:00+00:00", "cost_per_hour", "-3", "pid", "x", "tags_json", `{"no":"list"}`,
 		"hardware_json", `{"cpu":{"logical_cores":1000000000},"memory":{"total_bytes":-5},"gpu":{"gpus":[`+strings.TrimSuffix(strings.Repeat(gpu+",", 40), ",")+`]}}`)
 	r.Set(ctx, "worker:inventor:hb", "2001-01-01T00:00:00+00:00", time.Minute)
-	good := newScripted(t, w.redis, "good")
+	good := newFakeWorker(t, w.redis, "good")
 	good.execute = func(m message) (map[string]any, map[string]string, string) {
 		// Before it ends, others speak in its place.
 		for _, e := range []map[string]any{{"type": "TASK_FAILED", "error": "not mine"}, {"type": "TASK_SUCCEEDED"}} {
@@ -323,7 +323,7 @@ func TestBadWorkers(t *testing.T) {
 			b, _ := json.Marshal(e)
 			r.Publish(t.Context(), "tasks.events", b)
 		}
-		if status, got := w.call(http.MethodPost, "/api/v1/results", `{"task_id":"`+m.TaskID+`","worker_id":"liar","result":{"echo":{"input":"stolen"}}}`, ""); status != 200 || !strings.Contains(got, `"ok":true`) {
+		if status, got := w.request(http.MethodPost, "/api/v1/results", `{"task_id":"`+m.TaskID+`","worker_id":"liar","result":{"echo":{"input":"stolen"}}}`, ""); status != 200 || !strings.Contains(got, `"ok":true`) {
 			t.Errorf("the result of another worker: %d %s", status, got)
 		}
 		return echo(m)
@@ -333,7 +333,7 @@ func TestBadWorkers(t *testing.T) {
 	w.active("inventor")
 	spec := echoTask(`{"n": 7}`)
 	spec.Where.Workers = []string{"good"}
-	task := w.wait(w.submit(spec).ID)
+	task := w.waitJob(w.submit(spec).ID)
 	if task.State != muster.Succeeded || string(task.Result) != `{"n":7}` {
 		t.Fatalf("the task is %s (%s): %s", task.State, task.Message, task.Result)
 	}
@@ -345,14 +345,14 @@ func TestBadWorkers(t *testing.T) {
 			t.Errorf("%s became a worker of the server", id)
 		}
 	}
-	await(t, "a worker whose heartbeats ended before is shown as stale", func() bool {
-		_, got := w.call(http.MethodGet, "/workers/stale", "", "")
+	waitFor(t, "a worker whose heartbeats ended before is shown as stale", func() bool {
+		_, got := w.request(http.MethodGet, "/workers/stale", "", "")
 		return strings.Contains(got, `"stale":true`)
 	})
 	if one, _ := w.foreignWorker("inventor"); len(one.Resources.GPUs) > mlochost.MaxGPUs || one.Resources.CPUs > 4096 || one.Resources.Memory < 0 {
 		t.Errorf("%+v", one.Resources)
 	}
-	if task = w.wait(w.submit(spec).ID); task.State != muster.Succeeded {
+	if task = w.waitJob(w.submit(spec).ID); task.State != muster.Succeeded {
 		t.Errorf("the next task is %s: %s", task.State, task.Message)
 	}
 }
@@ -360,21 +360,21 @@ func TestBadWorkers(t *testing.T) {
 // TestASimulatedResultDoesNotCount holds that nothing simulated becomes a result.
 func TestASimulatedResultDoesNotCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	s := newScripted(t, w.redis, "w1")
+	w := newEnv(t, nil)
+	s := newFakeWorker(t, w.redis, "w1")
 	s.execute = func(message) (map[string]any, map[string]string, string) {
 		return map[string]any{"ok": true, "simulated": true}, nil, ""
 	}
 	s.register().listen()
 	w.active("w1")
 	job := w.submit(muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{}`)})
-	if task := w.wait(job.ID); task.State != muster.Failed || task.Reason != muster.Dependency {
+	if task := w.waitJob(job.ID); task.State != muster.Failed || task.Reason != muster.Dependency {
 		t.Errorf("the task is %s, %s", task.State, task.Reason)
 	}
 }
 
-// call asks the gateway and returns the status and the body.
-func (w *world) call(method, path, body, token string) (int, string) {
+// request asks the gateway and returns the status and the body.
+func (w *env) request(method, path, body, token string) (int, string) {
 	w.tb.Helper()
 	req, err := http.NewRequestWithContext(w.tb.Context(), method, w.gateway.URL()+path, strings.NewReader(body))
 	if err != nil {
@@ -405,16 +405,16 @@ func TestTheEmbeddedRedis(t *testing.T) {
 	addr := l.Addr().String()
 	_ = l.Close()
 	_, port, _ := net.SplitHostPort(addr)
-	w := newWorld(t, map[string]string{"redis": "embedded:" + port})
-	s := newScripted(t, &redisServer{tb: t, addr: addr}, "w1")
+	w := newEnv(t, map[string]string{"redis": "embedded:" + port})
+	s := newFakeWorker(t, &redisServer{tb: t, addr: addr}, "w1")
 	s.register().listen()
 	w.active("w1")
-	if task := w.wait(w.submit(echoTask(`{"n": 8}`)).ID); task.State != muster.Succeeded {
+	if task := w.waitJob(w.submit(echoTask(`{"n": 8}`)).ID); task.State != muster.Succeeded {
 		t.Fatalf("the task is %s: %s", task.State, task.Message)
 	}
 	s.sigkill()
-	await(t, "the heartbeat's key ends", func() bool { return s.r.TTL(t.Context(), "worker:w1:hb").Val() < 0 })
-	await(t, "the worker is unreachable", func() bool {
+	waitFor(t, "the heartbeat's key ends", func() bool { return s.r.TTL(t.Context(), "worker:w1:hb").Val() < 0 })
+	waitFor(t, "the worker is unreachable", func() bool {
 		one, _ := w.foreignWorker("w1")
 		return one.State == muster.WorkerUnreachable
 	})
@@ -438,7 +438,7 @@ func (e *endless) Read(p []byte) (int, error) {
 // TestLargeBodies holds that 100 MB where a document is expected are refused.
 func TestLargeBodies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	for _, path := range []string{"/api/v1/results", "/api/v1/tasks", "/workers/x/elastic"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.gateway.URL()+path, &endless{100 << 20})
 		if err != nil {
@@ -454,6 +454,6 @@ func TestLargeBodies(t *testing.T) {
 		}
 	}
 	w.redis.client().Publish(t.Context(), "tasks.events", strings.Repeat("x", 20<<20))
-	newScripted(t, w.redis, "w1").register().listen()
+	newFakeWorker(t, w.redis, "w1").register().listen()
 	w.active("w1")
 }

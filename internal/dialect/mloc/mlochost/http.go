@@ -23,7 +23,7 @@ import (
 // handler serves the HTTP API of a host.
 func (g *Gateway) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, mloc.Object{"ok": true}) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, mloc.Object{"ok": true}) })
 	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /api/v1/tasks":                     g.postTasks,
 		"GET /api/v1/tasks":                      g.getTasks,
@@ -40,16 +40,16 @@ func (g *Gateway) handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := f(w, r); err != nil {
-				g.fault(w, r, err)
+				g.writeError(w, r, err)
 			}
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { detail(w, http.StatusNotFound, "Not Found") })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { writeDetail(w, http.StatusNotFound, "Not Found") })
 	return mux
 }
 
-// answer writes JSON as a host does: texts as they are.
-func answer(w http.ResponseWriter, status int, v any) {
+// writeJSON writes JSON as a host does: texts as they are.
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := mloc.Encode(v)
 	if err != nil {
 		status, b = http.StatusInternalServerError, []byte(`{"detail":"a bug of the server"}`)
@@ -59,8 +59,8 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b) // the caller may be gone
 }
 
-func detail(w http.ResponseWriter, status int, why string) {
-	answer(w, status, mloc.Object{"detail": why})
+func writeDetail(w http.ResponseWriter, status int, reason string) {
+	writeJSON(w, status, mloc.Object{"detail": reason})
 }
 
 // unprocessable says which field of a body is wrong, in the way of FastAPI.
@@ -68,26 +68,26 @@ type unprocessable struct{ field, message, kind string }
 
 func (u *unprocessable) Error() string { return u.field + ": " + u.message }
 
-// fault answers a request that failed.
-func (g *Gateway) fault(w http.ResponseWriter, r *http.Request, err error) {
+// writeError answers a request that failed.
+func (g *Gateway) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if u, ok := errors.AsType[*unprocessable](err); ok {
-		answer(w, http.StatusUnprocessableEntity, mloc.Object{"detail": []any{mloc.Object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
+		writeJSON(w, http.StatusUnprocessableEntity, mloc.Object{"detail": []any{mloc.Object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
 		return
 	}
-	status := dialect.Status(err)
+	status := dialect.HTTPStatus(err)
 	if status == http.StatusInternalServerError {
 		g.log.Error("MLOC: a request failed", slog.String("method", r.Method), slog.Any("why", err))
 	}
-	detail(w, status, err.Error())
+	writeDetail(w, status, err.Error())
 }
 
-// refuse answers a request whose Muster key is not valid.
-func refuse(w http.ResponseWriter, _ *http.Request, err error) {
+// writeAuthError answers a request whose Muster key is not valid.
+func writeAuthError(w http.ResponseWriter, _ *http.Request, err error) {
 	if muster.CodeOf(err) == muster.Unauthenticated {
-		detail(w, http.StatusForbidden, "Invalid token")
+		writeDetail(w, http.StatusForbidden, "Invalid token")
 		return
 	}
-	detail(w, http.StatusServiceUnavailable, err.Error())
+	writeDetail(w, http.StatusServiceUnavailable, err.Error())
 }
 
 // bearer returns the token of a request, "" if there is none.
@@ -99,28 +99,28 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// allowed says whether a client may ask; writes says that it wants to change something.
-func (g *Gateway) allowed(r *http.Request, writes bool) error {
-	caller := dialect.CallerOf(r.Context())
+// authorize says whether a client may ask; writes says that it wants to change something.
+func (g *Gateway) authorize(r *http.Request, writes bool) error {
+	caller := dialect.CallerFromContext(r.Context())
 	token := bearer(r)
-	if g.set.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(g.set.token)) == 1 {
+	if g.settings.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(g.settings.token)) == 1 {
 		return nil
 	}
 	if caller.Token == "" {
 		switch {
-		case !g.closed():
+		case !g.requiresToken():
 			return nil
 		case token == "":
 			return muster.Errorf(muster.Unauthenticated, "Missing bearer token")
 		}
-		who, err := g.env.Server.Authorize(r.Context(), token) // a key that the operator chose looks like any text
+		whoami, err := g.deps.Server.Authorize(r.Context(), token) // a key that the operator chose looks like any text
 		if muster.CodeOf(err) == muster.Unauthenticated {
 			return muster.Errorf(muster.Forbidden, "Invalid token")
 		}
 		if err != nil {
 			return err
 		}
-		caller.Whoami = who
+		caller.Whoami = whoami
 	}
 	switch {
 	case caller.Project != "" && caller.Project != g.project():
@@ -134,7 +134,7 @@ func (g *Gateway) allowed(r *http.Request, writes bool) error {
 
 // postTasks takes a YAML document.
 func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
-	if err := g.allowed(r, true); err != nil {
+	if err := g.authorize(r, true); err != nil {
 		return err
 	}
 	b, err := dialect.ReadBody(r, 2*mloc.MaxYAML)
@@ -145,7 +145,7 @@ func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
 		return muster.Errorf(muster.Invalid, "Request body is required")
 	}
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
-		if b, err = yamlInJSON(b); err != nil {
+		if b, err = yamlFromJSON(b); err != nil {
 			return err
 		}
 	}
@@ -159,16 +159,16 @@ func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
 	list := make([]mloc.Object, len(tasks))
 	for i, t := range tasks {
 		list[i] = mloc.Object{
-			"task_id": t.ID, "status": t.State, "assigned_worker": nil, "topic": nil, "waiting_on": mloc.OrList(t.Needs), "depends_on": mloc.OrList(t.Needs),
+			"task_id": t.ID, "status": t.State, "assigned_worker": nil, "topic": nil, "waiting_on": mloc.NonNilList(t.Needs), "depends_on": mloc.NonNilList(t.Needs),
 			"attempts": 0, "max_attempts": maxAttempts, "load": t.Load,
 		}
 	}
-	answer(w, http.StatusOK, mloc.Object{"ok": true, "count": len(tasks), "tasks": list})
+	writeJSON(w, http.StatusOK, mloc.Object{"ok": true, "count": len(tasks), "tasks": list})
 	return nil
 }
 
-// yamlInJSON returns the document of a JSON body: {"yaml": "…"}, a text, or the document itself.
-func yamlInJSON(b []byte) ([]byte, error) {
+// yamlFromJSON returns the document of a JSON body: {"yaml": "…"}, a text, or the document itself.
+func yamlFromJSON(b []byte) ([]byte, error) {
 	var v any
 	if err := mloc.Decode(b, 2*mloc.MaxYAML, &v); err != nil {
 		return nil, err
@@ -190,14 +190,14 @@ func yamlInJSON(b []byte) ([]byte, error) {
 
 // getTasks lists all tasks.
 func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
-	if err := g.allowed(r, false); err != nil {
+	if err := g.authorize(r, false); err != nil {
 		return err
 	}
-	dependents := g.ledger.dependents()
+	dependents := g.tasks.dependents()
 	w.Header().Set("Content-Type", "application/json")
 	separator := "["
-	for _, t := range g.ledger.list(func(*task) bool { return true }) {
-		rec, err := g.record(&t, dependents)
+	for _, t := range g.tasks.list(func(*task) bool { return true }) {
+		rec, err := g.toRecord(&t, dependents)
 		if err != nil { // it was forgotten meanwhile
 			continue
 		}
@@ -218,113 +218,113 @@ func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) getTask(w http.ResponseWriter, r *http.Request) error {
-	if err := g.allowed(r, false); err != nil {
+	if err := g.authorize(r, false); err != nil {
 		return err
 	}
-	t, ok := g.ledger.get(r.PathValue("id"))
+	t, ok := g.tasks.get(r.PathValue("id"))
 	if !ok {
 		return muster.Errorf(muster.NotFound, "task not found")
 	}
-	rec, err := g.record(&t, g.ledger.dependents())
+	rec, err := g.toRecord(&t, g.tasks.dependents())
 	if err == nil {
-		answer(w, http.StatusOK, rec)
+		writeJSON(w, http.StatusOK, rec)
 	}
 	return err
 }
 
-// record shows a task as a host does.
-func (g *Gateway) record(t *task, dependents map[string][]string) (mloc.Record, error) {
-	doc, err := g.ledger.doc(t.ID, false)
+// toRecord shows a task as a host does.
+func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Record, error) {
+	doc, err := g.tasks.doc(t.ID, false)
 	if err != nil {
 		return mloc.Record{}, err
 	}
 	rec := mloc.Record{
-		TaskID: t.ID, RawYAML: g.ledger.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: mloc.Category(t.Type),
-		AssignedWorker: pointer(t.Worker), SubmittedAt: mloc.Stamp(t.Submitted), SubmittedTS: mloc.Seconds(t.Submitted), LastQueueTS: mloc.Seconds(t.Queued),
-		DispatchedTS: epoch(t.Dispatched), StartedTS: epoch(t.Started), FinishedTS: epoch(t.Finished), Error: pointer(t.Error),
-		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: pointer(t.LastFailed), NodeName: pointer(t.Stage), Load: t.Load, MergedParent: pointer(t.Parent),
-		MergeKey: pointer(t.MergeKey), DependsOn: mloc.OrList(t.Needs), Pending: []string{}, Dependents: mloc.OrList(dependents[t.ID]), MergedChildren: []mloc.Child{},
+		TaskID: t.ID, RawYAML: g.tasks.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: mloc.Category(t.Type),
+		AssignedWorker: stringPtr(t.Worker), SubmittedAt: mloc.FormatTime(t.Submitted), SubmittedTS: mloc.UnixSeconds(t.Submitted), LastQueueTS: mloc.UnixSeconds(t.Queued),
+		DispatchedTS: secondsPtr(t.Dispatched), StartedTS: secondsPtr(t.Started), FinishedTS: secondsPtr(t.Finished), Error: stringPtr(t.Error),
+		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: stringPtr(t.LastFailed), NodeName: stringPtr(t.Stage), Load: t.Load, MergedParent: stringPtr(t.Parent),
+		MergeKey: stringPtr(t.MergeKey), DependsOn: mloc.NonNilList(t.Needs), Pending: []string{}, Dependents: mloc.NonNilList(dependents[t.ID]), MergedChildren: []mloc.Child{},
 		Completed: t.State == mloc.StateDone, Failed: t.State == mloc.StateFailed,
 	}
 	if !t.Dispatched.IsZero() {
-		rec.Topic = pointer(mloc.DefaultTopic)
+		rec.Topic = stringPtr(mloc.DefaultTopic)
 	}
 	for _, id := range t.Needs {
-		if need, known := g.ledger.get(id); !known || need.State != mloc.StateDone {
+		if need, known := g.tasks.get(id); !known || need.State != mloc.StateDone {
 			rec.Pending = append(rec.Pending, id)
 		}
 	}
 	for _, id := range t.Children {
-		if doc, err := g.ledger.doc(id, true); err == nil {
+		if doc, err := g.tasks.doc(id, true); err == nil {
 			rec.MergedChildren = append(rec.MergedChildren, mloc.Child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
 		}
 	}
 	return rec, nil
 }
 
-func pointer(s string) *string {
+func stringPtr(s string) *string {
 	if s == "" {
 		return nil
 	}
 	return &s
 }
 
-func epoch(t time.Time) *float64 {
+func secondsPtr(t time.Time) *float64 {
 	if t.IsZero() {
 		return nil
 	}
-	s := mloc.Seconds(t)
+	s := mloc.UnixSeconds(t)
 	return &s
 }
 
 // getWorkers lists the workers that Redis has.
 func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) error {
-	if err := g.allowed(r, false); err != nil {
+	if err := g.authorize(r, false); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	list := []mloc.Object{}
-	for _, id := range slices.Sorted(maps.Keys(g.peers)) {
-		if o := g.show(id); o != nil {
+	for _, id := range slices.Sorted(maps.Keys(g.remoteWorkers)) {
+		if o := g.workerObject(id); o != nil {
 			list = append(list, o)
 		}
 	}
 	g.mu.Unlock()
-	answer(w, http.StatusOK, list)
+	writeJSON(w, http.StatusOK, list)
 	return nil
 }
 
 func (g *Gateway) getWorker(w http.ResponseWriter, r *http.Request) error {
-	if err := g.allowed(r, false); err != nil {
+	if err := g.authorize(r, false); err != nil {
 		return err
 	}
 	g.mu.Lock()
-	o := g.show(r.PathValue("id"))
+	o := g.workerObject(r.PathValue("id"))
 	g.mu.Unlock()
 	if o == nil {
 		return muster.Errorf(muster.NotFound, "worker not found")
 	}
-	answer(w, http.StatusOK, o)
+	writeJSON(w, http.StatusOK, o)
 	return nil
 }
 
-// show returns a worker as a host shows it, nil if there is none. g.mu is held.
-func (g *Gateway) show(id string) mloc.Object {
-	p := g.peers[id]
+// workerObject returns a worker as a host shows it, nil if there is none. g.mu is held.
+func (g *Gateway) workerObject(id string) mloc.Object {
+	p := g.remoteWorkers[id]
 	if p == nil || p.last.raw == nil || p.last.err != nil {
 		return nil
 	}
 	h := p.last.hash
 	return mloc.Object{
-		"worker_id": id, "status": h.Status, "started_at": h.StartedAt, "pid": h.PID, "env": mloc.OrObject(h.Env), "hardware": h.Hardware, "tags": mloc.OrList(h.Tags),
-		"last_seen": h.LastSeen, "cached_models": mloc.OrList(h.CacheModels), "cached_datasets": mloc.OrList(h.CacheDatasets), "cache_updated_ts": pointer(h.CacheUpdated),
+		"worker_id": id, "status": h.Status, "started_at": h.StartedAt, "pid": h.PID, "env": mloc.NonNilObject(h.Env), "hardware": h.Hardware, "tags": mloc.NonNilList(h.Tags),
+		"last_seen": h.LastSeen, "cached_models": mloc.NonNilList(h.CacheModels), "cached_datasets": mloc.NonNilList(h.CacheDatasets), "cache_updated_ts": stringPtr(h.CacheUpdated),
 		"cost_per_hour": h.CostPerHour, "stale": !p.last.alive, "elastic_disabled": g.disabled[id],
 	}
 }
 
 // postElastic enables or disables a worker.
 func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
-	if err := g.allowed(r, true); err != nil {
+	if err := g.authorize(r, true); err != nil {
 		return err
 	}
 	b, err := dialect.ReadBody(r, 64<<10)
@@ -339,87 +339,87 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return &unprocessable{"enabled", "Input should be a valid boolean", cmp.Or(map[bool]string{true: "missing"}[in["enabled"] == nil], "bool_type")}
 	}
-	if g.set.elastic == "false" {
+	if g.settings.elastic == "false" {
 		return muster.Errorf(muster.Invalid, "Elastic scaling is disabled")
 	}
 	id := r.PathValue("id")
-	known, err := g.elastic(r.Context(), id, enabled)
+	known, err := g.setElastic(r.Context(), id, enabled)
 	if err != nil {
 		return err
 	}
 	if !known {
 		return muster.Errorf(muster.NotFound, "worker not found")
 	}
-	answer(w, http.StatusOK, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
+	writeJSON(w, http.StatusOK, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
 	return nil
 }
 
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	if err := g.allowed(r, false); err != nil {
+	if err := g.authorize(r, false); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	active := 0
-	for _, p := range g.peers {
+	for _, p := range g.remoteWorkers {
 		if p.last.alive && p.last.err == nil {
 			active++
 		}
 	}
 	disabled := slices.Sorted(maps.Keys(g.disabled))
 	g.mu.Unlock()
-	answer(w, http.StatusOK, g.figures.show(time.Now(), active, disabled))
+	writeJSON(w, http.StatusOK, g.metrics.snapshot(time.Now(), active, disabled))
 	return nil
 }
 
-// granter reports whether a request may read the results of a task by the task's own grant.
-func (g *Gateway) granter(r *http.Request, id string) bool {
+// hasGrant reports whether a request may read the results of a task by the task's own grant.
+func (g *Gateway) hasGrant(r *http.Request, id string) bool {
 	grant := r.URL.Query().Get("grant")
-	return grant != "" && hmac.Equal([]byte(grant), []byte(g.grant(id)))
+	return grant != "" && hmac.Equal([]byte(grant), []byte(g.grantToken(id)))
 }
 
 func (g *Gateway) getResult(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if err := g.allowed(r, false); err != nil && !g.granter(r, id) {
+	if err := g.authorize(r, false); err != nil && !g.hasGrant(r, id) {
 		return err
 	}
 	o, err := g.results.get(id)
 	if err == nil {
-		answer(w, http.StatusOK, o)
+		writeJSON(w, http.StatusOK, o)
 	}
 	return err
 }
 
-// missing says that a field of a body is not there.
-func missing(field string) error { return &unprocessable{field, "Field required", "missing"} }
+// missingField says that a field of a body is not there.
+func missingField(field string) error { return &unprocessable{field, "Field required", "missing"} }
 
 // readDelivery reads the body of a result.
 func readDelivery(b []byte) (mloc.Delivery, error) {
 	var d mloc.Delivery
 	var fields map[string]json.RawMessage
 	if err := mloc.Decode(b, mloc.MaxResult+64<<10, &fields); err != nil {
-		if len(b) > 0 && mloc.Mistyped(err) {
+		if len(b) > 0 && mloc.IsTypeError(err) {
 			return d, &unprocessable{"body", "Input should be a valid dictionary", "model_attributes_type"}
 		}
 		return d, muster.Errorf(muster.Invalid, "the body is no JSON object: %w", err)
 	}
-	for name, into := range map[string]*string{"task_id": &d.TaskID, "worker_id": &d.WorkerID, "received_at": &d.ReceivedAt} {
+	for name, dst := range map[string]*string{"task_id": &d.TaskID, "worker_id": &d.WorkerID, "received_at": &d.ReceivedAt} {
 		raw := fields[name]
 		if len(raw) == 0 || string(raw) == "null" && name != "task_id" {
 			continue
 		}
-		if json.Unmarshal(raw, into) != nil {
+		if json.Unmarshal(raw, dst) != nil {
 			return d, &unprocessable{name, "Input should be a valid string", "string_type"}
 		}
 	}
 	switch result := fields["result"]; {
 	case len(fields["task_id"]) == 0:
-		return d, missing("task_id")
+		return d, missingField("task_id")
 	case d.TaskID == "":
 		return d, &unprocessable{"task_id", "String should have at least 1 character", "string_too_short"}
-	case !mloc.GoodID(d.TaskID), len(d.WorkerID) > mloc.MaxID, len(d.ReceivedAt) > mloc.MaxID:
+	case !mloc.ValidID(d.TaskID), len(d.WorkerID) > mloc.MaxID, len(d.ReceivedAt) > mloc.MaxID:
 		return d, muster.Errorf(muster.Invalid, "an id or a time has more than %d bytes, or signs that none has", mloc.MaxID)
 	case len(result) == 0:
-		return d, missing("result")
+		return d, missingField("result")
 	case result[0] != '{':
 		return d, &unprocessable{"result", "Input should be a valid dictionary", "dict_type"}
 	default:

@@ -30,8 +30,8 @@ func TestTasksForWorkers(t *testing.T) {
 		{"sft", `{"model":"m","adapter":"x"}`, "adapter"},
 		{"rag", `{}`, "nothing like kind rag"},
 	} {
-		d, err := fromStage(&muster.TaskSpec{Kind: c.kind, Input: json.RawMessage(c.input)}, "id")
-		got := mloc.Compact(d.Spec)
+		d, err := toDocument(&muster.TaskSpec{Kind: c.kind, Input: json.RawMessage(c.input)}, "id")
+		got := mloc.EncodeString(d.Spec)
 		if err != nil {
 			got = err.Error()
 		}
@@ -51,7 +51,7 @@ func FuzzDelivery(f *testing.F) {
 			return
 		}
 		var o map[string]json.RawMessage
-		if !mloc.GoodID(d.TaskID) || json.Unmarshal(d.Result, &o) != nil {
+		if !mloc.ValidID(d.TaskID) || json.Unmarshal(d.Result, &o) != nil {
 			t.Fatalf("%s is read as %+v", b, d)
 		}
 	})
@@ -62,7 +62,7 @@ func FuzzSubmission(f *testing.F) {
 	f.Add([]byte(`{"yaml":"a: b"}`))
 	f.Add([]byte(`"a: b"`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		doc, err := yamlInJSON(b)
+		doc, err := yamlFromJSON(b)
 		if err != nil {
 			return
 		}
@@ -79,9 +79,9 @@ func FuzzStage(f *testing.F) {
 	f.Add("foreign", []byte(`{"system":"mloc","type":"t","config":{"spec":{}}}`))
 	f.Add("sft", []byte(`{"model":{"source":{"identifier":"m"}},"data":{}}`))
 	f.Fuzz(func(t *testing.T, kind string, input []byte) {
-		d, err := fromStage(&muster.TaskSpec{Kind: kind, Input: input}, "id")
+		d, err := toDocument(&muster.TaskSpec{Kind: kind, Input: input}, "id")
 		if err == nil && mloc.TaskType(d) == "" && kind != "foreign" {
-			t.Fatalf("%s %s became %s", kind, input, mloc.Compact(d))
+			t.Fatalf("%s %s became %s", kind, input, mloc.EncodeString(d))
 		}
 	})
 }

@@ -25,13 +25,13 @@ func mergeKey(d mloc.Document) string {
 	s := maps.Clone(d.Spec)
 	delete(s, "data")
 	delete(s, "_upstreamResults")
-	if in := mloc.Under(s, "inference"); in != nil {
+	if in := mloc.Lookup(s, "inference"); in != nil {
 		in = maps.Clone(in)
 		delete(in, "system_prompt")
 		delete(in, "systemPrompt")
 		s["inference"] = in
 	}
-	sum := sha256.Sum256([]byte(mloc.Compact(s))) // maps are written in the order of their keys
+	sum := sha256.Sum256([]byte(mloc.EncodeString(s))) // maps are written in the order of their keys
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -40,42 +40,42 @@ func mergeable(t *task) bool {
 	return !t.Alone && len(t.Children) == 0 && (t.Type == "inference" || t.Type == "rag")
 }
 
-// merging says whether there is a worker that answers merged tasks, and whether one of these is idle.
-func (g *Gateway) merging() (able, idle bool) {
+// mergeWorkers says whether there is a worker that answers merged tasks, and whether one of these is idle.
+func (g *Gateway) mergeWorkers() (available, idle bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	busy := map[*peer]bool{} // what Redis said at the last look may be older
+	busy := map[*remoteWorker]bool{} // what Redis said at the last look may be older
 	for _, d := range g.dispatches {
-		busy[d.peer] = true
+		busy[d.worker] = true
 	}
-	for id, p := range g.peers {
+	for id, p := range g.remoteWorkers {
 		if p.last.alive && mergesTasks(p.last.hash) && !g.disabled[id] {
-			able, idle = true, idle || p.last.hash.Status == mloc.StatusIdle && !busy[p]
+			available, idle = true, idle || p.last.hash.Status == mloc.StatusIdle && !busy[p]
 		}
 	}
-	return able, idle
+	return available, idle
 }
 
 // mergeReady merges tasks that are ready and were not submitted yet, if there is a worker that answers merged ones. While
 // all of these are busy it returns the tasks that wait for others to be merged with, as they would in a host's queue.
 func (g *Gateway) mergeReady() (held map[string]bool, err error) {
-	if !g.set.merge {
+	if !g.settings.merge {
 		return nil, nil
 	}
-	able, idle := g.merging()
-	if !able {
+	available, idle := g.mergeWorkers()
+	if !available {
 		return nil, nil
 	}
 	groups := map[string][]task{}
 	var order []string
-	for _, t := range g.ledger.list(func(t *task) bool {
+	for _, t := range g.tasks.list(func(t *task) bool {
 		return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" && mergeable(t)
 	}) {
-		if ready, _ := g.needsOf(&t); !ready {
+		if ready, _ := g.checkNeeds(&t); !ready {
 			continue
 		}
-		doc, err := g.ready(&t)
-		if err != nil || !meansHost(mloc.Under(doc.Spec, "output", "destination")) {
+		doc, err := g.resolveDocument(&t)
+		if err != nil || !isHostDestination(mloc.Lookup(doc.Spec, "output", "destination")) {
 			continue // begin tells of it
 		}
 		key := mergeKey(doc)
@@ -87,13 +87,13 @@ func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 	held = map[string]bool{}
 	for _, key := range order {
 		group := groups[key]
-		if !idle && time.Since(group[0].Queued) < g.pace.merge {
+		if !idle && time.Since(group[0].Queued) < g.intervals.mergeWait {
 			for _, t := range group {
 				held[t.ID] = true
 			}
 			continue
 		}
-		for batch := range slices.Chunk(group, max(1, g.set.mergeMax)) {
+		for batch := range slices.Chunk(group, max(1, g.settings.mergeMax)) {
 			if len(batch) < 2 {
 				continue
 			}
@@ -112,27 +112,27 @@ func (g *Gateway) merge(key string, batch []task) error {
 	var ids []string
 	for _, t := range batch[1:] {
 		ids = append(ids, t.ID)
-		if _, err := g.ledger.change(t.ID, func(t *task) error {
+		if _, err := g.tasks.update(t.ID, func(t *task) error {
 			t.State, t.Parent, t.MergeKey, t.Dispatched = mloc.StateDispatched, parent, key, time.Now()
 			return nil
 		}); err != nil {
 			return err
 		}
 	}
-	_, err := g.ledger.change(parent, func(t *task) error { t.Children, t.MergeKey = ids, key; return nil })
+	_, err := g.tasks.update(parent, func(t *task) error { t.Children, t.MergeKey = ids, key; return nil })
 	return err
 }
 
-// endChildren ends the tasks that were merged into one, or gives them back, each to be carried out alone: after a failure,
+// finishChildren ends the tasks that were merged into one, or gives them back, each to be carried out alone: after a failure,
 // and where the worker answered only for the parent, whose answers are not theirs.
-func (g *Gateway) endChildren(parent *task) error {
+func (g *Gateway) finishChildren(parent *task) error {
 	for _, id := range parent.Children {
 		_, err := g.results.get(id)
 		if err != nil && muster.CodeOf(err) != muster.NotFound {
 			return err
 		}
 		answered := parent.State == mloc.StateDone && err == nil
-		t, err := g.ledger.change(id, func(t *task) error {
+		t, err := g.tasks.update(id, func(t *task) error {
 			if t.Parent != parent.ID || t.final() {
 				return mloc.ErrPending
 			}
@@ -148,25 +148,25 @@ func (g *Gateway) endChildren(parent *task) error {
 		case err != nil:
 			return err
 		case t.final():
-			g.figures.ended(&t)
+			g.metrics.recordEnd(&t)
 		}
 	}
-	g.nudge()
+	g.wakeDriver()
 	return nil
 }
 
-// orphans gives back tasks whose parent does not have them: the gateway was killed while it merged them, or while it ended them.
-func (g *Gateway) orphans() error {
-	for _, t := range g.ledger.list(func(t *task) bool { return t.Parent != "" && !t.final() }) {
-		parent, known := g.ledger.get(t.Parent)
+// releaseOrphans gives back tasks whose parent does not have them: the gateway was killed while it merged them, or while it ended them.
+func (g *Gateway) releaseOrphans() error {
+	for _, t := range g.tasks.list(func(t *task) bool { return t.Parent != "" && !t.final() }) {
+		parent, known := g.tasks.get(t.Parent)
 		switch {
 		case known && slices.Contains(parent.Children, t.ID) && !parent.final():
 		case known && slices.Contains(parent.Children, t.ID):
-			if err := g.endChildren(&parent); err != nil {
+			if err := g.finishChildren(&parent); err != nil {
 				return err
 			}
 		default:
-			if _, err := g.ledger.change(t.ID, func(t *task) error { t.State, t.Parent = mloc.StatePending, ""; return nil }); err != nil {
+			if _, err := g.tasks.update(t.ID, func(t *task) error { t.State, t.Parent = mloc.StatePending, ""; return nil }); err != nil {
 				return err
 			}
 		}
@@ -174,39 +174,39 @@ func (g *Gateway) orphans() error {
 	return nil
 }
 
-// childrenOf returns the ids of the tasks that were merged into a dispatched one.
-func (g *Gateway) childrenOf(d *dispatch) []string {
-	if !d.record {
+// mergedIDs returns the ids of the tasks that were merged into a dispatched one.
+func (g *Gateway) mergedIDs(d *dispatch) []string {
+	if !d.fromClient {
 		return nil
 	}
-	t, _ := g.ledger.get(d.id)
+	t, _ := g.tasks.get(d.id)
 	return t.Children
 }
 
-// mergedInto returns the children of a dispatched task, as its message has them.
-func (g *Gateway) mergedInto(d *dispatch) []mloc.Child {
+// mergedChildren returns the children of a dispatched task, as its message has them.
+func (g *Gateway) mergedChildren(d *dispatch) []mloc.Child {
 	var list []mloc.Child
-	for _, id := range g.childrenOf(d) {
-		doc, err := g.ledger.doc(id, true)
+	for _, id := range g.mergedIDs(d) {
+		doc, err := g.tasks.doc(id, true)
 		if err != nil {
 			continue // it is carried out alone
 		}
-		list = append(list, mloc.Child{TaskID: id, Spec: g.deliverHere(doc.Spec, d), Metadata: doc.Metadata})
+		list = append(list, mloc.Child{TaskID: id, Spec: g.withDestination(doc.Spec, d), Metadata: doc.Metadata})
 	}
 	return list
 }
 
-// elastic enables or disables a worker: one that is disabled finishes what it has, and is given nothing new. It reports whether the worker is known.
-func (g *Gateway) elastic(ctx context.Context, id string, enabled bool) (known bool, err error) {
+// setElastic enables or disables a worker: one that is disabled finishes what it has, and is given nothing new. It reports whether the worker is known.
+func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) (known bool, err error) {
 	g.mu.Lock()
-	p := g.peers[id]
-	away := g.away
+	p := g.remoteWorkers[id]
+	redisErr := g.redisErr
 	g.mu.Unlock()
 	if p == nil {
 		return false, nil
 	}
-	if away != nil {
-		return true, away
+	if redisErr != nil {
+		return true, redisErr
 	}
 	if enabled {
 		err = g.control.SRem(ctx, mloc.KeyElastic, id).Err()
@@ -214,17 +214,17 @@ func (g *Gateway) elastic(ctx context.Context, id string, enabled bool) (known b
 		err = g.control.SAdd(ctx, mloc.KeyElastic, id).Err()
 	}
 	if err != nil {
-		return true, g.control.Away(err)
+		return true, g.control.Unavailable(err)
 	}
 	g.mu.Lock()
 	delete(g.disabled, id)
 	if !enabled {
 		g.disabled[id] = true
 	}
-	p.toggled = time.Now()
+	p.toggledAt = time.Now()
 	g.mu.Unlock()
 	select {
-	case p.kick <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 	return true, nil
@@ -233,10 +233,10 @@ func (g *Gateway) elastic(ctx context.Context, id string, enabled bool) (known b
 // scale disables workers that are idle for long while little waits, and enables them again, the best hardware first, when
 // much does. Only with elastic=auto.
 func (g *Gateway) scale(ctx context.Context) error {
-	if g.set.elastic != "auto" {
+	if g.settings.elastic != "auto" {
 		return nil
 	}
-	waiting := len(g.ledger.list(func(t *task) bool {
+	waiting := len(g.tasks.list(func(t *task) bool {
 		if t.State != mloc.StatePending {
 			return false
 		}
@@ -245,48 +245,48 @@ func (g *Gateway) scale(ctx context.Context) error {
 	now := time.Now()
 	g.mu.Lock()
 	enabled := 0
-	var idle, off []*peer
-	for id, p := range g.peers {
+	var idle, disabled []*remoteWorker
+	for id, p := range g.remoteWorkers {
 		switch {
 		case !p.last.alive:
-			p.idle = time.Time{}
+			p.idleSince = time.Time{}
 			continue
 		case p.last.hash.Status != mloc.StatusIdle:
-			p.idle = time.Time{}
-		case p.idle.IsZero():
-			p.idle = now
+			p.idleSince = time.Time{}
+		case p.idleSince.IsZero():
+			p.idleSince = now
 		}
-		cool := now.Sub(p.toggled) >= g.set.cooldown
+		cooled := now.Sub(p.toggledAt) >= g.settings.cooldown
 		if g.disabled[id] {
-			if cool {
-				off = append(off, p)
+			if cooled {
+				disabled = append(disabled, p)
 			}
 			continue
 		}
 		enabled++
-		if !p.idle.IsZero() && now.Sub(p.idle) >= g.set.elasticIdle && cool {
+		if !p.idleSince.IsZero() && now.Sub(p.idleSince) >= g.settings.elasticIdle && cooled {
 			idle = append(idle, p)
 		}
 	}
-	order := func(a, b *peer) int {
+	order := func(a, b *remoteWorker) int {
 		x, y := a.last.hash.Hardware, b.last.hash.Hardware
 		return cmp.Or(cmp.Compare(len(y.GPU.GPUs), len(x.GPU.GPUs)), cmp.Compare(y.Memory.TotalBytes, x.Memory.TotalBytes),
 			cmp.Compare(y.CPU.LogicalCores, x.CPU.LogicalCores), cmp.Compare(a.id, b.id))
 	}
 	slices.SortFunc(idle, order)
-	slices.SortFunc(off, order)
+	slices.SortFunc(disabled, order)
 	g.mu.Unlock()
 	switch {
-	case waiting >= g.set.queueMax:
-		for _, p := range off {
-			if _, err := g.elastic(ctx, p.id, true); err != nil {
+	case waiting >= g.settings.queueMax:
+		for _, p := range disabled {
+			if _, err := g.setElastic(ctx, p.id, true); err != nil {
 				return err
 			}
 		}
-	case waiting <= g.set.queueMin:
+	case waiting <= g.settings.queueMin:
 		slices.Reverse(idle)
-		for _, p := range idle[:max(0, min(len(idle), enabled-max(1, g.set.minActive)))] {
-			if _, err := g.elastic(ctx, p.id, false); err != nil {
+		for _, p := range idle[:max(0, min(len(idle), enabled-max(1, g.settings.minActive)))] {
+			if _, err := g.setElastic(ctx, p.id, false); err != nil {
 				return err
 			}
 		}

@@ -22,53 +22,53 @@ const keyHost = "muster:mloc:host"
 // hashFields are those of a worker's hash that are read.
 var hashFields = []string{
 	"worker_id", "status", "started_at", "last_seen", "pid", "env_json", "hardware_json", "tags_json", "cost_per_hour",
-	"cache_models_json", "cache_datasets_json", "cache_updated_ts", "extra_task_id", "extra_last_task", fieldGiven,
+	"cache_models_json", "cache_datasets_json", "cache_updated_ts", "extra_task_id", "extra_last_task", fieldTask,
 }
 
-// host is the gateway's side of the Redis database: it connects, holds the database against other hosts, listens to events and looks
+// redisLoop is the gateway's side of the Redis database: it connects, holds the database against other hosts, listens to events and looks
 // at all workers. When anything fails it begins again, with growing pauses.
-func (g *Gateway) host(ctx context.Context) error {
-	wait := g.pace.retry
+func (g *Gateway) redisLoop(ctx context.Context) error {
+	wait := g.intervals.retry
 	for {
 		began := time.Now()
-		err := g.session(ctx)
+		err := g.redisSession(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		g.setAway(err)
-		if time.Since(began) > 10*g.pace.retry {
-			wait = g.pace.retry
+		g.setRedisErr(err)
+		if time.Since(began) > 10*g.intervals.retry {
+			wait = g.intervals.retry
 		}
-		if !rest(ctx, wait) {
+		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}
-		wait = min(2*wait, 30*g.pace.retry)
+		wait = min(2*wait, 30*g.intervals.retry)
 	}
 }
 
-// setAway notes why Redis cannot be used, and tells it once.
-func (g *Gateway) setAway(err error) {
+// setRedisErr notes why Redis cannot be used, and tells it once.
+func (g *Gateway) setRedisErr(err error) {
 	g.mu.Lock()
-	was := g.away
-	g.away = err
+	previous := g.redisErr
+	g.redisErr = err
 	g.mu.Unlock()
 	switch {
-	case err == nil && was != nil:
+	case err == nil && previous != nil:
 		g.log.Info("MLOC: the Redis database is this host's", slog.String("redis", g.control.URL()))
-	case err != nil && (was == nil || was.Error() != err.Error()):
+	case err != nil && (previous == nil || previous.Error() != err.Error()):
 		g.log.Warn("MLOC: no workers can be served", slog.Any("why", err))
 	}
 }
 
-// session serves one connection to Redis until it breaks.
-func (g *Gateway) session(ctx context.Context) error {
-	if err := g.hold(ctx); err != nil {
+// redisSession serves one connection to Redis until it breaks.
+func (g *Gateway) redisSession(ctx context.Context) error {
+	if err := g.acquireHost(ctx); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	ready := make(chan struct{})
 	group.Go(func() error {
-		return g.control.Listen(ctx, func() { close(ready) }, g.hear, mloc.TopicTasks, mloc.TopicWorkers)
+		return g.control.Listen(ctx, func() { close(ready) }, g.handleMessage, mloc.TopicTasks, mloc.TopicWorkers)
 	})
 	group.Go(func() error {
 		select {
@@ -81,14 +81,14 @@ func (g *Gateway) session(ctx context.Context) error {
 				slog.String("redis", g.control.URL()), slog.Int64("listeners", n[mloc.TopicTasks]))
 		}
 		for {
-			if err := g.hold(ctx); err != nil {
+			if err := g.acquireHost(ctx); err != nil {
 				return err
 			}
-			if err := g.sweep(ctx); err != nil {
+			if err := g.scanWorkers(ctx); err != nil {
 				return err
 			}
-			g.setAway(nil)
-			if !rest(ctx, g.pace.sweep) {
+			g.setRedisErr(nil)
+			if !sleep(ctx, g.intervals.sweep) {
 				return ctx.Err()
 			}
 		}
@@ -96,46 +96,46 @@ func (g *Gateway) session(ctx context.Context) error {
 	return group.Wait()
 }
 
-// hold takes the database for this host or keeps it, and notices that it was emptied or that Redis is another one than before.
-func (g *Gateway) hold(ctx context.Context) error {
-	taken, err := g.control.SetNX(ctx, keyHost, g.name, g.pace.hold).Result()
+// acquireHost takes the database for this host or keeps it, and notices that it was emptied or that Redis is another one than before.
+func (g *Gateway) acquireHost(ctx context.Context) error {
+	acquired, err := g.control.SetNX(ctx, keyHost, g.name, g.intervals.hostTTL).Result()
 	if err != nil {
-		return g.control.Away(err)
+		return g.control.Unavailable(err)
 	}
-	if !taken {
-		by, err := g.control.Get(ctx, keyHost).Result()
+	if !acquired {
+		owner, err := g.control.Get(ctx, keyHost).Result()
 		switch {
 		case errors.Is(err, redis.Nil):
 			return muster.Errorf(muster.Unavailable, "the Redis database at %s changes its host", g.control.URL())
 		case err != nil:
-			return g.control.Away(err)
-		case by != g.name:
-			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.URL(), mloc.Cut(by, 200))
+			return g.control.Unavailable(err)
+		case owner != g.name:
+			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.URL(), mloc.Truncate(owner, 200))
 		}
-		if err := g.control.PExpire(ctx, keyHost, g.pace.hold).Err(); err != nil {
-			return g.control.Away(err)
+		if err := g.control.PExpire(ctx, keyHost, g.intervals.hostTTL).Err(); err != nil {
+			return g.control.Unavailable(err)
 		}
 	}
 	id := runID(g.control.Info(ctx, "server").Val())
 	g.mu.Lock()
-	before, disabled := g.runID, slices.Collect(maps.Keys(g.disabled))
-	g.runID = cmpOr(id, before)
-	flushed := before != "" && (taken || id != before)
+	previous, disabled := g.runID, slices.Collect(maps.Keys(g.disabled))
+	g.runID = cmpOr(id, previous)
+	flushed := previous != "" && (acquired || id != previous)
 	g.mu.Unlock()
-	if before == "" { // the first time: who is disabled is in the database, see sweep
+	if previous == "" { // the first time: who is disabled is in the database, see sweep
 		return nil
 	}
 	if flushed {
-		g.figures.count(&g.figures.flushed)
+		g.metrics.count(&g.metrics.flushed)
 		g.log.Warn("MLOC: the Redis database was emptied, or Redis restarted: workers that do not register again by themselves are put back with their next heartbeat",
-			slog.String("redis", g.control.URL()), slog.Bool("restarted", id != before))
+			slog.String("redis", g.control.URL()), slog.Bool("restarted", id != previous))
 		if len(disabled) > 0 {
 			members := make([]any, len(disabled))
 			for i, id := range disabled {
 				members[i] = id
 			}
 			if err := g.control.SAdd(ctx, mloc.KeyElastic, members...).Err(); err != nil {
-				return g.control.Away(err)
+				return g.control.Unavailable(err)
 			}
 		}
 	}
@@ -159,20 +159,20 @@ func runID(info string) string {
 	return ""
 }
 
-// release gives the database free for another host. Nothing else is removed from it.
-func (g *Gateway) release(ctx context.Context) {
+// releaseHost gives the database free for another host. Nothing else is removed from it.
+func (g *Gateway) releaseHost(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if by, err := g.control.Get(ctx, keyHost).Result(); err == nil && by == g.name {
+	if owner, err := g.control.Get(ctx, keyHost).Result(); err == nil && owner == g.name {
 		_ = g.control.Del(ctx, keyHost).Err() // it ends by itself
 	}
 }
 
-// hear takes a message of a channel of events. It does not block.
-func (g *Gateway) hear(_ string, message []byte) {
-	te, we, err := mloc.ReadEvent(message, time.Now())
+// handleMessage takes a message of a channel of events. It does not block.
+func (g *Gateway) handleMessage(_ string, message []byte) {
+	te, we, err := mloc.ParseEvent(message, time.Now())
 	if err != nil {
-		g.figures.count(&g.figures.refused)
+		g.metrics.count(&g.metrics.refused)
 		g.log.Debug("MLOC: an event is not understood", slog.Any("why", err))
 		return
 	}
@@ -184,37 +184,37 @@ func (g *Gateway) hear(_ string, message []byte) {
 		if we.Status != nil && we.Type == mloc.EventStatus && we.Payload == nil && we.Metrics == nil && we.Tags == nil {
 			return // our own
 		}
-		g.figures.worker(we)
+		g.metrics.recordEvent(we)
 	}
-	if !mloc.GoodID(id) {
+	if !mloc.ValidID(id) {
 		return
 	}
 	g.mu.Lock()
-	p := g.peers[id]
-	if p == nil && we != nil && we.Type != mloc.EventUnregister && len(g.peers) < maxPeers {
-		p = g.newPeer(id)
+	p := g.remoteWorkers[id]
+	if p == nil && we != nil && we.Type != mloc.EventUnregister && len(g.remoteWorkers) < maxRemoteWorkers {
+		p = g.addWorker(id)
 	}
 	g.mu.Unlock()
 	if p == nil {
 		return
 	}
 	select {
-	case p.inbox <- news{te, we}:
+	case p.events <- workerNews{te, we}:
 	default: // it says more than can be taken in; what is lost is found out by its hash
-		g.figures.count(&g.figures.refused)
+		g.metrics.count(&g.metrics.refused)
 	}
 }
 
-// newPeer makes a worker known. g.mu is held.
-func (g *Gateway) newPeer(id string) *peer {
-	p := &peer{g: g, id: id, inbox: make(chan news, 256), swept: make(chan sight, 1), kick: make(chan struct{}, 1)}
-	g.peers[id] = p
-	g.spawn(p.run)
+// addWorker makes a worker known. g.mu is held.
+func (g *Gateway) addWorker(id string) *remoteWorker {
+	p := &remoteWorker{g: g, id: id, events: make(chan workerNews, 256), snapshots: make(chan workerSnapshot, 1), wake: make(chan struct{}, 1)}
+	g.remoteWorkers[id] = p
+	g.goRun(p.run)
 	return p
 }
 
-// sweep looks at all workers.
-func (g *Gateway) sweep(ctx context.Context) error {
+// scanWorkers looks at all workers.
+func (g *Gateway) scanWorkers(ctx context.Context) error {
 	disabled, err := g.members(ctx, mloc.KeyElastic)
 	if err != nil {
 		return err
@@ -228,29 +228,29 @@ func (g *Gateway) sweep(ctx context.Context) error {
 	for _, id := range disabled {
 		g.disabled[id] = true
 	}
-	for id := range g.peers {
+	for id := range g.remoteWorkers {
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
 	g.mu.Unlock()
 	for chunk := range slices.Chunk(ids, 100) {
-		seen, err := g.lookAt(ctx, chunk)
+		snapshots, err := g.readWorkers(ctx, chunk)
 		if err != nil {
 			return err
 		}
 		for i, id := range chunk {
 			g.mu.Lock()
-			p := g.peers[id]
-			if p == nil && seen[i].err == nil && len(g.peers) < maxPeers {
-				p = g.newPeer(id)
+			p := g.remoteWorkers[id]
+			if p == nil && snapshots[i].err == nil && len(g.remoteWorkers) < maxRemoteWorkers {
+				p = g.addWorker(id)
 			}
 			if p != nil {
-				p.last = seen[i]
+				p.last = snapshots[i]
 			}
 			g.mu.Unlock()
 			if p != nil {
-				p.seen(seen[i])
+				p.offerSnapshot(snapshots[i])
 			}
 		}
 	}
@@ -264,22 +264,22 @@ func (g *Gateway) members(ctx context.Context, key string) ([]string, error) {
 	for {
 		found, next, err := g.control.SScan(ctx, key, cursor, "", 500).Result()
 		if err != nil {
-			return nil, g.control.Away(err)
+			return nil, g.control.Unavailable(err)
 		}
 		for _, id := range found {
-			if mloc.GoodID(id) && len(ids) < maxPeers {
+			if mloc.ValidID(id) && len(ids) < maxRemoteWorkers {
 				ids = append(ids, id)
 			}
 		}
-		if cursor = next; cursor == 0 || len(ids) >= maxPeers {
+		if cursor = next; cursor == 0 || len(ids) >= maxRemoteWorkers {
 			slices.Sort(ids)
 			return slices.Compact(ids), nil
 		}
 	}
 }
 
-// sight is what Redis has of a worker.
-type sight struct {
+// workerSnapshot is what Redis has of a worker.
+type workerSnapshot struct {
 	at    time.Time
 	raw   map[string]string
 	hash  mloc.WorkerHash
@@ -287,8 +287,8 @@ type sight struct {
 	alive bool  // the heartbeat's key is there, and ends by itself
 }
 
-// lookAt reads several workers.
-func (g *Gateway) lookAt(ctx context.Context, ids []string) ([]sight, error) {
+// readWorkers reads several workers.
+func (g *Gateway) readWorkers(ctx context.Context, ids []string) ([]workerSnapshot, error) {
 	hashes := make([]*redis.SliceCmd, len(ids))
 	beats := make([]*redis.DurationCmd, len(ids))
 	_, err := g.control.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -298,15 +298,15 @@ func (g *Gateway) lookAt(ctx context.Context, ids []string) ([]sight, error) {
 		return nil
 	})
 	if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
-		return nil, g.control.Away(err)
+		return nil, g.control.Unavailable(err)
 	}
 	now := time.Now()
-	seen := make([]sight, len(ids))
+	snapshots := make([]workerSnapshot, len(ids))
 	for i := range ids {
 		raw := map[string]string{}
 		values, err := hashes[i].Result()
 		if err != nil { // the key is something else than a hash
-			seen[i] = sight{at: now, err: g.control.Away(err)}
+			snapshots[i] = workerSnapshot{at: now, err: g.control.Unavailable(err)}
 			continue
 		}
 		for k, v := range values {
@@ -314,11 +314,11 @@ func (g *Gateway) lookAt(ctx context.Context, ids []string) ([]sight, error) {
 				raw[hashFields[k]] = s
 			}
 		}
-		seen[i] = sight{at: now, raw: raw, alive: beats[i].Val() > 0}
-		seen[i].hash, seen[i].err = mloc.ParseHash(raw)
-		if seen[i].err == nil && seen[i].hash.WorkerID != ids[i] {
-			seen[i].err = muster.Errorf(muster.Invalid, "the hash of worker %s says that it is %s", ids[i], mloc.Cut(seen[i].hash.WorkerID, mloc.MaxID))
+		snapshots[i] = workerSnapshot{at: now, raw: raw, alive: beats[i].Val() > 0}
+		snapshots[i].hash, snapshots[i].err = mloc.ParseHash(raw)
+		if snapshots[i].err == nil && snapshots[i].hash.WorkerID != ids[i] {
+			snapshots[i].err = muster.Errorf(muster.Invalid, "the hash of worker %s says that it is %s", ids[i], mloc.Truncate(snapshots[i].hash.WorkerID, mloc.MaxID))
 		}
 	}
-	return seen, nil
+	return snapshots, nil
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// maxStrangers is how many results of tasks that this host does not know are kept, as hosts accept them.
-const maxStrangers = 256
+// maxUnknown is how many results of tasks that this host does not know are kept, as hosts accept them.
+const maxUnknown = 256
 
-// maxPosted is how many files a task may have.
-const maxPosted = 1_000
+// maxFiles is how many files a task may have.
+const maxFiles = 1_000
 
 // results is the host's folder of results: <id>/responses.json, <id>/manifest.json and <id>/artifacts/<name>. What is
 // written survives a crash. Names and ids never lead out of the folder. Its methods may be called at the same time.
 type results struct {
 	root *os.Root
 
-	mu        sync.Mutex
-	strangers []string // ids that the host does not know, oldest first
+	mu         sync.Mutex
+	unknownIDs []string // ids that the host does not know, oldest first
 }
 
 func openResults(dir string, known func(id string) bool) (*results, error) {
@@ -47,7 +47,7 @@ func openResults(dir string, known func(id string) bool) (*results, error) {
 	}
 	for _, f := range found {
 		if !known(f.Name()) {
-			r.strangers = append(r.strangers, f.Name())
+			r.unknownIDs = append(r.unknownIDs, f.Name())
 		}
 	}
 	return r, nil
@@ -55,11 +55,11 @@ func openResults(dir string, known func(id string) bool) (*results, error) {
 
 func (r *results) close() error { return r.root.Close() }
 
-// folder makes a task's folder.
-func (r *results) folder(id string, known bool) (string, error) {
+// ensureFolder makes a task's folder.
+func (r *results) ensureFolder(id string, known bool) (string, error) {
 	name := mloc.SafeID(id)
-	if !mloc.GoodID(id) || strings.Trim(name, "_") == "" {
-		return "", muster.Errorf(muster.Invalid, "%q is not an id of a task", mloc.Cut(id, mloc.MaxID))
+	if !mloc.ValidID(id) || strings.Trim(name, "_") == "" {
+		return "", muster.Errorf(muster.Invalid, "%q is not an id of a task", mloc.Truncate(id, mloc.MaxID))
 	}
 	if err := r.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", muster.Errorf(muster.Internal, "cannot make a folder for the result of %s: %w", id, err)
@@ -69,13 +69,13 @@ func (r *results) folder(id string, known bool) (string, error) {
 			return "", muster.Errorf(muster.Internal, "cannot make a folder for the result of %s: %w", id, err)
 		}
 	}
-	if !known && !slices.Contains(r.strangers, name) {
-		r.strangers = append(r.strangers, name)
-		for len(r.strangers) > maxStrangers {
-			if err := r.root.RemoveAll(r.strangers[0]); err != nil {
+	if !known && !slices.Contains(r.unknownIDs, name) {
+		r.unknownIDs = append(r.unknownIDs, name)
+		for len(r.unknownIDs) > maxUnknown {
+			if err := r.root.RemoveAll(r.unknownIDs[0]); err != nil {
 				return "", muster.Errorf(muster.Internal, "cannot remove an old result: %w", err)
 			}
-			r.strangers = r.strangers[1:]
+			r.unknownIDs = r.unknownIDs[1:]
 		}
 	}
 	return name, nil
@@ -93,14 +93,14 @@ func (r *results) put(d mloc.Delivery, known bool, links func(name string) strin
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name, err := r.folder(d.TaskID, known)
+	name, err := r.ensureFolder(d.TaskID, known)
 	if err != nil {
 		return "", err
 	}
 	for _, f := range r.list(name) {
-		exported(o, f.Name, links(f.Name))
+		updateExport(o, f.Name, links(f.Name))
 	}
-	w := mloc.Object{"task_id": d.TaskID, "worker_id": nil, "metadata": nil, "received_at": cmp.Or(d.ReceivedAt, mloc.Stamp(now)), "result": o}
+	w := mloc.Object{"task_id": d.TaskID, "worker_id": nil, "metadata": nil, "received_at": cmp.Or(d.ReceivedAt, mloc.FormatTime(now)), "result": o}
 	if d.WorkerID != "" {
 		w["worker_id"] = d.WorkerID
 	}
@@ -114,7 +114,7 @@ func (r *results) put(d mloc.Delivery, known bool, links func(name string) strin
 func (r *results) write(name string, w mloc.Object) error {
 	b, err := mloc.Encode(w)
 	if err == nil {
-		err = mloc.ReplaceFile(r.root, name+"/"+mloc.FileResponses, b)
+		err = mloc.WriteFileAtomic(r.root, name+"/"+mloc.FileResponses, b)
 	}
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot store the result of %s: %w", name, err)
@@ -125,7 +125,7 @@ func (r *results) write(name string, w mloc.Object) error {
 // manifest writes a task's manifest.json. It reads all of its files: callers have time.
 func (r *results) manifest(ctx context.Context, id string, declared []string, now time.Time) error {
 	name := mloc.SafeID(id)
-	m, err := mloc.MakeManifest(ctx, path.Join(r.root.Name(), name), id, declared, now)
+	m, err := mloc.NewManifest(ctx, path.Join(r.root.Name(), name), id, declared, now)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (r *results) manifest(ctx context.Context, id string, declared []string, no
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := mloc.ReplaceFile(r.root, name+"/"+mloc.FileManifest, b); err != nil {
+	if err := mloc.WriteFileAtomic(r.root, name+"/"+mloc.FileManifest, b); err != nil {
 		return muster.Errorf(muster.Internal, "cannot store the manifest of %s: %w", id, err)
 	}
 	return nil
@@ -143,7 +143,7 @@ func (r *results) manifest(ctx context.Context, id string, declared []string, no
 
 // get returns the wrapper of a task's result; NotFound if there is none.
 func (r *results) get(id string) (mloc.Object, error) {
-	if !mloc.GoodID(id) {
+	if !mloc.ValidID(id) {
 		return nil, muster.Errorf(muster.NotFound, "result not found")
 	}
 	f, err := r.root.Open(mloc.SafeID(id) + "/" + mloc.FileResponses)
@@ -168,26 +168,26 @@ func (r *results) get(id string) (mloc.Object, error) {
 // putFile stores a file of a task, in place of an earlier one of that name, and returns where. A file that is broken off
 // or larger than limit leaves nothing.
 func (r *results) putFile(ctx context.Context, id, name string, known bool, link string, body io.Reader, limit int64) (string, error) {
-	if !mloc.GoodFile(name) || name == mloc.FileManifest || strings.HasSuffix(name, ".part") {
+	if !mloc.ValidFileName(name) || name == mloc.FileManifest || strings.HasSuffix(name, ".part") {
 		return "", muster.Errorf(muster.Invalid, "invalid filename")
 	}
 	r.mu.Lock()
-	folder, err := r.folder(id, known)
+	folder, err := r.ensureFolder(id, known)
 	count := len(r.list(folder))
 	r.mu.Unlock()
 	if err != nil {
 		return "", err
 	}
-	if count >= maxPosted {
+	if count >= maxFiles {
 		return "", muster.Errorf(muster.TooLarge, "task %s has %d files already", id, count)
 	}
 	at := path.Join(folder, mloc.FolderArtifacts, name)
-	f, part, err := r.temporary(folder)
+	f, part, err := r.tempFile(folder)
 	if err != nil {
 		return "", muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
 	}
 	defer func() { _ = r.root.Remove(part) }()
-	n, err := io.Copy(f, io.LimitReader(mloc.Until(ctx, body), limit+1))
+	n, err := io.Copy(f, io.LimitReader(mloc.ContextReader(ctx, body), limit+1))
 	if err == nil {
 		err = f.Sync()
 	}
@@ -204,16 +204,16 @@ func (r *results) putFile(ctx context.Context, id, name string, known bool, link
 		return "", muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
 	}
 	w, err := r.get(id)
-	if err != nil || !exported(mloc.Under(w, "result"), name, link) {
+	if err != nil || !updateExport(mloc.Lookup(w, "result"), name, link) {
 		return path.Join("results", at), nil
 	}
 	return path.Join("results", at), r.write(folder, w)
 }
 
-// temporary makes a file in a task's folder that no other upload uses.
-func (r *results) temporary(folder string) (*os.File, string, error) {
+// tempFile makes a file in a task's folder that no other upload uses.
+func (r *results) tempFile(folder string) (*os.File, string, error) {
 	for i := 0; ; i++ {
-		part := path.Join(folder, mloc.FolderLogs, mloc.Stamp(time.Now())+".part")
+		part := path.Join(folder, mloc.FolderLogs, mloc.FormatTime(time.Now())+".part")
 		f, err := r.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) && i < 100 {
 			continue
@@ -225,7 +225,7 @@ func (r *results) temporary(folder string) (*os.File, string, error) {
 // open opens a file of a task: one that was posted, or else responses.json or manifest.json; NotFound if there is none.
 func (r *results) open(id, name string) (*os.File, error) {
 	missing := muster.Errorf(muster.NotFound, "artifact not found")
-	if !mloc.GoodID(id) || !mloc.GoodFile(name) {
+	if !mloc.ValidID(id) || !mloc.ValidFileName(name) {
 		return nil, missing
 	}
 	for _, at := range []string{path.Join(mloc.SafeID(id), mloc.FolderArtifacts, name), path.Join(mloc.SafeID(id), name)} {
@@ -262,7 +262,7 @@ func (r *results) list(folder string) []mloc.File {
 func (r *results) forget(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !mloc.GoodID(id) {
+	if !mloc.ValidID(id) {
 		return nil
 	}
 	if err := r.root.RemoveAll(mloc.SafeID(id)); err != nil {
@@ -271,10 +271,10 @@ func (r *results) forget(id string) error {
 	return nil
 }
 
-// exported lets result.jsonl_export name a file that the host has, if it is about the file of this name, and reports
+// updateExport lets result.jsonl_export name a file that the host has, if it is about the file of this name, and reports
 // whether it is.
-func exported(result mloc.Object, name, link string) bool {
-	e := mloc.Under(result, "jsonl_export")
+func updateExport(result mloc.Object, name, link string) bool {
+	e := mloc.Lookup(result, "jsonl_export")
 	if e == nil || mloc.Text(e["artifact_name"]) != name && path.Base(mloc.Text(e["path"])) != name && path.Base(mloc.Text(e["relative_path"])) != name {
 		return false
 	}

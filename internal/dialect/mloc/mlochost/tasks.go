@@ -27,8 +27,8 @@ const stagePrefix = "mloc-"
 // maxAttempts is what hosts of MLOC call so: the first execution, and retries.
 const maxAttempts = 3
 
-// poll is how often tasks are looked at whose news may have been missed.
-const poll = 5 * time.Second
+// pollInterval is how often tasks are looked at whose news may have been missed.
+const pollInterval = 5 * time.Second
 
 // newID makes an id as hosts do: a random UUID.
 func newID() string {
@@ -49,12 +49,12 @@ func (g *Gateway) submit(data []byte) ([]task, error) {
 	for i, s := range stages {
 		docs[i] = s.Doc
 		tasks[i] = task{
-			ID: newID(), Submission: submission, Stage: s.Name, Name: mloc.Cut(mloc.Text(s.Doc.Metadata["name"]), 200), Type: mloc.TaskType(s.Doc), Load: mloc.LoadOf(s.Doc.Spec),
-			Declared: mloc.Declared(s.Doc.Spec), State: mloc.StatePending, Submitted: now, Queued: now,
+			ID: newID(), Submission: submission, Stage: s.Name, Name: mloc.Truncate(mloc.Text(s.Doc.Metadata["name"]), 200), Type: mloc.TaskType(s.Doc), Load: mloc.EstimatedLoad(s.Doc.Spec),
+			Declared: mloc.DeclaredArtifacts(s.Doc.Spec), State: mloc.StatePending, Submitted: now, Queued: now,
 		}
 		for _, id := range s.After {
-			if _, known := g.ledger.get(id); !known {
-				return nil, mloc.WrongDocument("spec.dependsOn: there is no task %s", mloc.Quoted(id))
+			if _, known := g.tasks.get(id); !known {
+				return nil, mloc.InvalidDocument("spec.dependsOn: there is no task %s", mloc.Quoted(id))
 			}
 			tasks[i].Needs = append(tasks[i].Needs, id)
 		}
@@ -64,58 +64,58 @@ func (g *Gateway) submit(data []byte) ([]task, error) {
 			tasks[i].Needs = append(tasks[i].Needs, tasks[j].ID)
 		}
 	}
-	if err := g.ledger.add(string(data), tasks, docs); err != nil {
+	if err := g.tasks.add(string(data), tasks, docs); err != nil {
 		return nil, err
 	}
 	for range tasks {
-		g.figures.count(&g.figures.submitted)
+		g.metrics.count(&g.metrics.submitted)
 	}
-	g.nudge()
+	g.wakeDriver()
 	return tasks, nil
 }
 
-// watch follows what changes on the server, so that the driver looks at the right tasks.
-func (g *Gateway) watch(ctx context.Context) error {
+// watchEvents follows what changes on the server, so that the driver looks at the right tasks.
+func (g *Gateway) watchEvents(ctx context.Context) error {
 	for {
 		for e, err := range g.api.Events(ctx, client.EventQuery{Types: []muster.EventType{muster.EventTask, muster.EventJob}}) {
 			if err != nil {
 				break
 			}
 			if e.Type == muster.EventResync {
-				g.mark(0)
+				g.markChanged(0)
 				continue
 			}
-			if _, ours := g.ledger.ofJob(e.Job); ours {
-				g.mark(e.Job)
+			if _, ours := g.tasks.byJobID(e.Job); ours {
+				g.markChanged(e.Job)
 			}
 		}
-		if !rest(ctx, g.pace.retry) {
+		if !sleep(ctx, g.intervals.retry) {
 			return ctx.Err()
 		}
-		g.mark(0)
+		g.markChanged(0)
 	}
 }
 
-// mark has the driver look at a job, or at all.
-func (g *Gateway) mark(job muster.JobID) {
+// markChanged has the driver look at a job, or at all.
+func (g *Gateway) markChanged(job muster.JobID) {
 	g.mu.Lock()
-	g.dirty[job] = true
+	g.changedJobs[job] = true
 	g.mu.Unlock()
-	g.nudge()
+	g.wakeDriver()
 }
 
-// drive brings the tasks of clients forward until ctx ends: it submits those whose turn it is, and takes in how jobs ended.
-func (g *Gateway) drive(ctx context.Context) error {
-	ticker := time.NewTicker(poll)
+// driveLoop brings the tasks of clients forward until ctx ends: it submits those whose turn it is, and takes in how jobs ended.
+func (g *Gateway) driveLoop(ctx context.Context) error {
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	all := true
-	if err := g.orphans(); err != nil {
+	if err := g.releaseOrphans(); err != nil {
 		return err
 	}
 	for {
 		if err := g.advance(ctx, all); err != nil && ctx.Err() == nil {
 			g.log.Warn("MLOC: tasks of clients cannot be submitted now", slog.Any("why", err))
-			if !rest(ctx, g.pace.retry) {
+			if !sleep(ctx, g.intervals.retry) {
 				return ctx.Err()
 			}
 		}
@@ -126,16 +126,16 @@ func (g *Gateway) drive(ctx context.Context) error {
 			all = false
 		case <-ticker.C:
 			all = true
-			if err := g.forget(); err != nil {
+			if err := g.pruneTasks(); err != nil {
 				g.log.Warn("MLOC: old tasks cannot be forgotten", slog.Any("why", err))
 			}
 		}
 	}
 }
 
-// forget removes the oldest submissions where there are too many.
-func (g *Gateway) forget() error {
-	ids, err := g.ledger.prune(maxTasks)
+// pruneTasks removes the oldest submissions where there are too many.
+func (g *Gateway) pruneTasks() error {
+	ids, err := g.tasks.prune(maxTasks)
 	for _, id := range ids {
 		err = errors.Join(err, g.results.forget(id))
 	}
@@ -145,13 +145,13 @@ func (g *Gateway) forget() error {
 // advance does what there is to do for the tasks of clients.
 func (g *Gateway) advance(ctx context.Context, all bool) error {
 	g.mu.Lock()
-	dirty := g.dirty
-	g.dirty = map[muster.JobID]bool{}
+	dirty := g.changedJobs
+	g.changedJobs = map[muster.JobID]bool{}
 	g.mu.Unlock()
 	all = all || dirty[0]
-	for _, t := range g.ledger.list(func(t *task) bool { return !t.final() && t.Job != 0 && (all || dirty[t.Job]) }) {
-		if err := g.follow(ctx, t); err != nil {
-			g.mark(t.Job)
+	for _, t := range g.tasks.list(func(t *task) bool { return !t.final() && t.Job != 0 && (all || dirty[t.Job]) }) {
+		if err := g.syncTask(ctx, t); err != nil {
+			g.markChanged(t.Job)
 			return err
 		}
 	}
@@ -160,17 +160,17 @@ func (g *Gateway) advance(ctx context.Context, all bool) error {
 		return err
 	}
 	// A failure may fail others, which come later in the order or not.
-	for again := true; again; {
-		again = false
-		for _, t := range g.ledger.list(func(t *task) bool { return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" }) {
-			ready, failed := g.needsOf(&t)
+	for repeat := true; repeat; {
+		repeat = false
+		for _, t := range g.tasks.list(func(t *task) bool { return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" }) {
+			ready, failed := g.checkNeeds(&t)
 			var err error
 			switch {
 			case failed != "":
-				again = true
-				err = g.fail(t.ID, "Dependency "+failed+" failed")
+				repeat = true
+				err = g.failTask(t.ID, "Dependency "+failed+" failed")
 			case ready && !held[t.ID]:
-				err = g.begin(ctx, t)
+				err = g.submitJob(ctx, t)
 			}
 			if err != nil {
 				return err
@@ -180,11 +180,11 @@ func (g *Gateway) advance(ctx context.Context, all bool) error {
 	return ctx.Err()
 }
 
-// needsOf says whether all that a task needs is done, or else which of it failed.
-func (g *Gateway) needsOf(t *task) (ready bool, failed string) {
+// checkNeeds says whether all that a task needs is done, or else which of it failed.
+func (g *Gateway) checkNeeds(t *task) (ready bool, failed string) {
 	ready = true
 	for _, id := range t.Needs {
-		need, known := g.ledger.get(id)
+		need, known := g.tasks.get(id)
 		switch {
 		case !known || need.State == mloc.StateFailed:
 			return false, id
@@ -195,26 +195,26 @@ func (g *Gateway) needsOf(t *task) (ready bool, failed string) {
 	return ready, ""
 }
 
-// fail ends a task.
-func (g *Gateway) fail(id, why string) error {
-	t, err := g.ledger.change(id, func(t *task) error {
-		t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Cut(why, 4000), time.Now()
+// failTask ends a task.
+func (g *Gateway) failTask(id, reason string) error {
+	t, err := g.tasks.update(id, func(t *task) error {
+		t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Truncate(reason, 4000), time.Now()
 		return nil
 	})
 	if err == nil {
-		g.figures.ended(&t)
+		g.metrics.recordEnd(&t)
 	}
 	return err
 }
 
-// ready returns the document with which a task is to be carried out, its references resolved; errPending if it has to wait.
-func (g *Gateway) ready(t *task) (mloc.Document, error) {
-	doc, err := g.ledger.doc(t.ID, false)
+// resolveDocument returns the document with which a task is to be carried out, its references resolved; errPending if it has to wait.
+func (g *Gateway) resolveDocument(t *task) (mloc.Document, error) {
+	doc, err := g.tasks.doc(t.ID, false)
 	if err != nil || t.Stage == "" {
 		return doc, err
 	}
 	stages := map[string]mloc.Upstream{}
-	for _, s := range g.ledger.list(func(s *task) bool { return s.Submission == t.Submission }) {
+	for _, s := range g.tasks.list(func(s *task) bool { return s.Submission == t.Submission }) {
 		up := mloc.Upstream{TaskID: s.ID, Done: s.State == mloc.StateDone}
 		if up.Done {
 			up.Wrapper, err = g.results.get(s.ID)
@@ -228,17 +228,17 @@ func (g *Gateway) ready(t *task) (mloc.Document, error) {
 	if err != nil {
 		return doc, err
 	}
-	return doc, g.ledger.resolved(t.ID, doc)
+	return doc, g.tasks.putResolved(t.ID, doc)
 }
 
-// begin submits the job of a task.
-func (g *Gateway) begin(ctx context.Context, t task) error {
-	doc, err := g.ready(&t)
+// submitJob submits the job of a task.
+func (g *Gateway) submitJob(ctx context.Context, t task) error {
+	doc, err := g.resolveDocument(&t)
 	switch {
 	case errors.Is(err, mloc.ErrPending):
 		return nil
 	case muster.CodeOf(err) == muster.InvalidSpec:
-		return g.fail(t.ID, err.Error())
+		return g.failTask(t.ID, err.Error())
 	case err != nil:
 		return err
 	}
@@ -247,64 +247,64 @@ func (g *Gateway) begin(ctx context.Context, t task) error {
 		Name: cmp.Or(t.Name, t.ID), Project: g.project(),
 		Labels: map[string]string{"dialect": mloc.SystemName, "mloc.task": t.ID, "mloc.submission": t.Submission},
 	}
-	stage, err := g.native(doc, &t)
+	stage, err := g.nativeStage(doc, &t)
 	if err == nil {
 		spec.Tasks = []muster.TaskSpec{stage}
 		var job muster.Job
 		if job, err = g.api.Submit(ctx, &spec, client.SubmitOptions{IdempotencyKey: key}); err == nil {
-			return g.submitted(t.ID, job.ID)
+			return g.recordJob(t.ID, job.ID)
 		}
 	}
 	if code := muster.CodeOf(err); code != muster.InvalidSpec && code != muster.Invalid && code != muster.TooLarge {
 		return err
 	}
 	g.log.Debug("MLOC: a task needs a worker of MLOC", slog.String("task", t.ID), slog.Any("why", err))
-	if stage, err = foreign(doc, &t); err != nil {
-		return g.fail(t.ID, err.Error())
+	if stage, err = foreignStage(doc, &t); err != nil {
+		return g.failTask(t.ID, err.Error())
 	}
 	spec.Tasks = []muster.TaskSpec{stage}
 	job, err := g.api.Submit(ctx, &spec, client.SubmitOptions{IdempotencyKey: key + "-foreign"})
 	if code := muster.CodeOf(err); code == muster.InvalidSpec || code == muster.Invalid || code == muster.TooLarge || code == muster.Forbidden {
-		return g.fail(t.ID, err.Error())
+		return g.failTask(t.ID, err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	return g.submitted(t.ID, job.ID)
+	return g.recordJob(t.ID, job.ID)
 }
 
 // project is that of the gateway's jobs.
-func (g *Gateway) project() string { return cmp.Or(g.env.Config.Project, muster.DefaultProject) }
+func (g *Gateway) project() string { return cmp.Or(g.deps.Config.Project, muster.DefaultProject) }
 
-func (g *Gateway) submitted(id string, job muster.JobID) error {
-	_, err := g.ledger.change(id, func(t *task) error { t.Job = job; return nil })
-	g.mark(job)
+func (g *Gateway) recordJob(id string, job muster.JobID) error {
+	_, err := g.tasks.update(id, func(t *task) error { t.Job = job; return nil })
+	g.markChanged(job)
 	return err
 }
 
 // retries is how often Muster tries a task again, as hosts do it.
 var retries = muster.Retries{Max: maxAttempts - 1, Backoff: muster.Duration(time.Second)}
 
-// native is the stage with which any worker can carry a task out. It fails if only workers of MLOC can.
-func (g *Gateway) native(doc mloc.Document, t *task) (muster.TaskSpec, error) {
+// nativeStage is the stage with which any worker can carry a task out. It fails if only workers of MLOC can.
+func (g *Gateway) nativeStage(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 	if len(t.Children) > 0 {
-		return muster.TaskSpec{}, mloc.Cannot("others were merged into it")
+		return muster.TaskSpec{}, mloc.Unsupported("others were merged into it")
 	}
-	if !meansHost(mloc.Under(doc.Spec, "output", "destination")) {
-		return muster.TaskSpec{}, mloc.Cannot("spec.output.destination is not this host")
+	if !isHostDestination(mloc.Lookup(doc.Spec, "output", "destination")) {
+		return muster.TaskSpec{}, mloc.Unsupported("spec.output.destination is not this host")
 	}
-	if g.closed() {
-		doc.Spec = g.granted(doc.Spec, t.ID)
+	if g.requiresToken() {
+		doc.Spec = g.withGrants(doc.Spec, t.ID)
 	}
-	stage, err := mloc.ToMusterAt(doc, g.url)
+	stage, err := mloc.ToMusterWithBase(doc, g.url)
 	stage.Name, stage.Retries = stagePrefix+t.ID, retries
 	return stage, err
 }
 
-// foreign is the stage with which only workers of MLOC can carry a task out. They are given the document itself: the input is for people.
-func foreign(doc mloc.Document, t *task) (muster.TaskSpec, error) {
+// foreignStage is the stage with which only workers of MLOC can carry a task out. They are given the document itself: the input is for people.
+func foreignStage(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 	config := mloc.Object{"apiVersion": doc.APIVersion, "kind": doc.Kind, "metadata": doc.Metadata, "spec": doc.Spec}
-	if len(mloc.Compact(config)) > muster.MaxSpecSize/2 {
+	if len(mloc.EncodeString(config)) > muster.MaxSpecSize/2 {
 		config["spec"] = mloc.Object{"taskType": t.Type}
 	}
 	input, err := mloc.Encode(mloc.Object{"system": mloc.SystemName, "type": t.Type, "config": mloc.Escape(config)})
@@ -313,27 +313,27 @@ func foreign(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 		tags = append(tags, tagMerges)
 	}
 	return muster.TaskSpec{
-		Name: stagePrefix + t.ID, Kind: mloc.KindForeign, Input: input, Resources: mloc.Needed(doc.Spec), Where: muster.Where{Tags: tags}, Retries: retries,
+		Name: stagePrefix + t.ID, Kind: mloc.KindForeign, Input: input, Resources: mloc.ResourceRequest(doc.Spec), Where: muster.Where{Tags: tags}, Retries: retries,
 	}, err
 }
 
-// follow takes in how a task's job stands.
-func (g *Gateway) follow(ctx context.Context, t task) error {
+// syncTask takes in how a task's job stands.
+func (g *Gateway) syncTask(ctx context.Context, t task) error {
 	mt, err := g.api.Task(ctx, muster.TaskID{Job: t.Job})
 	if muster.CodeOf(err) == muster.NotFound {
-		return g.fail(t.ID, "its job "+t.Job.String()+" is not there any more")
+		return g.failTask(t.ID, "its job "+t.Job.String()+" is not there any more")
 	}
 	if err != nil {
 		return err
 	}
-	worker, ours := "", false
+	worker, isMLOC := "", false
 	if mt.Worker != "" {
-		if worker, ours, err = g.nameOf(ctx, mt.Worker); err != nil {
+		if worker, isMLOC, err = g.lookupWorker(ctx, mt.Worker); err != nil {
 			return err
 		}
 	}
 	if mt.State == muster.Succeeded {
-		if err := g.collect(ctx, &t, &mt, worker, ours); err != nil {
+		if err := g.storeResult(ctx, &t, &mt, worker, isMLOC); err != nil {
 			return err
 		}
 	}
@@ -341,23 +341,23 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 	if mt.State == muster.Succeeded || mt.State == muster.Cancelled || mt.State.HoldsResources() {
 		attempts--
 	}
-	now, err := g.ledger.change(t.ID, func(t *task) error {
+	updated, err := g.tasks.update(t.ID, func(t *task) error {
 		if t.final() {
 			return mloc.ErrPending
 		}
 		if attempts > t.Attempts {
 			t.LastFailed, t.Attempts = cmp.Or(t.Worker, t.LastFailed), attempts
-			g.figures.count(&g.figures.requeued)
+			g.metrics.count(&g.metrics.requeued)
 		}
 		if worker != "" {
 			t.Worker = worker
 		}
-		t.Dispatched, t.Started = timeOf(mt.AssignedAt), timeOf(mt.StartedAt)
+		t.Dispatched, t.Started = toTime(mt.AssignedAt), toTime(mt.StartedAt)
 		switch {
 		case mt.State == muster.Succeeded:
-			t.State, t.Error, t.Finished = mloc.StateDone, "", timeOf(mt.FinishedAt)
+			t.State, t.Error, t.Finished = mloc.StateDone, "", toTime(mt.FinishedAt)
 		case mt.State.Final():
-			t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Cut(cmp.Or(mt.Message, string(mt.Reason), mt.State.String()), 4000), timeOf(mt.FinishedAt)
+			t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Truncate(cmp.Or(mt.Message, string(mt.Reason), mt.State.String()), 4000), toTime(mt.FinishedAt)
 		case mt.State.HoldsResources():
 			t.State = mloc.StateDispatched
 		default:
@@ -368,20 +368,20 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 	if errors.Is(err, mloc.ErrPending) {
 		return nil
 	}
-	if err != nil || !now.final() {
+	if err != nil || !updated.final() {
 		return err
 	}
-	g.figures.ended(&now)
-	g.nudge() // others may need it
-	return g.endChildren(&now)
+	g.metrics.recordEnd(&updated)
+	g.wakeDriver() // others may need it
+	return g.finishChildren(&updated)
 }
 
-// collect stores the result of a task that one of Muster's own workers has done, as one of MLOC's would have delivered it.
-func (g *Gateway) collect(ctx context.Context, t *task, mt *muster.Task, worker string, ours bool) error {
-	if t.Attempt == mt.Attempt || ours {
+// storeResult stores the result of a task that one of Muster's own workers has done, as one of MLOC's would have delivered it.
+func (g *Gateway) storeResult(ctx context.Context, t *task, mt *muster.Task, worker string, isMLOC bool) error {
+	if t.Attempt == mt.Attempt || isMLOC {
 		return nil
 	}
-	doc, err := g.ledger.doc(t.ID, true)
+	doc, err := g.tasks.doc(t.ID, true)
 	if err != nil {
 		return err
 	}
@@ -391,32 +391,32 @@ func (g *Gateway) collect(ctx context.Context, t *task, mt *muster.Task, worker 
 	}
 	files := make([]mloc.File, 0, len(artifacts))
 	for _, a := range artifacts {
-		files = append(files, mloc.File{Name: a.Name, Size: a.Size, URL: g.link(t.ID, a.Name)})
+		files = append(files, mloc.File{Name: a.Name, Size: a.Size, URL: g.fileURL(t.ID, a.Name)})
 	}
-	took := 0.0
+	seconds := 0.0
 	if mt.Usage != nil {
-		took = mt.Usage.WallSeconds
+		seconds = mt.Usage.WallSeconds
 	}
-	result, err := mloc.Encode(mloc.ResultOf(doc, t.ID, mt.Result, files, took))
+	result, err := mloc.Encode(mloc.ToResult(doc, t.ID, mt.Result, files, seconds))
 	if err != nil {
 		return err
 	}
 	d := mloc.Delivery{TaskID: t.ID, WorkerID: worker, Result: result, Metadata: json.RawMessage(`{"muster_task":"` + mt.ID.String() + `"}`)}
-	if _, err := g.results.put(d, true, func(name string) string { return g.link(t.ID, name) }, time.Now()); err != nil {
+	if _, err := g.results.put(d, true, func(name string) string { return g.fileURL(t.ID, name) }, time.Now()); err != nil {
 		return err
 	}
 	return g.results.manifest(ctx, t.ID, t.Declared, time.Now())
 }
 
-// link is where a file of a task can be fetched.
-func (g *Gateway) link(id, name string) string {
+// fileURL is where a file of a task can be fetched.
+func (g *Gateway) fileURL(id, name string) string {
 	return g.url + resultsPath + "/" + id + "/files/" + name
 }
 
-// nameOf returns the name of a worker, as clients of MLOC are told, and whether it is one of MLOC.
-func (g *Gateway) nameOf(ctx context.Context, id muster.WorkerID) (string, bool, error) {
+// lookupWorker returns the name of a worker, as clients of MLOC are told, and whether it is one of MLOC.
+func (g *Gateway) lookupWorker(ctx context.Context, id muster.WorkerID) (string, bool, error) {
 	g.mu.Lock()
-	known, ok := g.workers[id]
+	known, ok := g.workerNames[id]
 	g.mu.Unlock()
 	if !ok {
 		w, err := g.api.Worker(ctx, string(id))
@@ -426,48 +426,48 @@ func (g *Gateway) nameOf(ctx context.Context, id muster.WorkerID) (string, bool,
 		if err != nil {
 			return "", false, err
 		}
-		known = named{name: w.Name}
+		known = workerName{name: w.Name}
 		if foreign := w.Labels["mloc.worker"]; foreign != "" && slices.Contains(w.Tags, mloc.SystemTag) {
-			known = named{name: foreign, ours: true}
+			known = workerName{name: foreign, isMLOC: true}
 		}
 		g.mu.Lock()
-		if len(g.workers) >= maxPeers {
-			clear(g.workers)
+		if len(g.workerNames) >= maxRemoteWorkers {
+			clear(g.workerNames)
 		}
-		g.workers[id] = known
+		g.workerNames[id] = known
 		g.mu.Unlock()
 	}
-	return known.name, known.ours, nil
+	return known.name, known.isMLOC, nil
 }
 
-// named is what clients are told of a worker.
-type named struct {
-	name string
-	ours bool // it is one of MLOC
+// workerName is what clients are told of a worker.
+type workerName struct {
+	name   string
+	isMLOC bool // it is one of MLOC
 }
 
-// timeOf returns a time of Muster, zero if there is none.
-func timeOf(t muster.Time) time.Time {
+// toTime returns a time of Muster, zero if there is none.
+func toTime(t muster.Time) time.Time {
 	if t == 0 {
 		return time.Time{}
 	}
 	return t.Std()
 }
 
-// closed reports whether requests need a token.
-func (g *Gateway) closed() bool { return g.env.Config.KeyRequired || g.set.token != "" }
+// requiresToken reports whether requests need a token.
+func (g *Gateway) requiresToken() bool { return g.deps.Config.KeyRequired || g.settings.token != "" }
 
-// grant is what allows to read the results of one task without a token.
-func (g *Gateway) grant(id string) string {
+// grantToken is what allows to read the results of one task without a token.
+func (g *Gateway) grantToken(id string) string {
 	m := hmac.New(sha256.New, g.secret)
 	m.Write([]byte(id))
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// granted returns a spec whose addresses of this host's results can be read without a token, for workers that send none.
+// withGrants returns a spec whose addresses of this host's results can be read without a token, for workers that send none.
 // It may lead to results of the task's own submission, and to those that it needs.
-func (g *Gateway) granted(s mloc.Object, id string) mloc.Object {
-	t, _ := g.ledger.get(id)
+func (g *Gateway) withGrants(s mloc.Object, id string) mloc.Object {
+	t, _ := g.tasks.get(id)
 	prefix := g.url + resultsPath + "/"
 	var walk func(v any) any
 	walk = func(v any) any {
@@ -486,10 +486,10 @@ func (g *Gateway) granted(s mloc.Object, id string) mloc.Object {
 			return out
 		case string:
 			rest, ok := strings.CutPrefix(v, prefix)
-			of, _, file := strings.Cut(rest, "/files/")
-			if other, known := g.ledger.get(of); ok && file && known && !strings.ContainsAny(v, "?# ") &&
-				(other.Submission == t.Submission || slices.Contains(t.Needs, of)) {
-				return v + "?grant=" + g.grant(of)
+			id, _, file := strings.Cut(rest, "/files/")
+			if other, known := g.tasks.get(id); ok && file && known && !strings.ContainsAny(v, "?# ") &&
+				(other.Submission == t.Submission || slices.Contains(t.Needs, id)) {
+				return v + "?grant=" + g.grantToken(id)
 			}
 			return v
 		default:

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestTranscript holds what is said on the channels and over HTTP while a worker runs one task, but for heartbeats.
 func TestTranscript(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnv(t, nil)
 	watcher := w.redis.client()
 	defer func() { _ = watcher.Close() }()
 	sub := watcher.Subscribe(t.Context(), "tasks", "tasks.events", "workers.events")
@@ -45,19 +45,19 @@ func TestTranscript(t *testing.T) {
 			mu.Unlock()
 		}
 	}()
-	s := newScripted(t, w.redis, "w1")
+	s := newFakeWorker(t, w.redis, "w1")
 	s.execute = func(m message) (map[string]any, map[string]string, string) {
 		result, _, _ := echo(m)
 		return result, map[string]string{"final_model.tar.gz": "weights"}, ""
 	}
 	s.register().listen()
 	w.active("w1")
-	if task := w.wait(w.submit(echoTask(`{"n": 9}`)).ID); task.State != muster.Succeeded {
+	if task := w.waitJob(w.submit(echoTask(`{"n": 9}`)).ID); task.State != muster.Succeeded {
 		t.Fatal(task.Message)
 	}
-	await(t, "the worker is idle", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 4 })
+	waitFor(t, "the worker is idle", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 4 })
 	s.sigint()
-	await(t, "the worker left", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 5 })
+	waitFor(t, "the worker left", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 5 })
 	_ = sub.Close()
 	<-done
 	var out strings.Builder

@@ -26,9 +26,9 @@ type Limits struct {
 
 // Entries returns the plain files of an archive by their names, which are relative paths that stay inside. It is Invalid for an archive that has
 // anything else, says that it unpacks to more than the limits, or has one name twice.
-func Entries(z *zip.Reader, most Limits) (map[string]*zip.File, error) {
-	if len(z.File) > most.Files {
-		return nil, muster.Errorf(muster.TooLarge, "the archive has %d entries: at most %d are taken", len(z.File), most.Files)
+func Entries(z *zip.Reader, limits Limits) (map[string]*zip.File, error) {
+	if len(z.File) > limits.Files {
+		return nil, muster.Errorf(muster.TooLarge, "the archive has %d entries: at most %d are taken", len(z.File), limits.Files)
 	}
 	found := make(map[string]*zip.File, len(z.File))
 	folders := map[string]bool{}
@@ -51,16 +51,16 @@ func Entries(z *zip.Reader, most Limits) (map[string]*zip.File, error) {
 		}
 		switch {
 		case f.Mode()&fs.ModeType != 0:
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is neither a file nor a folder", short(f.Name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is neither a file nor a folder", shorten(f.Name))
 		case found[name] != nil:
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is there twice", short(f.Name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is there twice", shorten(f.Name))
 		case f.Flags&1 != 0:
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is encrypted", short(f.Name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is encrypted", shorten(f.Name))
 		}
 		found[name] = f
 		total += f.UncompressedSize64
-		if total > uint64(most.Bytes) || f.UncompressedSize64 > uint64(most.Bytes) {
-			return nil, muster.Errorf(muster.TooLarge, "the archive unpacks to more than %s", muster.Size(most.Bytes))
+		if total > uint64(limits.Bytes) || f.UncompressedSize64 > uint64(limits.Bytes) {
+			return nil, muster.Errorf(muster.TooLarge, "the archive unpacks to more than %s", muster.Size(limits.Bytes))
 		}
 	}
 	for name := range found {
@@ -70,7 +70,7 @@ func Entries(z *zip.Reader, most Limits) (map[string]*zip.File, error) {
 	}
 	for name := range found {
 		if folders[name] {
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is a file and a folder", short(name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is a file and a folder", shorten(name))
 		}
 	}
 	return found, nil
@@ -81,13 +81,13 @@ func Path(field, name string) (string, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || clean == "." || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") ||
 		len(clean) > 1 && clean[1] == ':' {
-		return "", muster.Errorf(muster.Invalid, "%s %q is no path inside the project", field, short(name))
+		return "", muster.Errorf(muster.Invalid, "%s %q is no path inside the project", field, shorten(name))
 	}
 	return clean, nil
 }
 
-// short is what an error shows of a name.
-func short(name string) string {
+// shorten is what an error shows of a name.
+func shorten(name string) string {
 	if len(name) > 100 {
 		name = name[:100]
 	}
@@ -113,12 +113,12 @@ func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
 
 // Unpack writes the files of an archive into the empty folder dir. Nothing is written outside dir, and not more than the limits whatever the
 // archive says of itself. After an error dir may hold a part.
-func Unpack(ctx context.Context, r io.ReaderAt, size int64, dir string, most Limits) error {
+func Unpack(ctx context.Context, r io.ReaderAt, size int64, dir string, limits Limits) error {
 	z, err := Open(r, size)
 	if err != nil {
 		return err
 	}
-	found, err := Entries(z, most)
+	found, err := Entries(z, limits)
 	if err != nil {
 		return err
 	}
@@ -127,36 +127,36 @@ func Unpack(ctx context.Context, r io.ReaderAt, size int64, dir string, most Lim
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	left := most.Bytes
+	remaining := limits.Bytes
 	for name, f := range found {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
 		if parent := path.Dir(name); parent != "." {
 			if err := root.MkdirAll(filepath.FromSlash(parent), 0o755); err != nil {
-				return badName(name, err)
+				return nameError(name, err)
 			}
 		}
-		n, err := unpackFile(root, name, f, left)
+		n, err := unpackFile(root, name, f, remaining)
 		if err != nil {
 			return err
 		}
-		left -= n
+		remaining -= n
 	}
 	return nil
 }
 
-func badName(name string, err error) error {
+func nameError(name string, err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrInvalid) {
-		return muster.Errorf(muster.Invalid, "the entry %q cannot be written: %w", short(name), err)
+		return muster.Errorf(muster.Invalid, "the entry %q cannot be written: %w", shorten(name), err)
 	}
 	return err
 }
 
-func unpackFile(root *os.Root, name string, f *zip.File, left int64) (int64, error) {
+func unpackFile(root *os.Root, name string, f *zip.File, remaining int64) (int64, error) {
 	in, err := f.Open()
 	if err != nil {
-		return 0, muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", short(name), err)
+		return 0, muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", shorten(name), err)
 	}
 	defer in.Close()
 	mode := fs.FileMode(0o644)
@@ -165,37 +165,39 @@ func unpackFile(root *os.Root, name string, f *zip.File, left int64) (int64, err
 	}
 	out, err := root.OpenFile(filepath.FromSlash(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		return 0, badName(name, err)
+		return 0, nameError(name, err)
 	}
-	n, err := io.Copy(out, io.LimitReader(in, left+1))
+	n, err := io.Copy(out, io.LimitReader(in, remaining+1))
 	if cerr := out.Close(); err == nil && cerr != nil {
 		return n, cerr
 	}
 	switch {
-	case n > left:
+	case n > remaining:
 		return n, muster.Errorf(muster.TooLarge, "the archive unpacks to more than it may")
 	case errors.Is(err, zip.ErrChecksum), errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrAlgorithm), errors.Is(err, io.ErrUnexpectedEOF):
-		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", short(name), err)
+		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", shorten(name), err)
 	case err != nil:
 		if _, disk := errors.AsType[*fs.PathError](err); disk {
 			return n, err
 		}
-		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", short(name), err)
+		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", shorten(name), err)
 	}
 	return n, nil
 }
 
 // Writer is an archive that is written.
 type Writer struct {
-	zip  *zip.Writer
-	left int64
+	zip       *zip.Writer
+	remaining int64
 }
 
-// Left is how many bytes of files may still be written.
-func (p *Writer) Left() int64 { return p.left }
+// Remaining is how many bytes of files may still be written.
+func (p *Writer) Remaining() int64 { return p.remaining }
 
-// Pack returns a Writer to w that takes at most most bytes of files.
-func Pack(w io.Writer, most int64) *Writer { return &Writer{zip: zip.NewWriter(w), left: most} }
+// NewWriter returns a Writer to w that takes at most most bytes of files.
+func NewWriter(w io.Writer, maxBytes int64) *Writer {
+	return &Writer{zip: zip.NewWriter(w), remaining: maxBytes}
+}
 
 // header is that of a file in an archive. All have the first time that a ZIP archive can say, so that the same files make the same bytes.
 func header(name string) *zip.FileHeader {
@@ -208,20 +210,20 @@ func (p *Writer) Add(name string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	p.left -= int64(len(content))
-	if p.left < 0 {
-		return p.full()
+	p.remaining -= int64(len(content))
+	if p.remaining < 0 {
+		return p.errTooLarge()
 	}
 	_, err = w.Write(content)
 	return err
 }
 
-func (p *Writer) full() error {
+func (p *Writer) errTooLarge() error {
 	return muster.Errorf(muster.TooLarge, "the files are larger than an archive may be here")
 }
 
-// Folder writes the files of dir under prefix. Links are written as what they lead to, if that is a file in dir.
-func (p *Writer) Folder(ctx context.Context, dir, prefix string) error {
+// AddDir writes the files of dir under prefix. Links are written as what they lead to, if that is a file in dir.
+func (p *Writer) AddDir(ctx context.Context, dir, prefix string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -251,7 +253,7 @@ func (p *Writer) file(name string, r io.Reader, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(&bounded{w, p}, r)
+	_, err = io.Copy(&limitedWriter{w, p}, r)
 	return err
 }
 
@@ -261,18 +263,18 @@ func (p *Writer) Stream(name string, write func(w io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	return write(&bounded{w, p})
+	return write(&limitedWriter{w, p})
 }
 
-// bounded is a writer to an archive's file that has no more than is left.
-type bounded struct {
+// limitedWriter is a writer to an archive's file that has no more than is left.
+type limitedWriter struct {
 	w io.Writer
 	p *Writer
 }
 
-func (b *bounded) Write(data []byte) (int, error) {
-	if b.p.left -= int64(len(data)); b.p.left < 0 {
-		return 0, b.p.full()
+func (b *limitedWriter) Write(data []byte) (int, error) {
+	if b.p.remaining -= int64(len(data)); b.p.remaining < 0 {
+		return 0, b.p.errTooLarge()
 	}
 	return b.w.Write(data)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
-var small = archive.Limits{Files: 10, Bytes: 1000}
+var smallLimits = archive.Limits{Files: 10, Bytes: 1000}
 
 func zipped(tb testing.TB, add func(z *zip.Writer)) []byte {
 	tb.Helper()
@@ -57,7 +57,7 @@ func TestBadArchives(t *testing.T) {
 		}),
 	} {
 		dir := t.TempDir()
-		err := archive.Unpack(t.Context(), bytes.NewReader(b), int64(len(b)), dir, small)
+		err := archive.Unpack(t.Context(), bytes.NewReader(b), int64(len(b)), dir, smallLimits)
 		if code := muster.CodeOf(err); code != muster.Invalid && code != muster.TooLarge {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -74,7 +74,7 @@ func TestALyingArchive(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := archive.Unpack(t.Context(), bytes.NewReader(b), int64(len(b)), dir, small); err == nil {
+	if err := archive.Unpack(t.Context(), bytes.NewReader(b), int64(len(b)), dir, smallLimits); err == nil {
 		t.Error("it is taken")
 	}
 	if info, err := os.Stat(filepath.Join(dir, "a")); err == nil && info.Size() > 1001 {
@@ -92,7 +92,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		err := archive.Unpack(t.Context(), bytes.NewReader(b), int64(len(b)), dir, small)
+		err := archive.Unpack(t.Context(), bytes.NewReader(b), int64(len(b)), dir, smallLimits)
 		if list, _ := os.ReadDir(outer); len(list) != 1 {
 			t.Fatalf("%v lie outside", list)
 		}
@@ -110,17 +110,17 @@ func FuzzUnpack(f *testing.F) {
 			}
 			return nil
 		})
-		if total > small.Bytes {
+		if total > smallLimits.Bytes {
 			t.Fatalf("%d bytes", total)
 		}
 		// What was unpacked can be packed again.
 		var again bytes.Buffer
-		z := archive.Pack(&again, small.Bytes)
-		if err := z.Folder(t.Context(), dir, "p/"); err != nil {
+		z := archive.NewWriter(&again, smallLimits.Bytes)
+		if err := z.AddDir(t.Context(), dir, "p/"); err != nil {
 			t.Fatal(err)
 		}
-		if err := z.Close(); err != nil || z.Left() != small.Bytes-total {
-			t.Fatalf("%d left, %v", z.Left(), err)
+		if err := z.Close(); err != nil || z.Remaining() != smallLimits.Bytes-total {
+			t.Fatalf("%d left, %v", z.Remaining(), err)
 		}
 	})
 }

@@ -25,25 +25,25 @@ var runner []byte
 
 // What a project has.
 const (
-	Runner = "train.py"           // the program, which every worker of TrainForge would run
-	Meta   = ".trainforge"        // the program's own files: folders leave out .muster when they travel
-	Output = Meta + "/output.log" // what a program with a file for it writes
-	Work   = "task"               // the task's files
+	Runner     = "train.py"              // the program, which every worker of TrainForge would run
+	MetaDir    = ".trainforge"           // the program's own files: folders leave out .muster when they travel
+	OutputFile = MetaDir + "/output.log" // what a program with a file for it writes
+	TaskDir    = "task"                  // the task's files
 
-	taskFile = Meta + "/task.json"
+	taskFile = MetaDir + "/task.json"
 
-	aliveEvery  = 30 // seconds
-	uploadTries = 5
+	aliveInterval = 30 // seconds
+	uploadTries   = 5
 )
 
-// Most is what a project's archive may hold, in bytes of files.
-const Most = 100 << 20
+// MaxBytes is what a project's archive may hold, in bytes of files.
+const MaxBytes = 100 << 20
 
 // Limits are what a project may unpack to: it may be compressed to a tenth.
-var Limits = archive.Limits{Files: 20_000, Bytes: 10 * Most} //nolint:gochecknoglobals // constants
+var Limits = archive.Limits{Files: 20_000, Bytes: 10 * MaxBytes} //nolint:gochecknoglobals // constants
 
-// order is what the runner reads: see runner.py.
-type order struct {
+// runnerConfig is what the runner reads: see runner.py.
+type runnerConfig struct {
 	JobID   string            `json:"job_id"`
 	URL     string            `json:"url"` // of the server, where TRAINFORGE_API_URL does not say it
 	Log     string            `json:"log"` // file or stdout
@@ -61,7 +61,7 @@ type order struct {
 
 // Project is a task as a folder for TrainForge's workers.
 type Project struct {
-	order        order
+	config       runnerConfig
 	folder       string            // of the task's files and inputs
 	files        map[string][]byte // beside them
 	requirements []byte            // for workers that install packages
@@ -72,33 +72,33 @@ type Project struct {
 // the grant. The errors are run.TaskErrors.
 func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*Project, error) {
 	s := t.Spec
-	p := &Project{folder: folder, files: map[string][]byte{}, order: order{
+	p := &Project{folder: folder, files: map[string][]byte{}, config: runnerConfig{
 		JobID: id, URL: url, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
-		Timeout: s.Timeout.Std().Seconds(), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveEvery, Tries: uploadTries,
+		Timeout: s.Timeout.Std().Seconds(), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveInterval, Tries: uploadTries,
 	}}
 	if toFile {
-		p.order.Log = "file"
+		p.config.Log = "file"
 	}
-	if p.order.Grace == 0 {
-		p.order.Grace = 10
+	if p.config.Grace == 0 {
+		p.config.Grace = 10
 	}
 	if g := t.Gang; g != nil {
 		rank, size, port := strconv.Itoa(g.Rank), strconv.Itoa(g.Size), strconv.Itoa(g.Port)
-		p.order.GangEnv = map[string]string{"RANK": rank, "LOCAL_RANK": "0", "WORLD_SIZE": size, "MASTER_ADDR": g.Master, "MASTER_PORT": port}
+		p.config.GangEnv = map[string]string{"RANK": rank, "LOCAL_RANK": "0", "WORLD_SIZE": size, "MASTER_ADDR": g.Master, "MASTER_PORT": port}
 	}
 	switch {
 	case s.Script != nil:
-		if err := p.script(s.Script); err != nil {
+		if err := p.addScript(s.Script); err != nil {
 			return nil, err
 		}
 	case s.Run == nil:
 		return nil, run.Failf(muster.TaskInvalid, "the task has nothing that a TrainForge worker can run")
 	case len(s.Run.Argv) > 0:
-		p.order.Argv = s.Run.Argv
+		p.config.Argv = s.Run.Argv
 	default:
-		p.order.Shell = s.Run.Shell
+		p.config.Shell = s.Run.Shell
 	}
-	return p, p.packages(s.Python)
+	return p, p.addRequirements(s.Python)
 }
 
 // environment returns what Muster tells a task by variables, and those of its spec.
@@ -131,7 +131,7 @@ func environment(t *run.Task, devices []string) map[string]string {
 			env["MUSTER_INDEX"] = strconv.Itoa(i)
 			for name, value := range s.Values(i) {
 				if axis, ok := strings.CutPrefix(name, "matrix."); ok {
-					env["MUSTER_MATRIX_"+variable(axis)] = value
+					env["MUSTER_MATRIX_"+envName(axis)] = value
 				}
 			}
 			break
@@ -142,8 +142,8 @@ func environment(t *run.Task, devices []string) map[string]string {
 	return env
 }
 
-// variable turns an axis' name into a part of an environment variable's.
-func variable(name string) string {
+// envName turns an axis' name into a part of an environment variable's.
+func envName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z':
@@ -156,8 +156,8 @@ func variable(name string) string {
 	}, name)
 }
 
-// script adds the program to the task's folder, under its name unless the project has a file of that name.
-func (p *Project) script(s *muster.Script) error {
+// addScript adds the program to the task's folder, under its name unless the project has a file of that name.
+func (p *Project) addScript(s *muster.Script) error {
 	if s.URL != "" {
 		return run.Failf(muster.TaskInvalid, "TrainForge workers do not fetch scripts")
 	}
@@ -171,7 +171,7 @@ func (p *Project) script(s *muster.Script) error {
 		}
 	}
 	p.files[name] = []byte(s.Text)
-	p.order.Argv = append(interpreter(s, name), s.Args...)
+	p.config.Argv = append(interpreter(s, name), s.Args...)
 	return nil
 }
 
@@ -201,12 +201,12 @@ func interpreter(s *muster.Script, name string) []string {
 	}
 }
 
-// packages writes the requirements that workers install from the project's top.
-func (p *Project) packages(s *muster.Python) error {
+// addRequirements writes the requirements that workers install from the project's top.
+func (p *Project) addRequirements(s *muster.Python) error {
 	if s == nil {
 		return nil
 	}
-	p.order.Python = s.Version
+	p.config.Python = s.Version
 	lines := append([]string(nil), s.Packages...)
 	if s.Requirements != "" {
 		root, err := os.OpenRoot(p.folder)
@@ -227,21 +227,21 @@ func (p *Project) packages(s *muster.Python) error {
 }
 
 // Write makes the project's archive, of at most most bytes of files.
-func (p *Project) Write(ctx context.Context, w io.Writer, most int64) error {
-	b, err := json.Marshal(p.order)
+func (p *Project) Write(ctx context.Context, w io.Writer, maxBytes int64) error {
+	b, err := json.Marshal(p.config)
 	if err != nil {
 		return err
 	}
-	z := archive.Pack(w, most)
+	z := archive.NewWriter(w, maxBytes)
 	err = errors.Join(z.Add(Runner, runner), z.Add(taskFile, b))
 	if p.requirements != nil {
 		err = errors.Join(err, z.Add("requirements.txt", p.requirements))
 	}
 	for name, content := range p.files {
-		err = errors.Join(err, z.Add(Work+"/"+name, content))
+		err = errors.Join(err, z.Add(TaskDir+"/"+name, content))
 	}
 	if err == nil && p.folder != "" {
-		err = z.Folder(ctx, p.folder, Work+"/")
+		err = z.AddDir(ctx, p.folder, TaskDir+"/")
 	}
 	if err != nil {
 		return err
@@ -249,10 +249,10 @@ func (p *Project) Write(ctx context.Context, w io.Writer, most int64) error {
 	return z.Close()
 }
 
-// Place puts the project into the shared folder: as <shared>/<id>/project.zip, and for worker A unpacked beside it.
+// WriteShared puts the project into the shared folder: as <shared>/<id>/project.zip, and for worker A unpacked beside it.
 // Nothing is there under its name before all of it is.
-func (p *Project) Place(ctx context.Context, shared string, unpacked bool) error {
-	id := p.order.JobID
+func (p *Project) WriteShared(ctx context.Context, shared string, unpacked bool) error {
+	id := p.config.JobID
 	if _, err := os.Lstat(filepath.Join(shared, id)); err == nil {
 		return nil
 	}
@@ -264,7 +264,7 @@ func (p *Project) Place(ctx context.Context, shared string, unpacked bool) error
 	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // the worker may be another user of a shared file system
 		return err
 	}
-	if err := p.placeIn(ctx, tmp, unpacked); err != nil {
+	if err := p.writeInto(ctx, tmp, unpacked); err != nil {
 		return err
 	}
 	err = os.Rename(tmp, filepath.Join(shared, id))
@@ -274,17 +274,17 @@ func (p *Project) Place(ctx context.Context, shared string, unpacked bool) error
 	return err
 }
 
-func (p *Project) placeIn(ctx context.Context, dir string, unpacked bool) error {
+func (p *Project) writeInto(ctx context.Context, dir string, unpacked bool) error {
 	f, err := os.OpenFile(filepath.Join(dir, "project.zip"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as above
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	most := int64(Most)
+	maxBytes := int64(MaxBytes)
 	if unpacked {
-		most = Limits.Bytes
+		maxBytes = Limits.Bytes
 	}
-	if err := p.Write(ctx, f, most); err != nil || !unpacked {
+	if err := p.Write(ctx, f, maxBytes); err != nil || !unpacked {
 		return err
 	}
 	info, err := f.Stat()

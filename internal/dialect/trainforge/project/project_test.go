@@ -18,11 +18,11 @@ func TestMatrixAndGangEnvironments(t *testing.T) {
 	for name, want := range map[string]string{
 		"MUSTER_INDEX": "1", "MUSTER_MATRIX_LR": "2", "MUSTER_MATRIX_A_B": "x", "MUSTER_RANK": "1", "MUSTER_WORLD_SIZE": "2", "MUSTER_MASTER_ADDR": "10.0.0.1", "CUDA_VISIBLE_DEVICES": "3",
 	} {
-		if p.order.Env[name] != want {
-			t.Errorf("%s is %q", name, p.order.Env[name])
+		if p.config.Env[name] != want {
+			t.Errorf("%s is %q", name, p.config.Env[name])
 		}
 	}
-	if p.order.GangEnv["MASTER_PORT"] != "29500" || p.order.GangEnv["RANK"] != "1" {
-		t.Errorf("%v", p.order.GangEnv)
+	if p.config.GangEnv["MASTER_PORT"] != "29500" || p.config.GangEnv["RANK"] != "1" {
+		t.Errorf("%v", p.config.GangEnv)
 	}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// limit bounds every wait of these tests.
-const limit = 2 * time.Minute
+// testTimeout bounds every wait of these tests.
+const testTimeout = 2 * time.Minute
 
 // stderrLog is that of a bridge in a process of its own.
 func stderrLog() *slog.Logger {
@@ -78,7 +78,7 @@ func (r *redisServer) start() {
 	}
 	c := r.client()
 	defer c.Close()
-	await(r.tb, "redis-server answers", func() bool { return c.Ping(r.tb.Context()).Err() == nil })
+	waitFor(r.tb, "redis-server answers", func() bool { return c.Ping(r.tb.Context()).Err() == nil })
 }
 
 // kill is kill -9: nothing of it is kept.
@@ -94,19 +94,19 @@ func (r *redisServer) client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: r.addr, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
 }
 
-// await waits until ok.
-func await(tb testing.TB, what string, ok func() bool) {
+// waitFor waits until ok.
+func waitFor(tb testing.TB, desc string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(limit); !ok(); {
+	for deadline := time.Now().Add(testTimeout); !ok(); {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", what)
+			tb.Fatalf("waited in vain: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// fleet is a Muster server with a worker, in this process.
-type fleet struct {
+// musterEnv is a Muster server with a worker, in this process.
+type musterEnv struct {
 	server *serve.Server
 	client *client.Client
 }
@@ -117,7 +117,7 @@ func logger(tb testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-func startFleet(tb testing.TB, workers ...string) *fleet {
+func startFleet(tb testing.TB, workers ...string) *musterEnv {
 	tb.Helper()
 	s, err := serve.New(tb.Context(), serve.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test"}, logger(tb))
 	if err != nil {
@@ -137,11 +137,11 @@ func startFleet(tb testing.TB, workers ...string) *fleet {
 		}
 		background(tb, w.Run)
 	}
-	await(tb, "the workers are there", func() bool {
+	waitFor(tb, "the workers are there", func() bool {
 		list, err := c.Workers(tb.Context())
 		return err == nil && len(list) == len(workers)
 	})
-	return &fleet{server: s, client: c}
+	return &musterEnv{server: s, client: c}
 }
 
 // background runs something until the test ends, or until the returned func stops it.
@@ -166,12 +166,12 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 }
 
 // config is that of a bridge under test.
-func (f *fleet) config(tb testing.TB, r *redisServer, dir string) Config {
+func (f *musterEnv) config(tb testing.TB, r *redisServer, dir string) Config {
 	tb.Helper()
 	return Config{
-		Core:  bridge.Config{Client: f.client, Dir: filepath.Join(dir, "bridge"), Log: logger(tb), Interval: 50 * time.Millisecond, Retry: 20 * time.Millisecond},
+		Core:  bridge.Config{Client: f.client, Dir: filepath.Join(dir, "bridge"), Log: logger(tb), ProgressInterval: 50 * time.Millisecond, RetryDelay: 20 * time.Millisecond},
 		Redis: r.url(), WorkerID: "w1", Results: filepath.Join(dir, "results"), Heartbeat: 100 * time.Millisecond, Tags: []string{"lab"}, Cost: 1,
-		Patience: time.Second, Confirm: 2 * time.Second, Retry: 20 * time.Millisecond, AnyPath: true,
+		DeliveryTimeout: time.Second, ConfirmTimeout: 2 * time.Second, RetryDelay: 20 * time.Millisecond, AllowAnyPath: true,
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// limit bounds every wait of these tests.
-const limit = 2 * time.Minute
+// testTimeout bounds every wait of these tests.
+const testTimeout = 2 * time.Minute
 
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
@@ -26,12 +26,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// await waits until ok.
-func await(tb testing.TB, what string, ok func() bool) {
+// waitFor waits until ok.
+func waitFor(tb testing.TB, desc string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(limit); !ok(); {
+	for deadline := time.Now().Add(testTimeout); !ok(); {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", what)
+			tb.Fatalf("waited in vain: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -60,7 +60,7 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 			if err != nil {
 				tb.Errorf("it ended with: %v", err)
 			}
-		case <-time.After(limit):
+		case <-time.After(testTimeout):
 			tb.Error("it does not stop")
 		}
 	}
@@ -68,14 +68,14 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// world is a Muster server in this process.
-type world struct {
+// env is a Muster server in this process.
+type env struct {
 	server *serve.Server
 	client *client.Client
 	data   string // of its worker
 }
 
-func startServer(tb testing.TB, cfg serve.Config) *world {
+func startServer(tb testing.TB, cfg serve.Config) *env {
 	tb.Helper()
 	cfg.Listen, cfg.Version = "127.0.0.1:0", "test"
 	if cfg.Data == "" {
@@ -90,11 +90,11 @@ func startServer(tb testing.TB, cfg serve.Config) *world {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &world{server: s, client: c, data: tb.TempDir()}
+	return &env{server: s, client: c, data: tb.TempDir()}
 }
 
 // worker adds a real worker that runs the kinds whose program is Muster's own, until the test ends or it is stopped.
-func (w *world) worker(tb testing.TB) (stop func()) {
+func (w *env) worker(tb testing.TB) (stop func()) {
 	tb.Helper()
 	own, err := work.New(work.Config{
 		Server: w.server.URL(), Token: w.server.JoinToken(), Name: "here", Data: w.data, Version: "test", Engine: work.EngineNone, ShutdownGrace: time.Second,
@@ -103,7 +103,7 @@ func (w *world) worker(tb testing.TB) (stop func()) {
 		tb.Fatal(err)
 	}
 	stop = background(tb, own.Run)
-	await(tb, "the worker is there", func() bool {
+	waitFor(tb, "the worker is there", func() bool {
 		all, err := w.client.Workers(tb.Context())
 		return err == nil && slices.ContainsFunc(all, func(w muster.Worker) bool { return w.State == muster.WorkerActive })
 	})

@@ -15,51 +15,51 @@ import (
 	"github.com/muster-dev/muster/internal/serve"
 )
 
-// patience is how long a test waits for what is to happen.
-const patience = 60 * time.Second
+// testTimeout is how long a test waits for what is to happen.
+const testTimeout = 60 * time.Second
 
 const adminToken = "fleet-test-admin-token-0123456789"
 
-// world is a server with a gateway that has no wire: the test is the gateway.
-type world struct {
-	t      *testing.T
-	dir    string
-	change func(*fleet.Config)
-	fleet  *fleet.Fleet
-	client *client.Client
-	log    *slog.Logger
-	stop   func()
+// env is a server with a gateway that has no wire: the test is the gateway.
+type env struct {
+	t         *testing.T
+	dir       string
+	configure func(*fleet.Config)
+	fleet     *fleet.Fleet
+	client    *client.Client
+	log       *slog.Logger
+	stop      func()
 }
 
-// silent is a gateway that only keeps its fleet.
-type silent struct{ *fleet.Fleet }
+// fleetGateway is a gateway that only keeps its fleet.
+type fleetGateway struct{ *fleet.Fleet }
 
-func (silent) URL() string  { return "tiny://" }
-func (silent) Ready() error { return nil }
+func (fleetGateway) URL() string  { return "tiny://" }
+func (fleetGateway) Ready() error { return nil }
 
-func newWorld(t *testing.T, change func(*fleet.Config)) *world {
+func newEnv(t *testing.T, change func(*fleet.Config)) *env {
 	t.Helper()
 	if change == nil {
 		change = func(*fleet.Config) {}
 	}
-	w := &world{t: t, dir: t.TempDir(), change: change, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	w := &env{t: t, dir: t.TempDir(), configure: change, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))}
 	w.start()
 	t.Cleanup(func() { w.stop() })
 	return w
 }
 
 // start starts the server on the world's folder.
-func (w *world) start() {
+func (w *env) start() {
 	w.t.Helper()
-	system := dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(_ context.Context, env dialect.Env) (dialect.Gateway, error) {
+	system := dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(_ context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 		cfg := fleet.Config{
-			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny",
-			Silence: time.Hour, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
+			Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: "tiny",
+			SilenceTimeout: time.Hour, Projects: deps.Config.Projects(), Kinds: deps.Config.Kinds, Price: deps.Config.Price,
 		}
-		w.change(&cfg)
+		w.configure(&cfg)
 		f, err := fleet.Open(cfg)
 		w.fleet = f
-		return silent{f}, err
+		return fleetGateway{f}, err
 	}}
 	server, err := serve.New(w.t.Context(), serve.Config{
 		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "fleet-test-join-token-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
@@ -84,7 +84,7 @@ func (w *world) start() {
 }
 
 // crash leaves what a kill -9 at this moment leaves: the server goes on with a copy of its folder.
-func (w *world) crash() {
+func (w *env) crash() {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "copy")
 	if err := os.CopyFS(dir, os.DirFS(w.dir)); err != nil {
@@ -94,12 +94,12 @@ func (w *world) crash() {
 	w.dir = dir
 }
 
-// facts are of a worker that runs echo.
-func facts(id string) fleet.Facts {
+// newFacts are of a worker that runs echo.
+func newFacts(id string) fleet.Facts {
 	return fleet.Facts{ID: id, Kinds: []string{"echo", "script"}, Resources: muster.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 30, Slots: 2}}
 }
 
-func (w *world) register(f fleet.Facts) *fleet.Worker {
+func (w *env) register(f fleet.Facts) *fleet.Worker {
 	w.t.Helper()
 	worker, err := w.fleet.Register(w.t.Context(), f)
 	if err != nil {
@@ -109,7 +109,7 @@ func (w *world) register(f fleet.Facts) *fleet.Worker {
 }
 
 // submit submits a job of one echo.
-func (w *world) submit(change func(*muster.Spec)) muster.Job {
+func (w *env) submit(change func(*muster.Spec)) muster.Job {
 	w.t.Helper()
 	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: "echo", Input: []byte(`{"n":1}`)}}}
 	if change != nil {
@@ -122,21 +122,21 @@ func (w *world) submit(change func(*muster.Spec)) muster.Job {
 	return job
 }
 
-// until waits until f returns true.
-func (w *world) until(what string, f func() bool) {
+// waitFor waits until f returns true.
+func (w *env) waitFor(desc string, f func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); !f(); {
+	for end := time.Now().Add(testTimeout); !f(); {
 		if time.Now().After(end) {
-			w.t.Fatalf("it did not come to pass: %s", what)
+			w.t.Fatalf("it did not come to pass: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// offered waits until the worker holds a task.
-func (w *world) offered(worker *fleet.Worker) *fleet.Task {
+// waitOffered waits until the worker holds a task.
+func (w *env) waitOffered(worker *fleet.Worker) *fleet.Task {
 	w.t.Helper()
-	end := time.After(patience)
+	end := time.After(testTimeout)
 	for {
 		if tasks := worker.Tasks(); len(tasks) > 0 {
 			return tasks[0]
@@ -149,7 +149,7 @@ func (w *world) offered(worker *fleet.Worker) *fleet.Task {
 	}
 }
 
-func (w *world) task(job muster.Job) muster.Task {
+func (w *env) task(job muster.Job) muster.Task {
 	w.t.Helper()
 	t, err := w.client.Task(w.t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil {
@@ -158,15 +158,15 @@ func (w *world) task(job muster.Job) muster.Task {
 	return t
 }
 
-// is waits until the job's task is in the state.
-func (w *world) is(job muster.Job, state muster.TaskState) muster.Task {
+// waitState waits until the job's task is in the state.
+func (w *env) waitState(job muster.Job, state muster.TaskState) muster.Task {
 	w.t.Helper()
 	var last muster.Task
-	w.until("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
+	w.waitFor("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
 	return last
 }
 
-func (w *world) workerState(name string) muster.WorkerState {
+func (w *env) workerState(name string) muster.WorkerState {
 	w.t.Helper()
 	list, err := w.client.Workers(w.t.Context())
 	if err != nil {

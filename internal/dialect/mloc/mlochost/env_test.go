@@ -23,8 +23,8 @@ import (
 	"github.com/muster-dev/muster/internal/work"
 )
 
-// limit bounds every wait of these tests.
-const limit = time.Minute
+// testTimeout bounds every wait of these tests.
+const testTimeout = time.Minute
 
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func (r *redisServer) start() {
 	}
 	c := r.client()
 	defer func() { _ = c.Close() }()
-	await(r.tb, "redis-server answers", func() bool { return c.Ping(r.tb.Context()).Err() == nil })
+	waitFor(r.tb, "redis-server answers", func() bool { return c.Ping(r.tb.Context()).Err() == nil })
 }
 
 // kill is kill -9: nothing of it is kept.
@@ -87,12 +87,12 @@ func (r *redisServer) client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: r.addr, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
 }
 
-// await waits until ok.
-func await(tb testing.TB, what string, ok func() bool) {
+// waitFor waits until ok.
+func waitFor(tb testing.TB, desc string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(limit); !ok(); {
+	for deadline := time.Now().Add(testTimeout); !ok(); {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", what)
+			tb.Fatalf("waited in vain: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -111,7 +111,7 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 			if err != nil && !errors.Is(err, context.Canceled) {
 				tb.Errorf("it ended with %v", err)
 			}
-		case <-time.After(limit):
+		case <-time.After(testTimeout):
 			tb.Error("it does not end")
 		}
 	})
@@ -119,8 +119,8 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// world is a Muster server with the gateway, and Redis.
-type world struct {
+// env is a Muster server with the gateway, and Redis.
+type env struct {
 	tb      testing.TB
 	redis   *redisServer
 	server  *serve.Server
@@ -135,9 +135,9 @@ type world struct {
 
 const adminToken = "mloc-test-admin-token-0123456789"
 
-func newWorld(tb testing.TB, options map[string]string) *world {
+func newEnv(tb testing.TB, options map[string]string) *env {
 	tb.Helper()
-	w := &world{
+	w := &env{
 		tb: tb, redis: startRedis(tb), dir: tb.TempDir(), listen: "127.0.0.1:0", log: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	w.config = dialect.Config{Name: "mloc", Address: "127.0.0.1:0", Options: map[string]string{"redis": w.redis.url(), "watchdog_grace": "2"}}
@@ -149,16 +149,16 @@ func newWorld(tb testing.TB, options map[string]string) *world {
 		w.config.Options[k] = v
 	}
 	w.start()
-	await(tb, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
+	waitFor(tb, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
 	return w
 }
 
 // start starts the server on the world's folder, again on the same ports.
-func (w *world) start() {
+func (w *env) start() {
 	w.tb.Helper()
 	system := mlochost.System()
-	system.New = func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-		g, err := mlochost.NewQuick(ctx, env)
+	system.New = func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+		g, err := mlochost.NewFast(ctx, deps)
 		w.gateway = g
 		return g, err
 	}
@@ -179,7 +179,7 @@ func (w *world) start() {
 }
 
 // worker starts one of Muster's own.
-func (w *world) worker(name string) {
+func (w *env) worker(name string) {
 	w.tb.Helper()
 	one, err := work.New(work.Config{
 		Server: w.server.URL(), Token: "mloc-test-join-token-0123456789", Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: work.EngineNone,
@@ -191,7 +191,7 @@ func (w *world) worker(name string) {
 }
 
 // submit submits a job of one task to the server.
-func (w *world) submit(t muster.TaskSpec) muster.Job {
+func (w *env) submit(t muster.TaskSpec) muster.Job {
 	w.tb.Helper()
 	job, err := w.admin.Submit(w.tb.Context(), &muster.Spec{Name: "test", Tasks: []muster.TaskSpec{t}}, client.SubmitOptions{})
 	if err != nil {
@@ -200,10 +200,10 @@ func (w *world) submit(t muster.TaskSpec) muster.Job {
 	return job
 }
 
-// wait waits until a job's only task ended.
-func (w *world) wait(job muster.JobID) muster.Task {
+// waitJob waits until a job's only task ended.
+func (w *env) waitJob(job muster.JobID) muster.Task {
 	w.tb.Helper()
-	ctx, cancel := context.WithTimeout(w.tb.Context(), limit)
+	ctx, cancel := context.WithTimeout(w.tb.Context(), testTimeout)
 	defer cancel()
 	if _, err := w.admin.Wait(ctx, job); err != nil {
 		w.tb.Fatal(err)
@@ -216,7 +216,7 @@ func (w *world) wait(job muster.JobID) muster.Task {
 }
 
 // foreignWorker returns the worker of the server that a worker of MLOC is.
-func (w *world) foreignWorker(id string) (muster.Worker, bool) {
+func (w *env) foreignWorker(id string) (muster.Worker, bool) {
 	list, err := w.admin.Workers(w.tb.Context())
 	if err != nil {
 		return muster.Worker{}, false
@@ -230,15 +230,15 @@ func (w *world) foreignWorker(id string) (muster.Worker, bool) {
 }
 
 // active waits until a worker of MLOC is given tasks.
-func (w *world) active(id string) {
+func (w *env) active(id string) {
 	w.tb.Helper()
-	await(w.tb, id+" is active", func() bool {
+	waitFor(w.tb, id+" is active", func() bool {
 		one, ok := w.foreignWorker(id)
 		return ok && one.State == muster.WorkerActive
 	})
 }
 
-// newQuick is New of a system for tests.
-func newQuick(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-	return mlochost.NewQuick(ctx, env)
+// newFast is New of a system for tests.
+func newFast(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
+	return mlochost.NewFast(ctx, deps)
 }

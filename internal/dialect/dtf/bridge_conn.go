@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	dialWait     = 15 * time.Second
-	answerWait   = 30 * time.Second // for the answer to a result
-	registerWait = 2 * time.Second  // for the answer to register: coordinators that verify signatures send none
-	missedBeats  = 3                // without an answer until the line is taken for dead
+	dialTimeout            = 15 * time.Second
+	answerTimeout          = 30 * time.Second // for the answer to a result
+	defaultRegisterTimeout = 2 * time.Second  // for the answer to register: coordinators that verify signatures send none
+	maxMissedBeats         = 3                // without an answer until the line is taken for dead
 )
 
-// line is one connection of a bridge to a coordinator, as its worker. One goroutine reads and one writes; answers are told from tasks by
+// coordinatorConn is one connection of a bridge to a coordinator, as its worker. One goroutine reads and one writes; answers are told from tasks by
 // what they say, so that nothing that the coordinator sends is lost.
-type line struct {
-	b    *Bridge
-	url  string
-	ws   *websocket.Conn
-	sign signer
+type coordinatorConn struct {
+	b      *Bridge
+	url    string
+	ws     *websocket.Conn
+	signer signer
 
-	mu      sync.Mutex
-	waiting map[string]chan error // for the answers to results, by task
-	order   []string              // of waiting, oldest first
-	told    bool                  // that the coordinator's signatures are not right
-	worked  bool                  // it was registered; guarded by Bridge.mu
+	mu              sync.Mutex
+	waiting         map[string]chan error // for the answers to results, by task
+	order           []string              // of waiting, oldest first
+	signatureWarned bool                  // that the coordinator's signatures are not right
+	wasRegistered   bool                  // it was registered; guarded by Bridge.mu
 }
 
 // socketURL is where a coordinator's WebSocket is.
@@ -52,7 +52,7 @@ func socketURL(coordinator string) (string, error) {
 }
 
 // dial connects to a coordinator, authenticates and registers.
-func (b *Bridge) dial(ctx context.Context, coordinator string) (*line, error) {
+func (b *Bridge) dial(ctx context.Context, coordinator string) (*coordinatorConn, error) {
 	url, err := socketURL(coordinator)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (b *Bridge) dial(ctx context.Context, coordinator string) (*line, error) {
 	} else if token != "" {
 		header.Set("Authorization", "Bearer "+token)
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: header, HTTPClient: b.http}) //nolint:bodyclose // Dial says that it never needs to be
 	if err != nil {
@@ -77,29 +77,29 @@ func (b *Bridge) dial(ctx context.Context, coordinator string) (*line, error) {
 		return nil, muster.Errorf(muster.Unavailable, "the coordinator %s cannot be reached: %w", coordinator, err)
 	}
 	ws.SetReadLimit(maxFrame)
-	l := &line{b: b, url: coordinator, ws: ws, sign: b.sign, waiting: map[string]chan error{}}
-	err = l.introduce(ctx)
+	l := &coordinatorConn{b: b, url: coordinator, ws: ws, signer: b.signer, waiting: map[string]chan error{}}
+	err = l.handshake(ctx)
 	if err == nil {
 		return l, nil
 	}
 	_ = ws.CloseNow()
-	if errors.Is(err, errToken) {
+	if errors.Is(err, errTokenRejected) {
 		return b.dial(ctx, coordinator)
 	}
 	return nil, err
 }
 
-// errToken says that a token was refused and forgotten: it may have expired, or be of another coordinator.
-var errToken = errors.New("the API key is used instead")
+// errTokenRejected says that a token was refused and forgotten: it may have expired, or be of another coordinator.
+var errTokenRejected = errors.New("the API key is used instead")
 
-// introduce authenticates and registers.
-func (l *line) introduce(ctx context.Context) error {
+// handshake authenticates and registers.
+func (l *coordinatorConn) handshake(ctx context.Context) error {
 	key, token := l.b.credentials()
-	auth := &message{Type: typeAuth, AuthType: "api_key", APIKey: key, WorkerID: l.b.workerID()}
+	request := &message{Type: typeAuth, AuthType: "api_key", APIKey: key, WorkerID: l.b.workerID()}
 	if token != "" {
-		auth = &message{Type: typeAuth, AuthType: "token", Token: token}
+		request = &message{Type: typeAuth, AuthType: "token", Token: token}
 	}
-	if err := l.write(ctx, auth); err != nil {
+	if err := l.write(ctx, request); err != nil {
 		return err
 	}
 	m, err := l.read(ctx)
@@ -107,17 +107,17 @@ func (l *line) introduce(ctx context.Context) error {
 		return err
 	}
 	if m.Type != typeAuthResponse || m.Status != statusSuccess {
-		why := m.Message
-		if why == "" {
-			why = "it answered with " + cut(m.Type)
+		reason := m.Message
+		if reason == "" {
+			reason = "it answered with " + sanitizeName(m.Type)
 		}
 		if token != "" && key != "" {
-			l.b.forgetToken()
-			return muster.Errorf(muster.Unavailable, "the coordinator %s does not take the token (%s): %w", l.url, cut(why), errToken)
+			l.b.clearToken()
+			return muster.Errorf(muster.Unavailable, "the coordinator %s does not take the token (%s): %w", l.url, sanitizeName(reason), errTokenRejected)
 		}
-		return muster.Errorf(muster.Unauthenticated, "the coordinator %s does not let this worker in: %s", l.url, cut(why))
+		return muster.Errorf(muster.Unauthenticated, "the coordinator %s does not let this worker in: %s", l.url, sanitizeName(reason))
 	}
-	l.b.adopt(m.WorkerID, m.Token)
+	l.b.setIdentity(m.WorkerID, m.Token)
 	caps, hostname := l.b.capabilities(ctx)
 	if err := l.writeSigned(ctx, &message{Type: typeRegister, WorkerID: l.b.workerID(), Hostname: hostname, Capabilities: caps, Timestamp: time.Now().Unix()}); err != nil {
 		return err
@@ -126,12 +126,16 @@ func (l *line) introduce(ctx context.Context) error {
 }
 
 // write sends a message as it is.
-func (l *line) write(ctx context.Context, m *message) error { return l.send(ctx, m, signer{}) }
+func (l *coordinatorConn) write(ctx context.Context, m *message) error {
+	return l.send(ctx, m, signer{})
+}
 
 // writeSigned sends a message signed, if the secret is known.
-func (l *line) writeSigned(ctx context.Context, m *message) error { return l.send(ctx, m, l.sign) }
+func (l *coordinatorConn) writeSigned(ctx context.Context, m *message) error {
+	return l.send(ctx, m, l.signer)
+}
 
-func (l *line) send(ctx context.Context, m *message, s signer) error {
+func (l *coordinatorConn) send(ctx context.Context, m *message, s signer) error {
 	raw, err := s.sign(m, time.Now())
 	if err != nil {
 		return err
@@ -139,7 +143,7 @@ func (l *line) send(ctx context.Context, m *message, s signer) error {
 	if len(raw) > maxFrame {
 		return muster.Errorf(muster.TooLarge, "a message of %d bytes is more than a coordinator takes", len(raw))
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeWait)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if err := l.ws.Write(ctx, websocket.MessageText, raw); err != nil {
 		return muster.Errorf(muster.Unavailable, "the connection to %s broke: %w", l.url, err)
@@ -148,7 +152,7 @@ func (l *line) send(ctx context.Context, m *message, s signer) error {
 }
 
 // read returns the next message that can be read; others are left aside with a line in the log.
-func (l *line) read(ctx context.Context) (*message, error) {
+func (l *coordinatorConn) read(ctx context.Context) (*message, error) {
 	for {
 		_, raw, err := l.ws.Read(ctx)
 		if err != nil {
@@ -159,29 +163,29 @@ func (l *line) read(ctx context.Context) (*message, error) {
 			l.b.log.Warn("a message of the coordinator cannot be read", slog.Any("why", err))
 			continue
 		}
-		l.judge(m, &v)
+		l.checkSignature(m, &v)
 		return m, nil
 	}
 }
 
-// judge tells once if a signature of the coordinator is not right. DTF's own workers go on, and so does this one: tasks are never signed.
-func (l *line) judge(m *message, v *value) {
-	if !l.sign.on() || m.Signature == "" {
+// checkSignature tells once if a signature of the coordinator is not right. DTF's own workers go on, and so does this one: tasks are never signed.
+func (l *coordinatorConn) checkSignature(m *message, v *value) {
+	if !l.signer.enabled() || m.Signature == "" {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.told && !l.sign.verify(v, time.Now()) {
-		l.told = true
+	if !l.signatureWarned && !l.signer.verify(v, time.Now()) {
+		l.signatureWarned = true
 		l.b.log.Warn("the coordinator's signatures do not fit to the secret, or its clock is off by more than a minute", slog.String("coordinator", l.url))
 	}
 }
 
 // serve works for the coordinator until the connection ends or ctx does. It returns why.
-func (l *line) serve(ctx context.Context) error {
+func (l *coordinatorConn) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer l.hangUp()
+	defer l.close()
 	frames := make(chan *message)
 	broken := make(chan error, 1)
 	var reader sync.WaitGroup
@@ -201,13 +205,13 @@ func (l *line) serve(ctx context.Context) error {
 			}
 		}
 	})
-	if err := l.registered(ctx, frames, broken); err != nil {
+	if err := l.awaitRegistered(ctx, frames, broken); err != nil {
 		return err
 	}
-	l.b.connected(l)
-	defer l.b.disconnected(l)
-	beat := time.NewTicker(l.b.beatEvery())
-	defer beat.Stop()
+	l.b.setConn(l)
+	defer l.b.clearConn(l)
+	heartbeat := time.NewTicker(l.b.heartbeatInterval())
+	defer heartbeat.Stop()
 	missed := 0
 	for first := true; ; first = false {
 		if !first {
@@ -225,26 +229,26 @@ func (l *line) serve(ctx context.Context) error {
 					return err
 				}
 				continue
-			case <-beat.C:
+			case <-heartbeat.C:
 			}
 		}
-		if !l.b.serves() {
+		if !l.b.shouldServe() {
 			return muster.Errorf(muster.Unavailable, "the worker %s is not there", l.b.cfg.Name)
 		}
-		if missed++; missed > missedBeats {
+		if missed++; missed > maxMissedBeats {
 			return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer heartbeats", l.url)
 		}
-		m := l.b.beat()
+		m := l.b.nextHeartbeat()
 		if err := l.writeSigned(ctx, m); err != nil {
-			l.b.unsent(m)
+			l.b.requeueNotice(m)
 			return err
 		}
 	}
 }
 
-// registered waits for the answer to register. None is one, too: a coordinator that verifies signatures says nothing.
-func (l *line) registered(ctx context.Context, frames <-chan *message, broken <-chan error) error {
-	timer := time.NewTimer(l.b.registerWait)
+// awaitRegistered waits for the answer to register. None is one, too: a coordinator that verifies signatures says nothing.
+func (l *coordinatorConn) awaitRegistered(ctx context.Context, frames <-chan *message, broken <-chan error) error {
+	timer := time.NewTimer(l.b.registerTimeout)
 	defer timer.Stop()
 	for {
 		select {
@@ -257,10 +261,10 @@ func (l *line) registered(ctx context.Context, frames <-chan *message, broken <-
 		case m := <-frames:
 			switch {
 			case m.Type == typeRegisterResponse && m.Status != statusError:
-				l.b.adopt(m.WorkerID, "")
+				l.b.setIdentity(m.WorkerID, "")
 				return nil
 			case m.Type == typeRegisterResponse || m.Type == typeError:
-				return l.refused(m)
+				return l.registrationError(m)
 			}
 			if err := l.handle(ctx, m); err != nil { // a task may come before
 				return err
@@ -269,32 +273,32 @@ func (l *line) registered(ctx context.Context, frames <-chan *message, broken <-
 	}
 }
 
-// refused is why a coordinator does not register this worker.
-func (l *line) refused(m *message) error {
+// registrationError is why a coordinator does not register this worker.
+func (l *coordinatorConn) registrationError(m *message) error {
 	if m.Message == errSignature {
-		if l.sign.on() {
+		if l.signer.enabled() {
 			return muster.Errorf(muster.Unauthenticated, "the coordinator %s does not take the signatures: its secret_key is another one than that of --security-config, or the clocks differ by more than a minute", l.url)
 		}
 		return muster.Errorf(muster.Unauthenticated, "the coordinator %s verifies signatures: give its security_config.json with --security-config", l.url)
 	}
-	return muster.Errorf(muster.Unavailable, "the coordinator %s does not register this worker: %s", l.url, cut(m.Message))
+	return muster.Errorf(muster.Unavailable, "the coordinator %s does not register this worker: %s", l.url, sanitizeName(m.Message))
 }
 
 // handle does what a coordinator says.
-func (l *line) handle(ctx context.Context, m *message) error {
+func (l *coordinatorConn) handle(ctx context.Context, m *message) error {
 	switch m.Type {
 	case typeHeartbeatResponse, typeRegisterResponse, typeAuthResponse:
 	case typeResultResponse:
 		var err error
 		if m.Status == statusError {
-			err = muster.Errorf(muster.Unavailable, "the coordinator does not take the result: %s", cut(m.Message))
+			err = muster.Errorf(muster.Unavailable, "the coordinator does not take the result: %s", sanitizeName(m.Message))
 		}
-		l.answer(m.TaskID, err)
+		l.resolveResult(m.TaskID, err)
 	case typeExecute:
-		l.b.offer(ctx, l, wireTask{TaskID: m.TaskID, TaskType: m.TaskType, Config: m.Config})
+		l.b.handleOffer(ctx, l, wireTask{TaskID: m.TaskID, TaskType: m.TaskType, Config: m.Config})
 	case typeExecuteBatch:
 		for _, t := range m.Tasks {
-			l.b.offer(ctx, l, t)
+			l.b.handleOffer(ctx, l, t)
 		}
 	case typeCancel:
 		l.b.cancel(m.TaskID, m.Reason)
@@ -304,12 +308,12 @@ func (l *line) handle(ctx context.Context, m *message) error {
 		}
 	case typeError:
 		if m.Message == errSignature || m.Message == "Not authenticated" || m.Message == "Worker not registered" {
-			return l.refused(m)
+			return l.registrationError(m)
 		}
-		l.b.log.Warn("the coordinator reports an error", slog.String("message", cut(m.Message)))
-		l.answer(m.TaskID, resultError(m.Message))
+		l.b.log.Warn("the coordinator reports an error", slog.String("message", sanitizeName(m.Message)))
+		l.resolveResult(m.TaskID, resultError(m.Message))
 	default:
-		l.b.log.Warn("the coordinator sent a message of an unknown type", slog.String("type", cut(m.Type)))
+		l.b.log.Warn("the coordinator sent a message of an unknown type", slog.String("type", sanitizeName(m.Type)))
 	}
 	return nil
 }
@@ -318,13 +322,13 @@ func (l *line) handle(ctx context.Context, m *message) error {
 func resultError(text string) error {
 	lower := strings.ToLower(text)
 	if strings.Contains(lower, "task") && (strings.Contains(lower, "not found") || strings.Contains(lower, "unknown task") || strings.Contains(lower, "already completed")) {
-		return muster.Errorf(muster.NotFound, "the coordinator does not know the task: %s", cut(text))
+		return muster.Errorf(muster.NotFound, "the coordinator does not know the task: %s", sanitizeName(text))
 	}
-	return muster.Errorf(muster.Unavailable, "the coordinator does not take the result: %s", cut(text))
+	return muster.Errorf(muster.Unavailable, "the coordinator does not take the result: %s", sanitizeName(text))
 }
 
 // report sends the result of a task and waits until the coordinator has answered.
-func (l *line) report(ctx context.Context, m *message) error {
+func (l *coordinatorConn) report(ctx context.Context, m *message) error {
 	done := make(chan error, 1)
 	l.mu.Lock()
 	if l.waiting == nil {
@@ -339,18 +343,18 @@ func (l *line) report(ctx context.Context, m *message) error {
 	if err := l.writeSigned(ctx, m); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer to the result of %s: %w", l.url, cut(m.TaskID), ctx.Err())
+		return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer to the result of %s: %w", l.url, sanitizeName(m.TaskID), ctx.Err())
 	}
 }
 
-// answer passes the answer to a result on. One without an id is to the oldest result that waits.
-func (l *line) answer(id string, err error) {
+// resolveResult passes the answer to a result on. One without an id is to the oldest result that waits.
+func (l *coordinatorConn) resolveResult(id string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if id == "" && len(l.order) > 0 {
@@ -370,8 +374,8 @@ func (l *line) answer(id string, err error) {
 	done <- err
 }
 
-// hangUp ends the connection; results without an answer are sent again on the next one.
-func (l *line) hangUp() {
+// close ends the connection; results without an answer are sent again on the next one.
+func (l *coordinatorConn) close() {
 	_ = l.ws.CloseNow()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -381,19 +385,19 @@ func (l *line) hangUp() {
 	l.waiting, l.order = nil, nil
 }
 
-// refusal is the failure of a task that cannot be one of Muster's.
-func refusal(worker, task, why string) *message {
+// newFailure is the failure of a task that cannot be one of Muster's.
+func newFailure(worker, task, reason string) *message {
 	zero := 0.0
-	return &message{Type: typeTaskResult, WorkerID: worker, TaskID: task, Status: statusFailed, Seconds: &zero, Error: why, Timestamp: time.Now().Unix()}
+	return &message{Type: typeTaskResult, WorkerID: worker, TaskID: task, Status: statusFailed, Seconds: &zero, Error: reason, Timestamp: time.Now().Unix()}
 }
 
-// fatal reports whether another try would fail like this one.
-func fatal(err error) bool {
+// isFatal reports whether another try would fail like this one.
+func isFatal(err error) bool {
 	code := muster.CodeOf(err)
 	return code == muster.Unauthenticated || code == muster.Forbidden || code == muster.Invalid
 }
 
-func jsonOf(v any) json.RawMessage {
+func marshalOrNull(v any) json.RawMessage {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return json.RawMessage("null")

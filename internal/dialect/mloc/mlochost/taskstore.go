@@ -18,8 +18,8 @@ import (
 
 // Bounds of what the gateway remembers of submissions.
 const (
-	maxTasks = 20_000 // beyond it, submissions that have ended are forgotten, oldest first
-	maxOpen  = 10_000 // tasks that have not ended
+	maxTasks     = 20_000 // beyond it, submissions that have ended are forgotten, oldest first
+	maxOpenTasks = 10_000 // tasks that have not ended
 )
 
 // task is what the gateway knows of one task that a client submitted. It is kept on disk.
@@ -56,9 +56,9 @@ type task struct {
 
 func (t *task) final() bool { return t.State == mloc.StateDone || t.State == mloc.StateFailed }
 
-// ledger keeps tasks of clients in a file: what it has acknowledged is there after a crash. Its methods may be called at
+// taskStore keeps tasks of clients in a file: what it has acknowledged is there after a crash. Its methods may be called at
 // the same time; what they return is the caller's.
-type ledger struct {
+type taskStore struct {
 	db *bbolt.DB
 
 	mu    sync.Mutex
@@ -77,12 +77,12 @@ var (
 	bucketYAML     = []byte("yaml")     // submission → what the client sent
 )
 
-func openLedger(dir string) (*ledger, error) {
+func openTaskStore(dir string) (*taskStore, error) {
 	db, err := bbolt.Open(filepath.Join(dir, "tasks.db"), 0o600, &bbolt.Options{Timeout: 10 * time.Second, NoFreelistSync: true, NoStatistics: true})
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "cannot open the tasks of the MLOC dialect: %w", err)
 	}
-	l := &ledger{db: db, tasks: map[string]*task{}, byJob: map[muster.JobID]*task{}}
+	l := &taskStore{db: db, tasks: map[string]*task{}, byJob: map[muster.JobID]*task{}}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketDocs, bucketResolved, bucketYAML, bucketTasks} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -94,7 +94,7 @@ func openLedger(dir string) (*ledger, error) {
 			if err := json.Unmarshal(v, t); err != nil {
 				return err
 			}
-			l.keep(t)
+			l.index(t)
 			return nil
 		})
 	})
@@ -105,10 +105,10 @@ func openLedger(dir string) (*ledger, error) {
 	return l, nil
 }
 
-func (l *ledger) close() error { return l.db.Close() }
+func (l *taskStore) close() error { return l.db.Close() }
 
-// keep puts a task into the indexes.
-func (l *ledger) keep(t *task) {
+// index puts a task into the indexes.
+func (l *taskStore) index(t *task) {
 	if old := l.tasks[t.ID]; old == nil {
 		l.order = append(l.order, t)
 	} else if !old.final() {
@@ -125,11 +125,11 @@ func (l *ledger) keep(t *task) {
 }
 
 // add stores the tasks of one submission, all or none. docs are in the order of the tasks.
-func (l *ledger) add(yaml string, tasks []task, docs []mloc.Document) error {
+func (l *taskStore) add(yaml string, tasks []task, docs []mloc.Document) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open+len(tasks) > maxOpen {
-		return muster.Errorf(muster.Unavailable, "%d tasks have not ended yet: at most %d may wait", l.open, maxOpen)
+	if l.open+len(tasks) > maxOpenTasks {
+		return muster.Errorf(muster.Unavailable, "%d tasks have not ended yet: at most %d may wait", l.open, maxOpenTasks)
 	}
 	err := l.db.Update(func(tx *bbolt.Tx) error {
 		for i := range tasks {
@@ -146,10 +146,10 @@ func (l *ledger) add(yaml string, tasks []task, docs []mloc.Document) error {
 		return tx.Bucket(bucketYAML).Put([]byte(tasks[0].Submission), []byte(yaml))
 	})
 	if err != nil {
-		return l.failed(err)
+		return l.storeError(err)
 	}
 	for _, t := range tasks {
-		l.keep(&t)
+		l.index(&t)
 	}
 	return nil
 }
@@ -162,15 +162,15 @@ func put(tx *bbolt.Tx, bucket []byte, key string, v any) error {
 	return tx.Bucket(bucket).Put([]byte(key), b)
 }
 
-func (l *ledger) failed(err error) error {
+func (l *taskStore) storeError(err error) error {
 	if _, ok := errors.AsType[*muster.Error](err); ok {
 		return err
 	}
 	return muster.Errorf(muster.Internal, "cannot store the tasks of the MLOC dialect: %w", err)
 }
 
-// change stores what f makes of a task, and returns it. f may refuse by an error, and is called with a copy.
-func (l *ledger) change(id string, f func(*task) error) (task, error) {
+// update stores what f makes of a task, and returns it. f may refuse by an error, and is called with a copy.
+func (l *taskStore) update(id string, f func(*task) error) (task, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.tasks[id]
@@ -183,7 +183,7 @@ func (l *ledger) change(id string, f func(*task) error) (task, error) {
 		return t, err
 	}
 	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketTasks, id, t) }); err != nil {
-		return *old, l.failed(err)
+		return *old, l.storeError(err)
 	}
 	if old.Job != 0 && old.Job != t.Job {
 		delete(l.byJob, old.Job)
@@ -201,16 +201,16 @@ func (l *ledger) change(id string, f func(*task) error) (task, error) {
 	return t, nil
 }
 
-// resolved stores the document with which a task is carried out.
-func (l *ledger) resolved(id string, d mloc.Document) error {
+// putResolved stores the document with which a task is carried out.
+func (l *taskStore) putResolved(id string, d mloc.Document) error {
 	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }); err != nil {
-		return l.failed(err)
+		return l.storeError(err)
 	}
 	return nil
 }
 
 // get returns a task.
-func (l *ledger) get(id string) (task, bool) {
+func (l *taskStore) get(id string) (task, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t := l.tasks[id]; t != nil {
@@ -219,8 +219,8 @@ func (l *ledger) get(id string) (task, bool) {
 	return task{}, false
 }
 
-// ofJob returns the task that a job was submitted for.
-func (l *ledger) ofJob(id muster.JobID) (task, bool) {
+// byJobID returns the task that a job was submitted for.
+func (l *taskStore) byJobID(id muster.JobID) (task, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t := l.byJob[id]; t != nil {
@@ -230,7 +230,7 @@ func (l *ledger) ofJob(id muster.JobID) (task, bool) {
 }
 
 // list returns the tasks that f selects, in the order of their submission.
-func (l *ledger) list(f func(*task) bool) []task {
+func (l *taskStore) list(f func(*task) bool) []task {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var found []task
@@ -243,7 +243,7 @@ func (l *ledger) list(f func(*task) bool) []task {
 }
 
 // doc returns a task's document: as it was submitted, or, if there is one, as it was resolved.
-func (l *ledger) doc(id string, resolved bool) (mloc.Document, error) {
+func (l *taskStore) doc(id string, resolved bool) (mloc.Document, error) {
 	var d mloc.Document
 	err := l.db.View(func(tx *bbolt.Tx) error {
 		var b []byte
@@ -259,13 +259,13 @@ func (l *ledger) doc(id string, resolved bool) (mloc.Document, error) {
 		return mloc.Decode(b, 4*mloc.MaxExpanded, &d)
 	})
 	if err != nil {
-		return d, l.failed(err)
+		return d, l.storeError(err)
 	}
 	return d, nil
 }
 
 // yaml returns what a client sent.
-func (l *ledger) yaml(submission string) string {
+func (l *taskStore) yaml(submission string) string {
 	var s string
 	_ = l.db.View(func(tx *bbolt.Tx) error { // what cannot be read is not there
 		s = string(tx.Bucket(bucketYAML).Get([]byte(submission)))
@@ -276,10 +276,10 @@ func (l *ledger) yaml(submission string) string {
 
 // prune forgets the oldest submissions that have ended while there are too many tasks, and returns the ids of their
 // tasks.
-func (l *ledger) prune(most int) ([]string, error) {
+func (l *taskStore) prune(limit int) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.order) <= most {
+	if len(l.order) <= limit {
 		return nil, nil
 	}
 	open := map[string]bool{}
@@ -293,21 +293,21 @@ func (l *ledger) prune(most int) ([]string, error) {
 			}
 		}
 	}
-	gone := map[string]bool{}
+	pruned := map[string]bool{}
 	left := len(l.order)
 	for _, t := range l.order {
-		if left <= most && !gone[t.Submission] {
+		if left <= limit && !pruned[t.Submission] {
 			continue
 		}
 		if !open[t.Submission] {
-			gone[t.Submission] = true
+			pruned[t.Submission] = true
 			left--
 		}
 	}
 	var ids []string
 	err := l.db.Update(func(tx *bbolt.Tx) error {
 		for _, t := range l.order {
-			if !gone[t.Submission] {
+			if !pruned[t.Submission] {
 				continue
 			}
 			ids = append(ids, t.ID)
@@ -323,9 +323,9 @@ func (l *ledger) prune(most int) ([]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, l.failed(err)
+		return nil, l.storeError(err)
 	}
-	l.order = slices.DeleteFunc(l.order, func(t *task) bool { return gone[t.Submission] })
+	l.order = slices.DeleteFunc(l.order, func(t *task) bool { return pruned[t.Submission] })
 	for _, id := range ids {
 		delete(l.byJob, l.tasks[id].Job)
 		delete(l.tasks, id)
@@ -334,7 +334,7 @@ func (l *ledger) prune(most int) ([]string, error) {
 }
 
 // dependents returns the ids of tasks that need each task.
-func (l *ledger) dependents() map[string][]string {
+func (l *taskStore) dependents() map[string][]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := map[string][]string{}
@@ -346,8 +346,8 @@ func (l *ledger) dependents() map[string][]string {
 	return m
 }
 
-// known returns the folders of results that belong to tasks.
-func (l *ledger) known() func(string) bool {
+// knownFolders returns the folders of results that belong to tasks.
+func (l *taskStore) knownFolders() func(string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	folders := maps.Collect(func(yield func(string, bool) bool) {

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a Muster server with a QUBIX gateway.
-type world struct {
+// env is a Muster server with a QUBIX gateway.
+type env struct {
 	tb     testing.TB
 	dir    string
 	config dialect.Config
@@ -40,9 +40,9 @@ type world struct {
 
 const adminToken = "qubix-test-admin-token-0123456789"
 
-func newWorld(tb testing.TB, change func(*dialect.Config)) *world {
+func newEnv(tb testing.TB, change func(*dialect.Config)) *env {
 	tb.Helper()
-	w := &world{tb: tb, dir: tb.TempDir(), config: dialect.Config{Name: "qubix", Address: "127.0.0.1:0", Options: map[string]string{}}}
+	w := &env{tb: tb, dir: tb.TempDir(), config: dialect.Config{Name: "qubix", Address: "127.0.0.1:0", Options: map[string]string{}}}
 	if change != nil {
 		change(&w.config)
 	}
@@ -51,7 +51,7 @@ func newWorld(tb testing.TB, change func(*dialect.Config)) *world {
 }
 
 // start starts the server on the world's folder. The gateway keeps its port.
-func (w *world) start() {
+func (w *env) start() {
 	w.tb.Helper()
 	var err error
 	w.server, err = serve.New(w.tb.Context(), serve.Config{
@@ -69,7 +69,7 @@ func (w *world) start() {
 }
 
 // worker adds one of Muster's own.
-func (w *world) worker(name string) {
+func (w *env) worker(name string) {
 	w.tb.Helper()
 	own, err := work.New(work.Config{
 		Server: w.server.URL(), Token: w.server.JoinToken(), Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: 0, Slots: 2, Engine: work.EngineNone,
@@ -78,15 +78,15 @@ func (w *world) worker(name string) {
 		w.tb.Fatal(err)
 	}
 	background(w.tb, own.Run)
-	await(w.tb, "worker "+name+" is there", func() bool {
+	waitFor(w.tb, "worker "+name+" is there", func() bool {
 		found, err := w.client.Worker(w.tb.Context(), name)
 		return err == nil && found.State == muster.WorkerActive
 	})
 }
 
-func (w *world) peer() *peer { return &peer{tb: w.tb, base: w.url} }
+func (w *env) newClient() *fakeClient { return &fakeClient{tb: w.tb, base: w.url} }
 
-func (w *world) submit(t muster.TaskSpec) muster.JobID {
+func (w *env) submit(t muster.TaskSpec) muster.JobID {
 	w.tb.Helper()
 	job, err := w.client.Submit(w.tb.Context(), &muster.Spec{Name: "test", Tasks: []muster.TaskSpec{t}}, client.SubmitOptions{})
 	if err != nil {
@@ -95,7 +95,7 @@ func (w *world) submit(t muster.TaskSpec) muster.JobID {
 	return job.ID
 }
 
-func (w *world) task(id muster.JobID) muster.Task {
+func (w *env) task(id muster.JobID) muster.Task {
 	w.tb.Helper()
 	t, err := w.client.Task(w.tb.Context(), muster.TaskID{Job: id})
 	if err != nil {
@@ -104,11 +104,11 @@ func (w *world) task(id muster.JobID) muster.Task {
 	return t
 }
 
-// is waits until a job's task is in a state.
-func (w *world) is(id muster.JobID, state muster.TaskState) muster.Task {
+// waitState waits until a job's task is in a state.
+func (w *env) waitState(id muster.JobID, state muster.TaskState) muster.Task {
 	w.tb.Helper()
 	var t muster.Task
-	await(w.tb, "job "+id.String()+" is "+state.String(), func() bool {
+	waitFor(w.tb, "job "+id.String()+" is "+state.String(), func() bool {
 		t = w.task(id)
 		if t.State != state && t.State.Final() {
 			w.tb.Fatalf("job %d is %s (%s: %s), not %s", id, t.State, t.Reason, t.Message, state)
@@ -119,20 +119,20 @@ func (w *world) is(id muster.JobID, state muster.TaskState) muster.Task {
 }
 
 // log is what a task has printed so far.
-func (w *world) log(id muster.JobID) string {
+func (w *env) log(id muster.JobID) string {
 	w.tb.Helper()
-	return w.lines(id, client.LogOptions{})
+	return w.readLog(id, client.LogOptions{})
 }
 
-// whole is all that a task printed that has ended: the end of a log may come after the task's.
-func (w *world) whole(id muster.JobID) string {
+// fullLog is all that a task printed that has ended: the end of a log may come after the task's.
+func (w *env) fullLog(id muster.JobID) string {
 	w.tb.Helper()
-	return w.lines(id, client.LogOptions{Follow: true})
+	return w.readLog(id, client.LogOptions{Follow: true})
 }
 
-func (w *world) lines(id muster.JobID, o client.LogOptions) string {
+func (w *env) readLog(id muster.JobID, o client.LogOptions) string {
 	w.tb.Helper()
-	ctx, cancel := context.WithTimeout(w.tb.Context(), limit)
+	ctx, cancel := context.WithTimeout(w.tb.Context(), testTimeout)
 	defer cancel()
 	var out []byte
 	for line, err := range w.client.Logs(ctx, muster.TaskID{Job: id}, o) {
@@ -144,11 +144,11 @@ func (w *world) lines(id muster.JobID, o client.LogOptions) string {
 	return string(out)
 }
 
-// foreign is the worker of Muster's that a QUBIX worker is.
-func (w *world) foreign(name string) muster.Worker {
+// foreignWorker is the worker of Muster's that a QUBIX worker is.
+func (w *env) foreignWorker(name string) muster.Worker {
 	w.tb.Helper()
 	var found muster.Worker
-	await(w.tb, "worker "+name+" is known", func() bool {
+	waitFor(w.tb, "worker "+name+" is known", func() bool {
 		var err error
 		found, err = w.client.Worker(w.tb.Context(), name)
 		return err == nil
@@ -156,10 +156,10 @@ func (w *world) foreign(name string) muster.Worker {
 	return found
 }
 
-// ready waits until a worker takes tasks of a kind.
-func (w *world) ready(name, kind string) {
+// waitReady waits until a worker takes tasks of a kind.
+func (w *env) waitReady(name, kind string) {
 	w.tb.Helper()
-	await(w.tb, "worker "+name+" takes tasks of kind "+kind, func() bool {
+	waitFor(w.tb, "worker "+name+" takes tasks of kind "+kind, func() bool {
 		found, err := w.client.Worker(w.tb.Context(), name)
 		return err == nil && found.State == muster.WorkerActive && found.Constrained == "" && slices.Contains(found.Kinds, kind)
 	})

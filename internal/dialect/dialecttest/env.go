@@ -17,8 +17,8 @@ import (
 
 const adminToken = "dialecttest-admin-token-0123456789"
 
-// world is a real server with the gateway of one system.
-type world struct {
+// env is a real server with the gateway of one system.
+type env struct {
 	t      *testing.T
 	suite  *Suite
 	dir    string
@@ -29,17 +29,17 @@ type world struct {
 	stop   func()
 }
 
-func newWorld(t *testing.T, s *Suite, change func(*dialect.Config)) *world {
+func newEnv(t *testing.T, s *Suite, configure func(*dialect.Config)) *env {
 	t.Helper()
-	w := &world{
+	w := &env{
 		t: t, suite: s, dir: t.TempDir(), listen: "127.0.0.1:0",
 		config: dialect.Config{Name: s.System.Name, Address: "127.0.0.1:0", Options: maps.Clone(s.Options)},
 	}
 	if w.config.Options == nil {
 		w.config.Options = map[string]string{}
 	}
-	if change != nil {
-		change(&w.config)
+	if configure != nil {
+		configure(&w.config)
 	}
 	w.start()
 	t.Cleanup(func() { w.stop() })
@@ -47,7 +47,7 @@ func newWorld(t *testing.T, s *Suite, change func(*dialect.Config)) *world {
 }
 
 // start starts the server on the world's folder; again it has the ports that it had.
-func (w *world) start() {
+func (w *env) start() {
 	w.t.Helper()
 	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	server, err := serve.New(w.t.Context(), serve.Config{
@@ -58,9 +58,9 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.url = strings.TrimSuffix(server.Gateways()[0].URL, "/")
-	w.listen = w.port(server.URL())
+	w.listen = w.hostPort(server.URL())
 	if strings.HasSuffix(w.config.Address, ":0") {
-		w.config.Address = w.port(w.url)
+		w.config.Address = w.hostPort(w.url)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -77,58 +77,58 @@ func (w *world) start() {
 	}
 }
 
-// port returns host:port of a URL.
-func (w *world) port(of string) string {
-	u, err := url.Parse(of)
+// hostPort returns host:port of a URL.
+func (w *env) hostPort(rawURL string) string {
+	u, err := url.Parse(rawURL)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return u.Host
 }
 
-func (w *world) worker(id, key string) Worker {
+func (w *env) worker(id, key string) Worker {
 	w.t.Helper()
 	worker := w.suite.Start(w.t, w.url, id, key)
-	w.t.Cleanup(worker.Vanish)
+	w.t.Cleanup(worker.Crash)
 	return worker
 }
 
-func (w *world) take(worker Worker) Work {
+func (w *env) nextTask(worker Worker) Assignment {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testTimeout)
 	defer cancel()
-	work, err := worker.Take(ctx)
+	work, err := worker.NextTask(ctx)
 	if err != nil {
 		w.t.Fatalf("the worker got no task: %v", err)
 	}
 	return work
 }
 
-// works runs one more task, to see that the gateway and the worker are well.
-func (w *world) works(worker Worker) {
+// checkWorks runs one more task, to see that the gateway and the worker are well.
+func (w *env) checkWorks(worker Worker) {
 	w.t.Helper()
 	job := w.submit(nil)
-	if err := w.take(worker).Succeed(w.t.Context(), "well"); err != nil {
+	if err := w.nextTask(worker).Succeed(w.t.Context(), "well"); err != nil {
 		w.t.Fatalf("the report of one more task: %v", err)
 	}
-	w.is(job, muster.Succeeded)
+	w.waitState(job, muster.Succeeded)
 }
 
-func (w *world) submit(change func(*muster.TaskSpec)) muster.Job {
+func (w *env) submit(change func(*muster.TaskSpec)) muster.Job {
 	w.t.Helper()
 	task := w.suite.Task
 	if change != nil {
 		change(&task)
 	}
-	return w.send(&muster.Spec{Tasks: []muster.TaskSpec{task}})
+	return w.submitSpec(&muster.Spec{Tasks: []muster.TaskSpec{task}})
 }
 
-func (w *world) submitTo(project string) muster.Job {
+func (w *env) submitTo(project string) muster.Job {
 	w.t.Helper()
-	return w.send(&muster.Spec{Project: project, Tasks: []muster.TaskSpec{w.suite.Task}})
+	return w.submitSpec(&muster.Spec{Project: project, Tasks: []muster.TaskSpec{w.suite.Task}})
 }
 
-func (w *world) send(spec *muster.Spec) muster.Job {
+func (w *env) submitSpec(spec *muster.Spec) muster.Job {
 	w.t.Helper()
 	job, err := w.client.Submit(w.t.Context(), spec, client.SubmitOptions{})
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *world) send(spec *muster.Spec) muster.Job {
 	return job
 }
 
-func (w *world) task(job muster.Job) muster.Task {
+func (w *env) task(job muster.Job) muster.Task {
 	w.t.Helper()
 	task, err := w.client.Task(w.t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil {
@@ -147,7 +147,7 @@ func (w *world) task(job muster.Job) muster.Task {
 }
 
 // log returns the whole log of the job's task.
-func (w *world) log(job muster.Job) string {
+func (w *env) log(job muster.Job) string {
 	w.t.Helper()
 	var text strings.Builder
 	for line, err := range w.client.Logs(w.t.Context(), muster.TaskID{Job: job.ID}, client.LogOptions{}) {
@@ -159,20 +159,20 @@ func (w *world) log(job muster.Job) string {
 	return text.String()
 }
 
-// is waits until the job's task is in the state.
-func (w *world) is(job muster.Job, state muster.TaskState) muster.Task {
+// waitState waits until the job's task is in the state.
+func (w *env) waitState(job muster.Job, state muster.TaskState) muster.Task {
 	w.t.Helper()
 	var last muster.Task
-	w.until("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
+	w.waitFor("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
 	return last
 }
 
-// until waits until f returns true.
-func (w *world) until(what string, f func() bool) {
+// waitFor waits until f returns true.
+func (w *env) waitFor(desc string, f func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); !f(); {
+	for end := time.Now().Add(testTimeout); !f(); {
 		if time.Now().After(end) {
-			w.t.Fatalf("it did not come to pass: %s", what)
+			w.t.Fatalf("it did not come to pass: %s", desc)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

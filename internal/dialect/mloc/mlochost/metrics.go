@@ -7,38 +7,38 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// maxTimed is how many tasks and workers have figures of their own.
-const maxTimed = 1_000
+// maxTracked is how many tasks and workers have figures of their own.
+const maxTracked = 1_000
 
-// figures counts what GET /metrics shows: since the gateway started, as hosts do it. The zero figures are ready. Its
+// gatewayMetrics counts what GET /metrics shows: since the gateway started, as hosts do it. The zero figures are ready. Its
 // methods may be called at the same time.
-type figures struct {
+type gatewayMetrics struct {
 	mu                                  sync.Mutex
 	submitted, succeeded, failed        int64
 	requeued, registered, unregistered  int64
 	heartbeats, flushed, restored, late int64
 	refused                             int64
-	timings                             map[string]*timing // by category
+	timings                             map[string]*categoryTimings // by category
 	completed                           []mloc.Object
-	workers                             map[string]*workerFigures
+	workers                             map[string]*workerMetrics
 }
 
-// timing sums what tasks of one category took.
-type timing struct{ queue, execution, total mean }
+// categoryTimings sums what tasks of one category took.
+type categoryTimings struct{ queue, execution, total average }
 
-type mean struct {
+type average struct {
 	n   int64
 	sum float64
 }
 
-func (m *mean) add(d time.Duration) {
+func (m *average) add(d time.Duration) {
 	if d >= 0 {
 		m.n++
 		m.sum += d.Seconds()
 	}
 }
 
-func (m *mean) into(o mloc.Object, name string) {
+func (m *average) writeTo(o mloc.Object, name string) {
 	avg := 0.0
 	if m.n > 0 {
 		avg = m.sum / float64(m.n)
@@ -46,8 +46,8 @@ func (m *mean) into(o mloc.Object, name string) {
 	o[name] = mloc.Object{"avg_sec": avg, "count": m.n, "total_sec": m.sum}
 }
 
-// workerFigures is what a worker's heartbeats say.
-type workerFigures struct {
+// workerMetrics is what a worker's heartbeats say.
+type workerMetrics struct {
 	heartbeats int64
 	at         string
 	metrics    mloc.Object
@@ -56,14 +56,14 @@ type workerFigures struct {
 }
 
 // count adds one to a counter.
-func (f *figures) count(n *int64) {
+func (f *gatewayMetrics) count(n *int64) {
 	f.mu.Lock()
 	*n++
 	f.mu.Unlock()
 }
 
-// worker takes in an event.
-func (f *figures) worker(e *mloc.WorkerEvent) {
+// recordEvent takes in an event.
+func (f *gatewayMetrics) recordEvent(e *mloc.WorkerEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch e.Type {
@@ -74,40 +74,40 @@ func (f *figures) worker(e *mloc.WorkerEvent) {
 	case mloc.EventHeartbeat:
 		f.heartbeats++
 	}
-	w := f.of(e.WorkerID)
+	w := f.forWorker(e.WorkerID)
 	if w == nil {
 		return
 	}
-	w.at = mloc.Cut(e.TS, 64)
+	w.at = mloc.Truncate(e.TS, 64)
 	if e.Type == mloc.EventHeartbeat {
 		w.heartbeats++
-		if len(mloc.Compact(e.Metrics)) < 16<<10 {
+		if len(mloc.EncodeString(e.Metrics)) < 16<<10 {
 			w.metrics = e.Metrics
 		}
 	}
 }
 
-// of returns the figures of a worker, nil if there are too many. f.mu is held.
-func (f *figures) of(id string) *workerFigures {
+// forWorker returns the figures of a worker, nil if there are too many. f.mu is held.
+func (f *gatewayMetrics) forWorker(id string) *workerMetrics {
 	if f.workers == nil {
-		f.workers = map[string]*workerFigures{}
+		f.workers = map[string]*workerMetrics{}
 	}
 	w := f.workers[id]
-	if w == nil && len(f.workers) < maxTimed && mloc.GoodID(id) {
-		w = &workerFigures{}
+	if w == nil && len(f.workers) < maxTracked && mloc.ValidID(id) {
+		w = &workerMetrics{}
 		f.workers[id] = w
 	}
 	return w
 }
 
-// ended takes in a client's task that ended.
-func (f *figures) ended(t *task) {
+// recordEnd takes in a client's task that ended.
+func (f *gatewayMetrics) recordEnd(t *task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.timings == nil {
-		f.timings = map[string]*timing{}
+		f.timings = map[string]*categoryTimings{}
 	}
-	w := f.of(t.Worker)
+	w := f.forWorker(t.Worker)
 	if t.State == mloc.StateDone {
 		f.succeeded++
 		if w != nil {
@@ -122,7 +122,7 @@ func (f *figures) ended(t *task) {
 	for _, name := range []string{"overall", mloc.Category(t.Type)} {
 		m := f.timings[name]
 		if m == nil {
-			m = &timing{}
+			m = &categoryTimings{}
 			f.timings[name] = m
 		}
 		if !t.Started.IsZero() {
@@ -132,37 +132,37 @@ func (f *figures) ended(t *task) {
 		m.total.add(t.Finished.Sub(t.Submitted))
 	}
 	f.completed = append(f.completed, mloc.Object{
-		"task_id": t.ID, "task_type": t.Type, "category": mloc.Category(t.Type), "status": t.State, "worker_id": t.Worker, "finished_at": mloc.Stamp(t.Finished),
+		"task_id": t.ID, "task_type": t.Type, "category": mloc.Category(t.Type), "status": t.State, "worker_id": t.Worker, "finished_at": mloc.FormatTime(t.Finished),
 		"total_sec": t.Finished.Sub(t.Submitted).Seconds(),
 	})
-	if len(f.completed) > maxTimed {
-		f.completed = f.completed[len(f.completed)-maxTimed:]
+	if len(f.completed) > maxTracked {
+		f.completed = f.completed[len(f.completed)-maxTracked:]
 	}
 }
 
-// show returns all, in the shape of GET /metrics.
-func (f *figures) show(now time.Time, active int, disabled []string) mloc.Object {
+// snapshot returns all, in the shape of GET /metrics.
+func (f *gatewayMetrics) snapshot(now time.Time, active int, disabled []string) mloc.Object {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	timings := mloc.Object{}
 	for _, name := range []string{"overall", mloc.CategoryInference, mloc.CategoryTraining, mloc.CategoryOther} {
 		m := f.timings[name]
 		if m == nil {
-			m = &timing{}
+			m = &categoryTimings{}
 		}
 		o := mloc.Object{}
-		m.queue.into(o, "queue_time")
-		m.execution.into(o, "execution_time")
-		m.total.into(o, "total_time")
+		m.queue.writeTo(o, "queue_time")
+		m.execution.writeTo(o, "execution_time")
+		m.total.writeTo(o, "total_time")
 		timings[name] = o
 	}
 	workers, cost := mloc.Object{}, 0.0
 	for id, w := range f.workers {
-		workers[id] = mloc.Object{"heartbeats": w.heartbeats, "last_event_at": w.at, "tasks_succeeded": w.done, "tasks_failed": w.failed, "metrics": mloc.OrObject(w.metrics)}
+		workers[id] = mloc.Object{"heartbeats": w.heartbeats, "last_event_at": w.at, "tasks_succeeded": w.done, "tasks_failed": w.failed, "metrics": mloc.NonNilObject(w.metrics)}
 		cost += mloc.Float(w.metrics["accrued_cost_usd"])
 	}
 	return mloc.Object{
-		"generated_at": mloc.Stamp(now),
+		"generated_at": mloc.FormatTime(now),
 		"counters": mloc.Object{
 			"tasks_submitted": f.submitted, "tasks_succeeded": f.succeeded, "tasks_failed": f.failed, "tasks_requeued": f.requeued,
 			"workers_registered": f.registered, "workers_unregistered": f.unregistered, "worker_heartbeats": f.heartbeats,
@@ -171,7 +171,7 @@ func (f *figures) show(now time.Time, active int, disabled []string) mloc.Object
 		"task_timings":             timings,
 		"workers":                  mloc.Object{"totals": mloc.Object{"count": len(f.workers), "accrued_cost_usd": cost}, "workers": workers},
 		"active_workers_count":     active,
-		"elastic_disabled_workers": mloc.OrList(disabled),
-		"completed_tasks":          mloc.OrList(f.completed),
+		"elastic_disabled_workers": mloc.NonNilList(disabled),
+		"completed_tasks":          mloc.NonNilList(f.completed),
 	}
 }

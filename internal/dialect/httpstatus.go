@@ -6,9 +6,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Status is the HTTP status by which gateways answer with an error: 500 for one without a code. It differs from that of Muster's
+// HTTPStatus is the HTTP status by which gateways answer with an error: 500 for one without a code. It differs from that of Muster's
 // own API where programs of other systems act on few: what may have been done is 503, as they repeat that.
-func Status(err error) int {
+func HTTPStatus(err error) int {
 	switch muster.CodeOf(err) {
 	case muster.Invalid, muster.InvalidSpec:
 		return http.StatusBadRequest

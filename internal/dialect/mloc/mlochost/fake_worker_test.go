@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scripted is a worker of MLOC as section 4 of the contracts describes it, with its quirks: it registers once and never again, it may say that it is idle
+// fakeWorker is a worker of MLOC as section 4 of the contracts describes it, with its quirks: it registers once and never again, it may say that it is idle
 // before it listens, it runs messages one by one, it leaves everything behind when it is killed.
-type scripted struct {
+type fakeWorker struct {
 	tb      testing.TB
 	id      string
 	r       *redis.Client
@@ -60,29 +60,29 @@ func echo(m message) (map[string]any, map[string]string, string) {
 
 const hardwareOfTests = `{"cpu":{"logical_cores":2,"model":"x86_64"},"memory":{"total_bytes":25276502016},"gpu":{"driver_version":null,"cuda_version":null,"gpus":[]},"network":{"ip":"10.0.0.1","bandwidth_bytes_per_sec":1000.0}}`
 
-func newScripted(tb testing.TB, redis *redisServer, id string) *scripted {
+func newFakeWorker(tb testing.TB, redis *redisServer, id string) *fakeWorker {
 	tb.Helper()
-	s := &scripted{tb: tb, id: id, r: redis.client(), ctx: context.WithoutCancel(tb.Context()), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: now(), ttl: 3 * time.Second}
+	s := &fakeWorker{tb: tb, id: id, r: redis.client(), ctx: context.WithoutCancel(tb.Context()), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: timestamp(), ttl: 3 * time.Second}
 	tb.Cleanup(func() { s.sigkill(); _ = s.r.Close() })
 	return s
 }
 
-func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000+00:00") }
+func timestamp() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 
-func (s *scripted) event(channel string, e map[string]any) {
-	e["ts"], e["worker_id"] = now(), s.id
+func (s *fakeWorker) event(channel string, e map[string]any) {
+	e["ts"], e["worker_id"] = timestamp(), s.id
 	b, _ := json.Marshal(e)
 	s.r.Publish(s.ctx, channel, b)
 }
 
 // register does steps 1 to 4 of a session: everything but listening.
-func (s *scripted) register() *scripted {
+func (s *fakeWorker) register() *fakeWorker {
 	ctx := s.ctx
 	_, err := s.r.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.SAdd(ctx, "workers:ids", s.id)
-		p.HSet(ctx, "worker:"+s.id, "worker_id", s.id, "status", "STARTING", "started_at", s.started, "last_seen", now(), "pid", "20936", "env_json", "{}",
+		p.HSet(ctx, "worker:"+s.id, "worker_id", s.id, "status", "STARTING", "started_at", s.started, "last_seen", timestamp(), "pid", "20936", "env_json", "{}",
 			"hardware_json", s.hardware, "tags_json", s.tags, "cost_per_hour", "1.0")
-		b, _ := json.Marshal(map[string]any{"type": "REGISTER", "ts": now(), "worker_id": s.id, "status": "STARTING", "tags": []string{"cpu"}, "payload": map[string]any{"cost_per_hour": 1.0}})
+		b, _ := json.Marshal(map[string]any{"type": "REGISTER", "ts": timestamp(), "worker_id": s.id, "status": "STARTING", "tags": []string{"cpu"}, "payload": map[string]any{"cost_per_hour": 1.0}})
 		p.Publish(ctx, "workers.events", b)
 		return nil
 	})
@@ -94,9 +94,9 @@ func (s *scripted) register() *scripted {
 	return s
 }
 
-func (s *scripted) status(status, task string) {
+func (s *fakeWorker) status(status, task string) {
 	ctx := s.ctx
-	values, payload := []any{"status", status, "last_seen", now()}, map[string]any{}
+	values, payload := []any{"status", status, "last_seen", timestamp()}, map[string]any{}
 	if task != "" {
 		field, name := "extra_task_id", "task_id"
 		if status == "IDLE" {
@@ -108,15 +108,15 @@ func (s *scripted) status(status, task string) {
 	s.event("workers.events", map[string]any{"type": "STATUS", "status": status, "payload": payload})
 }
 
-func (s *scripted) heartbeat() {
+func (s *fakeWorker) heartbeat() {
 	ctx := s.ctx
-	s.r.Set(ctx, "worker:"+s.id+":hb", now(), s.ttl)
-	s.r.HSet(ctx, "worker:"+s.id, "last_seen", now())
+	s.r.Set(ctx, "worker:"+s.id+":hb", timestamp(), s.ttl)
+	s.r.HSet(ctx, "worker:"+s.id, "last_seen", timestamp())
 	s.event("workers.events", map[string]any{"type": "HEARTBEAT", "metrics": map[string]any{"uptime_sec": 1.5, "accrued_cost_usd": 0.25, "loadavg": map[string]any{"1m": 1.0, "5m": 0.5, "15m": 0.1}}})
 }
 
 // listen does the rest of a session, until it is killed.
-func (s *scripted) listen() *scripted {
+func (s *fakeWorker) listen() *fakeWorker {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.kill, s.done = cancel, make(chan struct{})
 	s.sub = s.r.Subscribe(ctx, "tasks")
@@ -151,7 +151,7 @@ func (s *scripted) listen() *scripted {
 }
 
 // sigkill ends it; its keys stay.
-func (s *scripted) sigkill() {
+func (s *fakeWorker) sigkill() {
 	if s.kill != nil {
 		s.kill()
 		_ = s.sub.Close()
@@ -161,7 +161,7 @@ func (s *scripted) sigkill() {
 }
 
 // sigint ends it in order.
-func (s *scripted) sigint() {
+func (s *fakeWorker) sigint() {
 	s.sigkill()
 	ctx := s.ctx
 	s.r.SRem(ctx, "workers:ids", s.id)
@@ -170,7 +170,7 @@ func (s *scripted) sigint() {
 }
 
 // run carries out one message.
-func (s *scripted) run(ctx context.Context, payload string) {
+func (s *fakeWorker) run(ctx context.Context, payload string) {
 	m := message{raw: payload}
 	if json.Unmarshal([]byte(payload), &m) != nil || m.Assigned != s.id {
 		return
@@ -182,7 +182,7 @@ func (s *scripted) run(ctx context.Context, payload string) {
 	s.status("RUNNING", m.TaskID)
 	began := time.Now()
 	if !silent {
-		s.event("tasks.events", map[string]any{"type": "TASK_STARTED", "task_id": m.TaskID, "status": nil, "error": nil, "payload": map[string]any{"taskType": m.Task.Spec["taskType"], "started_at": now()}})
+		s.event("tasks.events", map[string]any{"type": "TASK_STARTED", "task_id": m.TaskID, "status": nil, "error": nil, "payload": map[string]any{"taskType": m.Task.Spec["taskType"], "started_at": timestamp()}})
 	}
 	if s.manual != nil {
 		select {
@@ -209,7 +209,7 @@ func (s *scripted) run(ctx context.Context, payload string) {
 			}
 		}
 	}
-	payloadOut := map[string]any{"taskType": m.Task.Spec["taskType"], "runtime_sec": time.Since(began).Seconds(), "finished_at": now()}
+	payloadOut := map[string]any{"taskType": m.Task.Spec["taskType"], "runtime_sec": time.Since(began).Seconds(), "finished_at": timestamp()}
 	if !silent {
 		if failure == "" {
 			s.event("tasks.events", map[string]any{"type": "TASK_SUCCEEDED", "task_id": m.TaskID, "status": nil, "error": nil, "payload": payloadOut})
@@ -234,7 +234,7 @@ func destinationOf(spec map[string]any) (url string, headers map[string]any) {
 }
 
 // deliver posts a result as the task says, and returns why that failed.
-func (s *scripted) deliver(spec map[string]any, id string, result map[string]any) string {
+func (s *fakeWorker) deliver(spec map[string]any, id string, result map[string]any) string {
 	url, headers := destinationOf(spec)
 	if url == "" {
 		return ""
@@ -247,7 +247,7 @@ func (s *scripted) deliver(spec map[string]any, id string, result map[string]any
 	return ""
 }
 
-func (s *scripted) post(url, kind string, headers map[string]any, body []byte) (int, string) {
+func (s *fakeWorker) post(url, kind string, headers map[string]any, body []byte) (int, string) {
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
@@ -269,7 +269,7 @@ func (s *scripted) post(url, kind string, headers map[string]any, body []byte) (
 }
 
 // upload posts an archive, whose part says that it is a zip though it is none, and returns its address.
-func (s *scripted) upload(m message, name, content string) string {
+func (s *fakeWorker) upload(m message, name, content string) string {
 	url, headers := destinationOf(m.Task.Spec)
 	var b bytes.Buffer
 	form := multipart.NewWriter(&b)
@@ -283,7 +283,7 @@ func (s *scripted) upload(m message, name, content string) string {
 }
 
 // ran returns the messages that it ran.
-func (s *scripted) ran() []message {
+func (s *fakeWorker) ran() []message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]message(nil), s.messages...)

@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// gate lets a worker's sessions begin while the worker is there, and cuts them when it is not: without a goodbye, so that the server takes it
+// switchDialer lets a worker's sessions begin while the worker is there, and cuts them when it is not: without a goodbye, so that the server takes it
 // for a worker whose connection broke.
-type gate struct {
+type switchDialer struct {
 	inner link.Dialer
 
 	mu     sync.Mutex
@@ -19,14 +19,14 @@ type gate struct {
 	isOpen bool
 }
 
-func newGate(inner link.Dialer, open bool) *gate {
-	g := &gate{inner: inner, opened: make(chan struct{})}
-	g.set(open)
+func newSwitchDialer(inner link.Dialer, open bool) *switchDialer {
+	g := &switchDialer{inner: inner, opened: make(chan struct{})}
+	g.setOpen(open)
 	return g
 }
 
 // Dial implements link.Dialer: it waits until the gate is open.
-func (g *gate) Dial(ctx context.Context) (link.WorkerConn, error) {
+func (g *switchDialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	for {
 		g.mu.Lock()
 		opened, open := g.opened, g.isOpen
@@ -50,33 +50,33 @@ func (g *gate) Dial(ctx context.Context) (link.WorkerConn, error) {
 	if !g.isOpen {
 		_ = conn.Close() // the session ends at its first word, and the next one waits
 	}
-	return &gatedConn{WorkerConn: conn, gate: g}, nil
+	return &switchConn{WorkerConn: conn, dialer: g}, nil
 }
 
-// gatedConn says why it broke.
-type gatedConn struct {
+// switchConn says why it broke.
+type switchConn struct {
 	link.WorkerConn
 
-	gate *gate
+	dialer *switchDialer
 }
 
 // Recv implements link.WorkerConn.
-func (c *gatedConn) Recv(ctx context.Context) (*link.ToWorker, error) {
+func (c *switchConn) Recv(ctx context.Context) (*link.ToWorker, error) {
 	f, err := c.WorkerConn.Recv(ctx)
-	if err != nil && c.gate.closed() {
+	if err != nil && c.dialer.isClosed() {
 		return nil, muster.Errorf(muster.Unavailable, "the foreign worker is silent")
 	}
 	return f, err
 }
 
-func (g *gate) closed() bool {
+func (g *switchDialer) isClosed() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.isOpen
 }
 
-// set opens or closes the gate.
-func (g *gate) set(open bool) {
+// setOpen opens or closes the gate.
+func (g *switchDialer) setOpen(open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.isOpen == open {

@@ -12,21 +12,21 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// Ending is how a job ended.
-type Ending struct {
+// FinalReport is how a job ended.
+type FinalReport struct {
 	State muster.JobState
 	Job   muster.Job    // as it is now; its zero value if Muster did not take the job
-	Tasks []muster.Task // up to MaxTasks, by number; none if Muster did not take the job
+	Tasks []muster.Task // up to MaxReportedTasks, by number; none if Muster did not take the job
 
-	refused string
-	client  *client.Client
+	rejection string
+	client    *client.Client
 }
 
 // Succeeded reports whether all tasks did.
-func (e *Ending) Succeeded() bool { return e.State == muster.JobSucceeded }
+func (e *FinalReport) Succeeded() bool { return e.State == muster.JobSucceeded }
 
 // Task is the first task that did not succeed, the last one of a job that did, and nil if there is none.
-func (e *Ending) Task() *muster.Task {
+func (e *FinalReport) Task() *muster.Task {
 	for i := range e.Tasks {
 		if t := &e.Tasks[i]; t.State != muster.Succeeded && t.State != muster.Skipped {
 			return t
@@ -39,7 +39,7 @@ func (e *Ending) Task() *muster.Task {
 }
 
 // Result is that of Task, nil for none.
-func (e *Ending) Result() json.RawMessage {
+func (e *FinalReport) Result() json.RawMessage {
 	if t := e.Task(); t != nil {
 		return t.Result
 	}
@@ -47,10 +47,10 @@ func (e *Ending) Result() json.RawMessage {
 }
 
 // Message says in a sentence why the job did not succeed, "" if it did.
-func (e *Ending) Message() string {
+func (e *FinalReport) Message() string {
 	switch t := e.Task(); {
-	case e.refused != "":
-		return e.refused
+	case e.rejection != "":
+		return e.rejection
 	case e.Succeeded():
 		return ""
 	case t == nil:
@@ -67,7 +67,7 @@ func (e *Ending) Message() string {
 }
 
 // LogTail returns the last lines of Task's output, at most n, of the given stream; "" means all.
-func (e *Ending) LogTail(ctx context.Context, stream string, n int) ([]string, error) {
+func (e *FinalReport) LogTail(ctx context.Context, stream string, n int) ([]string, error) {
 	t := e.Task()
 	if t == nil || t.Attempt == 0 {
 		return nil, nil
@@ -93,6 +93,6 @@ func (e *Ending) LogTail(ctx context.Context, stream string, n int) ([]string, e
 const maxTail = 1 << 20
 
 // Download writes an artifact of a task to w. It fails at the end if the bytes are not right.
-func (e *Ending) Download(ctx context.Context, t *muster.Task, a muster.Artifact, w io.Writer) error {
+func (e *FinalReport) Download(ctx context.Context, t *muster.Task, a muster.Artifact, w io.Writer) error {
 	return e.client.ReadArtifact(ctx, t.ID, a, w)
 }

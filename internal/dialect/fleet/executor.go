@@ -1,0 +1,271 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// executor offers tasks of one kind to a worker, and waits for its reports.
+type executor struct {
+	kind   string
+	worker *Worker
+}
+
+var _ run.Executor = executor{}
+
+// executors returns those for kinds, and for the kinds of what is held. The worker's lock is held.
+func (w *Worker) executors(kinds []string) []run.Executor {
+	all := slices.Clone(kinds)
+	for _, t := range w.tasks {
+		all = append(all, t.run.Spec.Kind)
+	}
+	slices.Sort(all)
+	var list []run.Executor
+	for _, kind := range slices.Compact(all) {
+		list = append(list, executor{kind, w})
+	}
+	return list
+}
+
+// Kind implements run.Executor.
+func (x executor) Kind() string { return x.kind }
+
+// Run implements run.Executor.
+func (x executor) Run(ctx context.Context, rt *run.Task, reporter run.Reporter) muster.Report {
+	t, err := x.worker.acquireTask(rt)
+	if err != nil {
+		return muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: err.Error()}
+	}
+	reporter.Process(run.Pid{PID: os.Getpid()}) // it outlives the agent: see agent.Leave
+	t.attachReporter(reporter)
+	defer t.detachReporter()
+	return t.waitReport(ctx)
+}
+
+// acquireTask returns the task of an attempt: a new one, which is on disk then, or one that was taken up from there.
+func (w *Worker) acquireTask(rt *run.Task) (*Task, error) {
+	if t := w.findTask(rt.Attempt); t != nil {
+		return t, nil
+	}
+	if rt.Recovered != nil {
+		return nil, muster.Errorf(muster.Internal, "the attempt ended in the meantime")
+	}
+	t := newTask(w, newID(), rt, time.Now())
+	if err := t.update(func() error { return nil }, func() {}); err != nil {
+		return nil, err
+	}
+	f := w.fleet
+	f.mu.Lock()
+	f.tasks[t.id] = t
+	f.mu.Unlock()
+	w.mu.Lock()
+	w.tasks[t.id] = t
+	w.mu.Unlock()
+	signal(w.changed)
+	return t, nil
+}
+
+// findTask returns the task of an attempt that is not over, nil if there is none.
+func (w *Worker) findTask(id muster.AttemptID) *Task {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.tasks {
+		if t.run.Attempt == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// attachReporter has an agent hear of the task, and tells it what happened so far.
+func (t *Task) attachReporter(reporter run.Reporter) {
+	t.logMu.Lock()
+	defer t.logMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reporter = reporter
+	if t.startedAt != 0 {
+		reporter.Started(t.startedAt)
+	}
+	if t.latestProgress.Progress != nil || t.latestProgress.Step != nil || len(t.latestProgress.Metrics) > 0 {
+		reporter.Progress(t.latestProgress)
+	}
+	if t.log.size > 0 {
+		reporter.LogGrew(t.log.size)
+	}
+}
+
+func (t *Task) detachReporter() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reporter = nil
+}
+
+// waitReport returns how the task ended. When ctx ends with run.ErrDetach it goes on without an agent.
+func (t *Task) waitReport(ctx context.Context) muster.Report {
+	limit := t.run.Spec.Timeout.Std()
+	timeout := time.NewTimer(time.Hour)
+	timeout.Stop()
+	defer timeout.Stop()
+	started := t.started
+	for {
+		select {
+		case <-t.reported:
+			return t.finalReport()
+		case <-t.done:
+			return t.finalReport()
+		case <-started:
+			if started = nil; limit > 0 {
+				timeout.Reset(limit - time.Since(t.startTime()))
+			}
+		case <-timeout.C:
+			t.abort(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("it ran for longer than %s", muster.Duration(limit))})
+			return t.finalReport()
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), run.ErrDetach) {
+				return muster.Report{}
+			}
+			stopped := run.StopCause(ctx)
+			t.abort(stopCause(stopped), muster.Report{Outcome: stopped.Outcome, Reason: stopped.Reason, Message: stopped.Message})
+			return t.finalReport()
+		}
+	}
+}
+
+func stopCause(stopped *run.Stopped) error {
+	switch {
+	case stopped.Outcome == muster.AttemptCancelled:
+		return ErrCancelled
+	case stopped.Outcome == muster.AttemptLost && stopped.Reason == muster.WorkerLost:
+		return ErrAbandoned
+	default:
+		return ErrReturned
+	}
+}
+
+func (t *Task) startTime() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.startedAt.Std()
+}
+
+// finalReport returns the report of a task that has one. The log's size is that of now.
+func (t *Task) finalReport() muster.Report {
+	t.logMu.Lock()
+	size := t.log.size
+	t.logMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := *t.report
+	r.LogSize = size
+	if r.FinishedAt == 0 {
+		r.FinishedAt = run.Now()
+	}
+	return r
+}
+
+// supervisor is what a worker's agent asks of its supervisor.
+type supervisor struct{ worker *Worker }
+
+var _ agent.Supervisor = supervisor{}
+
+// Recovered implements agent.Supervisor.
+func (h supervisor) Recovered() []run.Recovered {
+	w := h.worker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []run.Recovered
+	for _, t := range w.tasks {
+		recovered, err := t.recovered()
+		if err != nil {
+			continue // of what was read as JSON: it can be written
+		}
+		list = append(list, recovered)
+	}
+	return list
+}
+
+func (t *Task) recovered() (run.Recovered, error) {
+	state, err := t.run.State()
+	if err != nil {
+		return run.Recovered{}, err
+	}
+	t.logMu.Lock()
+	size := t.log.size
+	t.logMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := run.Recovered{
+		Start: run.StartSpec{Attempt: t.run.Attempt, State: state}, Started: t.startedAt, PID: run.Pid{PID: os.Getpid()}, LogSize: size,
+	}
+	if t.report != nil {
+		r := *t.report
+		r.LogSize = size
+		h.Report = &r
+	}
+	return h, nil
+}
+
+// SetLastContact implements agent.Supervisor. Nothing outlives the server here, which counts the leases itself.
+func (supervisor) SetLastContact(time.Duration) {}
+
+// LastContact implements agent.Supervisor.
+func (supervisor) LastContact() time.Duration { return 0 }
+
+// Freeze implements agent.Supervisor.
+func (supervisor) Freeze(id muster.AttemptID, _ bool) error {
+	return muster.Errorf(muster.NotFound, "attempt %s has no process on this machine", id)
+}
+
+// Forget implements agent.Supervisor. A finished task is over once it is settled; one that is not finished is given up.
+func (h supervisor) Forget(ids ...muster.AttemptID) {
+	for _, id := range ids {
+		if t := h.worker.findTask(id); t != nil {
+			t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		}
+	}
+}
+
+// reportAck is what an agent says of a report.
+type reportAck struct {
+	worker   *Worker
+	attempt  muster.AttemptID
+	recorded bool
+}
+
+// onReportAck is agent.Config.Settled. It is called under the agent's lock, so it only passes that on.
+func (w *Worker) onReportAck(id muster.AttemptID, recorded bool) {
+	f := w.fleet
+	f.mu.Lock()
+	f.acks = append(f.acks, reportAck{w, id, recorded})
+	f.mu.Unlock()
+	signal(f.acksReady)
+}
+
+// ackLoop makes over what was settled, until ctx ends and nothing is left.
+func (f *Fleet) ackLoop(ctx context.Context) {
+	for done := false; !done; {
+		select {
+		case <-f.acksReady:
+		case <-ctx.Done():
+			done = true
+		}
+		f.mu.Lock()
+		list := f.acks
+		f.acks = nil
+		f.mu.Unlock()
+		for _, s := range list {
+			if t := s.worker.findTask(s.attempt); t != nil {
+				t.acknowledge(s.recorded)
+			}
+		}
+	}
+}
