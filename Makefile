@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
 TRIMPATH ?= -trimpath
-GOFLAGS_BUILD := $(TRIMPATH) -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/frame.version=$(VERSION)"
+GOFLAGS_BUILD := $(TRIMPATH) -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/app.version=$(VERSION)"
 TOOL := go tool -modfile=tools/go.mod
 # What reads the output of go test -json, and with CI=true refuses skipped tests that test/skips.txt does not allow.
 REPORT := go run ./internal/testreport -run

@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/muster-dev/muster/internal/cli"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 )
 
-func main() { os.Exit(cli.Main(frame.MaskArgs())) }
+func main() { os.Exit(cli.Main(app.MaskArgs())) }

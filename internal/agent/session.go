@@ -12,8 +12,8 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/allow"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/policy"
 )
 
 // connect keeps a session open until the worker said goodbye or ctx ends, both of
@@ -217,7 +217,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.table.rejectAttempt(as.Attempt, "the server did not say what the task is")
 		return
 	}
-	if why := allow.Check(a.cfg.Allow, spec); why != "" {
+	if why := policy.Check(a.cfg.Allow, spec); why != "" {
 		a.table.rejectAttempt(as.Attempt, why)
 		return
 	}
@@ -230,7 +230,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.table.rejectAttempt(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
 		return
 	}
-	if !a.accepts(muster.KindContainer) && allow.RunsInContainer(spec) {
+	if !a.accepts(muster.KindContainer) && policy.RunsInContainer(spec) {
 		a.table.rejectAttempt(as.Attempt, "this worker runs no containers")
 		return
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/api/schema"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -37,7 +37,7 @@ type Config struct {
 	LateReports store.LateReportReader
 	BlobNeeds   BlobNeeds
 	VerifyCID   func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
-	Events      *notify.Bus
+	Events      *eventbus.Bus
 	Views       Views
 	// Webhooks sends notifications, and Notices is where they and their log are.
 	Webhooks      Webhooks

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/eventbus"
 )
 
 func (s *server) eventRoutes() {
@@ -42,9 +42,9 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 		return tooManyError{err}
 	}
 	defer release()
-	scope := notify.Scope{}
+	scope := eventbus.Scope{}
 	if job != 0 {
-		scope = notify.JobScope(job)
+		scope = eventbus.JobScope(job)
 	}
 	sub := s.Events.Subscribe(in.Last, scope, filter)
 	out, err := streaming.NewEventWriter(w, r)
@@ -59,7 +59,7 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 
 // sendEvents sends the next events that the caller may see, and a keep-alive when one is due: other projects'
 // events do not put it off, and its id has the client resume after them.
-func (s *server) sendEvents(ctx context.Context, out *streaming.EventWriter, sub *notify.Subscription) error {
+func (s *server) sendEvents(ctx context.Context, out *streaming.EventWriter, sub *eventbus.Subscription) error {
 	waitCtx, cancel := context.WithDeadline(ctx, out.KeepAliveDue())
 	defer cancel()
 	events, err := sub.Next(waitCtx)
@@ -76,11 +76,11 @@ func (s *server) sendEvents(ctx context.Context, out *streaming.EventWriter, sub
 			return err
 		}
 		if visible {
-			if err := out.Send(string(e.Type), notify.EventID(*e), e); err != nil {
+			if err := out.Send(string(e.Type), eventbus.EventID(*e), e); err != nil {
 				return err
 			}
 		}
-		if err := out.SendKeepAlive(notify.EventID(*e)); err != nil {
+		if err := out.SendKeepAlive(eventbus.EventID(*e)); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -37,7 +37,7 @@ type follower struct {
 	singleAttempt bool // end with this attempt
 
 	out        *streaming.EventWriter
-	changes    *notify.Subscription
+	changes    *eventbus.Subscription
 	lastGrowth time.Time // when the log last grew
 }
 
@@ -48,7 +48,7 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 		return tooManyError{err}
 	}
 	defer release()
-	f.changes = f.Events.Subscribe("", notify.TaskScope(f.pos.task), nil)
+	f.changes = f.Events.Subscribe("", eventbus.TaskScope(f.pos.task), nil)
 	if f.out, err = streaming.NewEventWriter(w, r); err == nil {
 		err = f.run(ctx)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -47,7 +47,7 @@ func (f *streamRecorder) Flush() {
 
 // withBus makes a server with a bus whose epoch is "e".
 func withBus(cfg Config) *server {
-	cfg.Events, cfg.Log = notify.New("e"), slog.New(slog.DiscardHandler)
+	cfg.Events, cfg.Log = eventbus.New("e"), slog.New(slog.DiscardHandler)
 	cfg.LinkSocket, cfg.LinkPoll = http.NotFoundHandler(), http.NotFoundHandler()
 	return newServer(cfg)
 }
@@ -96,7 +96,7 @@ func TestKeepAlivesOfAQuietProject(t *testing.T) {
 			s.Events.Publish(slices.Repeat([]muster.Event{{Type: muster.EventJob, Job: job}}, n))
 		}
 		publish(1, 1)
-		stop := runEverySecond(func(int) { publish(notify.RingSize/50, 2) })
+		stop := runEverySecond(func(int) { publish(eventbus.RingSize/50, 2) })
 		got := streamFor(t, 61*time.Second, func(w http.ResponseWriter, r *http.Request) error {
 			return s.watchEvents(w, r, &eventsInput{Last: "e-1"})
 		})

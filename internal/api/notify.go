@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/specvalidate"
 	"github.com/muster-dev/muster/internal/store"
-	"github.com/muster-dev/muster/internal/valid"
 )
 
 // Webhooks is what the API asks of the sender of notifications.
@@ -92,7 +92,7 @@ func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*response[w
 	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
-	if fieldErrs := valid.Notify(in.Body.Notify); len(fieldErrs) > 0 {
+	if fieldErrs := specvalidate.Notify(in.Body.Notify); len(fieldErrs) > 0 {
 		err := muster.Errorf(muster.InvalidSpec, "the notifications cannot be accepted: %s", fieldErrs[0])
 		err.Fields = fieldErrs
 		return nil, err

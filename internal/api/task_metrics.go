@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/series"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/usageseries"
 )
 
 const (
@@ -119,7 +119,7 @@ func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits c
 // readMetrics reads what an attempt reported from its log.
 func (s *server) readMetrics(ctx context.Context, a *muster.Attempt, limits curveLimits) (wire.AttemptMetrics, error) {
 	metrics := wire.AttemptMetrics{Attempt: a.ID.N, Outcome: a.Outcome, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt, Checkpoints: []muster.Time{}}
-	curve := series.NewProgressSeries(limits.points, limits.bytes)
+	curve := usageseries.NewProgressSeries(limits.points, limits.bytes)
 	err := s.records(ctx, logPosition{task: a.ID.Task, attempt: a.ID.N}, func(r tasklog.Record, _ int64) error {
 		if ctx.Err() != nil {
 			return ctx.Err() // nobody waits for it

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/redact"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/dag"
 )
 
 const (
@@ -45,7 +45,7 @@ func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.Ele
 		spec = &job.Spec.Tasks[task.Group]
 	}
 	resp := wire.ElementSpec{Task: task.ID, Image: task.Image, Resolved: group.Resolved != nil || len(spec.Needs) == 0}
-	resp.Spec = *flow.Bind(spec, task.ID.Num-group.First)
+	resp.Spec = *dag.Bind(spec, task.ID.Num-group.First)
 	if principalOf(ctx).Job != 0 {
 		resp.Spec.Env = redact.Env(resp.Spec.Env)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/series"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/usageseries"
 )
 
 func (s *server) usageRoutes() {
@@ -104,8 +104,8 @@ func (s *server) series(ctx context.Context, task muster.Task, pos logPosition, 
 		return resp, err
 	}
 	defer release() // before a slow client reads the answer
-	thinned := series.NewSampleSeries(points)
-	sums := series.Accumulator{Shared: task.Grant != nil && task.Grant.GPUMemory > 0}
+	thinned := usageseries.NewSampleSeries(points)
+	sums := usageseries.Accumulator{Shared: task.Grant != nil && task.Grant.GPUMemory > 0}
 	startedAt := attempt.StartedAt
 	prev := startedAt.Std()
 	err = s.records(ctx, pos, func(r tasklog.Record, after int64) error {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/series"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/usageseries"
 )
 
 // BenchmarkSeries is what one sample of a series costs that is read for an answer.
@@ -30,7 +30,7 @@ func BenchmarkSeries(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			thin, sums := series.NewSampleSeries(1000), series.Accumulator{}
+			thin, sums := usageseries.NewSampleSeries(1000), usageseries.Accumulator{}
 			for b.Loop() {
 				s, ok := sampleOf(tasklog.Record{Stream: tasklog.Usage, Data: data})
 				if !ok {

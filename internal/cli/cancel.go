@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -15,7 +15,7 @@ import (
 // changeConfig is for the commands that change jobs: cancel and retry.
 type changeConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 }
 
 func (c *changeConfig) flags() []cli.Flag {
@@ -38,8 +38,8 @@ func (a *runner) changeCommand(name, usage, about string,
 	change func(*client.Client, context.Context, muster.JobID, []client.Span) (muster.Job, error),
 ) *cli.Command {
 	c := &changeConfig{}
-	return a.NewCommand(frame.Command{
-		Name: name, Usage: usage, Description: about, Args: "JOB|TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: name, Usage: usage, Description: about, Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error {
 			server, err := c.Connect()
 			if err != nil {
@@ -55,8 +55,8 @@ func (a *runner) changeCommand(name, usage, about string,
 					return err
 				}
 			}
-			return frame.PrintItems(a.App, c.OutputOptions, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
-				a.Messagef("job %s is %s: %s", j.ID, j.State, frame.FormatCounts(j.Counts, false))
+			return app.PrintItems(a.App, c.OutputOptions, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
+				a.Messagef("job %s is %s: %s", j.ID, j.State, app.FormatCounts(j.Counts, false))
 				return nil
 			})
 		},

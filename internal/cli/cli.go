@@ -9,47 +9,47 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/agent/limit"
-	"github.com/muster-dev/muster/internal/agent/limit/netns"
+	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/isolation/netns"
 	"github.com/muster-dev/muster/internal/agent/shim"
-	"github.com/muster-dev/muster/internal/agent/shim/gate"
+	"github.com/muster-dev/muster/internal/agent/shim/egress"
+	"github.com/muster-dev/muster/internal/builtin"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/bench"
 	"github.com/muster-dev/muster/internal/cli/bridge"
+	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
-	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/cli/host"
 	"github.com/muster-dev/muster/internal/cli/kinds"
 	"github.com/muster-dev/muster/internal/cli/runtime"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/top"
 	"github.com/muster-dev/muster/internal/cli/usage"
-	"github.com/muster-dev/muster/internal/do"
 )
 
 // runner is one run of the program.
-type runner struct{ *frame.App }
+type runner struct{ *app.App }
 
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
 	if len(args) > 1 {
 		switch args[1] {
-		case host.ShimCommand:
+		case daemon.ShimCommand:
 			return shimMain(args[2:])
 		case shim.NSInitCommand:
 			return reportError(netns.Init(args[2:]))
-		case gate.EntrypointCommand:
-			return gate.Entrypoint(args[2:], os.Stderr)
-		case do.Command:
-			return do.Main(args[2:])
+		case egress.EntrypointCommand:
+			return egress.Entrypoint(args[2:], os.Stderr)
+		case builtin.Command:
+			return builtin.Main(args[2:])
 		}
 	}
-	a := &runner{&frame.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
+	a := &runner{&app.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
 	return a.Run(context.Background(), a.commands(), args)
 }
 
 func shimMain(args []string) int {
-	return reportError(errors.Join(limit.DisableDumpable(), shim.Main(args)))
+	return reportError(errors.Join(isolation.DisableDumpable(), shim.Main(args)))
 }
 
 // reportError says what went wrong, and returns the exit status.
@@ -58,12 +58,12 @@ func reportError(err error) int {
 		return 0
 	}
 	_, _ = fmt.Fprintln(os.Stderr, "muster:", err)
-	return frame.ExitFailed
+	return app.ExitFailed
 }
 
 func (a *runner) commands() []*cli.Command {
 	bridges, dropIns := bridge.Commands(a.App)
-	return slices.Concat(host.Commands(a.App, dropIns...), []*cli.Command{
+	return slices.Concat(daemon.Commands(a.App, dropIns...), []*cli.Command{
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),

@@ -15,14 +15,14 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/valid"
+	"github.com/muster-dev/muster/internal/specvalidate"
 )
 
 func newApp(in string) (a *runner, out, err *bytes.Buffer) {
 	out, err = new(bytes.Buffer), new(bytes.Buffer)
-	return &runner{&frame.App{In: strings.NewReader(in), Out: term.Screen{Writer: out}, Err: term.Screen{Writer: err}}}, out, err
+	return &runner{&app.App{In: strings.NewReader(in), Out: term.Screen{Writer: out}, Err: term.Screen{Writer: err}}}, out, err
 }
 
 // forEachCommand calls do for every command with its full name.
@@ -100,7 +100,7 @@ func TestRunMakesASpec(t *testing.T) {
 	a, _, _ := newApp("")
 	c := &runConfig{priority: muster.DefaultPriority}
 	var args []string
-	cmd := a.NewCommand(frame.Command{Name: "run", StopAtFirstArg: true, Flags: c.flags(), Run: nil})
+	cmd := a.NewCommand(app.Command{Name: "run", StopAtFirstArg: true, Flags: c.flags(), Run: nil})
 	cmd.Action = func(_ context.Context, c *cli.Command) error {
 		args = c.Args().Slice()
 		return nil
@@ -141,7 +141,7 @@ func TestRunMakesASpec(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if wrong := valid.Spec(got); len(wrong) > 0 {
+	if wrong := specvalidate.Spec(got); len(wrong) > 0 {
 		t.Errorf("the spec is not valid: %v", wrong)
 	}
 }
@@ -166,7 +166,7 @@ func TestRunInAContainer(t *testing.T) {
 		a, _, _ := newApp("")
 		c := &runConfig{priority: muster.DefaultPriority}
 		var args []string
-		cmd := a.NewCommand(frame.Command{Name: "run", StopAtFirstArg: true, Flags: c.flags(), Run: nil})
+		cmd := a.NewCommand(app.Command{Name: "run", StopAtFirstArg: true, Flags: c.flags(), Run: nil})
 		cmd.Action = func(_ context.Context, c *cli.Command) error {
 			args = c.Args().Slice()
 			return nil
@@ -183,7 +183,7 @@ func TestRunInAContainer(t *testing.T) {
 		if diff := cmp.Diff(want.task, got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", line, diff)
 		}
-		wrong := valid.Spec(spec)
+		wrong := specvalidate.Spec(spec)
 		if want.wrong == yes && len(wrong) > 0 || want.wrong != yes && (len(wrong) != 1 || !strings.Contains(wrong[0].Message, want.wrong)) {
 			t.Errorf("%s: %v, want %q", line, wrong, want.wrong)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/sched/explain"
@@ -18,7 +18,7 @@ import (
 
 type explainConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 }
 
 func (c *explainConfig) flags() []cli.Flag {
@@ -27,8 +27,8 @@ func (c *explainConfig) flags() []cli.Flag {
 
 func (a *runner) explainCommand() *cli.Command {
 	c := &explainConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "explain", Usage: "say why a task waits, where it could run, and what would let it start", Args: "TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "explain", Usage: "say why a task waits, where it could run, and what would let it start", Args: "TASK…", Category: app.CategoryWatch, Flags: c.flags(),
 		Description: "Of a whole job, its first task that has not ended is explained.",
 		Run:         func(ctx context.Context, args []string) error { return a.explain(ctx, c, args) },
 	})
@@ -68,7 +68,7 @@ func (a *runner) explain(ctx context.Context, c *explainConfig, args []string) e
 		}
 		all = append(all, x)
 	}
-	return frame.PrintItems(a.App, c.OutputOptions, all, func(x explanationView) string { return x.Task.String() }, frame.WithBlankLines(a.App, func(x explanationView) error {
+	return app.PrintItems(a.App, c.OutputOptions, all, func(x explanationView) string { return x.Task.String() }, app.WithBlankLines(a.App, func(x explanationView) error {
 		return a.drawExplanation(x, c.Wide())
 	}))
 }
@@ -105,9 +105,9 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 		if len(x.attempts) > 1 { // of the only one, the summary has said it
 			writeAttempts(&b, x.attempts)
 		}
-		return frame.WriteOutput(a.Out, []byte(b.String()))
+		return app.WriteOutput(a.Out, []byte(b.String()))
 	}
-	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(frame.StateStyle(x.State.String()), x.State.String()), term.Sanitize(x.Summary))
+	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(app.StateStyle(x.State.String()), x.State.String()), term.Sanitize(x.Summary))
 	if len(x.Waiting) > 0 {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Sanitize(strings.Join(x.Waiting, ", ")))
 	}
@@ -118,16 +118,16 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 		fmt.Fprintf(&b, "  in line    number %d, %d ahead\n", x.Position, x.Ahead)
 	}
 	if x.NotUntil != 0 {
-		fmt.Fprintf(&b, "  not before %s\n", frame.FormatFuture(x.NotUntil))
+		fmt.Fprintf(&b, "  not before %s\n", app.FormatFuture(x.NotUntil))
 	}
 	if x.Start != 0 {
-		fmt.Fprintf(&b, "  may start  %s\n", frame.FormatFuture(x.Start))
+		fmt.Fprintf(&b, "  may start  %s\n", app.FormatFuture(x.Start))
 	}
 	if x.Nearest != "" {
 		fmt.Fprintf(&b, "  to help    %s\n", term.Sanitize(x.Nearest))
 	}
 	writeAttempts(&b, x.attempts)
-	if err := frame.WriteOutput(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
+	if err := app.WriteOutput(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
 		return err
 	}
 	visible := x.Workers
@@ -154,7 +154,7 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 
 func writeAttempts(b *strings.Builder, attempts []muster.Attempt) {
 	for i := range attempts {
-		fmt.Fprintf(b, "  attempt %d  %s\n", attempts[i].ID.N, term.Sanitize(frame.FormatAttempt(&attempts[i], time.Now())))
+		fmt.Fprintf(b, "  attempt %d  %s\n", attempts[i].ID.N, term.Sanitize(app.FormatAttempt(&attempts[i], time.Now())))
 	}
 }
 

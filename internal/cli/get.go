@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -31,17 +31,17 @@ type getConfig struct {
 
 func (c *getConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "dir", Short: "C", Usage: "put the files into this `FOLDER` (default: the current one)"}.StringVar(&c.dir),
-		frame.Option{Name: "output", Short: "o", Usage: "write the only file that matches to this `PATH`, or to standard output with -"}.StringVar(&c.output),
-		frame.Option{Name: "name", Short: "n", Usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.RepeatedVar(&c.names),
-		frame.Option{Name: "list", Short: "l", Usage: "list the artifacts and fetch nothing"}.BoolVar(&c.list),
+		app.Option{Name: "dir", Short: "C", Usage: "put the files into this `FOLDER` (default: the current one)"}.StringVar(&c.dir),
+		app.Option{Name: "output", Short: "o", Usage: "write the only file that matches to this `PATH`, or to standard output with -"}.StringVar(&c.output),
+		app.Option{Name: "name", Short: "n", Usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.RepeatedVar(&c.names),
+		app.Option{Name: "list", Short: "l", Usage: "list the artifacts and fetch nothing"}.BoolVar(&c.list),
 	}, c.Flags())
 }
 
 func (a *runner) getCommand() *cli.Command {
 	c := &getConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "get", Usage: "download the artifacts of tasks", Args: "JOB|TASK…", Category: frame.CategoryResults, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "get", Usage: "download the artifacts of tasks", Args: "JOB|TASK…", Category: app.CategoryResults, Flags: c.flags(),
 		Description: "Each file is written under its name; those of several tasks into a folder for each task. " +
 			"A download that was broken off is resumed, and every file is checked by its SHA-256.",
 		Run: func(ctx context.Context, args []string) error { return a.get(ctx, c, args) },
@@ -56,7 +56,7 @@ type download struct {
 }
 
 func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
-	ctx, stop := frame.SignalContext(ctx)
+	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	for _, pattern := range c.names {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -184,7 +184,7 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 		}
 		paths[i], total = to, total+f.Size
 	}
-	bar := frame.NewTransferBar("fetching", total)
+	bar := app.NewTransferBar("fetching", total)
 	err := a.RunWithStatus(ctx, bar.Line, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(maxDownloads)

@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/usage"
@@ -21,20 +21,20 @@ import (
 
 type jobConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	late bool
 }
 
 func (c *jobConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "late", Usage: "show the reports that arrived after their attempts had been given up"}.WithEnv().BoolVar(&c.late),
+		app.Option{Name: "late", Usage: "show the reports that arrived after their attempts had been given up"}.WithEnv().BoolVar(&c.late),
 	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) jobCommand() *cli.Command {
 	c := &jobConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "job", Usage: "show jobs in detail, with their stages", Args: "JOB…", Category: frame.CategoryWatch, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "job", Usage: "show jobs in detail, with their stages", Args: "JOB…", Category: app.CategoryWatch, Flags: c.flags(),
 		Description: "With -o json or yaml one job is written as an object and several as a list.",
 		Run:         func(ctx context.Context, args []string) error { return a.job(ctx, c, args) },
 	})
@@ -70,7 +70,7 @@ func (a *runner) job(ctx context.Context, c *jobConfig, args []string) error {
 			}
 		}
 	}
-	return frame.PrintItems(a.App, c.OutputOptions, views, func(v jobView) string { return v.ID.String() }, frame.WithBlankLines(a.App, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
+	return app.PrintItems(a.App, c.OutputOptions, views, func(v jobView) string { return v.ID.String() }, app.WithBlankLines(a.App, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
 }
 
 // loadOnlyTask adds the only task and how it came to where it is.
@@ -88,11 +88,11 @@ func (v *jobView) loadOnlyTask(ctx context.Context, server *client.Client) error
 
 func (a *runner) drawJob(v jobView, wide bool) error {
 	now := time.Now()
-	f := frame.Details{App: a.App}
+	f := app.Details{App: a.App}
 	f.Add("job", v.ID.String())
 	f.Add("name", v.Name)
 	f.Add("project", v.Project)
-	f.Add("state", a.Out.Paint(frame.StateStyle(string(v.State)), string(v.State)))
+	f.Add("state", a.Out.Paint(app.StateStyle(string(v.State)), string(v.State)))
 	f.Add("priority", strconv.Itoa(v.Priority))
 	owner := v.Owner
 	if v.OwnerName != "" {
@@ -104,42 +104,42 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 		labels = append(labels, name+"="+v.Labels[name])
 	}
 	f.Add("labels", strings.Join(labels, " "))
-	f.Add("created", frame.FormatPast(v.CreatedAt, now))
-	f.Add("took", frame.Elapsed(v.StartedAt, v.FinishedAt, now))
+	f.Add("created", app.FormatPast(v.CreatedAt, now))
+	f.Add("took", app.Elapsed(v.StartedAt, v.FinishedAt, now))
 	if v.task != nil {
 		addTaskDetails(&f, &v, now)
 		return f.Draw()
 	}
-	f.Add("progress", frame.JobProgress(&v.Job))
+	f.Add("progress", app.JobProgress(&v.Job))
 	if err := f.Draw(); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out)
 	table := term.NewTable(
-		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", NoTruncate: true}, term.Column{Title: "STATE", NoTruncate: true, Style: frame.StateStyle},
+		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", NoTruncate: true}, term.Column{Title: "STATE", NoTruncate: true, Style: app.StateStyle},
 		term.Column{Title: "DONE", AlignRight: true, NoTruncate: true}, term.Column{Title: "COUNTS"}, term.Column{Title: "IMAGE"},
 	)
 	for _, g := range v.Groups {
 		span := remote.Selector{Job: v.ID, Spans: []client.Span{{First: g.First, Last: g.First + g.Size - 1}}}
-		table.AddRow(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), frame.FormatCounts(g.Counts, wide),
-			frame.ShortImage(frame.TaskImage(&muster.Task{Group: g.Index}, v.Spec)))
+		table.AddRow(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), app.FormatCounts(g.Counts, wide),
+			app.ShortImage(app.TaskImage(&muster.Task{Group: g.Index}, v.Spec)))
 	}
 	return table.Draw(a.Out)
 }
 
 // addTaskDetails adds what there is to know of a job's only task.
-func addTaskDetails(f *frame.Details, v *jobView, now time.Time) {
+func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	t := v.task
 	f.Add("task", t.ID.String())
 	f.Add("kind", t.Kind)
-	f.Add("image", frame.TaskImage(t, v.Spec))
+	f.Add("image", app.TaskImage(t, v.Spec))
 	f.Add("worker", term.Sanitize(string(t.Worker)))
 	for i := range v.attempts {
-		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), frame.FormatAttempt(&v.attempts[i], now))
+		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), app.FormatAttempt(&v.attempts[i], now))
 	}
-	f.Add("progress", frame.TaskProgress(t))
-	f.Add("step", term.Sanitize(frame.TaskStep(t)))
-	f.Add("metrics", term.Sanitize(frame.FormatMetrics(t.Metrics)))
+	f.Add("progress", app.TaskProgress(t))
+	f.Add("step", term.Sanitize(app.TaskStep(t)))
+	f.Add("metrics", term.Sanitize(app.FormatMetrics(t.Metrics)))
 	f.Add("reason", string(t.Reason))
 	f.Add("message", term.Sanitize(t.Message))
 	if t.ExitCode != nil {

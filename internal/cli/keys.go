@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -18,7 +18,7 @@ import (
 
 type keysConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 }
 
 func (c *keysConfig) flags() []cli.Flag {
@@ -32,22 +32,22 @@ type createKeyConfig struct {
 
 func (c *createKeyConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "name", Usage: "what the key is for, as `TEXT` (default: its role)"}.StringVar(&c.key.Name),
-		frame.Option{Name: "role", Usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.EnumVar(&c.key.Role, "admin", "submitter", "viewer", "join"),
-		frame.Option{Name: "project", Short: "p", Usage: "the only `PROJECT` that it may touch"}.StringVar(&c.key.Project),
-		frame.Option{Name: "ttl", Usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.DurationVar(&c.key.TTL),
+		app.Option{Name: "name", Usage: "what the key is for, as `TEXT` (default: its role)"}.StringVar(&c.key.Name),
+		app.Option{Name: "role", Usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.EnumVar(&c.key.Role, "admin", "submitter", "viewer", "join"),
+		app.Option{Name: "project", Short: "p", Usage: "the only `PROJECT` that it may touch"}.StringVar(&c.key.Project),
+		app.Option{Name: "ttl", Usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.DurationVar(&c.key.TTL),
 	}, c.keysConfig.flags())
 }
 
 func (a *runner) keysCommand() *cli.Command {
 	c := &createKeyConfig{key: client.NewKey{Role: "submitter"}}
-	return a.NewCommand(frame.Command{
-		Name: "keys", Usage: "create, list and revoke API keys", Category: frame.CategoryAdmin,
+	return a.NewCommand(app.Command{
+		Name: "keys", Usage: "create, list and revoke API keys", Category: app.CategoryAdmin,
 		Commands: []*cli.Command{
-			a.NewCommand(frame.Command{
+			a.NewCommand(app.Command{
 				Name: "create", Usage: "make a key and print it; it is not shown again", Flags: c.flags(),
 				Run: func(ctx context.Context, args []string) error {
-					if err := frame.NoArgs(args); err != nil {
+					if err := app.NoArgs(args); err != nil {
 						return err
 					}
 					return a.createKey(ctx, c)
@@ -61,7 +61,7 @@ func (a *runner) keysCommand() *cli.Command {
 
 func (a *runner) keysSubcommand(name, usage, args string, fn func(context.Context, *keysConfig, []string) error) *cli.Command {
 	c := &keysConfig{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: name, Usage: usage, Args: args, Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error { return fn(ctx, c, args) },
 	})
@@ -79,12 +79,12 @@ func (a *runner) createKey(ctx context.Context, c *createKeyConfig) error {
 	}
 	return a.Print(c.OutputOptions, created, []string{created.Secret}, func() error {
 		a.Messagef("key %s (%s) is made; its secret is shown this once:", created.Key.ID, created.Key.Role)
-		return frame.WriteOutput(a.Out, []byte(created.Secret+"\n"))
+		return app.WriteOutput(a.Out, []byte(created.Secret+"\n"))
 	})
 }
 
 func (a *runner) listKeys(ctx context.Context, c *keysConfig, args []string) error {
-	if err := frame.NoArgs(args); err != nil {
+	if err := app.NoArgs(args); err != nil {
 		return err
 	}
 	server, err := c.Connect()
@@ -99,13 +99,13 @@ func (a *runner) listKeys(ctx context.Context, c *keysConfig, args []string) err
 		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.Name, b.Name))
 	})
 	now := time.Now()
-	l := frame.Listing[client.Key]{
+	l := app.Listing[client.Key]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(k client.Key) string { return k.ID },
 		Table: term.NewTable(term.Column{Title: "KEY", NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "ROLE", NoTruncate: true},
 			term.Column{Title: "PROJECT"}, term.Column{Title: "WORKER"}, term.Column{Title: "AGE", AlignRight: true, NoTruncate: true}, term.Column{Title: "EXPIRES"}),
 		Row: func(k client.Key) []string {
-			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), frame.Age(k.CreatedAt, now), k.ExpiresAt.String()}
+			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), k.ExpiresAt.String()}
 		},
 		EmptyMessage: "no keys",
 		Rows: func(yield func(client.Key, error) bool) {

@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -23,7 +23,7 @@ import (
 
 type notifyConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	project string
 }
 
@@ -31,7 +31,7 @@ func newNotifyConfig() notifyConfig { return notifyConfig{project: muster.Defaul
 
 func (c *notifyConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "project", Short: "p", Usage: "the notifications of this `PROJECT`"}.WithEnv().StringVar(&c.project),
+		app.Option{Name: "project", Short: "p", Usage: "the notifications of this `PROJECT`"}.WithEnv().StringVar(&c.project),
 	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
@@ -39,8 +39,8 @@ func (c *notifyConfig) flags() []cli.Flag {
 const defaultDeliveryRows = 50
 
 func (a *runner) notifyCommand() *cli.Command {
-	return a.NewCommand(frame.Command{
-		Name: "notify", Usage: "send HTTP requests (webhooks) when the jobs of a project end or wait long", Category: frame.CategoryAdmin,
+	return a.NewCommand(app.Command{
+		Name: "notify", Usage: "send HTTP requests (webhooks) when the jobs of a project end or wait long", Category: app.CategoryAdmin,
 		Description: "Notifications of a single job are in its spec, in notify. docs/webhooks.md describes the requests and their signatures.",
 		Commands: []*cli.Command{
 			a.notifyListCommand(), a.notifySetCommand(), a.notifyDeleteCommand(), a.deliveriesCommand(), a.notifyTestCommand(),
@@ -51,11 +51,11 @@ func (a *runner) notifyCommand() *cli.Command {
 func (a *runner) notifyListCommand() *cli.Command {
 	c := newNotifyConfig()
 	show := false
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "list", Usage: "list the notifications of a project",
-		Flags: append([]cli.Flag{frame.Option{Name: "show-secret", Usage: "write only the secret that signs them, unless one has its own"}.BoolVar(&show)}, c.flags()...),
+		Flags: append([]cli.Flag{app.Option{Name: "show-secret", Usage: "write only the secret that signs them, unless one has its own"}.BoolVar(&show)}, c.flags()...),
 		Run: func(ctx context.Context, args []string) error {
-			if err := frame.NoArgs(args); err != nil {
+			if err := app.NoArgs(args); err != nil {
 				return err
 			}
 			server, err := c.Connect()
@@ -67,7 +67,7 @@ func (a *runner) notifyListCommand() *cli.Command {
 				return err
 			}
 			if show {
-				return frame.WriteOutput(a.Out, []byte(p.Secret+"\n"))
+				return app.WriteOutput(a.Out, []byte(p.Secret+"\n"))
 			}
 			return a.showNotify(&c, p)
 		},
@@ -76,7 +76,7 @@ func (a *runner) notifyListCommand() *cli.Command {
 
 func (a *runner) showNotify(c *notifyConfig, p client.ProjectNotify) error {
 	p.Secret = "" // list --show-secret writes it
-	l := frame.Listing[muster.Notify]{
+	l := app.Listing[muster.Notify]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(n muster.Notify) string { return n.URL },
 		Table: term.NewTable(term.Column{Title: "URL"}, term.Column{Title: "ON"}, term.Column{Title: "AFTER", AlignRight: true, NoTruncate: true},
@@ -111,14 +111,14 @@ func (a *runner) showNotify(c *notifyConfig, p client.ProjectNotify) error {
 func (a *runner) notifySetCommand() *cli.Command {
 	c := newNotifyConfig()
 	var n muster.Notify
-	var secret frame.Secret
-	return a.NewCommand(frame.Command{
+	var secret app.Secret
+	return a.NewCommand(app.Command{
 		Name: "set", Usage: "add a notification, or replace the one with the same URL", Args: "URL",
 		Flags: slices.Concat([]cli.Flag{
-			frame.Option{Name: "on", Usage: "notify these `EVENTS`: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.ListVar(&n.On),
-			frame.Option{Name: "after", Usage: "how long a job waits until that is notified, a `DURATION` (default: 10m)"}.DurationVar(&n.After),
-			frame.Option{Name: "preset", Usage: "the form of the body, a `PRESET`: slack, discord or ntfy (default: Muster's own JSON)"}.StringVar(&n.Preset),
-		}, frame.Option{Name: "webhook-secret", Usage: "sign by this `SECRET` (default: the project's)"}.WithEnv().SecretVars(&secret, "the secret that signs"), c.flags()),
+			app.Option{Name: "on", Usage: "notify these `EVENTS`: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.ListVar(&n.On),
+			app.Option{Name: "after", Usage: "how long a job waits until that is notified, a `DURATION` (default: 10m)"}.DurationVar(&n.After),
+			app.Option{Name: "preset", Usage: "the form of the body, a `PRESET`: slack, discord or ntfy (default: Muster's own JSON)"}.StringVar(&n.Preset),
+		}, app.Option{Name: "webhook-secret", Usage: "sign by this `SECRET` (default: the project's)"}.WithEnv().SecretVars(&secret, "the secret that signs"), c.flags()),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) != 1 {
 				return muster.Errorf(muster.Invalid, "muster notify set takes one URL")
@@ -153,9 +153,9 @@ func withoutURL(list []muster.Notify, url string) []muster.Notify {
 func (a *runner) notifyDeleteCommand() *cli.Command {
 	c := newNotifyConfig()
 	all := false
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "delete", Usage: "remove notifications", Args: "URL…",
-		Flags: append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "remove all of the project"}.BoolVar(&all)}, c.flags()...),
+		Flags: append([]cli.Flag{app.Option{Name: "all", Short: "a", Usage: "remove all of the project"}.BoolVar(&all)}, c.flags()...),
 		Run: func(ctx context.Context, args []string) error {
 			if all == (len(args) > 0) {
 				return muster.Errorf(muster.Invalid, "name the URLs to remove, or give --all: muster notify list shows them")
@@ -186,7 +186,7 @@ func (a *runner) notifyDeleteCommand() *cli.Command {
 
 func (a *runner) notifyTestCommand() *cli.Command {
 	c := newNotifyConfig()
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "test", Usage: "send a test to all notifications of a project, or to one", Args: "[URL]", Flags: c.flags(),
 		Description: "The exit status is 1 if one was not delivered.",
 		Run: func(ctx context.Context, args []string) error {
@@ -226,17 +226,17 @@ type deliveriesConfig struct {
 
 func (a *runner) deliveriesCommand() *cli.Command {
 	c := &deliveriesConfig{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "deliveries", Usage: "list the requests that were and are to be sent, newest first",
 		Flags: slices.Concat([]cli.Flag{
-			frame.Option{Name: "job", Usage: "only those of this `JOB`"}.StringVar(&c.job),
-			frame.Option{Name: "state", Usage: "only those in this `STATE`: pending, delivered or failed"}.EnumVar(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
-			frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` (default: %d in a table, else all)", defaultDeliveryRows)}.IntVar(&c.limit, 1, math.MaxInt32),
+			app.Option{Name: "job", Usage: "only those of this `JOB`"}.StringVar(&c.job),
+			app.Option{Name: "state", Usage: "only those in this `STATE`: pending, delivered or failed"}.EnumVar(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
+			app.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` (default: %d in a table, else all)", defaultDeliveryRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 		}, []cli.Flag{
-			frame.Option{Name: "project", Short: "p", Usage: "only those of this `PROJECT`"}.WithEnv().StringVar(&c.project),
+			app.Option{Name: "project", Short: "p", Usage: "only those of this `PROJECT`"}.WithEnv().StringVar(&c.project),
 		}, c.OutputOptions.Flags(), c.ServerOptions.Flags()),
 		Run: func(ctx context.Context, args []string) error {
-			if err := frame.NoArgs(args); err != nil {
+			if err := app.NoArgs(args); err != nil {
 				return err
 			}
 			if c.job != "" {
@@ -260,9 +260,9 @@ func (a *runner) deliveriesCommand() *cli.Command {
 	})
 }
 
-func (a *runner) showDeliveries(f frame.OutputOptions, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
+func (a *runner) showDeliveries(f app.OutputOptions, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
 	now := time.Now()
-	l := frame.Listing[client.Delivery]{
+	l := app.Listing[client.Delivery]{
 		OutputOptions: f, Limit: limit, EmptyMessage: empty, Rows: rows, TruncatedMessage: "there are more deliveries: --limit lists more",
 		ID: func(d client.Delivery) string { return d.ID },
 		Table: term.NewTable(term.Column{Title: "AGE", AlignRight: true, NoTruncate: true}, term.Column{Title: "PROJECT"}, term.Column{Title: "JOB", AlignRight: true, NoTruncate: true},
@@ -282,7 +282,7 @@ func (a *runner) showDeliveries(f frame.OutputOptions, limit int, empty string, 
 			if d.NextAt != 0 && d.Attempts > 0 {
 				note = fmt.Sprintf("again in %s: %s", term.FormatDuration(d.NextAt.Std().Sub(now)), note)
 			}
-			return []string{frame.Age(d.CreatedAt, now), d.Project, job, d.Event, cmp.Or(d.Preset, d.Host), d.State,
+			return []string{app.Age(d.CreatedAt, now), d.Project, job, d.Event, cmp.Or(d.Preset, d.Host), d.State,
 				strconv.Itoa(d.Attempts), status, elapsed, note}
 		},
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -16,7 +16,7 @@ import (
 
 type planConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 }
 
 func (c *planConfig) flags() []cli.Flag {
@@ -25,8 +25,8 @@ func (c *planConfig) flags() []cli.Flag {
 
 func (a *runner) planCommand() *cli.Command {
 	c := &planConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "plan", Usage: "check job specs and say where their tasks would run, without running them", Args: "FILE…", Category: frame.CategorySubmit, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "plan", Usage: "check job specs and say where their tasks would run, without running them", Args: "FILE…", Category: app.CategorySubmit, Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
 	})
 }
@@ -67,7 +67,7 @@ func (a *runner) plan(ctx context.Context, c *planConfig, args []string) error {
 			return err
 		}
 	}
-	return frame.PrintItems(a.App, c.OutputOptions, all, func(p jobPlan) string { return p.Name }, frame.WithBlankLines(a.App, func(p jobPlan) error {
+	return app.PrintItems(a.App, c.OutputOptions, all, func(p jobPlan) string { return p.Name }, app.WithBlankLines(a.App, func(p jobPlan) error {
 		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Sanitize(p.Name)))
 		for _, x := range p.Stages {
 			if err := a.drawExplanation(explanationView{Explanation: x}, c.Wide()); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -24,7 +24,7 @@ import (
 
 type psConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	all     bool
 	states  []string
 	project string
@@ -38,22 +38,22 @@ const defaultJobRows = 50 // of a table, if nothing else is asked for
 
 func (c *psConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "all", Short: "a", Usage: "list every job"}.BoolVar(&c.all),
-		frame.Option{Name: "state", Usage: "only jobs in these `STATES`: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.ListVar(&c.states),
-		frame.Option{Name: "project", Short: "p", Usage: "only jobs of this `PROJECT`"}.WithEnv().StringVar(&c.project),
-		frame.Option{Name: "name", Usage: "only jobs with this `TEXT` in their name"}.StringVar(&c.name),
-		frame.Option{Name: "label", Usage: "only jobs with this label, `NAME=VALUE`; may be repeated"}.MapVar(&c.labels),
-		frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` jobs (default: %d in a table, else all)", defaultJobRows)}.IntVar(&c.limit, 1, math.MaxInt32),
+		app.Option{Name: "all", Short: "a", Usage: "list every job"}.BoolVar(&c.all),
+		app.Option{Name: "state", Usage: "only jobs in these `STATES`: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.ListVar(&c.states),
+		app.Option{Name: "project", Short: "p", Usage: "only jobs of this `PROJECT`"}.WithEnv().StringVar(&c.project),
+		app.Option{Name: "name", Usage: "only jobs with this `TEXT` in their name"}.StringVar(&c.name),
+		app.Option{Name: "label", Usage: "only jobs with this label, `NAME=VALUE`; may be repeated"}.MapVar(&c.labels),
+		app.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` jobs (default: %d in a table, else all)", defaultJobRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 		watch.Flag(&c.watch),
 	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) psCommand() *cli.Command {
 	c := &psConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "ps", Usage: "list jobs: active first, then finished, newest first", Category: frame.CategoryWatch, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "ps", Usage: "list jobs: active first, then finished, newest first", Category: app.CategoryWatch, Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error {
-			if err := frame.NoArgs(args); err != nil {
+			if err := app.NoArgs(args); err != nil {
 				return err
 			}
 			return a.ps(ctx, c)
@@ -79,7 +79,7 @@ func (a *runner) ps(ctx context.Context, c *psConfig) error {
 	}
 	query := c.query(limit)
 	now := time.Now()
-	l := frame.Listing[muster.Job]{
+	l := app.Listing[muster.Job]{
 		OutputOptions:    c.OutputOptions,
 		Limit:            limit,
 		ID:               func(j muster.Job) string { return j.ID.String() },
@@ -180,7 +180,7 @@ func jobStates(names []string) (active, ended []muster.JobState, err error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(muster.JobStates, muster.JobState(name)) {
-			return nil, nil, muster.Errorf(muster.Invalid, "%q is no state of a job: write one of %s", name, frame.JoinComma(muster.JobStates))
+			return nil, nil, muster.Errorf(muster.Invalid, "%q is no state of a job: write one of %s", name, app.JoinComma(muster.JobStates))
 		}
 	}
 	return active, ended, nil
@@ -190,7 +190,7 @@ func jobColumns(wide bool) []term.Column {
 	columns := []term.Column{
 		{Title: "JOB", AlignRight: true, NoTruncate: true},
 		{Title: "NAME"},
-		{Title: "STATE", NoTruncate: true, Style: frame.StateStyle},
+		{Title: "STATE", NoTruncate: true, Style: app.StateStyle},
 		{Title: "DONE", AlignRight: true, NoTruncate: true},
 		{Title: "TASKS", AlignRight: true, NoTruncate: true},
 		{Title: "FAILED", AlignRight: true, NoTruncate: true, Style: func(string) term.Style { return term.Red }},
@@ -210,9 +210,9 @@ func jobRow(j muster.Job, now time.Time) []string {
 		failed = strconv.FormatInt(n, 10)
 	}
 	return []string{
-		j.ID.String(), j.Name, string(j.State), frame.JobProgress(&j),
+		j.ID.String(), j.Name, string(j.State), app.JobProgress(&j),
 		fmt.Sprintf("%d/%d", j.Counts.Finished(), j.Counts.Total()), failed,
-		frame.Elapsed(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), j.Project,
+		app.Elapsed(j.StartedAt, j.FinishedAt, now), app.Age(j.CreatedAt, now), j.Project,
 		j.Kind, strconv.Itoa(j.Priority), cmp.Or(j.OwnerName, j.Owner), j.CreatedAt.String(),
 	}
 }

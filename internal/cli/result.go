@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 )
 
@@ -20,14 +20,14 @@ type resultConfig struct {
 
 func (c *resultConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: json or yaml", Group: "Output"}.EnumVar(&c.output, "json", "yaml"),
+		app.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: json or yaml", Group: "Output"}.EnumVar(&c.output, "json", "yaml"),
 	}, c.Flags())
 }
 
 func (a *runner) resultCommand() *cli.Command {
 	c := &resultConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "result", Usage: "print the results of tasks: what they left in result.json", Args: "JOB|TASK…", Category: frame.CategoryResults, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "result", Usage: "print the results of tasks: what they left in result.json", Args: "JOB|TASK…", Category: app.CategoryResults, Flags: c.flags(),
 		Description: "The result of one task is printed as it is, those of several as an object with the tasks' numbers.",
 		Run:         func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
 	})
@@ -70,7 +70,7 @@ func (a *runner) result(ctx context.Context, c *resultConfig, args []string) err
 	case tasks > 1:
 		last = object.Bytes()
 	}
-	f := frame.OutputOptions{Output: c.output}
+	f := app.OutputOptions{Output: c.output}
 	if f.Output == "" {
 		f.Output = "json"
 	}

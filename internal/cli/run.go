@@ -14,11 +14,11 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/follow"
-	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/kind"
-	"github.com/muster-dev/muster/internal/valid"
+	"github.com/muster-dev/muster/internal/specvalidate"
 )
 
 type runConfig struct {
@@ -42,65 +42,65 @@ func (c *runConfig) flags() []cli.Flag {
 	t := &c.task
 	const groupResources, groupPlacement, groupRetries, groupFiles, groupContainer = "What it needs", "Where it runs", "How long and how often", "Files", "Container"
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "detach", Short: "d", Usage: "print the job's number and do not wait for it"}.BoolVar(&c.detach),
-		frame.Option{Name: "shell", Short: "c", Usage: "the command is one text for sh -c"}.BoolVar(&c.shell),
-		frame.Option{Name: "name", Usage: "the job's `NAME`"}.StringVar(&c.name),
-		frame.Option{Name: "project", Short: "p", Usage: "the job's `PROJECT`"}.WithEnv().StringVar(&c.project),
-		frame.Option{Name: "priority", Usage: "a `NUMBER` from 0 to 100, higher first"}.IntVar(&c.priority, muster.MinPriority, muster.MaxPriority),
-		frame.Option{Name: "label", Usage: "label the job with `NAME=VALUE`; may be repeated"}.MapVar(&c.labels),
-		frame.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.MapVar(&t.Env),
-		frame.Var(frame.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
+		app.Option{Name: "detach", Short: "d", Usage: "print the job's number and do not wait for it"}.BoolVar(&c.detach),
+		app.Option{Name: "shell", Short: "c", Usage: "the command is one text for sh -c"}.BoolVar(&c.shell),
+		app.Option{Name: "name", Usage: "the job's `NAME`"}.StringVar(&c.name),
+		app.Option{Name: "project", Short: "p", Usage: "the job's `PROJECT`"}.WithEnv().StringVar(&c.project),
+		app.Option{Name: "priority", Usage: "a `NUMBER` from 0 to 100, higher first"}.IntVar(&c.priority, muster.MinPriority, muster.MaxPriority),
+		app.Option{Name: "label", Usage: "label the job with `NAME=VALUE`; may be repeated"}.MapVar(&c.labels),
+		app.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.MapVar(&t.Env),
+		app.Var(app.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
 			&c.array, parseArray, muster.Array.String),
-		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.IntVar(&c.gang, 1, muster.MaxGangSize),
-		frame.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.EnumVar(&t.Launcher, muster.LauncherTorchrun),
-		frame.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.IntVar(&t.NProcPerNode, 1, 1024),
-		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits), or one of muster kinds"}.StringVar(&t.Kind),
-		frame.Var(frame.Option{Name: "input", Usage: "what is wanted of the kind, as `JSON` such as '{\"epochs\": 3}', or @FILE with such"}, &t.Input, parseInput, func(b json.RawMessage) string { return string(b) }),
+		app.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.IntVar(&c.gang, 1, muster.MaxGangSize),
+		app.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.EnumVar(&t.Launcher, muster.LauncherTorchrun),
+		app.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.IntVar(&t.NProcPerNode, 1, 1024),
+		app.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits), or one of muster kinds"}.StringVar(&t.Kind),
+		app.Var(app.Option{Name: "input", Usage: "what is wanted of the kind, as `JSON` such as '{\"epochs\": 3}', or @FILE with such"}, &t.Input, parseInput, func(b json.RawMessage) string { return string(b) }),
 
-		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: groupResources}.FloatVar(&t.Resources.CPUs, 1<<20),
-		frame.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: groupResources}.SizeVar(&t.Resources.Memory),
-		frame.Option{Name: "disk", Usage: "disk space in `BYTES`, such as 10GiB", Group: groupResources}.SizeVar(&t.Resources.Disk),
-		frame.Option{Name: "pids", Usage: "at most this `NUMBER` of processes and threads at once", Group: groupResources}.IntVar(&t.Resources.PIDs, 1, muster.MaxPIDs),
-		frame.Option{Name: "network", Usage: "the task's `NETWORK`: host, bridge (containers only), allowlist for the hosts of --allow-host alone, or none without any way out (default: bridge in a container, else host)", Group: groupResources}.
+		app.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: groupResources}.FloatVar(&t.Resources.CPUs, 1<<20),
+		app.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: groupResources}.SizeVar(&t.Resources.Memory),
+		app.Option{Name: "disk", Usage: "disk space in `BYTES`, such as 10GiB", Group: groupResources}.SizeVar(&t.Resources.Disk),
+		app.Option{Name: "pids", Usage: "at most this `NUMBER` of processes and threads at once", Group: groupResources}.IntVar(&t.Resources.PIDs, 1, muster.MaxPIDs),
+		app.Option{Name: "network", Usage: "the task's `NETWORK`: host, bridge (containers only), allowlist for the hosts of --allow-host alone, or none without any way out (default: bridge in a container, else host)", Group: groupResources}.
 			EnumVar(&t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone),
-		frame.Option{Name: "allow-host", Usage: "with --network allowlist: let the task reach this `HOST`, such as pypi.org or '*.hf.co:443'; may be repeated", Group: groupResources}.RepeatedVar(&t.AllowHosts),
-		frame.Option{Name: "gpus", Short: "g", Usage: "this `NUMBER` of GPUs", Group: groupResources}.IntVar(&t.Resources.GPUs.Count, 0, 1<<16),
-		frame.Option{Name: "gpu-memory", Usage: "memory that each GPU must have, in `BYTES`", Group: groupResources}.SizeVar(&t.Resources.GPUs.Memory),
-		frame.Option{Name: "gpu-share", Usage: "take only that much memory of each GPU and share the rest", Group: groupResources}.BoolVar(&t.Resources.GPUs.Share),
-		frame.Option{Name: "gpu-vendor", Usage: "only GPUs of this `VENDOR`: nvidia, amd, intel or apple", Group: groupResources}.StringVar(&t.Resources.GPUs.Vendor),
-		frame.Option{Name: "gpu-model", Usage: "only GPUs with this `TEXT` in their name, such as A100", Group: groupResources}.StringVar(&t.Resources.GPUs.Model),
+		app.Option{Name: "allow-host", Usage: "with --network allowlist: let the task reach this `HOST`, such as pypi.org or '*.hf.co:443'; may be repeated", Group: groupResources}.RepeatedVar(&t.AllowHosts),
+		app.Option{Name: "gpus", Short: "g", Usage: "this `NUMBER` of GPUs", Group: groupResources}.IntVar(&t.Resources.GPUs.Count, 0, 1<<16),
+		app.Option{Name: "gpu-memory", Usage: "memory that each GPU must have, in `BYTES`", Group: groupResources}.SizeVar(&t.Resources.GPUs.Memory),
+		app.Option{Name: "gpu-share", Usage: "take only that much memory of each GPU and share the rest", Group: groupResources}.BoolVar(&t.Resources.GPUs.Share),
+		app.Option{Name: "gpu-vendor", Usage: "only GPUs of this `VENDOR`: nvidia, amd, intel or apple", Group: groupResources}.StringVar(&t.Resources.GPUs.Vendor),
+		app.Option{Name: "gpu-model", Usage: "only GPUs with this `TEXT` in their name, such as A100", Group: groupResources}.StringVar(&t.Resources.GPUs.Model),
 
-		frame.Option{Name: "tags", Usage: "only on workers with all of these `TAGS`", Group: groupPlacement}.ListVar(&t.Where.Tags),
-		frame.Option{Name: "not", Usage: "never on workers with one of these `TAGS`", Group: groupPlacement}.ListVar(&t.Where.ExcludeTags),
-		frame.Option{Name: "worker", Usage: "only on these `WORKERS`, by name or id", Group: groupPlacement}.ListVar(&t.Where.Workers),
-		frame.Option{Name: "max-price", Usage: "only on workers up to this `PRICE` an hour", Group: groupPlacement}.FloatVar(&t.Where.MaxPrice, 1e9),
+		app.Option{Name: "tags", Usage: "only on workers with all of these `TAGS`", Group: groupPlacement}.ListVar(&t.Where.Tags),
+		app.Option{Name: "not", Usage: "never on workers with one of these `TAGS`", Group: groupPlacement}.ListVar(&t.Where.ExcludeTags),
+		app.Option{Name: "worker", Usage: "only on these `WORKERS`, by name or id", Group: groupPlacement}.ListVar(&t.Where.Workers),
+		app.Option{Name: "max-price", Usage: "only on workers up to this `PRICE` an hour", Group: groupPlacement}.FloatVar(&t.Where.MaxPrice, 1e9),
 
-		frame.Option{Name: "timeout", Usage: "stop an attempt after this `DURATION`, such as 90s or 2h", Group: groupRetries}.DurationVar(&t.Timeout),
-		frame.Option{Name: "queue-timeout", Usage: "give up if it has not started after this `DURATION`", Group: groupRetries}.DurationVar(&t.QueueTimeout),
-		frame.Option{Name: "retries", Usage: "try again up to `N` times if it fails", Group: groupRetries}.IntVar(&t.Retries.Max, 0, 1<<20),
-		frame.Option{Name: "retry-on", Usage: "only after these `REASONS`, such as exit:75 or out_of_memory", Group: groupRetries}.ListVar(&t.Retries.On),
-		frame.Option{Name: "kill-grace", Usage: "leave this `DURATION` between the signal to stop and the kill", Group: groupRetries}.DurationVar(&t.Kill.Grace),
+		app.Option{Name: "timeout", Usage: "stop an attempt after this `DURATION`, such as 90s or 2h", Group: groupRetries}.DurationVar(&t.Timeout),
+		app.Option{Name: "queue-timeout", Usage: "give up if it has not started after this `DURATION`", Group: groupRetries}.DurationVar(&t.QueueTimeout),
+		app.Option{Name: "retries", Usage: "try again up to `N` times if it fails", Group: groupRetries}.IntVar(&t.Retries.Max, 0, 1<<20),
+		app.Option{Name: "retry-on", Usage: "only after these `REASONS`, such as exit:75 or out_of_memory", Group: groupRetries}.ListVar(&t.Retries.On),
+		app.Option{Name: "kill-grace", Usage: "leave this `DURATION` between the signal to stop and the kill", Group: groupRetries}.DurationVar(&t.Kill.Grace),
 
-		frame.Option{Name: "files", Short: "f", Usage: "bring this `FOLDER` along; the task runs in a copy of it", Group: groupFiles}.StringVar(&t.Files),
-		frame.Option{Name: "output", Usage: "keep files that match this `GLOB` as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: groupFiles}.RepeatedVar(&t.Outputs),
-		frame.Option{Name: "checkpoint", Usage: "the task saves its state in this `FOLDER`, such as ckpt/, and goes on from there on any worker", Group: groupFiles}.StringVar(&c.checkpoint),
-		frame.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: groupFiles}.StringVar(&c.python.Requirements),
-		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: groupFiles}.RepeatedVar(&c.python.Packages),
-		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: groupFiles}.StringVar(&c.python.Version),
+		app.Option{Name: "files", Short: "f", Usage: "bring this `FOLDER` along; the task runs in a copy of it", Group: groupFiles}.StringVar(&t.Files),
+		app.Option{Name: "output", Usage: "keep files that match this `GLOB` as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: groupFiles}.RepeatedVar(&t.Outputs),
+		app.Option{Name: "checkpoint", Usage: "the task saves its state in this `FOLDER`, such as ckpt/, and goes on from there on any worker", Group: groupFiles}.StringVar(&c.checkpoint),
+		app.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: groupFiles}.StringVar(&c.python.Requirements),
+		app.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: groupFiles}.RepeatedVar(&c.python.Packages),
+		app.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: groupFiles}.StringVar(&c.python.Version),
 
-		frame.Option{Name: "image", Usage: "run in a container of this `IMAGE`, such as python:3.12; without a command it runs the image's own", Group: groupContainer}.StringVar(&t.Image),
-		frame.Option{Name: "isolation", Usage: "run in a `PLACE` of its own: container, process, or auto for a container where the worker has an engine (default: container with --image)", Group: groupContainer}.
+		app.Option{Name: "image", Usage: "run in a container of this `IMAGE`, such as python:3.12; without a command it runs the image's own", Group: groupContainer}.StringVar(&t.Image),
+		app.Option{Name: "isolation", Usage: "run in a `PLACE` of its own: container, process, or auto for a container where the worker has an engine (default: container with --image)", Group: groupContainer}.
 			EnumVar(&t.Isolation, muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto),
-		frame.Var(frame.Option{Name: "entrypoint", Usage: "this `PROGRAM` in place of the image's entrypoint; \"\" for none", Group: groupContainer},
+		app.Var(app.Option{Name: "entrypoint", Usage: "this `PROGRAM` in place of the image's entrypoint; \"\" for none", Group: groupContainer},
 			&c.container.Entrypoint, parseEntrypoint, func(words []string) string { return strings.Join(words, " ") }),
-		frame.Option{Name: "workdir", Short: "w", Usage: "start in this `FOLDER` of the container (default: the task's folder, or the image's own without a command)", Group: groupContainer}.StringVar(&c.container.Workdir),
-		frame.Option{Name: "user", Short: "u", Usage: "run as this `USER`, a name or number, with :group (default: the image's)", Group: groupContainer}.StringVar(&c.container.User),
-		frame.Option{Name: "pull", Usage: "`WHEN` to ask the image's registry: missing on the worker, always or never (default: missing)", Group: groupContainer}.
+		app.Option{Name: "workdir", Short: "w", Usage: "start in this `FOLDER` of the container (default: the task's folder, or the image's own without a command)", Group: groupContainer}.StringVar(&c.container.Workdir),
+		app.Option{Name: "user", Short: "u", Usage: "run as this `USER`, a name or number, with :group (default: the image's)", Group: groupContainer}.StringVar(&c.container.User),
+		app.Option{Name: "pull", Usage: "`WHEN` to ask the image's registry: missing on the worker, always or never (default: missing)", Group: groupContainer}.
 			EnumVar(&c.container.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever),
-		frame.Option{Name: "shm-size", Usage: "let /dev/shm have these `BYTES`, such as 1GiB", Group: groupContainer}.SizeVar(&c.container.ShmSize),
-		frame.Option{Name: "read-only", Usage: "the image's files cannot be changed", Group: groupContainer}.BoolVar(&c.container.ReadOnly),
-		frame.Option{Name: "cap-add", Usage: "let it keep this `CAPABILITY`, such as NET_RAW; may be repeated", Group: groupContainer}.RepeatedVar(&c.container.Capabilities),
-		frame.Option{Name: "mount", Usage: "a folder of the worker, if its owner allows it: `SOURCE:TARGET`, with :ro for reading only; may be repeated", Group: groupContainer}.RepeatedVar(&c.mounts),
+		app.Option{Name: "shm-size", Usage: "let /dev/shm have these `BYTES`, such as 1GiB", Group: groupContainer}.SizeVar(&c.container.ShmSize),
+		app.Option{Name: "read-only", Usage: "the image's files cannot be changed", Group: groupContainer}.BoolVar(&c.container.ReadOnly),
+		app.Option{Name: "cap-add", Usage: "let it keep this `CAPABILITY`, such as NET_RAW; may be repeated", Group: groupContainer}.RepeatedVar(&c.container.Capabilities),
+		app.Option{Name: "mount", Usage: "a folder of the worker, if its owner allows it: `SOURCE:TARGET`, with :ro for reading only; may be repeated", Group: groupContainer}.RepeatedVar(&c.mounts),
 	}, c.Flags())
 }
 
@@ -141,9 +141,9 @@ func parseEntrypoint(s string) ([]string, error) {
 
 func (a *runner) runCommand() *cli.Command {
 	c := &runConfig{priority: muster.DefaultPriority}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "run", Usage: "run a command on the fleet, show its output and end with its exit code", Args: "[--] [CMD [ARG…]]",
-		Category: frame.CategorySubmit, Flags: c.flags(), StopAtFirstArg: true,
+		Category: app.CategorySubmit, Flags: c.flags(), StopAtFirstArg: true,
 		Description: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
 			"At a terminal Ctrl-C asks whether to cancel the job or to leave it running; elsewhere it cancels the job, as SIGTERM always does. The command's standard input is empty.",
 		ForeignOptions: dockerHints(),
@@ -181,7 +181,7 @@ func (a *runner) runTask(ctx context.Context, c *runConfig, args []string) error
 		return err
 	}
 	doc := document{spec: spec, dir: "."}
-	if fields := append(valid.Spec(spec), doc.inlineLocalFiles()...); len(fields) > 0 {
+	if fields := append(specvalidate.Spec(spec), doc.inlineLocalFiles()...); len(fields) > 0 {
 		return &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be submitted", Fields: fields}
 	}
 	sigs, release := follow.Signals()
@@ -191,7 +191,7 @@ func (a *runner) runTask(ctx context.Context, c *runConfig, args []string) error
 		return err
 	}
 	if c.detach {
-		return frame.WriteOutput(a.Out, []byte(jobs[0].ID.String()+"\n"))
+		return app.WriteOutput(a.Out, []byte(jobs[0].ID.String()+"\n"))
 	}
 	customKind := c.task.Kind != "" && !slices.Contains(kind.Core(), c.task.Kind)
 	summary := follow.SummaryNone

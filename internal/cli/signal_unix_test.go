@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 )
 
 // runInterrupted runs a command that gets a SIGINT when the server has done what it asked for, and does not know so yet: its answer
@@ -41,14 +41,14 @@ func runInterrupted(t *testing.T, call string, args ...string) (s *apitest.Serve
 func TestAnInterruptWhileAJobIsSubmittedCancelsIt(t *testing.T) {
 	s, status, stderr := runInterrupted(t, "/jobs", "run", "--gpus", "1", "--", "true")
 	job, err := s.Client(t).Job(t.Context(), 1)
-	if err != nil || job.State != muster.JobCancelled || status != frame.ExitCancelled {
+	if err != nil || job.State != muster.JobCancelled || status != app.ExitCancelled {
 		t.Errorf("the job is %s (%v), the exit status %d: %s", job.State, err, status, stderr)
 	}
 }
 
 func TestAnInterruptWhileADrainIsOrderedSaysThatItGoesOn(t *testing.T) {
 	_, status, stderr := runInterrupted(t, "/drain", "workers", "drain", "name-of-w1")
-	if want := "the drain goes on: muster workers resume name-of-w1 takes it back\n"; stderr != want || status != frame.ExitCancelled {
+	if want := "the drain goes on: muster workers resume name-of-w1 takes it back\n"; stderr != want || status != app.ExitCancelled {
 		t.Errorf("the exit status is %d: %q", status, stderr)
 	}
 }

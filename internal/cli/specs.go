@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/spec"
 )
 
@@ -50,7 +50,7 @@ func (a *runner) locateErrors(ctx context.Context, d document, err error) error 
 		return err
 	}
 	a.Messagef("%s", strings.TrimRight(spec.Format(located, string(d.source)), "\n"))
-	return &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("the server does not take it: mend %s first", d.name)}
+	return &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("the server does not take it: mend %s first", d.name)}
 }
 
 // loadSpecs reads every document of every file and replaces script files by
@@ -79,7 +79,7 @@ func (a *runner) loadSpecs(ctx context.Context, names []string) ([]document, err
 		docs = append(docs, parsed...)
 	}
 	if len(invalid) > 0 {
-		return nil, &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("nothing was sent to the server: mend %s first", strings.Join(invalid, ", "))}
+		return nil, &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("nothing was sent to the server: mend %s first", strings.Join(invalid, ", "))}
 	}
 	return docs, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/follow"
-	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -21,20 +21,20 @@ import (
 
 type submitConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	follow bool
 }
 
 func (c *submitConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "follow", Short: "f", Usage: "show the output of the jobs and end with the exit status of the first that fails"}.BoolVar(&c.follow),
+		app.Option{Name: "follow", Short: "f", Usage: "show the output of the jobs and end with the exit status of the first that fails"}.BoolVar(&c.follow),
 	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) submitCommand() *cli.Command {
 	c := &submitConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "submit", Usage: "submit job specs", Args: "FILE…", Category: frame.CategorySubmit, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "submit", Usage: "submit job specs", Args: "FILE…", Category: app.CategorySubmit, Flags: c.flags(),
 		Description: "A file is YAML or JSON and may hold several documents; - means standard input. What a spec names of this machine " +
 			"(script.file, files) is found relative to its file and travels with the job. If anything is wrong in any file, nothing is submitted.",
 		Run: func(ctx context.Context, args []string) error { return a.submit(ctx, c, args) },
@@ -64,7 +64,7 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 		for _, job := range jobs {
 			a.Messagef("job %s: %s", job.ID, term.Sanitize(job.Name))
 			err := follow.Follow(ctx, a.App, server, job, follow.SummaryFull, sigs)
-			if _, ended := errors.AsType[*frame.StatusError](err); err != nil && !ended {
+			if _, ended := errors.AsType[*app.StatusError](err); err != nil && !ended {
 				return err
 			}
 			if first == nil {
@@ -75,7 +75,7 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 		}
 		return first
 	}
-	return frame.PrintItems(a.App, c.OutputOptions, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
+	return app.PrintItems(a.App, c.OutputOptions, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
 		tasks := "1 task"
 		if n := j.Counts.Total(); n != 1 {
 			tasks = fmt.Sprintf("%d tasks", n)
@@ -88,7 +88,7 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 // submitAll brings the folders of all documents to the server and then submits
 // the documents. SIGINT ends it between two requests that make a job: what was asked for is known to be done or not.
 func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []document) ([]muster.Job, error) {
-	ctx, forceCtx, stop := frame.ShutdownContexts(ctx)
+	ctx, forceCtx, stop := app.ShutdownContexts(ctx)
 	defer stop()
 	for _, doc := range docs {
 		if len(docs) > 1 && doc.needsServerValidation() {
@@ -144,7 +144,7 @@ func (d document) needsServerValidation() bool {
 }
 
 func (a *runner) uploadDir(ctx context.Context, server *client.Client, dir string) (string, error) {
-	bar := frame.NewTransferBar("uploading "+filepath.Base(dir), -1)
+	bar := app.NewTransferBar("uploading "+filepath.Base(dir), -1)
 	var name string
 	err := a.RunWithStatus(ctx, bar.Line, func(ctx context.Context) error {
 		var err error

@@ -13,7 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -24,7 +24,7 @@ import (
 
 type tasksConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	all    bool
 	states []string
 	limit  int
@@ -35,17 +35,17 @@ const defaultTaskRows = 200 // of a table, if nothing else is asked for
 
 func (c *tasksConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "all", Short: "a", Usage: "list every task"}.BoolVar(&c.all),
-		frame.Option{Name: "state", Usage: "only tasks in these `STATES`, such as running or failed"}.ListVar(&c.states),
-		frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` tasks (default: %d in a table, else all)", defaultTaskRows)}.IntVar(&c.limit, 1, math.MaxInt32),
+		app.Option{Name: "all", Short: "a", Usage: "list every task"}.BoolVar(&c.all),
+		app.Option{Name: "state", Usage: "only tasks in these `STATES`, such as running or failed"}.ListVar(&c.states),
+		app.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` tasks (default: %d in a table, else all)", defaultTaskRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 		watch.Flag(&c.watch),
 	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) tasksCommand() *cli.Command {
 	c := &tasksConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "tasks", Usage: "list the tasks of jobs", Args: "JOB|TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "tasks", Usage: "list the tasks of jobs", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error { return a.tasks(ctx, c, args) },
 	})
 }
@@ -85,7 +85,7 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 		return a.watchTasks(ctx, c, server, sels, states, specs, limit)
 	}
 	now := time.Now()
-	l := frame.Listing[muster.Task]{
+	l := app.Listing[muster.Task]{
 		OutputOptions:    c.OutputOptions,
 		Limit:            limit,
 		ID:               func(t muster.Task) string { return t.ID.String() },
@@ -147,7 +147,7 @@ func taskStates(names []string) ([]muster.TaskState, error) {
 	states := make([]muster.TaskState, len(names))
 	for i, name := range names {
 		if err := states[i].UnmarshalText([]byte(name)); err != nil {
-			return nil, muster.Errorf(muster.Invalid, "%q is no state of a task: write one of %s", name, frame.JoinComma(muster.TaskStates))
+			return nil, muster.Errorf(muster.Invalid, "%q is no state of a task: write one of %s", name, app.JoinComma(muster.TaskStates))
 		}
 	}
 	return states, nil
@@ -158,7 +158,7 @@ func taskColumns(wide bool) []term.Column {
 		{Title: "TASK", NoTruncate: true},
 		{Title: "NAME"},
 		{Title: "ELEMENT"},
-		{Title: "STATE", NoTruncate: true, Style: frame.StateStyle},
+		{Title: "STATE", NoTruncate: true, Style: app.StateStyle},
 		{Title: "DONE", AlignRight: true, NoTruncate: true},
 		{Title: "TRY", AlignRight: true, NoTruncate: true},
 		{Title: "WORKER"},
@@ -178,8 +178,8 @@ func taskRow(t muster.Task, spec *muster.Spec, now time.Time) []string {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return append([]string{
-		t.ID.String(), t.Name, t.Element, t.State.String(), frame.TaskProgress(&t), try, string(t.Worker),
-		frame.Elapsed(t.StartedAt, t.FinishedAt, now), frame.TaskNote(&t), t.Kind, frame.ShortImage(frame.TaskImage(&t, spec)), frame.FormatMetrics(t.Metrics),
+		t.ID.String(), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, string(t.Worker),
+		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, spec)), app.FormatMetrics(t.Metrics),
 		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
 	}, usage.Cells(t.Usage)...)
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/follow"
-	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -22,20 +22,20 @@ import (
 
 type waitConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	timeout muster.Duration
 }
 
 func (c *waitConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "timeout", Usage: "give up after this `DURATION`, with exit status 124; the jobs go on (default, and with 0: never)"}.DurationVar(&c.timeout),
+		app.Option{Name: "timeout", Usage: "give up after this `DURATION`, with exit status 124; the jobs go on (default, and with 0: never)"}.DurationVar(&c.timeout),
 	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) waitCommand() *cli.Command {
 	c := &waitConfig{}
-	return a.NewCommand(frame.Command{
-		Name: "wait", Usage: "wait until jobs or tasks have ended", Args: "JOB|TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "wait", Usage: "wait until jobs or tasks have ended", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
 		Description: "The exit status is that of the first one named that did not succeed: its own exit code, " +
 			"124 timed out, 125 the fleet's fault, 130 cancelled.",
 		Run: func(ctx context.Context, args []string) error { return a.wait(ctx, c, args) },
@@ -50,7 +50,7 @@ type waitResult struct {
 }
 
 func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
-	ctx, stop := frame.SignalContext(ctx)
+	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	server, err := c.Connect()
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	}
 	ended, err := a.waitAll(ctx, server, sels)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &frame.StatusError{Status: frame.ExitTimedOut, Err: muster.Errorf(muster.Unavailable, "still not ended after %s: %s", c.timeout, unfinished(sels, ended))}
+		return &app.StatusError{Status: app.ExitTimedOut, Err: muster.Errorf(muster.Unavailable, "still not ended after %s: %s", c.timeout, unfinished(sels, ended))}
 	}
 	if err != nil {
 		return err
@@ -82,12 +82,12 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	}
 	err = a.Print(c.OutputOptions, ended, ids, func() error {
 		for _, w := range ended {
-			fmt.Fprintf(a.Out, "%s %s\n", w.ID, a.Out.Paint(frame.StateStyle(w.State), w.State))
+			fmt.Fprintf(a.Out, "%s %s\n", w.ID, a.Out.Paint(app.StateStyle(w.State), w.State))
 		}
 		return nil
 	})
 	if err == nil && status != 0 {
-		return &frame.StatusError{Status: status}
+		return &app.StatusError{Status: status}
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
@@ -69,18 +69,18 @@ type SavedServer struct {
 
 // Config says what is looked at.
 type Config struct {
-	Server    SavedServer  // that is asked
-	ServerSet bool         // somebody named or saved it; else it is where one would be by default
-	SavedPath string       // the file of saved servers, "" for none
-	SavedErr  error        // why it cannot be read, nil if it can
-	Data      string       // the worker's data dir, absolute
-	Listen    string       // where a server of this machine would listen
-	ListenSet bool         // somebody named Listen
-	Engine    string       // as work.Config has it: a URL, none, or auto
-	ImageDisk muster.Size  // of images that tasks bring; 0 means work.DefaultImageDisk
-	Version   string       // of this program
-	Limits    limit.Config // how a worker would hold its tasks; Data and Log are not asked for
-	Online    bool         // ask the package index, too
+	Server    SavedServer      // that is asked
+	ServerSet bool             // somebody named or saved it; else it is where one would be by default
+	SavedPath string           // the file of saved servers, "" for none
+	SavedErr  error            // why it cannot be read, nil if it can
+	Data      string           // the worker's data dir, absolute
+	Listen    string           // where a server of this machine would listen
+	ListenSet bool             // somebody named Listen
+	Engine    string           // as work.Config has it: a URL, none, or auto
+	ImageDisk muster.Size      // of images that tasks bring; 0 means work.DefaultImageDisk
+	Version   string           // of this program
+	Limits    isolation.Config // how a worker would hold its tasks; Data and Log are not asked for
+	Online    bool             // ask the package index, too
 
 	root     string   // stands before the paths of /proc, /sys, /etc, /dev and /usr; "" for this machine
 	timeouts timeouts // usual if it is none

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // engine is a container engine that is there, or should be.
@@ -35,7 +35,7 @@ const minAPI = "1.41"
 func (r *inspection) findEngines(ctx context.Context) []engine {
 	var hosts []string
 	switch configured := r.configuredEngine(); {
-	case r.Engine == work.EngineNone:
+	case r.Engine == workerd.EngineNone:
 	case configured != "":
 		hosts = []string{configured}
 	default:
@@ -54,7 +54,7 @@ func (r *inspection) findEngines(ctx context.Context) []engine {
 
 // configuredEngine is the engine that somebody named, "" for none.
 func (r *inspection) configuredEngine() string {
-	if r.Engine != "" && r.Engine != work.EngineAuto {
+	if r.Engine != "" && r.Engine != workerd.EngineAuto {
 		return r.Engine
 	}
 	return os.Getenv("DOCKER_HOST")
@@ -103,7 +103,7 @@ func (c *Config) askEngine(ctx context.Context, host string) engine {
 func (r *inspection) engines(context.Context) []Finding {
 	hosts := r.engineList()
 	switch {
-	case r.Engine == work.EngineNone:
+	case r.Engine == workerd.EngineNone:
 		return single("engine", Note, "", "--engine is none: tasks run as processes only")
 	case len(hosts) == 0:
 		return append(r.stoppedDocker(), r.missingEngine()...)
@@ -300,7 +300,7 @@ func (r *inspection) engineDisk(a *docker.Info) []Finding {
 	case free < lowSpace:
 		return single("engine-disk", Warning, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free: images of ML frameworks are 5 to 20 GiB each", a.Name, a.Root, free, all)
 	}
-	if limit := cmp.Or(r.ImageDisk, work.DefaultImageDisk); free < limit {
+	if limit := cmp.Or(r.ImageDisk, workerd.DefaultImageDisk); free < limit {
 		return single("engine-disk", Note, "let them take less with `muster worker --image-disk "+(free/2).String()+"`, if the disk has other uses", "images that tasks bring may take %s, and %s of %s are free in %s", limit, free, all, a.Root)
 	}
 	return single("engine-disk", OK, "", "%s of %s are free for images, in %s", free, all, a.Root)
@@ -337,7 +337,7 @@ func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
 		if e.err != nil {
 			continue
 		}
-		dead, running, others, err := r.taskContainers(ctx, e.host, work.ContainerLabel(id, r.Data))
+		dead, running, others, err := r.taskContainers(ctx, e.host, workerd.ContainerLabel(id, r.Data))
 		switch {
 		case err != nil:
 			list = append(list, newFinding("leftover-containers", Warning, "", "%s", err))
@@ -348,7 +348,7 @@ func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
 		case len(dead) > 0:
 			f := newFinding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead))
 			f.repair = r.exclusiveRepair("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *dataDirUse) error {
-				return r.removeStopped(ctx, e.host, work.ContainerLabel(id, r.Data))
+				return r.removeStopped(ctx, e.host, workerd.ContainerLabel(id, r.Data))
 			})
 			list = append(list, f)
 		}
@@ -399,7 +399,7 @@ func (r *inspection) hasRunningContainer(ctx context.Context) bool {
 		if e.err != nil {
 			return false
 		}
-		_, running, _, err := r.taskContainers(ctx, e.host, work.ContainerLabel(id, r.Data))
+		_, running, _, err := r.taskContainers(ctx, e.host, workerd.ContainerLabel(id, r.Data))
 		return err != nil || len(running) > 0
 	})
 }

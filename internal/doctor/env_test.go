@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 // startServer runs a real server until the test ends, and returns its URL.
 func startServer(t *testing.T) string {
 	t.Helper()
-	s, err := serve.New(t.Context(), serve.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), AdminToken: adminToken, JoinToken: joinToken, Version: "1.2.3"}, slog.New(slog.DiscardHandler))
+	s, err := serverd.New(t.Context(), serverd.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), AdminToken: adminToken, JoinToken: joinToken, Version: "1.2.3"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

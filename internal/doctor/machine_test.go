@@ -18,10 +18,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/probe"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // newInspection is a round on a machine that is a folder, of which the probe found these facts.
@@ -245,7 +245,7 @@ func TestADockerThatDoesNotRun(t *testing.T) {
 }
 
 func TestContainersOfTheDeadAreRemoved(t *testing.T) {
-	host := engines.SharedEngine(t)
+	host := containertest.SharedEngine(t)
 	d, err := docker.Open(host)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	cfg.Engine = host
 	writeFile(t, cfg.Data, "identity.json", `{"worker":"w-doctor","key":"k","server":"http://`+unusedAddr+`"}`)
 	writeFile(t, cfg.Data, "tasks/17.3-1/work/x", "x")
-	image := engines.LoadBusybox(t, host)
+	image := containertest.LoadBusybox(t, host)
 	begin := func(name, worker string) string {
 		t.Helper()
 		id, err := d.Create(t.Context(), &docker.ContainerSpec{Name: name, Image: image, Command: []string{"sleep", "60"}, Network: "none", LogSize: "1m", LogFiles: 1,
@@ -274,7 +274,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	label := work.ContainerLabel(identity, cfg.Data)
+	label := workerd.ContainerLabel(identity, cfg.Data)
 	mine := container.NamePrefix(label) + "17.3-1"
 	id := begin(mine, label)
 	begin(fmt.Sprintf("%s%d-other", container.NamePrefix("w-other"), os.Getpid()), "w-other")
@@ -316,8 +316,8 @@ func TestSystem(t *testing.T) {
 		t.Skip("skipped: the files are Linux's")
 	}
 	root := t.TempDir()
-	none := limit.Description{Cgroups: "v2", CPUs: limit.Enforcement{By: limit.ByNothing, Why: "not delegated"}, Memory: limit.Enforcement{By: limit.ByWatch, Why: "not delegated"}, PIDs: limit.Enforcement{By: limit.ByKernel},
-		Signals: limit.Enforcement{By: limit.ByNothing}, NoNetwork: limit.Enforcement{By: limit.ByNothing, Why: "no user namespace"}}
+	none := isolation.Description{Cgroups: "v2", CPUs: isolation.Enforcement{By: isolation.ByNothing, Why: "not delegated"}, Memory: isolation.Enforcement{By: isolation.ByWatch, Why: "not delegated"}, PIDs: isolation.Enforcement{By: isolation.ByKernel},
+		Signals: isolation.Enforcement{By: isolation.ByNothing}, NoNetwork: isolation.Enforcement{By: isolation.ByNothing, Why: "no user namespace"}}
 	r := newInspection(root, probe.Facts{Limits: &none})
 	wantFinding(t, r.cgroups(t.Context()), "cgroups", Warning, "cpus (no)", "memory (watched)", "not delegated")
 	writeFile(t, root, "/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
@@ -339,7 +339,7 @@ func TestSystem(t *testing.T) {
 	wantFinding(t, r.gangPorts(t.Context()), "gang-ports", Note, "ip_local_reserved_ports")
 	writeFile(t, root, "/proc/sys/net/ipv4/ip_local_reserved_ports", "20000-29999\n")
 	wantFinding(t, r.gangPorts(t.Context()), "gang-ports", OK)
-	r.Limits = limit.Config{TaskUser: "no-such-user-here"}
+	r.Limits = isolation.Config{TaskUser: "no-such-user-here"}
 	wantFinding(t, r.taskUser(t.Context()), "task-user", Problem, "useradd")
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"errors"
 
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
 // minFiles is how many files a worker and its tasks need at the least: each task holds some.
@@ -31,9 +31,9 @@ func (r *inspection) cgroups(context.Context) []Finding {
 	reasonSet := map[string]bool{}
 	for _, w := range []struct {
 		name string
-		way  limit.Enforcement
+		way  isolation.Enforcement
 	}{{"cpus", l.CPUs}, {"memory", l.Memory}, {"pids", l.PIDs}} {
-		if w.way.By == limit.ByKernel {
+		if w.way.By == isolation.ByKernel {
 			enforced = append(enforced, w.name)
 			continue
 		}
@@ -66,11 +66,11 @@ func (r *inspection) sandbox(context.Context) []Finding {
 	switch {
 	case l == nil || runtime.GOOS != "linux":
 		return single("sandbox", Note, "run what you do not trust in containers", "this system has no Landlock: tasks see what their user sees")
-	case r.Limits.Sandbox == limit.Off:
+	case r.Limits.Sandbox == isolation.Off:
 		return single("sandbox", Warning, "leave --sandbox at auto", "--sandbox is off: tasks see what their user sees")
 	case l.Landlock == 0:
 		return r.noLandlock()
-	case l.Signals.By != limit.ByKernel:
+	case l.Signals.By != isolation.ByKernel:
 		return single("sandbox", Note, "Linux 6.12 or newer", "Landlock has version %d: tasks are kept to their files, and may send signals to other processes of their user", l.Landlock)
 	}
 	return single("sandbox", OK, "", "Landlock (version %d) keeps tasks to their own files", l.Landlock)
@@ -106,10 +106,10 @@ func (r *inspection) taskUser(context.Context) []Finding {
 	if err := r.Limits.Check(); name != "" && err != nil {
 		return single("task-user", Problem, "`sudo useradd --system --no-create-home "+name+"`, or name another one", "%s", err)
 	}
-	switch d := limit.Describe(r.Limits); {
-	case d.User == limit.DynamicUser:
+	switch d := isolation.Describe(r.Limits); {
+	case d.User == isolation.DynamicUser:
 		return single("task-user", OK, "", "each task runs as a user of its own")
-	case d.User == limit.RootUser:
+	case d.User == isolation.RootUser:
 		return single("task-user", Warning, "`muster worker` without --task-user, or `sudo useradd --system --no-create-home muster-task` and `muster worker --task-user muster-task`",
 			"tasks run as root: what root's sockets serve, such as a container engine, is open to them")
 	case name == "":
@@ -124,7 +124,7 @@ func (r *inspection) network(context.Context) []Finding {
 	if l == nil || runtime.GOOS != "linux" {
 		return single("network", Note, "", "tasks that ask for no network, or for some hosts only, do not run here as processes")
 	}
-	if l.NoNetwork.By == limit.ByKernel {
+	if l.NoNetwork.By == isolation.ByKernel {
 		return single("network", OK, "", "tasks can be kept from the network")
 	}
 	var fix string

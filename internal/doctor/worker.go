@@ -13,7 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
-	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
+	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/shim"
 )

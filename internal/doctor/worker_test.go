@@ -14,9 +14,9 @@ import (
 	"testing/synctest"
 
 	"github.com/muster-dev/muster/internal/agent"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
 
 const isLinux = runtime.GOOS == "linux"
@@ -114,7 +114,7 @@ func exitedPid(t *testing.T) run.Pid {
 	if err := cmd.Run(); err != nil {
 		t.Skipf("skipped: %v", err)
 	}
-	return run.Pid{PID: cmd.Process.Pid, BootID: kin.BootID(), StartTicks: 1}
+	return run.Pid{PID: cmd.Process.Pid, BootID: proctree.BootID(), StartTicks: 1}
 }
 
 func pidFile(t *testing.T, p run.Pid) string {
@@ -167,7 +167,7 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 
 	// A shim that lives: this process stands for it.
 	cfg := testConfig(t)
-	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, kin.New(discardLog).Self()))
+	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, proctree.New(discardLog).Self()))
 	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
 	found := runChecks(t, cfg, names...)
 	wantFinding(t, found, "running", Warning, strconv.Itoa(os.Getpid()), "start the worker")
@@ -203,7 +203,7 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 }
 
 func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
-	if len(limit.Describe(limit.Config{}).Controllers) == 0 {
+	if len(isolation.Describe(isolation.Config{}).Controllers) == 0 {
 		t.Skip("skipped: no control groups can be made here")
 	}
 	t.Parallel()
@@ -211,7 +211,7 @@ func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := limit.New(limit.Config{Data: cfg.Data, Log: discardLog})
+	l, err := isolation.New(isolation.Config{Data: cfg.Data, Log: discardLog})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/store/faulty"
@@ -94,7 +94,7 @@ func startIn(tb testing.TB, dir string, change ...func(*engine.Config)) *env {
 	}
 	r := &env{store: st, fault: faulty.New(st), logs: logs, blobs: blobs, dir: dir}
 	cfg := engine.Config{
-		Store: splitStore{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
+		Store: splitStore{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: eventbus.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), HeartbeatTimeout: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {

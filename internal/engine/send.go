@@ -2,7 +2,7 @@ package engine
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched/effect"
 )
@@ -60,7 +60,7 @@ func (s *session) assign(f *link.ToWorker, w effect.Assign) {
 		a.Inputs = append(a.Inputs, link.Input(in))
 	}
 	if s.refs.perElement[ref] {
-		a.Spec = flow.Bind(w.Spec, w.Element)
+		a.Spec = dag.Bind(w.Spec, w.Element)
 	}
 	f.Assign = append(f.Assign, a)
 }
@@ -96,7 +96,7 @@ func (r *groupRefs) get(job muster.JobID, group int, spec *muster.TaskSpec) (ref
 		delete(r.perElement, r.last-link.MaxNewGroupSpecs)
 	}
 	r.byGroup[key], r.keys[r.last] = r.last, key
-	if flow.PerElement(spec) {
+	if dag.PerElement(spec) {
 		r.perElement[r.last] = true
 	}
 	return r.last, true

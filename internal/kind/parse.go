@@ -14,7 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/spec"
-	"github.com/muster-dev/muster/internal/valid"
+	"github.com/muster-dev/muster/internal/specvalidate"
 	"github.com/muster-dev/muster/runtimes"
 )
 
@@ -238,7 +238,7 @@ func (c *checker) fields(at string, names []string) {
 // stageFields checks what a kind has in common with a stage as that of a stage.
 func (c *checker) stageFields() {
 	s := muster.Spec{Tasks: []muster.TaskSpec{{Name: "it", Kind: "it", Python: c.k.Python, Env: c.k.Env, Resources: c.k.Resources}}}
-	for _, e := range valid.Spec(&s) {
+	for _, e := range specvalidate.Spec(&s) {
 		if e.Path = strings.TrimPrefix(e.Path, "tasks[0]."); e.Path != "kind" {
 			c.wrong = append(c.wrong, e)
 		}

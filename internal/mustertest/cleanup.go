@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
+	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 )
 
 // killLeftovers ends, after the test, what a killed worker with its data in dir leaves

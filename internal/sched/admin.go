@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/health"
@@ -118,7 +118,7 @@ func (s *State) heal(ev event.Heal) error {
 	if !w.Reachable() {
 		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.Row.Name, w.Row.State)
 	}
-	gpus, err := place.Quarantined(&w.Row, ev.GPUs)
+	gpus, err := placement.Quarantined(&w.Row, ev.GPUs)
 	if err == nil {
 		s.send(w, effect.Heal{Worker: w.Row.ID, GPUs: gpus})
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
@@ -63,7 +63,7 @@ func (s *State) checkWorkers() error {
 		return broken("the workers are not in order")
 	}
 	for _, w := range s.workers {
-		usage := place.NewWorkerUsage(&w.Row)
+		usage := placement.NewWorkerUsage(&w.Row)
 		for i, t := range w.Held {
 			if t.Worker != w || t.HeldIndex != i || s.task(t.Row.ID) != t {
 				return broken("worker %s holds task %s, which does not know", w.Row.ID, t.Row.ID)

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/judge"
 	"github.com/muster-dev/muster/internal/sched/model"
@@ -86,7 +86,7 @@ func (s *State) otherWorkerFits(t *model.Task, except []*model.Worker) bool {
 	need := s.shapeOf(t.Group).Need
 	return slices.ContainsFunc(s.workers, func(w *model.Worker) bool {
 		open := !w.Gone && !w.Row.Paused && !w.Row.Draining
-		return open && !slices.Contains(except, w) && w.Usage.FitsEmpty(need) == place.Fits
+		return open && !slices.Contains(except, w) && w.Usage.FitsEmpty(need) == placement.Fits
 	})
 }
 

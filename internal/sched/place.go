@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/gang"
 	"github.com/muster-dev/muster/internal/sched/model"
@@ -113,7 +113,7 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 
 // assign starts a new attempt of t, which needs n, on w. seat is that of a gang's
 // member, or nil.
-func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place.Need, membership *gang.Membership) {
+func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *placement.Need, membership *gang.Membership) {
 	g := t.Group
 	grant := w.Usage.Grant(n)
 	t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)

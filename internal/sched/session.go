@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/health"
@@ -30,7 +30,7 @@ func (s *State) find(id muster.WorkerID) (int, bool) {
 }
 
 func (s *State) join(now muster.Time, ev event.Joined) error {
-	if err := place.Validate(&ev.Worker); err != nil {
+	if err := placement.Validate(&ev.Worker); err != nil {
 		return err
 	}
 	i, known := s.find(ev.Worker.ID)
@@ -117,7 +117,7 @@ func (s *State) applyDescription(w *model.Worker, row muster.Worker) {
 	}
 	s.limits.Count(&w.Row, -1)
 	w.Row = row
-	w.Usage = place.NewWorkerUsage(&w.Row)
+	w.Usage = placement.NewWorkerUsage(&w.Row)
 	for _, t := range w.Held {
 		w.Usage.Reserve(t.Row.Grant)
 		t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, 1)
@@ -137,7 +137,7 @@ func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
 	row := w.Row
 	row.Tags, row.Kinds, row.CustomKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
 	row.UnsupportedFeatures, row.Projects = ev.Lacks, ev.Projects
-	if err := place.Validate(&row); err != nil {
+	if err := placement.Validate(&row); err != nil {
 		return err
 	}
 	if !w.Connected {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/sched/heap"
@@ -41,9 +41,9 @@ type State struct {
 	projects     map[string]*queue.Project
 	projectStats map[string]*fleet.ProjectStats // of all projects that ever had a job
 	failing      map[muster.JobID]*model.Job
-	workers      []*model.Worker // by id
-	capacity     queue.Resources // what all workers offer together, except those that are gone
-	limits       place.Limits    // of all workers, also of those that are gone
+	workers      []*model.Worker  // by id
+	capacity     queue.Resources  // what all workers offer together, except those that are gone
+	limits       placement.Limits // of all workers, also of those that are gone
 	queue        *queue.Queue
 	timers       heap.Timers
 

@@ -2,7 +2,7 @@ package sched
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
@@ -17,7 +17,7 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 		ID: ev.ID, UID: ev.UID, Name: spec.Name, Project: spec.Project, Priority: priority(spec), Labels: spec.Labels, Kind: spec.Kind(),
 		CreatedAt: now, Owner: ev.Owner, Spec: spec,
 	}
-	reads := flow.ReferencedStages(spec)
+	reads := dag.ReferencedStages(spec)
 	groups := make([]muster.Group, len(spec.Tasks))
 	first := 0
 	for i := range spec.Tasks {

@@ -14,8 +14,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/flow"
-	"github.com/muster-dev/muster/internal/valid"
+	"github.com/muster-dev/muster/internal/dag"
+	"github.com/muster-dev/muster/internal/specvalidate"
 )
 
 // MaxFileSize is the most bytes of a file of specs.
@@ -162,7 +162,7 @@ func (d *decoder) decodeJob(n *node) *muster.Spec {
 func (d *decoder) checkJob(s *muster.Spec) {
 	misread := slices.Clone(d.wrong)
 	n := s.Normalize()
-	found := append(valid.Spec(s), flow.Check(n)...)
+	found := append(specvalidate.Spec(s), dag.Check(n)...)
 	if d.extraCheck != nil {
 		found = append(found, d.extraCheck(s)...)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/spec"
-	"github.com/muster-dev/muster/internal/valid"
+	"github.com/muster-dev/muster/internal/specvalidate"
 )
 
 func mustParse(t *testing.T, text string) []*muster.Spec {
@@ -411,7 +411,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, s := range specs {
-			if wrong := valid.Spec(s); len(wrong) > 0 {
+			if wrong := specvalidate.Spec(s); len(wrong) > 0 {
 				t.Fatalf("%q was accepted, but: %v", data, wrong)
 			}
 			b, err := json.Marshal(s)

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/store/sqlite"
 	"github.com/muster-dev/muster/internal/webhook"
@@ -32,14 +32,14 @@ const testTimeout = 30 * time.Second
 type env struct {
 	*sqlite.Store
 	t      *testing.T
-	events *notify.Bus
+	events *eventbus.Bus
 	path   string
 	cfg    webhook.Config
 }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	w := &env{t: t, events: notify.New("e1"), path: filepath.Join(t.TempDir(), "muster.db")}
+	w := &env{t: t, events: eventbus.New("e1"), path: filepath.Join(t.TempDir(), "muster.db")}
 	w.open()
 	t.Cleanup(func() { _ = w.Close() })
 	return w

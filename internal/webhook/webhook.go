@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
@@ -45,7 +45,7 @@ type Store interface {
 // Config is what Webhooks are made of.
 type Config struct {
 	Store   Store
-	Events  *notify.Bus
+	Events  *eventbus.Bus
 	Explain func(context.Context, muster.TaskID) (string, error) // says why a task waits
 	// KeyFile has the key that seals, and that signs if Secret is "". It is made at the first start.
 	KeyFile string
@@ -179,7 +179,7 @@ func (w *Sender) Run(ctx context.Context) error {
 
 // listen wakes the loop when a job has ended.
 func (w *Sender) listen(ctx context.Context) {
-	sub := w.cfg.Events.Subscribe("", notify.Scope{}, func(e *muster.Event) bool {
+	sub := w.cfg.Events.Subscribe("", eventbus.Scope{}, func(e *muster.Event) bool {
 		return e.Type == muster.EventJob && muster.JobState(e.State).Final()
 	})
 	for {

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
+	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link/linktest"
 	"github.com/muster-dev/muster/internal/mustertest"

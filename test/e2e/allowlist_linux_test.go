@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // TestAllowlist holds that tasks reach the hosts of their list, and no other in any way, also after
@@ -32,7 +32,7 @@ func TestAllowlist(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	good, bad := strings.TrimPrefix(server.URL, "http://"), strings.TrimPrefix(other.URL, "http://")
-	b := newContainerEnv(t, engines.SharedEngine(t))
+	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", "2", "--allow-host-network")
 	script := fmt.Sprintf(`fetch() { wget -qO- "http://$1/" 2>/dev/null || echo refused; }
 		fetch %s; touch first; %s fetch %[1]s; fetch %[3]s; unset http_proxy; fetch %[1]s
@@ -89,7 +89,7 @@ func TestAllowlistOutlivesTheEngine(t *testing.T) {
 	requests := make(chan string, 3)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { requests <- q.URL.Path }))
 	defer server.Close()
-	d := engines.StartDaemon(t, "--live-restore")
+	d := containertest.StartDaemon(t, "--live-restore")
 	b := newContainerEnv(t, d.Host())
 	b.start("--allow-host-network")
 	good := strings.TrimPrefix(server.URL, "http://")

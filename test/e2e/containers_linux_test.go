@@ -14,9 +14,9 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
+	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // containerEnv is a server, and a worker to be, with an engine.
@@ -26,15 +26,15 @@ type containerEnv struct {
 	host   string // of the engine
 	image  string // with a shell
 	dir    string // of the worker
-	before engines.Resources
+	before containertest.Resources
 }
 
 // newContainerEnv makes a server, and a folder for a worker with the engine at host, of which nothing is
 // left after the test, also if that fails.
 func newContainerEnv(t *testing.T, host string) *containerEnv {
 	t.Helper()
-	b := &containerEnv{Cluster: mustertest.New(t, t.TempDir()), t: t, host: host, image: engines.LoadBusybox(t, host), dir: t.TempDir()}
-	b.before = engines.ListResources(t, host, b.dir)
+	b := &containerEnv{Cluster: mustertest.New(t, t.TempDir()), t: t, host: host, image: containertest.LoadBusybox(t, host), dir: t.TempDir()}
+	b.before = containertest.ListResources(t, host, b.dir)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
@@ -95,7 +95,7 @@ func (b *containerEnv) release() {
 // volume, folder or control group.
 func (b *containerEnv) awaitCleanup() {
 	b.t.Helper()
-	engines.AwaitCleanup(b.t, b.host, b.dir, b.before)
+	containertest.AwaitCleanup(b.t, b.host, b.dir, b.before)
 	b.Await("folders and control groups of tasks are gone", time.Minute, func() error {
 		entries, err := os.ReadDir(filepath.Join(b.dir, "tasks"))
 		if err != nil {

@@ -18,13 +18,13 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // TestContainersOutliveTheWorker kills a worker ten times while ten containers run and end: each runs
 // once, ends with its true exit code, and has its whole log, and nothing of them is left.
 func TestContainersOutliveTheWorker(t *testing.T) {
-	newContainerEnv(t, engines.SharedEngine(t)).testOutlivesWorker(10, 10)
+	newContainerEnv(t, containertest.SharedEngine(t)).testOutlivesWorker(10, 10)
 }
 
 func (b *containerEnv) testOutlivesWorker(kills, tasks int) {
@@ -72,7 +72,7 @@ func (b *containerEnv) testOutlivesWorker(kills, tasks int) {
 // TestContainersEndWithoutAWorker lets containers end, and one outlive its timeout, while there is no
 // worker: the next one reports it, with the outputs.
 func TestContainersEndWithoutAWorker(t *testing.T) {
-	b := newContainerEnv(t, engines.SharedEngine(t))
+	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", "3")
 	slow := b.shellSpec("slow", "sleep 600")
 	slow.Tasks[0].Timeout = muster.Duration(10 * time.Second) // its worker is killed before
@@ -94,7 +94,7 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 	}
 	w.Kill()
 	b.release()
-	api := engines.API(t, b.host)
+	api := containertest.API(t, b.host)
 	b.Await("all containers have ended without a worker", time.Minute, func() error {
 		all, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", "dev.muster.data="+b.dir)})
 		if err != nil {
@@ -123,11 +123,11 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 // TestContainersWithoutWorkerAndShim kills both: the containers, which go on then, are removed by the next
 // worker, and the tasks run again.
 func TestContainersWithoutWorkerAndShim(t *testing.T) {
-	b := newContainerEnv(t, engines.SharedEngine(t))
+	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", "3")
 	job := b.Submit(withArray(b.shellSpec("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), 3))
 	b.AwaitRunning(job.ID, 3)
-	first := engines.ListResources(t, b.host, b.dir)
+	first := containertest.ListResources(t, b.host, b.dir)
 	killWorkerAndShims(t, w, b.dir)
 	b.start("--slots", "3")
 	waitSucceeded(t, b.Cluster, job.ID)
@@ -137,7 +137,7 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 		}
 	}
 	b.awaitCleanup()
-	for id, desc := range engines.ListResources(t, b.host, b.dir) {
+	for id, desc := range containertest.ListResources(t, b.host, b.dir) {
 		if _, existed := first[id]; existed && b.before[id] == "" {
 			t.Errorf("%s is left", desc)
 		}
@@ -147,7 +147,7 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 // TestShimOfContainersKilled kills the process that holds containers while its worker lives: they end at once as
 // the fleet's fault, and run again.
 func TestShimOfContainersKilled(t *testing.T) {
-	b := newContainerEnv(t, engines.SharedEngine(t))
+	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start("--slots", "3")
 	job := b.Submit(withArray(b.shellSpec("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), 3))
 	b.AwaitRunning(job.ID, 3)
@@ -169,7 +169,7 @@ func TestShimOfContainersKilled(t *testing.T) {
 // TestUpgradeWithContainers has a worker go on as another program while containers run: they do not notice.
 func TestUpgradeWithContainers(t *testing.T) {
 	const tasks = 5
-	b := newContainerEnv(t, engines.SharedEngine(t))
+	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", strconv.Itoa(tasks))
 	job := b.Submit(withArray(b.shellSpec("long", numberedLinesScript("gate")), tasks))
 	b.AwaitRunning(job.ID, tasks)
@@ -191,7 +191,7 @@ func TestUpgradeWithContainers(t *testing.T) {
 // TestServerKilledUnderContainers kills the server while containers run, print and end.
 func TestServerKilledUnderContainers(t *testing.T) {
 	const tasks = 5
-	b := newContainerEnv(t, engines.SharedEngine(t))
+	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start("--slots", strconv.Itoa(tasks))
 	job := b.Submit(withArray(b.shellSpec("long", numberedLinesScript("gate")+"exit $MUSTER_INDEX"), tasks))
 	b.AwaitRunning(job.ID, tasks)
@@ -215,7 +215,7 @@ func TestServerKilledUnderContainers(t *testing.T) {
 // TestCheckpointOfAContainerMoves drains a worker while a container runs that saves its state: it goes on at another worker
 // from the very number at which it stopped.
 func TestCheckpointOfAContainerMoves(t *testing.T) {
-	b := newContainerEnv(t, engines.SharedEngine(t))
+	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start()
 	spec := checkpointSpec()
 	spec.Tasks[0].Image = b.image
@@ -240,15 +240,15 @@ func TestCheckpointOfAContainerMoves(t *testing.T) {
 }
 
 // TestContainersEnd holds how containers may end, and what they leave to those who asked for them.
-func TestContainersEnd(t *testing.T) { newContainerEnv(t, engines.SharedEngine(t)).testEndings() }
+func TestContainersEnd(t *testing.T) { newContainerEnv(t, containertest.SharedEngine(t)).testEndings() }
 
 func (b *containerEnv) testEndings() {
 	t := b.t
 	b.start("--slots", "4")
-	own := engines.ShellImage(t)
+	own := containertest.ShellImage(t)
 	own.User, own.Workdir = "user", "/home/user"
 	own.Entrypoint, own.Cmd = []string{"/bin/sh", "-c", `echo "$0 $(id -un) $PWD $*"; exit 6`}, []string{"own", "command"}
-	image := engines.LoadImage(t, b.host, "muster-e2e-own:1", own)
+	image := containertest.LoadImage(t, b.host, "muster-e2e-own:1", own)
 
 	overMemory := b.shellSpec("hungry", "exec dd if=/dev/zero of=/dev/null bs=200M count=1")
 	overMemory.Tasks[0].Resources.Memory = 32 << 20
@@ -318,7 +318,7 @@ func chattyScript(n int) string {
 
 // TestContainerCancelled cancels a container that heeds nothing.
 func TestContainerCancelled(t *testing.T) {
-	newContainerEnv(t, engines.SharedEngine(t)).testCancelled()
+	newContainerEnv(t, containertest.SharedEngine(t)).testCancelled()
 }
 
 func (b *containerEnv) testCancelled() {
@@ -340,7 +340,7 @@ func (b *containerEnv) testCancelled() {
 // TestPodman has the same of Podman: tasks that end in all ways, one that heeds nothing, a worker that is killed, and nothing left.
 func TestPodman(t *testing.T) {
 	t.Parallel()
-	host := engines.StartPodman(t)
+	host := containertest.StartPodman(t)
 	for name, test := range map[string]func(*containerEnv){
 		"ends": (*containerEnv).testEndings, "cancelled": (*containerEnv).testCancelled, "killed workers": func(b *containerEnv) { b.testOutlivesWorker(3, 4) },
 	} {
@@ -355,8 +355,8 @@ func TestPodman(t *testing.T) {
 // other tasks, with an image and without, run meanwhile.
 func TestMissingImages(t *testing.T) {
 	const missing, others = 50, 20
-	b := newContainerEnv(t, engines.SharedEngine(t))
-	r := engines.NewRegistry(t)
+	b := newContainerEnv(t, containertest.SharedEngine(t))
+	r := containertest.NewRegistry(t)
 	b.start("--slots", "4")
 	absent := b.shellSpec("lost", "true")
 	absent.Tasks[0].Image = r.Addr + "/acme/nowhere:v1"
@@ -387,16 +387,16 @@ func TestMissingImages(t *testing.T) {
 // TestPullStalls lets a pull stop in the middle: others go on, the task tells what it waits for, and it runs when the registry
 // goes on; one that is cancelled meanwhile ends at once.
 func TestPullStalls(t *testing.T) {
-	b := newContainerEnv(t, engines.SharedEngine(t))
-	r := engines.NewRegistry(t)
-	build := engines.ShellImage(t)
+	b := newContainerEnv(t, containertest.SharedEngine(t))
+	r := containertest.NewRegistry(t)
+	build := containertest.ShellImage(t)
 	build.Texts["/noise"] = chattyScript(100000)
 	ref, digest := r.Push(t, "acme/slow:v1", build)
-	other, _ := r.Push(t, "acme/other:v1", engines.ImageSpec{Texts: map[string]string{"/noise": chattyScript(50000)}, Cmd: []string{"/noise"}})
-	api := engines.API(t, b.host)
+	other, _ := r.Push(t, "acme/other:v1", containertest.ImageSpec{Texts: map[string]string{"/noise": chattyScript(50000)}, Cmd: []string{"/noise"}})
+	api := containertest.API(t, b.host)
 	t.Cleanup(func() {
 		for _, name := range []string{ref, other} {
-			_, _ = engines.API(t, b.host).ImageRemove(context.Background(), name, client.ImageRemoveOptions{Force: true}) // it may not be there
+			_, _ = containertest.API(t, b.host).ImageRemove(context.Background(), name, client.ImageRemoveOptions{Force: true}) // it may not be there
 		}
 	})
 	b.start("--slots", "4")

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	logs "github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // awaitOffered waits until a worker offers the kind container, or until it does not.
@@ -37,15 +37,15 @@ func TestEngineRestarts(t *testing.T) {
 	const tasks = 4
 	for name, c := range map[string]struct {
 		flags       []string
-		disrupt     func(*engines.Daemon)
+		disrupt     func(*containertest.Daemon)
 		survives    bool // do containers go on
 		losesOutput bool // may it lose the lines that it had read
 	}{
-		"stopped":                   {disrupt: func(d *engines.Daemon) { d.Stop(); d.Restart() }},
-		"killed":                    {disrupt: func(d *engines.Daemon) { d.Kill(); d.Restart() }},
-		"stopped with live restore": {flags: []string{"--live-restore"}, disrupt: func(d *engines.Daemon) { d.Stop(); d.Restart() }, survives: true, losesOutput: true},
-		"killed with live restore":  {flags: []string{"--live-restore"}, disrupt: func(d *engines.Daemon) { d.Kill(); d.Restart() }, survives: true, losesOutput: true},
-		"frozen": {disrupt: func(d *engines.Daemon) {
+		"stopped":                   {disrupt: func(d *containertest.Daemon) { d.Stop(); d.Restart() }},
+		"killed":                    {disrupt: func(d *containertest.Daemon) { d.Kill(); d.Restart() }},
+		"stopped with live restore": {flags: []string{"--live-restore"}, disrupt: func(d *containertest.Daemon) { d.Stop(); d.Restart() }, survives: true, losesOutput: true},
+		"killed with live restore":  {flags: []string{"--live-restore"}, disrupt: func(d *containertest.Daemon) { d.Kill(); d.Restart() }, survives: true, losesOutput: true},
+		"frozen": {disrupt: func(d *containertest.Daemon) {
 			d.SetFrozen(true)
 			time.Sleep(5 * time.Second) // that long it stands still
 			d.SetFrozen(false)
@@ -53,7 +53,7 @@ func TestEngineRestarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := engines.StartDaemon(t, c.flags...)
+			d := containertest.StartDaemon(t, c.flags...)
 			b := newContainerEnv(t, d.Host())
 			b.start("--slots", strconv.Itoa(tasks+1))
 			job := b.Submit(withArray(b.shellSpec("prints", numberedLinesScript("gate")+"exit 4"), tasks))
@@ -147,7 +147,7 @@ func (b *containerEnv) checkOutputWithOneGap(id muster.TaskID) {
 // may do without runs as a process, and all runs in containers once the engine is there, with nothing asked twice.
 func TestEngineDown(t *testing.T) {
 	t.Parallel()
-	d := engines.StartDaemon(t)
+	d := containertest.StartDaemon(t)
 	b := newContainerEnv(t, d.Host())
 	d.Stop()
 	b.start("--slots", "4")
@@ -187,7 +187,7 @@ func TestEngineDown(t *testing.T) {
 // nothing of them is left, and the tasks run again.
 func TestEngineComesBackToLeftovers(t *testing.T) {
 	t.Parallel()
-	d := engines.StartDaemon(t, "--live-restore")
+	d := containertest.StartDaemon(t, "--live-restore")
 	b := newContainerEnv(t, d.Host())
 	w := b.start()
 	job := b.Submit(b.shellSpec("again", "test $MUSTER_ATTEMPT = 2 || sleep 600"))
@@ -198,7 +198,7 @@ func TestEngineComesBackToLeftovers(t *testing.T) {
 	d.Restart()
 	waitSucceeded(t, b.Cluster, job.ID)
 	b.awaitCleanup()
-	api := engines.API(t, d.Host())
+	api := containertest.API(t, d.Host())
 	if all, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true}); err != nil || len(all.Items) > 0 {
 		t.Errorf("the engine has %+v (%v)", all.Items, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // dockerRun is docker run --rm of a command in an image, by the engine's own program.
@@ -36,8 +36,8 @@ func containerSpec(image string, n int64, run ...string) *muster.Spec {
 // image and command; one after the other, in turns.
 func BenchmarkContainer(b *testing.B) {
 	const turns = 40
-	host := engines.SharedEngine(b)
-	image := engines.LoadBusybox(b, host)
+	host := containertest.SharedEngine(b)
+	image := containertest.LoadBusybox(b, host)
 	c := mustertest.New(b, b.TempDir())
 	c.StartWorker("w1", b.TempDir(), "--engine", host)
 	runJob(b, c, containerSpec(image, 2, "/bin/true"))
@@ -65,8 +65,8 @@ func BenchmarkContainer(b *testing.B) {
 // command, and beside four such loops at a time.
 func BenchmarkContainers(b *testing.B) {
 	const tasks, slots = 100, 4
-	host := engines.SharedEngine(b)
-	image := engines.LoadBusybox(b, host)
+	host := containertest.SharedEngine(b)
+	image := containertest.LoadBusybox(b, host)
 	c := mustertest.New(b, b.TempDir())
 	c.StartWorker("w1", b.TempDir(), "--engine", host, "--slots", strconv.Itoa(slots))
 	runJob(b, c, containerSpec(image, slots, "/bin/true"))

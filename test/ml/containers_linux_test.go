@@ -15,19 +15,19 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // newContainerEnv has a worker with the engine that tests share.
 func newContainerEnv(t *testing.T, flags ...string) *env {
 	t.Helper()
-	return newEnv(t, t.TempDir(), append([]string{"--engine", engines.SharedEngine(t)}, flags...)...)
+	return newEnv(t, t.TempDir(), append([]string{"--engine", containertest.SharedEngine(t)}, flags...)...)
 }
 
 // loadImage puts one made from scratch into the engine.
-func loadImage(t *testing.T, name string, b engines.ImageSpec) string {
+func loadImage(t *testing.T, name string, b containertest.ImageSpec) string {
 	t.Helper()
-	return engines.LoadImage(t, engines.SharedEngine(t), fmt.Sprintf("muster-test/%s:%d", name, os.Getpid()), b)
+	return containertest.LoadImage(t, containertest.SharedEngine(t), fmt.Sprintf("muster-test/%s:%d", name, os.Getpid()), b)
 }
 
 // inImage runs a task in an image, as an ordinary user, who cannot change it.
@@ -41,9 +41,9 @@ func inImage(image string) func(*muster.TaskSpec) {
 // an image lacks for the others.
 func TestKindsInContainers(t *testing.T) {
 	w := newContainerEnv(t, "--allow-private-addresses", "--allow-host-network", "--mixed-precision")
-	before := engines.ListResources(t, engines.SharedEngine(t), w.Data)
-	shell := engines.LoadBusybox(t, engines.SharedEngine(t))
-	empty := loadImage(t, "empty", engines.ImageSpec{Folders: []string{"/tmp"}})
+	before := containertest.ListResources(t, containertest.SharedEngine(t), w.Data)
+	shell := containertest.LoadBusybox(t, containertest.SharedEngine(t))
+	empty := loadImage(t, "empty", containertest.ImageSpec{Folders: []string{"/tmp"}})
 
 	var back map[string]string
 	done := w.runTask("echo", map[string]string{"a": "b"}, inImage(empty))
@@ -76,7 +76,7 @@ func TestKindsInContainers(t *testing.T) {
 	done.requireFailed(muster.ExitCode, "1 of 2 cases failed: b")
 	w.runTask("test", map[string]any{}, inImage(shell)).requireFailed(muster.Dependency, "no Python")
 	w.runTask("mnist_training", map[string]any{"dataset": "digits"}, inImage(shell)).requireFailed(muster.Dependency, "no python3 in the image")
-	engines.AwaitCleanup(t, engines.SharedEngine(t), w.Data, before)
+	containertest.AwaitCleanup(t, containertest.SharedEngine(t), w.Data, before)
 }
 
 // debianImage puts an image into the engine of the packages of this machine's Debian that have these names, with all that they need, as they lie here.
@@ -112,9 +112,9 @@ func debianImage(t *testing.T, name string, packages ...string) string {
 	if err := tar.Start(); err != nil {
 		t.Fatal(err)
 	}
-	host := engines.SharedEngine(t)
+	host := containertest.SharedEngine(t)
 	name = fmt.Sprintf("muster-test/%s:%d", name, os.Getpid())
-	created, err := engines.API(t, host).ImageImport(t.Context(), client.ImageImportSource{Source: files, SourceName: "-"}, name, client.ImageImportOptions{})
+	created, err := containertest.API(t, host).ImageImport(t.Context(), client.ImageImportSource{Source: files, SourceName: "-"}, name, client.ImageImportOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

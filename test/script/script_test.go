@@ -23,14 +23,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/muster-dev/muster/internal/cli"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 )
 
 var update = flag.Bool("update", false, "write the expected texts anew")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"muster": func() { os.Exit(cli.Main(frame.MaskArgs())) },
+		"muster": func() { os.Exit(cli.Main(app.MaskArgs())) },
 	})
 }
 

@@ -7,14 +7,14 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster/internal/agent/docker"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // BenchmarkMake is what it takes to make a container of an image that is here, and to remove it, beside
 // asking the engine for a plain one ("bare").
 func BenchmarkMake(b *testing.B) {
-	host := engines.SharedEngine(b)
-	image := engines.LoadBusybox(b, host)
+	host := containertest.SharedEngine(b)
+	image := containertest.LoadBusybox(b, host)
 	b.Run("ours", func(b *testing.B) {
 		engine, err := docker.Open(host)
 		if err != nil {
@@ -40,7 +40,7 @@ func BenchmarkMake(b *testing.B) {
 		}
 	})
 	b.Run("bare", func(b *testing.B) {
-		api := engines.API(b, host)
+		api := containertest.API(b, host)
 		for b.Loop() {
 			made, err := api.ContainerCreate(b.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: image, Cmd: []string{"true"}}})
 			if err != nil {

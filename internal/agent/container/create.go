@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/allow"
+	"github.com/muster-dev/muster/internal/policy"
 )
 
 // defaultCapabilities are the capabilities that root in a container has.
@@ -35,7 +35,7 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 		return nil, run.Failf(muster.EngineFailed, "the worker's container engine is not ready: %w", err)
 	}
 	spec := b.Task.Spec
-	if denial := allow.CheckContainer(c.cfg.Allow, spec); denial != "" {
+	if denial := policy.CheckContainer(c.cfg.Allow, spec); denial != "" {
 		return nil, run.Failf(muster.Rejected, "the worker makes no such container: %s", denial)
 	}
 	ref, ok := canonicalRef(spec.Image)

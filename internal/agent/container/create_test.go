@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // specWith is a box with options of its container.
@@ -89,9 +89,9 @@ func TestWhoAContainerIs(t *testing.T) {
 func TestWhatAContainerExecutes(t *testing.T) {
 	w := newTestEnv(t, nil)
 	image := func(entrypoint, cmd []string) string {
-		b := engines.ShellImage(t)
+		b := containertest.ShellImage(t)
 		b.Entrypoint, b.Cmd, b.Workdir, b.Env = entrypoint, cmd, "/usr", []string{"FROM=image", "PYTHONPATH=/lib/python"}
-		return engines.LoadImage(t, w.host, "muster-test/executes-"+strconv.Itoa(int(testSeq.Add(1)))+":1", b)
+		return containertest.LoadImage(t, w.host, "muster-test/executes-"+strconv.Itoa(int(testSeq.Add(1)))+":1", b)
 	}
 	both, plain := image([]string{"/bin/echo", "entry"}, []string{"own"}), image(nil, []string{"/bin/sh", "-c", "pwd; echo $FROM $MINE $PYTHONPATH"})
 	shell := newSpec(both, "sh", "-c", "echo shell")
@@ -192,7 +192,7 @@ func TestMountsOfTheWorker(t *testing.T) {
 		}
 	}
 	w := newTestEnv(t, func(c *Config) {
-		c.Allow = &muster.Allow{Mounts: []string{open, c.Dir, "/run", "/var/run", filepath.Dir(engines.SharedEngine(t)[len("unix://"):])}}
+		c.Allow = &muster.Allow{Mounts: []string{open, c.Dir, "/run", "/var/run", filepath.Dir(containertest.SharedEngine(t)[len("unix://"):])}}
 	})
 	mount := func(source, target string, readOnly bool) *run.ContainerSpec {
 		b := specWith(w.shell(), muster.Container{Mounts: []muster.Mount{{Source: source, Target: target, ReadOnly: readOnly}}}, "sh", "-c", "cat /data/in /data; touch /data/new && echo written")
@@ -339,7 +339,7 @@ func TestAnImageWithoutAProgramIsToldApart(t *testing.T) {
 		}
 	}
 	w := newTestEnv(t, nil)
-	b := newSpec(engines.LoadImage(t, w.host, "muster-test/none:1", engines.ImageSpec{Texts: map[string]string{"a": "a"}}), "")
+	b := newSpec(containertest.LoadImage(t, w.host, "muster-test/none:1", containertest.ImageSpec{Texts: map[string]string{"a": "a"}}), "")
 	b.Argv = nil
 	_, err := w.create(b)
 	wantTaskError(t, err, muster.StartFailed, "has no program of its own")

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/gate"
+	"github.com/muster-dev/muster/internal/agent/shim/egress"
 )
 
 // entrypointPath is where this program is in a container with an allowlist.
@@ -41,7 +41,7 @@ func (c *Containers) addEntrypoint(p *docker.ContainerSpec, b *run.ContainerSpec
 		}
 		argv = slices.Concat(img.Entrypoint, p.Command)
 	}
-	p.Entrypoint, p.Command = []string{entrypointPath, gate.EntrypointCommand}, argv
+	p.Entrypoint, p.Command = []string{entrypointPath, egress.EntrypointCommand}, argv
 	p.Mounts = append(p.Mounts, docker.Mount{Source: program, Target: entrypointPath, ReadOnly: true})
 	return spec.AllowHosts, nil
 }
@@ -52,7 +52,7 @@ func (c *Containers) checkAllowlist(spec *muster.TaskSpec, about *docker.Info) e
 	if spec.Network != muster.NetworkAllowlist {
 		return nil
 	}
-	rules, err := gate.Parse(spec.AllowHosts)
+	rules, err := egress.Parse(spec.AllowHosts)
 	switch {
 	case err != nil:
 		return run.Failf(muster.TaskInvalid, "%w", err)

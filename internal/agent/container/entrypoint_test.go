@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // newAllowlistEnv is one whose owner allows the worker's network or not, and whose program is a static one.
@@ -38,9 +38,9 @@ func allowlistSpec(image string, hosts []string, argv ...string) *run.ContainerS
 // network without a way out.
 func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
 	w := newAllowlistEnv(t, false)
-	build := engines.ShellImage(t)
+	build := containertest.ShellImage(t)
 	build.Entrypoint, build.Cmd = []string{"/bin/echo", "entry"}, []string{"command"}
-	image := engines.LoadImage(t, w.host, "e-gated", build)
+	image := containertest.LoadImage(t, w.host, "e-gated", build)
 	shell := allowlistSpec(image, []string{"pypi.org"}, "sh", "-c", "true")
 	shell.HasInterpreter = true
 	other := allowlistSpec(image, []string{"pypi.org"})

@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // testTimeouts are the waits of tests: short pauses, and long waits for what must come.
@@ -69,7 +69,7 @@ var testSeq atomic.Int64 // of workers
 // newTestEnv returns the containers of a worker at the engine of all tests, asked once.
 func newTestEnv(t *testing.T, change func(*Config)) *testEnv {
 	t.Helper()
-	return newTestEnvAt(t, engines.SharedEngine(t), change)
+	return newTestEnvAt(t, containertest.SharedEngine(t), change)
 }
 
 func newTestEnvAt(t *testing.T, host string, change func(*Config)) *testEnv {
@@ -79,7 +79,7 @@ func newTestEnvAt(t *testing.T, host string, change func(*Config)) *testEnv {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close() })
-	w := &testEnv{t: t, host: host, api: engines.API(t, host)}
+	w := &testEnv{t: t, host: host, api: containertest.API(t, host)}
 	cfg := Config{
 		Engine: engine, Worker: fmt.Sprintf("a%d%s%d", os.Getpid(), strings.ToLower(t.Name()), testSeq.Add(1)), Dir: t.TempDir(),
 		Credentials: writeAuthFile(t, nil), Log: slog.New(slog.NewTextHandler(&w.lines, nil)),
@@ -184,7 +184,7 @@ func (w *testEnv) runContainer(b *run.ContainerSpec) (string, int) {
 // shell returns an image with a shell in the world's engine.
 func (w *testEnv) shell() string {
 	w.t.Helper()
-	return engines.LoadBusybox(w.t, w.host)
+	return containertest.LoadBusybox(w.t, w.host)
 }
 
 // wantTaskError holds that err is a TaskError with this reason, whose message has these parts.

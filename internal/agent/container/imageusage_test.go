@@ -14,7 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // here says whether the engine has an image.
@@ -42,9 +42,9 @@ func (w *testEnv) pullImage(ref string) {
 }
 
 func TestImagesAreKeptWithinTheirBudget(t *testing.T) {
-	w, r := newTestEnv(t, func(c *Config) { c.Budget = 9 << 20 }), engines.NewRegistry(t)
+	w, r := newTestEnv(t, func(c *Config) { c.Budget = 9 << 20 }), containertest.NewRegistry(t)
 	owned, _ := pushImage(w, r, "acme/owned:1", 1<<20)
-	api := engines.API(t, w.host)
+	api := containertest.API(t, w.host)
 	stream, err := api.ImagePull(t.Context(), owned, client.ImagePullOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func mustID(w *testEnv, ref string) string {
 }
 
 func TestAnImageWithAnotherNameIsItsOwners(t *testing.T) {
-	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), engines.NewRegistry(t)
+	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/named:1", 1000)
 	w.pullImage(ref)
 	own := "muster-test/named:mine"
@@ -120,7 +120,7 @@ func TestAnImageWithAnotherNameIsItsOwners(t *testing.T) {
 }
 
 func TestImageUsageOutlivesTheWorker(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/ledger:1", 1000)
 	w.pullImage(ref)
 	id := mustID(w, ref)
@@ -145,7 +145,7 @@ func TestImageUsageOutlivesTheWorker(t *testing.T) {
 }
 
 func TestAnImageThatTasksKnowByManyNamesIsRemoved(t *testing.T) {
-	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), engines.NewRegistry(t)
+	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), containertest.NewRegistry(t)
 	first, digest := pushImage(w, r, "acme/names:1", 1000)
 	pinned := strings.TrimSuffix(first, ":1") + "@" + digest
 	second := strings.TrimSuffix(first, ":1") + ":2"
@@ -164,7 +164,7 @@ func TestAnImageThatTasksKnowByManyNamesIsRemoved(t *testing.T) {
 }
 
 // tagImage gives what a registry has by one tag another one as well.
-func tagImage(t *testing.T, r *engines.Registry, repo, from, to string) {
+func tagImage(t *testing.T, r *containertest.Registry, repo, from, to string) {
 	t.Helper()
 	base := "http://" + r.Addr + "/v2/" + repo + "/manifests/"
 	got, err := http.Get(base + from)

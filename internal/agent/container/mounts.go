@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/allow"
+	"github.com/muster-dev/muster/internal/policy"
 )
 
 // resolveMounts returns the folders of the worker that a spec wants, where links lead. Those must be allowed
@@ -27,7 +27,7 @@ func (c *Containers) resolveMounts(spec *muster.TaskSpec) ([]docker.Mount, error
 		}
 		if source != filepath.Clean(m.Source) {
 			resolved := muster.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly}
-			if denial := allow.CheckContainer(c.cfg.Allow, withMount(spec, resolved)); denial != "" {
+			if denial := policy.CheckContainer(c.cfg.Allow, withMount(spec, resolved)); denial != "" {
 				return nil, run.Failf(muster.Rejected, "the worker refuses the task: %s leads to %s, and %s", m.Source, source, denial)
 			}
 		}

@@ -15,13 +15,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // pushImage puts an image of its own into a registry, and removes it from the engine after the test.
-func pushImage(w *testEnv, r *engines.Registry, name string, size int) (ref, digest string) {
+func pushImage(w *testEnv, r *containertest.Registry, name string, size int) (ref, digest string) {
 	w.t.Helper()
-	b := engines.ShellImage(w.t)
+	b := containertest.ShellImage(w.t)
 	filler := make([]byte, size) // which packs badly
 	x := uint32(testSeq.Add(1))<<1 | 1
 	for i := range filler {
@@ -42,7 +42,7 @@ func pushImage(w *testEnv, r *engines.Registry, name string, size int) (ref, dig
 }
 
 func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/tool:1", 1000)
 	r.Throttle(2 * time.Millisecond) // each of some 300 pieces: the log tells of pulls that take their time
 	want := strings.TrimSuffix(ref, ":1") + "@" + digest
@@ -60,7 +60,7 @@ func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 }
 
 func TestADigestPinsAnImage(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/pin:1", 1000)
 	name := strings.TrimSuffix(ref, ":1")
 	for _, pinned := range []string{name + "@" + digest, ref + "@" + digest} {
@@ -73,7 +73,7 @@ func TestADigestPinsAnImage(t *testing.T) {
 }
 
 func TestPullPolicies(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, first := pushImage(w, r, "acme/policy:1", 1000)
 	by := func(policy string) (*run.Container, error) {
 		b := newSpec(ref, "true")
@@ -100,7 +100,7 @@ func TestPullPolicies(t *testing.T) {
 			t.Errorf("with %s the image is %s: want %s", c.policy, got.Image, c.digest)
 		}
 	}
-	r.SetFault(engines.Failing)
+	r.SetFault(containertest.Failing)
 	_, err = by(muster.PullAlways)
 	wantTaskError(t, err, muster.ImagePull)
 	if _, err := by(muster.PullMissing); err != nil {
@@ -109,7 +109,7 @@ func TestPullPolicies(t *testing.T) {
 }
 
 func TestImagesThatAreNowhere(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	pushImage(w, r, "acme/there:1", 1000)
 	for _, c := range []struct {
 		image  string
@@ -127,15 +127,15 @@ func TestImagesThatAreNowhere(t *testing.T) {
 
 func TestRegistriesThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault engines.Fault
+		fault containertest.Fault
 		part  string
 		stall time.Duration
 	}{
-		"failing": {engines.Failing, "500", time.Minute}, "limited": {engines.RateLimited, "rate limit", time.Minute}, "corrupt": {engines.Corrupt, "verification failed", time.Minute},
-		"cut": {engines.Truncated, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
+		"failing": {containertest.Failing, "500", time.Minute}, "limited": {containertest.RateLimited, "rate limit", time.Minute}, "corrupt": {containertest.Corrupt, "verification failed", time.Minute},
+		"cut": {containertest.Truncated, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+			w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 			w.timeouts.stall = c.stall
 			ref, _ := pushImage(w, r, "acme/"+name+":1", 1000)
 			r.SetFault(c.fault)
@@ -144,7 +144,7 @@ func TestRegistriesThatFail(t *testing.T) {
 			if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
 				t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 			}
-			r.SetFault(engines.NoFault)
+			r.SetFault(containertest.NoFault)
 			w.timeouts.stall = time.Minute
 			w.mustCreate(newSpec(ref, "true"))
 		})
@@ -152,7 +152,7 @@ func TestRegistriesThatFail(t *testing.T) {
 }
 
 func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
-	r := engines.NewRegistry(t)
+	r := containertest.NewRegistry(t)
 	r.RequireAuth("ann", "s3cret-of-ann")
 	right := newTestEnv(t, func(c *Config) { c.Credentials = writeAuthFile(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
 	ref, _ := pushImage(right, r, "acme/private:1", 1000)
@@ -174,7 +174,7 @@ func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
 // TestPublicImagesNeedNoCredentials holds that a file of credentials that is damaged, and a helper that fails,
 // keep nobody from what needs none, and are told: to the task, in the log, and where they may be why it fails.
 func TestPublicImagesNeedNoCredentials(t *testing.T) {
-	r := engines.NewRegistry(t)
+	r := containertest.NewRegistry(t)
 	for name, c := range map[string]struct{ file, part string }{
 		"damaged":              {`{"auths":`, "is no config.json of Docker"},
 		"a damaged entry":      {`{"auths": {"` + r.Addr + `": {"auth": "%%"}}}`, "log in again"},
@@ -203,7 +203,7 @@ func TestPublicImagesNeedNoCredentials(t *testing.T) {
 }
 
 func TestAStalledPullIsTriedAgain(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	w.timeouts.stall = 300 * time.Millisecond
 	ref, _ := pushImage(w, r, "acme/stall:1", 200_000)
 	r.Stall(50_000)
@@ -219,7 +219,7 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 
 // TestAPullThatTricklesIsGivenUp though it goes on, so that the others who wait for a place get it.
 func TestAPullThatTricklesIsGivenUp(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	w.timeouts.slowWindow, w.timeouts.minRate = 300*time.Millisecond, 1<<30
 	ref, _ := pushImage(w, r, "acme/trickle:1", 1<<20)
 	r.Throttle(20 * time.Millisecond)
@@ -267,7 +267,7 @@ func TestRateWindow(t *testing.T) {
 }
 
 func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/many:1", 200_000)
 	r.Stall(50_000)
 	var wait sync.WaitGroup
@@ -287,7 +287,7 @@ func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
 }
 
 func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref := r.Addr + "/acme/nowhere:1"
 	var wait sync.WaitGroup
 	errs := make([]error, 50)
@@ -304,7 +304,7 @@ func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
 }
 
 func TestAPullEndsWhenNobodyWaits(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/leave:1", 200_000)
 	r.Stall(50_000)
 	stopped := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}
@@ -338,7 +338,7 @@ func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 }
 
 func TestNoMoreThanThreePullsGoOn(t *testing.T) {
-	w, r := newTestEnv(t, nil), engines.NewRegistry(t)
+	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	var refs []string
 	for i := range maxPulls + 1 {
 		ref, _ := pushImage(w, r, fmt.Sprintf("acme/turn%d:1", i), 100_000)

@@ -23,7 +23,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // runLoop lets Run go until the test ends, and returns what it says of the engine.
@@ -57,7 +57,7 @@ func (w *testEnv) waitChange(changes <-chan error, ready bool) error {
 }
 
 func TestAnEngineThatGoesAndComesBack(t *testing.T) {
-	d := engines.StartDaemon(t)
+	d := containertest.StartDaemon(t)
 	w := newTestEnvAt(t, d.Host(), nil)
 	w.timeouts.request = 5 * time.Second // one that is well is not to be taken for one that stands still
 	image := w.shell()
@@ -178,7 +178,7 @@ func throughProxy(t *testing.T, host string, handle func(http.ResponseWriter, *h
 // and after it was looked for.
 func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 	asked, resume, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	host := engines.SharedEngine(t)
+	host := containertest.SharedEngine(t)
 	w := newTestEnvAt(t, throughProxy(t, host, func(w http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/containers/create") {
 			return false
@@ -229,7 +229,7 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 
 // TestAnEngineThatStandsStillEndsAPull holds that who waits for an image hears of an engine that does not answer.
 func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
-	w := newTestEnvAt(t, throughProxy(t, engines.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/images/json") {
 			return false
 		}
@@ -248,7 +248,7 @@ func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
 func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 	const well, frozen, over = 0, 1, 2
 	var is atomic.Int32
-	w := newTestEnvAt(t, throughProxy(t, engines.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if strings.HasSuffix(q.URL.Path, "/containers/json") {
 			is.CompareAndSwap(well, frozen)
 		}
@@ -269,7 +269,7 @@ func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 // TestOneThatCannotBeRemovedKeepsNoOther holds that what hangs while it is removed does not hold up others.
 func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	var stuck atomic.Pointer[string]
-	w := newTestEnvAt(t, throughProxy(t, engines.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
+	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if id := stuck.Load(); q.Method != http.MethodDelete || id == nil || !strings.HasSuffix(q.URL.Path, *id) {
 			return false
 		}
@@ -293,11 +293,11 @@ func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 }
 
 func TestPodman(t *testing.T) {
-	w := newTestEnvAt(t, engines.StartPodman(t), nil)
+	w := newTestEnvAt(t, containertest.StartPodman(t), nil)
 	if w.About().Name != "podman" {
 		t.Errorf("the engine is %+v", w.About())
 	}
-	r := engines.NewRegistry(t)
+	r := containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/podman:1", 1<<20)
 	c := w.mustCreate(newSpec(ref, "true"))
 	if want := strings.TrimSuffix(ref, ":1") + "@" + digest; c.Image != want {
@@ -329,7 +329,7 @@ func TestPodman(t *testing.T) {
 	wantTaskError(t, err, muster.ImageMissing, "docker login")
 	r.RequireAuth("", "")
 	third, _ := pushImage(w, r, "acme/third:1", 1000)
-	for name, fault := range map[string]engines.Fault{"corrupt": engines.Corrupt, "failing": engines.Failing} {
+	for name, fault := range map[string]containertest.Fault{"corrupt": containertest.Corrupt, "failing": containertest.Failing} {
 		r.SetFault(fault)
 		_, err := w.create(newSpec(third, "true"))
 		wantTaskError(t, err, muster.ImagePull, third)

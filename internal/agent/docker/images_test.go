@@ -8,7 +8,7 @@ import (
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
 
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // TestPullErrors holds what engines say: Docker 20.10 and Podman 4.3 to a real registry, as they do in the tests of
@@ -90,7 +90,7 @@ func TestPullProgress(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	e, err := Open(engines.SharedEngine(t))
+	e, err := Open(containertest.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestInfo(t *testing.T) {
 }
 
 func TestNotFound(t *testing.T) {
-	e, err := Open(engines.SharedEngine(t))
+	e, err := Open(containertest.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,21 +146,21 @@ func TestNotFound(t *testing.T) {
 }
 
 func TestVolumesOfAnImageGoWithTheContainer(t *testing.T) {
-	host := engines.SharedEngine(t)
+	host := containertest.SharedEngine(t)
 	e, err := Open(host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	b := engines.ShellImage(t)
+	b := containertest.ShellImage(t)
 	b.Volumes = []string{"/data"}
-	image := engines.LoadImage(t, host, "muster-test/volumes:1", b)
+	image := containertest.LoadImage(t, host, "muster-test/volumes:1", b)
 	id, err := e.Create(t.Context(), &ContainerSpec{Name: "muster-test-volumes", Image: image, LogSize: "1m", LogFiles: 1, Command: []string{"sleep", "600"}, Network: "none"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Remove(context.WithoutCancel(t.Context()), id) })
-	api := engines.API(t, host)
+	api := containertest.API(t, host)
 	res, err := api.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
 	if err != nil || len(res.Container.Mounts) != 1 {
 		t.Fatalf("its mounts are %v (%v): want its volume", res.Container.Mounts, err)

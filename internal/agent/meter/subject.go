@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/series"
+	"github.com/muster-dev/muster/internal/usageseries"
 )
 
 // subject is one attempt that is measured.
@@ -28,8 +28,8 @@ type subject struct {
 	sampled    time.Time
 	cpu        cpuCounter // of the group, or of the tree
 	io         ioCounters
-	sums       series.Accumulator
-	pending    series.Peaks // since the last sample
+	sums       usageseries.Accumulator
+	pending    usageseries.Peaks // since the last sample
 
 	disk     *muster.Size
 	nextWalk time.Time // of the folders
@@ -96,7 +96,7 @@ func (sub *subject) sample(ctx context.Context, now time.Time, src *sources, cfg
 	}
 	sub.sums.Add(&usage, now.Sub(sub.sampled))
 	sub.sums.MergePeaks(&sub.pending)
-	sub.sampled, sub.pending = now, series.Peaks{}
+	sub.sampled, sub.pending = now, usageseries.Peaks{}
 	sub.nextSample = aligned(now.Add(min(maxInterval, max(minInterval, now.Sub(sub.started)/ageDivisor))), minInterval)
 	return &usage, exceeded, warning
 }
@@ -194,8 +194,8 @@ func device(id string, all []gpu.Reading, procs []process) muster.GPUSample {
 }
 
 // newSums are those of a series that begins.
-func (sub *subject) newSums() series.Accumulator {
-	return series.Accumulator{Shared: sub.Task.Grant.GPUMemory > 0}
+func (sub *subject) newSums() usageseries.Accumulator {
+	return usageseries.Accumulator{Shared: sub.Task.Grant.GPUMemory > 0}
 }
 
 // vramGrace is how long an attempt may be over its share of a device's memory.

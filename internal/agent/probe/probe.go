@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
 // Facts is what a machine has and would offer as a worker. Its JSON form is
@@ -53,14 +53,14 @@ type Config struct {
 	Bandwidth muster.Size           // the cap of the worker's transfers, bytes a second; 0 means none
 	CanReach  func(dir string) bool // whether tasks can come to a folder, for interpreters; nil: to all
 	Engine    string                // the URL of the engine that the worker is to use, which then goes before $DOCKER_HOST; NoEngine: it wants none; anything else says nothing
-	Isolation *limit.Config         // tell how a worker with this configuration holds its tasks; nil: do not
+	Isolation *isolation.Config     // tell how a worker with this configuration holds its tasks; nil: do not
 }
 
 // NoEngine is the Config.Engine of a worker that is to use no container engine: none is looked for.
 const NoEngine = "none"
 
 // Limits is how a worker of this machine holds its tasks.
-type Limits = limit.Description
+type Limits = isolation.Description
 
 // Probe finds out facts, and remembers what does not change. Its methods may be
 // called at the same time.
@@ -225,7 +225,7 @@ func (p *Probe) queries() []query {
 	}
 	if p.cfg.Isolation != nil {
 		all = append(all, query{"limits", "the limits of tasks", func(context.Context) (func(*Facts), []string) {
-			d := limit.Describe(*p.cfg.Isolation)
+			d := isolation.Describe(*p.cfg.Isolation)
 			return func(f *Facts) { f.Limits = &d }, nil
 		}})
 	}

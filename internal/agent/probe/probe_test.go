@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
 func recorded(tb testing.TB, name string) string {
@@ -76,7 +76,7 @@ func TestDevices(t *testing.T) {
 
 func TestRunHere(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-	f, err := New(Config{Data: dir, Bandwidth: 1 << 20, Isolation: &limit.Config{}}).Run(t.Context())
+	f, err := New(Config{Data: dir, Bandwidth: 1 << 20, Isolation: &isolation.Config{}}).Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestKeys(t *testing.T) {
 		Python: []Python{{Path: "p", Version: "v", Default: true, Source: "o", Packages: map[string]string{"torch": "1"}, Torch: "cpu"}},
 		UV:     &UV{Path: "p", Version: "v"},
 		Models: []ModelCache{{Library: "o", Path: "p", Models: []string{"m"}, Partial: true}},
-		Limits: &Limits{Controllers: []string{"c"}, CPUs: limit.Enforcement{By: "b", Why: "w"}, User: "u"},
+		Limits: &Limits{Controllers: []string{"c"}, CPUs: isolation.Enforcement{By: "b", Why: "w"}, User: "u"},
 		Tags:   []string{"t"}, Notes: []string{"n"}, Took: map[string]Seconds{"all": 1},
 	}
 	b, err := json.Marshal(f)

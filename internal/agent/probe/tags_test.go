@@ -11,7 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
-	"github.com/muster-dev/muster/internal/valid"
+	"github.com/muster-dev/muster/internal/specvalidate"
 )
 
 func allFacts() *Facts {
@@ -54,7 +54,7 @@ func TestTags(t *testing.T) {
 // TestTagsMayBeAskedFor holds that a job can name every tag.
 func TestTagsMayBeAskedFor(t *testing.T) {
 	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Where: muster.Where{Tags: tags(allFacts())}}}}
-	if wrong := valid.Spec(spec.Normalize()); len(wrong) > 0 {
+	if wrong := specvalidate.Spec(spec.Normalize()); len(wrong) > 0 {
 		t.Error(wrong)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/egress"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
-	"github.com/muster-dev/muster/internal/agent/shim/gate"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -36,7 +36,7 @@ type attempt struct {
 	pumps          *output.Pumps
 	events         *output.Events
 	points         *run.PointLogger // of what the task reports
-	egress         gate.Server      // out of its network, if that is its own
+	egress         egress.Server    // out of its network, if that is its own
 	parseErrorOnce sync.Once        // for the word about what was misunderstood
 	wake           chan struct{}    // holds one token if there is something to look at
 	startDone      chan struct{}    // closed when begin is done
@@ -140,9 +140,9 @@ func (a *attempt) start() (err error) {
 // supervise waits for the end of the main process, stops it when it is told to, and
 // returns when nothing of the task is left and all of its output is in the log.
 func (a *attempt) supervise() {
-	exited := make(chan kin.ExitStatus, 1)
+	exited := make(chan proctree.ExitStatus, 1)
 	a.server.wg.Go(func() { exited <- a.waitExit() })
-	var x kin.ExitStatus
+	var x proctree.ExitStatus
 	if !a.try("it watched the task", func() { x = a.watch(exited) }) {
 		x = a.abort(exited)
 	}
@@ -150,7 +150,7 @@ func (a *attempt) supervise() {
 }
 
 // watch stops the task when it is told to, and returns how the main process ended.
-func (a *attempt) watch(exited <-chan kin.ExitStatus) kin.ExitStatus {
+func (a *attempt) watch(exited <-chan proctree.ExitStatus) proctree.ExitStatus {
 	if limit := a.spec.Timeout; limit > 0 {
 		timer := time.AfterFunc(limit, func() {
 			a.stop(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
@@ -273,16 +273,16 @@ func (a *attempt) killGroups() bool {
 	if a.spec.Isolation == nil || len(a.spec.Isolation.Cgroups) == 0 {
 		return false
 	}
-	if err := limit.Kill(a.spec.Isolation); err != nil {
+	if err := isolation.Kill(a.spec.Isolation); err != nil {
 		a.server.log.Error("the processes of a task do not end, even when killed",
 			slog.String("attempt", a.spec.Attempt.String()), slog.Any("error", err))
 		return false
 	}
-	return limit.HasOwnCgroup(a.spec.Isolation)
+	return isolation.HasOwnCgroup(a.spec.Isolation)
 }
 
 // finish sees to it that nothing of the task is left, and tells how it ended.
-func (a *attempt) finish(x kin.ExitStatus) {
+func (a *attempt) finish(x proctree.ExitStatus) {
 	at := time.Now()
 	s := a.server
 	a.mu.Lock()
@@ -335,7 +335,7 @@ func (a *attempt) explainDenial(code int) {
 	if a.spec.Isolation == nil || code == 0 {
 		return
 	}
-	if line := limit.ExplainDenial(a.spec.Isolation.Sandbox, a.pumps.Denied()); line != "" {
+	if line := isolation.ExplainDenial(a.spec.Isolation.Sandbox, a.pumps.Denied()); line != "" {
 		a.log.WriteLine(line)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
@@ -28,7 +28,7 @@ type Config struct {
 // Client is a worker's side: a run.Supervisor over the shims of all its lives.
 type Client struct {
 	cfg     Config
-	tracker *kin.Tracker // nil if shims are a part of this process, which have their own
+	tracker *proctree.Tracker // nil if shims are a part of this process, which have their own
 
 	wg       sync.WaitGroup // of lines
 	starting chan struct{}  // held while a shim is started
@@ -53,7 +53,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		c.cfg.Build = buildID()
 	}
 	if outlives && cfg.Command != nil {
-		c.tracker = kin.New(cfg.Log)
+		c.tracker = proctree.New(cfg.Log)
 	}
 	dirs, err := listStateDirs(cfg.Dir)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
@@ -337,7 +337,7 @@ func (sc *shimConn) onDisconnect(cause error) {
 	}
 	for _, p := range procs {
 		if !displaced && p.isolation != nil {
-			if err := limit.Kill(p.isolation); err != nil {
+			if err := isolation.Kill(p.isolation); err != nil {
 				sc.log.Error("the processes of a task do not end, even when killed", slog.String("attempt", p.id.String()), slog.Any("error", err))
 			}
 		}

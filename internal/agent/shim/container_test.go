@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -26,13 +26,13 @@ import (
 func containerTask(t *testing.T, text string) *run.StartSpec {
 	t.Helper()
 	s := shellTask(t, text)
-	host := engines.SharedEngine(t)
+	host := containertest.SharedEngine(t)
 	e, err := docker.Open(host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id, err := e.Create(t.Context(), &docker.ContainerSpec{
-		Name: fmt.Sprintf("shim-%d-%d", os.Getpid(), s.Attempt.Task.Num), Image: engines.LoadBusybox(t, host),
+		Name: fmt.Sprintf("shim-%d-%d", os.Getpid(), s.Attempt.Task.Num), Image: containertest.LoadBusybox(t, host),
 		Entrypoint: []string{}, Command: []string{"sh", "-c", text}, LogSize: "32m", LogFiles: 2, Network: "none", CapAdd: []string{"KILL"},
 		Mounts: []docker.Mount{{Source: s.Dir, Target: "/muster"}},
 	})

@@ -19,7 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -166,7 +166,7 @@ func runShim(d *stateDir, build string, log *slog.Logger, tune func(*server)) er
 	if err != nil {
 		return err
 	}
-	record, err := kin.CreatePIDFile(d.path)
+	record, err := proctree.CreatePIDFile(d.path)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func trusted(conn net.Conn) bool {
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return false
 	}
-	return !kin.IsDescendant(int(cred.Pid), os.Getpid())
+	return !proctree.IsDescendant(int(cred.Pid), os.Getpid())
 }
 
 // noListener reports whether an error of dial says that no shim is there.

@@ -4,9 +4,9 @@ import (
 	"net"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit/netns"
+	"github.com/muster-dev/muster/internal/agent/isolation/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/gate"
+	"github.com/muster-dev/muster/internal/agent/shim/egress"
 )
 
 // NSInitCommand is the first argument by which this program is to be netns.Helped.
@@ -20,7 +20,7 @@ func (a *attempt) initEgress() (err error) {
 	} else if c := a.spec.Isolation; c != nil {
 		hosts = c.AllowHosts
 	}
-	if a.egress, err = gate.NewServer(hosts, a.log.WriteLine); err != nil {
+	if a.egress, err = egress.NewServer(hosts, a.log.WriteLine); err != nil {
 		return run.Failf(muster.TaskInvalid, "%w", err)
 	}
 	return nil

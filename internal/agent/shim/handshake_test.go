@@ -17,7 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -100,7 +100,7 @@ func TestNoAttemptIsLostDuringTheHandshake(t *testing.T) {
 // testServer is a server without a worker.
 func testServer(t *testing.T, logs run.Logs) *server {
 	t.Helper()
-	record, err := kin.CreatePIDFile(t.TempDir())
+	record, err := proctree.CreatePIDFile(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -23,7 +23,7 @@ func (c *Client) startInProcess(d *stateDir) (net.Conn, func(), error) {
 		}
 		logs = ownLogs
 	}
-	record, err := kin.CreatePIDFile(d.path)
+	record, err := proctree.CreatePIDFile(d.path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
 
 // Status is the folder of a shim, as it looks to who is not its worker.
@@ -37,11 +37,11 @@ func Inspect(data string) ([]Status, error) {
 		case pid.PID == 0 && err == nil && time.Since(info.ModTime()) < startupGrace:
 		case d.isCopy():
 			status.Stale = true // what it names is another worker's
-		case kin.Alive(pid):
+		case proctree.Alive(pid):
 			status.PID = pid.PID
 		default:
-			for _, p := range kin.ReadPIDFile(d.path) {
-				if kin.Alive(p) {
+			for _, p := range proctree.ReadPIDFile(d.path) {
+				if proctree.Alive(p) {
 					status.Orphans++
 				}
 			}

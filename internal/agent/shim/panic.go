@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
@@ -62,17 +62,17 @@ func (a *attempt) OnPanic(err error) { a.fail("it read the task's output", err) 
 func (a *attempt) async(doing string, f func()) { a.server.wg.Go(func() { a.try(doing, f) }) }
 
 // waitExit is body.Wait. If that panics, it ends the main process and waits for it once more.
-func (a *attempt) waitExit() (x kin.ExitStatus) {
+func (a *attempt) waitExit() (x proctree.ExitStatus) {
 	if a.try("it waited for the task's end", func() { x = a.workload.Wait() }) {
 		return x
 	}
-	x = kin.ExitStatus{Code: -1}
+	x = proctree.ExitStatus{Code: -1}
 	a.try("it ended the task", func() { x = a.workload.Abort() })
 	return x
 }
 
 // abort kills the task after watch has panicked, and waits for its end.
-func (a *attempt) abort(exited <-chan kin.ExitStatus) kin.ExitStatus {
+func (a *attempt) abort(exited <-chan proctree.ExitStatus) proctree.ExitStatus {
 	a.try("it killed the task", a.kill)
 	return <-exited
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -190,10 +190,10 @@ type bodyThatPanics struct {
 	killed bool
 }
 
-func (*bodyThatPanics) Wait() kin.ExitStatus { panic("a bug in the body") }
-func (b *bodyThatPanics) Abort() kin.ExitStatus {
+func (*bodyThatPanics) Wait() proctree.ExitStatus { panic("a bug in the body") }
+func (b *bodyThatPanics) Abort() proctree.ExitStatus {
 	b.killed = true
-	return kin.ExitStatus{Code: 137, Killed: true}
+	return proctree.ExitStatus{Code: 137, Killed: true}
 }
 
 // A task whose end cannot be awaited is killed, and ends as the worker's fault.

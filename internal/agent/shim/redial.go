@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
@@ -80,7 +80,7 @@ func (sc *shimConn) connectionLost() bool {
 	why := sc.out.Err()
 	sc.mu.Unlock()
 	_, panicked := errors.AsType[*fault.PanicError](why)
-	return !intentional && (panicked || errors.Is(why, wire.ErrClosed)) && kin.Alive(sc.self)
+	return !intentional && (panicked || errors.Is(why, wire.ErrClosed)) && proctree.Alive(sc.self)
 }
 
 // resume takes up the connection of next, which was told what the shim holds, and tells the shim what it may not have

@@ -14,7 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -38,7 +38,7 @@ func (s *fakeShim) accept(held ...*wire.SnapshotFrame) {
 	if f := s.next(); f.Hello == nil {
 		s.t.Fatalf("it begins with %+v", f)
 	}
-	s.send(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: "test", Pid: kin.Identify(os.Getpid())}})
+	s.send(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: "test", Pid: proctree.Identify(os.Getpid())}})
 	for _, h := range held {
 		s.send(&wire.ToWorker{Snapshot: h})
 	}

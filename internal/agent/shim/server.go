@@ -15,10 +15,10 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/containerrun"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
-	"github.com/muster-dev/muster/internal/agent/shim/vessel"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
@@ -40,7 +40,7 @@ const (
 // server stands by attempts, whoever asks it to.
 type server struct {
 	logs    run.Logs
-	pidFile *kin.PIDFile
+	pidFile *proctree.PIDFile
 	build   string
 	key     string // that a worker must know, "" for none
 	self    run.Pid
@@ -52,10 +52,10 @@ type server struct {
 
 	wrapConn func(net.Conn) net.Conn // puts something around connections with workers, as tests do; nil for nothing
 
-	tracker  *kin.Tracker
-	oom      kin.OOMDetector
+	tracker  *proctree.Tracker
+	oom      proctree.OOMDetector
 	null     *os.File
-	timeouts vessel.Timeouts
+	timeouts containerrun.Timeouts
 	buffers  output.Buffers
 	wg       sync.WaitGroup
 	worker   atomic.Pointer[session] // the connected one, or nil
@@ -71,14 +71,14 @@ type server struct {
 	closed     bool
 }
 
-func newServer(logs run.Logs, pidFile *kin.PIDFile, build, key string, log *slog.Logger) (*server, error) {
+func newServer(logs run.Logs, pidFile *proctree.PIDFile, build, key string, log *slog.Logger) (*server, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "no standard input for tasks: %w", err)
 	}
 	s := &server{
 		logs: logs, pidFile: pidFile, build: build, key: key, log: log, null: null,
-		timeouts: vessel.DefaultTimeouts, tracker: kin.New(log), attempts: map[muster.AttemptID]*attempt{},
+		timeouts: containerrun.DefaultTimeouts, tracker: proctree.New(log), attempts: map[muster.AttemptID]*attempt{},
 	}
 	s.self = s.tracker.Self()
 	return s, nil

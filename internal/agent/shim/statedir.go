@@ -15,7 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
 
 const (
@@ -117,7 +117,7 @@ func (d *stateDir) readPID() pidRecord {
 // the tasks that the copy lists, are another worker's.
 func (d *stateDir) originalPID() (run.Pid, bool) {
 	o := d.readPID()
-	if o.PID == 0 || !kin.Alive(o.Pid) {
+	if o.PID == 0 || !proctree.Alive(o.Pid) {
 		return run.Pid{}, false
 	}
 	if o.Dir == (fileID{}) {
@@ -170,11 +170,11 @@ func (d *stateDir) killAndRemove(shim run.Pid, log *slog.Logger) {
 	}
 	if shim.PID > 0 && shim.PID != os.Getpid() {
 		shim.EnvTag = ""
-		if err := kin.KillOrphan(shim); err != nil {
+		if err := proctree.KillOrphan(shim); err != nil {
 			log.Error("a shim does not end, even when killed", slog.Int("pid", shim.PID), slog.Any("error", err))
 		}
 	}
-	kin.KillRecordedOrphans(d.path, log)
+	proctree.KillRecordedOrphans(d.path, log)
 	d.remove(log)
 }
 

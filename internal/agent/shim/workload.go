@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
-	"github.com/muster-dev/muster/internal/agent/shim/vessel"
+	"github.com/muster-dev/muster/internal/agent/shim/containerrun"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -22,13 +22,13 @@ type workload interface {
 	Pid() run.Pid
 	// Wait returns when the main process has ended and all that it printed is in its pipes.
 	// It is called once.
-	Wait() kin.ExitStatus
+	Wait() proctree.ExitStatus
 	// Signal sends a signal by its name, Kill ends all. Neither waits.
 	Signal(name string)
 	Kill()
 	Freeze(on bool) error
 	// Abort ends all after Wait has panicked, and waits for it.
-	Abort() kin.ExitStatus
+	Abort() proctree.ExitStatus
 	// Cleanup ends what the main process left, and returns how many processes would not go. emptied says that
 	// the attempt has control groups of its own, and nothing is in them.
 	Cleanup(emptied bool) int
@@ -38,7 +38,7 @@ type workload interface {
 type processWorkload struct {
 	server *server
 	spec   *run.StartSpec
-	child  kin.Child
+	child  proctree.Child
 	pid    run.Pid
 }
 
@@ -58,7 +58,7 @@ func (a *attempt) startProcess() error {
 	s.recordPid(st.Attempt, run.Pid{BootID: s.self.BootID, EnvTag: st.EnvTag})
 	s.oom.Refresh(time.Now())
 	w.pid, err = s.tracker.Start(st.EnvTag, func() (pid int, err error) {
-		w.child.PID, w.child.Handle, err = limit.Spawn(st.Isolation, limit.Program{
+		w.child.PID, w.child.Handle, err = isolation.Spawn(st.Isolation, isolation.Program{
 			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: s.null, Stdout: out.w, Stderr: errs.w,
 			OnListener: a.serveEgress, NSInit: s.helper,
 		})
@@ -93,7 +93,7 @@ func (a *attempt) startContainer() error {
 	// What it prints while it is being started waits for nothing.
 	a.pumps.Start(p[0].r, tasklog.Stdout)
 	a.pumps.Start(p[1].r, tasklog.Stderr)
-	ctr, err := vessel.Start(a.spec.Container, a.spec.EnvTag, p[0].w, p[1].w, a.server.timeouts, &containerEvents{attempt: a}, a.server.log)
+	ctr, err := containerrun.Start(a.spec.Container, a.spec.EnvTag, p[0].w, p[1].w, a.server.timeouts, &containerEvents{attempt: a}, a.server.log)
 	if err == nil && a.egress.Enabled() {
 		if err = a.serveContainerEgress(ctr.Pid().PID); err != nil {
 			ctr.Kill()
@@ -109,18 +109,18 @@ func (a *attempt) startContainer() error {
 }
 
 // containerWorkload is the body of a task that is one.
-type containerWorkload struct{ *vessel.Container }
+type containerWorkload struct{ *containerrun.Container }
 
 // Cleanup does nothing: what a container left ended with it.
 func (*containerWorkload) Cleanup(bool) int { return 0 }
 
 // Abort implements body.
-func (c *containerWorkload) Abort() kin.ExitStatus {
+func (c *containerWorkload) Abort() proctree.ExitStatus {
 	err := c.Container.Abort()
 	if err == nil {
-		return kin.ExitStatus{Code: -1, Killed: true}
+		return proctree.ExitStatus{Code: -1, Killed: true}
 	}
-	return kin.ExitStatus{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
+	return proctree.ExitStatus{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
 }
 
 // containerEvents tells an attempt what happens to its container.
@@ -154,7 +154,7 @@ func (c *containerEvents) OnExit() { c.pumps.Unthrottle() }
 func (w *processWorkload) Pid() run.Pid { return w.pid }
 
 // Wait implements body.
-func (w *processWorkload) Wait() kin.ExitStatus {
+func (w *processWorkload) Wait() proctree.ExitStatus {
 	x := w.child.Wait()
 	x.OOM = x.Killed && w.server.oom.Detected()
 	return x
@@ -166,9 +166,9 @@ func (w *processWorkload) Signal(name string) { w.child.Signal(name) }
 // Kill implements body. With control groups of its own all of the task is in them: then it does
 // not look for what descends from the main process.
 func (w *processWorkload) Kill() {
-	if limit.HasOwnCgroup(w.spec.Isolation) {
+	if isolation.HasOwnCgroup(w.spec.Isolation) {
 		w.child.Kill()
-		if limit.Kill(w.spec.Isolation) == nil {
+		if isolation.Kill(w.spec.Isolation) == nil {
 			return
 		}
 	}
@@ -176,7 +176,7 @@ func (w *processWorkload) Kill() {
 }
 
 // Abort implements body.
-func (w *processWorkload) Abort() kin.ExitStatus {
+func (w *processWorkload) Abort() proctree.ExitStatus {
 	w.Kill()
 	return w.child.Wait()
 }
@@ -184,7 +184,7 @@ func (w *processWorkload) Abort() kin.ExitStatus {
 // Freeze implements body.
 func (w *processWorkload) Freeze(on bool) error {
 	if w.spec.Isolation != nil {
-		if done, err := limit.Freeze(w.spec.Isolation, on); done || err != nil {
+		if done, err := isolation.Freeze(w.spec.Isolation, on); done || err != nil {
 			return err
 		}
 	}
@@ -241,7 +241,7 @@ func startError(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
-	case errors.Is(err, kin.ErrNoExec):
+	case errors.Is(err, proctree.ErrNoExec):
 		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
 	default:
 		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)

@@ -21,13 +21,13 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
+	"github.com/muster-dev/muster/internal/cidcheck"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/contents"
 	"github.com/muster-dev/muster/internal/dashboard"
 	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store"
@@ -92,10 +92,10 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, s.Store.PutKey(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
 	log := slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	s.epoch++
-	events := notify.New("life" + string(rune('0'+s.epoch)))
+	events := eventbus.New("life" + string(rune('0'+s.epoch)))
 	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
 	s.History = history.Open(history.Config{Source: s.Engine, File: filepath.Join(s.dir, "history"), Log: log})
-	verifier := contents.New(s.Store, s.Blobs, log)
+	verifier := cidcheck.New(s.Store, s.Blobs, log)
 	pages, err := dashboard.New(fstest.MapFS{"index.html": {Data: []byte("<html>the dashboard</html>")}, "assets/app.js": {Data: []byte("run()")}})
 	must(tb, err)
 	linkHandler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

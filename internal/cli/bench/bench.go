@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
@@ -32,23 +32,23 @@ type config struct {
 
 func (c *config) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "by", Usage: "compare this `FIGURE`: throughput in items a second, latency (the median of a run), memory (the most in use) or energy for an item"}.
+		app.Option{Name: "by", Usage: "compare this `FIGURE`: throughput in items a second, latency (the median of a run), memory (the most in use) or energy for an item"}.
 			EnumVar(&c.metric, metricThroughput, metricLatency, metricMemory, metricEnergy),
-		frame.Option{Name: "parquet", Usage: "write all figures to this `FILE`, too, one row for each task, batch size and precision"}.StringVar(&c.parquet),
-		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json, yaml or csv", Group: "Output"}.EnumVar(&c.output, "table", "json", "yaml", "csv"),
+		app.Option{Name: "parquet", Usage: "write all figures to this `FILE`, too, one row for each task, batch size and precision"}.StringVar(&c.parquet),
+		app.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json, yaml or csv", Group: "Output"}.EnumVar(&c.output, "table", "json", "yaml", "csv"),
 	}, c.Flags())
 }
 
 // runner is one run of the program.
-type runner struct{ *frame.App }
+type runner struct{ *app.App }
 
 // Command returns muster bench.
-func Command(base *frame.App) *cli.Command {
+func Command(base *app.App) *cli.Command {
 	a := &runner{base}
 	c := &config{metric: metricThroughput}
-	return a.NewCommand(frame.Command{
-		Name: "bench", Usage: "compare what benchmarks measured", Category: frame.CategoryResults,
-		Commands: []*cli.Command{a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
+		Name: "bench", Usage: "compare what benchmarks measured", Category: app.CategoryResults,
+		Commands: []*cli.Command{a.NewCommand(app.Command{
 			Name: "compare", Usage: "compare the results of benchmark tasks", Args: "JOB|TASK…", Flags: c.flags(),
 			Description: "One row for each batch size and precision, one column for each task, with how much of the first task's figure each has. " +
 				"It is said where figures are of different models, inputs or iterations, and so do not compare. " +
@@ -88,7 +88,7 @@ func (a *runner) compare(ctx context.Context, c *config, args []string) error {
 		return err
 	}
 	if slices.ContainsFunc(sels, func(s remote.Selector) bool { return !hasResults(&s, all) }) {
-		return &frame.StatusError{Status: frame.ExitFailed} // the notes say why
+		return &app.StatusError{Status: app.ExitFailed} // the notes say why
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (a *runner) render(c *config, all []column, skipped []string) error {
 	case "csv":
 		return writeCSV(a.Out, rows(all))
 	case "json", "yaml":
-		return a.Print(frame.OutputOptions{Output: c.output}, rows(all), nil, nil)
+		return a.Print(app.OutputOptions{Output: c.output}, rows(all), nil, nil)
 	}
 	columns := []term.Column{{Title: "BATCH", AlignRight: true, NoTruncate: true}, {Title: "PRECISION", NoTruncate: true}}
 	for _, name := range columnTitles(all) {
@@ -130,11 +130,11 @@ func (a *runner) render(c *config, all []column, skipped []string) error {
 	if err := t.Draw(a.Out); err != nil {
 		return err
 	}
-	f := frame.Details{App: a.App}
+	f := app.Details{App: a.App}
 	for i, name := range columnTitles(all) {
 		f.Add(name, fmt.Sprintf("task %s: %s on %s", all[i].task.ID, all[i].report.Model, all[i].report.Device))
 	}
-	if err := frame.WriteOutput(a.Out, []byte("\n")); err != nil {
+	if err := app.WriteOutput(a.Out, []byte("\n")); err != nil {
 		return err
 	}
 	return f.Draw()

@@ -13,7 +13,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
@@ -72,7 +72,7 @@ func TestWhoMeasuredNothingIsKnown(t *testing.T) {
 
 func TestTheTableHasTheRatios(t *testing.T) {
 	var out, stderr bytes.Buffer
-	a := &runner{&frame.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &stderr}}}
+	a := &runner{&app.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &stderr}}}
 	all := twoReports(t)
 	half, mib := 110.0, int64(1<<20)
 	all[1].report.Runs[1].Throughput = &half

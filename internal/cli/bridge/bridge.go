@@ -19,14 +19,14 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/cli/host"
+	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	core "github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/obs"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // Adapter is one run of a command for one system. Its options are read before anything else is called.
@@ -37,7 +37,7 @@ type Adapter interface {
 	// Notes has a line for each given option that has no equivalent: what it does here.
 	Notes() []string
 	// ConfigureWorker puts into w what the options say of this machine's worker. It is called for muster worker NAME only.
-	ConfigureWorker(w *work.Config) error
+	ConfigureWorker(w *workerd.Config) error
 	// Run serves the foreign server: it is called once for the fleet, or for each of its workers at the same time. When
 	// env.Taking ends it takes nothing new and returns once everything is reported; when ctx ends it returns at once, and
 	// what is not reported stays in env.Dir for the next run.
@@ -47,7 +47,7 @@ type Adapter interface {
 // OneShot is an Adapter that has options which only show something: then nothing is served.
 type OneShot interface {
 	// RunOnce reports whether such an option was given, and did what it says.
-	RunOnce(ctx context.Context, a *frame.App) (done bool, err error)
+	RunOnce(ctx context.Context, a *app.App) (done bool, err error)
 }
 
 // Deps is what a bridge is made of.
@@ -83,14 +83,14 @@ var systems = []system{ //nolint:gochecknoglobals // a constant table
 }
 
 // Commands returns muster bridge, and the commands below muster worker.
-func Commands(a *frame.App) (bridge *cli.Command, dropIns []*cli.Command) {
+func Commands(a *app.App) (bridge *cli.Command, dropIns []*cli.Command) {
 	var bridges []*cli.Command
 	for _, s := range systems {
 		bridges = append(bridges, bridgeCommand(a, s))
 		dropIns = append(dropIns, dropInCommand(a, s))
 	}
-	return a.NewCommand(frame.Command{
-		Name: "bridge", Usage: "run jobs of a QUBIX, DTF, TrainForge or MLOC server on the fleet", Category: frame.CategorySetup, Commands: bridges,
+	return a.NewCommand(app.Command{
+		Name: "bridge", Usage: "run jobs of a QUBIX, DTF, TrainForge or MLOC server on the fleet", Category: app.CategorySetup, Commands: bridges,
 		Description: "A bridge joins the server of another system as a worker. Jobs that it receives run as Muster jobs, and their progress, results, files and failures " +
 			"are reported back. Use muster worker NAME to join with this machine alone, without a Muster server.",
 	}), dropIns
@@ -98,17 +98,17 @@ func Commands(a *frame.App) (bridge *cli.Command, dropIns []*cli.Command) {
 
 // EnvDescriber is an Adapter that reads variables which are no options.
 type EnvDescriber interface {
-	EnvVars(dropIn bool) []frame.HelpRow
+	EnvVars(dropIn bool) []app.HelpRow
 }
 
 // addEnvHelp adds the variables that are no options to the help text of a command: those of the adapter, and more.
-func addEnvHelp(cmd *cli.Command, adapter Adapter, dropIn bool, more ...frame.HelpRow) *cli.Command {
+func addEnvHelp(cmd *cli.Command, adapter Adapter, dropIn bool, more ...app.HelpRow) *cli.Command {
 	rows := more
 	if v, ok := adapter.(EnvDescriber); ok {
 		rows = append(v.EnvVars(dropIn), more...)
 	}
 	if len(rows) > 0 {
-		frame.AddHelpSections(cmd, frame.HelpSection{Title: "Environment", Rows: rows})
+		app.AddHelpSections(cmd, app.HelpSection{Title: "Environment", Rows: rows})
 	}
 	return cmd
 }
@@ -124,8 +124,8 @@ func bridgeForeignOptions(s system) map[string]string {
 
 type bridgeConfig struct {
 	remote.ServerOptions
-	frame.LogOptions
-	host.TelemetryOptions
+	app.LogOptions
+	daemon.TelemetryOptions
 
 	adapter   Adapter
 	system    system
@@ -133,21 +133,21 @@ type bridgeConfig struct {
 	perWorker bool
 }
 
-func bridgeCommand(a *frame.App, s system) *cli.Command {
-	c := &bridgeConfig{adapter: s.adapter(), system: s, LogOptions: frame.DefaultLogOptions()}
+func bridgeCommand(a *app.App, s system) *cli.Command {
+	c := &bridgeConfig{adapter: s.adapter(), system: s, LogOptions: app.DefaultLogOptions()}
 	const group = "Bridge"
-	return addEnvHelp(a.NewCommand(frame.Command{
+	return addEnvHelp(a.NewCommand(app.Command{
 		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on the fleet",
 		Description: "The API key needs the role submitter. A bridge may be stopped or killed at any time: its jobs keep running, and the next start with the same --data reports them.",
 		Flags: slices.Concat(c.adapter.Flags(false), []cli.Flag{
-			frame.Option{Name: "each", Usage: "join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.WithEnv().BoolVar(&c.perWorker),
-			frame.Option{Name: "data", Usage: "keep the jobs that are not yet reported in this `FOLDER` (default: muster/bridge/" + s.name + " in the user's data folder)", Group: group}.
+			app.Option{Name: "each", Usage: "join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.WithEnv().BoolVar(&c.perWorker),
+			app.Option{Name: "data", Usage: "keep the jobs that are not yet reported in this `FOLDER` (default: muster/bridge/" + s.name + " in the user's data folder)", Group: group}.
 				WithEnv().StringVar(&c.data),
 			c.MetricsFlag("default: none"),
 		}, c.FlagsInGroup("Muster server"), c.LogOptions.Flags()),
 		ForeignOptions: bridgeForeignOptions(s),
 		Run: func(ctx context.Context, args []string) error {
-			if err := frame.NoArgs(args); err != nil {
+			if err := app.NoArgs(args); err != nil {
 				return err
 			}
 			return c.run(ctx, a)
@@ -155,11 +155,11 @@ func bridgeCommand(a *frame.App, s system) *cli.Command {
 	}), c.adapter, false)
 }
 
-func (c *bridgeConfig) run(ctx context.Context, a *frame.App) error {
+func (c *bridgeConfig) run(ctx context.Context, a *app.App) error {
 	if done, err := runOneShot(ctx, a, c.adapter); done || err != nil {
 		return err
 	}
-	acceptCtx, forceCtx, release := frame.ShutdownContexts(ctx)
+	acceptCtx, forceCtx, release := app.ShutdownContexts(ctx)
 	defer release()
 	log, err := c.Logger(a.Err)
 	if err != nil {
@@ -169,12 +169,12 @@ func (c *bridgeConfig) run(ctx context.Context, a *frame.App) error {
 	if err != nil {
 		return err
 	}
-	dir, err := frame.DataDir(c.data, filepath.Join("bridge", c.system.name))
+	dir, err := app.DataDir(c.data, filepath.Join("bridge", c.system.name))
 	if err != nil {
 		return err
 	}
 	printNotes(a, c.adapter)
-	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *host.Telemetry) error {
+	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *daemon.Telemetry) error {
 		deps := Deps{Client: api, Dir: dir, Log: w.Log, streams: core.NewLogLimiter(), metrics: obs.NewBridge(w.Registry)}
 		return c.serve(ctx, acceptCtx, forceCtx, deps)
 	})
@@ -258,7 +258,7 @@ func runBridge(ctx context.Context, adapter Adapter, deps Deps) error {
 }
 
 // runOneShot does what an option asks for that only shows something.
-func runOneShot(ctx context.Context, a *frame.App, adapter Adapter) (bool, error) {
+func runOneShot(ctx context.Context, a *app.App, adapter Adapter) (bool, error) {
 	if o, ok := adapter.(OneShot); ok {
 		return o.RunOnce(ctx, a)
 	}
@@ -266,7 +266,7 @@ func runOneShot(ctx context.Context, a *frame.App, adapter Adapter) (bool, error
 }
 
 // printNotes says what options without an equivalent do.
-func printNotes(a *frame.App, adapter Adapter) {
+func printNotes(a *app.App, adapter Adapter) {
 	for _, line := range adapter.Notes() {
 		a.Messagef("%s %s", a.Err.Paint(term.Yellow, "muster:"), line)
 	}

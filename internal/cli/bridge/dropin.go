@@ -16,48 +16,48 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/cli/host"
+	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/obs"
-	"github.com/muster-dev/muster/internal/serve"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // dropInConfig is one run of muster worker NAME.
 type dropInConfig struct {
-	frame.LogOptions
-	host.TelemetryOptions
+	app.LogOptions
+	daemon.TelemetryOptions
 
 	adapter Adapter
 	system  system
 	data    string
 }
 
-func dropInCommand(a *frame.App, s system) *cli.Command {
-	c := &dropInConfig{adapter: s.adapter(), system: s, LogOptions: frame.DefaultLogOptions()}
+func dropInCommand(a *app.App, s system) *cli.Command {
+	c := &dropInConfig{adapter: s.adapter(), system: s, LogOptions: app.DefaultLogOptions()}
 	folder := "muster/worker-" + s.name
 	if _, named := c.adapter.(NamedWorker); named {
 		folder += ", or " + folder + "-NAME where it has a name,"
 	}
-	return addEnvHelp(a.NewCommand(frame.Command{
+	return addEnvHelp(a.NewCommand(app.Command{
 		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on this machine",
 		Description: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
 			"After the first SIGINT or SIGTERM it takes no more jobs and exits once the running ones are reported, within 30s; the second stops at once.",
 		Flags:          c.adapter.Flags(true),
 		ForeignOptions: dropInForeignOptions(s),
 		Run: func(ctx context.Context, args []string) error {
-			if err := frame.NoArgs(args); err != nil {
+			if err := app.NoArgs(args); err != nil {
 				return err
 			}
 			return c.run(ctx, a)
 		},
 	}), c.adapter, true,
-		frame.HelpRow{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: " + folder + " in the user's data folder)"},
-		frame.HelpRow{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
-		frame.HelpRow{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"},
-		frame.HelpRow{Name: "MUSTER_METRICS", Usage: "serve metrics for Prometheus at this address, such as 127.0.0.1:9700, without a key (default: none)"},
-		frame.HelpRow{Name: "MUSTER_OTLP", Usage: "send traces to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)"})
+		app.HelpRow{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: " + folder + " in the user's data folder)"},
+		app.HelpRow{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
+		app.HelpRow{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"},
+		app.HelpRow{Name: "MUSTER_METRICS", Usage: "serve metrics for Prometheus at this address, such as 127.0.0.1:9700, without a key (default: none)"},
+		app.HelpRow{Name: "MUSTER_OTLP", Usage: "send traces to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)"})
 }
 
 // dropInForeignOptions says what to use in place of options of muster bridge.
@@ -67,7 +67,7 @@ func dropInForeignOptions(s system) map[string]string {
 		all[name] = "it is an option of muster bridge " + s.name
 	}
 	for _, name := range []string{"data", "log-format", "log-level", "metrics", "otlp"} {
-		all[name] = "set the variable " + frame.Option{Name: name}.WithEnv().Env
+		all[name] = "set the variable " + app.Option{Name: name}.WithEnv().Env
 	}
 	if len(s.adapter().Flags(true)) > 0 {
 		return all
@@ -118,40 +118,40 @@ func dataSubdir(adapter Adapter, s system) string {
 // drainGrace is how long the tasks of a drop-in that is told to stop may run on and be reported.
 const drainGrace = 30 * time.Second
 
-func (c *dropInConfig) run(ctx context.Context, a *frame.App) error {
+func (c *dropInConfig) run(ctx context.Context, a *app.App) error {
 	if done, err := runOneShot(ctx, a, c.adapter); done || err != nil {
 		return err
 	}
-	acceptCtx, forceCtx, release := frame.ShutdownContexts(ctx)
+	acceptCtx, forceCtx, release := app.ShutdownContexts(ctx)
 	defer release()
 	c.readEnv()
 	log, err := c.Logger(a.Err)
 	if err != nil {
 		return err
 	}
-	dir, err := frame.DataDir(c.data, dataSubdir(c.adapter, c.system))
+	dir, err := app.DataDir(c.data, dataSubdir(c.adapter, c.system))
 	if err != nil {
 		return err
 	}
 	printNotes(a, c.adapter)
-	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *host.Telemetry) error { return c.serve(ctx, acceptCtx, forceCtx, dir, w) })
+	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *daemon.Telemetry) error { return c.serve(ctx, acceptCtx, forceCtx, dir, w) })
 }
 
 // serve runs the server, the worker and the bridge until taking ends.
-func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir string, w *host.Telemetry) error {
+func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir string, w *daemon.Telemetry) error {
 	log := w.Log
 	tracer, err := w.Tracer(ctx, "muster-server")
 	if err != nil {
 		return err
 	}
-	server, err := serve.New(ctx, serve.Config{
-		Private: true, Data: filepath.Join(dir, "server"), Heartbeat: muster.Duration(5 * time.Second), Version: frame.CurrentBuild().Version,
+	server, err := serverd.New(ctx, serverd.Config{
+		Private: true, Data: filepath.Join(dir, "server"), Heartbeat: muster.Duration(5 * time.Second), Version: app.CurrentBuild().Version,
 		Metrics: w.Registry, Tracer: tracer,
 	}, log.With(slog.String("part", "server")))
 	if err != nil {
 		return err
 	}
-	cfg := work.Config{Data: filepath.Join(dir, "worker")}
+	cfg := workerd.Config{Data: filepath.Join(dir, "worker")}
 	if err := c.adapter.ConfigureWorker(&cfg); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir strin
 }
 
 // bridge runs the worker and the bridge. Once taking ends, the bridge has grace to report what runs; then the worker stops.
-func (c *dropInConfig) bridge(ctx, acceptCtx, forceCtx context.Context, cfg work.Config, deps Deps, tel *host.Telemetry) error {
+func (c *dropInConfig) bridge(ctx, acceptCtx, forceCtx context.Context, cfg workerd.Config, deps Deps, tel *daemon.Telemetry) error {
 	workerCtx, stopWorking := context.WithCancel(ctx)
 	defer stopWorking()
 	bridgeCtx, stopBridging := context.WithCancel(ctx)
@@ -200,7 +200,7 @@ func (c *dropInConfig) bridge(ctx, acceptCtx, forceCtx context.Context, cfg work
 	group, _ := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer stopBridging() // without its worker the bridge has nothing to offer
-		return host.RunWorker(workerCtx, forceCtx, cfg, tel, tel.Log.With(slog.String("part", "worker")))
+		return daemon.RunWorker(workerCtx, forceCtx, cfg, tel, tel.Log.With(slog.String("part", "worker")))
 	})
 	group.Go(func() error {
 		defer stopWorking()

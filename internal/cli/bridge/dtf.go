@@ -14,23 +14,23 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // dtfOptions are those of DTF's workers, by the names, variables and defaults of their guide.
 type dtfOptions struct {
 	coordinator, hostname string
 	cfg                   dtf.BridgeConfig
-	key, token            frame.Secret
+	key, token            app.Secret
 	secret                string // file
 	heartbeat, health     float64
 	interval, timeout     float64 // seconds
 	profile               string
 	cpu, memory, gpu      float64 // percent
 	buffer                float64
-	ai                    work.AI
+	ai                    workerd.AI
 	recover, reset        bool
 	logDir                string
 	verbose               bool
@@ -52,36 +52,36 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 	const group = "DTF"
 	c := &o.cfg
 	list := []cli.Flag{
-		frame.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "the `URL` of the coordinator; several are comma-separated", Group: group}.StringVar(&o.coordinator),
-		frame.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "join with this `NAME` (default: the host's)", Group: group}.StringVar(&c.Name),
-		frame.Option{Name: "hostname", Usage: "join with this `NAME`, the same as --name", Group: group}.StringVar(&o.hostname),
-		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: the previous one, or a new UUID)", Group: group}.StringVar(&c.WorkerID),
+		app.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "the `URL` of the coordinator; several are comma-separated", Group: group}.StringVar(&o.coordinator),
+		app.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "join with this `NAME` (default: the host's)", Group: group}.StringVar(&c.Name),
+		app.Option{Name: "hostname", Usage: "join with this `NAME`, the same as --name", Group: group}.StringVar(&o.hostname),
+		app.Option{Name: "worker-id", Usage: "join with this `ID` (default: the previous one, or a new UUID)", Group: group}.StringVar(&c.WorkerID),
 	}
-	list = append(list, frame.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `KEY`", Group: group}.SecretVars(&o.key, "the API key")...)
+	list = append(list, app.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `KEY`", Group: group}.SecretVars(&o.key, "the API key")...)
 	token := "token"
 	maxTasksText := "2, 4 or 8, by --profile"
 	if !dropIn {
 		maxTasksText = "as many as the fleet has slots"
 		token = "coordinator-token" // --token is that of the Muster server
 	}
-	list = append(list, frame.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` instead of an API key", Group: group}.SecretVars(&o.token, "the JWT")...)
+	list = append(list, app.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` instead of an API key", Group: group}.SecretVars(&o.token, "the JWT")...)
 	list = append(list,
-		frame.Option{Name: "security-config", Usage: "sign messages with the secret in this `FILE`: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.StringVar(&o.secret),
-		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.StringVar(&c.ResultsFile),
-		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Group: group}.ListVar(&c.Tags),
-		frame.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every so many `SECONDS`", Group: group}.FloatVar(&o.heartbeat, 86400),
-		frame.Option{Name: "health-check-interval", Usage: "check the health of workers every so many `SECONDS`", Group: group}.FloatVar(&o.health, 86400),
-		frame.Option{Name: "reconnect-attempts", Usage: "exit after this `NUMBER` of attempts if no coordinator has ever accepted this worker", Group: group}.IntVar(&c.ReconnectAttempts, 1, 1e6),
-		frame.Option{Name: "reconnect-interval", Usage: "wait this many `SECONDS` before the next attempt, then twice as long each time, up to a minute", Group: group}.FloatVar(&o.interval, 86400),
-		frame.Option{Name: "high-availability", Usage: "switch to another coordinator when one fails, never give up, and report health twice as often", Group: group}.BoolVar(&c.HighAvailability),
-		frame.Option{Name: "coordinator-registry", Usage: "read more coordinators from this `FILE`; it is created if missing", Group: group}.StringVar(&c.Registry),
-		frame.Option{Name: "max-concurrent-tasks", Usage: "run at most this `NUMBER` of tasks at once (default: " + maxTasksText + ")", Group: group}.IntVar(&c.MaxTasks, 1, 1000),
-		frame.Option{Name: "task-timeout", Usage: "stop a task after this many `SECONDS` (default: none)", Group: group}.FloatVar(&o.timeout, 1e8),
-		frame.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.StringVar(&c.TestsDir),
-		frame.Option{Name: "recover", Usage: "with --reset-state: keep the tasks that are not reported yet", Group: group}.BoolVar(&o.recover),
-		frame.Option{Name: "reset-state", Usage: "forget the worker's id, token and tasks of previous runs", Group: group}.BoolVar(&o.reset),
-		frame.Option{Name: "log-dir", Usage: "also log to a file in this `FOLDER`", Group: group}.StringVar(&o.logDir),
-		frame.Option{Name: "verbose", Usage: "log at debug level", Group: group}.BoolVar(&o.verbose),
+		app.Option{Name: "security-config", Usage: "sign messages with the secret in this `FILE`: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.StringVar(&o.secret),
+		app.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.StringVar(&c.ResultsFile),
+		app.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Group: group}.ListVar(&c.Tags),
+		app.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every so many `SECONDS`", Group: group}.FloatVar(&o.heartbeat, 86400),
+		app.Option{Name: "health-check-interval", Usage: "check the health of workers every so many `SECONDS`", Group: group}.FloatVar(&o.health, 86400),
+		app.Option{Name: "reconnect-attempts", Usage: "exit after this `NUMBER` of attempts if no coordinator has ever accepted this worker", Group: group}.IntVar(&c.ReconnectAttempts, 1, 1e6),
+		app.Option{Name: "reconnect-interval", Usage: "wait this many `SECONDS` before the next attempt, then twice as long each time, up to a minute", Group: group}.FloatVar(&o.interval, 86400),
+		app.Option{Name: "high-availability", Usage: "switch to another coordinator when one fails, never give up, and report health twice as often", Group: group}.BoolVar(&c.HighAvailability),
+		app.Option{Name: "coordinator-registry", Usage: "read more coordinators from this `FILE`; it is created if missing", Group: group}.StringVar(&c.Registry),
+		app.Option{Name: "max-concurrent-tasks", Usage: "run at most this `NUMBER` of tasks at once (default: " + maxTasksText + ")", Group: group}.IntVar(&c.MaxTasks, 1, 1000),
+		app.Option{Name: "task-timeout", Usage: "stop a task after this many `SECONDS` (default: none)", Group: group}.FloatVar(&o.timeout, 1e8),
+		app.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.StringVar(&c.TestsDir),
+		app.Option{Name: "recover", Usage: "with --reset-state: keep the tasks that are not reported yet", Group: group}.BoolVar(&o.recover),
+		app.Option{Name: "reset-state", Usage: "forget the worker's id, token and tasks of previous runs", Group: group}.BoolVar(&o.reset),
+		app.Option{Name: "log-dir", Usage: "also log to a file in this `FOLDER`", Group: group}.StringVar(&o.logDir),
+		app.Option{Name: "verbose", Usage: "log at debug level", Group: group}.BoolVar(&o.verbose),
 	)
 	if dropIn {
 		list = append(list, o.machineFlags("DTF, this machine")...)
@@ -92,16 +92,16 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 // machineFlags are the options of the machine: with muster bridge it is the fleet that decides.
 func (o *dtfOptions) machineFlags(group string) []cli.Flag {
 	return []cli.Flag{
-		frame.Option{Name: "profile", Usage: "run as many tasks at once as suits a `PROFILE`: benchmark (2), test (4) or light (8)", Group: group}.EnumVar(&o.profile, "benchmark", "test", "light"),
-		frame.Option{Name: "max-cpu-percent", Usage: "take no new tasks while more than this `PERCENT` of the cores is busy", Group: group}.FloatVar(&o.cpu, 100),
-		frame.Option{Name: "max-memory-percent", Usage: "take no new tasks while more than this `PERCENT` of the memory is in use", Group: group}.FloatVar(&o.memory, 100),
-		frame.Option{Name: "max-gpu-percent", Usage: "take no new tasks while the GPUs compute more than this `PERCENT` of the time", Group: group}.FloatVar(&o.gpu, 100),
-		frame.Option{Name: "memory-buffer", Usage: "keep this `SHARE` of the memory free, such as 0.2", Group: group}.FloatVar(&o.buffer, 0.99),
-		frame.Option{Name: "enable-swap", Usage: "let tasks use the machine's swap beyond their memory", Group: group}.BoolVar(&o.ai.EnableSwap),
-		frame.Option{Name: "cache-models", Usage: "keep models loaded between tasks", Group: group}.BoolVar(&o.ai.CacheModels),
-		frame.Option{Name: "cuda-streams", Usage: "compute this `NUMBER` of batches at once on a GPU", Group: group}.IntVar(&o.ai.CUDAStreams, 1, 1<<10),
-		frame.Option{Name: "optimize-for", Usage: "optimize for a `GOAL`: throughput or latency", Group: group}.EnumVar(&o.ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
-		frame.Option{Name: "mixed-precision", Usage: "compute in bf16 or fp16 unless a task says otherwise", Group: group}.BoolVar(&o.ai.MixedPrecision),
+		app.Option{Name: "profile", Usage: "run as many tasks at once as suits a `PROFILE`: benchmark (2), test (4) or light (8)", Group: group}.EnumVar(&o.profile, "benchmark", "test", "light"),
+		app.Option{Name: "max-cpu-percent", Usage: "take no new tasks while more than this `PERCENT` of the cores is busy", Group: group}.FloatVar(&o.cpu, 100),
+		app.Option{Name: "max-memory-percent", Usage: "take no new tasks while more than this `PERCENT` of the memory is in use", Group: group}.FloatVar(&o.memory, 100),
+		app.Option{Name: "max-gpu-percent", Usage: "take no new tasks while the GPUs compute more than this `PERCENT` of the time", Group: group}.FloatVar(&o.gpu, 100),
+		app.Option{Name: "memory-buffer", Usage: "keep this `SHARE` of the memory free, such as 0.2", Group: group}.FloatVar(&o.buffer, 0.99),
+		app.Option{Name: "enable-swap", Usage: "let tasks use the machine's swap beyond their memory", Group: group}.BoolVar(&o.ai.EnableSwap),
+		app.Option{Name: "cache-models", Usage: "keep models loaded between tasks", Group: group}.BoolVar(&o.ai.CacheModels),
+		app.Option{Name: "cuda-streams", Usage: "compute this `NUMBER` of batches at once on a GPU", Group: group}.IntVar(&o.ai.CUDAStreams, 1, 1<<10),
+		app.Option{Name: "optimize-for", Usage: "optimize for a `GOAL`: throughput or latency", Group: group}.EnumVar(&o.ai.OptimizeFor, workerd.OptimizeThroughput, workerd.OptimizeLatency),
+		app.Option{Name: "mixed-precision", Usage: "compute in bf16 or fp16 unless a task says otherwise", Group: group}.BoolVar(&o.ai.MixedPrecision),
 	}
 }
 
@@ -126,7 +126,7 @@ func (o *dtfOptions) slots() int {
 }
 
 // ConfigureWorker implements Adapter.
-func (o *dtfOptions) ConfigureWorker(w *work.Config) error {
+func (o *dtfOptions) ConfigureWorker(w *workerd.Config) error {
 	if err := o.readSecrets(); err != nil { // before tasks could read them in the environment
 		return err
 	}
@@ -202,7 +202,7 @@ func (o *dtfOptions) Run(ctx context.Context, deps Deps) (err error) {
 		return err
 	}
 	defer closeLog()
-	cfg.Dir, cfg.Version, cfg.Stop = deps.Dir, frame.CurrentBuild().Version, deps.AcceptCtx.Done()
+	cfg.Dir, cfg.Version, cfg.Stop = deps.Dir, app.CurrentBuild().Version, deps.AcceptCtx.Done()
 	deps.Log = log
 	cfg.Core = deps.coreConfig()
 	b, err := dtf.NewBridge(ctx, cfg)

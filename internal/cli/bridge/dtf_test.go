@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // parseDTF reads arguments as the command does.
@@ -38,7 +38,7 @@ func TestDTFOptions(t *testing.T) {
 		--db-path results.duckdb --tags gpu,cuda,transformers --profile benchmark --max-concurrent-tasks 3 --task-timeout 3600 --max-cpu-percent 80 --max-memory-percent 75
 		--max-gpu-percent 90 --memory-buffer 0.2 --enable-swap --cache-models --cuda-streams 4 --optimize-for throughput --mixed-precision --recover --high-availability
 		--reconnect-attempts 20 --reconnect-interval 15 --coordinator-registry registry.json --health-check-interval 5 --heartbeat-interval 2 --log-dir logs --verbose`)...)
-	var w work.Config
+	var w workerd.Config
 	if err := o.ConfigureWorker(&w); err != nil {
 		t.Fatal(err)
 	}

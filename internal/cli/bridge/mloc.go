@@ -11,10 +11,10 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlocbridge"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // mlocOptions are those of MLOC's workers, which have variables only. muster bridge mloc has options of the same meaning.
@@ -37,16 +37,16 @@ func (o *mlocOptions) Flags(dropIn bool) []cli.Flag {
 	}
 	const group = "MLOC"
 	return []cli.Flag{
-		frame.Option{Name: "redis", Usage: "the `URL` of the Redis database of the host (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.StringVar(&o.Redis),
-		frame.Option{Name: "results", Usage: "keep the files of tasks in this `FOLDER`", Env: "RESULTS_DIR", Group: group}.StringVar(&o.Results),
-		frame.Option{Name: "topic", Usage: "receive tasks from this Redis `CHANNEL`", Env: "TASK_TOPIC", Group: group}.StringVar(&o.Topic),
-		frame.Option{Name: "heartbeat", Usage: "send a heartbeat every so many `SECONDS`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.FloatVar(&o.heartbeatSeconds, 3600),
-		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Env: "WORKER_ID", Group: group}.StringVar(&o.WorkerID),
-		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Env: "WORKER_TAGS", Group: group}.ListVar(&o.Tags),
-		frame.Option{Name: "base-url", Usage: "the `URL` of the host's REST API, such as http://127.0.0.1:8000", Env: "ORCHESTRATOR_BASE_URL", Group: group}.StringVar(&o.BaseURL),
-		frame.Option{Name: "cost", Usage: "join with this `PRICE` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.FloatVar(&o.Cost, 1e9),
-		frame.Option{Name: "bandwidth", Usage: "send results at this many `BYTES` a second at most (default: no cap)", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.FloatVar(&o.Bandwidth, 1e15),
-		frame.Option{Name: "shared", Usage: "let tasks of the host read and write files in this `FOLDER` of this machine; may be repeated (default: only the folder of --results)", Group: group}.RepeatedVar(&o.Shared),
+		app.Option{Name: "redis", Usage: "the `URL` of the Redis database of the host (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.StringVar(&o.Redis),
+		app.Option{Name: "results", Usage: "keep the files of tasks in this `FOLDER`", Env: "RESULTS_DIR", Group: group}.StringVar(&o.Results),
+		app.Option{Name: "topic", Usage: "receive tasks from this Redis `CHANNEL`", Env: "TASK_TOPIC", Group: group}.StringVar(&o.Topic),
+		app.Option{Name: "heartbeat", Usage: "send a heartbeat every so many `SECONDS`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.FloatVar(&o.heartbeatSeconds, 3600),
+		app.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Env: "WORKER_ID", Group: group}.StringVar(&o.WorkerID),
+		app.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Env: "WORKER_TAGS", Group: group}.ListVar(&o.Tags),
+		app.Option{Name: "base-url", Usage: "the `URL` of the host's REST API, such as http://127.0.0.1:8000", Env: "ORCHESTRATOR_BASE_URL", Group: group}.StringVar(&o.BaseURL),
+		app.Option{Name: "cost", Usage: "join with this `PRICE` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.FloatVar(&o.Cost, 1e9),
+		app.Option{Name: "bandwidth", Usage: "send results at this many `BYTES` a second at most (default: no cap)", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.FloatVar(&o.Bandwidth, 1e15),
+		app.Option{Name: "shared", Usage: "let tasks of the host read and write files in this `FOLDER` of this machine; may be repeated (default: only the folder of --results)", Group: group}.RepeatedVar(&o.Shared),
 	}
 }
 
@@ -132,7 +132,7 @@ func (o *mlocOptions) LogLevel() string {
 }
 
 // ConfigureWorker gives the worker of this machine the price that the host knows.
-func (o *mlocOptions) ConfigureWorker(w *work.Config) error {
+func (o *mlocOptions) ConfigureWorker(w *workerd.Config) error {
 	if err := o.readEnv(); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // newMLOCOptions reads variables as muster worker mloc does, or variables and arguments as muster bridge mloc does.
@@ -48,7 +48,7 @@ func TestMLOCVariables(t *testing.T) {
 		o.Cost != 2.5 || o.Bandwidth != 1000 || o.BaseURL != "http://h:8000" || o.Token != "secret" || o.HFModel != "hf" || o.VLLMModel != "v" || !o.Cleanup || o.LogLevel() != "warn" {
 		t.Errorf("%+v", o)
 	}
-	var w work.Config
+	var w workerd.Config
 	if err := o.ConfigureWorker(&w); err != nil || w.Price != 2.5 {
 		t.Errorf("the machine's price is %g, %v", w.Price, err)
 	}

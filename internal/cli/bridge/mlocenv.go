@@ -1,13 +1,13 @@
 package bridge
 
 import (
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // EnvVars implements Variables: a worker of MLOC has no options, and muster bridge mloc has options for some of its variables.
-func (o *mlocOptions) EnvVars(dropIn bool) []frame.HelpRow {
-	rows := []frame.HelpRow{
+func (o *mlocOptions) EnvVars(dropIn bool) []app.HelpRow {
+	rows := []app.HelpRow{
 		{Name: "REDIS_HOST, REDIS_PORT, REDIS_DB", Usage: "the Redis database, where REDIS_URL is not set and one of these is (default: redis, 6379 and 0)"},
 		{Name: "ORCHESTRATOR_TOKEN", Usage: "send this bearer token with requests to the host"},
 		{Name: "HF_MODEL", Usage: "the model of inference tasks that name none"},
@@ -17,7 +17,7 @@ func (o *mlocOptions) EnvVars(dropIn bool) []frame.HelpRow {
 	if !dropIn {
 		return rows
 	}
-	return append([]frame.HelpRow{
+	return append([]app.HelpRow{
 		{Name: "REDIS_URL", Usage: "the Redis database of the host (default: " + mloc.DefaultRedis + ")"},
 		{Name: "RESULTS_DIR", Usage: "keep the files of tasks in this folder (default: " + o.Results + ")"},
 		{Name: "TASK_TOPIC", Usage: "receive tasks from this Redis channel (default: " + o.Topic + ")"},

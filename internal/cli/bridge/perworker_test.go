@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	core "github.com/muster-dev/muster/internal/dialect/bridge"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // fakeFleet is a Muster server that lists workers, and an Adapter.
@@ -31,9 +31,9 @@ type fakeFleet struct {
 	events  []string
 }
 
-func (*fakeFleet) Flags(bool) []cli.Flag              { return nil }
-func (*fakeFleet) Notes() []string                    { return nil }
-func (*fakeFleet) ConfigureWorker(*work.Config) error { return nil }
+func (*fakeFleet) Flags(bool) []cli.Flag                 { return nil }
+func (*fakeFleet) Notes() []string                       { return nil }
+func (*fakeFleet) ConfigureWorker(*workerd.Config) error { return nil }
 func (f *fakeFleet) record(event string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // qubixOptions are those of QUBIX's workers, by the names and defaults of their guides.
@@ -29,11 +29,11 @@ func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
 	o.dropIn = dropIn
 	const group = "QUBIX"
 	return []cli.Flag{
-		frame.Option{Name: "backend", Usage: "the `URL` of the QUBIX backend", Group: group}.StringVar(&o.Backend),
-		frame.Option{Name: "price", Usage: "offer this `PRICE` per hour, in QUBIC", Group: group}.FloatVar(&o.Price, 1e6),
-		frame.Option{Name: "name", Usage: "join with this `NAME` (default: Provider- and the first 8 characters of the worker's id)", Group: group}.StringVar(&o.Name),
-		frame.Option{Name: "location", Usage: "join with this `LOCATION`", Group: group}.StringVar(&o.Location),
-		frame.Option{Name: "address", Usage: "join as the user with this QUBIC `ADDRESS` of 60 letters, for backends that require one", Group: group}.StringVar(&o.Address),
+		app.Option{Name: "backend", Usage: "the `URL` of the QUBIX backend", Group: group}.StringVar(&o.Backend),
+		app.Option{Name: "price", Usage: "offer this `PRICE` per hour, in QUBIC", Group: group}.FloatVar(&o.Price, 1e6),
+		app.Option{Name: "name", Usage: "join with this `NAME` (default: Provider- and the first 8 characters of the worker's id)", Group: group}.StringVar(&o.Name),
+		app.Option{Name: "location", Usage: "join with this `LOCATION`", Group: group}.StringVar(&o.Location),
+		app.Option{Name: "address", Usage: "join as the user with this QUBIC `ADDRESS` of 60 letters, for backends that require one", Group: group}.StringVar(&o.Address),
 	}
 }
 
@@ -41,14 +41,14 @@ func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
 func (o *qubixOptions) Notes() []string { return nil }
 
 // ConfigureWorker gives the worker the name and the price that the backend knows.
-func (o *qubixOptions) ConfigureWorker(w *work.Config) error {
+func (o *qubixOptions) ConfigureWorker(w *workerd.Config) error {
 	w.Name, w.Price = o.Name, o.Price
 	return nil
 }
 
 func (o *qubixOptions) Run(ctx context.Context, deps Deps) error {
 	cfg := o.BridgeConfig
-	cfg.UseMachineID, cfg.Version = o.dropIn, frame.CurrentBuild().Version
+	cfg.UseMachineID, cfg.Version = o.dropIn, app.CurrentBuild().Version
 	if deps.Worker != "" { // one of several
 		cfg.Name, cfg.Claims = cmp.Or(cfg.Name, deps.Worker), o.claims
 	}

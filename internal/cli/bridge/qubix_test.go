@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // parseQubix reads arguments as the command does.
@@ -52,7 +52,7 @@ func TestQubixOptions(t *testing.T) {
 		if err != nil || o.Backend != "http://localhost:3001" || o.Price != 2.5 || o.Name != "My Gaming PC" || o.Location != "US East (Virginia)" {
 			t.Errorf("%v is %+v, %v", line, o.BridgeConfig, err)
 		}
-		var w work.Config
+		var w workerd.Config
 		if err := o.ConfigureWorker(&w); err != nil || w.Name != "My Gaming PC" || w.Price != 2.5 {
 			t.Errorf("the worker of the machine is %q at %v: %v", w.Name, w.Price, err)
 		}

@@ -7,9 +7,9 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster/internal/agent/probe"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // trainforgeOptions are those of TrainForge's worker node, by the names and defaults of its guide.
@@ -18,7 +18,7 @@ type trainforgeOptions struct {
 
 	status bool
 	dropIn bool
-	token  frame.Secret
+	token  app.Secret
 }
 
 func newTrainForge() Adapter {
@@ -34,30 +34,30 @@ func (o *trainforgeOptions) Flags(dropIn bool) []cli.Flag {
 		jobs, o.MaxJobs = "run at most `N` jobs at once", trainforge.DefaultMaxJobs
 	}
 	list := []cli.Flag{
-		frame.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "the `URL` of the TrainForge server", Group: group}.StringVar(&o.Scheduler),
-		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Group: group}.StringVar(&o.WorkerID),
-		frame.Option{Name: "max-jobs", Usage: jobs, Group: group}.IntVar(&o.MaxJobs, 0, 10_000),
-		frame.Option{Name: "status", Usage: "print the worker's status and exit", Group: group}.BoolVar(&o.status),
+		app.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "the `URL` of the TrainForge server", Group: group}.StringVar(&o.Scheduler),
+		app.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Group: group}.StringVar(&o.WorkerID),
+		app.Option{Name: "max-jobs", Usage: jobs, Group: group}.IntVar(&o.MaxJobs, 0, 10_000),
+		app.Option{Name: "status", Usage: "print the worker's status and exit", Group: group}.BoolVar(&o.status),
 	}
 	if dropIn {
 		return list
 	}
 	return append(list,
-		append(frame.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "send this bearer `TOKEN` to the TrainForge server", Group: group}.SecretVars(&o.token, "the bearer token"),
-			frame.Option{Name: "projects", Usage: "look in this `FOLDER` for projects that the server does not send", Group: group}.StringVar(&o.Projects))...)
+		append(app.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "send this bearer `TOKEN` to the TrainForge server", Group: group}.SecretVars(&o.token, "the bearer token"),
+			app.Option{Name: "projects", Usage: "look in this `FOLDER` for projects that the server does not send", Group: group}.StringVar(&o.Projects))...)
 }
 
 // Notes returns nothing: every option has its effect.
 func (o *trainforgeOptions) Notes() []string { return nil }
 
 // ConfigureWorker gives the worker its name and its limit.
-func (o *trainforgeOptions) ConfigureWorker(w *work.Config) error {
+func (o *trainforgeOptions) ConfigureWorker(w *workerd.Config) error {
 	w.Name, w.MaxTasks, w.Slots = o.WorkerID, o.MaxJobs, o.MaxJobs
 	return nil
 }
 
 // RunOnce shows the status.
-func (o *trainforgeOptions) RunOnce(ctx context.Context, a *frame.App) (bool, error) {
+func (o *trainforgeOptions) RunOnce(ctx context.Context, a *app.App) (bool, error) {
 	if !o.status {
 		return false, nil
 	}
@@ -73,7 +73,7 @@ func (o *trainforgeOptions) RunOnce(ctx context.Context, a *frame.App) (bool, er
 
 func (o *trainforgeOptions) Run(ctx context.Context, deps Deps) error {
 	cfg := o.BridgeConfig
-	cfg.CancelJobs, cfg.Version = o.dropIn, frame.CurrentBuild().Version
+	cfg.CancelJobs, cfg.Version = o.dropIn, app.CurrentBuild().Version
 	token, err := o.token.Read()
 	if err != nil {
 		return err

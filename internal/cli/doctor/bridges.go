@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/doctor"
 )
@@ -13,7 +13,7 @@ import (
 // bridges says how the bridges are that keep their data in this user's data folder: those of muster bridge NAME, and of muster
 // worker NAME.
 func bridges() ([]doctor.Finding, error) {
-	root, err := frame.DataDir("", "")
+	root, err := app.DataDir("", "")
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/agent/limit"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/doctor"
 )
@@ -18,7 +18,7 @@ import (
 const defaultListen = ":8700" // of muster server
 
 type config struct {
-	frame.OutputOptions
+	app.OutputOptions
 	remote.ServerOptions
 	doctor.Config
 	data    string
@@ -29,26 +29,26 @@ type config struct {
 func (c *config) flags() []cli.Flag {
 	const worker = "Worker"
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "fix", Usage: "mend what can be mended safely, and look again"}.BoolVar(&c.fix),
-		frame.Option{Name: "listen", Usage: "a server of this machine would listen on this `ADDRESS` (default: " + defaultListen + ")"}.WithEnv().StringVar(&c.Listen),
-		frame.Option{Name: "online", Usage: "ask the index of Python packages, too"}.BoolVar(&c.Online),
-		frame.Option{Name: "data", Usage: "look at this `FOLDER` of a worker (default: muster/worker in the user's data folder)", Group: worker}.WithEnv().StringVar(&c.data),
-		frame.Option{Name: "engine", Usage: "the container engine is at this `URL`; none means none (default: auto, those that are found)", Group: worker}.WithEnv().StringVar(&c.Engine),
-		frame.Option{Name: "image-disk", Usage: "images would be kept within these `BYTES` of disk", Group: worker}.WithEnv().SizeVar(&c.ImageDisk),
-		frame.Option{Name: "task-user", Usage: "tasks would run as this `USER`", Group: worker}.WithEnv().StringVar(&c.Limits.TaskUser),
-		frame.Option{Name: "sandbox", Usage: "tasks would be kept to their own files: `WHEN` the kernel can (auto), never (off), or not without it (strict)", Group: worker}.
-			WithEnv().EnumVar(&c.sandbox, string(limit.Auto), string(limit.Off), string(limit.Strict)),
+		app.Option{Name: "fix", Usage: "mend what can be mended safely, and look again"}.BoolVar(&c.fix),
+		app.Option{Name: "listen", Usage: "a server of this machine would listen on this `ADDRESS` (default: " + defaultListen + ")"}.WithEnv().StringVar(&c.Listen),
+		app.Option{Name: "online", Usage: "ask the index of Python packages, too"}.BoolVar(&c.Online),
+		app.Option{Name: "data", Usage: "look at this `FOLDER` of a worker (default: muster/worker in the user's data folder)", Group: worker}.WithEnv().StringVar(&c.data),
+		app.Option{Name: "engine", Usage: "the container engine is at this `URL`; none means none (default: auto, those that are found)", Group: worker}.WithEnv().StringVar(&c.Engine),
+		app.Option{Name: "image-disk", Usage: "images would be kept within these `BYTES` of disk", Group: worker}.WithEnv().SizeVar(&c.ImageDisk),
+		app.Option{Name: "task-user", Usage: "tasks would run as this `USER`", Group: worker}.WithEnv().StringVar(&c.Limits.TaskUser),
+		app.Option{Name: "sandbox", Usage: "tasks would be kept to their own files: `WHEN` the kernel can (auto), never (off), or not without it (strict)", Group: worker}.
+			WithEnv().EnumVar(&c.sandbox, string(isolation.Auto), string(isolation.Off), string(isolation.Strict)),
 	}, c.ServerOptions.Flags(), c.OutputOptions.Flags())
 }
 
 // Command returns the command.
-func Command(a *frame.App) *cli.Command {
-	c := &config{sandbox: string(limit.Auto)}
-	return a.NewCommand(frame.Command{
-		Name: "doctor", Usage: "say what is wrong with this machine, and how to mend it", Category: frame.CategorySetup, Flags: c.flags(),
+func Command(a *app.App) *cli.Command {
+	c := &config{sandbox: string(isolation.Auto)}
+	return a.NewCommand(app.Command{
+		Name: "doctor", Usage: "say what is wrong with this machine, and how to mend it", Category: app.CategorySetup, Flags: c.flags(),
 		Description: "It looks at the machine as a worker and as a client of its server, and changes nothing without --fix. The exit status is 1 if there is a problem.",
 		Run: func(ctx context.Context, args []string) error {
-			if err := frame.NoArgs(args); err != nil {
+			if err := app.NoArgs(args); err != nil {
 				return err
 			}
 			return c.run(ctx, a)
@@ -56,8 +56,8 @@ func Command(a *frame.App) *cli.Command {
 	})
 }
 
-func (c *config) run(ctx context.Context, a *frame.App) error {
-	ctx, stop := frame.SignalContext(ctx)
+func (c *config) run(ctx context.Context, a *app.App) error {
+	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	if err := c.resolve(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *config) run(ctx context.Context, a *frame.App) error {
 		return err
 	}
 	if doctor.Worst(found) == doctor.Problem {
-		return &frame.StatusError{Status: frame.ExitFailed}
+		return &app.StatusError{Status: app.ExitFailed}
 	}
 	return nil
 }
@@ -90,11 +90,11 @@ func (c *config) run(ctx context.Context, a *frame.App) error {
 // resolve fills in what this user has saved, and defaults.
 func (c *config) resolve() error {
 	var err error
-	if c.Data, err = frame.DataDir(c.data, "worker"); err != nil {
+	if c.Data, err = app.DataDir(c.data, "worker"); err != nil {
 		return err
 	}
-	c.Version = frame.CurrentBuild().Version
-	c.Limits.Sandbox = limit.Mode(c.sandbox)
+	c.Version = app.CurrentBuild().Version
+	c.Limits.Sandbox = isolation.Mode(c.sandbox)
 	c.ListenSet = c.Listen != ""
 	if !c.ListenSet {
 		c.Listen = defaultListen

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/doctor"
 )
@@ -21,7 +21,7 @@ const columnGap = 2 // columns between columns
 
 // draw writes the findings for people: their groups under titles, each finding on as many lines as it
 // takes, and below it what to do.
-func draw(a *frame.App, found []doctor.Finding) error {
+func draw(a *app.App, found []doctor.Finding) error {
 	statusWidth, nameWidth := len(doctor.Problem), 0
 	for i := range found {
 		nameWidth = max(nameWidth, len(found[i].Name))
@@ -56,11 +56,11 @@ func draw(a *frame.App, found []doctor.Finding) error {
 		}
 	}
 	b.WriteString("\n" + summary(a, found) + "\n")
-	return frame.WriteOutput(a.Out, []byte(b.String()))
+	return app.WriteOutput(a.Out, []byte(b.String()))
 }
 
 // summary says how it is in all.
-func summary(a *frame.App, found []doctor.Finding) string {
+func summary(a *app.App, found []doctor.Finding) string {
 	count := map[doctor.Status]int{}
 	repairable := 0
 	for i := range found {
@@ -121,5 +121,5 @@ func splitWords(text string) []string {
 	for i := range list {
 		list[i] = term.Sanitize(list[i])
 	}
-	return frame.NonEmpty(list)
+	return app.NonEmpty(list)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/doctor"
 )
@@ -23,7 +23,7 @@ var testFindings = []doctor.Finding{
 func render(t *testing.T, width int, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	a := &frame.App{Out: term.Screen{Writer: &b, Width: width, Color: color}}
+	a := &app.App{Out: term.Screen{Writer: &b, Width: width, Color: color}}
 	if err := draw(a, testFindings); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -19,7 +19,7 @@ import (
 // actionConfig is for the commands on single workers.
 type actionConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 }
 
 func (c *actionConfig) flags() []cli.Flag {
@@ -36,7 +36,7 @@ func (a *runner) forEachWorker(c *actionConfig, names []string,
 	if len(workers) == 0 {
 		return err
 	}
-	return errors.Join(frame.PrintItems(a.App, c.OutputOptions, workers, workerID, draw), err)
+	return errors.Join(app.PrintItems(a.App, c.OutputOptions, workers, workerID, draw), err)
 }
 
 func workerID(w muster.Worker) string { return string(w.ID) }
@@ -71,8 +71,8 @@ func (a *runner) printStatus(status func(w *muster.Worker) string) func(muster.W
 }
 
 // optionalDurationVar is an option with a duration that may be left out: 0 is not the same.
-func optionalDurationVar(o frame.Option, dst **muster.Duration) cli.Flag {
-	return frame.Var(o, dst, func(s string) (*muster.Duration, error) {
+func optionalDurationVar(o app.Option, dst **muster.Duration) cli.Flag {
+	return app.Var(o, dst, func(s string) (*muster.Duration, error) {
 		d, err := muster.ParseDuration(s)
 		return &d, err
 	}, func(d *muster.Duration) string {
@@ -86,10 +86,10 @@ func optionalDurationVar(o frame.Option, dst **muster.Duration) cli.Flag {
 func (a *runner) pauseCommand() *cli.Command {
 	c := &actionConfig{}
 	var duration *muster.Duration
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "pause", Usage: "give workers no new tasks; those that they have go on", Args: "WORKER…", Description: workerNameHelp,
 		Flags: append([]cli.Flag{
-			optionalDurationVar(frame.Option{Name: "for", Usage: "resume them after this `DURATION`, such as 1h (default: when somebody does)"}, &duration),
+			optionalDurationVar(app.Option{Name: "for", Usage: "resume them after this `DURATION`, such as 1h (default: when somebody does)"}, &duration),
 		}, c.flags()...),
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
@@ -113,7 +113,7 @@ func pauseStatus(w *muster.Worker, now time.Time) string {
 
 func (a *runner) resumeCommand() *cli.Command {
 	c := &actionConfig{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "resume", Usage: "take a pause or a drain back, and forget failures there", Args: "WORKER…", Flags: c.flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
@@ -133,7 +133,7 @@ func (a *runner) resumeCommand() *cli.Command {
 
 func (a *runner) healCommand() *cli.Command {
 	c := &actionConfig{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "heal", Usage: "let a worker look at quarantined GPUs again", Args: "WORKER [GPU…]", Flags: c.flags(),
 		Description: "A GPU is named by its UUID or its index; without a name all that are quarantined are meant. " +
 			"Those that are well are given to tasks again, as muster workers show tells a moment later.",
@@ -149,7 +149,7 @@ func (a *runner) healCommand() *cli.Command {
 
 func (a *runner) removeCommand() *cli.Command {
 	c := &actionConfig{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "remove", Usage: "forget workers that are away for good, and revoke their keys", Args: "WORKER…", Flags: c.flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {

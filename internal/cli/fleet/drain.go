@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -27,12 +27,12 @@ type drainConfig struct {
 
 func (a *runner) drainCommand() *cli.Command {
 	c := &drainConfig{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "drain", Usage: "let workers finish what they have, and then leave", Args: "WORKER…",
 		Flags: append([]cli.Flag{
-			optionalDurationVar(frame.Option{Name: "deadline", Usage: "what still runs after this `DURATION`, such as 10m, is stopped and goes on elsewhere, " +
+			optionalDurationVar(app.Option{Name: "deadline", Usage: "what still runs after this `DURATION`, such as 10m, is stopped and goes on elsewhere, " +
 				"from its checkpoint if it has one (default: never)"}, &c.deadline),
-			frame.Option{Name: "no-wait", Usage: "do not wait until they have left"}.BoolVar(&c.noWait),
+			app.Option{Name: "no-wait", Usage: "do not wait until they have left"}.BoolVar(&c.noWait),
 		}, c.flags()...),
 		Description: workerNameHelp + " The command waits until they have left, and shows what still runs; Ctrl-C ends the waiting, not the drain.",
 		Run:         func(ctx context.Context, args []string) error { return a.drain(ctx, c, args) },
@@ -40,7 +40,7 @@ func (a *runner) drainCommand() *cli.Command {
 }
 
 func (a *runner) drain(ctx context.Context, c *drainConfig, names []string) error {
-	ctx, forceCtx, stop := frame.ShutdownContexts(ctx) // an order that was begun is finished: it must be said that it goes on
+	ctx, forceCtx, stop := app.ShutdownContexts(ctx) // an order that was begun is finished: it must be said that it goes on
 	defer stop()
 	server, workers, err := c.apply(names, func(server *client.Client, name string) (w muster.Worker, err error) {
 		err = a.WaitForResponse(ctx, func() error {
@@ -52,7 +52,7 @@ func (a *runner) drain(ctx context.Context, c *drainConfig, names []string) erro
 	draw := a.printStatus(func(w *muster.Worker) string { return drainStatus(w, time.Now()) })
 	if err != nil {
 		if len(workers) > 0 {
-			err = errors.Join(frame.PrintItems(a.App, c.OutputOptions, workers, workerID, draw), err)
+			err = errors.Join(app.PrintItems(a.App, c.OutputOptions, workers, workerID, draw), err)
 		}
 		return err
 	}
@@ -65,7 +65,7 @@ func (a *runner) drain(ctx context.Context, c *drainConfig, names []string) erro
 			return err
 		}
 	}
-	return frame.PrintItems(a.App, c.OutputOptions, workers, workerID, draw)
+	return app.PrintItems(a.App, c.OutputOptions, workers, workerID, draw)
 }
 
 // drainStatus says how far a worker that was to drain is.
@@ -237,7 +237,7 @@ func (v *drainView) line() string {
 		last = max(last, w.Deadline)
 		for _, id := range w.Tasks {
 			if t, known := v.tasks[id]; known {
-				tasks = append(tasks, strings.TrimSpace(id.String()+" "+frame.TaskProgress(&t)))
+				tasks = append(tasks, strings.TrimSpace(id.String()+" "+app.TaskProgress(&t)))
 			}
 		}
 	}

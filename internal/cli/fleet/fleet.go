@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -22,7 +22,7 @@ import (
 
 type workersConfig struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	all   bool
 	watch bool
 }
@@ -32,15 +32,15 @@ func (c *workersConfig) flags() []cli.Flag {
 }
 
 // runner is one run of the program.
-type runner struct{ *frame.App }
+type runner struct{ *app.App }
 
 // Command returns muster workers.
-func Command(base *frame.App) *cli.Command {
+func Command(base *app.App) *cli.Command {
 	a := &runner{base}
 	c := &workersConfig{}
-	list := append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "list workers that have left, too"}.BoolVar(&c.all), watch.Flag(&c.watch)}, c.flags()...)
-	return a.NewCommand(frame.Command{
-		Name: "workers", Usage: "list and steer the workers", Category: frame.CategoryAdmin, Flags: list,
+	list := append([]cli.Flag{app.Option{Name: "all", Short: "a", Usage: "list workers that have left, too"}.BoolVar(&c.all), watch.Flag(&c.watch)}, c.flags()...)
+	return a.NewCommand(app.Command{
+		Name: "workers", Usage: "list and steer the workers", Category: app.CategoryAdmin, Flags: list,
 		Commands: []*cli.Command{
 			a.showWorkerCommand(), a.drainCommand(), a.pauseCommand(), a.resumeCommand(), a.healCommand(), a.removeCommand(),
 		},
@@ -63,7 +63,7 @@ func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 		return err
 	}
 	now := time.Now()
-	l := frame.Listing[muster.Worker]{
+	l := app.Listing[muster.Worker]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(w muster.Worker) string { return string(w.ID) },
 		Table:         term.NewTable(c.columns()...),
@@ -122,7 +122,7 @@ func (a *runner) watchWorkers(ctx context.Context, c *workersConfig) error {
 
 func (c *workersConfig) columns() []term.Column {
 	columns := []term.Column{
-		{Title: "WORKER"}, {Title: "ID", NoTruncate: true}, {Title: "STATE", NoTruncate: true, Style: frame.StateStyle}, {Title: "HEALTH", AlignRight: true, NoTruncate: true}, {Title: "RUNNING", AlignRight: true, NoTruncate: true},
+		{Title: "WORKER"}, {Title: "ID", NoTruncate: true}, {Title: "STATE", NoTruncate: true, Style: app.StateStyle}, {Title: "HEALTH", AlignRight: true, NoTruncate: true}, {Title: "RUNNING", AlignRight: true, NoTruncate: true},
 		{Title: "FREE CPUS", AlignRight: true, NoTruncate: true}, {Title: "FREE MEMORY", AlignRight: true, NoTruncate: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", AlignRight: true, NoTruncate: true},
 	}
 	if c.Wide() {
@@ -133,10 +133,10 @@ func (c *workersConfig) columns() []term.Column {
 
 func workerRow(w muster.Worker, now time.Time) []string {
 	return []string{
-		w.Name, string(w.ID), frame.WorkerStatus(&w), health(&w), strconv.Itoa(w.Running),
+		w.Name, string(w.ID), app.WorkerStatus(&w), health(&w), strconv.Itoa(w.Running),
 		freeOfTotal(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
 		freeOfTotal(w, func(r *muster.Resources) string { return r.Memory.String() }),
-		frame.FormatDevices(w.Resources.GPUs), strings.Join(w.Tags, " "), frame.Age(w.LastSeenAt, now),
+		app.FormatDevices(w.Resources.GPUs), strings.Join(w.Tags, " "), app.Age(w.LastSeenAt, now),
 		freeOfTotal(w, func(r *muster.Resources) string { return r.Disk.String() }),
 		freeOfTotal(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
 		strconv.FormatFloat(w.Price, 'g', -1, 64), w.Version, strings.Join(w.Kinds, " "),

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
@@ -32,7 +32,7 @@ func testWorker() muster.Worker {
 
 func TestAWorkerIsDrawnWithItsDevices(t *testing.T) {
 	var out bytes.Buffer
-	a := &runner{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
+	a := &runner{&app.App{Out: term.Screen{Writer: &out, Width: 100}}}
 	if err := a.drawWorker(testWorker()); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ lacks        takes no tasks that use files, env
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
-	if got := frame.FormatDevices(testWorker().Resources.GPUs); got != "2×A100, 1 quarantined" {
+	if got := app.FormatDevices(testWorker().Resources.GPUs); got != "2×A100, 1 quarantined" {
 		t.Errorf("in the list: %s", got)
 	}
 }
@@ -138,7 +138,7 @@ func TestAWorkerThatFailsAttemptsShowsIt(t *testing.T) {
 		t.Errorf("its row is %q", row)
 	}
 	var out bytes.Buffer
-	a := &runner{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
+	a := &runner{&app.App{Out: term.Screen{Writer: &out, Width: 100}}}
 	if err := a.drawWorker(w); err != nil {
 		t.Fatal(err)
 	}

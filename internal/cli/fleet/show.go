@@ -12,32 +12,32 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/allow"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/policy"
 	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 func (a *runner) showWorkerCommand() *cli.Command {
 	c := &actionConfig{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "show", Usage: "show workers in detail", Args: "WORKER…", Flags: c.flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.Worker(ctx, name)
-			}, frame.WithBlankLines(a.App, a.drawWorker))
+			}, app.WithBlankLines(a.App, a.drawWorker))
 		},
 	})
 }
 
 func (a *runner) drawWorker(w muster.Worker) error {
 	now := time.Now()
-	f := frame.Details{App: a.App}
+	f := app.Details{App: a.App}
 	f.Add("worker", term.Sanitize(w.Name))
 	f.Add("id", string(w.ID))
-	state := frame.WorkerStatus(&w)
-	f.Add("state", a.Out.Paint(frame.StateStyle(state), state))
+	state := app.WorkerStatus(&w)
+	f.Add("state", a.Out.Paint(app.StateStyle(state), state))
 	f.Add("", stateOnReturn(&w))
 	f.Add("constrained", w.Constrained)
 	if h := w.Health; h != nil {
@@ -75,8 +75,8 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	addPolicy(&f, w.Allow)
 	f.Add("projects", strings.Join(w.Projects, " "))
 	addMissingFeatures(&f, w.UnsupportedFeatures)
-	f.Add("joined", frame.FormatPast(w.JoinedAt, now))
-	f.Add("seen", frame.FormatPast(w.LastSeenAt, now))
+	f.Add("joined", app.FormatPast(w.JoinedAt, now))
+	f.Add("seen", app.FormatPast(w.LastSeenAt, now))
 	return f.Draw()
 }
 
@@ -114,7 +114,7 @@ func stateOnReturn(w *muster.Worker) string {
 func formatTasks(tasks []muster.TaskID, total int) string {
 	const maxNames = 10
 	first := tasks[:min(len(tasks), maxNames)]
-	s := frame.JoinComma(first)
+	s := app.JoinComma(first)
 	if total > len(first) && len(first) > 0 {
 		s += fmt.Sprintf(" and %d more", total-len(first))
 	}
@@ -122,7 +122,7 @@ func formatTasks(tasks []muster.TaskID, total int) string {
 }
 
 // addGPU adds what there is to know of a device.
-func addGPU(f *frame.Details, g *muster.GPU, load *muster.Load) {
+func addGPU(f *app.Details, g *muster.GPU, load *muster.Load) {
 	s := fmt.Sprintf("%d: %s, %s", g.Index, g.Name, g.Memory)
 	if g.MIG != "" {
 		s += ", MIG " + g.MIG
@@ -139,16 +139,16 @@ func addGPU(f *frame.Details, g *muster.GPU, load *muster.Load) {
 }
 
 // addPolicy adds what the worker's owner said that tasks may have.
-func addPolicy(f *frame.Details, a *muster.Allow) {
+func addPolicy(f *app.Details, a *muster.Allow) {
 	name := "allows"
-	for _, w := range allow.Rules(a) {
+	for _, w := range policy.Rules(a) {
 		f.Add(name, w.Subject+": "+w.Allowed)
 		name = ""
 	}
 }
 
 // addMissingFeatures adds what the worker cannot do.
-func addMissingFeatures(f *frame.Details, lacks []string) {
+func addMissingFeatures(f *app.Details, lacks []string) {
 	var words []string
 	if specs := slices.DeleteFunc(slices.Clone(lacks), func(s string) bool { return slices.Contains(muster.RunFeatures, s) }); len(specs) > 0 {
 		words = append(words, "takes no tasks that use "+strings.Join(specs, ", "))

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -32,7 +32,7 @@ const (
 // follower shows one job until it has ended: its output, and on a terminal a
 // status line.
 type follower struct {
-	app     *frame.App
+	app     *app.App
 	server  *client.Client
 	id      muster.JobID
 	summary Summary
@@ -51,14 +51,14 @@ var errDetached = errors.New("detached")
 // that none is lost that comes when the job is there and not followed yet.
 func Signals() (sigs chan os.Signal, release func()) {
 	sigs = make(chan os.Signal, 1)
-	signal.Notify(sigs, frame.StopSignals()...)
+	signal.Notify(sigs, app.StopSignals()...)
 	return sigs, func() { signal.Stop(sigs) }
 }
 
 // Follow shows a job until it has ended and returns its exit status as an
 // error. SIGINT and SIGTERM, of Signals, cancel the job; at a terminal the user is asked
 // whether they should. tell is said at the end.
-func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, summary Summary, sigs chan os.Signal) error {
+func Follow(ctx context.Context, a *app.App, server *client.Client, job muster.Job, summary Summary, sigs chan os.Signal) error {
 	if summary == SummaryNone && a.Err.Interactive {
 		summary = SummaryFull
 	}
@@ -101,7 +101,7 @@ func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
 	}
 	interactive := f.app.Err.Interactive
 	if interactive {
-		f.app.Messagef("job %s %s after %s", job.ID, f.app.Err.Paint(frame.StateStyle(string(job.State)), string(job.State)), term.FormatDuration(time.Since(f.started)))
+		f.app.Messagef("job %s %s after %s", job.ID, f.app.Err.Paint(app.StateStyle(string(job.State)), string(job.State)), term.FormatDuration(time.Since(f.started)))
 	}
 	if f.summary != SummaryNone {
 		printSummary(ctx, f.app, f.server, job, f.summary)
@@ -111,9 +111,9 @@ func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
 	}
 	multiple := job.Counts.Total() > 1
 	if first == nil || !multiple && first.Reason == muster.ExitCode && !interactive {
-		return &frame.StatusError{Status: status}
+		return &app.StatusError{Status: status}
 	}
-	note := term.Sanitize(frame.TaskNote(first))
+	note := term.Sanitize(app.TaskNote(first))
 	if note == "" {
 		note = "no reason is known"
 	}
@@ -122,7 +122,7 @@ func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
 	if n := job.Counts[first.State] - 1; n > 0 {
 		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, ending, job.ID, first.State)
 	}
-	return &frame.StatusError{Status: status, Err: err}
+	return &app.StatusError{Status: status, Err: err}
 }
 
 // handleSignals waits for SIGINT and SIGTERM. It returns nil when ctx ends.
@@ -134,7 +134,7 @@ func (f *follower) handleSignals(ctx context.Context, sigs chan os.Signal) error
 			return nil
 		case sig := <-sigs:
 			if cancelled {
-				return &frame.StatusError{Status: frame.ExitCancelled, Err: fmt.Errorf("job %s was told to stop; it is not awaited", f.id)}
+				return &app.StatusError{Status: app.ExitCancelled, Err: fmt.Errorf("job %s was told to stop; it is not awaited", f.id)}
 			}
 			action := actionCancel
 			if sig == os.Interrupt && f.app.Err.Interactive {
@@ -165,10 +165,10 @@ const (
 
 // promptInterrupt asks at the terminal. A second Ctrl-C means cancel.
 func (f *follower) promptInterrupt(ctx context.Context, sigs chan<- os.Signal) interruptAction {
-	promptCtx, stop := signal.NotifyContext(ctx, frame.StopSignals()...)
+	promptCtx, stop := signal.NotifyContext(ctx, app.StopSignals()...)
 	defer stop()
 	signal.Stop(sigs) // the next one answers the question
-	defer signal.Notify(sigs, frame.StopSignals()...)
+	defer signal.Notify(sigs, app.StopSignals()...)
 	var answer string
 	var err error
 	f.status.Suspend(func() {

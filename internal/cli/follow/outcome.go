@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -23,7 +23,7 @@ func JobExitStatus(ctx context.Context, server *client.Client, job muster.Job) (
 		}
 	}
 	if job.State != muster.JobSucceeded {
-		return frame.ExitFailed, nil, nil
+		return app.ExitFailed, nil, nil
 	}
 	return 0, nil, nil
 }
@@ -34,17 +34,17 @@ func TaskExitStatus(t *muster.Task) int {
 	case muster.Succeeded:
 		return 0
 	case muster.TimedOut:
-		return frame.ExitTimedOut
+		return app.ExitTimedOut
 	case muster.Cancelled:
-		return frame.ExitCancelled
+		return app.ExitCancelled
 	case muster.Failed, muster.Skipped:
 	case muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling:
 	}
 	if t.Reason.FleetFault() || t.Reason == muster.CrashLimit {
-		return frame.ExitFleetFault
+		return app.ExitFleetFault
 	}
 	if t.ExitCode != nil && *t.ExitCode > 0 && *t.ExitCode < 256 {
 		return *t.ExitCode
 	}
-	return frame.ExitFailed
+	return app.ExitFailed
 }

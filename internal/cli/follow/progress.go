@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/sched/explain"
@@ -131,7 +131,7 @@ func (v *progressView) line(elapsed time.Duration) string {
 	switch {
 	case total > 1:
 		done := v.job.Counts.Finished()
-		parts = append(parts, term.ProgressBar(barWidth, float64(done)/float64(total)), fmt.Sprintf("%d/%d", done, total), frame.FormatCounts(v.job.Counts, false))
+		parts = append(parts, term.ProgressBar(barWidth, float64(done)/float64(total)), fmt.Sprintf("%d/%d", done, total), app.FormatCounts(v.job.Counts, false))
 	case v.task.Progress != nil:
 		parts = append(parts, term.ProgressBar(barWidth, *v.task.Progress), term.FormatPercent(*v.task.Progress))
 	case v.task.State != 0:
@@ -140,8 +140,8 @@ func (v *progressView) line(elapsed time.Duration) string {
 		parts = append(parts, string(v.job.State))
 	}
 	if total <= 1 {
-		parts = append(parts, v.task.Step, frame.FormatMetrics(v.task.Metrics))
+		parts = append(parts, v.task.Step, app.FormatMetrics(v.task.Metrics))
 	}
 	parts = append(parts, v.reason, term.FormatDuration(elapsed))
-	return strings.Join(frame.NonEmpty(parts), "  ")
+	return strings.Join(app.NonEmpty(parts), "  ")
 }

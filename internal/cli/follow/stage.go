@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -108,7 +108,7 @@ func (s *stages) taskEnded(ctx context.Context, server *client.Client, id muster
 
 // stageOutcome says how a stage ended.
 func stageOutcome(g *muster.Group) string {
-	counts := strings.ReplaceAll(frame.FormatCounts(g.Counts, false), "_", " ")
+	counts := strings.ReplaceAll(app.FormatCounts(g.Counts, false), "_", " ")
 	if g.Size == 1 {
 		counts = strings.TrimPrefix(counts, "1 ")
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -17,7 +17,7 @@ const (
 )
 
 // printSummary tells how to come to what a job left. It is no reason to fail if that is not known.
-func printSummary(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, summary Summary) {
+func printSummary(ctx context.Context, a *app.App, server *client.Client, job muster.Job, summary Summary) {
 	var files []muster.Artifact
 	results := false
 	n, withFiles := 0, 0

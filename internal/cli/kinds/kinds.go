@@ -16,7 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/kind"
@@ -25,7 +25,7 @@ import (
 
 type config struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 }
 
 func (c *config) flags() []cli.Flag {
@@ -33,14 +33,14 @@ func (c *config) flags() []cli.Flag {
 }
 
 // runner is one run of the program.
-type runner struct{ *frame.App }
+type runner struct{ *app.App }
 
 // Command returns muster kinds.
-func Command(base *frame.App) *cli.Command {
+func Command(base *app.App) *cli.Command {
 	a := &runner{base}
 	c := &config{}
-	return a.NewCommand(frame.Command{
-		Name: "kinds", Usage: "list the kinds of tasks", Category: frame.CategorySubmit, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "kinds", Usage: "list the kinds of tasks", Category: app.CategorySubmit, Flags: c.flags(),
 		Commands: []*cli.Command{a.showCommand(), a.checkCommand()},
 		Run:      func(ctx context.Context, _ []string) error { return a.list(ctx, c) },
 	})
@@ -55,7 +55,7 @@ func (a *runner) list(ctx context.Context, c *config) error {
 	if err != nil {
 		return err
 	}
-	l := frame.Listing[wire.Kind]{
+	l := app.Listing[wire.Kind]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(k wire.Kind) string { return k.Name },
 		Table:         term.NewTable(term.Column{Title: "KIND", NoTruncate: true}, term.Column{Title: "WORKERS", AlignRight: true, NoTruncate: true}, term.Column{Title: "RUNTIME"}, term.Column{Title: "ABOUT"}),
@@ -73,7 +73,7 @@ func (a *runner) list(ctx context.Context, c *config) error {
 
 func (a *runner) showCommand() *cli.Command {
 	c := &config{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "show", Usage: "show what kinds take as input, and who offers them", Args: "KIND…", Flags: c.flags(),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
@@ -89,13 +89,13 @@ func (a *runner) showCommand() *cli.Command {
 					return err
 				}
 			}
-			return frame.PrintItems(a.App, c.OutputOptions, all, func(k wire.Kind) string { return k.Name }, frame.WithBlankLines(a.App, a.draw))
+			return app.PrintItems(a.App, c.OutputOptions, all, func(k wire.Kind) string { return k.Name }, app.WithBlankLines(a.App, a.draw))
 		},
 	})
 }
 
 func (a *runner) draw(k wire.Kind) error {
-	f := frame.Details{App: a.App}
+	f := app.Details{App: a.App}
 	f.Add("kind", k.Name)
 	f.Add("about", k.About)
 	if k.Own {
@@ -167,7 +167,7 @@ func (a *runner) drawField(f field, width int) error {
 	return nil
 }
 
-func (a *runner) writeLine(line string) error { return frame.WriteOutput(a.Out, []byte(line+"\n")) }
+func (a *runner) writeLine(line string) error { return app.WriteOutput(a.Out, []byte(line+"\n")) }
 
 // wrap breaks a text between its words, so that no line is wider; a width below 20 means any.
 func wrap(s string, width int) []string {
@@ -226,7 +226,7 @@ func resources(r *muster.Request) string {
 }
 
 func (a *runner) checkCommand() *cli.Command {
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "check", Usage: "say whether folders are right as kinds of your own", Args: "DIR…",
 		Description: "A kind is a folder with a " + kind.FileName + ". It is looked at on this machine; no server is asked. " +
 			"A worker offers those that lie in the folder of its --kinds-dir.",
@@ -261,7 +261,7 @@ func (a *runner) check(dirs []string) error {
 		}
 	}
 	if len(invalid) > 0 {
-		return &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("mend %s", strings.Join(invalid, ", "))}
+		return &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("mend %s", strings.Join(invalid, ", "))}
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -52,7 +52,7 @@ func ConnectNoRetry(r *remote.ServerOptions) (*client.Client, error) {
 		return nil, err
 	}
 	return client.New(target.URL, target.Token, client.Options{
-		UserAgent: "muster-cli/" + frame.CurrentBuild().Version, Timeout: 15 * time.Second,
+		UserAgent: "muster-cli/" + app.CurrentBuild().Version, Timeout: 15 * time.Second,
 		RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond,
 	})
 }

@@ -12,16 +12,16 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/probe"
-	"github.com/muster-dev/muster/internal/allow"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/policy"
 )
 
 // Draw draws facts in groups, each under its title; groups without anything to tell are left
 // out. Wide shows what is too long for most screens.
-func Draw(a *frame.App, f *probe.Facts, wide bool) error {
+func Draw(a *app.App, f *probe.Facts, wide bool) error {
 	d := renderer{app: a, f: f, wide: wide}
 	for _, group := range []struct {
 		title string
@@ -45,7 +45,7 @@ func Draw(a *frame.App, f *probe.Facts, wide bool) error {
 }
 
 type renderer struct {
-	app     *frame.App
+	app     *app.App
 	f       *probe.Facts
 	wide    bool
 	started bool // a group was drawn before
@@ -58,7 +58,7 @@ func (d *renderer) heading(title string) error {
 		gap = "\n"
 	}
 	d.started = true
-	return frame.WriteOutput(d.app.Out, []byte(gap+d.app.Out.Paint(term.Bold, title)+"\n"))
+	return app.WriteOutput(d.app.Out, []byte(gap+d.app.Out.Paint(term.Bold, title)+"\n"))
 }
 
 // probeTime says how long it took to find a fact out.
@@ -71,7 +71,7 @@ func (d *renderer) probeTime(name string) string {
 }
 
 // addWrapped adds a text of any length, on as many lines as it takes.
-func (d *renderer) addWrapped(f *frame.Details, name, text string) {
+func (d *renderer) addWrapped(f *app.Details, name, text string) {
 	const nameWidth = 16 // columns that the names take, at most
 	for _, line := range wrap(strings.Fields(text), d.app.Out.Width-nameWidth) {
 		f.Add(name, line)
@@ -80,7 +80,7 @@ func (d *renderer) addWrapped(f *frame.Details, name, text string) {
 }
 
 // details draws a group of names and values.
-func (d *renderer) details(title string, f *frame.Details) error {
+func (d *renderer) details(title string, f *app.Details) error {
 	if err := d.heading(title); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (d *renderer) table(title string, rows [][]string, columns ...term.Column) 
 }
 
 func (d *renderer) machine(title string) error {
-	f := frame.Details{App: d.app}
+	f := app.Details{App: d.app}
 	s, c, m := &d.f.System, &d.f.CPU, &d.f.Memory
 	f.Add("host", d.f.Hostname)
 	system := s.OS + " " + s.Arch
@@ -214,7 +214,7 @@ func (d *renderer) gpus(title string) error {
 		title += " (found and read in " + elapsed + ")"
 	}
 	if len(rows) == 0 {
-		f := frame.Details{App: d.app}
+		f := app.Details{App: d.app}
 		f.Add("none", "that this user may open")
 		return d.details(title, &f)
 	}
@@ -321,11 +321,11 @@ func (d *renderer) limits(title string) error {
 	if l == nil {
 		return nil
 	}
-	f := frame.Details{App: d.app}
-	addLimit := func(name string, w limit.Enforcement) {
+	f := app.Details{App: d.app}
+	addLimit := func(name string, w isolation.Enforcement) {
 		text := map[string]string{
-			limit.ByKernel: "kept by the kernel", limit.ByRlimit: "kept by the kernel for all processes of a user together",
-			limit.ByWatch: "watched; a task over it is ended", limit.ByNothing: "not kept",
+			isolation.ByKernel: "kept by the kernel", isolation.ByRlimit: "kept by the kernel for all processes of a user together",
+			isolation.ByWatch: "watched; a task over it is ended", isolation.ByNothing: "not kept",
 		}[w.By]
 		if w.Why != "" {
 			text += ": " + w.Why
@@ -346,7 +346,7 @@ func (d *renderer) limits(title string) error {
 		f.Add("landlock", "version "+strconv.Itoa(l.Landlock))
 	}
 	user := l.User
-	if user == limit.DynamicUser {
+	if user == isolation.DynamicUser {
 		user = "a user of its own each"
 	}
 	f.Add("tasks run as", user)
@@ -354,14 +354,14 @@ func (d *renderer) limits(title string) error {
 }
 
 func (d *renderer) offer(title string) error {
-	f := frame.Details{App: d.app}
+	f := app.Details{App: d.app}
 	r := &d.f.Resources
 	d.addWrapped(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
 	d.addWrapped(&f, "tags", strings.Join(d.f.Tags, " "))
 	if d.f.Kinds != nil {
-		d.addWrapped(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), allow.NoneKeyword))
+		d.addWrapped(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), policy.NoneKeyword))
 	}
-	for _, w := range allow.Rules(d.f.Allow) {
+	for _, w := range policy.Rules(d.f.Allow) {
 		d.addWrapped(&f, "allowed", w.Subject+": "+w.Allowed)
 	}
 	for _, note := range d.f.Notes {

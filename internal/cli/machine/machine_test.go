@@ -7,16 +7,16 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/probe"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 func draw(t *testing.T, f *probe.Facts, width int, wide bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	a := &frame.App{Out: term.Screen{Writer: &b, Width: width}}
+	a := &app.App{Out: term.Screen{Writer: &b, Width: width}}
 	if err := Draw(a, f, wide); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestDraw(t *testing.T) {
 		Python:  []probe.Python{{Path: "/usr/bin/python3", Version: "3.11.2", Default: true, Packages: map[string]string{"torch": "2.4.0", "numpy": "2.0.1"}, Torch: "cuda 12.1"}},
 		UV:      &probe.UV{Path: "/usr/bin/uv", Version: "0.4.1"},
 		Models:  []probe.ModelCache{{Library: "huggingface", Path: "/root/.cache", Size: 5 << 30, Models: []string{"a", "b", "c", "d", "e", "f"}, Partial: true}},
-		Limits:  &probe.Limits{Cgroups: "v2", Controllers: []string{"cpu"}, CPUs: limit.Enforcement{By: limit.ByKernel}, Disk: limit.Enforcement{By: limit.ByWatch, Why: "no quota"}, Landlock: 5, User: "tasks"},
+		Limits:  &probe.Limits{Cgroups: "v2", Controllers: []string{"cpu"}, CPUs: isolation.Enforcement{By: isolation.ByKernel}, Disk: isolation.Enforcement{By: isolation.ByWatch, Why: "no quota"}, Landlock: 5, User: "tasks"},
 		Tags:    []string{"linux", "gpu"}, Resources: muster.Resources{CPUs: 3.5, Slots: 7, Memory: 8 << 30, Disk: 1 << 40},
 		Notes: []string{"podman is not offered: nobody answers at /run/podman/podman.sock; start its service if it is wanted"},
 		Took:  map[string]probe.Seconds{"gpus": 0.043},

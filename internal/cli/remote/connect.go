@@ -5,7 +5,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -15,7 +15,7 @@ const DefaultServer = "http://127.0.0.1:8700"
 // ServerOptions says which server a command talks to.
 type ServerOptions struct {
 	URL   string
-	Token frame.Secret
+	Token app.Secret
 }
 
 // Flags are the options for it.
@@ -24,8 +24,8 @@ func (r *ServerOptions) Flags() []cli.Flag { return r.FlagsInGroup("Server") }
 // FlagsInGroup is Flags with another heading in the help text.
 func (r *ServerOptions) FlagsInGroup(group string) []cli.Flag {
 	return append([]cli.Flag{
-		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server, else " + DefaultServer + ")", Group: group}.WithEnv().StringVar(&r.URL),
-	}, frame.Option{Name: "token", Usage: "the API `KEY` to use (default: the one saved for that server)", Group: group}.WithEnv().SecretVars(&r.Token, "the API key")...)
+		app.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server, else " + DefaultServer + ")", Group: group}.WithEnv().StringVar(&r.URL),
+	}, app.Option{Name: "token", Usage: "the API `KEY` to use (default: the one saved for that server)", Group: group}.WithEnv().SecretVars(&r.Token, "the API key")...)
 }
 
 // Resolve fills in what was saved. A saved token goes only to the server that it
@@ -55,5 +55,5 @@ func (r *ServerOptions) Connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(target.URL, target.Token, client.Options{UserAgent: "muster-cli/" + frame.CurrentBuild().Version})
+	return client.New(target.URL, target.Token, client.Options{UserAgent: "muster-cli/" + app.CurrentBuild().Version})
 }

@@ -19,34 +19,34 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/runtimes"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
 type config struct {
-	frame.OutputOptions
+	app.OutputOptions
 	data, python, wheels string
 	fix                  bool
 }
 
 func (c *config) flags(more ...cli.Flag) []cli.Flag {
 	return slices.Concat(more, []cli.Flag{
-		frame.Option{Name: "data", Usage: "the `FOLDER` of a worker (default: muster/worker in the user's data folder)"}.WithEnv().StringVar(&c.data),
+		app.Option{Name: "data", Usage: "the `FOLDER` of a worker (default: muster/worker in the user's data folder)"}.WithEnv().StringVar(&c.data),
 	}, c.OutputOptions.Flags()) //nolint:staticcheck // which flags is not obvious without the name
 }
 
 func (c *config) pythonFlag() cli.Flag {
-	return frame.Option{Name: "python", Usage: "say whether the interpreter at this `PATH` has what runtimes need, as for a worker with --python"}.WithEnv().StringVar(&c.python)
+	return app.Option{Name: "python", Usage: "say whether the interpreter at this `PATH` has what runtimes need, as for a worker with --python"}.WithEnv().StringVar(&c.python)
 }
 
 func (c *config) wheelsFlag() cli.Flag {
-	return frame.Option{Name: "wheels", Usage: "take all packages from this `FOLDER`, without a network"}.WithEnv().StringVar(&c.wheels)
+	return app.Option{Name: "wheels", Usage: "take all packages from this `FOLDER`, without a network"}.WithEnv().StringVar(&c.wheels)
 }
 
 // open returns the runtimes of the data dir.
-func (c *config) open(a *frame.App) (*runtimes.Runtimes, error) {
-	data, err := frame.DataDir(c.data, "worker")
+func (c *config) open(a *app.App) (*runtimes.Runtimes, error) {
+	data, err := app.DataDir(c.data, "worker")
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,8 @@ func (c *config) open(a *frame.App) (*runtimes.Runtimes, error) {
 }
 
 // openForWrite is open for a command that changes the data dir.
-func (c *config) openForWrite(a *frame.App) (*runtimes.Runtimes, error) {
-	data, err := frame.DataDir(c.data, "worker")
+func (c *config) openForWrite(a *app.App) (*runtimes.Runtimes, error) {
+	data, err := app.DataDir(c.data, "worker")
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +67,10 @@ func (c *config) openForWrite(a *frame.App) (*runtimes.Runtimes, error) {
 }
 
 // Command returns muster runtime.
-func Command(a *frame.App) *cli.Command {
+func Command(a *app.App) *cli.Command {
 	c := &config{}
-	return a.NewCommand(frame.Command{
-		Name: "runtime", Usage: "make and check the Python environments of the AI kinds on this machine", Category: frame.CategorySetup, Flags: c.flags(c.pythonFlag()),
+	return a.NewCommand(app.Command{
+		Name: "runtime", Usage: "make and check the Python environments of the AI kinds on this machine", Category: app.CategorySetup, Flags: c.flags(c.pythonFlag()),
 		Description: "A worker makes a runtime when the first task needs it. These commands do so beforehand, and look after what it made. They work while a worker runs.",
 		Commands:    []*cli.Command{listCommand(a), installCommand(a), checkCommand(a), removeCommand(a)},
 		Run: func(ctx context.Context, _ []string) error {
@@ -79,9 +79,9 @@ func Command(a *frame.App) *cli.Command {
 	})
 }
 
-func listCommand(a *frame.App) *cli.Command {
+func listCommand(a *app.App) *cli.Command {
 	c := &config{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "list", Usage: "list the runtimes, and whether they are ready", Args: "[RUNTIME…]", Flags: c.flags(c.pythonFlag()),
 		Run: func(ctx context.Context, args []string) error {
 			return c.list(ctx, a, args...)
@@ -89,7 +89,7 @@ func listCommand(a *frame.App) *cli.Command {
 	})
 }
 
-func (c *config) list(ctx context.Context, a *frame.App, names ...string) error {
+func (c *config) list(ctx context.Context, a *app.App, names ...string) error {
 	r, err := c.open(a)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ type entry struct {
 	Kinds []string    `json:"kinds"`         // that use it
 }
 
-func (c *config) show(a *frame.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
+func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
 	disk, err := r.Disk()
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (c *config) show(a *frame.App, r *runtimes.Runtimes, list []runtimes.Entry)
 	if c.Wide() {
 		columns = append(columns, term.Column{Title: "PACKAGES", AlignRight: true}, term.Column{Title: "PYTHON"})
 	}
-	l := frame.Listing[entry]{
+	l := app.Listing[entry]{
 		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Table: term.NewTable(columns...),
 		Row: func(e entry) []string {
 			row := []string{e.Name, string(e.State), "-", "-", "-", strings.Join(e.Kinds, " ")}
@@ -179,9 +179,9 @@ func requireNames(args []string) error {
 	return nil
 }
 
-func installCommand(a *frame.App) *cli.Command {
+func installCommand(a *app.App) *cli.Command {
 	c := &config{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "install", Usage: "make runtimes, so that no task has to wait for it", Args: "RUNTIME…", Flags: c.flags(c.wheelsFlag()),
 		Run: func(ctx context.Context, args []string) error {
 			if err := requireNames(args); err != nil {
@@ -200,7 +200,7 @@ func installCommand(a *frame.App) *cli.Command {
 }
 
 // showState shows how runtimes are now.
-func (c *config) showState(ctx context.Context, a *frame.App, r *runtimes.Runtimes, names []string) error {
+func (c *config) showState(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
 	list, err := r.List(context.WithoutCancel(ctx), names...)
 	if err != nil {
 		return err
@@ -209,8 +209,8 @@ func (c *config) showState(ctx context.Context, a *frame.App, r *runtimes.Runtim
 }
 
 // install makes runtimes one after the other, and says what is done.
-func (c *config) install(ctx context.Context, a *frame.App, r *runtimes.Runtimes, names []string) error {
-	ctx, stop := frame.SignalContext(ctx)
+func (c *config) install(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
+	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	status := term.NewStatusLine(a.Err)
 	log := status.WriterAbove(a.Err)
@@ -253,11 +253,11 @@ func phase(step string) string {
 	return step
 }
 
-func checkCommand(a *frame.App) *cli.Command {
+func checkCommand(a *app.App) *cli.Command {
 	c := &config{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "check", Usage: "look at each file of runtimes that are installed", Args: "[RUNTIME…]",
-		Flags:       c.flags(frame.Option{Name: "fix", Usage: "make those anew that are broken"}.BoolVar(&c.fix), c.wheelsFlag(), c.pythonFlag()),
+		Flags:       c.flags(app.Option{Name: "fix", Usage: "make those anew that are broken"}.BoolVar(&c.fix), c.wheelsFlag(), c.pythonFlag()),
 		Description: "The exit status is 1 if one is broken, or the interpreter of --python lacks packages of one. A worker does the same before a task gets a runtime, and makes a broken one anew.",
 		Run: func(ctx context.Context, args []string) error {
 			return c.check(ctx, a, args)
@@ -265,7 +265,7 @@ func checkCommand(a *frame.App) *cli.Command {
 	})
 }
 
-func (c *config) check(ctx context.Context, a *frame.App, names []string) error {
+func (c *config) check(ctx context.Context, a *app.App, names []string) error {
 	open := c.open
 	if c.fix {
 		open = c.openForWrite
@@ -297,14 +297,14 @@ func (c *config) check(ctx context.Context, a *frame.App, names []string) error 
 		return err
 	}
 	if len(broken()) > 0 {
-		return &frame.StatusError{Status: frame.ExitFailed}
+		return &app.StatusError{Status: app.ExitFailed}
 	}
 	return nil
 }
 
-func removeCommand(a *frame.App) *cli.Command {
+func removeCommand(a *app.App) *cli.Command {
 	c := &config{}
-	return a.NewCommand(frame.Command{
+	return a.NewCommand(app.Command{
 		Name: "remove", Usage: "remove runtimes that no task uses, and the packages that were kept for others", Args: "RUNTIME…", Flags: c.flags(),
 		Description: "A worker makes one again when a task needs it.",
 		Run: func(ctx context.Context, args []string) error {

@@ -10,7 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/watch"
@@ -196,17 +196,17 @@ func (p *jobPage) summaryLines(m *model, width int, compact bool) []string {
 	j := &p.job
 	state := string(j.State)
 	name := term.Truncate(term.Sanitize(j.Name), max(12, width-60))
-	line := m.paint(term.Bold, name) + "  " + m.paint(frame.StateStyle(state), state) + "  " +
-		term.ProgressBar(10, frame.JobFraction(j)) + " " + term.FormatPercent(frame.JobFraction(j)) + "  " + formatCount(j.Counts.Finished()) + "/" + formatCount(j.Counts.Total())
-	if took := frame.Elapsed(j.StartedAt, j.FinishedAt, m.now); took != "" {
+	line := m.paint(term.Bold, name) + "  " + m.paint(app.StateStyle(state), state) + "  " +
+		term.ProgressBar(10, app.JobFraction(j)) + " " + term.FormatPercent(app.JobFraction(j)) + "  " + formatCount(j.Counts.Finished()) + "/" + formatCount(j.Counts.Total())
+	if took := app.Elapsed(j.StartedAt, j.FinishedAt, m.now); took != "" {
 		line += "  " + took
 	}
 	lines := []string{line}
 	if compact {
 		return lines
 	}
-	parts := []string{frame.FormatCounts(j.Counts, false), "project " + j.Project, fmt.Sprintf("priority %d", j.Priority)}
-	if age := frame.Age(j.CreatedAt, m.now); age != "" {
+	parts := []string{app.FormatCounts(j.Counts, false), "project " + j.Project, fmt.Sprintf("priority %d", j.Priority)}
+	if age := app.Age(j.CreatedAt, m.now); age != "" {
 		parts = append(parts, "created "+age+" ago")
 	}
 	lines = append(lines, m.paint(term.Dim, term.Truncate(term.Sanitize(strings.Join(parts, "   ")), width)))

@@ -12,7 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -108,7 +108,7 @@ func (p *jobsPage) arrange() {
 var jobColumns = []column{
 	{title: "JOB", width: 6, alignRight: true, sortable: true},
 	{title: "NAME", width: 20, flex: 1, sortable: true},
-	{title: "STATE", width: 9, style: frame.StateStyle, sortable: true},
+	{title: "STATE", width: 9, style: app.StateStyle, sortable: true},
 	{title: "PROGRESS", width: 8, dropPriority: 3, sortable: true},
 	{title: "TASKS", width: 11, alignRight: true, sortable: true},
 	{title: "FAILED", width: 6, alignRight: true, style: func(string) term.Style { return term.Red }, sortable: true},
@@ -126,7 +126,7 @@ var jobOrder = []func(a, b *muster.Job) int{
 	func(a, b *muster.Job) int {
 		return cmp.Compare(slices.Index(muster.JobStates, a.State), slices.Index(muster.JobStates, b.State))
 	},
-	func(a, b *muster.Job) int { return cmp.Compare(frame.JobFraction(b), frame.JobFraction(a)) },
+	func(a, b *muster.Job) int { return cmp.Compare(app.JobFraction(b), app.JobFraction(a)) },
 	func(a, b *muster.Job) int { return cmp.Compare(b.Counts.Total(), a.Counts.Total()) },
 	func(a, b *muster.Job) int { return cmp.Compare(failures(&b.Counts), failures(&a.Counts)) },
 	func(a, b *muster.Job) int {
@@ -185,9 +185,9 @@ func jobCells(j *muster.Job, now time.Time) []string {
 	}
 	total := j.Counts.Total()
 	return []string{
-		j.ID.String(), j.Name, string(j.State), term.ProgressBar(8, frame.JobFraction(j)),
+		j.ID.String(), j.Name, string(j.State), term.ProgressBar(8, app.JobFraction(j)),
 		formatCount(j.Counts.Finished()) + "/" + formatCount(total), failed,
-		frame.Elapsed(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
+		app.Elapsed(j.StartedAt, j.FinishedAt, now), app.Age(j.CreatedAt, now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/usage"
@@ -145,7 +145,7 @@ func (p *taskPage) summaryLines(m *model, width int) []string {
 	if t.Worker != "" {
 		suffix = " on " + term.Truncate(m.workerName(t.Worker), 24)
 	}
-	if took := frame.Elapsed(t.StartedAt, t.FinishedAt, m.now); took != "" {
+	if took := app.Elapsed(t.StartedAt, t.FinishedAt, m.now); took != "" {
 		suffix += " for " + took
 		if t.State.Final() {
 			suffix = strings.Replace(suffix, " for ", " after ", 1)
@@ -156,16 +156,16 @@ func (p *taskPage) summaryLines(m *model, width int) []string {
 	}
 	suffix = term.Truncate(term.Sanitize(suffix), max(10, width/2))
 	title = term.Truncate(term.Sanitize(title), max(10, width-len(state)-term.Width(suffix)-2))
-	lines := []string{m.paint(term.Bold, title) + "  " + m.paint(frame.StateStyle(state), state) + suffix}
+	lines := []string{m.paint(term.Bold, title) + "  " + m.paint(app.StateStyle(state), state) + suffix}
 	add := func(name, text string, style term.Style) {
 		if text != "" {
 			lines = append(lines, m.paint(term.Dim, fmt.Sprintf("%-9s ", name))+m.paint(style, term.Truncate(term.Sanitize(text), width-10)))
 		}
 	}
 	if t.Progress != nil && !t.State.Final() {
-		add("progress", strings.TrimSpace(term.ProgressBar(20, *t.Progress)+" "+term.FormatPercent(*t.Progress)+"  "+frame.TaskStep(t)), term.Plain)
+		add("progress", strings.TrimSpace(term.ProgressBar(20, *t.Progress)+" "+term.FormatPercent(*t.Progress)+"  "+app.TaskStep(t)), term.Plain)
 	} else {
-		add("step", frame.TaskStep(t), term.Plain)
+		add("step", app.TaskStep(t), term.Plain)
 	}
 	if t.Reason != muster.NoReason || t.Message != "" {
 		style := term.Plain
@@ -173,7 +173,7 @@ func (p *taskPage) summaryLines(m *model, width int) []string {
 			style = term.Red
 		}
 		text := string(t.Reason)
-		if note := frame.TaskNote(t); note != text {
+		if note := app.TaskNote(t); note != text {
 			text = strings.TrimPrefix(text+": "+note, ": ")
 		}
 		add("reason", text, style)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/watch"
 	"github.com/muster-dev/muster/internal/client"
@@ -23,7 +23,7 @@ var taskColumns = []column{
 	{title: "TASK", width: 9, sortable: true},
 	{title: "NAME", width: 10, flex: 1, sortable: true},
 	{title: "ELEMENT", width: 12, flex: 1, dropPriority: 4},
-	{title: "STATE", width: 10, style: frame.StateStyle, sortable: true},
+	{title: "STATE", width: 10, style: app.StateStyle, sortable: true},
 	{title: "DONE", width: 4, alignRight: true, sortable: true},
 	{title: "TRY", width: 3, alignRight: true, dropPriority: 3, sortable: true},
 	{title: "WORKER", width: 12, dropPriority: 2, sortable: true},
@@ -62,8 +62,8 @@ func (m *model) taskCells(t *muster.Task) []string {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return []string{
-		t.ID.String(), t.Name, t.Element, t.State.String(), frame.TaskProgress(t), try, m.workerName(t.Worker),
-		frame.Elapsed(t.StartedAt, t.FinishedAt, m.now), frame.TaskNote(t),
+		t.ID.String(), t.Name, t.Element, t.State.String(), app.TaskProgress(t), try, m.workerName(t.Worker),
+		app.Elapsed(t.StartedAt, t.FinishedAt, m.now), app.TaskNote(t),
 	}
 }
 
@@ -107,7 +107,7 @@ func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
 		spans, err := wire.ParseSpans(word)
 		switch {
 		case !numbers:
-			return f, muster.Errorf(muster.Invalid, "%q is not a state of a task: write some of %s", word, frame.JoinComma(muster.TaskStates))
+			return f, muster.Errorf(muster.Invalid, "%q is not a state of a task: write some of %s", word, app.JoinComma(muster.TaskStates))
 		case err != nil || len(spans) == 0:
 			return f, muster.Errorf(muster.Invalid, "%q is not a state or a number: write states such as failed, and numbers such as 0-99", word)
 		}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
@@ -23,17 +23,17 @@ type config struct {
 }
 
 // Command returns muster top.
-func Command(a *frame.App) *cli.Command {
+func Command(a *app.App) *cli.Command {
 	c := &config{tab: tabNames[0]}
-	return a.NewCommand(frame.Command{
-		Name: "top", Usage: "show jobs, tasks, workers and GPUs live", Category: frame.CategoryWatch,
+	return a.NewCommand(app.Command{
+		Name: "top", Usage: "show jobs, tasks, workers and GPUs live", Category: app.CategoryWatch,
 		Description: "Keys: ? lists them all, q quits. Needs a terminal of at least 60 columns and 15 lines; NO_COLOR turns colors off. " +
 			"Without a terminal, use muster ps --watch.",
 		Flags: append([]cli.Flag{
-			frame.Option{Name: "tab", Usage: "begin with this `TAB`: jobs, tasks, workers or gpus"}.EnumVar(&c.tab, tabNames[:]...),
+			app.Option{Name: "tab", Usage: "begin with this `TAB`: jobs, tasks, workers or gpus"}.EnumVar(&c.tab, tabNames[:]...),
 		}, c.Flags()...),
 		Run: func(ctx context.Context, args []string) error {
-			if err := frame.NoArgs(args); err != nil {
+			if err := app.NoArgs(args); err != nil {
 				return err
 			}
 			return run(ctx, a, c)
@@ -42,7 +42,7 @@ func Command(a *frame.App) *cli.Command {
 }
 
 // run shows the program on the terminal until the user quits.
-func run(ctx context.Context, a *frame.App, c *config) error {
+func run(ctx context.Context, a *app.App, c *config) error {
 	if !a.Out.Interactive {
 		return muster.Errorf(muster.Invalid, "muster top needs a terminal that can move its cursor: use muster ps --watch, which prints each change")
 	}
@@ -74,7 +74,7 @@ func run(ctx context.Context, a *frame.App, c *config) error {
 		return groupErr
 	}
 	if errors.Is(err, tea.ErrInterrupted) {
-		return &frame.StatusError{Status: frame.ExitCancelled}
+		return &app.StatusError{Status: app.ExitCancelled}
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -106,8 +106,8 @@ func (p *workerPage) draw(m *model, width, height int) []string {
 // summaryLines are the lines above the tasks.
 func (p *workerPage) summaryLines(m *model, width int) []string {
 	w := &p.w
-	state := frame.WorkerStatus(w)
-	head := m.paint(term.Bold, term.Truncate(term.Sanitize(w.Name), 30)) + "  " + m.paint(frame.StateStyle(state), state) + "  " + string(w.ID)
+	state := app.WorkerStatus(w)
+	head := m.paint(term.Bold, term.Truncate(term.Sanitize(w.Name), 30)) + "  " + m.paint(app.StateStyle(state), state) + "  " + string(w.ID)
 	if w.Version != "" {
 		head += "  " + term.Truncate(term.Sanitize(w.Version), max(8, width-term.Width(w.Name)-len(state)-30))
 	}

@@ -12,7 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
@@ -40,14 +40,14 @@ var workerRows = listSpec[muster.Worker]{
 	id:    func(w *muster.Worker) string { return string(w.ID) },
 	title: func(w *muster.Worker) string { return w.Name },
 	searchText: func(w *muster.Worker) []string {
-		return append([]string{w.Name, string(w.ID), frame.WorkerStatus(w), w.Version, frame.FormatDevices(w.Resources.GPUs)}, w.Tags...)
+		return append([]string{w.Name, string(w.ID), app.WorkerStatus(w), w.Version, app.FormatDevices(w.Resources.GPUs)}, w.Tags...)
 	},
 	emptyMessage: "no workers: start one with muster worker",
 }
 
 var workerColumns = []column{
 	{title: "WORKER", width: 14, flex: 2, sortable: true},
-	{title: "STATE", width: 11, style: frame.StateStyle, sortable: true},
+	{title: "STATE", width: 11, style: app.StateStyle, sortable: true},
 	{title: "RUN", width: 4, alignRight: true, sortable: true},
 	{title: "CPU", width: 4, alignRight: true, sortable: true, style: loadStyle},
 	{title: "FREE", width: 9, alignRight: true, dropPriority: 2},
@@ -62,7 +62,7 @@ var workerColumns = []column{
 // workerOrder compares workers as the columns do: what matters most first.
 var workerOrder = []func(a, b *muster.Worker) int{
 	func(a, b *muster.Worker) int { return cmp.Compare(a.Name, b.Name) },
-	func(a, b *muster.Worker) int { return cmp.Compare(frame.WorkerStatus(b), frame.WorkerStatus(a)) },
+	func(a, b *muster.Worker) int { return cmp.Compare(app.WorkerStatus(b), app.WorkerStatus(a)) },
 	func(a, b *muster.Worker) int { return cmp.Compare(b.Running, a.Running) },
 	func(a, b *muster.Worker) int { return cmp.Compare(cpuFraction(b), cpuFraction(a)) },
 	nil,
@@ -138,8 +138,8 @@ func workerCells(w *muster.Worker, now time.Time) []string {
 		price = strconv.FormatFloat(w.Price, 'g', 4, 64)
 	}
 	return []string{
-		w.Name, frame.WorkerStatus(w), strconv.Itoa(w.Running), percentOrEmpty(cpuFraction(w)), free, memory, percentOrEmpty(gpuFraction(w)),
-		frame.FormatDevices(w.Resources.GPUs), price, frame.Age(w.LastSeenAt, now), strings.Join(w.Tags, " "),
+		w.Name, app.WorkerStatus(w), strconv.Itoa(w.Running), percentOrEmpty(cpuFraction(w)), free, memory, percentOrEmpty(gpuFraction(w)),
+		app.FormatDevices(w.Resources.GPUs), price, app.Age(w.LastSeenAt, now), strings.Join(w.Tags, " "),
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -17,7 +17,7 @@ import (
 const initialSamples = 10
 
 // follow writes a line for each sample of a task.
-func follow(ctx context.Context, a *frame.App, c *config, server *client.Client, views []view) error {
+func follow(ctx context.Context, a *app.App, c *config, server *client.Client, views []view) error {
 	if len(views) == 0 {
 		return muster.Errorf(muster.NotFound, "there is no such task")
 	}
@@ -29,7 +29,7 @@ func follow(ctx context.Context, a *frame.App, c *config, server *client.Client,
 			if err != nil {
 				return fmt.Errorf("encode: %w", err)
 			}
-			return frame.WriteOutput(a.Out, append(line, '\n'))
+			return app.WriteOutput(a.Out, append(line, '\n'))
 		})
 	}
 	var err error
@@ -59,7 +59,7 @@ func forEachSample(ctx context.Context, server *client.Client, series client.Ser
 
 // printer writes samples as lines under titles.
 type printer struct {
-	app     *frame.App
+	app     *app.App
 	attempt int
 	shared  bool
 	titles  string // those that were written last
@@ -108,11 +108,11 @@ func (p *printer) print(s client.Sample) error {
 	width := p.app.Out.Width
 	if titles.String() != p.titles {
 		p.titles = titles.String()
-		if err := frame.WriteOutput(p.app.Out, []byte(p.app.Out.Paint(term.Bold, term.Truncate(p.titles, width))+"\n")); err != nil {
+		if err := app.WriteOutput(p.app.Out, []byte(p.app.Out.Paint(term.Bold, term.Truncate(p.titles, width))+"\n")); err != nil {
 			return err
 		}
 	}
-	return frame.WriteOutput(p.app.Out, []byte(term.Truncate(line.String(), width)+"\n"))
+	return app.WriteOutput(p.app.Out, []byte(term.Truncate(line.String(), width)+"\n"))
 }
 
 // alignRight is a text at the right of a column.

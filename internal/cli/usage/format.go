@@ -4,12 +4,12 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 // AddDetails adds what a task used to the facts about it.
-func AddDetails(f *frame.Details, u *muster.Usage) {
+func AddDetails(f *app.Details, u *muster.Usage) {
 	f.Add("used", joinNonEmpty(formatDecimal(u.CPUAvg)+" cores"+formatPeakSuffix(u.CPUPeak, formatDecimal), formatNonZero(float64(u.MemoryPeak), formatSize)+" memory"))
 	if u.GPUAvg > 0 || u.VRAMPeak > 0 {
 		f.Add("gpu", joinNonEmpty(term.FormatPercent(u.GPUAvg)+formatPeakSuffix(u.GPUPeak, term.FormatPercent), formatNonZero(float64(u.VRAMPeak), formatSize)+" memory", formatNonZero(u.PowerAvg, formatInt)+" watts"))

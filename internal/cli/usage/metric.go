@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/series"
+	"github.com/muster-dev/muster/internal/usageseries"
 )
 
 // metric is one row of the table: one thing that is measured.
@@ -131,7 +131,7 @@ func (r *metric) spark(samples []muster.Sample, width int) string {
 // maxSampleGap is the longest time between two samples that is no gap.
 func maxSampleGap(samples []muster.Sample) time.Duration {
 	average := samples[len(samples)-1].At.Sub(samples[0].At).Std() / time.Duration(len(samples)-1)
-	return max(series.MaxSpan, 3*average)
+	return max(usageseries.MaxSpan, 3*average)
 }
 
 func orZero(v float64) float64 {
@@ -192,7 +192,7 @@ func temperature(s *muster.Sample) *float64 {
 
 // power is the attempt's part of the devices' power.
 func power(s *muster.Sample, shared bool) *float64 {
-	if watts, ok := series.Power(s, shared); ok {
+	if watts, ok := usageseries.Power(s, shared); ok {
 		return &watts
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -19,7 +19,7 @@ import (
 
 type config struct {
 	remote.ServerOptions
-	frame.OutputOptions
+	app.OutputOptions
 	follow  bool
 	attempt int
 }
@@ -30,17 +30,17 @@ const maxTasks = 100
 
 func (c *config) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "follow", Short: "f", Usage: "write a line for each sample until the task has ended, over its later attempts too"}.BoolVar(&c.follow),
-		frame.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
-		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json or yaml; with -f json, one line for each sample", Group: "Output"}.EnumVar(&c.Output, "table", "json", "yaml"),
+		app.Option{Name: "follow", Short: "f", Usage: "write a line for each sample until the task has ended, over its later attempts too"}.BoolVar(&c.follow),
+		app.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
+		app.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json or yaml; with -f json, one line for each sample", Group: "Output"}.EnumVar(&c.Output, "table", "json", "yaml"),
 	}, c.ServerOptions.Flags())
 }
 
 // Command is muster usage.
-func Command(a *frame.App) *cli.Command {
+func Command(a *app.App) *cli.Command {
 	c := &config{}
-	return a.NewCommand(frame.Command{
-		Name: "usage", Usage: "show what tasks use over time: CPU, memory, disk, network, GPUs", Args: "JOB|TASK…", Category: frame.CategoryWatch, Flags: c.flags(),
+	return a.NewCommand(app.Command{
+		Name: "usage", Usage: "show what tasks use over time: CPU, memory, disk, network, GPUs", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
 		Description: "Samples are taken every five seconds in the first hour of a task, then less and less often, down to one a minute. " +
 			"Network traffic is that of the task's whole machine. " +
 			"With -o json or yaml one task is written as an object and several as a list.",
@@ -54,8 +54,8 @@ type view struct {
 	task muster.Task
 }
 
-func show(ctx context.Context, a *frame.App, c *config, args []string) error {
-	ctx, stop := frame.SignalContext(ctx)
+func show(ctx context.Context, a *app.App, c *config, args []string) error {
+	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	if c.follow && c.Output == "yaml" {
 		return muster.Errorf(muster.Invalid, "-f writes lines as samples come, which -o yaml cannot: use -o json")
@@ -88,16 +88,16 @@ func show(ctx context.Context, a *frame.App, c *config, args []string) error {
 			return err
 		}
 	}
-	draw := frame.WithBlankLines(a, func(v view) error { return v.draw(a) })
-	return frame.PrintItems(a, c.OutputOptions, views, func(v view) string { return v.Task.String() }, draw)
+	draw := app.WithBlankLines(a, func(v view) error { return v.draw(a) })
+	return app.PrintItems(a, c.OutputOptions, views, func(v view) string { return v.Task.String() }, draw)
 }
 
 // draw shows the attempt to a person.
-func (v *view) draw(a *frame.App) error {
+func (v *view) draw(a *app.App) error {
 	now := time.Now()
-	f := frame.Details{App: a}
+	f := app.Details{App: a}
 	f.Add("task", v.Task.String())
-	f.Add("state", a.Out.Paint(frame.StateStyle(v.State.String()), v.State.String()))
+	f.Add("state", a.Out.Paint(app.StateStyle(v.State.String()), v.State.String()))
 	if v.Attempt > 1 {
 		f.Add("attempt", strconv.Itoa(v.Attempt))
 	}

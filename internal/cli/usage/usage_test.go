@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -43,7 +43,7 @@ func testView() view {
 func render(t *testing.T, v view, width int) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := v.draw(&frame.App{Out: term.Screen{Writer: &out, Width: width}}); err != nil {
+	if err := v.draw(&app.App{Out: term.Screen{Writer: &out, Width: width}}); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -97,7 +97,7 @@ func TestDrawWhatThereIs(t *testing.T) {
 func TestPrinter(t *testing.T) {
 	v := testView()
 	var out, stderr bytes.Buffer
-	p := printer{app: &frame.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &stderr}}, attempt: 1, shared: true}
+	p := printer{app: &app.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &stderr}}, attempt: 1, shared: true}
 	none := client.Sample{Attempt: 2, Sample: muster.Sample{At: v.Samples[0].At}}
 	for _, s := range []client.Sample{{Attempt: 1, Sample: v.Samples[79]}, {Attempt: 1, Sample: v.Samples[79]}, none} {
 		if err := p.print(s); err != nil {
@@ -123,7 +123,7 @@ func TestPrinter(t *testing.T) {
 func TestWords(t *testing.T) {
 	u := testView().Usage
 	var out bytes.Buffer
-	f := frame.Details{App: &frame.App{Out: term.Screen{Writer: &out}}}
+	f := app.Details{App: &app.App{Out: term.Screen{Writer: &out}}}
 	AddDetails(&f, u)
 	AddDetails(&f, &muster.Usage{CPUAvg: 0.25})
 	if err := f.Draw(); err != nil {

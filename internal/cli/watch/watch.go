@@ -20,7 +20,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -28,7 +28,7 @@ import (
 
 // Flag is the option that turns watching on.
 func Flag(on *bool) cli.Flag {
-	return frame.Option{Name: "watch", Short: "w", Usage: "show changes as they happen, until Ctrl-C", Group: "Output"}.BoolVar(on)
+	return app.Option{Name: "watch", Short: "w", Usage: "show changes as they happen, until Ctrl-C", Group: "Output"}.BoolVar(on)
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 
 // List is a list that is watched.
 type List[T any] struct {
-	frame.OutputOptions
+	app.OutputOptions
 	Columns      []term.Column
 	Row          func(v T, now time.Time) []string
 	ID           func(T) string
@@ -50,8 +50,8 @@ type List[T any] struct {
 }
 
 // Run shows the list until ctx ends or the server refuses.
-func (r *List[T]) Run(ctx context.Context, a *frame.App, server *client.Client) error {
-	ctx, stop := frame.SignalContext(ctx)
+func (r *List[T]) Run(ctx context.Context, a *app.App, server *client.Client) error {
+	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	show := r.print
 	if a.Out.Interactive && r.Human() {
@@ -95,14 +95,14 @@ func throttle(ctx context.Context, last time.Time) {
 type printer[T any] struct {
 	*List[T]
 
-	app    *frame.App
+	app    *app.App
 	hashes map[string]uint64 // what was printed of each row
 	seed   maphash.Seed
 	widths []int
 }
 
 // print prints the list, and then each row that changed.
-func (r *List[T]) print(ctx context.Context, a *frame.App, feed *live.Feed) error {
+func (r *List[T]) print(ctx context.Context, a *app.App, feed *live.Feed) error {
 	p := &printer[T]{List: r, app: a, hashes: map[string]uint64{}, seed: maphash.MakeSeed()}
 	lost := false
 	b := waitChange(ctx, feed, refreshInterval)
@@ -218,7 +218,7 @@ func (p *printer[T]) recordChange(v T) (bool, error) {
 func (p *printer[T]) printRow(v T) error {
 	switch {
 	case p.Quiet:
-		return frame.WriteOutput(p.app.Out, []byte(p.ID(v)+"\n"))
+		return app.WriteOutput(p.app.Out, []byte(p.ID(v)+"\n"))
 	case p.Output == "json":
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
@@ -226,9 +226,9 @@ func (p *printer[T]) printRow(v T) error {
 		if err := e.Encode(v); err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}
-		return frame.WriteOutput(p.app.Out, b.Bytes())
+		return app.WriteOutput(p.app.Out, b.Bytes())
 	case p.Output == "yaml":
-		if err := frame.WriteOutput(p.app.Out, []byte("---\n")); err != nil {
+		if err := app.WriteOutput(p.app.Out, []byte("---\n")); err != nil {
 			return err
 		}
 		return p.app.Print(p.OutputOptions, v, nil, nil)
@@ -248,11 +248,11 @@ func (p *printer[T]) printLine(cells []string) error {
 		}
 		b.WriteString(text + fill + "  ")
 	}
-	return frame.WriteOutput(p.app.Out, []byte(strings.TrimRight(b.String(), " ")+"\n"))
+	return app.WriteOutput(p.app.Out, []byte(strings.TrimRight(b.String(), " ")+"\n"))
 }
 
 // draw draws the list on a terminal, again in place whenever it changed.
-func (r *List[T]) draw(ctx context.Context, a *frame.App, feed *live.Feed) error {
+func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 	c := canvas{screen: a.Out}
 	var rows []T
 	var truncated bool
@@ -334,7 +334,7 @@ func (r *List[T]) table(s term.Screen, rows []T, truncated bool, problem string)
 	if len(rows) > 0 {
 		err = table.Draw(s)
 	}
-	return errors.Join(err, frame.WriteOutput(s, []byte(s.Paint(style, term.Truncate(note, s.Width-1))+"\n")))
+	return errors.Join(err, app.WriteOutput(s, []byte(s.Paint(style, term.Truncate(note, s.Width-1))+"\n")))
 }
 
 // canvas is a part of a terminal that is drawn again in place.
@@ -371,7 +371,7 @@ func (c *canvas) draw(draw func(term.Screen) error) error {
 	}
 	out.WriteString("\x1b[J")
 	c.drawn, c.lines, c.width, c.height = text, strings.Count(text, "\n"), width, height
-	return frame.WriteOutput(c.screen, []byte(out.String()))
+	return app.WriteOutput(c.screen, []byte(out.String()))
 }
 
 // Identity is a Stable of rows that hold nothing that changes all the time.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -133,7 +133,7 @@ func (w *env) count() int {
 }
 
 // watch starts to watch the list. wait returns the error with which that ends.
-func (w *env) watch(format frame.OutputOptions, terminal bool) (wait func() error) {
+func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error) {
 	w.t.Helper()
 	c, err := client.New(w.URL, "", client.Options{RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond})
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *env) watch(format frame.OutputOptions, terminal bool) (wait func() erro
 			})
 		},
 	}
-	a := &frame.App{Out: term.Screen{Writer: lockedWriter{w, &w.out}, Interactive: terminal, Width: 60}, Err: term.Screen{Writer: lockedWriter{w, &w.messages}}}
+	a := &app.App{Out: term.Screen{Writer: lockedWriter{w, &w.out}, Interactive: terminal, Width: 60}, Err: term.Screen{Writer: lockedWriter{w, &w.messages}}}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- rows.Run(ctx, a, c) }()
@@ -189,7 +189,7 @@ func (w *env) hasMessage(text string) bool {
 // The list is printed, and then each row that differs, below the same titles.
 func TestChangesArePrinted(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 1}, item{"b", "running", 20})
-	w.watch(frame.OutputOptions{}, false)
+	w.watch(app.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        1\nb     running      20\n"
 	w.waitOutput(text, "")
 	w.change(item{"a", "succeeded", 5})
@@ -211,12 +211,12 @@ func TestChangesArePrinted(t *testing.T) {
 // What is not for people has neither titles nor sentences.
 func TestFormats(t *testing.T) {
 	for name, c := range map[string]struct {
-		format      frame.OutputOptions
+		format      app.OutputOptions
 		first, then string
 	}{
-		"json":  {frame.OutputOptions{Output: "json"}, `{"id":"a<b","state":"queued","load":1}` + "\n", `{"id":"a<b","state":"running","load":2}` + "\n"},
-		"quiet": {frame.OutputOptions{Quiet: true}, "a<b\n", "a<b\n"},
-		"yaml":  {frame.OutputOptions{Output: "yaml"}, "---\nid: \"a<b\"\nstate: queued\nload: 1\n", "---\nid: \"a<b\"\nstate: running\nload: 2\n"},
+		"json":  {app.OutputOptions{Output: "json"}, `{"id":"a<b","state":"queued","load":1}` + "\n", `{"id":"a<b","state":"running","load":2}` + "\n"},
+		"quiet": {app.OutputOptions{Quiet: true}, "a<b\n", "a<b\n"},
+		"yaml":  {app.OutputOptions{Output: "yaml"}, "---\nid: \"a<b\"\nstate: queued\nload: 1\n", "---\nid: \"a<b\"\nstate: running\nload: 2\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t, item{"a<b", "queued", 1})
@@ -227,14 +227,14 @@ func TestFormats(t *testing.T) {
 		})
 	}
 	w := newEnv(t)
-	w.watch(frame.OutputOptions{}, false)
+	w.watch(app.OutputOptions{}, false)
 	w.waitOutput("NAME  STATE      LOAD\n", "there is nothing\n")
 }
 
 // A broken connection is said once, and what was missed is printed after it.
 func TestALostConnection(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
-	w.watch(frame.OutputOptions{}, false)
+	w.watch(app.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
 	w.waitOutput(text, "")
 	w.mu.Lock()
@@ -258,7 +258,7 @@ func TestALostConnection(t *testing.T) {
 func TestALostConnectionResumes(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.resumes = true
-	w.watch(frame.OutputOptions{}, false)
+	w.watch(app.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
 	w.waitOutput(text, "")
 	w.mu.Lock()
@@ -278,11 +278,11 @@ func TestALostConnectionResumes(t *testing.T) {
 func TestErrors(t *testing.T) {
 	w := newEnv(t)
 	w.err = muster.Errorf(muster.Unavailable, "not now")
-	if err := w.watch(frame.OutputOptions{}, false)(); muster.CodeOf(err) != muster.Unavailable {
+	if err := w.watch(app.OutputOptions{}, false)(); muster.CodeOf(err) != muster.Unavailable {
 		t.Errorf("it ended with %v", err)
 	}
 	w = newEnv(t, item{"a", "queued", 0})
-	w.watch(frame.OutputOptions{}, false)
+	w.watch(app.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
 	w.waitOutput(text, "")
 	w.mu.Lock()
@@ -298,7 +298,7 @@ func TestErrors(t *testing.T) {
 	w.waitOutput(text+"a     running       0\n", "") // the next read makes up for it
 
 	w = newEnv(t, item{"a", "queued", 0})
-	wait := w.watch(frame.OutputOptions{}, false)
+	wait := w.watch(app.OutputOptions{}, false)
 	w.waitOutput(text, "")
 	w.mu.Lock()
 	w.err = muster.Errorf(muster.Forbidden, "the key was revoked")
@@ -312,7 +312,7 @@ func TestErrors(t *testing.T) {
 // On a terminal the table is drawn in place of the one before, and fits.
 func TestDraw(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 1})
-	w.watch(frame.OutputOptions{}, true)
+	w.watch(app.OutputOptions{}, true)
 	first := "NAME  STATE   LOAD\x1b[K\r\na     queued     1\x1b[K\r\nwatching; Ctrl-C stops\x1b[K\r\n\x1b[J"
 	w.waitOutput(first, "")
 	w.change(item{"a", "running", 2})
@@ -349,7 +349,7 @@ func TestCanvas(t *testing.T) {
 	draw := func(text string) string {
 		t.Helper()
 		out.Reset()
-		if err := c.draw(func(s term.Screen) error { return frame.WriteOutput(s, []byte(text)) }); err != nil {
+		if err := c.draw(func(s term.Screen) error { return app.WriteOutput(s, []byte(text)) }); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 // testTimeout is how long a test waits for what is to happen.
@@ -104,7 +104,7 @@ func (w *env) start() {
 		w.fleet = f
 		return fleetGateway{f}, err
 	}}
-	server, err := serve.New(w.t.Context(), serve.Config{
+	server, err := serverd.New(w.t.Context(), serverd.Config{
 		Private: true, Data: w.dir, Heartbeat: muster.Duration(400 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{{Name: "tiny"}}, Systems: []dialect.System{tiny},
 	}, w.log)

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 const adminToken = "dialecttest-admin-token-0123456789"
@@ -50,7 +50,7 @@ func newEnv(t *testing.T, s *Suite, configure func(*dialect.Config)) *env {
 func (w *env) start() {
 	w.t.Helper()
 	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server, err := serve.New(w.t.Context(), serve.Config{
+	server, err := serverd.New(w.t.Context(), serverd.Config{
 		Listen: w.listen, Data: w.dir, AdminToken: adminToken, JoinToken: "dialecttest-join-token-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{w.config}, Systems: []dialect.System{w.suite.System},
 	}, log)

@@ -20,13 +20,13 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 // Our bridge at our gateway, with real work, while either is started again: each task ends well, and becomes one job of the other fleet for each attempt.
 func TestBridgeAtGateway(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	dir := t.TempDir()
 	at := &coordinator{key: testJoin, http: &httptest.Server{URL: g.url}}
@@ -86,7 +86,7 @@ func TestBridgeAtGatewayCancels(t *testing.T) {
 		t.Skip("there is no pytest")
 	}
 	g := startGateway(t, nil, dtf.Tuning{})
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	tests := t.TempDir()
 	if err := os.WriteFile(filepath.Join(tests, "test_long.py"), []byte("import time\ndef test_long(): time.sleep(600)\n"), 0o600); err != nil {

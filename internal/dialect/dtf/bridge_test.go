@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -76,7 +76,7 @@ func TestBridgeSession(t *testing.T) {
 	for _, r0 := range []bool{true, false} {
 		name := map[bool]string{true: "bridge-r0.txt", false: "bridge-r1.txt"}[r0]
 		t.Run(name, func(t *testing.T) {
-			w := startServer(t, serve.Config{})
+			w := startServer(t, serverd.Config{})
 			w.worker(t)
 			c := startCoordinator(t, r0)
 			b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.ResultsFile = filepath.Join(t.TempDir(), "results.db") }, c)
@@ -113,7 +113,7 @@ func TestBridgeRunsTests(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "python3", "-c", "import pytest").Run(); err != nil {
 		t.Skip("there is no pytest")
 	}
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	tests := t.TempDir()
 	if err := os.WriteFile(filepath.Join(tests, "test_bert.py"), []byte("import sys\ndef test_right(): pass\ndef test_wrong(): assert 1 == 2\n"), 0o600); err != nil {
@@ -140,7 +140,7 @@ func TestBridgeRunsTests(t *testing.T) {
 
 // A bridge that is killed at any moment reports each task once to a coordinator that answers, and runs it once.
 func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	c := startCoordinator(t, false)
 	c.always = true // the same tasks for ever
@@ -188,7 +188,7 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 
 // A bridge for one worker is at the coordinator while that worker is there, and takes only what it runs.
 func TestBridgeOfOneWorker(t *testing.T) {
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Core.Worker = "here" }, c)
 	b.SetTimeouts(100*time.Millisecond, 50*time.Millisecond)
@@ -215,7 +215,7 @@ func TestBridgeOfOneWorker(t *testing.T) {
 
 // A task that a coordinator gives to another worker is done there, although the bridge of the first one had it.
 func TestBridgeGetsATaskOfAnother(t *testing.T) {
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	c := startCoordinator(t, false)
 	for round, worker := range []string{"", "here"} {
@@ -233,7 +233,7 @@ func TestBridgeGetsATaskOfAnother(t *testing.T) {
 }
 
 func TestBridgeSwitchesCoordinators(t *testing.T) {
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	first, second := startCoordinator(t, false), startCoordinator(t, false)
 	second.refuse, second.noTokens = true, true
@@ -269,7 +269,7 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 // What a coordinator says when it does not let the worker in is told, and is the end where nothing else was ever possible.
 func TestBridgeIsRefused(t *testing.T) {
 	t.Parallel()
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	for _, tc := range []struct {
 		name   string
 		r0     bool
@@ -298,7 +298,7 @@ func TestBridgeIsRefused(t *testing.T) {
 }
 
 func TestBridgeCancels(t *testing.T) {
-	w := startServer(t, serve.Config{}) // without a worker: the task waits
+	w := startServer(t, serverd.Config{}) // without a worker: the task waits
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), nil, c)
 	b.SetTimeouts(100*time.Millisecond, 50*time.Millisecond)
@@ -334,7 +334,7 @@ func TestBridgeCancels(t *testing.T) {
 
 // A bridge that was told to stop reports what it has, takes nothing new, and ends.
 func TestBridgeDrains(t *testing.T) {
-	w := startServer(t, serve.Config{})
+	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	c := startCoordinator(t, false)
 	c.tasks = []json.RawMessage{execute("a", "hash", `{"data":"a"}`)}

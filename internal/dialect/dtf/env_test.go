@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/do"
-	"github.com/muster-dev/muster/internal/serve"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // testTimeout bounds every wait of these tests.
@@ -21,7 +21,7 @@ const testTimeout = 2 * time.Minute
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "do" {
-		os.Exit(do.Main(os.Args[2:]))
+		os.Exit(builtin.Main(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -70,18 +70,18 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 
 // env is a Muster server in this process.
 type env struct {
-	server *serve.Server
+	server *serverd.Server
 	client *client.Client
 	data   string // of its worker
 }
 
-func startServer(tb testing.TB, cfg serve.Config) *env {
+func startServer(tb testing.TB, cfg serverd.Config) *env {
 	tb.Helper()
 	cfg.Listen, cfg.Version = "127.0.0.1:0", "test"
 	if cfg.Data == "" {
 		cfg.Data = tb.TempDir()
 	}
-	s, err := serve.New(tb.Context(), cfg, logger(tb))
+	s, err := serverd.New(tb.Context(), cfg, logger(tb))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -96,8 +96,8 @@ func startServer(tb testing.TB, cfg serve.Config) *env {
 // worker adds a real worker that runs the kinds whose program is Muster's own, until the test ends or it is stopped.
 func (w *env) worker(tb testing.TB) (stop func()) {
 	tb.Helper()
-	own, err := work.New(work.Config{
-		Server: w.server.URL(), Token: w.server.JoinToken(), Name: "here", Data: w.data, Version: "test", Engine: work.EngineNone, ShutdownGrace: time.Second,
+	own, err := workerd.New(workerd.Config{
+		Server: w.server.URL(), Token: w.server.JoinToken(), Name: "here", Data: w.data, Version: "test", Engine: workerd.EngineNone, ShutdownGrace: time.Second,
 	}, logger(tb))
 	if err != nil {
 		tb.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 const (
@@ -52,7 +52,7 @@ func (g *gatewayEnv) start() {
 	g.tuning.Resend = cmp.Or(g.tuning.Resend, 300*time.Millisecond)
 	system, hasWorker := dtf.NewTuned(g.tuning)
 	g.hasWorker = hasWorker
-	s, err := serve.New(g.tb.Context(), serve.Config{
+	s, err := serverd.New(g.tb.Context(), serverd.Config{
 		Listen: "127.0.0.1:0", Data: g.data, AdminToken: testAdmin, JoinToken: testJoin, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{{Name: "dtf", Address: g.address, Options: g.options}}, Systems: []dialect.System{system},
 	}, logger(g.tb))

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 // testTimeout is how long a test waits for what is to happen.
@@ -61,7 +61,7 @@ func (w *env) start() {
 		w.fleet = f
 		return fleetGateway{f}, err
 	}}
-	server, err := serve.New(w.t.Context(), serve.Config{
+	server, err := serverd.New(w.t.Context(), serverd.Config{
 		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "fleet-test-join-token-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
 	}, w.log)

@@ -12,17 +12,17 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
-	"github.com/muster-dev/muster/internal/do"
-	"github.com/muster-dev/muster/internal/serve"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "do" {
-		os.Exit(do.Main(os.Args[2:]))
+		os.Exit(builtin.Main(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -32,7 +32,7 @@ type env struct {
 	tb     testing.TB
 	dir    string
 	config dialect.Config
-	server *serve.Server
+	server *serverd.Server
 	client *client.Client
 	url    string // of the gateway
 	stop   func()
@@ -54,7 +54,7 @@ func newEnv(tb testing.TB, change func(*dialect.Config)) *env {
 func (w *env) start() {
 	w.tb.Helper()
 	var err error
-	w.server, err = serve.New(w.tb.Context(), serve.Config{
+	w.server, err = serverd.New(w.tb.Context(), serverd.Config{
 		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "qubix-test-join-token-0123456789", Version: "test", Dialects: []dialect.Config{w.config},
 	}, logger(w.tb))
 	if err != nil {
@@ -71,8 +71,8 @@ func (w *env) start() {
 // worker adds one of Muster's own.
 func (w *env) worker(name string) {
 	w.tb.Helper()
-	own, err := work.New(work.Config{
-		Server: w.server.URL(), Token: w.server.JoinToken(), Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: 0, Slots: 2, Engine: work.EngineNone,
+	own, err := workerd.New(workerd.Config{
+		Server: w.server.URL(), Token: w.server.JoinToken(), Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: 0, Slots: 2, Engine: workerd.EngineNone,
 	}, logger(w.tb))
 	if err != nil {
 		w.tb.Fatal(err)

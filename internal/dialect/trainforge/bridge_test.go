@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
-	"github.com/muster-dev/muster/internal/serve"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // bridgeEnv is a Muster server with one worker of its own.
@@ -51,7 +51,7 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 func newBridgeEnv(t *testing.T) *bridgeEnv {
 	t.Helper()
 	const join = "trainforge-farm-join-0123456789"
-	server, err := serve.New(t.Context(), serve.Config{
+	server, err := serverd.New(t.Context(), serverd.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), AdminToken: adminToken, JoinToken: join, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
 	}, testLogger(t))
 	if err != nil {
@@ -62,8 +62,8 @@ func newBridgeEnv(t *testing.T) *bridgeEnv {
 	if f.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	own, err := work.New(work.Config{
-		Server: server.URL(), Token: join, Name: "own", Data: t.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 4, Engine: work.EngineNone,
+	own, err := workerd.New(workerd.Config{
+		Server: server.URL(), Token: join, Name: "own", Data: t.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 4, Engine: workerd.EngineNone,
 	}, testLogger(t))
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
-	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/serverd"
 )
 
 // testTimeout is how long a test waits for what is to happen.
@@ -70,7 +70,7 @@ func (w *env) start() {
 	}
 	cfg := w.cfg
 	cfg.Address = w.port
-	server, err := serve.New(w.t.Context(), serve.Config{
+	server, err := serverd.New(w.t.Context(), serverd.Config{
 		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "trainforge-test-join-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{cfg}, Systems: []dialect.System{system},
 	}, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})))

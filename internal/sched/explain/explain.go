@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 )
 
 // Explanation says why a task stands where it stands. The same text is shown by
@@ -31,7 +31,7 @@ const MaxVerdicts = 50
 
 // Unschedulable reports whether no worker that has joined can ever run the task: somebody has to do something.
 func (x *Explanation) Unschedulable() bool {
-	return strings.HasPrefix(x.Summary, place.Unschedulable) || x.Summary == place.NoWorker
+	return strings.HasPrefix(x.Summary, placement.Unschedulable) || x.Summary == placement.NoWorker
 }
 
 // Verdict is the first filter that one worker fails, or Fits.

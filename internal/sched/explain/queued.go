@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // Query is what an explanation of a queued task is about.
 type Query struct {
 	ID       muster.TaskID // by which it stands in the queue; in a plan: as if it were submitted now
-	Need     *place.Need
+	Need     *placement.Need
 	Priority int
 	Project  *queue.Project // nil if it has no live job
 
@@ -34,10 +34,10 @@ func (q *Query) AddTask(t *muster.Task, avoid queue.AvoidList) {
 
 // Evaluate fills in what the queue and the workers say to a question.
 func (x *Explanation) Evaluate(now muster.Time, q Query, tasks *queue.Queue, workers []*queue.Worker) {
-	evals := make([]place.Evaluation, 0, len(workers))
+	evals := make([]placement.Evaluation, 0, len(workers))
 	shape, reserved := tasks.LookupShape(q.Need), []string(nil)
 	for _, w := range workers {
-		a := place.Evaluate(w.Usage, q.Need)
+		a := placement.Evaluate(w.Usage, q.Need)
 		if it, blocked := tasks.ReservedFor(now, w, shape, q.Priority); it != nil {
 			switch holder := (muster.TaskID{Job: it.Job, Num: it.Num}); {
 			case holder == q.ID:
@@ -50,7 +50,7 @@ func (x *Explanation) Evaluate(now muster.Time, q Query, tasks *queue.Queue, wor
 		a.AvoidedUntil, a.Failed, a.Message = avoidance.Until, avoidance.Failed, avoidance.Message
 		evals = append(evals, a)
 	}
-	place.SortEvaluations(evals)
+	placement.SortEvaluations(evals)
 	for i := range evals {
 		if i == MaxVerdicts {
 			x.More = len(evals) - MaxVerdicts
@@ -64,7 +64,7 @@ func (x *Explanation) Evaluate(now muster.Time, q Query, tasks *queue.Queue, wor
 	var exact bool
 	x.Ahead, own, exact = tasks.CountAhead(q.Priority, q.Project, q.ID.Job, q.ID.Num)
 	x.Position, x.AheadTruncated = own+1, !exact
-	x.Summary = place.Summarize(evals)
+	x.Summary = placement.Summarize(evals)
 	switch len(reserved) {
 	case 0:
 	case 1:
@@ -72,7 +72,7 @@ func (x *Explanation) Evaluate(now muster.Time, q Query, tasks *queue.Queue, wor
 	default:
 		x.Summary += fmt.Sprintf("; %d workers are kept free for it", len(reserved))
 	}
-	x.Nearest = place.Nearest(evals)
+	x.Nearest = placement.Nearest(evals)
 	if q.notBefore > now {
 		x.NotUntil = q.notBefore
 		x.Summary = fmt.Sprintf("%s; it is tried again after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)

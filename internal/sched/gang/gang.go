@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
@@ -126,7 +126,7 @@ func Port(a muster.AttemptID) int { return firstPort + int(judge.HashAttempt(a)%
 // PickMaster puts the worker that can best be reached by the others first, whose first
 // member is rank 0, and returns its address: for members on one worker
 // loopback, else one that leads there from other machines, else its name.
-func PickMaster(fits []place.GangFit) string {
+func PickMaster(fits []placement.GangFit) string {
 	const loopback = "127.0.0.1"
 	if len(fits) == 1 {
 		return loopback

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -21,13 +21,13 @@ func (g *Group) Resolve() (muster.Reason, error) {
 	}
 	spec := g.Job.Row.Spec
 	if g.Row.Resolved == nil {
-		resolved, err := flow.Resolve(spec, g.Row.Index, result)
+		resolved, err := dag.Resolve(spec, g.Row.Index, result)
 		if err != nil {
 			return muster.BadReference, err
 		}
 		g.Row.Resolved = resolved
 	}
-	inputs, err := flow.Inputs(spec, g.Row.Index, result)
+	inputs, err := dag.Inputs(spec, g.Row.Index, result)
 	if err != nil {
 		return muster.ArtifactMissing, fmt.Errorf("inputs: %w", err)
 	}

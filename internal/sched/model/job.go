@@ -2,7 +2,7 @@ package model
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -40,7 +40,7 @@ func NewJob(row muster.Job, groups []muster.Group) (*Job, error) {
 			n.Dependents = append(n.Dependents, g)
 		}
 	}
-	order, ok := flow.TopoSort(needs)
+	order, ok := dag.TopoSort(needs)
 	if !ok {
 		return nil, muster.Errorf(muster.InvalidSpec, "the stages of job %q need each other in a circle", row.Name)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/sched/health"
@@ -201,8 +201,8 @@ func (w *Worker) Unused(t muster.TaskID, n int) int {
 // n: each task that it holds runs as long as those of its shape did, or, if it has
 // run longer, once more as long as it did already. Unless since is 0, it leaves out
 // what was assigned since then.
-func (w *Worker) FreeIn(now muster.Time, n *place.Need, tasks int, since muster.Time) muster.Duration {
-	ends := make([]place.ExpectedRelease, len(w.Held))
+func (w *Worker) FreeIn(now muster.Time, n *placement.Need, tasks int, since muster.Time) muster.Duration {
+	ends := make([]placement.ExpectedRelease, len(w.Held))
 	for i, t := range w.Held {
 		ends[i].Grant = t.Row.Grant
 		if since > 0 && t.Row.AssignedAt >= since {

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 )
 
 // gangIndex is the index of a gang's shape, in place of fits: how many members each
@@ -17,12 +17,12 @@ type gangIndex struct {
 }
 
 type capacity struct {
-	place.GangFit
+	placement.GangFit
 	reserved bool
 }
 
 // update brings a worker's room up to date.
-func (c *gangIndex) update(w *Worker, n *place.Need) {
+func (c *gangIndex) update(w *Worker, n *placement.Need) {
 	c.remove(w)
 	b := capacity{w.Usage.GangFit(n, n.Gang), w.reservedFor != nil}
 	if b.Members == 0 {
@@ -82,7 +82,7 @@ func (q *Queue) refreshGangIndex(sh *Shape) bool {
 // members each takes, or returns nil: some that are kept free only if there are
 // not enough others. Without such workers, shy reports whether there would be enough with
 // those that are avoided. avoid may be nil.
-func (q *Queue) PackGang(now muster.Time, it *Item, avoid func(*Worker) bool) (fits []place.GangFit, onlyAvoided bool) {
+func (q *Queue) PackGang(now muster.Time, it *Item, avoid func(*Worker) bool) (fits []placement.GangFit, onlyAvoided bool) {
 	sh := it.bucket.key.shape
 	c := &sh.gangIndex
 	if q.refreshGangIndex(sh) {
@@ -100,8 +100,8 @@ func (q *Queue) PackGang(now muster.Time, it *Item, avoid func(*Worker) bool) (f
 	return fits, onlyAvoided
 }
 
-func (c *gangIndex) pack(n int, avoid func(*Worker) bool, allowed func(*Worker, *capacity) bool) (usable []place.GangFit, onlyAvoided bool) {
-	var avoided []place.GangFit
+func (c *gangIndex) pack(n int, avoid func(*Worker) bool, allowed func(*Worker, *capacity) bool) (usable []placement.GangFit, onlyAvoided bool) {
+	var avoided []placement.GangFit
 	for w, b := range c.byWorker {
 		switch {
 		case !allowed(w, &b):
@@ -111,10 +111,10 @@ func (c *gangIndex) pack(n int, avoid func(*Worker) bool, allowed func(*Worker, 
 			usable = append(usable, b.GangFit)
 		}
 	}
-	if packed := place.Pack(usable, n); packed != nil {
+	if packed := placement.Pack(usable, n); packed != nil {
 		return packed, false
 	}
-	return nil, len(avoided) > 0 && place.Pack(append(usable, avoided...), n) != nil
+	return nil, len(avoided) > 0 && placement.Pack(append(usable, avoided...), n) != nil
 }
 
 // canPackGang reports whether the gangs of l have enough room, with what is kept free
@@ -138,7 +138,7 @@ func (q *Queue) canPackGang(now muster.Time, l *bucket) bool {
 // candidate is what a worker can do for a gang that waits.
 type candidate struct {
 	worker *Worker
-	fit    place.GangFit // once it is empty
+	fit    placement.GangFit // once it is empty
 	freeIn muster.Duration
 }
 

@@ -2,7 +2,7 @@ package queue
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
@@ -140,10 +140,10 @@ func (q *Queue) unpark(l *bucket) {
 }
 
 // LookupShape returns the shape for a need if one is remembered, else nil.
-func (q *Queue) LookupShape(n *place.Need) *Shape { return q.shapes[n.Key()] }
+func (q *Queue) LookupShape(n *placement.Need) *Shape { return q.shapes[n.Key()] }
 
 // Shape returns the shape for a need. It is right until the shape is Forgotten.
-func (q *Queue) Shape(n *place.Need) *Shape {
+func (q *Queue) Shape(n *placement.Need) *Shape {
 	sh := q.shapes[n.Key()]
 	if sh == nil {
 		sh = &Shape{Need: n}

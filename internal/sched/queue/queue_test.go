@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -34,12 +34,12 @@ func (o *testTask) CountBelow(num int) int {
 // fixedFreeIn is how long a worker says that it takes to have room.
 type fixedFreeIn muster.Duration
 
-func (h fixedFreeIn) FreeIn(muster.Time, *place.Need, int, muster.Time) muster.Duration {
+func (h fixedFreeIn) FreeIn(muster.Time, *placement.Need, int, muster.Time) muster.Duration {
 	return muster.Duration(h)
 }
 
-func need(cpus int) *place.Need {
-	return new(place.Limits).Need("", &muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
+func need(cpus int) *placement.Need {
+	return new(placement.Limits).Need("", &muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
 }
 
 // TestIndexFindsWhatASearchFinds keeps a fleet, a queue and running tasks in random
@@ -59,7 +59,7 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 			"join": func(t *rapid.T) {
 				row := &muster.Worker{ID: muster.WorkerID(fmt.Sprint("w", len(fleet))), Kinds: []string{muster.KindNoop}}
 				row.Resources.CPUs = float64(rapid.IntRange(1, 6).Draw(t, "cpus"))
-				w := &queue.Worker{Usage: place.NewWorkerUsage(row), Owner: fixedFreeIn(muster.Duration(rapid.IntRange(0, 300).Draw(t, "seconds")) * muster.Duration(time.Second))}
+				w := &queue.Worker{Usage: placement.NewWorkerUsage(row), Owner: fixedFreeIn(muster.Duration(rapid.IntRange(0, 300).Draw(t, "seconds")) * muster.Duration(time.Second))}
 				total.AddCapacity(&row.Resources, 1)
 				fleet = append(fleet, w)
 				q.SpecChanged(w)
@@ -147,7 +147,7 @@ func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *testTask)
 	n := x.item.Shape().Need
 	var best [2]*queue.Worker
 	for _, w := range fleet {
-		if w.Usage.Fits(n) != place.Fits {
+		if w.Usage.Fits(n) != placement.Fits {
 			continue
 		}
 		b := &best[0]
@@ -166,7 +166,7 @@ func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *testTask)
 }
 
 // better reports whether w goes before o for a task with need n.
-func better(w, o *queue.Worker, n *place.Need) bool {
+func better(w, o *queue.Worker, n *placement.Need) bool {
 	if w.Suspect != o.Suspect {
 		return o.Suspect
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 )
 
 // What bounds the work for reservations, and how many there are.
@@ -210,7 +210,7 @@ func (q *Queue) pickWorkers(now muster.Time, l *bucket, first bool) (ws []*Worke
 
 // candidate asks what a worker can do for l's first task, which takes n places.
 func (l *bucket) candidate(now muster.Time, w *Worker, n int, since muster.Time) candidate {
-	c := candidate{worker: w, fit: place.GangFit{Members: 1}}
+	c := candidate{worker: w, fit: placement.GangFit{Members: 1}}
 	if n > 1 {
 		c.fit = w.Usage.GangFitEmpty(l.key.shape.Need, n)
 	}

@@ -4,12 +4,12 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 )
 
 // Shape is a need together with an index of the workers that fit it, best first.
 type Shape struct {
-	Need *place.Need
+	Need *placement.Need
 
 	Held    int             // tasks of this shape on workers
 	Ran     int64           // that succeeded
@@ -37,7 +37,7 @@ type fit struct {
 	worker  *Worker
 	version uint64
 	suspect bool
-	rank    place.Rank
+	rank    placement.Rank
 }
 
 func (f *fit) outdated() bool { return f.version != f.worker.loadNode.seq }
@@ -63,7 +63,7 @@ func (q *Queue) refresh(sh *Shape) bool {
 	}
 	for k := q.loadChanges.latest; k != nil && k.seq > sh.seen; k = k.older {
 		w := k.worker
-		if w.Usage.Fits(sh.Need) != place.Fits {
+		if w.Usage.Fits(sh.Need) != placement.Fits {
 			continue
 		}
 		if f := (fit{worker: w, version: k.seq, suspect: w.Suspect, rank: w.Usage.Rank(sh.Need)}); w.reservedFor != nil {

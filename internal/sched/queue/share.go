@@ -2,7 +2,7 @@ package queue
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 )
 
 // Project is who shares the fleet with others.
@@ -23,7 +23,7 @@ type Resources struct {
 // AddGrant adds sign times what a grant takes of a worker that offers r.
 func (a *Resources) AddGrant(g *muster.Grant, r *muster.Resources, sign int64) {
 	a.Slots += sign * int64(g.Slots)
-	a.MCPU += sign * place.Milli(g.CPUs)
+	a.MCPU += sign * placement.Milli(g.CPUs)
 	a.Memory += sign * int64(g.Memory)
 	for _, uuid := range g.GPUs {
 		a.MGPU += sign * deviceShare(r, uuid, g.GPUMemory)
@@ -33,7 +33,7 @@ func (a *Resources) AddGrant(g *muster.Grant, r *muster.Resources, sign int64) {
 // AddCapacity adds sign times all that a worker offers.
 func (a *Resources) AddCapacity(r *muster.Resources, sign int64) {
 	a.Slots += sign * int64(r.Slots)
-	a.MCPU += sign * place.Milli(r.CPUs)
+	a.MCPU += sign * placement.Milli(r.CPUs)
 	a.Memory += sign * int64(r.Memory)
 	a.MGPU += sign * 1000 * int64(len(r.GPUs))
 }

@@ -2,14 +2,14 @@ package queue
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/placement"
 )
 
 // Worker is a worker in the index, with its account. Tell Queue.Changed whenever
 // what its Book says or Suspect has changed, and Queue.Reopened at first and whenever it
 // describes itself anew, opens or closes.
 type Worker struct {
-	Usage   *place.WorkerUsage
+	Usage   *placement.WorkerUsage
 	Owner   WorkerOwner
 	Suspect bool // attempts failed there through no fault of their own: others that fit go first
 
@@ -24,7 +24,7 @@ type WorkerOwner interface {
 	// FreeIn guesses in how long the worker, which could run so many tasks with need n
 	// if it were empty, will have ended enough to run them. Unless since is 0, it
 	// leaves out what it was given since then.
-	FreeIn(now muster.Time, n *place.Need, tasks int, since muster.Time) muster.Duration
+	FreeIn(now muster.Time, n *placement.Need, tasks int, since muster.Time) muster.Duration
 }
 
 // LoadChanged notes that what w can be given has changed.
@@ -64,5 +64,5 @@ func (q *Queue) setOpen(w *Worker, open bool) {
 
 // feasible reports whether the worker could run what sh needs if it were empty.
 func (w *Worker) feasible(sh *Shape) bool {
-	return w.Usage.ClosedReason == "" && w.Usage.FitsEmpty(sh.Need) == place.Fits
+	return w.Usage.ClosedReason == "" && w.Usage.FitsEmpty(sh.Need) == placement.Fits
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/allow"
+	"github.com/muster-dev/muster/internal/policy"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/judge"
@@ -136,7 +136,7 @@ func (w *simulation) checkGiven(m effect.Assign) error {
 	if project := w.disk.jobs[m.Attempt.Task.Job].Project; len(row.Projects) > 0 && !slices.Contains(row.Projects, project) {
 		return fmt.Errorf("attempt %s of project %s is offered to %s, which takes those of %q only", m.Attempt, project, m.Worker, row.Projects)
 	}
-	if why := allow.Check(row.Allow, m.Spec); why != "" {
+	if why := policy.Check(row.Allow, m.Spec); why != "" {
 		return fmt.Errorf("attempt %s is offered to %s, though %s", m.Attempt, m.Worker, why)
 	}
 	if m.Checkpoint != t.Checkpoint {

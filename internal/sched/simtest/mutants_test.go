@@ -29,7 +29,7 @@ var mutants = []struct {
 	},
 	{
 		name: "a worker is given more processors than it has",
-		file: "internal/place/usage.go",
+		file: "internal/placement/usage.go",
 		old:  "b.mcpu -= int64(sign) * Milli(g.CPUs)\n",
 		new:  "b.mcpu -= 0 * int64(sign) * Milli(g.CPUs)\n",
 
@@ -37,7 +37,7 @@ var mutants = []struct {
 	},
 	{
 		name: "a worker is given more tasks than it takes at once",
-		file: "internal/place/usage.go",
+		file: "internal/placement/usage.go",
 		old:  "b.tasks += sign\n",
 		new:  "b.tasks += 0 * sign\n",
 

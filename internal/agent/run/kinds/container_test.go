@@ -20,20 +20,20 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/kinds"
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
 // TestInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
 func TestInAContainer(t *testing.T) {
-	engine, err := docker.Open(engines.SharedEngine(t))
+	engine, err := docker.Open(containertest.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close() })
-	b := engines.ShellImage(t)
+	b := containertest.ShellImage(t)
 	b.Links["/usr/bin"] = "/bin"
 	b.Texts["/bin/python3"] = "#!/bin/sh\n[ \"$1\" != -c ] || exec echo 'muster {\"version\": \"3.12.1\", \"have\": {}}'\necho python3 \"$@\"\n"
-	image := engines.LoadImage(t, engines.SharedEngine(t), fmt.Sprintf("muster-test/kinds:%d", os.Getpid()), b)
+	image := containertest.LoadImage(t, containertest.SharedEngine(t), fmt.Sprintf("muster-test/kinds:%d", os.Getpid()), b)
 	dir, code := t.TempDir(), t.TempDir()
 	write(t, dir, "show", map[string]string{"kind.yaml": showYAML, "show": show, "note.txt": "a note\n"})
 	write(t, dir, "code", map[string]string{"kind.yaml": "name: code\nabout: Show where its Python is.\nruntime: core\nentry: [/bin/sh, -c, 'echo $PYTHONPATH; ls /muster/code-0']\n"})

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/kinds"
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
@@ -134,7 +134,7 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				l, err := limit.New(limit.Config{Data: cfg.Deps.Dir, TaskUser: user, Log: cfg.Deps.Log})
+				l, err := isolation.New(isolation.Config{Data: cfg.Deps.Dir, TaskUser: user, Log: cfg.Deps.Log})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,11 +17,11 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
-	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/mustertest/containertest"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -50,7 +50,7 @@ var workers atomic.Int64
 // useContainers gives an environment real containers and limits.
 func useContainers(t *testing.T, deps *run.Deps) {
 	t.Helper()
-	engine, err := docker.Open(engines.SharedEngine(t))
+	engine, err := docker.Open(containertest.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func useContainers(t *testing.T, deps *run.Deps) {
 	runtest.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
 	deps.Containers = containers
 	if deps.Isolator == nil && deps.Meter == nil { // a test that has its own wants no other figures
-		isolator, err := limit.New(limit.Config{Data: deps.Dir, Log: deps.Log})
+		isolator, err := isolation.New(isolation.Config{Data: deps.Dir, Log: deps.Log})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,9 +77,9 @@ func useContainers(t *testing.T, deps *run.Deps) {
 // shellImage is an image with a shell, and programs where machines have them.
 func shellImage(t *testing.T) string {
 	t.Helper()
-	b := engines.ShellImage(t)
+	b := containertest.ShellImage(t)
 	b.Links["/usr/bin"] = "/bin"
-	return engines.LoadImage(t, engines.SharedEngine(t), fmt.Sprintf("muster-test/process:%d-%d", os.Getpid(), workers.Add(1)), b)
+	return containertest.LoadImage(t, containertest.SharedEngine(t), fmt.Sprintf("muster-test/process:%d-%d", os.Getpid(), workers.Add(1)), b)
 }
 
 // openInContainers opens executors whose tasks run in containers.
@@ -168,9 +168,9 @@ func TestWhatAContainerSees(t *testing.T) {
 func TestAnImagesOwnCommand(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
-	b := engines.ShellImage(t)
+	b := containertest.ShellImage(t)
 	b.User, b.Workdir, b.Cmd = "user", "/home", []string{"sh", "-c", "pwd; id -u; echo 1 > $MUSTER_OUT/o.txt; echo 2 > $MUSTER_CHECKPOINT/n; echo 3 > $TMPDIR/t; echo '{\"step\": \"x\"}' >> $MUSTER_EVENTS; cat /muster/sdk/muster.py | wc -l"}
-	image := engines.LoadImage(t, engines.SharedEngine(t), fmt.Sprintf("muster-test/own:%d", os.Getpid()), b)
+	image := containertest.LoadImage(t, containertest.SharedEngine(t), fmt.Sprintf("muster-test/own:%d", os.Getpid()), b)
 	r, out, _ := runTask(t, w, muster.KindContainer, containerTask(image, ""))
 	if r.Outcome != muster.AttemptSucceeded || len(r.Artifacts) != 1 || !strings.HasPrefix(out, "/home\n1000\n") || strings.HasSuffix(out, "\n0\n") {
 		t.Errorf("%+v printed %q", r, out)
@@ -311,7 +311,7 @@ type noEngine struct{ run.Containers }
 func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
-	before := engines.ListResources(t, engines.SharedEngine(t), w.Deps.Dir)
+	before := containertest.ListResources(t, containertest.SharedEngine(t), w.Deps.Dir)
 	ctx, detach := context.WithCancelCause(t.Context())
 	w.Deps.Containers = detachAfterCreate{w.Deps.Containers, func() { detach(run.ErrDetach) }}
 	x, err := process.NewKind(w.Deps, muster.KindContainer, process.KindHooks{})
@@ -323,7 +323,7 @@ func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
 	if r := x.Run(ctx, task, runtest.NewRecorder()); r.Outcome != muster.AttemptOpen || len(w.Deps.Supervisor.Recovered()) != 0 {
 		t.Errorf("%+v", r)
 	}
-	engines.AwaitCleanup(t, engines.SharedEngine(t), w.Deps.Dir, before)
+	containertest.AwaitCleanup(t, containertest.SharedEngine(t), w.Deps.Dir, before)
 }
 
 // detachAfterCreate has the worker leave its tasks once a container is made.

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/live"
+	"github.com/muster-dev/muster/internal/agent/liveoutput"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -19,7 +19,7 @@ func (a *Attempt) wait(ctx context.Context) error {
 	}
 	a.startSaving()
 	defer a.stopSaving()
-	defer live.Watch(ctx, &live.Source{
+	defer liveoutput.Watch(ctx, &liveoutput.Source{
 		Attempt: a.Task.Attempt, Out: a.openLiveOut, Upload: a.executor.deps.Transfer,
 		Report: a.reporter.Progress, LogLine: a.LogLine, Log: a.executor.deps.Log,
 	})()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -56,7 +56,7 @@ func (t *tool) runIsolated(ctx context.Context, read, write []string, dir string
 	if c.Sandbox == nil && c.User == nil {
 		return command(ctx, dir, env, handler, path, args...)
 	}
-	return commandIsolated(ctx, c, &limit.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, handler)
+	return commandIsolated(ctx, c, &isolation.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, handler)
 }
 
 // programDirs returns the folders that a program needs: of its own file, and of what it was
@@ -73,7 +73,7 @@ func programDirs(path string) []string {
 }
 
 // commandIsolated is command for a program that is held.
-func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *limit.Program, handler outputHandler) error {
+func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Program, handler outputHandler) error {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *limit.Program
 	}
 	defer r.Close()
 	p.Stdin, p.Stdout, p.Stderr = null, w, w
-	pid, handle, err := limit.Spawn(c, *p)
+	pid, handle, err := isolation.Spawn(c, *p)
 	_ = w.Close()
 	if err != nil {
 		return err

@@ -11,20 +11,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
 // isolatedTool is the tool of a worker that holds it, in a data dir with a secret.
 func isolatedTool(t *testing.T) *tool {
 	t.Helper()
-	if limit.Describe(limit.Config{}).Landlock < 1 {
+	if isolation.Describe(isolation.Config{}).Landlock < 1 {
 		t.Skip("skipped: this kernel has no Landlock")
 	}
 	data := t.TempDir()
 	if err := os.WriteFile(filepath.Join(data, "identity.json"), []byte("a secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := limit.New(limit.Config{Data: data, Log: slog.New(slog.DiscardHandler)})
+	l, err := isolation.New(isolation.Config{Data: data, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

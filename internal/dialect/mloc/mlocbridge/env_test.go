@@ -15,11 +15,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
-	"github.com/muster-dev/muster/internal/do"
-	"github.com/muster-dev/muster/internal/serve"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // testTimeout bounds every wait of these tests.
@@ -33,7 +33,7 @@ func stderrLog() *slog.Logger {
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "do" {
-		os.Exit(do.Main(os.Args[2:]))
+		os.Exit(builtin.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 2 && os.Args[1] == "bridge" {
 		bridgeProcess(os.Args[2])
@@ -107,7 +107,7 @@ func waitFor(tb testing.TB, desc string, ok func() bool) {
 
 // musterEnv is a Muster server with a worker, in this process.
 type musterEnv struct {
-	server *serve.Server
+	server *serverd.Server
 	client *client.Client
 }
 
@@ -119,7 +119,7 @@ func logger(tb testing.TB) *slog.Logger {
 
 func startFleet(tb testing.TB, workers ...string) *musterEnv {
 	tb.Helper()
-	s, err := serve.New(tb.Context(), serve.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test"}, logger(tb))
+	s, err := serverd.New(tb.Context(), serverd.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test"}, logger(tb))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -129,8 +129,8 @@ func startFleet(tb testing.TB, workers ...string) *musterEnv {
 		tb.Fatal(err)
 	}
 	for _, name := range workers {
-		w, err := work.New(work.Config{
-			Server: s.URL(), Token: s.JoinToken(), Name: name, Tags: []string{"cpu"}, Data: tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: work.EngineNone,
+		w, err := workerd.New(workerd.Config{
+			Server: s.URL(), Token: s.JoinToken(), Name: name, Tags: []string{"cpu"}, Data: tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: workerd.EngineNone,
 		}, logger(tb))
 		if err != nil {
 			tb.Fatal(err)

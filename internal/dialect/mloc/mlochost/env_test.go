@@ -15,12 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
-	"github.com/muster-dev/muster/internal/do"
-	"github.com/muster-dev/muster/internal/serve"
-	"github.com/muster-dev/muster/internal/work"
+	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 // testTimeout bounds every wait of these tests.
@@ -29,7 +29,7 @@ const testTimeout = time.Minute
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "do" {
-		os.Exit(do.Main(os.Args[2:]))
+		os.Exit(builtin.Main(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -123,7 +123,7 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 type env struct {
 	tb      testing.TB
 	redis   *redisServer
-	server  *serve.Server
+	server  *serverd.Server
 	admin   *client.Client
 	dir     string
 	listen  string
@@ -163,7 +163,7 @@ func (w *env) start() {
 		return g, err
 	}
 	var err error
-	w.server, err = serve.New(w.tb.Context(), serve.Config{
+	w.server, err = serverd.New(w.tb.Context(), serverd.Config{
 		Listen: w.listen, Data: w.dir, Version: "test", AdminToken: adminToken, JoinToken: "mloc-test-join-token-0123456789", Heartbeat: muster.Duration(300 * time.Millisecond),
 		Dialects: []dialect.Config{w.config}, Systems: []dialect.System{system},
 	}, w.log)
@@ -181,8 +181,8 @@ func (w *env) start() {
 // worker starts one of Muster's own.
 func (w *env) worker(name string) {
 	w.tb.Helper()
-	one, err := work.New(work.Config{
-		Server: w.server.URL(), Token: "mloc-test-join-token-0123456789", Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: work.EngineNone,
+	one, err := workerd.New(workerd.Config{
+		Server: w.server.URL(), Token: "mloc-test-join-token-0123456789", Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: workerd.EngineNone,
 	}, w.log)
 	if err != nil {
 		w.tb.Fatal(err)

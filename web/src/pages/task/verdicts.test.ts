@@ -19,7 +19,7 @@ it("drops what the address cannot mean", () => {
 });
 
 it("has words for every filter of the scheduler", () => {
-  const names = /filterNames = \[\.\.\.\]string\{([^}]*)\}/.exec(readFileSync("../internal/place/filter.go", "utf8"))?.[1] ?? "";
+  const names = /filterNames = \[\.\.\.\]string\{([^}]*)\}/.exec(readFileSync("../internal/placement/filter.go", "utf8"))?.[1] ?? "";
   const filters = [...names.matchAll(/:\s*"([^"]*)"/g)].map((m) => m[1] ?? "");
   expect(filters.length).toBeGreaterThan(15);
   expect([...filters, "kept", "rejected", "failed"].filter((f) => filterText(f) === f)).toEqual([]);

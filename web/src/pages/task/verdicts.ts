@@ -21,7 +21,7 @@ export function groupVerdicts(verdicts: readonly Verdict[]): readonly VerdictGro
   return [...groups].map(([filter, workers]) => ({ filter, fits: filter === "", workers }));
 }
 
-// One entry for each filter of the scheduler: see internal/place/filter.go.
+// One entry for each filter of the scheduler: see internal/placement/filter.go.
 const texts: Readonly<Record<string, string>> = {
   "": "Fits",
   state: "Takes no tasks now",

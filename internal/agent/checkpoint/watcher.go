@@ -1,0 +1,322 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	defaultInterval = 30 * time.Second
+	idleFactor      = 3 // times as long as a look took nothing is looked at
+	maxConcurrent   = 4 // files that are uploaded
+
+	// the most that a checkpoint may have to be saved
+	maxFiles = 20_000
+	maxPath  = 1024 // bytes; to look into a folder takes the square of its depth
+	maxSize  = muster.Size(64 << 30)
+
+	// mtimeGranularity is longer than the time that any file system takes for one.
+	mtimeGranularity = 2 * time.Second
+
+	listSuffix = ".list"
+)
+
+// watcher follows one folder. look is called by one goroutine at a time.
+type watcher struct {
+	*Uploader
+
+	task    *run.Task
+	dir     string
+	logLine func(line string)
+
+	onSaved func() // after each checkpoint that the server was told of
+
+	manifest  *manifest
+	published string          // the tree that the server was last told, or told us
+	logged    map[string]bool // lines that the log has
+}
+
+// Watch implements run.Checkpoints.
+func (s *Uploader) Watch(t *run.Task, dir string, logLine func(line string), onSaved func()) (stop func(timeout time.Duration)) {
+	f := &watcher{Uploader: s, task: t, dir: dir, logLine: logLine, onSaved: onSaved, manifest: readManifest(dir), published: t.Checkpoint, logged: map[string]bool{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var loop sync.WaitGroup
+	loop.Go(func() { f.run(ctx) })
+	var once sync.Once
+	return func(timeout time.Duration) {
+		once.Do(func() {
+			cancel()
+			loop.Wait()
+			if timeout <= 0 {
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			defer cancel()
+			f.logFailure(f.scan(ctx))
+		})
+	}
+}
+
+func (f *watcher) run(ctx context.Context) {
+	interval := f.task.Spec.Checkpoint.Every.Std()
+	if interval <= 0 {
+		interval = defaultInterval
+	}
+	t := time.NewTimer(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		began := time.Now()
+		if err := f.scan(ctx); ctx.Err() == nil {
+			f.logFailure(err)
+		}
+		t.Reset(max(interval, idleFactor*time.Since(began)))
+	}
+}
+
+// logFailure writes into the task's log why it is not saved, once for each reason.
+func (f *watcher) logFailure(err error) {
+	if err != nil {
+		f.logOnce("the checkpoint is not saved off this worker: " + err.Error())
+	}
+}
+
+func (f *watcher) logOnce(line string) {
+	if !f.logged[line] {
+		f.logged[line] = true
+		f.logLine(line)
+	}
+}
+
+// scan saves what has changed since the look before.
+func (f *watcher) scan(ctx context.Context) error {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // only read
+	entries, err := f.listFiles(root)
+	if err != nil {
+		return err
+	}
+	uploaded, err := f.uploadChanged(ctx, root, entries)
+	if err != nil {
+		return err
+	}
+	files, tree := make(map[string]savedFile, len(entries)), muster.Tree{Files: []muster.File{}}
+	for i, e := range entries {
+		switch {
+		case e.link != "":
+			tree.Files = append(tree.Files, muster.File{Path: e.path, Link: e.link})
+		case uploaded[i].SHA256 != "":
+			files[e.path] = uploaded[i]
+			tree.Files = append(tree.Files, uploaded[i].treeEntry(e.path))
+		}
+	}
+	return f.publish(ctx, &tree, files)
+}
+
+// uploadChanged uploads the files that changed, a few at once. Of one that is being written
+// it returns what was saved of it before, or nothing.
+func (f *watcher) uploadChanged(ctx context.Context, root *os.Root, entries []entry) ([]savedFile, error) {
+	uploaded := make([]savedFile, len(entries))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxConcurrent)
+	for i, e := range entries {
+		if e.link != "" {
+			continue
+		}
+		uploaded[i] = f.manifest.Files[e.path]
+		if uploaded[i].stamp == e.stamp && !uploaded[i].Recent || gctx.Err() != nil {
+			continue
+		}
+		g.Go(func() error {
+			s, err := f.upload(gctx, root, e.path)
+			switch {
+			case err == nil:
+				uploaded[i] = s
+			case !errors.Is(err, errChanged):
+				return fmt.Errorf("%s: %w", e.path, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return uploaded, context.Cause(ctx)
+}
+
+// entry is a file of the folder, or a link.
+type entry struct {
+	path string
+	stamp
+
+	link string
+}
+
+var errChanged = errors.New("it changes while it is read")
+
+// listFiles finds what is to be saved, by path.
+func (f *watcher) listFiles(root *os.Root) ([]entry, error) {
+	var all []entry
+	var size muster.Size
+	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the task removed it meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("%s cannot be read: %w", name, withoutPath(err))
+		}
+		if d.IsDir() && len(name) > maxPath {
+			f.logOnce(fmt.Sprintf("%.60s… is not saved with the checkpoint: its path is longer than %d bytes", name, maxPath))
+			return fs.SkipDir
+		}
+		if d.IsDir() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil //nolint:nilerr // the task removed it meanwhile
+		}
+		e := entry{path: name, stamp: stampOf(info)}
+		switch {
+		case strings.ContainsAny(name, "\\\x00") || !fs.ValidPath(name):
+			f.logOnce(fmt.Sprintf("%q is not saved with the checkpoint: its name is not plain text", name))
+			return nil
+		case info.Mode()&fs.ModeSymlink != 0:
+			if e.link = innerLink(root, name); e.link == "" {
+				f.logOnce(name + " is not saved with the checkpoint: it is a link that leads out of the folder")
+				return nil
+			}
+		case !info.Mode().IsRegular():
+			f.logOnce(name + " is not saved with the checkpoint: it is not a file")
+			return nil
+		default:
+			size += muster.Size(info.Size())
+		}
+		all = append(all, e)
+		switch {
+		case len(all) > maxFiles:
+			return fmt.Errorf("it has more than %d files", maxFiles)
+		case size > maxSize:
+			return fmt.Errorf("it has more than %s", maxSize)
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.path, b.path) })
+	return all, err
+}
+
+// innerLink returns where a link leads to in the folder, "" if it leads elsewhere.
+func innerLink(root *os.Root, name string) string {
+	link, err := root.Readlink(name)
+	if err != nil || path.IsAbs(link) || strings.ContainsAny(link, "\\\x00") || !fs.ValidPath(path.Join(path.Dir(name), link)) {
+		return ""
+	}
+	return link
+}
+
+// upload uploads a file.
+func (f *watcher) upload(ctx context.Context, root *os.Root, name string) (savedFile, error) {
+	began := time.Now()
+	file, err := root.OpenFile(name, os.O_RDONLY|openFlags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return savedFile{}, errChanged
+	}
+	if err != nil {
+		return savedFile{}, withoutPath(err)
+	}
+	defer file.Close()
+	before, err := file.Stat()
+	if err != nil {
+		return savedFile{}, withoutPath(err)
+	}
+	if !before.Mode().IsRegular() {
+		return savedFile{}, errChanged
+	}
+	sha, size, upErr := f.cfg.Blobs.UploadFile(ctx, file)
+	after, err := file.Stat()
+	s := savedFile{stamp: stampOf(before), SHA256: sha, Recent: before.ModTime().After(began.Add(-mtimeGranularity))}
+	if err != nil || s.stamp != stampOf(after) || upErr == nil && size != s.Size {
+		return savedFile{}, errChanged
+	}
+	return s, upErr
+}
+
+// publish uploads the list of files and tells the server, if it is another one.
+func (f *watcher) publish(ctx context.Context, tree *muster.Tree, files map[string]savedFile) error {
+	b, err := json.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(b)
+	sha := hex.EncodeToString(sum[:])
+	if len(tree.Files) == 0 && f.published == "" {
+		return nil // nothing was made yet
+	}
+	if sha != f.published {
+		if err := f.uploadList(ctx, b); err != nil {
+			return err
+		}
+	}
+	if sha != f.manifest.lastTree() || !maps.Equal(files, f.manifest.Files) {
+		f.manifest.Files = files
+		f.manifest.addTree(sha)
+		if err := f.manifest.write(f.dir); err != nil {
+			f.cfg.Log.Warn("what was saved of a checkpoint is not remembered", slog.String("folder", f.dir), slog.Any("error", err))
+		}
+	}
+	if sha != f.published {
+		f.published = sha
+		f.cfg.OnSaved(f.task.Attempt, sha)
+		f.onSaved()
+	}
+	return nil
+}
+
+func (f *watcher) uploadList(ctx context.Context, b []byte) error {
+	path := f.dir + listSuffix
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(path) }() // the next one replaces it
+	list, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	_, _, err = f.cfg.Blobs.UploadFile(ctx, list)
+	return err
+}
+
+// withoutPath is an error without the path, which names folders of the worker.
+func withoutPath(err error) error {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		return pathErr.Err
+	}
+	return err
+}

@@ -1,0 +1,78 @@
+package hostpolicy
+
+import (
+	"context"
+	"math"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/disk"
+	"github.com/shirou/gopsutil/v4/mem"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu"
+)
+
+// load is what everything that runs on the host uses, in percent, and minus the bytes of
+// the data dir's disk that are free; NaN where unknown.
+type load struct{ cpu, memory, gpu, disk float64 }
+
+// host measures what the whole machine does. One goroutine uses it.
+type host struct{ busy, total float64 }
+
+// cpu returns the share of the cores that was used since it was last called.
+func (h *host) cpu(ctx context.Context) float64 {
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err != nil || len(times) == 0 {
+		return math.NaN()
+	}
+	t := &times[0]
+	idle := t.Idle + t.Iowait
+	// Guest time is part of user time, and nice guest time of nice time.
+	total := t.User + t.Nice + t.System + t.Irq + t.Softirq + t.Steal + idle
+	first := h.total == 0
+	busy, span := total-idle-h.busy, total-h.total
+	h.busy, h.total = total-idle, total
+	if first || span <= 0 {
+		return math.NaN()
+	}
+	return 100 * min(1, max(0, busy/span))
+}
+
+// memory returns the share that a program could not have now.
+func (h *host) memory(ctx context.Context) float64 {
+	m, err := mem.VirtualMemoryWithContext(ctx)
+	if err != nil || m.Total == 0 {
+		return math.NaN()
+	}
+	return 100 * (1 - float64(m.Available)/float64(m.Total))
+}
+
+// disk returns how full the disk under dir is, nil where that is unknown.
+func (h *host) disk(ctx context.Context, dir string) *muster.DiskLoad {
+	u, err := disk.UsageWithContext(ctx, dir)
+	if err != nil || u.Total == 0 {
+		return nil
+	}
+	return &muster.DiskLoad{Free: muster.Size(u.Free), Total: muster.Size(u.Total)}
+}
+
+// diskSize returns the size of the disk under dir, 0 where it is unknown.
+func diskSize(dir string) muster.Size {
+	u, err := disk.Usage(dir)
+	if dir == "" || err != nil {
+		return 0
+	}
+	return muster.Size(u.Total)
+}
+
+// meanUtilization returns the average utilization of the devices that tell it.
+func meanUtilization(rs *gpu.Readings) float64 {
+	sum, n := 0.0, 0
+	for i := range rs.Devices {
+		if u := rs.Devices[i].Utilization; u != nil {
+			sum += 100 * *u
+			n++
+		}
+	}
+	return sum / float64(n) // 0/0 is NaN
+}

@@ -1,0 +1,179 @@
+package hostpolicy
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Options are what the operator said of how a machine is shared. What is not
+// said, nil, is as the profile has it.
+type Options struct {
+	Profile      string
+	MaxCPU       *float64     // percent of the host's cores in use
+	MaxMemory    *float64     // percent of the host's memory in use
+	MaxGPU       *float64     // percent of the time in which its devices compute, on average
+	MemoryBuffer *float64     // share of the host's memory that stays free, 0 to 1
+	MinFreeDisk  *muster.Size // of the data dir's disk that stays free; nil means DefaultMinFreeDisk
+	CoolDown     *muster.Duration
+	Hours        *Hours // nil means always
+	AfterHours   string // Finish or Preempt
+	Yield        bool   // tasks make way for the owner's processes on GPUs
+}
+
+// What becomes of running tasks when the hours end.
+const (
+	Finish  = "finish"
+	Preempt = "preempt"
+)
+
+// DefaultCoolDown is the cool-down where neither the operator nor a profile says.
+const DefaultCoolDown = 30 * time.Second
+
+// Profile is a set of defaults for one sort of tasks.
+type Profile struct {
+	Name         string
+	Slots        func(cores float64) int
+	Cores        float64 // share of the cores that is offered
+	MaxCPU       float64 // percent, as in Options; 100 is never exceeded
+	MaxMemory    float64
+	MaxGPU       float64
+	MemoryBuffer float64
+	CoolDown     time.Duration
+}
+
+// Profiles lists all there are. docs/workers.md has them as a table.
+func Profiles() []Profile {
+	return []Profile{{
+		Name:  "benchmark", // one at a time, with all of the machine
+		Slots: func(float64) int { return 1 },
+		Cores: 1, MaxCPU: 100, MaxMemory: 100, MaxGPU: 100, MemoryBuffer: 0.05, CoolDown: DefaultCoolDown,
+	}, {
+		Name:  "test", // one for each core
+		Slots: func(cores float64) int { return max(2, int(cores)) },
+		Cores: 1, MaxCPU: 90, MaxMemory: 85, MaxGPU: 95, MemoryBuffer: 0.1, CoolDown: DefaultCoolDown,
+	}, {
+		Name:  "light", // many small ones, in half of the machine
+		Slots: func(cores float64) int { return max(8, int(4*cores)) },
+		Cores: 0.5, MaxCPU: 70, MaxMemory: 70, MaxGPU: 70, MemoryBuffer: 0.3, CoolDown: 10 * time.Second,
+	}}
+}
+
+// ParseProfile returns the name of a profile.
+func ParseProfile(s string) (string, error) {
+	var names []string
+	for _, p := range Profiles() {
+		if p.Name == s {
+			return s, nil
+		}
+		names = append(names, p.Name)
+	}
+	hint := "write one of " + strings.Join(names, ", ")
+	if near := muster.Nearest(s, names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return "", muster.Errorf(muster.Invalid, "%q is no profile: %s", s, hint)
+}
+
+func (o *Options) profile() (Profile, bool) {
+	for _, p := range Profiles() {
+		if p.Name == o.Profile {
+			return p, true
+		}
+	}
+	return Profile{}, false
+}
+
+// Apply makes of r, what a machine has, what is offered of it: fewer cores and
+// other slots as the profile says, and memory without the buffer.
+func (o *Options) Apply(r *muster.Resources) {
+	p, ok := o.profile()
+	if ok {
+		r.Slots = p.Slots(r.CPUs)
+		r.CPUs = math.Floor(r.CPUs*p.Cores*1000) / 1000
+	}
+	r.Memory -= muster.Size(math.Ceil(float64(r.Memory) * o.Buffer()))
+}
+
+// Buffer is the share of the memory that stays free.
+func (o *Options) Buffer() float64 {
+	p, _ := o.profile()
+	return valueOr(o.MemoryBuffer, p.MemoryBuffer)
+}
+
+func (o *Options) coolDown() time.Duration {
+	fallback := DefaultCoolDown
+	if p, ok := o.profile(); ok {
+		fallback = p.CoolDown
+	}
+	return valueOr(o.CoolDown, muster.Duration(fallback)).Std()
+}
+
+// valueOr is what the operator said, else what is usual.
+func valueOr[T any](value *T, fallback T) T {
+	if value != nil {
+		return *value
+	}
+	return fallback
+}
+
+// thresholds are the thresholds that there are, by what they measure; nil for none.
+type thresholds struct{ cpu, memory, gpu, disk *threshold }
+
+// disk is the size of the data dir's disk, 0 where it is unknown.
+func (o *Options) thresholds(disk muster.Size) thresholds {
+	p, ok := o.profile()
+	by := " of the profile " + p.Name
+	if !ok {
+		p, by = Profile{MaxCPU: 100, MaxMemory: 100, MaxGPU: 100}, ""
+	}
+	cool := o.coolDown()
+	newPercent := func(name, flag string, value *float64, fallback float64) *threshold {
+		high, source := valueOr(value, fallback), by
+		if value != nil {
+			source = ""
+		}
+		if high >= 100 {
+			return nil
+		}
+		return newThreshold(name, flag+" "+formatNumber(high)+source, high, cool)
+	}
+	g := thresholds{
+		cpu:    newPercent("cpu", "--max-cpu-percent", o.MaxCPU, p.MaxCPU),
+		memory: newPercent("memory", "--max-memory-percent", o.MaxMemory, p.MaxMemory),
+		gpu:    newPercent("gpu", "--max-gpu-percent", o.MaxGPU, p.MaxGPU),
+	}
+	b := valueOr(o.MemoryBuffer, p.MemoryBuffer)
+	if high := 100 * (1 - b); b > 0 && (g.memory == nil || high < g.memory.high) {
+		if o.MemoryBuffer != nil {
+			by = ""
+		}
+		g.memory = newThreshold("memory", "the "+formatPercent(high)+" that --memory-buffer "+formatNumber(b)+by+" leaves", high, cool)
+	}
+	if least := o.minFreeDisk(disk); least > 0 {
+		g.disk = newFreeThreshold("disk", "--min-free-disk "+least.String(), least, cool)
+	}
+	return g
+}
+
+// minFreeDisk is how much of a disk of that size stays free.
+func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
+	fallback := DefaultMinFreeDisk
+	if disk > 0 {
+		fallback = min(fallback, disk/20)
+	}
+	return valueOr(o.MinFreeDisk, fallback)
+}
+
+// isLow reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays free, or lowDisk where
+// that is more.
+func (o *Options) isLow(d *muster.DiskLoad) bool {
+	least := o.minFreeDisk(d.Total)
+	left := d.Free - least
+	return left < d.Total/10 && left < max(2*least, lowDisk)
+}
+
+func formatNumber(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

@@ -1,0 +1,429 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
+	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Mode says whether tasks are put into a sandbox.
+type Mode string
+
+// The modes.
+const (
+	Auto   Mode = "auto"   // where the kernel can
+	Off    Mode = "off"    // never
+	Strict Mode = "strict" // always: where the kernel cannot, there is no worker
+)
+
+// DefaultPIDs is how many processes and threads a task may have that names no
+// number.
+const DefaultPIDs = 4096
+
+// Config says how a worker holds its tasks.
+type Config struct {
+	Data     string      // the worker's data dir, absolute
+	TaskUser string      // whom tasks run as; "" means a user of its own for each attempt if the worker is root, else the worker's
+	Sandbox  Mode        // "" means Auto
+	Read     []string    // what tasks may read besides the system, absolute
+	Write    []string    // what they may change besides their own folders, absolute
+	Expose   []string    // what they are to come to if the worker lends it to them, absolute
+	PIDs     int         // of a task that names none; 0 means DefaultPIDs
+	Memory   muster.Size // of all tasks together; 0 means all that there is
+	Swap     bool        // tasks may use the machine's swap beyond their memory
+	Log      *slog.Logger
+}
+
+// Isolator holds the tasks of one worker. It implements run.Limiter.
+type Isolator struct {
+	cfg    Config
+	runAs  *runAs
+	paths  *paths // nil for no sandbox
+	groups *cgroup.Groups
+	pids   int // of all tasks together; 0 means that it is not known
+
+	mu          sync.Mutex
+	readable    map[string]bool // folders that other users may read
+	traversable map[string]bool // folders that they may pass through
+	unownable   map[string]bool // folders that were not given to the user of tools
+}
+
+var _ run.Isolator = (*Isolator)(nil)
+
+// New checks the configuration, and makes the groups that all tasks are in.
+func New(cfg Config) (*Isolator, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	if cfg.PIDs == 0 {
+		cfg.PIDs = DefaultPIDs
+	}
+	if cfg.Sandbox != Off && landlock.ABI() == 0 {
+		cfg.Log.Warn("tasks can read and change whatever their user can: this system has no Landlock to keep them in a sandbox")
+		cfg.Sandbox = Off
+	}
+	common := commonPaths(&cfg)
+	ra, err := cfg.runAs(cfg.exposedPaths(common))
+	if err != nil {
+		return nil, err
+	}
+	if ra.rootReason != nil && cfg.Sandbox == Strict && !cfg.wantsRoot() {
+		return nil, muster.Errorf(muster.Invalid, "--sandbox strict needs users for tasks, or --task-user root: %w", ra.rootReason)
+	}
+	if ra.rootReason != nil {
+		cfg.Log.Warn("tasks run as root, since " + ra.rootReason.Error() + ": what root's sockets serve, such as a container engine, is open to them")
+		common = cfg.paths(true)
+	}
+	if ra.viewErr != nil {
+		cfg.Log.Warn("tasks see the command lines of all processes: " + ra.viewErr.Error())
+	}
+	l := &Isolator{cfg: cfg, runAs: ra, readable: map[string]bool{}, traversable: map[string]bool{}, unownable: map[string]bool{}}
+	if err := l.grantAccess(); err != nil {
+		return nil, err
+	}
+	if cfg.Sandbox != Off {
+		l.paths = common
+	}
+	l.pids = cgroup.MaxPIDs()
+	l.groups = cgroup.New(cfg.Data, cgroup.TotalLimits{Memory: cfg.Memory, PIDs: l.pids, Swap: cfg.Swap}, cfg.Log)
+	return l, nil
+}
+
+// Check says what is wrong with a configuration on this machine. Log need not be set.
+func (c *Config) Check() error {
+	switch abi := landlock.ABI(); {
+	case c.Sandbox != "" && c.Sandbox != Auto && c.Sandbox != Off && c.Sandbox != Strict:
+		return muster.Errorf(muster.Invalid, "--sandbox is %q: write auto, off or strict", c.Sandbox)
+	case c.Sandbox == Strict && abi < landlock.StrictABI:
+		return muster.Errorf(muster.Invalid,
+			"--sandbox strict needs Landlock of version %d, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", landlock.StrictABI, abi)
+	case c.PIDs < 0:
+		return muster.Errorf(muster.Invalid, "--task-pids is %d: a task needs at least one process", c.PIDs)
+	}
+	data := resolvePath(c.Data)
+	for _, path := range slices.Concat(c.Read, c.Write) {
+		if !filepath.IsAbs(path) {
+			return muster.Errorf(muster.Invalid, "%s is not an absolute path: tasks are let into whole paths only", path)
+		}
+		target, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: %w", path, err)
+		}
+		if inside(data, target) || inside(target, data) {
+			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker keeps its identity in %s", path, c.Data)
+		}
+	}
+	if c.TaskUser != "" && (!c.wantsRoot() || os.Geteuid() != 0) {
+		_, err := lookupUser(c.TaskUser)
+		return err
+	}
+	return nil
+}
+
+// commonPaths returns what tasks may see that are not root's.
+func commonPaths(c *Config) *paths { return c.paths(false) }
+
+// paths returns what all tasks may see; super says that they run as root.
+func (c *Config) paths(asRoot bool) *paths {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/root"
+	}
+	return newPaths(c.Data, os.Getenv("PATH"), home, asRoot, c.Read, c.Write)
+}
+
+// exposedPaths lists what the user of tasks is to come to, whatever it lies in.
+func (c *Config) exposedPaths(p *paths) []string {
+	list := slices.Concat(p.read, c.Write, c.Expose)
+	if own, err := os.Executable(); err == nil {
+		list = append(list, own)
+	}
+	return list
+}
+
+// grantAccess lets the users of tasks into the worker's folders.
+func (l *Isolator) grantAccess() error {
+	users := l.runAs.sampleUsers()
+	if len(users) == 0 {
+		return nil
+	}
+	for _, name := range []string{"tasks", "checkpoints"} {
+		dir := filepath.Join(l.cfg.Data, name)
+		if err := errors.Join(os.MkdirAll(dir, 0o700), allowTraverse(l.cfg.Data, dir)); err != nil {
+			return muster.Errorf(muster.Invalid, "the user of tasks cannot be let into the worker's data dir: %w", err)
+		}
+	}
+	for _, u := range users {
+		if l.runAs.canReach(u, filepath.Join(l.cfg.Data, "tasks")) {
+			continue
+		}
+		return muster.Errorf(muster.Invalid, "the user of tasks cannot reach the worker's data dir %s: give --data a folder in a place that all users may pass through, such as /var/lib/muster, or --task-user root%s",
+			l.cfg.Data, viewHint(l.runAs.viewErr))
+	}
+	for _, path := range slices.Concat(l.cfg.Read, l.cfg.Write) {
+		dir := path
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			dir = filepath.Dir(path)
+		}
+		if !l.runAs.canReach(users[0], dir) {
+			l.cfg.Log.Warn("tasks are let into " + path + ", but their user cannot come there: the modes of a folder on the way keep it out")
+		}
+	}
+	return nil
+}
+
+func viewHint(err error) string {
+	if err == nil {
+		return ""
+	}
+	return " (it cannot be shown to them in another way: " + err.Error() + ")"
+}
+
+// Prepare makes what holds an attempt.
+func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, error) {
+	c := &run.IsolationSpec{View: l.runAs.view, NoNewPrivileges: true, NoNet: t.Spec.Network == muster.NetworkNone}
+	if t.Spec.Network == muster.NetworkAllowlist {
+		c.NoNet, c.AllowHosts = true, t.Spec.AllowHosts
+	}
+	var err error
+	if c.User, err = l.runAs.acquire(len(f.Write) > 0, len(t.Grant.GPUs) > 0); err != nil {
+		return nil, err
+	}
+	if c.User != nil {
+		if err := l.chownFolders(c.User, f); err != nil {
+			l.runAs.release(c)
+			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be given to its user: %w", err)
+		}
+	}
+	if l.paths != nil {
+		c.Sandbox = l.paths.sandbox(f, len(t.Grant.GPUs) > 0)
+	}
+	if err := l.applyLimits(c, t); err != nil {
+		l.runAs.release(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// applyLimits makes an attempt's control groups, and notes what these cannot enforce.
+func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
+	limits := l.cgroupLimits(t)
+	cgroups, enforced, err := l.groups.Create(t.Attempt, limits)
+	if err != nil {
+		// Not the cause: the kernel has no space for another group, not the disk.
+		return run.Failf(muster.WorkerInternal, "%v", err)
+	}
+	c.Cgroups = cgroups
+	c.WatchDisk = t.Grant.Disk
+	if enforced.Memory == 0 {
+		c.WatchMemory = limits.Memory
+	}
+	if enforced.PIDs == 0 {
+		c.WatchPIDs = limits.PIDs
+		switch {
+		case c.User != nil && c.User.Dynamic:
+			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(limits.PIDs)}}
+		case c.User != nil && l.pids > 0:
+			// Counted for all processes of the user, which are tasks.
+			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.pids)}}
+		}
+	}
+	return nil
+}
+
+// cgroupLimits is what an attempt is held to.
+func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
+	n := cgroup.Limits{CPUs: t.Grant.CPUs, Memory: t.Grant.Memory, PIDs: t.Grant.PIDs, Swap: l.cfg.Swap}
+	if n.PIDs <= 0 {
+		n.PIDs = l.cfg.PIDs
+	}
+	return n
+}
+
+// PrepareContainer makes the control groups of an attempt that runs in a container. What the task was granted
+// is its engine's to limit, too, but for the disk.
+func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
+	c := &run.IsolationSpec{WatchDisk: t.Grant.Disk}
+	if t.Grant.PIDs == 0 {
+		c.WatchPIDs = l.cfg.PIDs
+	}
+	var err error
+	if c.Cgroups, c.CgroupParent, err = l.groups.CreateForContainer(t.Attempt, l.cgroupLimits(t)); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "%v", err) // see hold
+	}
+	return c, nil
+}
+
+// PrepareTool makes what holds a program of the worker's own that may run what tasks chose.
+func (l *Isolator) PrepareTool(read, write []string) *run.IsolationSpec {
+	c := &run.IsolationSpec{NoNewPrivileges: true, View: l.runAs.view, User: l.toolUser(read, write)}
+	if c.User == nil && l.runAs.rootReason == nil {
+		c.View = nil // which would hide what is the worker's own user's
+	}
+	if l.paths != nil {
+		c.Sandbox = &run.Sandbox{Read: slices.Concat(l.paths.read, read), Write: slices.Concat(l.paths.write, write), List: l.paths.list}
+	}
+	return c
+}
+
+// toolUser gives what a tool may change to its user, and lets it read the rest. The tool is the worker's own user's if that
+// is not the worker's to give.
+func (l *Isolator) toolUser(read, write []string) *run.User {
+	u := l.runAs.toolUser()
+	if u == nil {
+		return nil
+	}
+	for _, dir := range write {
+		err := errOutside
+		if inside(dir, l.cfg.Data) {
+			err = errors.Join(l.allowTraverse(filepath.Dir(dir)), chownAll(dir, u))
+		}
+		if err != nil {
+			l.mu.Lock()
+			warned := l.unownable[dir]
+			l.unownable[dir] = true
+			l.mu.Unlock()
+			if !warned {
+				l.cfg.Log.Warn("packages for tasks are built by root, in a sandbox: " + dir + " cannot be given to another user: " + err.Error())
+			}
+			return nil
+		}
+	}
+	for _, path := range read {
+		if inside(path, l.cfg.Data) && !insideAny(path, write) {
+			if err := l.allowRead(path); err != nil {
+				l.cfg.Log.Warn("a folder of the worker's cannot be shown to what builds packages", slog.String("folder", path), slog.Any("error", err))
+			}
+		}
+	}
+	return u
+}
+
+var errOutside = errors.New("it is not in the worker's data dir")
+
+// chownFolders gives an attempt's folders to its user, and lets it read what it
+// needs of the worker's.
+func (l *Isolator) chownFolders(u *run.User, f run.Folders) error {
+	for _, dir := range []string{f.Base, f.Checkpoint} {
+		if dir == "" {
+			continue
+		}
+		if err := errors.Join(l.allowTraverse(filepath.Dir(dir)), chownTree(dir, u)); err != nil {
+			return err
+		}
+	}
+	if err := l.allowRead(filepath.Join(l.cfg.Data, "sdk")); err != nil {
+		return err
+	}
+	for _, path := range f.Read {
+		if !inside(path, l.cfg.Data) {
+			continue // its modes are its owner's to set
+		}
+		if err := l.allowRead(path); err != nil {
+			return err
+		}
+	}
+	for _, dir := range f.Write {
+		err := l.allowTraverse(filepath.Dir(dir))
+		if u.Dynamic {
+			err = errors.Join(err, shareWithGroup(dir, l.runAs.uids.sharedGID()))
+		} else {
+			err = errors.Join(err, os.Chown(dir, int(u.UID), int(u.GID)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if f.Runtime == "" {
+		return nil
+	}
+	if err := l.allowRead(f.Runtime); err != nil {
+		return err
+	}
+	if prefix := interpreterPrefix(f.Runtime); inside(prefix, l.cfg.Data) {
+		return l.allowRead(prefix)
+	}
+	return nil
+}
+
+// allowTraverse lets the users of tasks pass through a folder in the worker's data dir.
+func (l *Isolator) allowTraverse(dir string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.traversable[dir] {
+		return nil
+	}
+	err := allowTraverse(l.cfg.Data, dir)
+	l.traversable[dir] = err == nil
+	return err
+}
+
+// allowRead lets the user of tasks read a folder in the worker's data dir.
+func (l *Isolator) allowRead(dir string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.readable[dir] || !exists(dir) {
+		return nil
+	}
+	if err := errors.Join(allowTraverse(l.cfg.Data, filepath.Dir(dir)), allowRead(dir)); err != nil {
+		return err
+	}
+	l.readable[dir] = true
+	return nil
+}
+
+// Stats tells what the kernel counted of a task so far. The peak of its memory is
+// with the files that the kernel keeps in memory for it.
+func (l *Isolator) Stats(c *run.IsolationSpec) run.CgroupStats { return cgroup.Stats(c) }
+
+// CurrentStats tells what a task uses now, as far as the kernel counts it.
+func (l *Isolator) CurrentStats(c *run.IsolationSpec) run.CgroupStats { return cgroup.CurrentStats(c) }
+
+// Release removes what Confine or Contain made, once nothing of the task is left. What is
+// about to end is left for Run.
+func (l *Isolator) Release(c *run.IsolationSpec) {
+	l.groups.Remove(c.Cgroups)
+	l.runAs.release(c)
+}
+
+// Run removes what Release had to leave, until ctx is done.
+func (l *Isolator) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			l.groups.RetryRemove()
+		}
+	}
+}
+
+// Sweep ends what attempts of earlier lives of the worker left in control groups,
+// and removes those. The attempts of keep go on.
+func (l *Isolator) Sweep(keep ...*run.IsolationSpec) error {
+	var keptCgroups []run.Cgroup
+	for _, c := range keep {
+		keptCgroups = append(keptCgroups, c.Cgroups...)
+		l.runAs.reserve(c)
+	}
+	if err := l.groups.Sweep(keptCgroups); err != nil {
+		return muster.Errorf(muster.Internal, "control groups of earlier tasks cannot be removed: %w", err)
+	}
+	return nil
+}
+
+// Close removes the groups that all tasks are in, unless some are in them still. It
+// is for a worker that ends and leaves nothing running.
+func (l *Isolator) Close() { l.groups.Close() }

@@ -1,0 +1,228 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/isolation/view"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// RootUser is the TaskUser that lets tasks run as root.
+const RootUser = "root"
+
+// taskUserName is what the environment of tasks says of a user that has no name.
+const taskUserName = "muster"
+
+// runAs is whom the tasks of a worker run as, and what they see of the machine.
+type runAs struct {
+	named      *run.User // nil for none
+	uids       *uidPool  // nil where tasks are root's, or the worker's that is not root
+	rootReason error     // why tasks run as root, nil if they do not
+	view       *run.View // nil for all of the machine
+	viewErr    error     // why there is none
+}
+
+// runAs finds out whom tasks run as. reach are paths that they are to come to besides the worker's data dir.
+func (c *Config) runAs(exposed []string) (*runAs, error) {
+	t := &runAs{}
+	if os.Geteuid() != 0 {
+		if c.TaskUser != "" {
+			_, err := lookupUser(c.TaskUser)
+			return nil, err
+		}
+		return t, nil
+	}
+	if c.wantsRoot() {
+		t.rootReason = errRootRequested
+	} else if err := t.resolve(c); err != nil {
+		return nil, err
+	}
+	machineView := &run.View{}
+	if t.rootReason == nil {
+		if c.Data != "" { // which is shown with all that is in it
+			exposed = slices.DeleteFunc(exposed, func(path string) bool { return inside(path, c.Data) || inside(path, resolvePath(c.Data)) })
+		}
+		machineView = viewFor(t.sampleUsers(), append(exposed, c.Data))
+	} else if c.Sandbox == Off {
+		t.viewErr = errNoSandbox
+		return t, nil
+	}
+	if t.viewErr = view.Ensure(machineView); t.viewErr == nil {
+		t.view = machineView
+		return t, nil
+	}
+	if u := t.toolUser(); u != nil && (untraversable(u, c.Data) != "" || untraversable(u, resolvePath(c.Data)) != "") {
+		t.uids = nil
+		if t.named == nil {
+			t.rootReason = fmt.Errorf("users of their own cannot reach the data dir %s, which lies in a folder that is closed to them, and cannot be shown it in another way (%w): "+
+				"give --data a folder in a place that all users may pass through, such as /var/lib/muster", c.Data, t.viewErr)
+		}
+	}
+	return t, nil
+}
+
+// wantsRoot reports whether tasks are to run as root.
+func (c *Config) wantsRoot() bool { return c.TaskUser == RootUser || c.TaskUser == "0" }
+
+// resolve finds the users of tasks that are not to run as root.
+func (t *runAs) resolve(c *Config) error {
+	reason := canSwitchUsers()
+	if reason == nil {
+		if t.uids = newUIDPool(resolvePath(c.Data), idsMapped); t.uids == nil {
+			reason = errNoMappedUIDs
+		}
+	}
+	if c.TaskUser == "" {
+		t.rootReason = reason
+		return nil
+	}
+	var err error
+	t.named, err = lookupUser(c.TaskUser)
+	return err
+}
+
+var (
+	errRootRequested = errors.New("--task-user is root")
+	errNoMappedUIDs  = errors.New("the user namespace that this worker is in has no users to spare")
+	errNoSandbox     = errors.New("tasks run as root, and --sandbox is off")
+)
+
+// sampleUsers are users as those of tasks are, and of what is done for them. There are none if they are the worker's own.
+func (t *runAs) sampleUsers() []*run.User {
+	var list []*run.User
+	if t.named != nil {
+		list = append(list, t.named)
+	}
+	if u := t.toolUser(); u != nil {
+		list = append(list, u)
+	}
+	return list
+}
+
+// toolUser is the user of programs of the worker's own that may run what tasks chose, nil for the worker's.
+func (t *runAs) toolUser() *run.User {
+	if t.uids == nil {
+		return nil
+	}
+	uid := t.uids.builderUID()
+	return &run.User{UID: uid, GID: uid, Groups: []uint32{}, Name: taskUserName}
+}
+
+// perAttempt reports whether each attempt has a user of its own.
+func (t *runAs) perAttempt() bool { return t.uids != nil && t.named == nil }
+
+// acquire returns the user of a new attempt, nil for the worker's own. It is to be given back.
+func (t *runAs) acquire(shares, gpus bool) (*run.User, error) {
+	if !t.perAttempt() {
+		return t.named, nil
+	}
+	uid, err := t.uids.acquire()
+	if err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "the task cannot have a user of its own: %w", err)
+	}
+	u := &run.User{UID: uid, GID: uid, Groups: []uint32{}, Name: taskUserName, Dynamic: true, GroupWritable: shares}
+	if shares {
+		u.Groups = append(u.Groups, t.uids.sharedGID())
+	}
+	if gpus {
+		u.Groups = append(u.Groups, deviceGroups()...)
+	}
+	return u, nil
+}
+
+// release gives the user of an attempt back.
+func (t *runAs) release(c *run.IsolationSpec) {
+	if c != nil && c.User != nil && c.User.Dynamic && t.uids != nil {
+		t.uids.release(c.User.UID)
+	}
+}
+
+// reserve notes the user of an attempt of an earlier life.
+func (t *runAs) reserve(c *run.IsolationSpec) {
+	if c != nil && c.User != nil && c.User.Dynamic && t.uids != nil {
+		t.uids.reserve(c.User.UID)
+	}
+}
+
+// deviceGroups are the groups that may use the GPUs of this machine, such as video and render.
+func deviceGroups() []uint32 {
+	var list []uint32
+	add := func(path string) {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode()&fs.ModeCharDevice == 0 || info.Mode().Perm()&0o060 != 0o060 {
+			return
+		}
+		if stat, ok := fileStatOf(info); ok && stat.gid != 0 && !slices.Contains(list, stat.gid) {
+			list = append(list, stat.gid)
+		}
+	}
+	for _, pattern := range gpuDevices {
+		for _, path := range glob(pattern) {
+			add(path)
+			for _, inner := range glob(filepath.Join(path, "*")) {
+				add(inner)
+			}
+		}
+	}
+	return list
+}
+
+// viewFor returns what shows users some paths also where they lie in folders that one of them may not pass through: such
+// a folder looks empty to them, but for these paths.
+func viewFor(users []*run.User, paths []string) *run.View {
+	v := &run.View{}
+	var shown []string
+	for _, path := range paths {
+		if !filepath.IsAbs(path) {
+			continue
+		}
+		for _, name := range []string{filepath.Clean(path), resolvePath(path)} {
+			for _, u := range users {
+				if closed := untraversable(u, name); closed != "" && (u.Name == taskUserName || tryReach(u, nil, filepath.Dir(name)) != nil) { // else by an access control list
+					v.Hide = append(v.Hide, closed)
+				}
+			}
+			shown = append(shown, name)
+		}
+	}
+	v.Hide = outermost(v.Hide)
+	slices.Sort(v.Hide)
+	slices.Sort(shown)
+	for _, path := range slices.Compact(shown) {
+		if insideAny(path, v.Hide) && !slices.Contains(v.Hide, path) {
+			v.Show = append(v.Show, path)
+		}
+	}
+	return v
+}
+
+// untraversable returns the outermost folder above a path that a user may not pass through, "" for none.
+func untraversable(u *run.User, path string) string {
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' {
+			continue
+		}
+		dir := path[:i]
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && !canTraverse(u, info) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// canTraverse reports whether the mode of a folder lets a user through.
+func canTraverse(u *run.User, info fs.FileInfo) bool {
+	switch stat, _ := fileStatOf(info); {
+	case stat.uid == u.UID:
+		return info.Mode()&0o100 != 0
+	case stat.gid == u.GID || slices.Contains(u.Groups, stat.gid):
+		return info.Mode()&0o010 != 0
+	}
+	return info.Mode()&0o001 != 0
+}

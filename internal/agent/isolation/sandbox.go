@@ -1,0 +1,222 @@
+package isolation
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// systemPaths lists what programs need of a machine to run at all.
+var systemPaths = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/sys",
+	"/nix/store", "/gnu/store", "/snap", "/home/linuxbrew/.linuxbrew",
+	"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd", "/run/opengl-driver", // where links in /etc lead, and libraries
+	"/var/lib/ca-certificates", "/var/cache/fontconfig",
+}
+
+// commonDevices lists those that any program may use.
+var commonDevices = []string{
+	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm",
+}
+
+// gpuDevices are patterns of those that only tasks with GPUs may use.
+var gpuDevices = []string{
+	"/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri", "/dev/kfd", "/dev/dxg", "/dev/accel", "/dev/infiniband",
+}
+
+// etcPatterns lists what tasks of the superuser see of /etc: what libraries and
+// languages look up. Modes keep nothing in it from them, and a rule costs a few
+// microseconds for each start.
+var etcPatterns = []string{
+	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "environment", "fonts",
+	"gai.conf", "gitconfig", "glvnd", "group", "host.conf", "hostname", "hosts", "java*", "ld.so.c*", "locale.alias",
+	"localtime", "machine-id", "magic", "matplotlibrc", "mime.types", "npmrc", "nsswitch.conf", "nvidia*", "OpenCL", "os-release", "passwd", "perl",
+	"pip.conf", "pki/ca-trust", "pki/java", "pki/tls/cert*", "pki/tls/openssl.cnf", "profile", "protocols", "python*", "R", "redhat-release",
+	"resolv.conf", "rocm*", "services", "ssl/cert*", "ssl/openssl.cnf", "terminfo", "timezone", "vulkan",
+}
+
+// paths are what every sandbox has, found once.
+type paths struct{ read, write, list []string }
+
+// newPaths finds what tasks of a worker may see. path is the worker's own PATH: what
+// it finds its programs in, tasks find them in, too. super says that tasks run as
+// root, for whom the modes of files are no limit.
+func newPaths(data, path, home string, asRoot bool, read, write []string) *paths {
+	data, home = resolvePath(data), resolvePath(home)
+	p := &paths{list: []string{"/dev"}}
+	for _, dir := range systemPaths {
+		if dir == "/etc" && asRoot {
+			p.list = append(p.list, dir)
+			for _, pattern := range etcPatterns {
+				p.read = append(p.read, glob(filepath.Join(dir, pattern))...)
+			}
+		} else if exists(dir) {
+			p.read = append(p.read, dir)
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if filepath.IsAbs(dir) && !inside(home, resolvePath(dir)) { // a home on the PATH stays the owner's
+			p.read = append(p.read, installDirs(filepath.Clean(dir), home)...)
+		}
+	}
+	p.read = excludePath(outermost(p.read), data)
+	if !inside(home, "/usr") { // as that of some users without a person is
+		p.read = excludePath(p.read, home)
+	}
+	p.read = slices.Concat(p.read, read, []string{filepath.Join(data, "sdk")})
+	p.write = slices.Concat(slices.DeleteFunc(slices.Clone(commonDevices), func(dev string) bool { return !exists(dev) }), write)
+	return p
+}
+
+// resolvePath returns where a path leads, or would if it were there.
+func resolvePath(path string) string {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(resolvePath(dir), filepath.Base(path))
+	}
+	return path
+}
+
+// excludePath replaces the folders in which hidden lies by all else that is in them.
+func excludePath(dirs []string, excluded string) []string {
+	var list []string
+	for _, dir := range dirs {
+		if !inside(excluded, dir) {
+			list = append(list, dir)
+			continue
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || dir == excluded {
+			continue
+		}
+		var inner []string
+		for _, e := range entries {
+			inner = append(inner, filepath.Join(dir, e.Name()))
+		}
+		list = append(list, excludePath(inner, excluded)...)
+	}
+	return list
+}
+
+// sandbox returns that of an attempt.
+func (p *paths) sandbox(f run.Folders, gpus bool) *run.Sandbox {
+	s := &run.Sandbox{Read: p.read, Write: slices.Clone(p.write), List: p.list}
+	for _, dir := range []string{f.Base, f.Checkpoint} {
+		if dir != "" {
+			s.Write = append(s.Write, dir)
+		}
+	}
+	if f.Runtime != "" {
+		s.Read = append(slices.Clip(s.Read), f.Runtime)
+		if prefix := interpreterPrefix(f.Runtime); prefix != "" {
+			s.Read = append(s.Read, prefix)
+		}
+	}
+	s.Read, s.Write = append(slices.Clip(s.Read), f.Read...), append(s.Write, f.Write...)
+	if gpus {
+		for _, pattern := range gpuDevices {
+			s.Write = append(s.Write, glob(pattern)...)
+		}
+	}
+	return s
+}
+
+// glob lists the files of a pattern that is right.
+func glob(pattern string) []string {
+	found, _ := filepath.Glob(pattern)
+	return found
+}
+
+// installDirs returns what has to be readable so that the programs in a folder
+// of the PATH run: the folder, what it was installed with, and where links in it lead.
+func installDirs(dir, home string) []string {
+	list := []string{dir}
+	if prefix := installPrefix(dir); prefix != "" && prefix != home {
+		if filepath.Base(prefix) == ".local" {
+			list = append(list, filepath.Join(prefix, "lib")) // beside it are the owner's data
+		} else {
+			list = append(list, prefix)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || insideAny(dir, systemPaths) {
+		return list
+	}
+	for _, e := range entries {
+		if e.Type()&os.ModeSymlink == 0 {
+			continue
+		}
+		target, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
+		if err != nil || insideAny(target, list) || insideAny(target, systemPaths) {
+			continue
+		}
+		if prefix := installPrefix(filepath.Dir(target)); prefix != "" && prefix != home {
+			list = append(list, prefix)
+		} else {
+			list = append(list, target)
+		}
+	}
+	return list
+}
+
+// installPrefix returns the folder into which the programs in dir were installed, if it
+// has the marks of one: its bin, beside a lib; or the shims of pyenv and its like.
+func installPrefix(dir string) string {
+	prefix := filepath.Dir(dir)
+	switch filepath.Base(dir) {
+	case "bin", "sbin":
+		if exists(filepath.Join(prefix, "lib")) && prefix != "/" {
+			return prefix
+		}
+	case "shims":
+		if exists(filepath.Join(prefix, "versions")) || exists(filepath.Join(prefix, "installs")) {
+			return prefix
+		}
+	}
+	return ""
+}
+
+// interpreterPrefix returns the installation that a Python environment was made of.
+func interpreterPrefix(env string) string {
+	target, err := filepath.EvalSymlinks(filepath.Join(env, "bin", "python"))
+	if err != nil || inside(target, env) || insideAny(target, systemPaths) {
+		return ""
+	}
+	return installPrefix(filepath.Dir(target))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path) //nolint:gosec // the worker's PATH is its owner's
+	return err == nil
+}
+
+// inside reports whether path is dir or lies in it.
+func inside(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func insideAny(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return inside(path, dir) })
+}
+
+// outermost drops what lies in others, such as /bin where it leads into /usr, and what
+// is named twice: rules are for files, by whatever name.
+func outermost(dirs []string) []string {
+	var list []string
+	for _, dir := range dirs {
+		target, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue // neither can a task reach it
+		}
+		if insideAny(target, list) {
+			continue
+		}
+		list = append(slices.DeleteFunc(list, func(d string) bool { return inside(d, target) }), target)
+	}
+	return list
+}

@@ -1,0 +1,295 @@
+package isolation
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
+	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
+	"github.com/muster-dev/muster/internal/agent/isolation/netns"
+	"github.com/muster-dev/muster/internal/agent/isolation/view"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// oomScore makes the kernel, short of memory, choose tasks before the worker and
+// what else the machine is for. See proc_pid_oom_score_adj(5).
+const oomScore = "500"
+
+// spawner is one on its way to be started.
+type spawner struct {
+	c         *run.IsolationSpec
+	requested *Program // that was asked for
+	p         *Program // that is executed: own, or what leads to it
+	attr      syscall.SysProcAttr
+	pid       int
+	err       error
+
+	listenerFD int           // what listens in its own network, or -1
+	nsinit     *netns.Helper // if it is executed by netns.Helped
+}
+
+func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
+	pidfd = -1
+	s := spawner{c: c, requested: p, p: p, attr: syscall.SysProcAttr{PidFD: &pidfd}, listenerFD: -1}
+	if u := c.User; u != nil {
+		s.attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+		s.chownPipe(p.Stdout)
+		s.chownPipe(p.Stderr)
+	}
+	if s.unconfined() {
+		s.fork()
+	} else {
+		netns.OnThread(s.enterAndFork)
+		s.passListener()
+	}
+	if s.err != nil {
+		return 0, -1, s.explainExecError(s.err)
+	}
+	if c.NoNewPrivileges { // a task's, that is
+		_ = os.WriteFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do
+	}
+	return s.pid, pidfd, nil
+}
+
+// explainExecError says of a program that may not be executed whether it is c that bars it.
+func (s *spawner) explainExecError(err error) error {
+	if !errors.Is(err, unix.EACCES) || s.c.Sandbox == nil && s.c.User == nil {
+		return err
+	}
+	if _, ok := errors.AsType[*run.TaskError](err); ok {
+		return err
+	}
+	path := s.requested.Path
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(s.requested.Dir, path)
+	}
+	if target, e := filepath.EvalSymlinks(path); e == nil {
+		path = target
+	}
+	if b := s.c.Sandbox; b != nil && !insideAny(path, b.Read) && !insideAny(path, b.Write) {
+		return run.Failf(muster.StartFailed, "%s cannot be executed: this worker's sandbox keeps tasks from it; its owner can let them in with --allow-read (%w)", path, err)
+	}
+	return run.Failf(muster.StartFailed,
+		"%s cannot be executed: this worker's sandbox, or the modes of files for the user of its tasks, keep tasks from it or from the program that its first line names (%w)", path, err)
+}
+
+// chownPipe gives a pipe to the user that is to write to it, so that it may open it as
+// /dev/stderr, too.
+func (s *spawner) chownPipe(f *os.File) {
+	if st, err := f.Stat(); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
+		_ = f.Chown(int(s.c.User.UID), int(s.c.User.GID)) // what is open can be written in any case
+	}
+}
+
+// unconfined reports whether nothing has to be entered on a thread.
+func (s *spawner) unconfined() bool {
+	c := s.c
+	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPrivileges && len(c.Rlimits) == 0
+}
+
+// enterAndFork enters all that holds the task, in an order in which no step bars the next,
+// and starts it.
+func (s *spawner) enterAndFork() {
+	c := s.c
+	for i := range c.Cgroups {
+		if s.err = s.joinCgroup(&c.Cgroups[i]); s.err != nil {
+			return
+		}
+	}
+	defer func() {
+		if s.attr.UseCgroupFD {
+			_ = unix.Close(s.attr.CgroupFD)
+		}
+	}()
+	sandbox, p, fork := c.Sandbox, s.p, s.fork
+	if c.View != nil {
+		if err := view.Enter(c.View); err != nil {
+			s.err = setupError("the task's view of the machine cannot be made", err)
+			return
+		}
+	}
+	if c.User != nil && c.User.GroupWritable {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			s.err = setupError("the task's umask cannot be set", err)
+			return
+		}
+		unix.Umask(0o002) // this thread's
+	}
+	if c.NoNet {
+		err := netns.Unshare()
+		if err == nil && len(c.AllowHosts) > 0 {
+			if s.listenerFD, err = netns.ListenFD(); err != nil {
+				s.err = setupError("the proxy of the task's network cannot listen", err)
+				return
+			}
+		}
+		if err != nil {
+			// Without the privilege, in a user namespace that is made with the process.
+			// Its map of users is written from here.
+			s.attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
+			s.attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+			s.attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+			if len(c.AllowHosts) == 0 {
+				s.p, s.attr.AmbientCaps = withLoopback(p)
+			} else if initErr := s.useNSInit(); initErr != nil {
+				s.err = setupError("the task's network cannot be set up", initErr)
+				return
+			}
+			if sandbox != nil {
+				extended := *sandbox
+				extended.Write = append(slices.Clip(extended.Write), "/proc")
+				if s.nsinit != nil {
+					extended.Read = append(slices.Clip(extended.Read), s.p.Path)
+				}
+				sandbox = &extended
+			}
+			fork = func() { s.forkInUserNamespace(err) }
+		}
+	}
+	if c.NoNewPrivileges || sandbox != nil {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			s.err = setupError("new privileges cannot be refused", err)
+			return
+		}
+	}
+	if c.NoNewPrivileges && os.Geteuid() == 0 {
+		var keep []int
+		if c.User == nil {
+			keep = keptCapabilities
+		}
+		if c.User != nil || sandbox != nil {
+			if s.err = dropCapabilities(keep); s.err != nil {
+				return
+			}
+		}
+	}
+	if sandbox != nil {
+		if err := landlock.Enter(sandbox, view.Key(c.View)); err != nil {
+			s.err = setupError("the task cannot be put into its sandbox", err)
+			return
+		}
+	}
+	if err := withRlimits(c.Rlimits, fork); err != nil {
+		s.err = err
+	}
+}
+
+// setupError is the error of a worker that cannot hold a task as it promised to.
+func setupError(what string, err error) error {
+	return run.Failf(muster.WorkerInternal, "%s: %w", what, err)
+}
+
+func (s *spawner) fork() { s.pid, s.err = forkExec(s.p, &s.attr) }
+
+// joinCgroup enters a group: of version 1 with this thread, of version 2 with the
+// process that is cloned.
+func (s *spawner) joinCgroup(g *run.Cgroup) error {
+	if g.Unified {
+		fd, err := unix.Open(g.Path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return setupError("the task's control group "+g.Path+" cannot be entered", err)
+		}
+		s.attr.UseCgroupFD, s.attr.CgroupFD = true, fd
+		return nil
+	}
+	if err := cgroup.Enter(g); err != nil {
+		return setupError("the task's control group "+g.Path+" cannot be entered", err)
+	}
+	return nil
+}
+
+// keptCapabilities are the capabilities that a task of the superuser has in its sandbox: those
+// that it needs for its own files and processes. Without the others it cannot load
+// modules, change clocks, networks or mounts, listen to the machine's traffic, or go around the sandbox.
+var keptCapabilities = []int{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
+	unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE,
+}
+
+// dropCapabilities takes the capabilities that are not kept from what this thread starts, once it
+// executes a program. The thread itself has them until then, so that it can change its user.
+func dropCapabilities(kept []int) error {
+	if !capable(unix.CAP_SETPCAP) {
+		return nil // whoever gave the worker so few has seen to it
+	}
+	head, sets, err := capabilities()
+	if err != nil {
+		return setupError("the task's capabilities cannot be read", err)
+	}
+	for i := range unix.CAP_LAST_CAP + 1 {
+		if slices.Contains(kept, i) {
+			continue
+		}
+		sets[i/32].Inheritable &^= 1 << (i % 32)
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // not known to this kernel
+			return setupError("the task's capabilities cannot be dropped", err)
+		}
+	}
+	if err := unix.Capset(head, &sets[0]); err != nil {
+		return setupError("the task's capabilities cannot be dropped", err)
+	}
+	return nil
+}
+
+func capabilities() (*unix.CapUserHeader, *[2]unix.CapUserData, error) {
+	head := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	err := unix.Capget(head, &sets[0])
+	return head, &sets, err
+}
+
+// capable reports whether this thread has a capability.
+func capable(capability int) bool {
+	_, sets, err := capabilities()
+	return err == nil && sets[capability/32].Effective&(1<<(capability%32)) != 0
+}
+
+// rlimits are the names of Rlimit.
+var rlimits = map[string]int{"core": unix.RLIMIT_CORE, "nproc": unix.RLIMIT_NPROC}
+
+// rlimitsMu is held for writing while the process has limits that are a child's.
+var rlimitsMu sync.RWMutex
+
+// withRlimits calls fork while the process has the limits of a child, which
+// inherits them: there is no other way to give them to it before its first
+// instruction.
+func withRlimits(limits []run.Rlimit, fork func()) error {
+	if len(limits) == 0 {
+		rlimitsMu.RLock()
+		defer rlimitsMu.RUnlock()
+		fork()
+		return nil
+	}
+	rlimitsMu.Lock()
+	defer rlimitsMu.Unlock()
+	canRaise := capable(unix.CAP_SYS_RESOURCE) // there is a way back from a lower hard limit
+	for _, l := range limits {
+		resource, ok := rlimits[l.Name]
+		if !ok {
+			return setupError("the limit "+l.Name+" is not known", errors.ErrUnsupported)
+		}
+		var old unix.Rlimit
+		err := unix.Prlimit(0, resource, nil, &old)
+		if err == nil {
+			rlimit := unix.Rlimit{Cur: min(l.Value, old.Max), Max: old.Max}
+			if canRaise {
+				rlimit = unix.Rlimit{Cur: l.Value, Max: l.Value}
+			}
+			err = unix.Prlimit(0, resource, &rlimit, nil)
+		}
+		if err != nil {
+			return setupError("the limit "+l.Name+" cannot be set", err)
+		}
+		defer func() { _ = unix.Prlimit(0, resource, &old, nil) }() // what it was is allowed
+	}
+	fork()
+	return nil
+}

@@ -1,0 +1,168 @@
+// Package view makes mount namespaces in which tasks see less of the machine than the worker: a /proc with nothing but
+// their own processes, and, of folders that their user may not pass through, what is shown to them.
+package view
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/agent/isolation/netns"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// namespaces are those of this process, made once for all tasks with the same view. Each is held by an open file: this process
+// itself never is in one.
+type namespaces struct {
+	mu    sync.Mutex
+	byKey map[string]*namespace
+}
+
+type namespace struct {
+	mu sync.Mutex
+	fd int // -1 until it is made
+}
+
+var cached = namespaces{byKey: map[string]*namespace{}} //nolint:gochecknoglobals // threads that enter one are the process's
+
+// Key tells one view from another; "" for nil.
+func Key(v *run.View) string {
+	if v == nil {
+		return ""
+	}
+	return strings.Join(v.Hide, "\x00") + "\x00\x00" + strings.Join(v.Show, "\x00")
+}
+
+// Ensure makes the namespace of a view, unless there is one.
+func Ensure(v *run.View) error {
+	_, err := cached.open(v)
+	return err
+}
+
+// Enter moves the calling thread into the namespace of a view. The thread must be locked to its goroutine, and end with it:
+// from then on its working directory, root and umask are its own, too.
+func Enter(v *run.View) error {
+	fd, err := cached.open(v)
+	if err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	return os.NewSyscallError("setns", unix.Setns(fd, unix.CLONE_NEWNS))
+}
+
+func (n *namespaces) open(v *run.View) (int, error) {
+	key := Key(v)
+	n.mu.Lock()
+	s := n.byKey[key]
+	if s == nil {
+		s = &namespace{fd: -1}
+		n.byKey[key] = s
+	}
+	n.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd >= 0 {
+		return s.fd, nil
+	}
+	var err error
+	netns.OnThread(func() { s.fd, err = create(v) })
+	return s.fd, err
+}
+
+// create makes a namespace on a thread that ends afterwards, and returns a file that holds it.
+func create(v *run.View) (int, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return -1, os.NewSyscallError("unshare", err)
+	}
+	// The folders that are made below must be open to all, whatever the worker's umask. The thread's own is set: with its
+	// namespace it got its own file system context.
+	unix.Umask(0o022)
+	// What is mounted on the machine later comes here as well, and not the other way round.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return -1, os.NewSyscallError("mount", err)
+	}
+	if err := hideDirs(v); err != nil {
+		return -1, err
+	}
+	// Kernels before 5.8 have one set of options for all mounts of /proc; they do not know this value, and refuse it.
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
+		return -1, fmt.Errorf("mount a /proc of their own (Linux 5.8 or newer): %w", err)
+	}
+	fd, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return fd, os.NewSyscallError("open", err)
+}
+
+// hideDirs puts empty folders in the place of those to be hidden, and what is shown of them into these.
+func hideDirs(v *run.View) (err error) {
+	trees := make([]int, len(v.Show))
+	for i := range trees {
+		trees[i] = -1
+	}
+	defer func() {
+		for _, fd := range trees {
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+		}
+	}()
+	for i, path := range v.Show {
+		trees[i], err = unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil {
+			trees[i] = -1
+			if errors.Is(err, unix.ENOENT) {
+				continue // it has gone: there is nothing to show
+			}
+			return fmt.Errorf("show %s: %w", path, err)
+		}
+	}
+	for _, dir := range v.Hide {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m"); err != nil {
+			return fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
+	for i, path := range v.Show {
+		if trees[i] < 0 {
+			continue
+		}
+		if err := mountTree(trees[i], path); err != nil {
+			return fmt.Errorf("show %s: %w", path, err)
+		}
+	}
+	for _, dir := range v.Hide {
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+			return fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// mountTree mounts a tree at path, which lies in a folder that was hidden. What is there already was shown with another path.
+func mountTree(tree int, path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(tree, &st); err != nil {
+		return err
+	}
+	dir := path
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		dir = filepath.Dir(path)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users pass through it to what is shown
+		return err
+	}
+	if dir != path {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}

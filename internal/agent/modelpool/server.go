@@ -1,0 +1,384 @@
+package modelpool
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+)
+
+// Names of a host's log, in its folder, and of the note beside that.
+const (
+	logFile      = "log"
+	recordSuffix = ".json"
+)
+
+// maxLog is how large a host's log may become.
+const maxLog = 1 << 20
+
+// killTimeout is how long a killed host may take to be gone.
+const killTimeout = 5 * time.Second
+
+// oomScore makes the kernel, short of memory, choose hosts before tasks.
+const oomScore = "900"
+
+// record is what the next life of the worker needs to know of a host.
+type record struct {
+	Key       string             `json:"key"`
+	Sock      string             `json:"sock"` // the name of its socket
+	Argv      []string           `json:"argv"`
+	Env       []string           `json:"env"`
+	Read      []string           `json:"read,omitempty"`
+	Write     []string           `json:"write,omitempty"`
+	Memory    muster.Size        `json:"memory,omitempty"`
+	GPUs      []string           `json:"gpus,omitempty"`
+	Proc      run.Pid            `json:"proc"`
+	Isolation *run.IsolationSpec `json:"confine,omitempty"`
+}
+
+// server is one process that keeps a model loaded.
+type server struct {
+	record
+	id        muster.AttemptID // under which devices and control groups know it: of job 0, which no job is
+	dir       string
+	ready     chan struct{} // closed when it answers, or will not
+	exited    chan struct{} // closed when a child of this process was reaped
+	released  chan struct{} // closed when nothing is left of it
+	cpus      float64       // cores that it has; 0 for all
+	child     bool          // of this process
+	holdsGPUs bool          // its devices are noted as its
+
+	users int       // the keeper's lock is held for both
+	used  time.Time // when the last one left
+}
+
+func newServer(data string, number int, want *run.ModelServer) *server {
+	s := &server{
+		record: record{Key: want.Key, Sock: rand.Text(), Argv: want.Argv, Env: want.Env, Read: want.ReadDirs, Write: want.WriteDirs, Memory: want.Memory, GPUs: want.GPUs},
+		cpus:   want.CPUs,
+		used:   time.Now(),
+	}
+	s.setNumber(data, number)
+	return s
+}
+
+func (s *server) setNumber(data string, setNumber int) {
+	s.id = muster.AttemptID{Task: muster.TaskID{Num: setNumber}, N: 1}
+	s.dir = filepath.Join(poolDir(data), strconv.Itoa(setNumber))
+	s.Proc = run.Pid{BootID: proctree.BootID(), EnvTag: s.envTag()} // whatever process it is
+	s.ready, s.exited, s.released = make(chan struct{}), make(chan struct{}), make(chan struct{})
+}
+
+// socket is a path that cannot be guessed: a task that has no host, such as one without a network, would get out by it. Its sandbox does
+// not let it look into the folder.
+func (s *server) socket() string { return filepath.Join(s.dir, s.Sock) }
+
+// matches reports whether a host that is there can do what one would that was started as wanted.
+func (s *server) matches(want *run.ModelServer) bool {
+	return slices.Equal(s.Argv, want.Argv) && slices.Equal(s.Env, want.Env) && slices.Equal(s.Read, want.ReadDirs) && slices.Equal(s.Write, want.WriteDirs) &&
+		(s.Memory == 0 || want.Memory > 0 && s.Memory >= want.Memory) && slices.Equal(s.GPUs, want.GPUs)
+}
+
+// envTag is an environment entry that only its processes have.
+func (s *server) envTag() string { return envTagOf(s.dir) }
+
+func envTagOf(dir string) string { return "MUSTER_WARM_HOST=" + dir }
+
+func (s *server) grant() *muster.Grant { return &muster.Grant{GPUs: s.GPUs} }
+
+// start starts the process and waits until it answers.
+func (s *server) start(ctx context.Context, cfg *Config, want *run.ModelServer, w timeouts) error {
+	tmp := filepath.Join(s.dir, "tmp")
+	if err := os.MkdirAll(tmp, 0o700); err != nil {
+		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be made: %w", err)
+	}
+	if cfg.Isolator != nil {
+		task := &run.Task{Attempt: s.id, Group: "warm", Spec: &muster.TaskSpec{}, Grant: muster.Grant{CPUs: want.CPUs, Memory: want.Memory, GPUs: want.GPUs}}
+		spec, err := cfg.Isolator.Prepare(task, run.Folders{Base: s.dir, Work: s.dir, Tmp: tmp, Read: want.ReadDirs, Write: want.WriteDirs})
+		if err != nil {
+			return err
+		}
+		s.Isolation = spec
+	}
+	if cfg.GPUs != nil {
+		cfg.GPUs.Acquire(ctx, s.id, s.grant())
+		s.holdsGPUs = true
+	}
+	if err := s.saveRecord(); err != nil { // before there is a process: the next life finds it by its mark
+		return run.Failf(muster.WorkerInternal, "a warm host cannot be noted: %w", err)
+	}
+	if err := s.spawn(cfg, tmp, w.grace); err != nil {
+		return err
+	}
+	if err := s.saveRecord(); err != nil {
+		return run.Failf(muster.WorkerInternal, "a warm host cannot be noted: %w", err)
+	}
+	return s.waitReady(ctx, w.answer)
+}
+
+func (s *server) spawn(cfg *Config, tmp string, grace time.Duration) error {
+	log, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "the log of a warm host cannot be opened: %w", err)
+	}
+	defer log.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "%w", err)
+	}
+	defer null.Close()
+	ttl := cmp.Or(cfg.TTL, 24*time.Hour) + grace
+	env := []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
+	if s.cpus > 0 {
+		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(int(math.Ceil(s.cpus))))
+	}
+	env = append(env, s.Env...)
+	env = append(env, "HOME="+tmp, "TMPDIR="+tmp, "PYTHONUNBUFFERED=1",
+		"MUSTER_WARM="+s.socket(), "MUSTER_WARM_TTL="+strconv.Itoa(int(ttl.Seconds())), s.envTag())
+	if cfg.GPUs != nil {
+		env = append(env, cfg.GPUs.Environ(s.grant())...)
+	}
+	path, err := exec.LookPath(s.Argv[0])
+	if err != nil {
+		return run.Failf(muster.Dependency, "the host that keeps models loaded cannot be started: %w", err)
+	}
+	pid, handle, err := isolation.Spawn(s.Isolation, isolation.Program{Path: path, Argv: s.Argv, Env: env, Dir: s.dir, Stdin: null, Stdout: log, Stderr: log})
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "the host that keeps models loaded cannot be started: %w", err)
+	}
+	if handle >= 0 {
+		_ = os.NewFile(uintptr(handle), "pidfd").Close()
+	}
+	s.Proc = proctree.Identify(pid)
+	s.Proc.EnvTag = s.envTag()
+	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do, too
+	proc, err := os.FindProcess(pid)                                                   // not reaped yet
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "%w", err)
+	}
+	s.child = true
+	go func() { // ends with the process, which may outlive this one
+		_, _ = proc.Wait()
+		close(s.exited)
+	}()
+	return nil
+}
+
+// waitReady waits until the host answers.
+func (s *server) waitReady(ctx context.Context, timeout time.Duration) error {
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		if s.healthy() {
+			return s.openSocket()
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.exited:
+			return run.Failf(muster.WorkerInternal, "the host that keeps models loaded does not work here: %w%s", errExited, s.lastLogLine())
+		case <-deadline.C:
+			return run.Failf(muster.WorkerInternal, "the host that keeps models loaded does not answer within %s%s", timeout, s.lastLogLine())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// openSocket lets tasks, which are other users than the host, come to its socket, if they know its name.
+func (s *server) openSocket() error {
+	if s.Isolation == nil || s.Isolation.User == nil || !s.Isolation.User.Dynamic {
+		return nil
+	}
+	dir, err := os.OpenRoot(s.dir) // what is in it is the host's: a link must not lead out
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be opened to tasks: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := errors.Join(dir.Chmod(".", 0o711), dir.Chmod(s.Sock, 0o666)); err != nil {
+		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be opened to tasks: %w", err)
+	}
+	return nil
+}
+
+// lastLogLine are the last line of the host's log, after a colon.
+func (s *server) lastLogLine() string {
+	dir, err := os.OpenRoot(s.dir) // what is in it is the host's: a link must not lead out
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = dir.Close() }()
+	f, err := run.OpenRegularIn(dir, logFile)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	const maxBytes = 64 << 10
+	if st, err := f.Stat(); err == nil && st.Size() > maxBytes {
+		_, _ = f.Seek(-maxBytes, io.SeekEnd) // else the first bytes are shown
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxBytes))
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(bytes.ToValidUTF8(b, []byte("?")))), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return ": " + last[:min(len(last), 500)]
+	}
+	return ""
+}
+
+func (s *server) saveRecord() error {
+	b, err := json.Marshal(&s.record)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(poolDir(filepath.Dir(filepath.Dir(s.dir))), filepath.Base(s.dir)+recordSuffix) // beside the folder, which is its user's
+	part := path + ".part"
+	if err := os.WriteFile(part, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+// hasExited reports whether its process has ended.
+func (s *server) hasExited() bool {
+	select {
+	case <-s.exited:
+		return true
+	default:
+		return s.Proc.StartTicks != 0 && !proctree.Alive(s.Proc)
+	}
+}
+
+// isAlive reports whether a host of an earlier life can be gone on with.
+func (s *server) isAlive() bool { return s.Proc.PID != 0 && proctree.Alive(s.Proc) && s.healthy() }
+
+// stop ends the host, which is given time to do so by itself.
+func (s *server) stop(log *slog.Logger, timeout time.Duration) {
+	if s.call(`{"op":"evict"}`) == nil {
+		for waited := time.Duration(0); waited < timeout && !s.hasExited(); waited += 10 * time.Millisecond {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	s.kill(log)
+}
+
+// kill ends all that is left of the host.
+func (s *server) kill(log *slog.Logger) {
+	if err := errors.Join(isolation.Kill(s.Isolation), proctree.KillOrphan(s.Proc)); err != nil {
+		log.Warn("a warm host does not end", slog.Int("pid", s.Proc.PID), slog.Any("error", err))
+	}
+	if s.child {
+		select {
+		case <-s.exited:
+		case <-time.After(killTimeout):
+			log.Warn("a warm host does not end, even when killed", slog.Int("pid", s.Proc.PID))
+		}
+	}
+}
+
+// release gives back what an ended host had, whoever waits for it meanwhile.
+func (s *server) release(cfg Config) {
+	defer close(s.released)
+	if cfg.GPUs != nil && (s.holdsGPUs || len(s.GPUs) > 0) {
+		if err := cfg.GPUs.Release(context.Background(), s.id, s.grant(), s.envTag()); err != nil {
+			cfg.Log.Warn("after a warm host: "+err.Error(), slog.String("host", s.id.String()))
+		}
+	}
+	if cfg.Isolator != nil && s.Isolation != nil {
+		cfg.Isolator.Release(s.Isolation)
+	}
+	if err := errors.Join(run.RemoveAll(s.dir), ignoreNotExist(os.Remove(s.dir+recordSuffix))); err != nil {
+		cfg.Log.Warn("the folder of a warm host cannot be removed", slog.Any("error", err))
+	}
+}
+
+func ignoreNotExist(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// trimLog keeps the log from filling the disk: the host appends to it.
+func (s *server) trimLog() {
+	path := filepath.Join(s.dir, logFile)
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() > maxLog {
+		_ = os.Truncate(path, 0) // next time, then
+	}
+}
+
+// Orphan is a host of an earlier life of the worker.
+type Orphan struct {
+	Key       string
+	Attempt   muster.AttemptID
+	Isolation *run.IsolationSpec
+	server    *server
+}
+
+// Orphans lists the hosts that earlier lives of the worker with this data dir noted, whether they live or not: what holds them is not
+// to be swept away before New was called, or End. It changes nothing.
+func Orphans(data string) []Orphan {
+	files, _ := filepath.Glob(filepath.Join(poolDir(data), "*"+recordSuffix))
+	var list []Orphan
+	for _, path := range files {
+		number, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), recordSuffix))
+		if err != nil {
+			continue
+		}
+		s := &server{}
+		if b, err := os.ReadFile(path); err != nil || json.Unmarshal(b, &s.record) != nil {
+			s.record = record{}
+		}
+		proc := s.Proc
+		s.setNumber(data, number)
+		if proc.EnvTag != "" {
+			s.Proc = proc
+		}
+		close(s.ready)
+		list = append(list, Orphan{Key: s.Key, Attempt: s.id, Isolation: s.Isolation, server: s})
+	}
+	return list
+}
+
+// StopOrphans ends the hosts that earlier lives of the worker left, for one that keeps none.
+func StopOrphans(cfg Config) {
+	orphans := Orphans(cfg.Data)
+	for _, l := range orphans {
+		l.server.stop(cfg.Log, defaultTimeouts.shutdown)
+		l.server.release(cfg)
+	}
+	sweep(cfg, orphans)
+}
+
+// sweep ends and removes what there is in the folder of hosts besides these.
+func sweep(cfg Config, known []Orphan) {
+	entries, _ := os.ReadDir(poolDir(cfg.Data)) // none if it is not there
+	for _, e := range entries {
+		name := strings.TrimSuffix(e.Name(), recordSuffix)
+		if slices.ContainsFunc(known, func(l Orphan) bool { return filepath.Base(l.server.dir) == name }) {
+			continue
+		}
+		path := filepath.Join(poolDir(cfg.Data), e.Name())
+		if err := errors.Join(proctree.KillTagged(envTagOf(path)), run.RemoveAll(path)); err != nil {
+			cfg.Log.Warn("what an earlier life left of a warm host stays", slog.String("path", path), slog.Any("error", err))
+		}
+	}
+}

@@ -1,9 +1,0 @@
-//go:build !unix
-
-package save
-
-import "io/fs"
-
-const openFlags = 0
-
-func inode(fs.FileInfo) uint64 { return 0 }

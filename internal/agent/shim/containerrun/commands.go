@@ -1,0 +1,237 @@
+package containerrun
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// commands are what is to be done to a container, as soon as its engine can. One goroutine
+// carries them out, one after the other: a call that was given up may still be heard by an engine
+// that stood still, and nothing may be asked for that it would undo then.
+type commands struct {
+	signal        string             // to be sent, "" for none
+	kill          bool               // it is to be killed
+	stopRequested bool               // one of these was ordered at some time: it does not end by itself any more
+	frozen        bool               // it is paused, or may be
+	freeze        *freezeRequest     // that somebody waits for, nil for none
+	thaw          bool               // what nobody waited for any more is to be undone
+	cancel        context.CancelFunc // of the call under way that a kill need not wait for, nil for none
+}
+
+// freezeRequest is the order to stop all processes, or to let them go on.
+type freezeRequest struct {
+	on   bool
+	done chan error // has room for the answer
+}
+
+// Signal has a signal sent to the main process, soon. What is frozen is thawed for it.
+func (c *Container) Signal(name string) {
+	c.update(func(o *commands) { o.signal, o.stopRequested = name, true })
+}
+
+// Kill has all of the container killed, soon.
+func (c *Container) Kill() {
+	c.update(func(o *commands) {
+		o.kill, o.stopRequested = true, true
+		if o.cancel != nil {
+			o.cancel()
+		}
+	})
+}
+
+// Freeze stops all processes of the container, or lets them go on. When the engine does not do
+// it in time, it is not done later either.
+func (c *Container) Freeze(on bool) error {
+	f := &freezeRequest{on: on, done: make(chan error, 1)}
+	c.update(func(o *commands) {
+		if o.freeze != nil {
+			o.freeze.done <- c.timeoutError()
+		}
+		o.freeze = f
+	})
+	timer := time.NewTimer(c.timeouts.Call)
+	defer timer.Stop()
+	select {
+	case err := <-f.done:
+		return err
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+	c.update(func(o *commands) {
+		o.thaw = o.thaw || on
+		if o.freeze == f {
+			o.freeze = nil
+		}
+	})
+	return c.timeoutError()
+}
+
+func (c *Container) timeoutError() error {
+	return run.Failf(muster.EngineFailed, "the container engine at %s does not do what it is told", c.spec.Engine)
+}
+
+func (c *Container) update(change func(o *commands)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.commands)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pending returns what is ordered.
+func (c *Container) pending() commands {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.commands
+}
+
+// stopRequested reports whether the container was told to end.
+func (c *Container) stopRequested() bool { return c.pending().stopRequested }
+
+// runCommands carries orders out until the vessel has ended. What an engine does not do is tried
+// again; when it does not kill, it is given up after a while.
+func (c *Container) runCommands() {
+	var (
+		retry        <-chan time.Time
+		failingSince time.Time // of the first failure in a row
+		delay        = c.timeouts.RetryDelay
+	)
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.wake:
+		case <-retry:
+		}
+		retry = nil
+		err := c.runPending()
+		switch {
+		case err == nil:
+			failingSince, delay = time.Time{}, c.timeouts.RetryDelay
+			continue
+		case c.ctx.Err() != nil:
+			return
+		case failingSince.IsZero():
+			failingSince = time.Now()
+			c.log.Warn("the container engine does not do what it is told; trying again", slog.Any("error", err))
+		case time.Since(failingSince) > c.timeouts.Outage && c.pending().kill:
+			c.cancel(fmt.Errorf("the container engine at %s has not ended the task's container for %s", c.spec.Engine, c.timeouts.Outage))
+			return
+		}
+		retry = time.After(delay)
+		delay = c.timeouts.nextDelay(delay)
+	}
+}
+
+// nextDelay is the pause after one.
+func (t Timeouts) nextDelay(delay time.Duration) time.Duration { return min(2*delay, 20*t.RetryDelay) }
+
+// runPending does what is due.
+func (c *Container) runPending() error {
+	for {
+		o := c.pending()
+		var err error
+		switch {
+		case o.kill, o.signal != "":
+			err = c.sendSignal(&o)
+		case o.freeze != nil:
+			c.applyFreeze(o.freeze)
+		case o.thaw:
+			err = c.unfreeze(c.timeouts.Call)
+		default:
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// sendSignal sends the signal that is due. What is frozen is thawed first: it cannot end.
+func (c *Container) sendSignal(o *commands) error {
+	if o.frozen || o.thaw {
+		if err := c.unfreeze(c.timeouts.Call); err != nil {
+			return err
+		}
+	}
+	signal := o.signal
+	if o.kill {
+		signal = ""
+	}
+	err := c.callEngine(c.timeouts.Call, !o.kill, func(ctx context.Context) error { return c.current().Kill(ctx, c.spec.ID, signal) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.commands.frozen = true // which may be why
+		return err
+	}
+	c.commands.kill = c.commands.kill && !o.kill
+	if o.kill || c.commands.signal == o.signal {
+		c.commands.signal = ""
+	}
+	return nil
+}
+
+// applyFreeze carries out a freeze, and waits for the engine longer than whoever wants it. Its failure is
+// for that one alone, but what it may have done is undone.
+func (c *Container) applyFreeze(f *freezeRequest) {
+	if !f.on {
+		err := c.unfreeze(c.timeouts.Call)
+		c.finishFreeze(f, err)
+		return
+	}
+	c.mu.Lock()
+	c.commands.frozen = true
+	c.mu.Unlock()
+	err := c.callEngine(c.timeouts.Outage, true, func(ctx context.Context) error { return c.current().Pause(ctx, c.spec.ID, true) })
+	c.finishFreeze(f, err)
+}
+
+// finishFreeze answers a freeze.
+func (c *Container) finishFreeze(f *freezeRequest, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.commands.freeze == f {
+		c.commands.freeze = nil
+		c.commands.thaw = err != nil && f.on
+		f.done <- err
+	}
+}
+
+// unfreeze lets all processes go on.
+func (c *Container) unfreeze(timeout time.Duration) error {
+	if err := c.callEngine(timeout, false, func(ctx context.Context) error { return c.current().Pause(ctx, c.spec.ID, false) }); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.commands.frozen, c.commands.thaw = false, false
+	return nil
+}
+
+// callEngine asks the engine for something. Where a kill need not wait for it, it ends it.
+func (c *Container) callEngine(timeout time.Duration, preemptible bool, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(c.ctx, timeout)
+	defer cancel()
+	c.mu.Lock()
+	if preemptible {
+		c.commands.cancel = cancel
+		if c.commands.kill {
+			cancel()
+		}
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.commands.cancel = nil
+	}()
+	return do(ctx)
+}

@@ -1,0 +1,273 @@
+package containerrun
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+)
+
+// Timeouts is how long is waited for engines.
+type Timeouts struct {
+	Start      time.Duration // for a container to start
+	Call       time.Duration // for what takes an engine that is well a moment
+	Outage     time.Duration // for an engine that went away to come back, or for one that hangs to kill
+	RetryDelay time.Duration // the first one between two tries; the longest is twenty times that
+	Drain      time.Duration // for the rest of the output after the end
+}
+
+// DefaultTimeouts is the patience with real engines.
+var DefaultTimeouts = Timeouts{Start: 2 * time.Minute, Call: 10 * time.Second, Outage: 2 * time.Minute, RetryDelay: 100 * time.Millisecond, Drain: 30 * time.Second} //nolint:gochecknoglobals // a constant
+
+// EventHandler is told what happens to a container besides its end, on any goroutine.
+type EventHandler interface {
+	// LogLine has a line for the task's log.
+	LogLine(line string)
+	// OnWaiting says what the task waits for; "" that it goes on.
+	OnWaiting(what string)
+	// OnExit says that the container has ended: nothing is to slow its output any more.
+	OnExit()
+}
+
+// Container is a started container.
+type Container struct {
+	spec     *run.Container
+	timeouts Timeouts
+	out      [2]*outputStream // stdout and stderr
+	handler  EventHandler
+	log      *slog.Logger
+	pid      run.Pid
+
+	initialOutput *outputSource // of output, for Wait
+
+	ctx    context.Context //nolint:containedctx // it is the vessel's life: it ends with that, or when it is given up
+	cancel context.CancelCauseFunc
+	wake   chan struct{} // holds one token if there is an order
+
+	mu       sync.Mutex
+	engine   *docker.Engine
+	commands commands
+}
+
+// Start starts a container and has its output written to stdout and stderr, which it
+// closes, also when it fails. mark is noted as that of its process. A failure is a
+// run.TaskError, and the container does not run then if its engine answers.
+func Start(spec *run.Container, envTag string, stdout, stderr *os.File, timeouts Timeouts, handler EventHandler, log *slog.Logger) (*Container, error) {
+	c := &Container{
+		spec: spec, timeouts: timeouts, handler: handler, log: log.With(slog.String("container", spec.ID)),
+		out: [2]*outputStream{{w: stdout}, {w: stderr}}, wake: make(chan struct{}, 1),
+	}
+	if err := c.start(envTag); err != nil {
+		c.close()
+		return nil, err
+	}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	return c, nil
+}
+
+func (c *Container) start(envTag string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeouts.Start)
+	defer cancel()
+	e, err := docker.Open(c.spec.Engine)
+	if err != nil {
+		return run.Failf(muster.EngineFailed, "%w", err)
+	}
+	c.engine = e
+	out, refused := e.Attach(ctx, c.spec.ID)
+	c.initialOutput = &outputSource{Output: out}
+	if errors.Is(refused, docker.ErrUnreachable) || ctx.Err() != nil {
+		return startError(c.imageName(), refused)
+	}
+	// Podman prepares all of the start to attach: why it cannot be is told by the start itself.
+	if err := e.Start(ctx, c.spec.ID); err != nil {
+		return startError(c.imageName(), err)
+	}
+	if refused != nil {
+		if c.initialOutput.Output, err = e.Logs(context.Background(), c.spec.ID, true, c.timeouts.Call); err != nil {
+			return run.Failf(muster.EngineFailed, "%w", errors.Join(err, e.Kill(ctx, c.spec.ID, "")))
+		}
+		c.initialOutput.replay = c.newReplay(time.Time{})
+	}
+	c.pid = c.findPid(ctx, envTag)
+	return nil
+}
+
+// findPid finds the container's main process on this machine.
+func (c *Container) findPid(ctx context.Context, envTag string) run.Pid {
+	ctx, cancel := context.WithTimeout(ctx, c.timeouts.Call)
+	defer cancel()
+	s, err := c.engine.State(ctx, c.spec.ID)
+	if err != nil || !s.Running { // it may have ended already
+		return run.Pid{EnvTag: envTag}
+	}
+	p := proctree.Identify(s.PID)
+	if !inContainer(p.PID, c.spec.ID) {
+		p = run.Pid{}
+	}
+	p.EnvTag = envTag
+	return p
+}
+
+// Pid names the main process, if it is on this machine: its number is 0 if not.
+func (c *Container) Pid() run.Pid { return c.pid }
+
+// Wait returns when the container has ended, and all of its output is written, or when
+// it has to be given up. Call it once.
+func (c *Container) Wait() proctree.ExitStatus {
+	defer c.close()
+	var commandLoop sync.WaitGroup
+	commandLoop.Go(func() {
+		if err := fault.Run(c.runCommands); err != nil {
+			c.cancel(err)
+		}
+	})
+	defer commandLoop.Wait()
+	defer c.cancel(nil)
+	src := c.initialOutput
+	for {
+		res := c.waitExit(src)
+		if p := c.panicError(); p != nil {
+			panic(p) // the caller of Wait catches it
+		}
+		if res.exited {
+			x, err := c.exitStatus(res.code)
+			if err == nil {
+				return x
+			}
+			c.log.Warn("the container's end cannot be looked at", slog.Any("error", err))
+		}
+		next, x := c.reconnect(res)
+		if next == nil {
+			return *x
+		}
+		src = next
+	}
+}
+
+// panicError returns the *fault.PanicError of a goroutine of the vessel, nil if there was none.
+func (c *Container) panicError() *fault.PanicError {
+	if p, ok := errors.AsType[*fault.PanicError](context.Cause(c.ctx)); ok {
+		return p
+	}
+	return nil
+}
+
+// Abort has the container killed after Wait has panicked.
+func (c *Container) Abort() error {
+	e, err := docker.Open(c.spec.Engine)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeouts.Call)
+	defer cancel()
+	if err := e.Kill(ctx, c.spec.ID, ""); err != nil && !errors.Is(err, docker.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// waitResult is why nobody hears of the container any more.
+type waitResult struct {
+	at     time.Time
+	exited bool // it has ended, with code; else the connection broke
+	code   int
+}
+
+// waitExit passes output on until the container has ended or the connection broke.
+func (c *Container) waitExit(src *outputSource) (res waitResult) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	copied, waited := make(chan error, 1), make(chan error, 1)
+	var wg sync.WaitGroup
+	caught := func(f func() error) error {
+		err := fault.Catch(f)
+		if _, ok := errors.AsType[*fault.PanicError](err); ok {
+			c.cancel(err)
+		}
+		return err
+	}
+	wg.Go(func() { copied <- caught(func() error { return c.copyOutput(src) }) })
+	code := 0
+	wg.Go(func() {
+		waited <- caught(func() (err error) {
+			code, err = c.current().Wait(ctx, c.spec.ID)
+			return err
+		})
+	})
+	defer func() {
+		cancel()
+		_ = src.Close()
+		wg.Wait()
+	}()
+	for {
+		select {
+		case err := <-copied:
+			copied = nil
+			if err != nil {
+				return waitResult{at: time.Now()}
+			}
+			// It prints no more; or the connection ended, and the other one will.
+		case err := <-waited:
+			res = waitResult{at: time.Now(), exited: err == nil}
+			if res.exited {
+				res.code = code
+				c.handler.OnExit()
+			}
+			if copied != nil {
+				c.waitOutput(copied, res.exited)
+			}
+			return res
+		}
+	}
+}
+
+// outputGrace is how long two connections with one engine may take to end one after the other.
+const outputGrace = 2 * time.Second
+
+// waitOutput waits for the end of the output, but not for ever.
+func (c *Container) waitOutput(copied <-chan error, exited bool) {
+	timeout := outputGrace
+	if exited {
+		timeout = c.timeouts.Drain
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	err := error(nil)
+	select {
+	case err = <-copied:
+	case <-timer.C:
+		err = context.DeadlineExceeded
+	case <-c.ctx.Done():
+	}
+	if exited && err != nil {
+		c.handler.LogLine("the container engine did not hand out all of the task's output: the end of it may be missing")
+	}
+}
+
+// close ends what Start made.
+func (c *Container) close() {
+	if c.initialOutput != nil && c.initialOutput.Output != nil {
+		_ = c.initialOutput.Close()
+	}
+	if e := c.current(); e != nil {
+		_ = e.Close()
+	}
+	for _, t := range c.out {
+		_ = t.w.Close()
+	}
+}
+
+// current is the engine as it is connected now.
+func (c *Container) current() *docker.Engine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.engine
+}

@@ -1,0 +1,31 @@
+//go:build unix
+
+package egress
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// execute has a program take the place of this one. It returns only if that fails.
+func execute(args []string) (status int, err error) {
+	path, err := exec.LookPath(args[0])
+	if err == nil {
+		err = syscall.Exec(path, args, os.Environ()) //nolint:gosec // the program that the task asks for
+	}
+	status = exitCannotExec
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		status = exitNotFound
+	}
+	// The name is told by others.
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return status, err
+}

@@ -1,0 +1,44 @@
+package proctree
+
+import (
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Child is a started main process. Its methods may be called at the same time.
+type Child struct {
+	PID    int
+	Handle int // of the system for its end, -1 for none
+
+	mu     sync.Mutex
+	reaped bool
+}
+
+// IfUnreaped calls f, unless Wait has reaped the process: its number, and that of its group, may be
+// another one's then. Wait does not reap it while f runs.
+func (c *Child) IfUnreaped(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reaped {
+		f()
+	}
+}
+
+// Kill kills the process and its group.
+func (c *Child) Kill() { c.IfUnreaped(func() { killGroup(c.PID) }) }
+
+// ExitStatus is how a main process ended.
+type ExitStatus struct {
+	Code   int    // 128+n for signal n
+	Signal string // its name, "" for none
+	Killed bool   // by SIGKILL
+	CPU    time.Duration
+	MaxRSS muster.Size // of the largest process; 0 if unknown
+
+	// What only the engine of a container tells.
+	OOM     bool         // it was killed for want of memory
+	Stopped *run.Stopped // by its engine, or lost with it; nil for an end of its own
+}

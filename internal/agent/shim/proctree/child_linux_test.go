@@ -1,0 +1,54 @@
+package proctree
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// started starts a program as a child that this package reaps.
+func started(t *testing.T, argv ...string) *Child {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &Child{PID: cmd.Process.Pid, Handle: -1}
+}
+
+// What is sent to a task after its main process was reaped does not reach another process
+// that was given the number.
+func TestAReapedProcessGetsNoSignals(t *testing.T) {
+	task, another := started(t, "/bin/true"), started(t, "/bin/sleep", "1000")
+	if x := task.Wait(); x.Code != 0 {
+		t.Fatalf("%+v", x)
+	}
+	task.PID = another.PID // as if the kernel had given it the number
+	task.Kill()
+	task.Signal("SIGKILL")
+	task.IfUnreaped(func() { t.Error("it counts as not reaped") })
+	if st, err := readStat(another.PID); err != nil || st.state == 'Z' {
+		t.Errorf("another process was killed: %c %v", st.state, err)
+	}
+	another.Signal("SIGINT")
+	if x := another.Wait(); x.Signal != "SIGINT" || x.Code != 128+int(syscall.SIGINT) {
+		t.Errorf("%+v", x)
+	}
+}
+
+// A process whose number was given to another one gets no signal, either.
+func TestARecycledNumberGetsNoSignals(t *testing.T) {
+	another := started(t, "/bin/sleep", "1000")
+	st, err := readStat(another.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := st
+	before.start--
+	signalTo(before, syscall.SIGKILL)
+	signalTo(st, syscall.SIGTERM)
+	if x := another.Wait(); x.Signal != "SIGTERM" {
+		t.Errorf("%+v", x)
+	}
+}

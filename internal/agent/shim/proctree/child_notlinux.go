@@ -1,0 +1,21 @@
+//go:build unix && !linux
+
+package proctree
+
+import (
+	"syscall"
+
+	"github.com/muster-dev/muster"
+)
+
+func maxRSS(ru *syscall.Rusage) muster.Size { return muster.Size(ru.Maxrss) } // told in bytes by darwin
+
+// reap waits for the end of the process, reaps it, and kills the rest of its group.
+func (c *Child) reap() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
+	ws, ru, err = c.wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reaped = true
+	killGroup(c.PID)
+	return ws, ru, err
+}

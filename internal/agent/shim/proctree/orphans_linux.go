@@ -1,0 +1,115 @@
+package proctree
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// KillOrphan ends what is left of an attempt whose shim is gone: the process group, if its
+// main process is still the recorded one, and every process with its mark. It
+// never touches a process that was given a recycled number. It returns an error if some
+// of it still lives after 5 seconds.
+func KillOrphan(p run.Pid) error { return KillOrphans([]run.Pid{p}) }
+
+// KillOrphans does this for several attempts at once: all processes are read once in each round,
+// not once for each attempt.
+func KillOrphans(list []run.Pid) error {
+	s := newOrphanSet(list)
+	if s.empty() {
+		return nil
+	}
+	for range 50 {
+		procs := readProcesses()
+		found := false
+		for _, children := range procs {
+			for _, st := range children {
+				if st.state == 'Z' || st.pid == os.Getpid() || !s.contains(st) {
+					continue
+				}
+				if now, err := readStat(st.pid); err == nil && now.start == st.start && s.starts[st.pid] == st.start {
+					killGroup(st.pid)
+				}
+				procs.killTree(st)
+				found = true
+			}
+		}
+		if !found {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if len(list) == 1 {
+		return run.Failf("", "process %d of an earlier attempt does not end, even when killed", list[0].PID)
+	}
+	return run.Failf("", "processes of earlier attempts do not end, even when killed")
+}
+
+// orphanSet tells the processes of some attempts from others.
+type orphanSet struct {
+	starts   map[int]uint64 // of main processes, by their numbers
+	envTags  map[string]bool
+	prefixes []string // marks that any entry which begins with them has
+}
+
+func newOrphanSet(list []run.Pid) *orphanSet {
+	s := &orphanSet{starts: map[int]uint64{}, envTags: map[string]bool{}}
+	boot := BootID()
+	for _, p := range list {
+		if p.BootID != boot {
+			continue // the machine was restarted: nothing is left
+		}
+		if p.PID > 1 && p.StartTicks != 0 {
+			s.starts[p.PID] = p.StartTicks
+		}
+		s.envTag(p.EnvTag)
+	}
+	return s
+}
+
+func (s *orphanSet) envTag(envTag string) {
+	switch {
+	case envTag == "":
+	case strings.HasSuffix(envTag, "="):
+		s.prefixes = append(s.prefixes, envTag)
+	default:
+		s.envTags[envTag] = true
+	}
+}
+
+func (s *orphanSet) empty() bool {
+	return len(s.starts) == 0 && len(s.envTags) == 0 && len(s.prefixes) == 0
+}
+
+func (s *orphanSet) contains(st stat) bool {
+	return s.starts[st.pid] == st.start && st.start != 0 || s.hasEnvTag(st.pid)
+}
+
+// hasEnvTag reports whether one of the marks is in the environment with which a process was started.
+func (s *orphanSet) hasEnvTag(pid int) bool {
+	if len(s.envTags) == 0 && len(s.prefixes) == 0 {
+		return false
+	}
+	for entry := range bytes.SplitSeq(environ(pid), []byte{0}) {
+		if s.envTags[string(entry)] {
+			return true
+		}
+		for _, p := range s.prefixes {
+			if bytes.HasPrefix(entry, []byte(p)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasEnvTag reports whether an entry that begins with mark is in the environment with
+// which a process was started.
+func hasEnvTag(pid int, envTag string) bool {
+	s := &orphanSet{envTags: map[string]bool{}}
+	s.envTag(envTag)
+	return s.hasEnvTag(pid)
+}

@@ -1,0 +1,302 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Command is the word for Main on the program's command line.
+const Command = "do"
+
+// task is the task that this process is.
+type task struct {
+	input         []byte
+	command       []string // the stage's command
+	outDir        string   // folder for artifacts
+	checkpointDir string   // folder for what the next attempt is to find, "" for none
+	allowPrivate  bool     // calls may go to private addresses
+	stdout        io.Writer
+	stderr        io.Writer
+	progress      progress
+}
+
+// handlers are what can be done. A result that is not nil is kept, also beside an error. ctx ends when the task is to stop.
+func handlers() map[string]func(ctx context.Context, t *task) (any, error) {
+	return map[string]func(ctx context.Context, t *task) (any, error){
+		"echo": echo, "hash": hashText, "api": api, "compute": compute, "test": test, Image: image,
+	}
+}
+
+// Main runs the task that the environment describes; args are its kind and the words of its command. It returns the exit status.
+func Main(args []string) int {
+	// Whoever stops the task signals all of its processes: this one stays to keep what there is.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t := &task{
+		outDir: os.Getenv("MUSTER_OUT"), checkpointDir: os.Getenv("MUSTER_CHECKPOINT"), allowPrivate: os.Getenv("MUSTER_ALLOW_PRIVATE") == "1",
+		stdout: os.Stdout, stderr: os.Stderr,
+	}
+	if len(args) == 0 || t.outDir == "" {
+		_, _ = fmt.Fprintln(os.Stderr, "muster: do is for tasks: the worker executes it")
+		return 2
+	}
+	t.command = args[1:]
+	handler := handlers()[args[0]]
+	if handler == nil {
+		_, _ = fmt.Fprintf(os.Stderr, "muster: this program does not know the kind %q: its worker is another version\n", args[0])
+		return 2
+	}
+	return t.run(ctx, handler)
+}
+
+func (t *task) run(ctx context.Context, handler func(context.Context, *task) (any, error)) int {
+	if path := os.Getenv("MUSTER_EVENTS"); path != "" {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // the worker says where
+		if err != nil {
+			_, _ = fmt.Fprintln(t.stderr, "progress cannot be shown:", err)
+		} else {
+			t.progress.file = f
+		}
+	}
+	defer t.progress.close()
+	var result any
+	var err error
+	if t.input, err = readInput(); err == nil {
+		result, err = handler(ctx, t)
+	}
+	t.progress.flush()
+	if result != nil {
+		err = errors.Join(err, t.writeResult(result))
+	}
+	if err == nil {
+		return 0
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		_, _ = fmt.Fprintln(t.stderr, "stopped: what was done is kept")
+		return 128 + int(syscall.SIGTERM)
+	}
+	return t.reportFailure(err)
+}
+
+func readInput() ([]byte, error) {
+	path := os.Getenv("MUSTER_INPUT")
+	if path == "" {
+		return []byte("{}"), nil
+	}
+	b, err := os.ReadFile(path) //nolint:gosec // the worker says which
+	if err != nil {
+		return nil, fmt.Errorf("the input cannot be read: %w", err)
+	}
+	return b, nil
+}
+
+// decodeInput decodes the input over the defaults in v. The worker has held it to the kind's schema; this is for what a schema cannot say.
+func (t *task) decodeInput(v any) error {
+	d := json.NewDecoder(bytes.NewReader(t.input))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return failf(muster.BadInput, "input: %w", err)
+	}
+	return nil
+}
+
+// failure is why a task fails, for failure.json.
+type failure struct {
+	reason muster.Reason
+	err    error
+}
+
+func failf(reason muster.Reason, format string, args ...any) *failure {
+	return &failure{reason, fmt.Errorf(format, args...)}
+}
+
+// Error returns the sentence for the user.
+func (f *failure) Error() string { return f.err.Error() }
+
+// Unwrap returns what it was made of.
+func (f *failure) Unwrap() error { return f.err }
+
+// reportFailure says why, in the log and in failure.json, and returns the exit status.
+func (t *task) reportFailure(err error) int {
+	message := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	_, _ = fmt.Fprintln(t.stderr, message)
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		f = &failure{reason: muster.ExitCode}
+		if errors.Is(err, syscall.ENOSPC) {
+			f.reason = muster.DiskFull
+		}
+	}
+	b, jsonErr := json.Marshal(map[string]string{"reason": string(f.reason), "message": message})
+	if jsonErr == nil {
+		jsonErr = writeFileAtomic(filepath.Join(t.outDir, "failure.json"), b)
+	}
+	if jsonErr != nil {
+		_, _ = fmt.Fprintln(t.stderr, "failure.json cannot be written:", jsonErr)
+	}
+	return 1
+}
+
+// writeResult writes result.json.
+func (t *task) writeResult(value any) error {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("the result is no JSON: %w", err)
+	}
+	if len(b) > muster.MaxResultSize {
+		return failf(muster.ExitCode, "the result would have %s: it may have %s", muster.Size(len(b)), muster.Size(muster.MaxResultSize))
+	}
+	return writeFileAtomic(filepath.Join(t.outDir, "result.json"), b)
+}
+
+// writeFileAtomic writes a file so that nobody sees half of it.
+func writeFileAtomic(path string, data []byte) error {
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
+	err := os.WriteFile(tmp, data, 0o600)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // it is of no use
+		return fmt.Errorf("%s cannot be written: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// progress reports to the worker, some ten times a second.
+type progress struct {
+	file *os.File // nil: nobody listens
+
+	mu      sync.Mutex
+	last    time.Time
+	pending map[string]any // not told yet
+}
+
+const reportInterval = 100 * time.Millisecond
+
+// report shows how far the task is, from 0 to 1 (less says nothing of it), what is done and figures.
+func (p *progress) report(fraction float64, step string, metrics map[string]float64) {
+	if p.file == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pending == nil {
+		p.pending = map[string]any{}
+	}
+	if fraction >= 0 {
+		p.pending["progress"] = min(fraction, 1)
+	}
+	if step != "" {
+		p.pending["step"] = shorten(step, 200)
+	}
+	for name, v := range metrics {
+		p.pending[name] = v
+	}
+	if time.Since(p.last) >= reportInterval {
+		p.send()
+	}
+}
+
+func (p *progress) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.send()
+}
+
+// send is called with mu held.
+func (p *progress) send() {
+	if len(p.pending) == 0 {
+		return
+	}
+	b, err := json.Marshal(p.pending)
+	if err != nil {
+		return // a figure that is no number is none
+	}
+	_, _ = p.file.Write(append(b, '\n')) // progress is no reason to fail
+	p.last, p.pending = time.Now(), nil
+}
+
+func (p *progress) close() {
+	if p.file != nil {
+		_ = p.file.Close()
+	}
+}
+
+// shorten cuts a text to n bytes at a character's border.
+func shorten(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	n -= len("…")
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// durationStats sums up durations in milliseconds.
+type durationStats struct {
+	Mean float64 `json:"mean"`
+	Min  float64 `json:"min"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+// newDurationStats returns nil for none. Percentiles are of the nearest rank: each is a duration that was measured.
+func newDurationStats(ms []float64) *durationStats {
+	if len(ms) == 0 {
+		return nil
+	}
+	ms = slices.Sorted(slices.Values(ms))
+	percentile := func(p int) float64 { return ms[(p*len(ms)+99)/100-1] }
+	sum := 0.0
+	for _, v := range ms {
+		sum += v
+	}
+	return &durationStats{Mean: sum / float64(len(ms)), Min: ms[0], P50: percentile(50), P90: percentile(90), P95: percentile(95), P99: percentile(99), Max: ms[len(ms)-1]}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// jsonlWriter writes an artifact of JSON lines while the task goes on, so that what was done is there whatever happens.
+type jsonlWriter struct{ f *os.File }
+
+func (t *task) createJSONL(name string) (*jsonlWriter, error) {
+	f, err := os.OpenFile(filepath.Join(t.outDir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be written: %w", name, err)
+	}
+	return &jsonlWriter{f}, nil
+}
+
+func (l *jsonlWriter) write(v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		_, err = l.f.Write(append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", filepath.Base(l.f.Name()), err)
+	}
+	return nil
+}
+
+func (l *jsonlWriter) close() error { return l.f.Close() }

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+// RunWithStatus runs do with a status line on a terminal.
+func (a *App) RunWithStatus(ctx context.Context, line func() string, fn func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	statusCtx, stopStatus := context.WithCancel(ctx)
+	group.Go(func() error { return term.NewStatusLine(a.Err).Run(statusCtx, line) })
+	group.Go(func() error {
+		defer stopStatus()
+		return fn(ctx)
+	})
+	return group.Wait()
+}
+
+// TransferBar is the status line of a transfer.
+type TransferBar struct {
+	verb    string
+	Total   atomic.Int64 // below 0 while it is not known
+	Done    atomic.Int64
+	started time.Time
+}
+
+// NewTransferBar begins a bar for total bytes, below 0 if that is not known yet.
+func NewTransferBar(verb string, total int64) *TransferBar {
+	b := &TransferBar{verb: verb, started: time.Now()}
+	b.Total.Store(total)
+	return b
+}
+
+// Line is the status line now.
+func (b *TransferBar) Line() string {
+	total, done, elapsed := b.Total.Load(), b.Done.Load(), time.Since(b.started)
+	if total < 0 {
+		return fmt.Sprintf("%s: reading files, %s", b.verb, term.FormatDuration(elapsed))
+	}
+	fraction := 1.0
+	if total > 0 {
+		fraction = float64(done) / float64(total)
+	}
+	rate := ""
+	if s := elapsed.Seconds(); s > 1 {
+		rate = fmt.Sprintf(", %s/s", muster.Size(float64(done)/s))
+	}
+	return fmt.Sprintf("%s %s %s of %s%s", b.verb, term.ProgressBar(20, fraction), muster.Size(done), muster.Size(total), rate)
+}

@@ -1,0 +1,49 @@
+package app
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"unsafe"
+)
+
+// overwriteSecrets overwrites the tokens among the arguments of this process where /proc/PID/cmdline
+// shows them: the strings of os.Args lie there. Others are not touched.
+func overwriteSecrets(args []string) {
+	begin, end := argvRange()
+	for _, text := range secretValues(args) {
+		if text == "" {
+			continue
+		}
+		data := unsafe.StringData(text)                                                           //nolint:gosec // see below
+		if addr := uintptr(unsafe.Pointer(data)); addr < begin || addr+uintptr(len(text)) > end { //nolint:gosec // only compared
+			continue
+		}
+		for i := range unsafe.Slice(data, len(text)) { //nolint:gosec // it is this process's own memory, and no constant
+			unsafe.Slice(data, len(text))[i] = '*' //nolint:gosec // see above
+		}
+	}
+}
+
+// argvRange returns where the kernel put the arguments of this process; see arg_start in
+// proc_pid_stat(5). It returns nothing where there is no /proc, which nobody can read then.
+func argvRange() (begin, end uintptr) {
+	const first, argStart = 3, 48 // numbers of fields: of the first one behind the name, and of arg_start
+	b, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return 0, 0
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) <= argStart+1-first {
+		return 0, 0
+	}
+	from, err := strconv.ParseUint(string(fields[argStart-first]), 10, 64)
+	if err != nil {
+		return 0, 0
+	}
+	to, err := strconv.ParseUint(string(fields[argStart+1-first]), 10, 64)
+	if err != nil {
+		return 0, 0
+	}
+	return uintptr(from), uintptr(to)
+}

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// privateNetworks are those of private, shared (RFC 6598) and unique local addresses.
+func privateNetworks() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
+	}
+}
+
+// parseNetworks reads networks and addresses with commas between them, and the words private, loopback, none and any.
+func parseNetworks(s string) ([]netip.Prefix, error) {
+	all := []netip.Prefix{}
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		switch part {
+		case "private":
+			all = append(all, privateNetworks()...)
+			continue
+		case "loopback":
+			all = append(all, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
+			continue
+		case "none":
+			if part != strings.TrimSpace(s) {
+				return nil, errors.New("none cannot be combined with networks")
+			}
+			continue
+		case "any":
+			all = append(all, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
+			continue
+		}
+		if ip, err := netip.ParseAddr(part); err == nil && ip.Zone() == "" {
+			all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+			continue
+		}
+		p, err := netip.ParsePrefix(part)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no network: write networks such as 203.0.113.0/24, or private, loopback, none or any", part)
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
+}
+
+// formatNetworks writes networks as parseNetworks reads them.
+func formatNetworks(all []netip.Prefix) string {
+	if slices.Equal(all, privateNetworks()) {
+		return "private"
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	texts := make([]string, len(all))
+	for i, p := range all {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,168 @@
+package dag
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// ReferencedStages returns the stages of a normalized spec whose results or artifacts
+// others refer to, so that these must be kept until the job ends.
+func ReferencedStages(s *muster.Spec) map[int]bool {
+	referenced := make(map[int]bool)
+	isRef := stageRefs(s)
+	for i := range s.Tasks {
+		for _, in := range s.Tasks[i].Inputs {
+			if from := stageIndex(s, in.From); from >= 0 {
+				referenced[from] = true
+			}
+		}
+		forEachRef(&s.Tasks[i], isRef, func(_ string, body string) {
+			r, _ := parse(body)
+			referenced[stageIndex(s, r.stage)] = true
+		})
+	}
+	return referenced
+}
+
+// forEachRef calls f for every reference in t that is ours.
+func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body string)) {
+	// The substitute never fails; input that is no JSON has no references.
+	_, _ = rewrite(t, func(path, text string, _ bool) (any, error) {
+		for _, p := range split(text, isRef) {
+			if p.ref {
+				f(path, p.text)
+			}
+		}
+		return text, nil
+	})
+}
+
+// Check returns what is wrong with the references of a normalized spec, as far
+// as it can be known before anything ran: unknown stages, elements and axes,
+// and stages that may not have ended by then. It stops at 100 problems.
+func Check(s *muster.Spec) []muster.FieldError {
+	const limit = 100
+	var problems []muster.FieldError
+	stages := make(map[string]int, len(s.Tasks))
+	for i := range s.Tasks {
+		stages[s.Tasks[i].Name] = i
+	}
+	needs := make([][]int, len(s.Tasks))
+	for i := range s.Tasks {
+		for _, need := range s.Tasks[i].Needs {
+			if j, ok := stages[need]; ok {
+				needs[i] = append(needs[i], j)
+			}
+		}
+	}
+	for i := range s.Tasks {
+		c := checker{spec: s, stage: i, stages: stages, needs: needs}
+		forEachRef(&s.Tasks[i], looksLikeRef, func(path, body string) {
+			if len(problems) == limit {
+				return
+			}
+			if message, hint := c.check(path, body); message != "" {
+				problems = append(problems, muster.FieldError{
+					Path:    fmt.Sprintf("tasks[%d].%s", i, path),
+					Message: fmt.Sprintf("${%s}: %s", body, message),
+					Hint:    hint,
+				})
+			}
+		})
+	}
+	return problems
+}
+
+// looksLikeRef says whether a body is one that Check has an opinion on.
+func looksLikeRef(body string) bool {
+	_, ok := parse(body)
+	return ok || isElementRef(body)
+}
+
+// checker checks the references of one stage.
+type checker struct {
+	spec     *muster.Spec
+	stage    int
+	stages   map[string]int // by name
+	needs    [][]int        // stages that each stage needs
+	upstream []bool         // stages that have ended when this one starts; made when asked for
+}
+
+func (c *checker) check(path, body string) (message, hint string) {
+	if isElementRef(body) {
+		return c.checkElementRef(path, body)
+	}
+	r, _ := parse(body)
+	i, known := c.stages[r.stage]
+	switch {
+	case !known && !slices.Contains(fields, r.field):
+		return "", "" // somebody else's template
+	case !known:
+		return "there is no stage " + r.stage, c.stageHint(r.stage)
+	case i == c.stage:
+		return "a stage cannot read its own result", ""
+	case r.problem != "":
+		return r.problem, "such as ${" + r.stage + ".result.accuracy} or ${" + r.stage + ".artifacts.model.pt.sha256}"
+	case !c.endsBefore(i):
+		return "stage " + r.stage + " may not have ended by then", "add " + r.stage + " to needs"
+	}
+	if _, err := r.elementPosition(&c.spec.Tasks[i]); err != nil {
+		return err.Error(), ""
+	}
+	return "", ""
+}
+
+func (c *checker) checkElementRef(path, body string) (message, hint string) {
+	t := &c.spec.Tasks[c.stage]
+	if strings.HasPrefix(path, "where.") {
+		return "where is the same for all elements of a stage", "make a stage of its own for each place"
+	}
+	name, isAxis := strings.CutPrefix(body, "matrix.")
+	if !isAxis {
+		return "", ""
+	}
+	if t.Matrix == nil {
+		return "this stage has no matrix", ""
+	}
+	var axes []string
+	for _, a := range t.Matrix.Axes {
+		if a.Name == name {
+			return "", ""
+		}
+		axes = append(axes, a.Name)
+	}
+	if near := muster.Nearest(name, axes); near != "" {
+		hint = "did you mean ${matrix." + near + "}?"
+	}
+	return "the matrix has no axis " + name, hint
+}
+
+func (c *checker) stageHint(stage string) string {
+	if near := muster.Nearest(stage, slices.Sorted(maps.Keys(c.stages))); near != "" {
+		return "did you mean " + near + "? For a literal text write $${"
+	}
+	return "for a literal text write $${"
+}
+
+// endsBefore says whether a stage has ended when this one starts.
+func (c *checker) endsBefore(stage int) bool {
+	if c.upstream == nil {
+		c.upstream = make([]bool, len(c.spec.Tasks))
+		todo := []int{c.stage}
+		for len(todo) > 0 {
+			i := todo[len(todo)-1]
+			todo = todo[:len(todo)-1]
+			for _, i := range c.needs[i] {
+				if !c.upstream[i] {
+					c.upstream[i] = true
+					todo = append(todo, i)
+				}
+			}
+		}
+	}
+	return c.upstream[stage]
+}

@@ -1,0 +1,104 @@
+package dag
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// reference is what a body like "train.3.result.a.0" says.
+type reference struct {
+	stage   string
+	index   int // of the element; -1 if none is named
+	field   string
+	path    []string // below the result
+	name    string   // of the artifact
+	attr    string   // of the artifact
+	problem string   // why it can not be resolved, if it is ill-formed
+}
+
+// The fields of a stage.
+const (
+	fieldResult    = "result"
+	fieldExitCode  = "exit_code"
+	fieldArtifacts = "artifacts"
+)
+
+var fields = []string{fieldResult, fieldExitCode, fieldArtifacts}
+
+// attrs are what one can ask of an artifact.
+var attrs = []string{"sha256", "size", "url"}
+
+var stageBody = regexp.MustCompile(`^([A-Za-z0-9_-]+)\.(.*)$`)
+
+// parse reads the body of a reference to a stage; ok is false if it is none by
+// its shape.
+func parse(body string) (reference, bool) {
+	m := stageBody.FindStringSubmatch(body)
+	if m == nil {
+		return reference{}, false
+	}
+	r := reference{stage: m[1], index: -1}
+	rest := strings.Split(m[2], ".")
+	if n, err := strconv.Atoi(rest[0]); err == nil && len(rest) > 1 && n >= 0 {
+		r.index = n
+		rest = rest[1:]
+	}
+	r.field = rest[0]
+	switch r.field {
+	case fieldResult:
+		r.path = rest[1:]
+		if slices.Contains(r.path, "") {
+			r.problem = "it has an empty part"
+		}
+	case fieldExitCode:
+		if len(rest) > 1 {
+			r.problem = "nothing is below exit_code"
+		}
+	case fieldArtifacts:
+		last := len(rest) - 1
+		if last < 2 || !slices.Contains(attrs, rest[last]) {
+			r.problem = "after artifacts come the artifact's name and sha256, size or url"
+			break
+		}
+		r.name, r.attr = strings.Join(rest[1:last], "."), rest[last]
+	default:
+		r.problem = "a stage has result, exit_code and artifacts"
+	}
+	return r, true
+}
+
+// stageIndex returns the number of the stage with this name, or -1.
+func stageIndex(s *muster.Spec, name string) int {
+	return slices.IndexFunc(s.Tasks, func(t muster.TaskSpec) bool { return t.Name == name })
+}
+
+// stageRefs returns the test by which references to stages of s are ours.
+func stageRefs(s *muster.Spec) func(body string) bool {
+	names := make(map[string]bool, len(s.Tasks))
+	for i := range s.Tasks {
+		names[s.Tasks[i].Name] = true
+	}
+	return func(body string) bool {
+		r, ok := parse(body)
+		return ok && names[r.stage]
+	}
+}
+
+// elementPosition says which element of its stage r is about.
+func (r reference) elementPosition(t *muster.TaskSpec) (int, error) {
+	switch {
+	case !t.HasElements() && r.index <= 0:
+		return 0, nil
+	case r.index < 0:
+		return 0, muster.Errorf(muster.Invalid, "stage %s has many tasks: name the element, as in ${%s.%d.%s…}", r.stage, r.stage, t.Index(0), r.field)
+	}
+	i, ok := t.Position(r.index)
+	if !ok {
+		return 0, muster.Errorf(muster.Invalid, "stage %s has no element %d", r.stage, r.index)
+	}
+	return i, nil
+}

@@ -1,0 +1,153 @@
+package dag
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// ResultFunc returns the finished task at a position of a stage, both from 0, and
+// whether it is known.
+type ResultFunc = func(stage, element int) (muster.Task, bool)
+
+// Resolve returns the stage's spec with all references to other stages replaced
+// by what they stand for; ${index} and ${matrix…} stay for Bind. The spec is
+// normalized, and the stages that are referred to have succeeded. It returns an
+// Invalid error that names the field, the reference and what is missing. The
+// copy shares what did not change with s.
+func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, error) {
+	isStageRef := stageRefs(s)
+	isRef := func(body string) bool { return isElementRef(body) || isStageRef(body) }
+	return rewrite(&s.Tasks[stage], func(path, text string, whole bool) (any, error) {
+		parts := split(text, isRef)
+		found := false
+		for i, p := range parts {
+			if !p.ref || isElementRef(p.text) {
+				continue
+			}
+			found = true
+			v, err := resolveRef(s, p.text, result)
+			if err != nil {
+				return nil, muster.Errorf(muster.Invalid, "%s: ${%s} cannot be resolved: %w", path, p.text, err)
+			}
+			if whole && len(parts) == 1 {
+				return escapeAll(v), nil
+			}
+			parts[i] = part{text: stringify(v)}
+		}
+		if !found {
+			return text, nil
+		}
+		return join(parts), nil
+	})
+}
+
+// escapeAll escapes the texts in a JSON value for Bind.
+func escapeAll(v any) any {
+	switch v := v.(type) {
+	case string:
+		return join([]part{{text: v}})
+	case []any:
+		for i := range v {
+			v[i] = escapeAll(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = escapeAll(v[k])
+		}
+	}
+	return v
+}
+
+func resolveRef(s *muster.Spec, body string, result ResultFunc) (any, error) {
+	r, _ := parse(body)
+	if r.problem != "" {
+		return nil, muster.Errorf(muster.Invalid, "%s", r.problem)
+	}
+	i := stageIndex(s, r.stage)
+	element, err := r.elementPosition(&s.Tasks[i])
+	if err != nil {
+		return nil, err
+	}
+	t, ok := result(i, element)
+	if !ok {
+		return nil, muster.Errorf(muster.Invalid, "the result of stage %s is not known", r.stage)
+	}
+	switch r.field {
+	case fieldExitCode:
+		if t.ExitCode == nil {
+			return nil, muster.Errorf(muster.Invalid, "task %s has no exit code", t.ID)
+		}
+		return json.Number(strconv.Itoa(*t.ExitCode)), nil
+	case fieldArtifacts:
+		return artifactAttr(&t, r)
+	default:
+		return resultAt(&t, r.path)
+	}
+}
+
+func artifactAttr(t *muster.Task, r reference) (any, error) {
+	a, err := artifact(t, r.name)
+	if err != nil {
+		return nil, err
+	}
+	switch r.attr {
+	case "sha256":
+		return a.SHA256, nil
+	case "size":
+		return json.Number(strconv.FormatInt(a.Size, 10)), nil
+	default:
+		if a.URL != "" {
+			return a.URL, nil
+		}
+		return "/api/v1/tasks/" + t.ID.String() + "/artifacts/" + escapePath(a.Name), nil
+	}
+}
+
+// escapePath writes an artifact's name for a URL.
+func escapePath(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if strings.IndexByte("-._~/", c) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// resultAt returns the part of t's result at path.
+func resultAt(t *muster.Task, path []string) (any, error) {
+	if len(t.Result) == 0 {
+		return nil, muster.Errorf(muster.Invalid, "task %s left no result: it must write result.json to the folder $MUSTER_OUT", t.ID)
+	}
+	v, err := decode(t.Result)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the result of task %s is not JSON: %w", t.ID, err)
+	}
+	for i, key := range path {
+		next, ok := member(v, key)
+		if !ok {
+			return nil, muster.Errorf(muster.Invalid, "the result of task %s has no %q", t.ID, strings.Join(path[:i+1], "."))
+		}
+		v = next
+	}
+	return v, nil
+}
+
+func member(v any, key string) (any, bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		m, ok := v[key]
+		return m, ok
+	case []any:
+		if n, err := strconv.Atoi(key); err == nil && n >= 0 && n < len(v) {
+			return v[n], true
+		}
+	}
+	return nil, false
+}

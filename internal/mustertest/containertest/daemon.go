@@ -1,0 +1,304 @@
+//go:build unix
+
+package containertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Daemon is an engine of a test's own, to be stopped, killed and frozen. Its methods
+// are for one goroutine.
+type Daemon struct {
+	tb     testing.TB
+	dir    string
+	flags  []string
+	bridge string
+	pid    int           // of the dockerd that runs, or the last one
+	done   chan struct{} // closed when that has ended
+}
+
+// StartDaemon starts a dockerd with more flags, such as --live-restore, and waits until it answers. After the test
+// nothing is left of it. Where none can be started, and with -short, the test skips.
+func StartDaemon(tb testing.TB, flags ...string) *Daemon {
+	tb.Helper()
+	switch _, err := exec.LookPath("dockerd"); {
+	case testing.Short():
+		tb.Skip("engines of their own are not for -short")
+	case runtime.GOOS != "linux" || os.Getuid() != 0:
+		tb.Skip("an engine of its own needs Linux and root")
+	case err != nil:
+		tb.Skip("there is no dockerd: scripts/need dockerd installs it")
+	case os.Getenv("MUSTER_TEST_ENGINE") == "":
+		tb.Skip("engines of their own are for tests that scripts/engine runs, which has found that they start here")
+	}
+	dir, err := os.MkdirTemp("/tmp", "mst-") //nolint:usetesting // tb.TempDir is too long for sockets
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d := &Daemon{tb: tb, dir: dir, flags: flags}
+	tb.Cleanup(d.cleanup)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	d.addBridge()
+	d.Restart()
+	return d
+}
+
+// addBridge makes a bridge of the daemon's own, as scripts/engine does: without one it would use, and
+// with --bridge=none remove, the one of the machine's own engine.
+func (d *Daemon) addBridge() {
+	for n := range 256 {
+		subnet := fmt.Sprintf("10.198.%d", n)
+		if out, err := exec.CommandContext(d.tb.Context(), "ip", "-4", "route", "show", "root", subnet+".0/24").Output(); err != nil || len(out) > 0 {
+			continue
+		}
+		name := "msd" + strconv.Itoa(n)
+		if exec.CommandContext(d.tb.Context(), "ip", "link", "add", name, "type", "bridge").Run() != nil {
+			continue // another test has it
+		}
+		d.bridge = name
+		for _, args := range [][]string{{"addr", "add", subnet + ".1/24", "dev", name}, {"link", "set", name, "up"}} {
+			if out, err := exec.CommandContext(d.tb.Context(), "ip", args...).CombinedOutput(); err != nil {
+				d.tb.Fatalf("ip %q: %v: %s", args, err, out)
+			}
+		}
+		return
+	}
+	d.tb.Fatal("no network bridge can be made for an engine of its own")
+}
+
+// Host is the daemon's address; it stays the same.
+func (d *Daemon) Host() string { return "unix://" + filepath.Join(d.dir, "sock") }
+
+// Restart starts the daemon after Stop or Kill, on what it had.
+func (d *Daemon) Restart() {
+	d.tb.Helper()
+	if err := d.launch(d.tb.Context()); err != nil {
+		d.tb.Fatal(err)
+	}
+}
+
+func (d *Daemon) launch(ctx context.Context) error {
+	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	path := func(name string) string { return filepath.Join(d.dir, name) }
+	args := []string{
+		"dockerd", "--data-root", path("data"), "--exec-root", path("run"), "--pidfile", path("pid"), "--config-file", path("config.json"),
+		"-H", d.Host(), "--containerd-namespace", filepath.Base(d.dir), "--containerd-plugins-namespace", filepath.Base(d.dir) + "-plugins",
+		"--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge", d.bridge,
+	}
+	if _, err := exec.LookPath("setpriv"); err == nil {
+		args = append([]string{"setpriv", "--pdeathsig", "TERM"}, args...) // it ends with a test that panics
+	}
+	cmd := exec.Command(args[0], append(args[1:], d.flags...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer log.Close()
+		runtime.LockOSThread() // the signal comes at the end of the thread that started it
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	d.pid, d.done = cmd.Process.Pid, done
+	return d.awaitReady(ctx)
+}
+
+// awaitReady waits until the daemon does.
+func (d *Daemon) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	api, err := client.New(client.WithHost(d.Host()))
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err = api.Ping(ctx, client.PingOptions{}); err == nil {
+			return nil
+		}
+		select {
+		case <-d.done:
+			return fmt.Errorf("dockerd ended:\n%s", d.log())
+		case <-ctx.Done():
+			return fmt.Errorf("dockerd does not answer: %w\n%s", err, d.log())
+		case <-tick.C:
+		}
+	}
+}
+
+func (d *Daemon) log() []byte {
+	b, err := os.ReadFile(filepath.Join(d.dir, "log"))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return b[max(0, len(b)-6000):]
+}
+
+// Stop ends the daemon as its owner would; it returns when it is gone. Its containers end with it, unless it runs with
+// --live-restore.
+func (d *Daemon) Stop() {
+	d.tb.Helper()
+	if !d.terminate(time.Minute) {
+		d.tb.Fatalf("dockerd does not end:\n%s", d.log())
+	}
+}
+
+func (d *Daemon) terminate(limit time.Duration) bool {
+	_ = syscall.Kill(d.pid, syscall.SIGTERM) // it may have ended
+	select {
+	case <-d.done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// Kill is kill -9 of the daemon, which takes its containerd with it; its containers go on.
+func (d *Daemon) Kill() {
+	_ = syscall.Kill(d.pid, syscall.SIGKILL) // it may have ended
+	<-d.done
+	// The next dockerd would wait for the old containerd for as long as nobody has reaped it.
+	_ = os.Remove(filepath.Join(d.dir, "run", "containerd", "containerd.pid"))
+}
+
+// SetFrozen stops the daemon where it is, so that it takes connections and does not answer, or lets it go on.
+func (d *Daemon) SetFrozen(on bool) {
+	d.tb.Helper()
+	sig := syscall.SIGCONT
+	if on {
+		sig = syscall.SIGSTOP
+	}
+	if err := syscall.Kill(d.pid, sig); err != nil {
+		d.tb.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); d.frozen() != on; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			d.tb.Fatalf("the daemon does not heed %s", sig)
+		}
+	}
+}
+
+// frozen reports whether none of the daemon's threads goes on: a signal takes its time to reach them all.
+func (d *Daemon) frozen() bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid)) // the pattern is a good one
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if _, state, ok := bytes.Cut(b, []byte(") ")); err == nil && ok && state[0] != 'T' {
+			return false
+		}
+	}
+	return len(stats) > 0
+}
+
+// cleanup removes all that is left of the daemon and of its containers.
+func (d *Daemon) cleanup() {
+	if d.tb.Failed() {
+		d.tb.Logf("log of dockerd:\n%s", d.log())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	if d.done != nil {
+		_ = syscall.Kill(d.pid, syscall.SIGCONT)
+		select {
+		case <-d.done:
+			_ = d.launch(ctx) // it knows what it has left
+		default:
+		}
+		d.removeContainers(ctx)
+		if !d.terminate(time.Minute) {
+			d.Kill()
+		}
+	}
+	// What is there in spite of all, containerd and what stands by containers, writes into the folder until it is gone.
+	for deadline := time.Now().Add(30 * time.Second); d.killLeftovers() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	d.unmount(ctx)
+	if d.bridge != "" {
+		if out, err := exec.CommandContext(ctx, "ip", "link", "del", d.bridge).CombinedOutput(); err != nil {
+			d.tb.Errorf("the bridge of the engine stays: %v: %s", err, out)
+		}
+	}
+	if err := os.RemoveAll(d.dir); err != nil {
+		d.tb.Errorf("the folder of the engine stays: %v", err)
+	}
+}
+
+// killLeftovers kills the processes that work in the daemon's folder, and reports whether there were any.
+func (d *Daemon) killLeftovers() (found bool) {
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
+	for _, proc := range procs {
+		if line, _ := os.ReadFile(proc); bytes.Contains(line, []byte(d.dir+"/")) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil && pid != os.Getpid() {
+				found = true
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
+			}
+		}
+	}
+	return found
+}
+
+// removeContainers removes all containers.
+func (d *Daemon) removeContainers(ctx context.Context) {
+	api, err := client.New(client.WithHost(d.Host()))
+	if err != nil {
+		return
+	}
+	defer api.Close()
+	all, err := api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	for _, c := range all.Items {
+		_, removeErr := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		err = errors.Join(err, removeErr)
+	}
+	if err != nil {
+		d.tb.Logf("the engine's containers: %v", err)
+	}
+}
+
+// unmount takes away what is mounted in the daemon's folder, the innermost first.
+func (d *Daemon) unmount(ctx context.Context) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return
+	}
+	var mounts []string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], d.dir+"/") {
+			mounts = append(mounts, f[4])
+		}
+	}
+	slices.Sort(mounts)
+	slices.Reverse(mounts)
+	for _, dir := range mounts {
+		_ = exec.CommandContext(ctx, "umount", "-l", dir).Run() // RemoveAll says what stays
+	}
+}

@@ -1,0 +1,88 @@
+package containertest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// StartPodman starts the service of a Podman with folders of its own, which takes registries on loopback as they
+// are and makes control groups itself, and returns its address. It ends with the test, with all that
+// it has. Where there is no Podman, or this user may not start one, the test skips.
+func StartPodman(tb testing.TB) string {
+	tb.Helper()
+	program, err := exec.LookPath("podman")
+	if err != nil || os.Geteuid() != 0 || testing.Short() {
+		tb.Skip("no Podman that this user may start with folders of its own, or -short: scripts/need podman installs it")
+	}
+	dir, err := os.MkdirTemp("/tmp", "mst-") //nolint:usetesting // tb.TempDir is too long for sockets
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	registries, limits := filepath.Join(dir, "registries.conf"), filepath.Join(dir, "containers.conf")
+	for path, text := range map[string]string{
+		registries: "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
+		limits:     "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n", // which its own root may not raise everywhere
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	options := []string{
+		"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--tmpdir", filepath.Join(dir, "tmp"),
+		"--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "file",
+	}
+	// crun runs nothing where control groups are of both versions.
+	if unified, _ := os.ReadFile("/sys/fs/cgroup/unified/cgroup.controllers"); len(bytes.TrimSpace(unified)) > 0 {
+		if _, err := exec.LookPath("runc"); err != nil {
+			tb.Skip("control groups are of both versions here, for which Podman needs runc")
+		}
+		options = append(options, "--runtime", "runc")
+	}
+	var out bytes.Buffer
+	run := func(ctx context.Context, arguments ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, program, append(options, arguments...)...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
+		cmd.Env = append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+registries, "CONTAINERS_CONF="+limits)
+		return cmd
+	}
+	host := "unix://" + filepath.Join(dir, "sock")
+	serviceCtx, stop := context.WithCancel(context.Background())
+	service := run(serviceCtx, "system", "service", "--time=0", host)
+	service.Cancel = func() error { return service.Process.Signal(os.Interrupt) }
+	service.WaitDelay = 30 * time.Second
+	if err := service.Start(); err != nil {
+		stop()
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		stop()
+		_ = service.Wait() // it was told to end
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		out.Reset()
+		if err := run(ctx, "rm", "--all", "--force", "--time=0", "--volumes").Run(); err != nil {
+			tb.Errorf("its containers cannot be removed: %v: %s", err, &out)
+		}
+	})
+	api := API(tb, host)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := api.Ping(tb.Context(), client.PingOptions{}); err == nil {
+			return host
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("Podman's service does not answer: %s", &out)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// Evaluation is what one worker says to a need.
+type Evaluation struct {
+	Usage        *WorkerUsage
+	Need         *Need
+	Now          Filter      // the first that it fails as things stand
+	Empty        Filter      // and if the worker were open and empty
+	AvoidedUntil muster.Time // set if the worker would not take the very task, and is not asked again before
+	Failed       bool        // it took the task, rather, which failed for what the worker lacks
+	Message      string      // by the worker, on why; or ""
+	ReservedFor  string      // the other task for which the worker is kept free, or ""
+}
+
+// Evaluate asks one worker.
+func Evaluate(b *WorkerUsage, n *Need) Evaluation {
+	return Evaluation{Usage: b, Need: n, Now: b.Fits(n), Empty: b.FitsEmpty(n)}
+}
+
+// SortEvaluations puts the workers in order that are nearest to running the task:
+// those that fit, those that could once they have room, those that never could,
+// and among them those that fail a later filter.
+func SortEvaluations(evals []Evaluation) {
+	slices.SortFunc(evals, func(a, b Evaluation) int {
+		return cmp.Or(cmp.Compare(b.nearness(), a.nearness()), strings.Compare(a.Usage.Worker.Name, b.Usage.Worker.Name),
+			cmp.Compare(a.Usage.Worker.ID, b.Usage.Worker.ID))
+	})
+}
+
+func (a *Evaluation) fits() bool { return a.Now == Fits && a.AvoidedUntil == 0 && a.ReservedFor == "" }
+
+// blockedByReservation reports whether the worker would do, were it not kept free for another.
+func (a *Evaluation) blockedByReservation() bool {
+	return a.ReservedFor != "" && a.Empty == Fits && a.Now != State
+}
+
+func (a *Evaluation) nearness() int {
+	const all = int(GPUs) + 1
+	switch {
+	case a.fits():
+		return 2*all + 1
+	case a.Empty == Fits:
+		return all + int(a.Now)
+	default:
+		return int(a.Empty)
+	}
+}
+
+// failedFilter returns the filter that says the most: what the worker lacks for good
+// before what it lacks now.
+func (a *Evaluation) failedFilter() Filter {
+	if a.Empty != Fits {
+		return a.Empty
+	}
+	return a.Now
+}
+
+// Explain names the filter that the worker fails, "" if it fits, and words it, or for how
+// many of a gang it has room.
+func (a *Evaluation) Explain() (filter, reason string) {
+	if a.Now == Fits && a.AvoidedUntil > 0 {
+		filter, detail := "rejected", ""
+		if a.Failed {
+			filter = "failed"
+		}
+		if a.Message != "" {
+			detail = " (" + a.Message + ")"
+		}
+		return filter, fmt.Sprintf("%s it a moment ago%s, and is asked again at %s", filter, detail, a.AvoidedUntil)
+	}
+	if a.blockedByReservation() {
+		return "kept", "is kept free for " + a.ReservedFor + ", which has waited for long"
+	}
+	f := a.failedFilter()
+	if n := a.Need.Gang; f == Fits && n > 0 {
+		return "", fmt.Sprintf("has room for %d of %d", a.Usage.GangFit(a.Need, n).Members, n)
+	}
+	return f.String(), a.Usage.Explain(a.Need, f)
+}
+
+// How a summary begins where none of the workers can ever run the task.
+const (
+	Unschedulable = "can never start with the workers there are"
+	NoWorker      = "no worker has joined"
+)
+
+// Summarize says in one sentence what all workers together answer.
+func Summarize(evals []Evaluation) string {
+	if len(evals) > 0 && evals[0].Need.Gang > 0 {
+		return summarizeGang(evals)
+	}
+	var fit, busy, closed int
+	lacks := map[Filter]int{}
+	for i := range evals {
+		switch a := &evals[i]; {
+		case a.fits():
+			fit++
+		case a.Empty != Fits:
+			lacks[a.Empty]++
+		case a.Now == State:
+			closed++
+		default:
+			busy++
+		}
+	}
+	switch {
+	case len(evals) == 0:
+		return NoWorker
+	case fit > 0:
+		return "can start now: " + pluralWorkers(fit, "fits", "fit")
+	case busy > 0:
+		return fmt.Sprintf("waits for room: %s run it, but not now", pluralWorkers(busy, "could", "could"))
+	case closed > 0:
+		return fmt.Sprintf("waits for a worker: %s run it, but none of them takes tasks now", pluralWorkers(closed, "could", "could"))
+	case countEngineFixable(evals) > 0:
+		return fmt.Sprintf("waits for a container engine: %s run it with one, but none is ready", pluralWorkers(countEngineFixable(evals), "could", "could"))
+	}
+	var parts []string
+	for _, f := range Filters {
+		if n := lacks[f]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d by %s", n, f))
+		}
+	}
+	return Unschedulable + ": ruled out " + strings.Join(parts, ", ")
+}
+
+func pluralWorkers(n int, singular, plural string) string {
+	if n == 1 {
+		return "1 worker " + singular
+	}
+	return fmt.Sprintf("%d workers %s", n, plural)
+}
+
+// Nearest words the smallest change that would let the task start: of its
+// request alone, or the passing of time on one worker. answers are sorted.
+func Nearest(evals []Evaluation) string {
+	if len(evals) == 0 {
+		return "start a worker and let it join this server"
+	}
+	if evals[0].Need.Gang > 0 {
+		return nearestGang(evals)
+	}
+	if evals[0].fits() {
+		return ""
+	}
+	var change, wait string
+	var from *Evaluation // of whom the change is
+	for i := range evals {
+		a := &evals[i]
+		if wait == "" {
+			wait = a.waitAdvice()
+		}
+		if from != nil && (a.nearness() != from.nearness() || !a.closerThan(from)) {
+			continue
+		}
+		if c := a.changeAdvice(); c != "" {
+			change, from = c, a
+		}
+	}
+	switch {
+	case change != "" && wait != "":
+		return change + ", or " + wait
+	case change+wait == "":
+		return "no single change of the request would do: see what each worker lacks, or start a worker that fits"
+	default:
+		return change + wait
+	}
+}
+
+// closerThan reports whether a smaller change of the same part of the request is enough for
+// a than for o.
+func (a *Evaluation) closerThan(o *Evaluation) bool {
+	return a.failedFilter() == o.failedFilter() && a.Usage.shortfall(a.Need, a.failedFilter(), a.Empty != Fits) < o.Usage.shortfall(o.Need, o.failedFilter(), o.Empty != Fits)
+}
+
+// waitAdvice words what must happen on the worker, if that is enough.
+func (a *Evaluation) waitAdvice() string {
+	name := a.Usage.Worker.Name
+	switch {
+	case a.Empty == GPUs && a.Usage.healable(a.Need):
+		return fmt.Sprintf("let worker %s look at its quarantined GPUs again (muster workers heal %s)", name, name)
+	case a.Empty == Engine && a.fixable():
+		return fmt.Sprintf("start Docker or Podman on worker %s (muster doctor there tells what is wrong)", name)
+	case a.Empty == Owner && a.fixable():
+		return fmt.Sprintf("ask the owner of worker %s to allow it", name)
+	case a.Empty != Fits:
+		return ""
+	case a.AvoidedUntil > 0:
+		return fmt.Sprintf("wait until worker %s is asked again", name)
+	case a.blockedByReservation():
+		return fmt.Sprintf("wait until %s has had its turn on worker %s", a.ReservedFor, name)
+	case a.Now == State && a.Usage.WillReopen:
+		return fmt.Sprintf("wait for worker %s, which %s", name, a.Usage.ClosedReason)
+	case a.Now == State:
+		return fmt.Sprintf("bring back worker %s, which %s", name, a.Usage.ClosedReason)
+	default:
+		return fmt.Sprintf("wait for worker %s to free %s", name, a.Usage.Shortage(a.Need, a.Now))
+	}
+}
+
+// fixable reports whether the worker could run the task if it had a container engine
+// that is ready, or if its owner allowed it: of these, what it fails by.
+func (a *Evaluation) fixable() bool {
+	c := *a.Need
+	switch a.Empty {
+	case Engine:
+		c.Engine = false
+	case Owner:
+		c.ownerPolicy = nil
+	default:
+		return false
+	}
+	return a.Usage.FitsEmpty(&c) == Fits
+}
+
+// countEngineFixable counts the workers that lack nothing but a container engine.
+func countEngineFixable(evals []Evaluation) (n int) {
+	for i := range evals {
+		if a := &evals[i]; a.Empty == Engine && a.fixable() {
+			n++
+		}
+	}
+	return n
+}
+
+// changeAdvice words a change of the request by which it would fit the worker at once,
+// or, if it never could, some day.
+func (a *Evaluation) changeAdvice() string {
+	never := a.Empty != Fits
+	if a.blockedByReservation() {
+		return ""
+	}
+	c, advice, ok := a.Usage.Relax(a.Need, a.failedFilter(), never)
+	if !ok || never && a.Usage.FitsEmpty(c) != Fits || !never && a.Usage.Fits(c) != Fits {
+		return ""
+	}
+	return advice
+}

@@ -1,0 +1,214 @@
+package placement
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/policy"
+)
+
+// Filter is a reason why a task cannot be on a worker, or Fits. A greater one
+// stands later in the order of asking: the worker is nearer to fitting.
+type Filter uint8
+
+// The filters in the order in which they are asked.
+const (
+	Fits Filter = iota
+	State
+	Kind
+	Engine
+	Features
+	Project
+	Tags
+	ExcludedTags
+	Workers
+	Price
+	Owner
+	Vendor
+	Model
+	MaxTasks
+	Slots
+	CPUs
+	Memory
+	Disk
+	GPUs
+)
+
+// Filters lists all filters in order, without Fits.
+var Filters = []Filter{State, Kind, Engine, Features, Project, Tags, ExcludedTags, Workers, Price, Owner, Vendor, Model, MaxTasks, Slots, CPUs, Memory, Disk, GPUs}
+
+var filterNames = [...]string{
+	Fits: "", State: "state", Kind: "kind", Engine: "engine", Features: "features", Project: "project", Tags: "tags", ExcludedTags: "not", Workers: "workers",
+	Price: "price", Owner: "owner", Vendor: "gpu vendor", Model: "gpu model", MaxTasks: "max tasks", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
+}
+
+// String returns the filter's name, and "" for Fits.
+func (f Filter) String() string { return filterNames[f] }
+
+// Capacity reports whether the filter is about how much there is, rather than
+// about what the worker is.
+func (f Filter) Capacity() bool { return f >= MaxTasks }
+
+// Fits returns the first filter that n fails on the worker as it stands now.
+func (b *WorkerUsage) Fits(n *Need) Filter {
+	if b.ClosedReason != "" {
+		return State
+	}
+	if f := b.fitsStatic(n); f != Fits {
+		return f
+	}
+	return b.fitsCapacity(n, false)
+}
+
+// FitsEmpty returns the first filter that n would fail on the worker if it were open
+// and empty. Fits means that n can run there some day.
+func (b *WorkerUsage) FitsEmpty(n *Need) Filter {
+	if f := b.fitsStatic(n); f != Fits {
+		return f
+	}
+	return b.fitsCapacity(n, true)
+}
+
+// fitsStatic asks what does not depend on load.
+func (b *WorkerUsage) fitsStatic(n *Need) Filter {
+	w := b.Worker
+	if n.Kind != muster.KindContainer && !slices.Contains(w.Kinds, n.Kind) {
+		return Kind
+	}
+	if n.Engine && !slices.Contains(w.Kinds, muster.KindContainer) {
+		return Engine
+	}
+	if b.lacks&n.features != 0 {
+		return Features
+	}
+	if len(w.Projects) > 0 && !slices.Contains(w.Projects, n.project) {
+		return Project
+	}
+	for _, t := range n.Where.Tags {
+		if !slices.Contains(w.Tags, t) {
+			return Tags
+		}
+	}
+	for _, t := range n.Where.ExcludeTags {
+		if slices.Contains(w.Tags, t) {
+			return ExcludedTags
+		}
+	}
+	if list := n.Where.Workers; len(list) > 0 && !slices.Contains(list, w.Name) && !slices.Contains(list, string(w.ID)) {
+		return Workers
+	}
+	if n.Where.MaxPrice > 0 && w.Price > n.Where.MaxPrice {
+		return Price
+	}
+	if n.ownerPolicy != nil && b.ownerRefuses(n.ownerPolicy) {
+		return Owner
+	}
+	if n.Request.GPUs.Count == 0 || len(b.gpus) == 0 {
+		return Fits
+	}
+	f := Vendor
+	for i := range b.gpus {
+		switch b.gpus[i].matches(n) {
+		case Fits:
+			return Fits
+		case Model:
+			f = Model
+		default:
+		}
+	}
+	return f
+}
+
+// maxRefused is how many answers of an owner a Book remembers.
+const maxRefused = 256
+
+// ownerRefuses reports whether the worker's owner does not allow what is asked of it. The answer is
+// remembered: it stays, and the question comes again whenever the worker's load changes.
+func (b *WorkerUsage) ownerRefuses(spec *muster.TaskSpec) bool {
+	if b.Worker.Allow == nil {
+		return policy.Check(nil, spec) != ""
+	}
+	refuses, known := b.ownerRefusals[spec]
+	if !known {
+		if b.ownerRefusals == nil || len(b.ownerRefusals) == maxRefused {
+			b.ownerRefusals = map[*muster.TaskSpec]bool{}
+		}
+		refuses = policy.Check(b.Worker.Allow, spec) != ""
+		b.ownerRefusals[spec] = refuses
+	}
+	return refuses
+}
+
+// matches asks vendor and model of one device.
+func (d *device) matches(n *Need) Filter {
+	if v := n.Request.GPUs.Vendor; v != "" && v != d.gpu.Vendor {
+		return Vendor
+	}
+	if m := n.Request.GPUs.Model; m != "" && !strings.Contains(d.gpu.Name, m) {
+		return Model
+	}
+	return Fits
+}
+
+// fitsCapacity asks what depends on load, as if the worker were empty if empty is set.
+func (b *WorkerUsage) fitsCapacity(n *Need, empty bool) Filter {
+	mcpu, memory, disk, slots := b.mcpu, b.memory, b.disk, b.slots
+	if empty {
+		r := &b.Worker.Resources
+		mcpu, memory, disk, slots = Milli(r.CPUs), r.Memory, r.Disk, r.Slots
+	}
+	r := &n.Request
+	switch limit := b.Worker.Resources.MaxTasks; {
+	case limit > 0 && !empty && b.tasks >= limit:
+		return MaxTasks
+	case n.mcpu == 0 && slots < 1:
+		return Slots
+	case n.mcpu > 0 && mcpu < n.mcpu:
+		return CPUs
+	case r.Memory > 0 && memory < r.Memory:
+		return Memory
+	case r.Disk > 0 && disk < r.Disk:
+		return Disk
+	case r.GPUs.Count > 0 && !b.hasDevices(n, empty):
+		return GPUs
+	default:
+		return Fits
+	}
+}
+
+// hasDevices reports whether enough devices of one vendor can be given.
+func (b *WorkerUsage) hasDevices(n *Need, empty bool) bool {
+	for i := range b.gpus {
+		have := 0
+		for j := i; j < len(b.gpus); j++ {
+			if b.gpus[j].gpu.Vendor != b.gpus[i].gpu.Vendor {
+				continue
+			}
+			if _, ok := b.gpus[j].usable(n, empty); ok {
+				have++
+			}
+		}
+		if have >= n.Request.GPUs.Count {
+			return true
+		}
+	}
+	return false
+}
+
+// usable reports whether the device can be given to n, and how much of its memory
+// would lie idle then. One that is quarantined is given to nobody.
+func (d *device) usable(n *Need, empty bool) (waste muster.Size, ok bool) {
+	if d.gpu.Quarantined != "" || d.matches(n) != Fits {
+		return 0, false
+	}
+	free := d.gpu.Memory
+	switch {
+	case empty:
+	case n.sharesGPU():
+		free = d.free()
+	case d.exclusive > 0 || d.shared > 0:
+		return 0, false
+	}
+	return free - n.Request.GPUs.Memory, free >= n.Request.GPUs.Memory
+}

@@ -1,0 +1,225 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// GangFit is how many members of a gang one worker has room for, or takes. With
+// GPUs all of its members get devices of one vendor.
+type GangFit struct {
+	Usage   *WorkerUsage
+	Members int
+	Vendor  string // "" without GPUs
+	Models  string // names of the devices that would do, in order; "" without GPUs
+}
+
+// GangFit tells how many tasks with need n the worker could take now, at most so
+// many. It changes nothing.
+func (b *WorkerUsage) GangFit(n *Need, limit int) GangFit {
+	if b.Fits(n) != Fits {
+		return GangFit{Usage: b}
+	}
+	return b.countMembers(n, limit)
+}
+
+// GangFitEmpty is Room as if the worker were open and empty.
+func (b *WorkerUsage) GangFitEmpty(n *Need, limit int) GangFit {
+	if b.FitsEmpty(n) != Fits {
+		return GangFit{Usage: b}
+	}
+	empty := NewWorkerUsage(b.Worker)
+	r := empty.countMembers(n, limit)
+	r.Usage = b
+	return r
+}
+
+// countMembers counts on a worker that fits n once at least.
+func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
+	r := GangFit{Usage: b, Members: limit}
+	fit := func(free, each int64) {
+		if each > 0 {
+			r.Members = int(min(int64(r.Members), max(free, 0)/each))
+		}
+	}
+	if limit := b.Worker.Resources.MaxTasks; limit > 0 {
+		fit(int64(limit-b.tasks), 1)
+	}
+	if n.mcpu > 0 {
+		fit(b.mcpu, n.mcpu)
+	} else {
+		fit(int64(b.slots), 1)
+	}
+	fit(int64(b.memory), int64(n.Request.Memory))
+	fit(int64(b.disk), int64(n.Request.Disk))
+	if n.Request.GPUs.Count == 0 {
+		return r
+	}
+	best := GangFit{Usage: b}
+	for _, vendor := range b.vendors(n) {
+		v := n.WithVendor(vendor)
+		fitting := GangFit{Usage: b, Vendor: vendor, Models: b.models(v)}
+		c := WorkerUsage{Worker: b.Worker, mcpu: math.MaxInt64, memory: math.MaxInt64, disk: math.MaxInt64, slots: math.MaxInt, gpus: slices.Clone(b.gpus)}
+		for fitting.Members < r.Members && c.hasDevices(v, false) {
+			g := c.Grant(v)
+			c.apply(&muster.Grant{GPUs: g.GPUs, GPUMemory: g.GPUMemory}, 1)
+			fitting.Members++
+		}
+		if fitting.Members > best.Members {
+			best = fitting
+		}
+	}
+	return best
+}
+
+// vendors lists those of whom the worker has devices that would do, sorted.
+func (b *WorkerUsage) vendors(n *Need) []string {
+	var list []string
+	for i := range b.gpus {
+		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Vendor) {
+			list = append(list, d.gpu.Vendor)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// models names the devices that would do.
+func (b *WorkerUsage) models(n *Need) string {
+	var list []string
+	for i := range b.gpus {
+		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Name) {
+			list = append(list, d.gpu.Name)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// usableEmpty reports whether the device could be given to n if it were free.
+func (d *device) usableEmpty(n *Need) bool {
+	_, ok := d.usable(n, true)
+	return ok
+}
+
+// WithVendor returns n with a vendor of GPUs, to be asked on one worker.
+func (n *Need) WithVendor(vendor string) *Need {
+	if n.Request.GPUs.Count == 0 || n.Request.GPUs.Vendor == vendor {
+		return n
+	}
+	c := *n
+	c.Request.GPUs.Vendor = vendor
+	return &c
+}
+
+// Pack chooses workers for a gang of n members from those with room: as few as
+// can be, and of those the ones with the least room to spare. GPUs are of one
+// vendor, and of one model if that is possible. It returns how many each takes,
+// the fullest first, or nil if there is not enough room. It sorts rooms.
+func Pack(fits []GangFit, n int) []GangFit {
+	if best := packBy(fits, n, func(r *GangFit) string { return r.Vendor + "\x00" + r.Models }); best != nil {
+		return best
+	}
+	return packBy(fits, n, func(r *GangFit) string { return r.Vendor })
+}
+
+// packBy is Gather from workers that are alike by their key.
+func packBy(fits []GangFit, n int, key func(*GangFit) string) []GangFit {
+	slices.SortFunc(fits, func(x, y GangFit) int {
+		return cmp.Or(strings.Compare(key(&x), key(&y)), cmp.Compare(y.Members, x.Members), cmp.Compare(x.Usage.Worker.ID, y.Usage.Worker.ID))
+	})
+	var best []GangFit
+	for len(fits) > 0 {
+		k := 1
+		for k < len(fits) && key(&fits[k]) == key(&fits[0]) {
+			k++
+		}
+		if packed := packSorted(fits[:k], n); packed != nil && (best == nil || len(packed) < len(best)) {
+			best = packed
+		}
+		fits = fits[k:]
+	}
+	return best
+}
+
+// packSorted takes the roomiest workers until one can take the rest, and for that the
+// tightest that can. rooms are sorted, the roomiest first.
+func packSorted(fits []GangFit, n int) []GangFit {
+	var packed []GangFit
+	for i := range fits {
+		if fits[i].Members >= n {
+			last := i
+			for last+1 < len(fits) && fits[last+1].Members >= n {
+				last++
+			}
+			for last > i && fits[last-1].Members == fits[last].Members { // equals by id
+				last--
+			}
+			r := fits[last]
+			r.Members = n
+			return append(packed, r)
+		}
+		if fits[i].Members == 0 {
+			return nil
+		}
+		packed = append(packed, fits[i])
+		n -= fits[i].Members
+	}
+	return nil
+}
+
+// sumGangFit adds up how many members of the gang the workers together take now, and
+// how many if all of them were open and empty.
+func sumGangFit(evals []Evaluation) (now, whenEmpty int) {
+	n := evals[0].Need
+	free, empty := map[string]int{}, map[string]int{}
+	for i := range evals {
+		a := &evals[i]
+		if a.fits() {
+			r := a.Usage.GangFit(n, n.Gang)
+			free[r.Vendor] += r.Members
+			now = max(now, free[r.Vendor])
+		}
+		r := a.Usage.GangFitEmpty(n, n.Gang)
+		empty[r.Vendor] += r.Members
+		whenEmpty = max(whenEmpty, empty[r.Vendor])
+	}
+	return now, whenEmpty
+}
+
+func summarizeGang(evals []Evaluation) string {
+	n := evals[0].Need.Gang
+	now, whenEmpty := sumGangFit(evals)
+	switch {
+	case now >= n:
+		return fmt.Sprintf("can start now: there is room for all %d tasks of the gang", n)
+	case whenEmpty >= n:
+		return fmt.Sprintf("waits for room: the gang needs it for %d tasks at once, and there is room for %d now", n, now)
+	case countEngineFixable(evals) > 0:
+		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, whenEmpty)
+	default:
+		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and all of them together have room for %d", Unschedulable, n, whenEmpty)
+	}
+}
+
+func nearestGang(evals []Evaluation) string {
+	n := evals[0].Need.Gang
+	switch now, whenEmpty := sumGangFit(evals); {
+	case now >= n:
+		return ""
+	case whenEmpty >= n:
+		return fmt.Sprintf("wait for room for %d more", n-now)
+	case countEngineFixable(evals) > 0:
+		i := slices.IndexFunc(evals, func(a Evaluation) bool { return a.Empty == Engine && a.fixable() })
+		return evals[i].waitAdvice()
+	case whenEmpty == 0:
+		return "see what each worker lacks, or start workers that fit"
+	default:
+		return fmt.Sprintf("start workers with room for %d more, or make the gang no larger than %d", n-whenEmpty, whenEmpty)
+	}
+}

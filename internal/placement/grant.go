@@ -1,0 +1,123 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// Grant says what a task with need n would be given. It changes nothing; call it
+// only where Fits returned Fits.
+func (b *WorkerUsage) Grant(n *Need) muster.Grant {
+	g := muster.Grant{Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs}
+	if n.mcpu > 0 {
+		g.CPUs = float64(n.mcpu) / 1000
+	} else {
+		g.Slots = 1
+	}
+	if n.Request.GPUs.Count == 0 {
+		return g
+	}
+	picked, _ := b.pickDevices(n)
+	g.GPUs = make([]string, len(picked))
+	for i, d := range picked {
+		g.GPUs[i] = b.gpus[d].gpu.UUID
+	}
+	if n.sharesGPU() {
+		g.GPUMemory = n.Request.GPUs.Memory
+	}
+	return g
+}
+
+// pickDevices chooses the tightest devices of one vendor: those whose memory would lie
+// idle the least. It returns their positions in order, and the idle memory.
+func (b *WorkerUsage) pickDevices(n *Need) (best []int, waste muster.Size) {
+	type candidate struct {
+		at    int
+		waste muster.Size
+	}
+	var list []candidate
+	for i := range b.gpus {
+		list = list[:0]
+		for j := i; j < len(b.gpus); j++ {
+			if b.gpus[j].gpu.Vendor != b.gpus[i].gpu.Vendor {
+				continue
+			}
+			if w, ok := b.gpus[j].usable(n, false); ok {
+				list = append(list, candidate{j, w})
+			}
+		}
+		count := n.Request.GPUs.Count
+		if len(list) < count {
+			continue
+		}
+		slices.SortStableFunc(list, func(x, y candidate) int { return cmp.Compare(x.waste, y.waste) })
+		var sum muster.Size
+		for _, c := range list[:count] {
+			sum += c.waste
+		}
+		if best != nil && sum >= waste {
+			continue
+		}
+		best, waste = best[:0], sum
+		for _, c := range list[:count] {
+			best = append(best, c.at)
+		}
+	}
+	slices.Sort(best)
+	return best, waste
+}
+
+// Rank says how good it is to put a task on a worker, beside other ranks for the same
+// need.
+type Rank struct {
+	idle  float64 // device memory, in MiB, that would lie idle
+	price float64 // of the worker
+	free  float64 // least free share, after the grant, of what is asked for, 0 to 1; or minus the free devices
+}
+
+// Compare is negative if r is better than o: if less device memory would lie idle, else
+// if the worker is cheaper, else if more of it stays free, or, of one with GPUs, less.
+func (r *Rank) Compare(o *Rank) int {
+	return cmp.Or(cmp.Compare(r.idle, o.idle), cmp.Compare(r.price, o.price), cmp.Compare(o.free, r.free))
+}
+
+// Rank ranks the worker for a task with need n. It means something only where Fits
+// returned Fits.
+func (b *WorkerUsage) Rank(n *Need) Rank {
+	rank := Rank{price: b.Worker.Price}
+	if n.Request.GPUs.Count > 0 {
+		_, waste := b.pickDevices(n)
+		rank.idle = float64(waste >> 20)
+		for i := range b.gpus {
+			if b.gpus[i].idle() {
+				rank.free--
+			}
+		}
+		return rank
+	}
+	r := &b.Worker.Resources
+	if n.mcpu > 0 {
+		rank.free = share(b.mcpu-n.mcpu, Milli(r.CPUs))
+	} else {
+		rank.free = share(int64(b.slots-1), int64(r.Slots))
+	}
+	if limit := r.MaxTasks; limit > 0 {
+		rank.free = min(rank.free, share(int64(limit-b.tasks-1), int64(limit)))
+	}
+	if m := n.Request.Memory; m > 0 {
+		rank.free = min(rank.free, share(int64(b.memory-m), int64(r.Memory)))
+	}
+	if d := n.Request.Disk; d > 0 {
+		rank.free = min(rank.free, share(int64(b.disk-d), int64(r.Disk)))
+	}
+	return rank
+}
+
+func share(free, all int64) float64 {
+	if all <= 0 {
+		return 0
+	}
+	return float64(free) / float64(all)
+}

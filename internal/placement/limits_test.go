@@ -1,0 +1,166 @@
+package placement_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/placement"
+)
+
+// foreignWorker is a worker of another system, which runs two tasks at once.
+func foreignWorker() *muster.Worker {
+	return &muster.Worker{
+		ID: "id-far", Name: "far", Kinds: []string{"noop"}, Labels: map[string]string{placement.LabelDialect: "other"},
+		UnsupportedFeatures: []string{muster.FeatureFiles, muster.FeatureEnv, muster.FeatureCancel}, Projects: []string{"red"},
+		Resources: muster.Resources{CPUs: 64, Slots: 64, MaxTasks: 2},
+	}
+}
+
+// needFor makes a Need in a fleet with one worker.
+func needFor(w *muster.Worker, project string, t muster.TaskSpec) *placement.Need {
+	l := new(placement.Limits)
+	l.Count(w, 1)
+	return l.Need(project, &t)
+}
+
+func TestWhatAWorkerLacksRulesItOut(t *testing.T) {
+	t.Parallel()
+	plain := muster.TaskSpec{Kind: "noop"}
+	rich := muster.TaskSpec{Kind: "noop", Files: "sha256:0", Env: map[string]string{"A": "1"}, Outputs: []string{"*"}}
+	for _, c := range []struct {
+		name, project string
+		spec          muster.TaskSpec
+		filter        placement.Filter
+		why, help     string
+	}{
+		{"what it can do", "red", plain, placement.Fits, "", ""},
+		{
+			"what it lacks", "red", rich, placement.Features, "cannot carry: files, env (other worker)",
+			"do without files, env, which worker far cannot carry",
+		},
+		{
+			"another project", "blue", plain, placement.Project, "takes tasks of project red only",
+			"submit it to project red, whose tasks worker far takes",
+		},
+		{"both", "blue", rich, placement.Features, "cannot carry: files, env (other worker)", "no single change of the request would do: see what each worker lacks, or start a worker that fits"},
+	} {
+		b := placement.NewWorkerUsage(foreignWorker())
+		n := needFor(b.Worker, c.project, c.spec)
+		if now, ever := b.Fits(n), b.FitsEmpty(n); now != c.filter || ever != c.filter || b.Explain(n, now) != c.why {
+			t.Errorf("%s: %q, %q: %s", c.name, now, ever, b.Explain(n, now))
+		}
+		if help := placement.Nearest([]placement.Evaluation{placement.Evaluate(b, n)}); help != c.help {
+			t.Errorf("%s: %s", c.name, help)
+		}
+	}
+	n := needFor(foreignWorker(), "red", rich)
+	if f := placement.NewWorkerUsage(testWorker()).Fits(n); f != placement.Owner {
+		t.Errorf("a worker that lacks nothing fails %q", f)
+	}
+}
+
+func TestMaxTasksCountsEveryTask(t *testing.T) {
+	t.Parallel()
+	b := placement.NewWorkerUsage(foreignWorker())
+	slot := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop"})
+	cores := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Resources: muster.Request{CPUs: 1}})
+	team := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Gang: &muster.Gang{Size: 5}})
+	if r := b.GangFit(team, 5); r.Members != 2 {
+		t.Errorf("an empty worker has room for %d", r.Members)
+	}
+	one, two := b.Grant(slot), b.Grant(cores)
+	b.Reserve(&one)
+	if r := b.GangFit(team, 5); r.Members != 1 || b.Overcommitted() {
+		t.Errorf("with one task there is room for %d", r.Members)
+	}
+	spread := b.Rank(cores)
+	if spread.Compare(new(placement.NewWorkerUsage(&muster.Worker{Resources: muster.Resources{CPUs: 64}}).Rank(cores))) <= 0 {
+		t.Error("a worker that is full with the next task goes before one with room")
+	}
+	b.Reserve(&two)
+	for name, n := range map[string]*placement.Need{"slots": slot, "cpus": cores, "gang": team} {
+		if now, ever := b.Fits(n), b.FitsEmpty(n); now != placement.MaxTasks || ever != placement.Fits {
+			t.Errorf("%s: %q, some day %q", name, now, ever)
+		}
+	}
+	if why := b.Explain(slot, placement.MaxTasks); why != "has 2 tasks, and runs at most 2 at once" {
+		t.Error(why)
+	}
+	if help := placement.Nearest([]placement.Evaluation{placement.Evaluate(b, cores)}); help != "wait for worker far to free room for one more task" {
+		t.Error(help)
+	}
+	if in := b.FreeIn(slot, 1, []placement.ExpectedRelease{{In: 9, Grant: &two}, {In: 5, Grant: &one}}); in != 5 {
+		t.Errorf("there is room in %d", in)
+	}
+	three := b.Grant(slot)
+	b.Reserve(&three)
+	if !b.Overcommitted() {
+		t.Error("three tasks are not too many")
+	}
+	for _, g := range []*muster.Grant{&one, &two, &three} {
+		b.Release(g)
+	}
+	if !b.Equal(placement.NewWorkerUsage(foreignWorker())) {
+		t.Error("the account is not as before")
+	}
+}
+
+// TestLimitsTellNeedsApartAsFarAsWorkersDo holds that tasks with one key get one answer of every
+// worker, that a fleet that restricts nothing has one class, and that Count says when Needs become too coarse.
+func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
+	t.Parallel()
+	specs := []muster.TaskSpec{
+		{Kind: "noop"}, {Kind: "noop", Files: "f"}, {Kind: "noop", Outputs: []string{"*"}}, {Kind: "noop", Files: "f", Outputs: []string{"*"}},
+	}
+	projects := []string{"red", "blue", "green"}
+	rapid.Check(t, func(t *rapid.T) {
+		var l placement.Limits
+		var fleet []*muster.Worker
+		for range rapid.IntRange(0, 12).Draw(t, "changes") {
+			var before []*placement.Need
+			for i := range specs {
+				for _, p := range projects {
+					before = append(before, l.Need(p, &specs[i]))
+				}
+			}
+			var finer bool
+			if n := len(fleet); n > 0 && rapid.Bool().Draw(t, "leaves") {
+				finer = l.Count(fleet[n-1], -1)
+				fleet = fleet[:n-1]
+			} else {
+				w := &muster.Worker{
+					Kinds: []string{"noop"}, Resources: muster.Resources{Slots: 1},
+					UnsupportedFeatures: rapid.SliceOfN(rapid.SampledFrom([]string{muster.FeatureFiles, muster.FeatureOutputs, muster.FeatureLogs}), 0, 2).Draw(t, "lacks"),
+					Projects:            rapid.SliceOfN(rapid.SampledFrom(projects), 0, 3).Draw(t, "projects"),
+				}
+				w.UnsupportedFeatures = slices.Compact(w.UnsupportedFeatures)
+				finer = l.Count(w, 1)
+				fleet = append(fleet, w)
+			}
+			if len(fleet) == 0 && l.Need("red", &specs[3]).Key() != new(placement.Limits).Need("", &specs[0]).Key() {
+				t.Fatal("nobody restricts anything, and tasks are told apart")
+			}
+			for i, n := range before {
+				spec, project := &specs[i/len(projects)], projects[i%len(projects)]
+				for _, w := range fleet {
+					want := placement.Fits
+					switch {
+					case slices.ContainsFunc(muster.Features(spec), func(f string) bool { return slices.Contains(w.UnsupportedFeatures, f) }):
+						want = placement.Features
+					case len(w.Projects) > 0 && !slices.Contains(w.Projects, project):
+						want = placement.Project
+					}
+					if got := placement.NewWorkerUsage(w).Fits(l.Need(project, spec)); got != want {
+						t.Fatalf("%v of %s on %+v: %q, want %q", spec, project, w, got, want)
+					}
+					if got := placement.NewWorkerUsage(w).Fits(n); got != want && (!finer || l.Current(n, project, spec)) {
+						t.Fatalf("%v of %s on %+v: a Need that is too coarse counts as current", spec, project, w)
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// WorkerUsage is the account of one worker: what it is, what it offers and what of that
+// is taken. After a worker came back smaller than it was, more may be taken than
+// there is; nothing of that is given out until it is free again. A Book is not
+// safe for use by several goroutines.
+type WorkerUsage struct {
+	Worker       *muster.Worker // EventID, Name, Tags, Labels, Kinds, Price, Lacks, Projects and Resources are read
+	ClosedReason string         // why the worker takes no tasks now; "" if it does
+	WillReopen   bool           // it takes some again of its own accord
+
+	lacks  features // of Worker
+	tasks  int      // that it has
+	mcpu   int64
+	memory muster.Size
+	disk   muster.Size
+	slots  int
+	gpus   []device // by index, then UUID
+
+	ownerRefusals map[*muster.TaskSpec]bool // what its owner refuses, of what was asked lately: see refused
+}
+
+// device is one GPU and what is taken of it.
+type device struct {
+	gpu       muster.GPU // vendor and name in lower case
+	tasks     int        // grants that have any of it
+	exclusive int        // grants that have it whole: 0 or 1
+	shared    muster.Size
+}
+
+// idle reports whether nobody has anything of the device, and somebody might.
+func (d *device) idle() bool { return d.exclusive == 0 && d.shared == 0 && d.gpu.Quarantined == "" }
+
+// free returns the bytes that sharing tasks may still have.
+func (d *device) free() muster.Size {
+	if d.exclusive > 0 {
+		return 0
+	}
+	return d.gpu.Memory - d.shared
+}
+
+// NewWorkerUsage opens the account of a worker on which nothing runs.
+func NewWorkerUsage(w *muster.Worker) *WorkerUsage {
+	r := w.Resources
+	b := &WorkerUsage{
+		Worker: w, lacks: featuresOf(w.UnsupportedFeatures), mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots, gpus: make([]device, len(r.GPUs)),
+	}
+	for i, g := range r.GPUs {
+		g.Vendor, g.Name = strings.ToLower(g.Vendor), strings.ToLower(g.Name)
+		b.gpus[i].gpu = g
+	}
+	slices.SortStableFunc(b.gpus, func(x, y device) int {
+		if x.gpu.Index != y.gpu.Index {
+			return x.gpu.Index - y.gpu.Index
+		}
+		return strings.Compare(x.gpu.UUID, y.gpu.UUID)
+	})
+	return b
+}
+
+// Reserve enters a grant. Devices that the worker does not have (any more) are
+// passed over.
+func (b *WorkerUsage) Reserve(g *muster.Grant) { b.apply(g, 1) }
+
+// Release strikes out a grant that was taken before.
+func (b *WorkerUsage) Release(g *muster.Grant) { b.apply(g, -1) }
+
+func (b *WorkerUsage) apply(g *muster.Grant, sign int) {
+	b.tasks += sign
+	b.mcpu -= int64(sign) * Milli(g.CPUs)
+	b.memory -= muster.Size(sign) * g.Memory
+	b.disk -= muster.Size(sign) * g.Disk
+	b.slots -= sign * g.Slots
+	for _, uuid := range g.GPUs {
+		for i := range b.gpus {
+			if d := &b.gpus[i]; d.gpu.UUID == uuid {
+				d.tasks += sign
+				if g.GPUMemory > 0 {
+					d.shared += muster.Size(sign) * g.GPUMemory
+				} else {
+					d.exclusive += sign
+				}
+			}
+		}
+	}
+}
+
+// Free returns what is not taken, never below zero; of GPUs those that are wholly
+// free. Of MaxReportedTasks it says nothing: see the worker's Running.
+func (b *WorkerUsage) Free() muster.Resources {
+	r := muster.Resources{
+		CPUs: float64(max(b.mcpu, 0)) / 1000, Memory: max(b.memory, 0), Disk: max(b.disk, 0), Slots: max(b.slots, 0),
+	}
+	for i := range b.gpus {
+		if d := &b.gpus[i]; d.idle() {
+			for _, g := range b.Worker.Resources.GPUs {
+				if g.UUID == d.gpu.UUID {
+					r.GPUs = append(r.GPUs, g)
+				}
+			}
+		}
+	}
+	return r
+}
+
+// Allocated returns what grants have taken, of devices their number and memory, and how many grants have any of each device
+// of the worker's Resources.
+func (b *WorkerUsage) Allocated() (allocated muster.Grant, devices int, tasks []int) {
+	r := &b.Worker.Resources
+	allocated = muster.Grant{CPUs: float64(Milli(r.CPUs)-b.mcpu) / 1000, Memory: r.Memory - b.memory, Disk: r.Disk - b.disk, Slots: r.Slots - b.slots}
+	if len(r.GPUs) > 0 {
+		tasks = make([]int, len(r.GPUs))
+	}
+	for i := range r.GPUs {
+		d := b.deviceAt(i)
+		if d == nil {
+			continue
+		}
+		tasks[i] = d.tasks
+		allocated.GPUMemory += d.shared
+		if d.exclusive > 0 {
+			allocated.GPUMemory += d.gpu.Memory
+		}
+		if d.tasks > 0 {
+			devices++
+		}
+	}
+	return allocated, devices, tasks
+}
+
+// deviceAt returns what is taken of the device at a place in the worker's Resources.
+func (b *WorkerUsage) deviceAt(i int) *device {
+	uuid := b.Worker.Resources.GPUs[i].UUID
+	if i < len(b.gpus) && b.gpus[i].gpu.UUID == uuid { // most often in the same order
+		return &b.gpus[i]
+	}
+	for j := range b.gpus {
+		if b.gpus[j].gpu.UUID == uuid {
+			return &b.gpus[j]
+		}
+	}
+	return nil
+}
+
+// ExpectedRelease is when a grant that was taken will be returned.
+type ExpectedRelease struct {
+	In    muster.Duration
+	Grant *muster.Grant
+}
+
+// FreeIn returns after how long there will be room for so many tasks with need n,
+// which fit if all ends are past. It sorts them.
+func (b *WorkerUsage) FreeIn(n *Need, tasks int, releases []ExpectedRelease) muster.Duration {
+	slices.SortFunc(releases, func(x, y ExpectedRelease) int { return cmp.Compare(x.In, y.In) })
+	c := *b
+	c.gpus = slices.Clone(b.gpus)
+	var in muster.Duration
+	for _, e := range releases {
+		if c.fitsTasks(n, tasks) {
+			break
+		}
+		c.Release(e.Grant)
+		in = e.In
+	}
+	return in
+}
+
+// fitsTasks reports whether there is room for so many tasks with need n.
+func (b *WorkerUsage) fitsTasks(n *Need, tasks int) bool {
+	return b.Fits(n) == Fits && (tasks == 1 || b.countMembers(n, tasks).Members == tasks)
+}
+
+// Overcommitted reports whether more is taken than the worker offers.
+func (b *WorkerUsage) Overcommitted() bool {
+	if limit := b.Worker.Resources.MaxTasks; limit > 0 && b.tasks > limit {
+		return true
+	}
+	if b.mcpu < 0 || b.memory < 0 || b.disk < 0 || b.slots < 0 {
+		return true
+	}
+	for i := range b.gpus {
+		d := &b.gpus[i]
+		if d.exclusive > 1 || d.exclusive > 0 && d.shared > 0 || d.shared > d.gpu.Memory {
+			return true
+		}
+	}
+	return false
+}
+
+// Equal reports whether both accounts have the same balance.
+func (b *WorkerUsage) Equal(o *WorkerUsage) bool {
+	return b.tasks == o.tasks && b.mcpu == o.mcpu && b.memory == o.memory && b.disk == o.disk && b.slots == o.slots && slices.Equal(b.gpus, o.gpus)
+}

@@ -1,0 +1,42 @@
+package serverd_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/serverd"
+)
+
+// TestLogsShowALoss starts a server without its database and without the file that repeats the last commit: the logs that
+// are left show which jobs there were.
+func TestLogsShowALoss(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(folder, "logs", "7", "0"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cfg := serverd.Config{Listen: "127.0.0.1:0", Data: folder}
+	log := slog.New(slog.DiscardHandler)
+	if _, err := serverd.New(t.Context(), cfg, log); muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "jobs 1 to 7") {
+		t.Errorf("the server starts without jobs that its logs show: %v", err)
+	}
+	var logged strings.Builder
+	cfg.AcceptLoss = true
+	s, err := serverd.New(t.Context(), cfg, slog.New(slog.NewTextHandler(&logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(logged.String(), "this loss was accepted") || !strings.Contains(logged.String(), "jobs 1 to 7") {
+		t.Errorf("the log does not say what was lost:\n%s", &logged)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.Run(ctx); err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+}

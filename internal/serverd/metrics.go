@@ -1,0 +1,224 @@
+package serverd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/eventbus"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/traceparent"
+)
+
+// registerMetrics registers the server's metrics. Their gauges are read from parts that are made after it.
+func (s *Server) registerMetrics() {
+	if s.cfg.Metrics == nil {
+		s.cfg.Metrics = obs.NewRegistry(obs.Build{Version: s.cfg.Version})
+	}
+	s.metrics = obs.NewServer(s.cfg.Metrics, obs.ServerSources{
+		Fleet: func(ctx context.Context) (fleet.Snapshot, error) {
+			if err := s.engine.Health(); err != nil {
+				return fleet.Snapshot{}, err
+			}
+			p, err := s.engine.Fleet(ctx)
+			if err != nil {
+				return fleet.Snapshot{}, err
+			}
+			return *p, nil
+		},
+		Inbox:     func() int { return s.engine.Backlog() },
+		Sessions:  func() int { return s.engine.Sessions() },
+		StoreSize: s.storeSize,
+		Disk: func(context.Context) (free, size int64, err error) {
+			d := s.dataDisk()
+			if d.Size == 0 {
+				return 0, 0, errDiskUnknown
+			}
+			return int64(d.Free), int64(d.Size), nil
+		},
+	})
+}
+
+// storeSize is how many bytes the files of the database take.
+func (s *Server) storeSize() (size int64, err error) {
+	for _, name := range []string{"muster.db", "muster.db-wal"} {
+		info, err := os.Stat(filepath.Join(s.cfg.Data, name))
+		switch {
+		case err == nil:
+			size += info.Size()
+		case !os.IsNotExist(err):
+			return 0, err
+		}
+	}
+	return size, nil
+}
+
+var errDiskUnknown = errors.New("the disk of the data folder cannot be asked")
+
+// observeBatch is told of each batch of the engine.
+func (s *Server) observeBatch(b effect.Batch) {
+	s.metrics.ObserveBatch(&b)
+	if !s.cfg.Tracer.QueueBatch(&b) {
+		s.metrics.SpansDropped()
+	}
+	if s.log.Enabled(context.Background(), slog.LevelDebug) {
+		s.logBatch(&b)
+	}
+}
+
+// logBatch logs which jobs were accepted and how attempts and jobs ended.
+func (s *Server) logBatch(b *effect.Batch) {
+	if b.Failed {
+		return
+	}
+	for i := range b.Submitted {
+		j := &b.Submitted[i]
+		s.log.Debug("job submitted", slog.String("job", j.Job.String()), slog.String("trace_id", traceparent.TraceText(j.UID)))
+	}
+	for i := range b.Effects.AttemptsEnded {
+		e := &b.Effects.AttemptsEnded[i]
+		s.log.Debug("attempt ended", slog.String("attempt", e.Attempt.String()), slog.String("worker", string(e.Worker)),
+			slog.String("outcome", string(e.Outcome)), slog.String("reason", string(e.Reason)), slog.String("trace_id", traceparent.TraceText(e.UID)))
+	}
+	for i := range b.Effects.JobsEnded {
+		j := &b.Effects.JobsEnded[i]
+		s.log.Debug("job ended", slog.String("job", j.Job.String()), slog.String("state", string(j.State)), slog.String("trace_id", traceparent.TraceText(j.UID)))
+	}
+}
+
+// countingBus is the bus of events, which counts them.
+type countingBus struct {
+	*eventbus.Bus
+
+	metrics *obs.Server
+}
+
+// Publish implements engine.Publisher.
+func (c countingBus) Publish(events []muster.Event) {
+	c.metrics.Published(events)
+	c.Bus.Publish(events)
+}
+
+// countingLogs counts what is stored of logs.
+type countingLogs struct {
+	*tasklog.Dir
+
+	metrics *obs.Server
+}
+
+// Append implements engine.Logs.
+func (c countingLogs) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
+	size, err := c.Dir.Append(ctx, a, offset, data)
+	if err == nil {
+		c.metrics.LogBytes(len(data))
+	}
+	return size, err
+}
+
+// countingConn counts the frames of a worker's session.
+type countingConn struct {
+	link.ServerConn
+
+	metrics *obs.Server
+}
+
+// Send implements link.ServerConn.
+func (c countingConn) Send(ctx context.Context, f *link.ToWorker) error {
+	err := c.ServerConn.Send(ctx, f)
+	if err == nil {
+		c.metrics.FrameOut()
+	}
+	return err
+}
+
+// Recv implements link.ServerConn.
+func (c countingConn) Recv(ctx context.Context) (*link.ToServer, error) {
+	f, err := c.ServerConn.Recv(ctx)
+	if err != nil {
+		return f, err
+	}
+	renewed := 0
+	if f.Renew != nil {
+		renewed = len(f.Renew.Held)
+	}
+	c.metrics.FrameIn(renewed)
+	return f, nil
+}
+
+// countingBlobs counts the bytes of blobs that clients and workers move.
+type countingBlobs struct {
+	blob.Store
+
+	metrics *obs.Server
+}
+
+// Open implements blob.Store.
+func (c countingBlobs) Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error) {
+	r, err := c.Store.Open(ctx, sha256)
+	if err != nil {
+		return nil, err
+	}
+	return &countingReadSeeker{r, c.metrics}, nil
+}
+
+// Quarantine implements blob.Store.
+func (c countingBlobs) Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error) {
+	if counting, ok := read.(*countingReadSeeker); ok {
+		read = counting.ReadSeekCloser
+	}
+	return c.Store.Quarantine(ctx, sha256, read)
+}
+
+// Put implements blob.Store.
+func (c countingBlobs) Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error {
+	return c.Store.Put(ctx, sha256, offset, countingReader{r, c.metrics})
+}
+
+// ForOwner implements blob.Store.
+func (c countingBlobs) ForOwner(owner string) blob.Uploader {
+	return countingUploads{c.Store.ForOwner(owner), c.metrics}
+}
+
+type countingUploads struct {
+	blob.Uploader
+
+	metrics *obs.Server
+}
+
+// Put implements blob.Uploads.
+func (c countingUploads) Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error {
+	return c.Uploader.Put(ctx, sha256, offset, countingReader{r, c.metrics})
+}
+
+type countingReadSeeker struct {
+	io.ReadSeekCloser
+
+	metrics *obs.Server
+}
+
+func (c *countingReadSeeker) Read(b []byte) (int, error) {
+	n, err := c.ReadSeekCloser.Read(b)
+	c.metrics.BlobBytesOut(n)
+	return n, err
+}
+
+type countingReader struct {
+	io.Reader
+
+	metrics *obs.Server
+}
+
+func (c countingReader) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.metrics.BlobBytesIn(n)
+	return n, err
+}

@@ -1,0 +1,113 @@
+package serverd
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/store/sqlite"
+)
+
+// namedReader is the store as clients see it: with the latest progress of running tasks, and with the names of keys and workers.
+type namedReader struct {
+	*sqlite.Store
+
+	engine *engine.Engine
+}
+
+// Job implements store.Reader.
+func (r namedReader) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
+	job, err := r.Store.Job(ctx, id)
+	if err != nil {
+		return job, err
+	}
+	jobs := []muster.Job{job}
+	err = r.addNames(ctx, jobs)
+	return jobs[0], err
+}
+
+// Jobs implements store.Reader.
+func (r namedReader) Jobs(ctx context.Context, q store.JobQuery) ([]muster.Job, string, error) {
+	jobs, next, err := r.Store.Jobs(ctx, q)
+	if err != nil {
+		return nil, "", err
+	}
+	return jobs, next, r.addNames(ctx, jobs)
+}
+
+// addNames adds what the rows of jobs do not have. A link that shows one job does not say who made it.
+func (r namedReader) addNames(ctx context.Context, jobs []muster.Job) error {
+	names := map[string]string{}
+	for i := range jobs {
+		r.engine.ApplyJobProgress(&jobs[i])
+		if jobs[i].Owner != "" {
+			names[jobs[i].Owner] = ""
+		}
+	}
+	if caller.FromContext(ctx).Job != 0 {
+		return nil
+	}
+	if err := r.KeyNames(ctx, names); err != nil {
+		return err
+	}
+	for i := range jobs {
+		jobs[i].OwnerName = names[jobs[i].Owner]
+	}
+	return nil
+}
+
+// Task implements store.Reader.
+func (r namedReader) Task(ctx context.Context, id muster.TaskID) (muster.Task, error) {
+	t, err := r.Store.Task(ctx, id)
+	if err != nil {
+		return t, err
+	}
+	r.engine.ApplyProgress(&t)
+	return t, r.nameWorkers(ctx, 1, func(int) (muster.WorkerID, *string) { return t.Worker, &t.WorkerName })
+}
+
+// Tasks implements store.Reader.
+func (r namedReader) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+	tasks, next, err := r.Store.Tasks(ctx, q)
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range tasks {
+		r.engine.ApplyProgress(&tasks[i])
+	}
+	return tasks, next, r.nameWorkers(ctx, len(tasks), func(i int) (muster.WorkerID, *string) { return tasks[i].Worker, &tasks[i].WorkerName })
+}
+
+// Attempts implements store.Reader.
+func (r namedReader) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
+	list, err := r.Store.Attempts(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return list, r.nameWorkers(ctx, len(list), func(i int) (muster.WorkerID, *string) { return list[i].Worker, &list[i].WorkerName })
+}
+
+// nameWorkers sets the names of workers, for those who may see workers; at says which worker the i-th of n rows has, and
+// where its name belongs.
+func (r namedReader) nameWorkers(ctx context.Context, n int, workerOf func(i int) (muster.WorkerID, *string)) error {
+	if refused := auth.Authorize(caller.FromContext(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
+		return nil //nolint:nilerr // their rows have no names
+	}
+	names := map[string]string{}
+	for i := range n {
+		if id, _ := workerOf(i); id != "" {
+			names[string(id)] = ""
+		}
+	}
+	if err := r.WorkerNames(ctx, names); err != nil {
+		return err
+	}
+	for i := range n {
+		id, name := workerOf(i)
+		*name = names[string(id)]
+	}
+	return nil
+}

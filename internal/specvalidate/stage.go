@@ -1,0 +1,412 @@
+package specvalidate
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+var (
+	envPattern     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	kindPattern    = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	versionPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]+){0,2}$`)
+	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// stage checks everything of one stage but its relations to others.
+func (v *validator) stage(i int) {
+	v.at = fmt.Sprintf("tasks[%d].", i)
+	t := &v.spec.Tasks[i]
+	v.name("name", t.Name)
+	if slices.Contains(reservedNames, t.Name) {
+		v.add("name", "", "the name %s is reserved for references: choose another one", t.Name)
+	}
+	v.count("needs", len(t.Needs))
+	v.kind(t)
+	v.elements(t)
+	v.env(t.Env)
+	v.resources(&t.Resources)
+	v.where(&t.Where)
+	v.policies(t)
+	v.checkpoint(t)
+	v.container(t)
+	v.distributed(t)
+	v.count("outputs", len(t.Outputs))
+	for k, glob := range t.Outputs {
+		v.relativePath(fmt.Sprintf("outputs[%d]", k), glob)
+	}
+	if len(t.Input) > 0 && !json.Valid(t.Input) {
+		v.add("input", "", "it is not JSON")
+	}
+}
+
+// kind checks that the stage says what to do, once.
+func (v *validator) kind(t *muster.TaskSpec) {
+	switch t.Kind {
+	case "":
+		v.add("kind", "write run: a command, script: a program, or kind: noop", "the stage has nothing to run")
+		return
+	case muster.KindNoop:
+		if t.Run != nil || t.Script != nil || t.Python != nil || t.Files != "" {
+			v.add("kind", "leave kind out", "a noop takes no run, script, python or files")
+		}
+	case muster.KindProcess:
+		if t.Script != nil || t.Python != nil || t.Files != "" {
+			v.add("kind", "leave kind out, or write kind: script", "a process takes no script, python or files")
+		}
+	case muster.KindContainer:
+		if t.Script != nil || t.Python != nil || t.Files != "" {
+			v.add("kind", "leave kind out, or write kind: script", "a container takes no script, python or files")
+		}
+	case muster.KindScript:
+	default:
+		// What there is of other kinds, and what they take, is not known here: see internal/kind.
+		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > muster.MaxNameSize {
+			v.add("kind", "", "%q is not a kind: kinds are lower-case words such as script or mnist_training", truncate([]byte(t.Kind)))
+		}
+	}
+	switch {
+	case t.Run != nil && t.Script != nil:
+		v.add("script", "keep one of them", "the stage has both run and script")
+	case t.Run == nil && t.Script == nil && t.Kind == muster.KindScript:
+		v.add("run", "write run: a command, or script: a program", "the stage has nothing to run")
+	case t.Run == nil && t.Kind == muster.KindProcess:
+		v.add("run", "write run: a command", "the stage has nothing to run")
+	}
+	if t.Run != nil {
+		v.command(t.Run)
+	}
+	if t.Script != nil {
+		v.script(t.Script)
+	}
+	if t.Python != nil {
+		v.python(t.Python)
+	}
+	v.text("files", t.Files, 4096)
+	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !sha256Pattern.MatchString(hash) {
+		v.add("files", "", "after sha256: come 64 lower-case hex digits")
+	}
+}
+
+func (v *validator) command(c *muster.Command) {
+	switch {
+	case c.Argv == nil && strings.TrimSpace(c.Shell) == "":
+		v.add("run", "", "the command is empty: write what to run")
+	case c.Argv != nil && c.Shell != "":
+		v.add("run", "", "the command is both a text and a list: keep one")
+	case c.Argv != nil && (len(c.Argv) == 0 || c.Argv[0] == ""):
+		v.add("run", "", "the command is empty: the list begins with the program")
+	}
+	v.argument("run", c.Shell)
+	v.arguments("run", c.Argv)
+}
+
+func (v *validator) script(s *muster.Script) {
+	sources := 0
+	for _, part := range []string{s.Text, s.File, s.URL} {
+		if part != "" {
+			sources++
+		}
+	}
+	if sources != 1 {
+		v.add("script", "", "a script has exactly one of text, file and url, and this one has %d", sources)
+	}
+	if s.URL != "" && !strings.HasPrefix(s.URL, "https://") && !strings.HasPrefix(s.URL, "http://") {
+		v.add("script.url", "", "%q is not a URL: it begins with https:// or http://", truncate([]byte(s.URL)))
+	}
+	v.text("script.url", s.URL, 4096)
+	v.text("script.file", s.File, 4096)
+	switch {
+	case s.SHA256 != "" && s.URL == "":
+		v.add("script.sha256", "", "a hash is for a script that comes from a url")
+	case s.SHA256 != "" && !sha256Pattern.MatchString(s.SHA256):
+		v.add("script.sha256", "", "a hash is 64 lower-case hex digits")
+	}
+	if len(s.Interpreter) > 0 && s.Interpreter[0] == "" {
+		v.add("script.interpreter", "", "the list begins with the program")
+	}
+	v.arguments("script.interpreter", s.Interpreter)
+	v.arguments("script.args", s.Args)
+}
+
+func (v *validator) python(p *muster.Python) {
+	if p.Requirements == "" && len(p.Packages) == 0 && p.Version == "" {
+		v.add("python", "", "it asks for nothing: write requirements, packages or version")
+	}
+	if p.Requirements != "" {
+		v.relativePath("python.requirements", p.Requirements)
+	}
+	v.count("python.packages", len(p.Packages))
+	for k, name := range p.Packages {
+		at := fmt.Sprintf("python.packages[%d]", k)
+		v.text(at, name, 1000)
+		if first := strings.TrimSpace(name); first == "" || first[0] == '-' {
+			v.add(at, "", "%q is not a package: write a name, such as numpy or \"numpy>=2\"", truncate([]byte(name)))
+		}
+	}
+	if p.Version != "" && !versionPattern.MatchString(p.Version) {
+		v.add("python.version", "", "%q is not a version: write one such as \"3.12\"", truncate([]byte(p.Version)))
+	}
+}
+
+// elements checks array and matrix.
+func (v *validator) elements(t *muster.TaskSpec) {
+	if t.Array != nil && t.Matrix != nil {
+		v.add("matrix", "make the array's numbers an axis of the matrix", "a stage has an array or a matrix, not both")
+	}
+	if t.Array != nil {
+		if _, err := muster.ParseArray(t.Array.String()); err != nil {
+			v.add("array", "", "%s", err)
+		} else if n := t.Array.Len(); n > muster.MaxTasks {
+			v.add("array", "", "%d tasks are too many: a job has at most %d", n, muster.MaxTasks)
+		}
+	}
+	if t.Matrix == nil {
+		return
+	}
+	if n := len(t.Matrix.Axes); n == 0 || n > maxAxes {
+		v.add("matrix", "", "a matrix has 1 to %d axes, and this one has %d", maxAxes, n)
+	}
+	if n := t.Matrix.Len(); n > muster.MaxTasks {
+		v.add("matrix", "", "%d tasks are too many: a job has at most %d", n, muster.MaxTasks)
+	}
+	seen := make(map[string]bool)
+	for _, a := range t.Matrix.Axes {
+		at := "matrix." + truncate([]byte(a.Name))
+		if !envPattern.MatchString(a.Name) || len(a.Name) > muster.MaxNameSize {
+			v.add(at, "", "the name of an axis has letters, digits and _, at most %d, and does not begin with a digit", muster.MaxNameSize)
+		}
+		if lower := strings.ToLower(a.Name); seen[lower] {
+			v.add(at, "", "another axis has this name")
+		} else {
+			seen[lower] = true
+		}
+		v.axis(at, a.Values)
+	}
+}
+
+func (v *validator) axis(at string, values []string) {
+	if len(values) == 0 || len(values) > muster.MaxAxisValues {
+		v.add(at, "", "an axis has 1 to %d values, and this one has %d", muster.MaxAxisValues, len(values))
+	}
+	seen := make(map[string]bool, len(values))
+	for k, value := range values {
+		where := fmt.Sprintf("%s[%d]", at, k)
+		v.text(where, value, 1000)
+		if seen[value] {
+			v.add(where, "", "the value %s is there twice", truncate([]byte(value)))
+		}
+		seen[value] = true
+	}
+}
+
+func (v *validator) env(env map[string]string) {
+	v.count("env", len(env))
+	for _, name := range sortedKeys(env) {
+		at := "env." + truncate([]byte(name))
+		switch {
+		case !envPattern.MatchString(name) || len(name) > maxLabel:
+			v.add(at, "", "the name of a variable has letters, digits and _, at most %d, and does not begin with a digit", maxLabel)
+		case strings.HasPrefix(strings.ToUpper(name), "MUSTER_"):
+			v.add(at, "", "names that begin with MUSTER_ are set by Muster: choose another one")
+		}
+		v.argument(at, env[name])
+	}
+}
+
+func (v *validator) resources(r *muster.Request) {
+	if !(r.CPUs >= 0 && r.CPUs <= 10_000) {
+		v.add("resources.cpus", "", "%v is not a number of cores: write 0 to 10000", r.CPUs)
+	} else if r.CPUs > 0 && r.CPUs < 0.001 {
+		v.add("resources.cpus", "", "%v is too little: the smallest share is 0.001", r.CPUs)
+	}
+	v.size("resources.memory", r.Memory)
+	v.size("resources.disk", r.Disk)
+	if r.PIDs < 0 || r.PIDs > muster.MaxPIDs {
+		v.add("resources.pids", "", "%d is not a number of processes: write 0 to %d", r.PIDs, muster.MaxPIDs)
+	}
+	g := &r.GPUs
+	switch {
+	case g.Count < 0 || g.Count > 1024:
+		v.add("resources.gpus.count", "", "%d is not a number of GPUs: write 0 to 1024", g.Count)
+	case g.Count == 0 && *g != (muster.GPURequest{}):
+		v.add("resources.gpus", "write count: 1", "it does not say how many GPUs")
+	}
+	v.size("resources.gpus.memory", g.Memory)
+	if g.Share && g.Memory == 0 {
+		v.add("resources.gpus.share", "write memory: 8GiB, or leave share out", "a share of a GPU needs its memory")
+	}
+	if g.Vendor != "" {
+		v.oneOf("resources.gpus.vendor", g.Vendor, muster.Vendors...)
+	}
+	v.text("resources.gpus.model", g.Model, muster.MaxNameSize)
+}
+
+func (v *validator) size(at string, s muster.Size) {
+	if s < 0 || s > 1<<50 {
+		v.add(at, "", "%d bytes are out of range: write 0 to 1024TiB", s)
+	}
+}
+
+func (v *validator) where(w *muster.Where) {
+	for _, l := range []struct {
+		at    string
+		words []string
+	}{{"where.tags", w.Tags}, {"where.not", w.ExcludeTags}, {"where.workers", w.Workers}} {
+		v.count(l.at, len(l.words))
+		for k, word := range l.words {
+			at := fmt.Sprintf("%s[%d]", l.at, k)
+			v.text(at, word, maxLabel)
+			if strings.TrimSpace(word) == "" {
+				v.add(at, "", "it is empty: write a name, or take it out")
+			}
+		}
+	}
+	if !(w.MaxPrice >= 0) || math.IsInf(w.MaxPrice, 0) {
+		v.add("where.max_price", "", "%v is not a price per hour: write 0 or more", w.MaxPrice)
+	}
+}
+
+// policies checks how a task is tried, stopped and given up.
+func (v *validator) policies(t *muster.TaskSpec) {
+	const day = 24 * time.Hour
+	v.duration("timeout", t.Timeout, 100*365*day)
+	v.duration("queue_timeout", t.QueueTimeout, 100*365*day)
+	if t.Retries.Max < 0 || t.Retries.Max > 1000 {
+		v.add("retries.max", "", "%d is out of range: write 0 to 1000", t.Retries.Max)
+	}
+	v.duration("retries.backoff", t.Retries.Backoff, 30*day)
+	v.duration("retries.max_backoff", t.Retries.MaxBackoff, 30*day)
+	if t.Retries.MaxBackoff > 0 && t.Retries.MaxBackoff < t.Retries.Backoff {
+		v.add("retries.max_backoff", "", "%s is less than backoff, %s", t.Retries.MaxBackoff, t.Retries.Backoff)
+	}
+	v.count("retries.on", len(t.Retries.On))
+	for k, on := range t.Retries.On {
+		v.retryOn(fmt.Sprintf("retries.on[%d]", k), on)
+	}
+	if t.Kill.Signal != "" {
+		v.oneOf("kill.signal", t.Kill.Signal, muster.Signals...)
+	}
+	v.duration("kill.grace", t.Kill.Grace, day)
+	v.duration("disconnect.grace", t.Disconnect.Grace, 30*day)
+	if t.Disconnect.Then != "" {
+		v.oneOf("disconnect.then", t.Disconnect.Then, muster.DisconnectRequeue, muster.DisconnectFail)
+	}
+}
+
+func (v *validator) duration(at string, d muster.Duration, limit time.Duration) {
+	if d < 0 || d.Std() > limit {
+		v.add(at, "", "%s is out of range: write 0 to %gh", d, limit.Hours())
+	}
+}
+
+func (v *validator) retryOn(at, on string) {
+	if code, isExit := strings.CutPrefix(on, "exit:"); isExit {
+		if n, err := strconv.Atoi(code); err != nil || n < 1 || n > 255 {
+			v.add(at, "", "%q is not an exit code: write exit:1 to exit:255", truncate([]byte(on)))
+		}
+		return
+	}
+	if slices.Contains(muster.Reasons, muster.Reason(on)) {
+		return
+	}
+	known := []string{"exit:1"}
+	for _, r := range muster.Reasons {
+		known = append(known, string(r))
+	}
+	v.add(at, didYouMean(on, known), "%q is not a reason to retry: write exit:N or a reason such as %s or %s", truncate([]byte(on)), muster.OutOfMemory, muster.ExitCode)
+}
+
+// inputs checks what the stage takes of others. needs are the stages that each
+// stage needs.
+func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]int, stage int) {
+	if len(t.Inputs) == 0 {
+		return
+	}
+	v.count("inputs", len(t.Inputs))
+	ended := reachable(needs, stage)
+	destinations := make(map[string]bool)
+	total := 0
+	for k, in := range t.Inputs[:min(len(t.Inputs), maxList)] {
+		if len(v.wrong) >= maxWrong {
+			break
+		}
+		at := fmt.Sprintf("inputs[%d]", k)
+		j, ok := index[in.From]
+		switch {
+		case in.From == "":
+			v.add(at+".from", "", "it does not say which stage the input comes from")
+		case !ok:
+			v.add(at+".from", didYouMean(in.From, sortedKeys(index)), "there is no stage %q", truncate([]byte(in.From)))
+		case !ended[j]:
+			v.add(at+".from", "add it to needs", "stage %s may not have ended by then", in.From)
+		default:
+			total = min(total, muster.MaxInputs) + min(v.spec.Tasks[j].Size(), muster.MaxInputs+1)
+		}
+		v.relativePath(at+".name", in.Name)
+		destination := in.Name
+		if in.As != "" {
+			v.relativePath(at+".as", in.As)
+			destination = in.As
+		}
+		if destinations[destination] {
+			v.add(at, "give it another place with as:", "another input lands at %s, too", truncate([]byte(destination)))
+		}
+		destinations[destination] = true
+	}
+	if total > muster.MaxInputs {
+		v.add("inputs", "let the array write one archive, or merge in steps", "they are more than %d artifacts", muster.MaxInputs)
+	}
+}
+
+// reachable returns the stages that have ended when the given one starts.
+func reachable(needs [][]int, stage int) []bool {
+	seen := make([]bool, len(needs))
+	todo := slices.Clone(needs[stage])
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !seen[i] {
+			seen[i] = true
+			todo = append(todo, needs[i]...)
+		}
+	}
+	return seen
+}
+
+// relativePath checks a path or glob that must stay in the task's folder.
+func (v *validator) relativePath(at, p string) {
+	v.text(at, p, 4096)
+	if _, err := path.Match(p, ""); err != nil {
+		v.add(at, "", "%q is not a pattern: a bracket is not closed", truncate([]byte(p)))
+	}
+	if !fs.ValidPath(p) || p == "." {
+		v.add(at, "", "%q is not a path in the task's folder: write it relative, without .. and without ./ in front or / at the end", truncate([]byte(p)))
+	}
+}
+
+// arguments checks what is passed to a program.
+func (v *validator) arguments(at string, args []string) {
+	v.count(at, len(args))
+	for k, arg := range args {
+		v.argument(fmt.Sprintf("%s[%d]", at, k), arg)
+	}
+}
+
+func (v *validator) argument(at, s string) {
+	switch {
+	case len(s) > maxArgument:
+		v.add(at, "use script for long programs, and files or input for data", "it is %d bytes long: the system passes on %d", len(s), maxArgument)
+	case strings.ContainsRune(s, 0):
+		v.add(at, "", "it has a zero byte")
+	}
+}

@@ -1,0 +1,147 @@
+package usageseries
+
+import (
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// MaxSpan is the longest time for which one sample stands. What is longer is a gap,
+// while no worker was there, and counts as that long only.
+const MaxSpan = 65 * time.Second
+
+// Accumulator add a series up.
+type Accumulator struct {
+	Shared bool // the devices have other users too: of their power only the attempt's part counts
+
+	n                                                   int
+	cpu, memory, read, written, in, out                 float64 // times seconds
+	gpu, watts                                          float64
+	cpuSeconds, memorySeconds, gpuSeconds, powerSeconds float64 // seconds for which it is known
+	peaks                                               Peaks
+}
+
+// Peaks are the highest values of a series.
+type Peaks struct {
+	cpu                     float64
+	memory, disk, ownMemory muster.Size
+	pids                    int
+	gpu, temperature        float64
+}
+
+// Len returns how many samples were added.
+func (t *Accumulator) Len() int { return t.n }
+
+// AddSince adds a sample up that stands for the time since before, up to MaxSpan.
+func (t *Accumulator) AddSince(since time.Time, s *muster.Sample) {
+	t.Add(s, min(MaxSpan, max(0, s.At.Std().Sub(since))))
+}
+
+// Add adds a sample up that stands for the span before it.
+func (t *Accumulator) Add(s *muster.Sample, span time.Duration) {
+	t.n++
+	t.peaks.Observe(s)
+	sec := span.Seconds()
+	if s.CPU != nil {
+		t.cpu += *s.CPU * sec
+		t.cpuSeconds += sec
+	}
+	if s.Memory != nil {
+		t.memory += float64(*s.Memory) * sec
+		t.memorySeconds += sec
+	}
+	t.read += value(s.Read) * sec
+	t.written += value(s.Write) * sec
+	t.in += value(s.NetIn) * sec
+	t.out += value(s.NetOut) * sec
+	var busy float64
+	known := 0
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		if g.Utilization != nil {
+			busy += *g.Utilization
+			known++
+		}
+	}
+	if known > 0 {
+		t.gpu += busy / float64(known) * sec
+		t.gpuSeconds += sec
+	}
+	if watts, ok := Power(s, t.Shared); ok {
+		t.watts += watts * sec
+		t.powerSeconds += sec
+	}
+}
+
+// Power returns the attempt's part of its devices' power in watts, and false if that is
+// unknown. Of shared devices it is the part that corresponds to the attempt's part of the memory in use.
+func Power(s *muster.Sample, shared bool) (watts float64, ok bool) {
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		switch {
+		case g.Power == nil || shared && (g.OwnMemory == nil || g.Memory == nil):
+			continue
+		case shared:
+			watts += *g.Power * float64(*g.OwnMemory) / float64(max(1, *g.Memory, *g.OwnMemory))
+		default:
+			watts += *g.Power
+		}
+		ok = true
+	}
+	return watts, ok
+}
+
+// MergePeaks raises the peaks to those that were seen between two samples.
+func (t *Accumulator) MergePeaks(q *Peaks) { t.peaks.merge(q) }
+
+// MergePeaksOf raises the peaks to those of other sums.
+func (t *Accumulator) MergePeaksOf(other *Accumulator) { t.peaks.merge(&other.peaks) }
+
+// Usage returns what the series tells: averages, peaks, totals of rates, and
+// energy. It does not tell times and cost.
+func (t *Accumulator) Usage() muster.Usage {
+	p := &t.peaks
+	u := muster.Usage{
+		CPUPeak: p.cpu, MemoryPeak: p.memory, DiskPeak: p.disk, PIDsPeak: p.pids, VRAMPeak: p.ownMemory, GPUPeak: p.gpu, GPUTempPeak: p.temperature,
+		ReadBytes: muster.Size(t.read), WriteBytes: muster.Size(t.written), NetIn: muster.Size(t.in), NetOut: muster.Size(t.out),
+		EnergyWh: t.watts / 3600,
+	}
+	if t.cpuSeconds > 0 {
+		u.CPUAvg = t.cpu / t.cpuSeconds
+	}
+	if t.memorySeconds > 0 {
+		u.MemoryAvg = muster.Size(t.memory / t.memorySeconds)
+	}
+	if t.gpuSeconds > 0 {
+		u.GPUAvg = t.gpu / t.gpuSeconds
+	}
+	if t.powerSeconds > 0 {
+		u.PowerAvg = t.watts / t.powerSeconds
+	}
+	return u
+}
+
+// Observe raises the peaks to those of a sample.
+func (p *Peaks) Observe(s *muster.Sample) {
+	q := Peaks{pids: s.PIDs, cpu: value(s.CPU), memory: value(s.Memory), disk: value(s.Disk)}
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		q.ownMemory += value(g.OwnMemory)
+		q.gpu = max(q.gpu, value(g.Utilization))
+		q.temperature = max(q.temperature, value(g.Temperature))
+	}
+	p.merge(&q)
+}
+
+func (p *Peaks) merge(q *Peaks) {
+	p.cpu, p.memory, p.disk, p.ownMemory = max(p.cpu, q.cpu), max(p.memory, q.memory), max(p.disk, q.disk), max(p.ownMemory, q.ownMemory)
+	p.pids, p.gpu, p.temperature = max(p.pids, q.pids), max(p.gpu, q.gpu), max(p.temperature, q.temperature)
+}
+
+// value is what p points to, 0 for what was not measured.
+func value[T float64 | muster.Size](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

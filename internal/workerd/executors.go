@@ -1,0 +1,102 @@
+package workerd
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/checkpoint"
+	"github.com/muster-dev/muster/internal/agent/container"
+	"github.com/muster-dev/muster/internal/agent/modelpool"
+	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/kinds"
+	"github.com/muster-dev/muster/internal/agent/run/noop"
+	"github.com/muster-dev/muster/internal/agent/run/process"
+	"github.com/muster-dev/muster/internal/agent/run/script"
+	"github.com/muster-dev/muster/internal/agent/runtimes"
+	"github.com/muster-dev/muster/internal/agent/transfer"
+	"github.com/muster-dev/muster/internal/kind"
+)
+
+// newExecutors makes the executors, which share env once it is filled in, and what the server is told of the owner's own kinds.
+func (w *Worker) newExecutors(id agent.Identity, env *run.Deps, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
+	blobs, err := transfer.New(transfer.Config{
+		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log, OnTransfer: w.onTransfer(), OnCacheLookup: w.onCacheLookup(),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	w.gauges.blobs.Store(blobs)
+	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
+	env.LogCap, env.AllowPrivateURLs = int64(w.cfg.LogCap), w.cfg.AllowPrivate
+	env.Checkpoints = checkpoint.New(checkpoint.Config{Blobs: blobs, OnSaved: onSaved, Log: w.log})
+	if env.Runtimes, err = runtimes.New(runtimes.Config{
+		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Isolator, Log: w.log,
+	}); err != nil {
+		return nil, nil, err
+	}
+	processes, err := process.New(env)
+	if err != nil {
+		return nil, nil, err
+	}
+	scripts, err := script.New(env)
+	if err != nil {
+		return nil, nil, err
+	}
+	containers, err := process.NewKind(env, muster.KindContainer, process.KindHooks{})
+	if err != nil {
+		return nil, nil, err
+	}
+	defined, ownKinds, err := w.newKindExecutors(env)
+	return append([]run.Executor{noop.New(), processes, scripts, containers}, defined...), ownKinds, err
+}
+
+// newKindExecutors makes the executors of defined kinds.
+func (w *Worker) newKindExecutors(env *run.Deps) ([]run.Executor, json.RawMessage, error) {
+	own := w.loadOwnKinds()
+	var program container.ProgramCopy
+	copies := filepath.Join(w.cfg.Data, "gate") // with that of containers that wait for their proxy
+	list, err := kinds.New(kinds.Config{
+		Deps: env, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
+		Program: func(everywhere bool) (string, error) {
+			if everywhere {
+				return program.CopyStatic(copies)
+			}
+			return program.Copy(copies)
+		},
+	})
+	if err != nil || len(own) == 0 {
+		return list, nil, err
+	}
+	ownKinds, err := kind.EncodeList(kinds.Definitions(own))
+	return list, ownKinds, err
+}
+
+// newModelPool makes the keeper of models that stay loaded, nil if the owner does not want it: then those of an earlier life are ended.
+func (w *Worker) newModelPool(env *run.Deps, all muster.Size) (*modelpool.Pool, error) {
+	cfg := modelpool.Config{
+		Data: w.cfg.Data, TTL: w.cfg.AI.CacheTTL, MinFree: muster.Size(float64(all) * w.cfg.HostPolicy.Buffer()),
+		Free: probe.FreeMemory, Isolator: env.Isolator, GPUs: env.GPUs, Log: w.log,
+	}
+	if !w.cfg.AI.CacheModels {
+		modelpool.StopOrphans(cfg)
+		return nil, nil //nolint:nilnil // none
+	}
+	if cfg.TTL == 0 {
+		cfg.TTL = DefaultCacheTTL
+	}
+	return modelpool.New(cfg)
+}
+
+// runPool has a keeper, nil for none, do its work until ctx ends.
+func runPool(p *modelpool.Pool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if p == nil {
+			return nil
+		}
+		return p.Run(ctx)
+	}
+}

@@ -1,0 +1,133 @@
+package workerd
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu"
+)
+
+// gpuInterval is the time between two readings of a device.
+const gpuInterval = 2 * time.Second
+
+// gpuReader are the worker's devices, as they are read while it runs.
+type gpuReader struct {
+	log *slog.Logger
+
+	mu       sync.Mutex
+	found    []gpu.Device
+	stream   *gpu.Stream // nil for no devices
+	streamed []string    // the UUIDs of what it reads
+	changed  chan struct{}
+}
+
+func newGPUs(devices []gpu.Device, log *slog.Logger) *gpuReader {
+	g := &gpuReader{log: log}
+	g.set(devices)
+	g.changed = make(chan struct{}, 1) // Run begins with them
+	return g
+}
+
+// set has these devices read from now on.
+func (g *gpuReader) set(devices []gpu.Device) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.found = devices
+	var ids []string
+	for i := range devices {
+		ids = append(ids, devices[i].UUID)
+	}
+	if slices.Equal(ids, g.streamed) {
+		return
+	}
+	g.streamed, g.stream = ids, nil
+	if len(devices) > 0 {
+		g.stream = gpu.NewStream(devices, gpuInterval, g.log)
+	}
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+}
+
+// known lists the devices.
+func (g *gpuReader) known() []gpu.Device {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.found
+}
+
+func (g *gpuReader) current() *gpu.Stream {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stream
+}
+
+// Run reads until ctx ends.
+func (g *gpuReader) Run(ctx context.Context) error {
+	for {
+		streamCtx, cancel := context.WithCancel(ctx)
+		var reader errgroup.Group
+		if s := g.current(); s != nil {
+			reader.Go(func() error { return s.Run(streamCtx) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-g.changed:
+		}
+		cancel()
+		if err := reader.Wait(); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// Latest returns the last readings, and false while there are none.
+func (g *gpuReader) Latest() (gpu.Readings, bool) {
+	s := g.current()
+	if s == nil {
+		return gpu.Readings{}, false
+	}
+	return s.Latest()
+}
+
+// LastSampled implements devices.Readings.
+func (g *gpuReader) LastSampled(uuid string) (metrics, processes time.Time) {
+	if s := g.current(); s != nil {
+		return s.LastSampled(uuid)
+	}
+	return metrics, processes
+}
+
+// PollFaults implements devices.Readings.
+func (g *gpuReader) PollFaults() {
+	if s := g.current(); s != nil {
+		s.PollFaults()
+	}
+}
+
+// ForgetFaults implements devices.Readings.
+func (g *gpuReader) ForgetFaults(uuid string, before time.Time) {
+	if s := g.current(); s != nil {
+		s.ForgetFaults(uuid, before)
+	}
+}
+
+// load adds what the devices do to what the host does.
+func (g *gpuReader) load(host func(context.Context) *muster.Load) func(context.Context) *muster.Load {
+	return func(ctx context.Context) *muster.Load {
+		l := host(ctx)
+		if rs, ok := g.Latest(); ok && l != nil {
+			for i := range rs.Devices {
+				l.GPUs = append(l.GPUs, rs.Devices[i].GPULoad)
+			}
+		}
+		return l
+	}
+}

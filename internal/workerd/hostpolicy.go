@@ -1,0 +1,58 @@
+package workerd
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/hostpolicy"
+)
+
+// applyLimits takes off what a machine has what its owner keeps.
+func (w *Worker) applyLimits(r *muster.Resources) {
+	found := r.Memory
+	w.cfg.HostPolicy.Apply(r)
+	if w.cfg.CPUs > 0 {
+		r.CPUs = w.cfg.CPUs
+	}
+	if m := w.cfg.Memory; m > 0 && (m < r.Memory || r.Memory == found) {
+		r.Memory = m
+	}
+}
+
+// newEnforcer makes the one that keeps the machine its owner's.
+func (w *Worker) newEnforcer(a *agent.Agent, o *offers, devices *gpuReader) *hostpolicy.Enforcer {
+	return hostpolicy.New(hostpolicy.Config{Options: w.cfg.HostPolicy, Data: w.cfg.Data, Worker: enforcedAgent{a, o}, GPUs: devices.Latest, Devices: o.devices, Log: w.log})
+}
+
+// enforcedAgent is the agent as the guard steers it.
+type enforcedAgent struct {
+	*agent.Agent
+
+	offers *offers
+}
+
+var _ hostpolicy.Worker = enforcedAgent{}
+
+// Running implements guard.Worker.
+func (s enforcedAgent) Running() []hostpolicy.Running {
+	var list []hostpolicy.Running
+	for _, r := range s.Agent.Running() {
+		list = append(list, hostpolicy.Running{Attempt: r.Attempt, GPUs: r.Grant.GPUs, Checkpoint: r.Checkpoint, Started: r.Pid.PID != 0})
+	}
+	return list
+}
+
+// Freeze implements guard.Worker. The attempt's step tells why it stands still.
+func (s enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
+	if err := s.Agent.Freeze(id, on); err != nil {
+		return err
+	}
+	if on {
+		s.SetStep(id, "frozen: "+why)
+	} else {
+		s.SetStep(id, "")
+	}
+	return nil
+}
+
+// Withhold implements guard.Worker.
+func (s enforcedAgent) Withhold(devices map[string]string) { s.offers.withhold("owner", devices) }

@@ -1,0 +1,91 @@
+package workerd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim"
+)
+
+// identity is who the worker is; it joins the server the first time.
+func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, error) {
+	id, ok, err := agent.LoadIdentity(w.cfg.Data)
+	if ok || err != nil {
+		return id, err
+	}
+	if w.cfg.Token == "" {
+		return id, muster.Errorf(muster.Unauthenticated,
+			"this worker has not joined %s yet: give --token-file, or MUSTER_JOIN_TOKEN, with the join token that the server printed at its first start", w.server)
+	}
+	err = w.untilDetach(ctx, func(ctx context.Context) (err error) {
+		id, err = agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)
+		return err
+	})
+	return id, err
+}
+
+// untilDetach calls join with a context that Leave ends, too.
+func (w *Worker) untilDetach(ctx context.Context, join func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var waiter sync.WaitGroup
+	defer waiter.Wait()
+	defer cancel(nil)
+	waiter.Go(func() {
+		select {
+		case <-w.detach:
+			cancel(run.ErrDetach)
+		case <-ctx.Done():
+		}
+	})
+	err := join(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), run.ErrDetach) {
+		err = run.ErrDetach
+	}
+	return err
+}
+
+// errRejoined says that the worker has a new identity.
+var errRejoined = errors.New("the worker joined again")
+
+// rejoinEvery is the least time between two new identities: a server that refuses the
+// one that it has just given will refuse the next one, too.
+const rejoinEvery = time.Minute
+
+// rejoin exchanges the identity that the server does not know, which is refused, for a
+// new one. It returns errRejoined, or why there is none. forget removes what is of the
+// old one: its tasks were stopped when it was refused, and another server must not be
+// told of them.
+func (w *Worker) rejoin(ctx context.Context, cause error, previous agent.Identity, name string, forget func() error) error {
+	if w.cfg.Token == "" || ctx.Err() != nil || !w.rejoined.IsZero() && time.Since(w.rejoined) < rejoinEvery {
+		return cause
+	}
+	err := w.untilDetach(ctx, func(ctx context.Context) error {
+		_, err := agent.Rejoin(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, previous, forget, w.log)
+		return err
+	})
+	switch {
+	case err == nil:
+		w.rejoined = time.Now()
+		return errRejoined
+	case errors.Is(err, run.ErrDetach):
+		return err
+	case ctx.Err() != nil:
+		return nil //nolint:nilerr // told to stop
+	default:
+		return muster.Errorf(muster.CodeOf(err), "%w; joining again: %w", cause, err)
+	}
+}
+
+// forget drops the reports of all tasks, and what the supervisor still holds of them.
+// Their logs are removed as those of any task without a report, before anything is run.
+func forget(reports *agent.ReportStore, tasks *shim.Client) error {
+	for _, h := range tasks.Recovered() {
+		tasks.Forget(h.Start.Attempt)
+	}
+	return reports.Clear()
+}

@@ -1,0 +1,147 @@
+package workerd_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/workerd"
+)
+
+// joined lets a worker join a server and returns its data dir and identity.
+func joined(t *testing.T, s *serverd.Server, c *client.Client) (data string, id agent.Identity) {
+	t.Helper()
+	data = t.TempDir()
+	stop := background(t, newWorker(t, s, func(cfg *workerd.Config) { cfg.Data = data }).Run)
+	connected(t, c, 1)
+	stop()
+	connected(t, c, 0)
+	id, ok, err := agent.LoadIdentity(data)
+	if err != nil || !ok {
+		t.Fatalf("no identity: %v", err)
+	}
+	return data, id
+}
+
+// connected waits until a server has n active workers.
+func connected(t *testing.T, c *client.Client, n int) {
+	t.Helper()
+	deadline := time.Now().Add(waitLimit)
+	for {
+		ws, err := c.Workers(t.Context())
+		active := 0
+		for i := range ws {
+			if ws[i].State == muster.WorkerActive {
+				active++
+			}
+		}
+		if err == nil && active == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d workers are active (%v)", active, n, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// syncBuffer is a buffer that several goroutines may write to.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// TestUnknownWorkerJoinsAgain starts a worker that joined one server with the URL and the
+// token of another one.
+func TestUnknownWorkerJoinsAgain(t *testing.T) {
+	first, c1 := begin(t)
+	data, old := joined(t, first, c1)
+	var log syncBuffer
+	second, c2 := beginWith(t, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	again := func(token string) *workerd.Worker {
+		return newWorker(t, second, func(cfg *workerd.Config) { cfg.Data, cfg.Token = data, token })
+	}
+	for name, tc := range map[string]struct{ token, want string }{
+		"without a token":  {"", "start the worker again with --token"},
+		"with a wrong one": {"mst_join_wrong", "refuses the join token"},
+	} {
+		err := again(tc.token).Run(t.Context())
+		if muster.CodeOf(err) != muster.Unauthenticated || !errors.Is(err, agent.ErrUnknownWorker) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if id, ok, err := agent.LoadIdentity(data); id != old || !ok || err != nil {
+			t.Errorf("%s: the identity became %v (%v)", name, id, err)
+		}
+	}
+	keep, err := agent.OpenReportStore(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
+	err = errors.Join(keep.Update([]*muster.Report{{Attempt: attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}, nil), keep.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := background(t, again(second.JoinToken()).Run)
+	connected(t, c2, 1)
+	if j := submit(t, c2, `{"tasks":[{"kind":"process","run":"true"}]}`); j.State != muster.JobSucceeded {
+		t.Errorf("the job is %s", j.State)
+	}
+	stop()
+	if text := log.String(); !strings.Contains(text, "worker connected") || strings.Contains(text, "a report was refused") || strings.Contains(text, "a worker knows jobs") {
+		t.Errorf("the second server heard of a task of the first one:\n%s", text)
+	}
+	id, ok, err := agent.LoadIdentity(data)
+	if err != nil || !ok || id.Worker == old.Worker || id.Server != second.URL() {
+		t.Errorf("the identity is %v (%v)", id, err)
+	}
+	b, err := os.ReadFile(filepath.Join(data, "identity.json."+string(old.Worker)+".old"))
+	if err != nil || !strings.Contains(string(b), old.Key) {
+		t.Errorf("the old identity is not kept: %v", err)
+	}
+	if keep, err = agent.OpenReportStore(data); err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	if reports, err := keep.Reports(); err != nil || len(reports) > 0 {
+		t.Errorf("reports of the earlier server are kept: %v (%v)", reports, err)
+	}
+}
+
+// TestRemovedWorkerStaysAway starts a worker that an administrator removed: its join
+// token does not bring it back.
+func TestRemovedWorkerStaysAway(t *testing.T) {
+	s, c := begin(t)
+	data, id := joined(t, s, c)
+	if err := c.RemoveWorker(t.Context(), string(id.Worker)); err != nil {
+		t.Fatal(err)
+	}
+	err := newWorker(t, s, func(cfg *workerd.Config) { cfg.Data = data }).Run(t.Context())
+	if muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("got %v", err)
+	}
+	if ws, err := c.Workers(t.Context()); err != nil || len(ws) != 0 {
+		t.Errorf("the server has %v (%v)", ws, err)
+	}
+}

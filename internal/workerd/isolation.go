@@ -1,0 +1,90 @@
+package workerd
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/modelpool"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// newIsolator makes what holds tasks. all is the memory that they have together.
+func (w *Worker) newIsolator(total muster.Size) (*isolation.Isolator, error) {
+	cfg := w.cfg.Isolation
+	cfg.Memory, cfg.Log = total, w.log
+	return isolation.New(cfg)
+}
+
+// taskPath returns the PATH of tasks if their user does not come to all of the
+// worker's, and else "".
+func taskPath(canReach func(dir string) bool) string {
+	if canReach == nil {
+		return ""
+	}
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	return strings.Join(slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) || !canReach(dir) }), string(filepath.ListSeparator))
+}
+
+// sweep ends what attempts of earlier lives left, but for those that are held and for hosts of models.
+func sweep(l *isolation.Isolator, recovered []run.Recovered, orphans []modelpool.Orphan) error {
+	var keep []*run.IsolationSpec
+	for i := range recovered {
+		if c := recovered[i].Start.Isolation; c != nil {
+			keep = append(keep, c)
+		}
+	}
+	for i := range orphans {
+		if c := orphans[i].Isolation; c != nil {
+			keep = append(keep, c)
+		}
+	}
+	return l.Sweep(keep...)
+}
+
+// exposedPaths lists what the worker may lend to tasks, or to what builds packages for them, that may lie outside its data dir.
+func (c *Config) exposedPaths() []string {
+	list := []string{c.AI.Kinds, c.Wheels}
+	for _, name := range []string{c.Python, os.Getenv("MUSTER_UV"), "uv"} {
+		if path, err := exec.LookPath(name); name != "" && err == nil {
+			list = append(list, installDirs(path)...)
+		}
+	}
+	for _, name := range []string{"UV_FIND_LINKS", "PIP_FIND_LINKS", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "UV_PYTHON_INSTALL_DIR"} {
+		list = append(list, strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ',' || r == ' ' })...)
+	}
+	return slices.DeleteFunc(list, func(path string) bool { return !filepath.IsAbs(path) })
+}
+
+// installDirs returns the folders into which a program was installed, by its own name and by that of the file that it leads to.
+func installDirs(path string) []string {
+	var list []string
+	home, _ := os.UserHomeDir() // none is none's
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil
+	}
+	for _, name := range []string{path, resolvePath(path)} {
+		dir := filepath.Dir(name)
+		list = append(list, dir)
+		switch prefix := filepath.Dir(dir); {
+		case filepath.Base(dir) != "bin":
+		case filepath.Base(prefix) == ".local":
+			list = append(list, filepath.Join(prefix, "lib")) // beside it are the owner's data
+		case prefix != home:
+			list = append(list, prefix)
+		}
+	}
+	return list
+}
+
+func resolvePath(path string) string {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
+	}
+	return path
+}

@@ -1,0 +1,213 @@
+package workerd
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/disk"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/transfer"
+	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/traceparent"
+)
+
+// gaugeSources are what the gauges of a worker are read from. They change when it joins again.
+type gaugeSources struct {
+	agent   atomic.Pointer[agent.Agent]
+	devices atomic.Pointer[gpuReader]
+	blobs   atomic.Pointer[transfer.Client]
+	load    atomic.Pointer[muster.Load]
+}
+
+// registerMetrics registers the worker's metrics, if there is a registry for them.
+func (w *Worker) registerMetrics() {
+	if w.cfg.Metrics == nil {
+		return
+	}
+	w.metrics = obs.NewWorker(w.cfg.Metrics, obs.WorkerSources{
+		Connected:   func() bool { return w.status().Connected },
+		Constrained: func() string { return w.status().Constrained },
+		Attempts:    func() (executing, held int) { s := w.status(); return s.Executing, s.Held },
+		Traffic:     func() obs.Traffic { return obs.Traffic(w.status().Traffic) },
+		Load:        w.gauges.load.Load,
+		Resources:   func() muster.Resources { return w.status().Offers },
+		Disk: func(ctx context.Context) (free, size int64, err error) {
+			u, err := disk.UsageWithContext(ctx, w.cfg.Data)
+			if err != nil {
+				return 0, 0, err
+			}
+			return int64(u.Free), int64(u.Total), nil
+		},
+		Cache: func() (used, budget int64) {
+			if c := w.gauges.blobs.Load(); c != nil {
+				return c.Cache()
+			}
+			return 0, 0
+		},
+		GPUs: w.gpuDevices,
+	})
+}
+
+// status is how the agent stands; before there is one, the worker is not connected and starting.
+func (w *Worker) status() agent.Status {
+	if a := w.gauges.agent.Load(); a != nil {
+		return a.Status()
+	}
+	return agent.Status{Constrained: "it starts"}
+}
+
+// gpuDevices lists what is offered of GPUs, with their last readings.
+func (w *Worker) gpuDevices() []obs.Device {
+	offered := w.status().Offers.GPUs
+	list := make([]obs.Device, len(offered))
+	readings := map[string]muster.GPULoad{}
+	if g := w.gauges.devices.Load(); g != nil {
+		if rs, ok := g.Latest(); ok {
+			for i := range rs.Devices {
+				readings[rs.Devices[i].UUID] = rs.Devices[i].GPULoad
+			}
+		}
+	}
+	for i := range offered {
+		list[i] = obs.Device{GPU: offered[i], Load: readings[offered[i].UUID]}
+	}
+	return list
+}
+
+// recordLoad returns a func that measures the load of the host with that of the data dir's disk, and remembers it for scrapes.
+func (w *Worker) recordLoad(load func(context.Context) *muster.Load, disk func() *muster.DiskLoad) func(context.Context) *muster.Load {
+	return func(ctx context.Context) *muster.Load {
+		l := load(ctx)
+		if l != nil {
+			l.Disk = disk()
+		}
+		w.gauges.load.Store(l)
+		return l
+	}
+}
+
+// onSettled counts a report that the server recorded or did not want.
+func (w *Worker) onSettled(id muster.AttemptID, recorded bool) {
+	if w.metrics != nil {
+		w.metrics.ReportAcked(recorded)
+	}
+	w.cfg.Tracer.ReportAcked(id, recorded)
+}
+
+// instrument has executors count and trace what they run, and tell tasks of their trace.
+func (w *Worker) instrument(executors []run.Executor, worker muster.WorkerID) []run.Executor {
+	list := make([]run.Executor, len(executors))
+	for i, ex := range executors {
+		list[i] = instrumentedExecutor{Executor: ex, metrics: w.metrics, tracer: w.cfg.Tracer, attempts: w.cfg.Attempts, worker: worker}
+	}
+	return list
+}
+
+type instrumentedExecutor struct {
+	run.Executor
+
+	metrics  *obs.Worker // nil if nothing is counted
+	tracer   *obs.Tracer // nil if nothing is traced
+	attempts *obs.AttemptTraces
+	worker   muster.WorkerID
+}
+
+// Run implements run.Executor.
+func (x instrumentedExecutor) Run(ctx context.Context, t *run.Task, sink run.Reporter) (report muster.Report) {
+	setTraceparent(t, x.tracer.Traceparent(t.Job, t.Attempt))
+	if x.metrics == nil && x.tracer == nil && x.attempts == nil {
+		return x.Executor.Run(ctx, t, sink)
+	}
+	defer x.attempts.Add(t.Attempt, t.Job)()
+	if x.metrics != nil {
+		x.metrics.AttemptStarted(x.Kind())
+	}
+	m := &startRecorder{Reporter: sink, startedAt: time.Now()}
+	defer func() {
+		p := recover()
+		if p != nil {
+			report = muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal}
+		}
+		x.finish(ctx, t, &report, m)
+		if p != nil {
+			panic(p) // the agent reports it
+		}
+	}()
+	return x.Executor.Run(ctx, t, m)
+}
+
+// finish counts and traces an attempt that ended, or that another life of the worker goes on with.
+func (x instrumentedExecutor) finish(ctx context.Context, t *run.Task, report *muster.Report, m *startRecorder) {
+	detached, now := errors.Is(context.Cause(ctx), run.ErrDetach), time.Now()
+	switch {
+	case x.metrics == nil:
+	case detached:
+		x.metrics.AttemptDetached(x.Kind())
+	default:
+		x.metrics.AttemptEnded(x.Kind(), report, now.Sub(m.startedAt))
+	}
+	if detached || x.tracer == nil {
+		return
+	}
+	started := report.StartedAt
+	if started == 0 {
+		started = muster.Time(m.started.Load())
+	}
+	var at time.Time
+	if started != 0 {
+		at = started.Std()
+	}
+	if t.Recovered != nil && started != 0 { // an earlier life began it
+		m.startedAt = at
+	}
+	x.tracer.AttemptRun(t.Job, report, t.Attempt, x.worker, m.startedAt, at, now)
+}
+
+// setTraceparent sets the trace context of a task, unless the job does itself.
+func setTraceparent(t *run.Task, value string) {
+	if value == "" || t.Spec == nil || t.Spec.Env[traceparent.EnvVar] != "" {
+		return
+	}
+	spec := *t.Spec // which other attempts share
+	spec.Env = maps.Clone(spec.Env)
+	if spec.Env == nil {
+		spec.Env = map[string]string{}
+	}
+	spec.Env[traceparent.EnvVar] = value
+	t.Spec = &spec
+}
+
+// startRecorder notes when a task started.
+type startRecorder struct {
+	run.Reporter
+
+	startedAt time.Time
+	started   atomic.Int64 // muster.Time
+}
+
+// Started implements run.Sink.
+func (m *startRecorder) Started(at muster.Time) {
+	m.started.CompareAndSwap(0, int64(at))
+	m.Reporter.Started(at)
+}
+
+// onTransfer and cached count what transfers do, nil if nothing is measured.
+func (w *Worker) onTransfer() func(in bool, n int) {
+	if w.metrics == nil {
+		return nil
+	}
+	return w.metrics.BlobBytes
+}
+
+func (w *Worker) onCacheLookup() func(hit bool) {
+	if w.metrics == nil {
+		return nil
+	}
+	return w.metrics.CacheLookup
+}

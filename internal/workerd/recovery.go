@@ -1,0 +1,96 @@
+package workerd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
+	"github.com/muster-dev/muster/internal/agent/shim"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// openSupervisor opens what stands by the processes of tasks, and ends what an earlier
+// life of the worker left that nobody stands by.
+func (w *Worker) openSupervisor(ctx context.Context) (*shim.Client, error) {
+	if err := proctree.KillTagged(python.EnvTag(w.cfg.Data)); err != nil {
+		w.log.Warn("a tool that an earlier life of this worker used goes on", slog.Any("error", err))
+	}
+	return shim.Open(ctx, shim.Config{Dir: w.cfg.Data, Command: w.cfg.Shim, Log: w.log})
+}
+
+// unreported are the held attempts that are gone on with. Of those with a report an earlier life may
+// have been removing what they had: nobody looks for that again.
+func unreported(recovered []run.Recovered) []run.Recovered {
+	return slices.DeleteFunc(slices.Clone(recovered), func(h run.Recovered) bool { return h.Report != nil })
+}
+
+// cleanUp removes what an earlier life left on disk and nobody waits for: the
+// folders of tasks that are not gone on with, and the logs of jobs without a held task or a
+// kept report.
+func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovered []run.Recovered) (*tasklog.Dir, error) {
+	w.removeFolders(unreported(recovered))
+	folder := filepath.Join(w.cfg.Data, "logs")
+	logs, err := tasklog.OpenDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	reports, err := store.Reports()
+	if err != nil {
+		return logs, nil //nolint:nilerr // the agent tells of damaged reports; their logs stay
+	}
+	keepJobs := map[muster.JobID]bool{}
+	for i := range reports {
+		keepJobs[reports[i].Attempt.Task.Job] = true
+	}
+	for i := range recovered {
+		keepJobs[recovered[i].Start.Attempt.Task.Job] = true
+	}
+	jobs, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, errors.Join(muster.Errorf(muster.Internal, "the folder of logs cannot be read: %w", err), logs.Close())
+	}
+	for _, d := range jobs {
+		job, err := muster.ParseJobID(d.Name())
+		if err != nil || keepJobs[job] {
+			continue
+		}
+		if err := logs.Remove(ctx, job); err != nil {
+			w.log.Warn("the logs of an earlier job cannot be removed", slog.Any("error", err))
+		}
+	}
+	return logs, nil
+}
+
+// removeFolders removes the folders of tasks other than these.
+func (w *Worker) removeFolders(recovered []run.Recovered) {
+	root := filepath.Join(w.cfg.Data, "tasks")
+	keepDirs := map[string]bool{}
+	for i := range recovered {
+		if rel, err := filepath.Rel(root, recovered[i].Start.Dir); err == nil {
+			name, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
+			keepDirs[name] = true
+		}
+	}
+	folders, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.log.Warn("the folders of earlier tasks cannot be removed", slog.Any("error", err))
+	}
+	for _, d := range folders {
+		if keepDirs[d.Name()] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(root, d.Name())); err != nil {
+			w.log.Warn("the folder of an earlier task cannot be removed", slog.Any("error", err))
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package workerd
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/devices"
+	"github.com/muster-dev/muster/internal/agent/probe"
+)
+
+// minBandwidth is the smallest cap of transfers: with less, the answers that
+// they wait for look like silence.
+const minBandwidth muster.Size = 1 << 10
+
+// Offered is what a worker of this configuration would offer of what was found
+// out.
+func (c *Config) Offered(f probe.Facts) probe.Facts { return (&Worker{cfg: *c}).applyConfig(f) }
+
+// applyConfig puts what the operator says over what was found out.
+func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
+	if w.cfg.Name != "" {
+		f.Hostname = w.cfg.Name
+	}
+	if f.Hostname == "" {
+		f.Hostname = "worker"
+	}
+	if w.cfg.CPUs > 0 {
+		f.Resources.CPUs = w.cfg.CPUs
+		f.Resources.Slots = probe.Slots(w.cfg.CPUs)
+	}
+	w.applyLimits(&f.Resources)
+	if w.cfg.Slots > 0 {
+		f.Resources.Slots = w.cfg.Slots
+	}
+	f.Resources.MaxTasks = w.cfg.MaxTasks
+	f.Tags = slices.Clone(f.Tags)
+	for _, tag := range w.cfg.Tags {
+		if !slices.Contains(f.Tags, tag) {
+			f.Tags = append(f.Tags, tag)
+		}
+	}
+	f.Kinds, f.Allow = w.cfg.Kinds, &w.cfg.Allow
+	return f
+}
+
+// reprobe offers what changes about the machine until ctx ends. It begins with a look if
+// what is known is stale, and soon looks if it is not current.
+func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts, age factsAge, a *agent.Agent, o *offers, readings *gpuReader, allocator *devices.Allocator) error {
+	offer := func(f probe.Facts) {
+		w.writeFacts(f)
+		known = f
+		f = w.applyConfig(f)
+		f.Resources.Disk += w.writtenDisk(ctx, runningGrants(a.Running()))
+		readings.set(f.GPUs)
+		allocator.SetDevices(f.GPUs)
+		o.setFound(f.Tags, f.Resources)
+	}
+	first := probe.Interval
+	switch age {
+	case current:
+	case recent:
+		first = recentReprobe
+	case stale:
+		f, err := machine.Run(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+		offer(f)
+		a.Constrain("machine", "")
+	}
+	return machine.Watch(ctx, known, first, probe.Interval, w.touchFacts, func(f probe.Facts) {
+		w.log.Info("the machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
+		for _, note := range f.Notes {
+			if !slices.Contains(known.Notes, note) {
+				w.log.Info(note)
+			}
+		}
+		offer(f)
+	})
+}
+
+// missing lists the tags that others lack.
+func missing(tags, others []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(others, t) }), " ")
+}
