@@ -57,6 +57,9 @@ var rules = map[string]rule{
 	"link":     {ring: contract},
 	"eventbus": {ring: contract},
 
+	"atomicfile": {ring: contract},
+	"backoff":    {ring: contract},
+
 	"traceparent": {ring: contract},
 
 	"overview":      {ring: pure, internal: []string{"api/wire", "sched/fleet", "store"}},
@@ -176,6 +179,7 @@ var rules = map[string]rule{
 	"arch":                     {ring: testOnly},
 	"dialect/dialecttest":      {ring: testOnly},
 	"mustertest":               {ring: testOnly},
+	"testkit":                  {ring: testOnly},
 	"mustertest/containertest": {ring: testOnly},
 	"mustertest/simworker":     {ring: testOnly},
 	"sched/simtest":            {ring: testOnly},

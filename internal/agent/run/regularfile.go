@@ -19,7 +19,7 @@ func OpenRegularIn(folder *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// WriteFileAtomic writes a new file into a folder that a task made or may still change, in place of what has its name. A link
+// ReplaceFile writes a new file into a directory that a task made or may still change, in place of what has its name. A link
 // leads nowhere: it is replaced, and none of the folders on the way may lead out.
 func ReplaceFile(folder *os.Root, name string, data []byte) error {
 	if err := folder.RemoveAll(name); err != nil {

@@ -21,10 +21,10 @@ func main() {
 }
 
 func meet() error {
-	rank, size := number("RANK"), number("WORLD_SIZE")
+	rank, size := envInt("RANK"), envInt("WORLD_SIZE")
 	addr := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
 	if rank == 0 {
-		return lead(addr, size)
+		return runLeader(addr, size)
 	}
 	conn, err := dial(addr)
 	if err != nil {
@@ -37,11 +37,11 @@ func meet() error {
 		return err
 	}
 	fmt.Print("sum ", sum)
-	return stay(r)
+	return waitForPeer(r)
 }
 
-// lead adds up what the others say and its own 1.
-func lead(addr string, size int) error {
+// runLeader adds up what the others say and its own 1.
+func runLeader(addr string, size int) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -71,16 +71,16 @@ func lead(addr string, size int) error {
 	if os.Getenv("MUSTER_ATTEMPT") != "1" {
 		return nil
 	}
-	gone := make(chan error)
+	exited := make(chan error)
 	for _, rw := range others {
-		go func() { gone <- stay(rw) }()
+		go func() { exited <- waitForPeer(rw) }()
 	}
-	return <-gone
+	return <-exited
 }
 
-// stay returns an error when the other side is gone; after a first attempt it does
+// waitForPeer returns an error when the other side is gone; after a first attempt it does
 // not wait for that.
-func stay(r io.Reader) error {
+func waitForPeer(r io.Reader) error {
 	if os.Getenv("MUSTER_ATTEMPT") != "1" {
 		return nil
 	}
@@ -98,7 +98,7 @@ func dial(addr string) (net.Conn, error) {
 	}
 }
 
-func number(name string) int {
+func envInt(name string) int {
 	n, err := strconv.Atoi(os.Getenv(name))
 	if err != nil {
 		fmt.Println(name, err)
