@@ -12,3 +12,4 @@ package muster
 //go:generate go run ./internal/gen/jobschema
 //go:generate go run ./internal/gen/openapi
 //go:generate go run ./internal/gen/metrics
+//go:generate go run ./internal/gen/clidocs

@@ -30,6 +30,7 @@ type file struct {
 	test  bool
 	lines int
 	ast   *ast.File
+	fset  *token.FileSet
 }
 
 // TestConventions checks every Go file of the module.
@@ -82,7 +83,8 @@ func parse(t *testing.T, root string) []file {
 		if err != nil {
 			return err
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), path, src, parser.SkipObjectResolution)
+		fset := token.NewFileSet()
+		parsed, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return err
 		}
@@ -91,7 +93,7 @@ func parse(t *testing.T, root string) []file {
 		if pkg == "." {
 			pkg = ""
 		}
-		files = append(files, file{path: rel, pkg: pkg, test: strings.HasSuffix(rel, "_test.go"), lines: bytes.Count(src, []byte("\n")), ast: parsed})
+		files = append(files, file{path: rel, pkg: pkg, test: strings.HasSuffix(rel, "_test.go"), lines: bytes.Count(src, []byte("\n")), ast: parsed, fset: fset})
 		return nil
 	})
 	if err != nil {

@@ -170,6 +170,7 @@ var rules = map[string]rule{
 	"cmd/muster":  {ring: wiring},
 
 	"gen/metrics":   {ring: wiring},
+	"gen/clidocs":   {ring: wiring},
 	"gen/states":    {ring: wiring},
 	"gen/openapi":   {ring: wiring},
 	"gen/jobschema": {ring: wiring},

@@ -1,10 +1,11 @@
-// Command openapi writes the OpenAPI document of the HTTP API, from the types of its handlers, as web/openapi.json. The web client's
-// types are generated from that file.
+// Command openapi writes the OpenAPI document of the HTTP API, from the types of its handlers, as web/openapi.json, from which
+// the types of the web client are generated, and a list of its operations as docs/api.md.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -17,12 +18,16 @@ const target = "web/openapi.json"
 func main() {
 	document, err := document()
 	if err == nil {
-		err = os.WriteFile(target, document, 0o644) //nolint:gosec // a public document
+		err = errors.Join(write(target, document), write("docs/api.md", []byte(page())))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func write(path string, content []byte) error {
+	return os.WriteFile(path, content, 0o644) //nolint:gosec // a public document
 }
 
 func document() ([]byte, error) {
