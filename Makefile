@@ -24,7 +24,7 @@ WITHOUT ?=
 # The program under test is built once, not by each package that runs it.
 test e2e chaos bench: export MUSTER_TEST_PROGRAM = $(CURDIR)/bin/muster
 
-.PHONY: help demo dev build check test test-fast test-api test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web clean
+.PHONY: help demo dev build check test test-fast test-api test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ web: ## the dashboard: types, lint, tests, build and the size of its first load
 lint: ## golangci-lint
 	$(TOOL) golangci-lint run ./...
 
+site: ## the documentation as a static site in bin/site, with links checked
+	@scripts/need python3 pip
+	scripts/site
+
 lint-py: ## ruff and mypy for what is written in Python
 	@scripts/need python3 pip
 	scripts/lint-py
@@ -117,6 +121,7 @@ verify: ## exactly what CI runs
 	$(MAKE) build
 	$(MAKE) lint
 	$(MAKE) lint-py
+	$(MAKE) site
 	@dead=$$($(TOOL) deadcode -test ./... ); test -z "$$dead" || { echo "$$dead"; exit 1; }
 	scripts/unprivileged $(MAKE) test-fast
 	$(MAKE) test

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -37,7 +38,7 @@ func TestDocsPaths(t *testing.T) {
 func pages(t *testing.T) []string {
 	t.Helper()
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/dialects/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/dialects/*.md", "docs/guides/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -122,5 +123,23 @@ func TestDocsLinks(t *testing.T) {
 	}
 	if seen < 10 {
 		t.Errorf("only %d links were found: the search is broken", seen)
+	}
+}
+
+// TestDecisionsAreListed holds that docs/adr/README.md lists every decision.
+func TestDecisionsAreListed(t *testing.T) {
+	dir := filepath.Join(root, "docs", "adr")
+	list, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := filepath.Glob(filepath.Join(dir, "0*.md"))
+	if err != nil || len(decisions) < 30 {
+		t.Fatalf("%d decisions found: %v", len(decisions), err)
+	}
+	for _, d := range decisions {
+		if name := filepath.Base(d); !strings.Contains(string(list), "("+name+")") {
+			t.Errorf("docs/adr/README.md does not list %s", name)
+		}
 	}
 }
