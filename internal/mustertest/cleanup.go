@@ -16,7 +16,7 @@ import (
 )
 
 // killLeftovers ends, after the test, what a killed worker with its data in dir leaves
-// by design: its tasks, the shim that stands by them, and their control groups.
+// by design: its tasks, their shim, and their control groups.
 func killLeftovers(tb testing.TB, dir string) {
 	tb.Helper()
 	tb.Cleanup(func() {
@@ -42,7 +42,7 @@ func removeCgroups(dir string) (err error) {
 	return err
 }
 
-// ShimPIDs returns the processes that stand by the tasks of the worker with its data in
+// ShimPIDs returns the shims of the tasks of the worker with its data in
 // dir.
 func ShimPIDs(tb testing.TB, dir string) []int {
 	tb.Helper()

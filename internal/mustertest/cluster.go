@@ -178,7 +178,7 @@ func NewUp(tb testing.TB, data string) *Cluster {
 	return newCluster(tb, "up", data)
 }
 
-// Options are what a server may be told beside what every server is.
+// Options are the settings of a server beyond the defaults of tests.
 type Options struct {
 	Program     string        // another copy of the program to run as the server
 	Descriptors int           // that it may open; 0 means as many as the test

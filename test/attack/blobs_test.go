@@ -111,7 +111,7 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	if code, body := e.requestBlob(http.MethodGet, alpha, secret, ""); code != http.StatusOK || body != text {
 		t.Fatalf("alpha reads its own: %d %s", code, body)
 	}
-	absent := sha256Hex("what nobody has")
+	absent := sha256Hex("an absent blob")
 	for _, sum := range []string{secret, folder} {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			code, body := e.requestBlob(method, beta, sum, "")
@@ -124,7 +124,7 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	r := e.request(http.MethodPost, "/api/v1/blobs/missing", beta, strings.NewReader(fmt.Sprintf(`{"sha256":[%q,%q,%q]}`, secret, folder, absent)))
 	r.Header.Set("Content-Type", "application/json")
 	if body := e.do(r).Body.String(); !strings.Contains(body, secret) || !strings.Contains(body, folder) || !strings.Contains(body, absent) {
-		t.Errorf("beta is told that some of alpha's blobs are here: %s", body)
+		t.Errorf("beta learns that some of alpha's blobs are here: %s", body)
 	}
 	if rec := e.do(e.request(http.MethodPost, "/api/v1/blobs/"+secret+"/check", beta, nil)); rec.Code != http.StatusNotFound {
 		t.Errorf("beta has alpha's blob checked: %d %s", rec.Code, rec.Body)

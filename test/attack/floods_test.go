@@ -99,7 +99,7 @@ func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) { //nolint:tparallel // 
 }
 
 // TestOneKeyKeepsNobodyOut opens more streams with one viewer's key than the server may have descriptors, and reads
-// none of them. It is told when it has too many, and others are served.
+// none of them. It gets an error when it has too many, and others are served.
 func TestOneKeyKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))

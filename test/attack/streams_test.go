@@ -42,7 +42,7 @@ func (e *env) attempt() muster.AttemptID {
 }
 
 // TestStreamsEndWithTheirKeys opens each stream of the API with a key that is revoked, and with one
-// that expires: none goes on after that.
+// that expires: none continues after that.
 func TestStreamsEndWithTheirKeys(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -82,7 +82,7 @@ func TestStreamsEndWithTheirKeys(t *testing.T) {
 						t.Errorf("the stream of a key that was %s took longer than %s to begin and end", how, awaitTimeout)
 					}
 				case <-time.After(promptLimit):
-					t.Errorf("the stream of a key that was %s went on for %s", how, promptLimit)
+					t.Errorf("the stream of a key that was %s continued for %s", how, promptLimit)
 				}
 			})
 		}

@@ -207,7 +207,7 @@ var broken = []struct {
 		j.Job.ID = 99
 		h.Final = append(h.Final, j)
 	}},
-	{oneJobForKey, "two clients were told of two jobs", func(h *History) { h.Jobs[2].Acks = append(h.Jobs[2].Acks, 99) }},
+	{oneJobForKey, "two clients got two jobs", func(h *History) { h.Jobs[2].Acks = append(h.Jobs[2].Acks, 99) }},
 	{noTrace, "a job was made all the same", func(h *History) { h.Jobs[2].Acks, h.Jobs[2].Refused = nil, h.Jobs[8].Refused }},
 	{allEnd, "a task is queued for ever", func(h *History) { h.Final[1].Tasks[0].Task.State = muster.Queued }},
 	{rightEnd, "a good program failed", func(h *History) {
@@ -269,15 +269,15 @@ var broken = []struct {
 		x[1] = x[1][:strings.Index(x[1], "\n")+1] + x[1]
 	}},
 	{logsWhole, "lines of another task", func(h *History) { h.Final[3].Tasks[0].Logs[1] = h.Final[0].Tasks[0].Logs[1] }},
-	{cancelEnds, "it goes on", func(h *History) { h.Effects["j3-stubborn.main.0"] += fmt.Sprintf("tick 1 %d \n", ns(50)) }},
+	{cancelEnds, "it continues", func(h *History) { h.Effects["j3-stubborn.main.0"] += fmt.Sprintf("tick 1 %d \n", ns(50)) }},
 	{countsMatch, "a wrong count", func(h *History) { h.Final[0].Job.Counts[muster.Failed]++ }},
 	{countsMatch, "a wrong state", func(h *History) { h.Final[0].Job.State = muster.JobFailed }},
-	{legalMoves, "a move that is none", func(h *History) { h.Watchers[0][8].State, h.Watchers[0][7].State = "running", "succeeded" }},
-	{legalMoves, "a state that is none", func(h *History) { h.Watchers[0][7].State = "strolling" }},
+	{legalMoves, "an illegal move", func(h *History) { h.Watchers[0][8].State, h.Watchers[0][7].State = "running", "succeeded" }},
+	{legalMoves, "an unknown state", func(h *History) { h.Watchers[0][7].State = "strolling" }},
 	{noEventMissed, "a gap", func(h *History) { h.Watchers[0] = slices.Delete(h.Watchers[0], 2, 3) }},
 	{noEventMissed, "an event twice", func(h *History) { h.Watchers[0] = slices.Insert(h.Watchers[0], 2, h.Watchers[0][2]) }},
-	{noEventMissed, "a resync in one life of the server", func(h *History) { h.Watchers[0][6].Type = muster.EventResync }},
-	{noEventMissed, "a new life without a resync", func(h *History) { h.Watchers[0] = slices.Delete(h.Watchers[0], 4, 5) }},
+	{noEventMissed, "a resync without a restart of the server", func(h *History) { h.Watchers[0][6].Type = muster.EventResync }},
+	{noEventMissed, "a restart without a resync", func(h *History) { h.Watchers[0] = slices.Delete(h.Watchers[0], 4, 5) }},
 	{eventsTrue, "a success was taken back", func(h *History) { h.Watchers[0][3].State, *h.Watchers[0][3].Task = "succeeded", muster.TaskID{Job: 3} }},
 	{eventsTrue, "an attempt was taken back", func(h *History) { h.Watchers[0][8].Detail.Attempt = 3 }},
 	{eventsTrue, "a job was taken back", func(h *History) {

@@ -71,7 +71,7 @@ func (u *jobClient) run(ctx context.Context) {
 	}
 }
 
-// submit submits the job with its idempotency key. Of the clients that are told that the disk is full, half try again until it
+// submit submits the job with its idempotency key. If the disk is full, half of the clients try again until it
 // is not.
 func (u *jobClient) submit(ctx context.Context) {
 	cl := u.c.client(time.Minute, u.item.Proxy)

@@ -149,7 +149,7 @@ type process struct {
 	done         chan struct{} // closed when cmd has ended
 	keepRunning  bool
 	exitExpected bool // its end is no surprise
-	drained      bool // it was told to leave, and that was not taken back
+	drained      bool // it was asked to leave, and that was not taken back
 	quit         chan struct{}
 	loop         sync.WaitGroup
 	starts       int

@@ -95,7 +95,7 @@ func (c *checker) fail(p invariant, subject, format string, args ...any) {
 	c.found = append(c.found, violation{p, subject, fmt.Sprintf(format, args...)})
 }
 
-// submission checks what clients were told of a job, and returns what became of it.
+// submission checks the answers that clients got for a job, and returns what became of it.
 func (c *checker) submission(s *Submission) *FinalJob {
 	jobs := c.jobs[s.Name]
 	if len(jobs) > 1 {
@@ -104,7 +104,7 @@ func (c *checker) submission(s *Submission) *FinalJob {
 	for _, id := range s.Acks {
 		switch {
 		case id != s.Acks[0]:
-			c.fail(oneJobForKey, s.Name, "clients were told of jobs %s and %s", s.Acks[0], id)
+			c.fail(oneJobForKey, s.Name, "clients got jobs %s and %s", s.Acks[0], id)
 		case len(jobs) == 0 || jobs[0].Job.ID != id:
 			c.fail(noJobLost, s.Name, "it was acknowledged as job %s, and is not there", id)
 		}
@@ -249,7 +249,7 @@ func deref(n *int) any {
 	return *n
 }
 
-// wasLostTooOften reports whether a task was given up because processes that stand by it were killed, or their network was away,
+// wasLostTooOften reports whether a task was given up because its worker or shim was killed, or their network was away,
 // again and again. A full disk counts once for each worker: after that the task had others.
 func (c *checker) wasLostTooOften(t *task) bool {
 	lost := 1 // the last one, which has the reason of the task
@@ -336,7 +336,7 @@ func (c *checker) result(t *task) {
 	}
 }
 
-// order checks that attempts follow each other, and leave nothing that goes on.
+// order checks that attempts follow each other, and leave nothing that continues.
 func (c *checker) order(t *task) {
 	last := 0
 	for i, e := range t.effects {
@@ -431,7 +431,7 @@ func (c *checker) inputs(t *task, from []*task) {
 		}
 		for kind, want := range map[string][]string{"input": detailsOf(effects, "artifact"), "ref": detailsOf(effects, "begin")} {
 			if len(want) == 0 {
-				continue // the result that was accepted is none of an attempt: said elsewhere
+				continue // the accepted result belongs to no attempt: reported elsewhere
 			}
 			_, value, named := strings.Cut(want[0], ":")
 			if !named {
@@ -453,8 +453,8 @@ func (c *checker) gang(members []*task) {
 	}
 }
 
-// checkpoints checks where attempts went on from. What an attempt loads that came to another worker than the one before it is
-// on the server, and no later attempt goes on from less. What was loaded on the same worker may have been there only: a
+// checkpoints checks where attempts continued from. What an attempt loads that came to another worker than the one before it is
+// on the server, and no later attempt continues from less. What was loaded on the same worker may have been there only: a
 // network that is away keeps it from the server.
 func (c *checker) checkpoints(t *task) {
 	var local, server int // what the attempt before loaded, and the most that is known to be on the server
@@ -474,10 +474,10 @@ func (c *checker) checkpoints(t *task) {
 				server = max(server, from)
 			}
 			if !wrote[e.Detail] {
-				c.fail(savedStates, t.id, "attempt %d went on from %s, which no earlier one had saved", e.Attempt, e.Detail)
+				c.fail(savedStates, t.id, "attempt %d continued from %s, which no earlier one had saved", e.Attempt, e.Detail)
 			}
 			if from < least {
-				c.fail(savedStates, t.id, "attempt %d went on from %d, and an earlier one from %d", e.Attempt, from, least)
+				c.fail(savedStates, t.id, "attempt %d continued from %d, and an earlier one from %d", e.Attempt, from, least)
 			}
 			local, worker = from, here
 		}
@@ -514,7 +514,7 @@ func (c *checker) events() {
 		for _, e := range events {
 			switch {
 			case e.Epoch == "" || e.Type == muster.EventResync:
-				clear(state) // what was missed is to be read anew
+				clear(state) // what was missed is to be read again
 				if e.Epoch != "" && e.Epoch == last.Epoch {
 					c.fail(noEventMissed, fmt.Sprintf("watcher %d", n), "a resync at %d after %d within one life of the server", e.Seq, last.Seq)
 				}
@@ -533,7 +533,7 @@ func (c *checker) events() {
 func (c *checker) event(n int, e muster.Event, state map[muster.TaskID]muster.TaskState, final *FinalTask) {
 	var to muster.TaskState
 	if err := to.UnmarshalText([]byte(e.State)); err != nil {
-		c.fail(legalMoves, e.Task.String(), "watcher %d was told of the state %q", n, e.State)
+		c.fail(legalMoves, e.Task.String(), "watcher %d received the state %q", n, e.State)
 		return
 	}
 	if from, known := state[*e.Task]; known && from != to && !from.CanBecome(to) {

@@ -193,7 +193,7 @@ nap 2
 		add("main", "trap '' TERM\nnap 240\n", nil)
 	case "gang":
 		add("main", fmt.Sprintf("nap %d\n", 1+it.N%8), func(t *muster.TaskSpec, _ *Want) { t.Gang = &muster.Gang{Size: 2 + it.N%2} })
-	case "checkpoint": // counts, and goes on counting where it was saved
+	case "checkpoint": // counts, and continues counting where it was saved
 		add("main", fmt.Sprintf(`C=$MUSTER_CHECKPOINT; v=0
 [ ! -f $C/state ] || { read v sum < $C/state; [ "$sum" = "sum-$v" ] || say torn; }
 say from $v

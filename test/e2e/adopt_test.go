@@ -83,7 +83,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 }
 
 // TestTasksEndWithoutAWorker lets tasks end, and one outlive its timeout, while there
-// is no worker: the next one reports it, with the outputs.
+// is not a worker: the next one reports it, with the outputs.
 func TestTasksEndWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
@@ -175,7 +175,7 @@ func TestWorkerAndShimKilled(t *testing.T) {
 }
 
 // TestUpgradeInPlace replaces the program under a worker with running tasks, and
-// asks it to go on as the new one: no task notices. One that cannot run is refused.
+// asks it to continue as the new one: no task notices. One that cannot run is refused.
 func TestUpgradeInPlace(t *testing.T) {
 	t.Parallel()
 	const tasks = 20
@@ -263,7 +263,7 @@ func isSameFile(t *testing.T, a, b string) {
 	}
 }
 
-// TestUpKilled kills server and worker in one process: the task goes on, and the
+// TestUpKilled kills server and worker in one process: the task continues, and the
 // next process takes it up.
 func TestUpKilled(t *testing.T) {
 	t.Parallel()
@@ -315,7 +315,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 }
 
 // TestDiskOfWorkerFull fills the disk of a worker while a task prints: that attempt
-// ends for it, the worker goes on, takes up what runs when it is killed even so, and
+// ends for it, the worker continues, takes up what runs when it is killed even so, and
 // with the space everything succeeds.
 func TestDiskOfWorkerFull(t *testing.T) {
 	t.Parallel()

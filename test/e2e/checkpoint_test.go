@@ -59,7 +59,7 @@ func startedFrom(t *testing.T, output string) int {
 }
 
 // TestCheckpointMoves has a worker make room while a task runs that saves its state: the task is
-// asked to, and goes on at another worker from the very number at which it stopped.
+// asked to, and continues at another worker from the very number at which it stopped.
 func TestCheckpointMoves(t *testing.T) {
 	t.Parallel()
 	soon := muster.Duration(time.Second)

@@ -48,7 +48,7 @@ func TestClockStepped(t *testing.T) {
 	}
 }
 
-// boot is the time since the machine started, which nobody can set.
+// boot is the time since the machine started, which cannot be set.
 func boot(t *testing.T) time.Duration {
 	t.Helper()
 	var ts unix.Timespec

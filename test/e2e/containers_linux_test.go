@@ -77,7 +77,7 @@ func (b *containerEnv) waitTask(id muster.JobID) muster.Task {
 // waitForRelease is a part of a script that waits until open was called.
 const waitForRelease = `while [ ! -e gate ]; do sleep 0.1; done; `
 
-// release lets the tasks go on that stand at held.
+// release lets the tasks continue that stand at held.
 func (b *containerEnv) release() {
 	b.t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(b.dir, "tasks", "*", "work"))
@@ -124,7 +124,7 @@ func countScript(lines string) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %s ]; do i=$((i+1)); echo line $i; sleep 0.1; done; `, lines)
 }
 
-// killWorkerAndShims kills a worker and the shim that stands by its tasks.
+// killWorkerAndShims kills a worker and its shim.
 func killWorkerAndShims(t *testing.T, w *mustertest.Process, dir string) {
 	t.Helper()
 	killPIDs(t, append(mustertest.ShimPIDs(t, dir), w.PID())...)

@@ -120,7 +120,7 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestContainersWithoutWorkerAndShim kills both: the containers, which go on then, are removed by the next
+// TestContainersWithoutWorkerAndShim kills both: the containers, which continue then, are removed by the next
 // worker, and the tasks run again.
 func TestContainersWithoutWorkerAndShim(t *testing.T) {
 	b := newContainerEnv(t, containertest.SharedEngine(t))
@@ -166,7 +166,7 @@ func TestShimOfContainersKilled(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestUpgradeWithContainers has a worker go on as another program while containers run: they do not notice.
+// TestUpgradeWithContainers has a worker continue as another program while containers run: they do not notice.
 func TestUpgradeWithContainers(t *testing.T) {
 	const tasks = 5
 	b := newContainerEnv(t, containertest.SharedEngine(t))
@@ -212,7 +212,7 @@ func TestServerKilledUnderContainers(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestCheckpointOfAContainerMoves drains a worker while a container runs that saves its state: it goes on at another worker
+// TestCheckpointOfAContainerMoves drains a worker while a container runs that saves its state: it continues at another worker
 // from the very number at which it stopped.
 func TestCheckpointOfAContainerMoves(t *testing.T) {
 	b := newContainerEnv(t, containertest.SharedEngine(t))
@@ -384,8 +384,8 @@ func TestMissingImages(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestPullStalls lets a pull stop in the middle: others go on, the task tells what it waits for, and it runs when the registry
-// goes on; one that is cancelled meanwhile ends at once.
+// TestPullStalls lets a pull stop in the middle: others continue, the task tells what it waits for, and it runs when the registry
+// continues; one that is cancelled meanwhile ends at once.
 func TestPullStalls(t *testing.T) {
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	r := containertest.NewRegistry(t)

@@ -31,14 +31,14 @@ func (b *containerEnv) awaitOffered(want bool) {
 }
 
 // TestEngineRestarts stops, kills and freezes the engine while containers print, and starts it again: where they
-// go on meanwhile their logs are whole; where they end with the engine they are tried again as the fleet's fault.
+// continue meanwhile their logs are whole; where they end with the engine they are tried again as the fleet's fault.
 func TestEngineRestarts(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const tasks = 4
 	for name, c := range map[string]struct {
 		flags       []string
 		disrupt     func(*containertest.Daemon)
-		survives    bool // do containers go on
+		survives    bool // do containers continue
 		losesOutput bool // may it lose the lines that it had read
 	}{
 		"stopped":                   {disrupt: func(d *containertest.Daemon) { d.Stop(); d.Restart() }},
@@ -143,7 +143,7 @@ func (b *containerEnv) checkOutputWithOneGap(id muster.TaskID) {
 	}
 }
 
-// TestEngineDown starts a worker whose engine is down: it does not offer containers, what needs one waits and is told why, what
+// TestEngineDown starts a worker whose engine is down: it does not offer containers, what needs one waits and shows why, what
 // may do without runs as a process, and all runs in containers once the engine is there, with nothing asked twice.
 func TestEngineDown(t *testing.T) {
 	t.Parallel()

@@ -22,11 +22,11 @@ func withArray(s *muster.Spec, n int) *muster.Spec {
 	return s
 }
 
-// lease is how long tasks of tests go on while their worker is away: longer than a
+// lease is how long tasks of tests continue while their worker is away: longer than a
 // busy machine stands still.
 const lease = 6 * time.Second
 
-// withGrace sets how long tasks may go on while their worker is away.
+// withGrace sets how long tasks may continue while their worker is away.
 func withGrace(s *muster.Spec, d time.Duration) *muster.Spec {
 	s.Tasks[0].Disconnect = muster.Disconnect{Grace: muster.Duration(d)}
 	return s
@@ -64,7 +64,7 @@ func checkNumberedOutput(t *testing.T, c *mustertest.Cluster, id muster.TaskID) 
 	}
 }
 
-// awaitUpgrade waits until a process has become its next life for the nth time, and that one is connected.
+// awaitUpgrade waits until a process has re-executed its binary for the nth time, and that one is connected.
 func awaitUpgrade(c *mustertest.Cluster, p *mustertest.Process, n int) {
 	c.Await(fmt.Sprintf("upgrade %d is done", n), time.Minute, func() error {
 		starts := strings.Split(p.Log(), "upgrading in place")

@@ -107,7 +107,7 @@ func checkNoDuplicates(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) 
 }
 
 // TestWorkerKilled kills a worker that does not come back: its tasks end with their
-// lease although there is no worker to end them, and run again on the other one.
+// lease although no worker is there to end them, and run again on the other one.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	const tasks = 20
@@ -209,7 +209,7 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestShimFrozen freezes a shim for a while: its tasks go on, tasks that are to start
+// TestShimFrozen freezes a shim for a while: its tasks continue, tasks that are to start
 // wait for it, and nothing is lost.
 func TestShimFrozen(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestShimFrozen(t *testing.T) {
 
 // TestPartition cuts the way between a worker and the server: both directions
 // held back, one of them, and the connection reset, each for less than the
-// grace. The task goes on, is not restarted, and its log is whole.
+// grace. The task continues, is not restarted, and its log is whole.
 func TestPartition(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())

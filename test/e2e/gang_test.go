@@ -66,7 +66,7 @@ func checkSecondAttempt(t *testing.T, c *mustertest.Cluster, job muster.JobID, r
 }
 
 // TestGangLosesAMember has three members meet on three workers. One is killed: the
-// others, which die of it or are stopped, start anew with it, and that is one retry.
+// others, which die of it or are stopped, start again with it, and that is one retry.
 func TestGangLosesAMember(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	spec, flags := meetingGang(t, 3)
@@ -99,7 +99,7 @@ func TestGangLosesAMember(t *testing.T) {
 
 // TestGangLosesAWorker kills one of two workers with all that it runs. The member on the
 // other one dies of that at once; when the worker has been away for too long, the gang starts
-// anew on those that are left, at no retry's cost.
+// again on those that are left, at no retry's cost.
 func TestGangLosesAWorker(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	lost := t.TempDir()

@@ -36,7 +36,7 @@ func awaitQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
 	})
 }
 
-// gpuSpec is a task with one device that goes on until there is a file stop in its folder
+// gpuSpec is a task with one device that continues until there is a file stop in its folder
 // of shared.
 func gpuSpec(t *testing.T, shared, name, first, last string) (spec *muster.Spec, dir string) {
 	t.Helper()
@@ -56,7 +56,7 @@ func releaseGPUTask(t *testing.T, dir string) {
 }
 
 // TestGPUKeepsMemory has a driver keep the memory of a task whose worker was killed while it
-// ran: the next life knows what was in use before, nothing is placed on the device, and it heals by itself
+// ran: the next process knows what was in use before, nothing is placed on the device, and it heals by itself
 // when the memory is back.
 func TestGPUKeepsMemory(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
@@ -190,7 +190,7 @@ func TestGPUFault(t *testing.T) {
 }
 
 // A task over its share of a device is warned in its log, and then ended with the
-// figures; the one beside it goes on.
+// figures; the one beside it continues.
 func TestGPUShare(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})

@@ -58,7 +58,7 @@ func TestLive(t *testing.T) {
 	awaitContent("without a worker", "version 2")
 	next(2) // nobody sees what it shows now
 	c.StartWorker("w1", dir, "--allow-write", startsDir)
-	awaitContent("with the worker's next life", "version 3")
+	awaitContent("after a restart of the worker", "version 3")
 	next(3)
 	if task := c.Wait(job.ID, time.Minute); task.State != muster.JobSucceeded {
 		t.Fatalf("the job %s", task.State)

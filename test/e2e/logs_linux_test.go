@@ -29,7 +29,7 @@ func attemptOutput(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) str
 }
 
 // TestLogDiskFull fills the disk on which the server keeps logs, for longer than the
-// leases of tasks: a task that prints and one beside it that does not go on, results
+// leases of tasks: a task that prints and one beside it that does not continue, results
 // arrive, the worker stays connected, and the log is complete once there is space.
 func TestLogDiskFull(t *testing.T) {
 	t.Parallel() // it mostly waits

@@ -77,7 +77,7 @@ func TestRemovedWorkerStaysAway(t *testing.T) {
 	select {
 	case <-w.Done():
 	case <-time.After(time.Minute):
-		t.Fatal("the removed worker goes on")
+		t.Fatal("the removed worker continues")
 	}
 	if log := w.Log(); !strings.Contains(log, "was revoked by an administrator") {
 		t.Errorf("the removed worker does not say why it ends:\n%s", log)

@@ -51,7 +51,7 @@ func freezeShim(t *testing.T) *frozenShim {
 }
 
 // TestShimFrozenBeyondTheLease freezes a shim for longer than the lease while its worker is in contact with the server: the
-// server counts no lease, and the task goes on.
+// server counts no lease, and the task continues.
 func TestShimFrozenBeyondTheLease(t *testing.T) {
 	t.Parallel()
 	s := freezeShim(t)

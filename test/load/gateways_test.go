@@ -196,7 +196,7 @@ func (p *fakeWorkers) measure(b *testing.B, c *mustertest.Cluster, name string, 
 	}
 }
 
-// scriptSpecs are jobs of n short Python scripts, one a stage: QUBIX's workers cannot be told an element.
+// scriptSpecs are jobs of n short Python scripts, one a stage: QUBIX's workers do not know elements.
 func scriptSpecs(n int) []*muster.Spec {
 	var specs []*muster.Spec
 	for n > 0 {

@@ -264,7 +264,7 @@ func BenchmarkSubmit(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// shimPID returns the process that stands by the tasks of the worker with its data in
+// shimPID returns the shim of the tasks of the worker with its data in
 // dir.
 func shimPID(b *testing.B, dir string) int {
 	b.Helper()

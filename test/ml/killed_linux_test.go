@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTrainingSurvivesAllThatIsKilled has a training lose, in the middle of an epoch, first its worker, which comes back and goes on
-// with the same program, then that program, and its worker for good: another one goes on from the checkpoint, to the very
+// TestTrainingSurvivesAllThatIsKilled has a training lose, in the middle of an epoch, first its worker, which comes back and continues
+// with the same program, then that program, and its worker for good: another one continues from the checkpoint, to the very
 // bytes of a training that was left alone.
 func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	const epochs, size, images = 4, 4, 1437
@@ -42,7 +42,7 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	// It is the program itself that is looked at: what is known elsewhere may be so late that it has ended.
 	trains := func(beyond float64) (pid int, now float64) {
 		t.Helper()
-		w.Await("the training goes on", 3*time.Minute, func() error {
+		w.Await("the training continues", 3*time.Minute, func() error {
 			pids := processesMatching(t, "muster_torch.mnist", data)
 			if len(pids) != 1 {
 				return fmt.Errorf("its programs are %v", pids)
@@ -71,7 +71,7 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	}
 	again, _ := trains(done)
 	if again != pid {
-		t.Errorf("process %d goes on with the training of process %d", again, pid)
+		t.Errorf("process %d continues with the training of process %d", again, pid)
 	}
 
 	w.StartWorker("w3", t.TempDir(), "--python", systemPython)
@@ -95,8 +95,8 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	if err != nil || len(attempts) != 2 || attempts[0].Reason != muster.Signal || attempts[0].Worker == attempts[1].Worker {
 		t.Fatalf("the attempts are %+v, %v", attempts, err)
 	}
-	if batches := epochs * images / size; result.ResumedAfterBatches == 0 || result.ResumedAfterBatches >= batches || !strings.Contains(last.log(), "going on from the checkpoint: epoch") {
-		t.Errorf("it went on after %d batches of %d: %s", result.ResumedAfterBatches, batches, last.log())
+	if batches := epochs * images / size; result.ResumedAfterBatches == 0 || result.ResumedAfterBatches >= batches || !strings.Contains(last.log(), "continuing from the checkpoint: epoch") {
+		t.Errorf("it continued after %d batches of %d: %s", result.ResumedAfterBatches, batches, last.log())
 	}
 	if result.ModelURL != alone.ModelURL || result.FinalAccuracy != alone.FinalAccuracy || !strings.HasPrefix(alone.ModelURL, "ipfs://Qm") {
 		t.Errorf("it came to %+v, and left alone to %+v", result, alone)

@@ -51,7 +51,7 @@ func TestAModelStaysLoaded(t *testing.T) {
 	w.Worker.Kill()
 	w.Worker = w.StartWorker("w1", w.Data, "--cache-models")
 	if _, l := w.generateWord(); !l.Warm || !slices.Equal(host(), first) {
-		t.Errorf("the worker's next life found it so: %+v, in %v and not %v", l, host(), first)
+		t.Errorf("the worker's next process found it so: %+v, in %v and not %v", l, host(), first)
 	}
 	w.Worker.Kill()
 	w.Worker = w.StartWorker("w1", w.Data, "--cache-models", "--cache-models-ttl", "1s")

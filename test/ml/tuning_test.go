@@ -22,8 +22,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTuningSurvivesItsWorker holds that a training whose worker is killed goes on from its checkpoint, to a model
-// that the next stage trains further, and that what is wrong with a data set is told with its line.
+// TestTuningSurvivesItsWorker holds that a training whose worker is killed continues from its checkpoint, to a model
+// that the next stage trains further, and that what is wrong with a data set is reported with its line.
 func TestTuningSurvivesItsWorker(t *testing.T) {
 	w := newFullEnv(t)
 	dir := t.TempDir()
@@ -69,8 +69,8 @@ func TestTuningSurvivesItsWorker(t *testing.T) {
 	if result.Steps != steps || !strings.HasPrefix(result.ModelURL, "ipfs://Qm") || result.FinalMetrics.FinalLoss > 0.1 {
 		t.Errorf("the result is %s", done.Result)
 	}
-	if done.Attempt < 2 || !strings.Contains(done.log(), "going on from checkpoint-") {
-		t.Errorf("attempt %d did not go on from a checkpoint: %s", done.Attempt, done.log())
+	if done.Attempt < 2 || !strings.Contains(done.log(), "continuing from checkpoint-") {
+		t.Errorf("attempt %d did not continue from a checkpoint: %s", done.Attempt, done.log())
 	}
 	if names := archiveNames(t, done.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
 		t.Errorf("the archive has %q", names)

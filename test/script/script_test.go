@@ -1,6 +1,6 @@
 // Package script tests the program from the outside: what it prints, in every
 // format, and how it exits. Each file in testdata is a script with the text
-// that is expected; go test ./test/script -update writes that text anew.
+// that is expected; go test ./test/script -update rewrites that text.
 package script
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 )
 
-var update = flag.Bool("update", false, "write the expected texts anew")
+var update = flag.Bool("update", false, "rewrite the expected texts")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
@@ -201,7 +201,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\bk-?[a-z0-9]{8,}\b`), "KEY"},
 	{regexp.MustCompile(`\bmst_[a-z]+_[a-z0-9]{20,}`), "SECRET"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "URL"},
-	// What a task used is told as far as it was measured: memory where it is more than the worker's own, most
+	// What a task used is reported as far as it was measured: memory where it is more than the worker's own, most
 	// things after the first sample only.
 	{regexp.MustCompile(`,\s+"(cpu_peak|memory_avg|memory_peak|disk_peak|read_bytes|write_bytes|net_in|net_out|pids_peak)": [0-9.e+-]+`), ""},
 	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|log_size)": [0-9.e+-]+`), `"$1": N`},

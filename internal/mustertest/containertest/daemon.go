@@ -182,15 +182,15 @@ func (d *Daemon) terminate(limit time.Duration) bool {
 	}
 }
 
-// Kill is kill -9 of the daemon, which takes its containerd with it; its containers go on.
+// Kill is kill -9 of the daemon, which takes its containerd with it; its containers continue.
 func (d *Daemon) Kill() {
 	_ = syscall.Kill(d.pid, syscall.SIGKILL) // it may have ended
 	<-d.done
-	// The next dockerd would wait for the old containerd for as long as nobody has reaped it.
+	// The next dockerd would wait for the old containerd until that is reaped.
 	_ = os.Remove(filepath.Join(d.dir, "run", "containerd", "containerd.pid"))
 }
 
-// SetFrozen stops the daemon where it is, so that it takes connections and does not answer, or lets it go on.
+// SetFrozen stops the daemon where it is, so that it takes connections and does not answer, or lets it continue.
 func (d *Daemon) SetFrozen(on bool) {
 	d.tb.Helper()
 	sig := syscall.SIGCONT
@@ -207,7 +207,7 @@ func (d *Daemon) SetFrozen(on bool) {
 	}
 }
 
-// frozen reports whether none of the daemon's threads goes on: a signal takes its time to reach them all.
+// frozen reports whether none of the daemon's threads continues: a signal takes its time to reach them all.
 func (d *Daemon) frozen() bool {
 	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid)) // the pattern is a good one
 	for _, name := range stats {
@@ -238,7 +238,7 @@ func (d *Daemon) cleanup() {
 			d.Kill()
 		}
 	}
-	// What is there in spite of all, containerd and what stands by containers, writes into the folder until it is gone.
+	// Remaining processes, containerd and the shims of containers, write into the folder until they end.
 	for deadline := time.Now().Add(30 * time.Second); d.killLeftovers() && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -68,7 +68,7 @@ func StartPodman(tb testing.TB) string {
 	}
 	tb.Cleanup(func() {
 		stop()
-		_ = service.Wait() // it was told to end
+		_ = service.Wait() // it was asked to end
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		out.Reset()

@@ -135,7 +135,7 @@ func (r *Registry) Stall(after int64) {
 	r.stallAfter = after
 }
 
-// Resume lets all that stalled go on.
+// Resume lets all that stalled continue.
 func (r *Registry) Resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

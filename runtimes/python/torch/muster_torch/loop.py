@@ -241,7 +241,7 @@ class _Run:
         self.out.epochs, self.out.weights, self.out.stopped, self.out.resumed = state["epochs"], state["weights"], state["stopped"], step
         if self.out.epochs:
             self.out.best = min(self.out.epochs, key=lambda e: e["valLoss"])["epoch"]
-        say(f"going on from the checkpoint: epoch {self.epoch + 1}, after {self.batch} of {self.batches} batches")
+        say(f"continuing from the checkpoint: epoch {self.epoch + 1}, after {self.batch} of {self.batches} batches")
 
     def like(self) -> Json:
         """What must be the same for a state to be of use."""

@@ -36,7 +36,7 @@ def fit(data: Examples, given: Json) -> "tuple[Any, Outcome]":
     like = [iterations, patience, data.train.x.shape, data.test.x.shape, sorted((k, str(v)) for k, v in options.items())]
     if (found := _load(like)) is not None:
         model, out = found
-        say(f"going on from the checkpoint, after {out.epochs[-1]['epoch']} iterations")
+        say(f"continuing from the checkpoint, after {out.epochs[-1]['epoch']} iterations")
         out.resumed = out.epochs[-1]["epoch"]
     x, test = (a.reshape(len(a), -1) for a in (data.train.x, data.test.x))
     while not out.stopped and (done := out.epochs[-1]["epoch"] if out.epochs else 0) < iterations:

@@ -71,7 +71,7 @@ def _here(plan: Plan) -> "Optional[Json]":
 
 
 def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
-    """Train with batches of a size to the end, going on from a checkpoint; or only try whether one fits."""
+    """Train with batches of a size to the end, continuing from a checkpoint; or only try whether one fits."""
     from muster_core._task import explained
 
     from . import saves, teach, watch
@@ -82,7 +82,7 @@ def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
         made = teach.trainer(course, size, accumulation, [] if trial else [seen], trial)
         resumed = None if trial else saves.agreed(saves.whole(Path(checkpoint_dir()), clear=made.args.should_save))
         if resumed:
-            say(f"going on from {resumed.name}")
+            say(f"continuing from {resumed.name}")
         with orderly() as stopping:
             seen.stopping = lambda: stopping() or launch.stopping()
             made.train(resume_from_checkpoint=str(resumed) if resumed else None)

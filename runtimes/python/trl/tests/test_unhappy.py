@@ -157,7 +157,7 @@ def test_out_of_memory_halves_the_batch_if_asked_to(task, llama, monkeypatch, ca
     assert (result["batch_size"], result["gradient_accumulation"], result["steps"]) == (1, 5, whole["steps"])
     assert [s["loss"] for s in task.steps()] == pytest.approx(before, rel=1e-3)  # the same steps in smaller portions
     said = capfd.readouterr()
-    assert "going on from checkpoint-3" in said.out and "do not match" not in said.err + said.out
+    assert "continuing from checkpoint-3" in said.out and "do not match" not in said.err + said.out
 
 
 def started(task, kind, given, **env):
@@ -212,7 +212,7 @@ def test_killed_and_asked_to_stop_it_goes_on_to_the_same_end(task, llama, monkey
     child.terminate()
     assert child.wait(600) == 143
     log = (task.folder / "log").read_text()
-    assert f"going on from checkpoint-{newest}" in log and "checkpoint-99 is not whole" in log and "asked to stop: the state after step" in log
+    assert f"continuing from checkpoint-{newest}" in log and "checkpoint-99 is not whole" in log and "asked to stop: the state after step" in log
     result = task.run("sft", given)
     went = [s["loss"] for s in task.steps()]
     assert result["steps"] == 30 and [s["step"] for s in task.steps()] == list(range(1, 31))
@@ -264,7 +264,7 @@ def test_several_processes_stop_together_and_one_that_fails_ends_all(task, llama
     child = started(task, "ppo", given, OMP_NUM_THREADS="1")
     ends(child, task, 1)
     assert task.json("failure.json")["reason"] == "bad_input" and "0 rewards for 2 texts" in task.json("failure.json")["message"]
-    assert f"going on from {saved[0]}" in (task.folder / "log").read_text()
+    assert f"continuing from {saved[0]}" in (task.folder / "log").read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small disk is mounted, which needs root")
