@@ -1,7 +1,6 @@
-// Package auth says who may do what: principals, roles, tokens, and the one
-// function Can. It is pure: random bytes are given to it, and where keys are
-// kept is no concern of its.
+// Package auth decides who may do what: principals, roles, tokens, and the function
+// Authorize. It is pure: the caller passes random bytes and stores the keys.
 //
-// A token is "mst_KIND_RANDOM". Only its hash is ever stored, so a token is found by
-// the hash of what the caller shows; no two secrets are compared byte by byte.
+// A token is "mst_ROLE_RANDOM". Only its hash is stored, and a key is looked up by the
+// hash of the presented token, so that secrets are never compared byte by byte.
 package auth

@@ -6,16 +6,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Role is what a key is for.
+// Role is the purpose of a key.
 type Role string
 
 // The roles.
 const (
 	Admin     Role = "admin"     // everything
-	Submitter Role = "submitter" // jobs and their bytes
-	Viewer    Role = "viewer"    // looks, changes nothing
-	Worker    Role = "worker"    // one worker's own: its link and its bytes
-	Join      Role = "join"      // may only make workers
+	Submitter Role = "submitter" // jobs and blobs
+	Viewer    Role = "viewer"    // read-only
+	Worker    Role = "worker"    // connect as one worker, and its blobs
+	Join      Role = "join"      // register workers only
 )
 
 // Roles lists every role.
@@ -26,21 +26,21 @@ func ParseRole(s string) (Role, error) {
 	if r := Role(s); slices.Contains(Roles, r) {
 		return r, nil
 	}
-	return "", muster.Errorf(muster.Invalid, "%q is not a role: write admin, submitter, viewer, worker or join", s)
+	return "", muster.Errorf(muster.Invalid, "unknown role %q: use admin, submitter, viewer, worker or join", s)
 }
 
-// Principal is who asks: what is known of the key behind a request.
+// Principal is the key behind a request.
 type Principal struct {
 	KeyID   string
 	Name    string
 	Role    Role
-	Project string          // the only one that it may touch; "" means all
-	Job     muster.JobID    // the only one that it may read; 0 means all
-	Worker  muster.WorkerID // that it is, for the role worker
+	Project string          // the only project that it may access; "" means all
+	Job     muster.JobID    // the only job that it may read; 0 means all
+	Worker  muster.WorkerID // the worker of a key with the role worker
 	Expires muster.Time     // 0 means never
 }
 
-// Verb is one thing that a principal may want to do.
+// Verb is an operation that needs a permission.
 type Verb string
 
 // The verbs.
@@ -70,7 +70,7 @@ var roleVerbs = map[Role][]Verb{
 // Verbs lists every verb.
 var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify}
 
-// Permissions returns the verbs that p may do to something.
+// Permissions returns the verbs that p may use on some object.
 func Permissions(p Principal) []Verb {
 	var verbs []Verb
 	for _, v := range Verbs {
@@ -81,18 +81,18 @@ func Permissions(p Principal) []Verb {
 	return verbs
 }
 
-// fleetWide are the verbs whose effect is not within one project.
+// fleetWide lists the verbs whose effect is not limited to one project.
 var fleetWide = []Verb{ManageWorkers, ManageKeys, JoinWorkers}
 
-// Object is what a verb is applied to. Its zero value is nothing in particular.
+// Object is what a verb applies to. Empty fields mean any.
 type Object struct {
 	Project string
 	Job     muster.JobID
 	Worker  muster.WorkerID
 }
 
-// Authorize returns nil if p may do verb to what, else a Forbidden error that says who
-// may.
+// Authorize returns nil if p may use verb on obj, else a Forbidden error that names the
+// role that may.
 func Authorize(p Principal, verb Verb, obj Object) error {
 	if !slices.Contains(roleVerbs[p.Role], verb) {
 		return muster.Errorf(muster.Forbidden, "the key %q has the role %s, which may not %s: use a key with the role %s",
@@ -114,7 +114,7 @@ func Authorize(p Principal, verb Verb, obj Object) error {
 	return nil
 }
 
-// leastRole names the role that may do verb and the least else.
+// leastRole returns the role with the fewest permissions that may use verb.
 func leastRole(verb Verb) Role {
 	for _, r := range []Role{Join, Viewer, Worker, Submitter} {
 		if slices.Contains(roleVerbs[r], verb) {

@@ -18,7 +18,7 @@ const (
 	MaxToken = 256
 )
 
-// NewToken makes a token for a role from RandomBytes random bytes.
+// NewToken makes a token for a role from random bytes.
 func NewToken(role Role, random [RandomBytes]byte) string {
 	return "mst_" + string(role) + "_" + encode(random[:])
 }
@@ -36,20 +36,20 @@ func Hash(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// CheckToken says whether a token that a user chose can be one.
+// CheckToken returns an Invalid error if a token that a user chose is not usable.
 func CheckToken(token string) error {
 	if len(token) < MinToken || len(token) > MaxToken {
 		return muster.Errorf(muster.Invalid, "a token has %d to %d characters, this one has %d", MinToken, MaxToken, len(token))
 	}
 	for i := range len(token) {
 		if c := token[i]; c <= ' ' || c > '~' {
-			return muster.Errorf(muster.Invalid, "a token has only visible ASCII characters and no spaces: character %d is another one", i+1)
+			return muster.Errorf(muster.Invalid, "a token must be visible ASCII without spaces: character %d is not", i+1)
 		}
 	}
 	return nil
 }
 
-// Bearer returns the token of an Authorization header, and "" if there is none.
+// Bearer returns the token of an Authorization header, or "".
 func Bearer(header string) string {
 	scheme, token, ok := strings.Cut(header, " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {

@@ -7,9 +7,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Bind returns the spec of the element at a position of a stage, from 0: a copy
-// of t, which Resolve has made, with ${index} and ${matrix…} replaced and $${
-// decoded.
+// Bind returns the spec of the element at a position of a stage, from 0: a copy of t,
+// the result of Resolve, with ${index} and ${matrix…} replaced and $${ decoded.
 func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 	values := t.Values(element)
 	isRef := func(body string) bool { _, ok := values[body]; return ok }
@@ -27,14 +26,13 @@ func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 		}
 		return out.String(), nil
 	})
-	if err != nil { // input that is no JSON: it never passed Validate
+	if err != nil { // the input is not JSON, which validation excludes
 		return t
 	}
 	return bound
 }
 
-// PerElement reports whether Bind changes anything, so that a caller may bind
-// once, or not at all, for all elements of a stage.
+// PerElement reports whether Bind changes anything. If not, t is the spec of every element.
 func PerElement(t *muster.TaskSpec) bool {
 	values := t.Values(0)
 	isRef := func(body string) bool { _, ok := values[body]; return ok }
@@ -49,7 +47,7 @@ func PerElement(t *muster.TaskSpec) bool {
 	return err == nil && changes
 }
 
-// parseScalar reads a value as a JSON number, true or false if it is spelled as one.
+// parseScalar returns a JSON number, true or false if s is one, else s.
 func parseScalar(s string) any {
 	v, err := decode([]byte(s))
 	if err != nil || !json.Valid([]byte(s)) {

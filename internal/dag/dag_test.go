@@ -135,7 +135,7 @@ func TestResolveSaysWhatIsMissing(t *testing.T) {
 		"${train.artifacts.m.pt.sha256}": `no artifact "m.pt"`,
 		"${train.artifacts.m.pt}":        "sha256, size or url",
 		"${train.foo}":                   "result, exit_code and artifacts",
-		"${train.exit_code.x}":           "nothing is below",
+		"${train.exit_code.x}":           "exit_code has no parts",
 		"${train.result.}":               "empty part",
 		"${many.result.x}":               "name the element, as in ${many.5.result…}",
 		"${many.8.result.x}":             "no element 8",

@@ -8,17 +8,17 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// InputFile is an artifact of an earlier stage that lands in a task's folder.
+// InputFile is an artifact of an earlier stage that is copied to a task's folder.
 type InputFile struct {
 	Path   string // in the folder: slash-separated, relative, without ".."
 	SHA256 string
 	Size   int64
 }
 
-// Inputs returns what lands in the folder of every task of a stage, in the
-// order of its inputs. An array's, matrix' or gang's artifacts land under the elements'
-// numbers: model.pt of element 3 as 3/model.pt, and with "as: in/m.pt" as
-// in/3/m.pt. A NotFound error names the task that does not have an artifact.
+// Inputs returns the input files of every task of a stage, in the order of its inputs.
+// Artifacts of an array, matrix or gang are placed in folders with the elements' numbers:
+// model.pt of element 3 becomes 3/model.pt and, with "as: in/m.pt", in/3/m.pt. A
+// NotFound error names the task that lacks an artifact.
 func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]InputFile, error) {
 	var all []InputFile
 	for _, in := range s.Tasks[stage].Inputs {
@@ -53,7 +53,7 @@ func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]InputFile, error) {
 	return all, nil
 }
 
-// artifact returns the task's artifact with this name.
+// artifact returns the task's artifact with this name, or a NotFound error.
 func artifact(t *muster.Task, name string) (muster.Artifact, error) {
 	i := slices.IndexFunc(t.Artifacts, func(a muster.Artifact) bool { return a.Name == name })
 	if i < 0 {

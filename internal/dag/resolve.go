@@ -13,11 +13,10 @@ import (
 // whether it is known.
 type ResultFunc = func(stage, element int) (muster.Task, bool)
 
-// Resolve returns the stage's spec with all references to other stages replaced
-// by what they stand for; ${index} and ${matrix…} stay for Bind. The spec is
-// normalized, and the stages that are referred to have succeeded. It returns an
-// Invalid error that names the field, the reference and what is missing. The
-// copy shares what did not change with s.
+// Resolve returns the stage's spec with all references to other stages replaced by their
+// values; ${index} and ${matrix…} stay for Bind. The spec is normalized, and the
+// referenced stages have succeeded. An Invalid error names the field, the reference and
+// what is missing. The copy shares unchanged parts with s.
 func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, error) {
 	isStageRef := stageRefs(s)
 	isRef := func(body string) bool { return isElementRef(body) || isStageRef(body) }
@@ -45,7 +44,7 @@ func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, er
 	})
 }
 
-// escapeAll escapes the texts in a JSON value for Bind.
+// escapeAll escapes the strings in a JSON value for Bind.
 func escapeAll(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -107,7 +106,7 @@ func artifactAttr(t *muster.Task, r reference) (any, error) {
 	}
 }
 
-// escapePath writes an artifact's name for a URL.
+// escapePath escapes an artifact's name for a URL.
 func escapePath(name string) string {
 	var b strings.Builder
 	for _, c := range []byte(name) {

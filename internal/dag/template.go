@@ -9,8 +9,8 @@ type part struct {
 	ref  bool
 }
 
-// split cuts s into literals and those references whose bodies are ours. No two
-// literals are neighbours, and none is empty.
+// split splits s into literals and the references for whose bodies isRef is true. No
+// literal is empty, and no two are adjacent.
 func split(s string, isRef func(body string) bool) []part {
 	var parts []part
 	var lit strings.Builder
@@ -47,15 +47,14 @@ func split(s string, isRef func(body string) bool) []part {
 	return parts
 }
 
-// cutBody returns what stands before the closing brace. Bodies do not nest: what
-// holds another opening is none.
+// cutBody returns the text before the closing brace. closed is false if there is no
+// brace, or another opening before it.
 func cutBody(s string) (body, rest string, closed bool) {
 	body, rest, closed = strings.Cut(s, "}")
 	return body, rest, closed && !strings.Contains(body, "${")
 }
 
-// join is the inverse of split by isElementRef: it writes literals so that they
-// are read as literals again.
+// join is the inverse of split with isElementRef: it escapes literals.
 func join(parts []part) string {
 	var b, lit strings.Builder
 	for _, p := range parts {
@@ -71,7 +70,7 @@ func join(parts []part) string {
 	return b.String()
 }
 
-// escape doubles the dollars that would otherwise be decoded or open a reference.
+// escape doubles the dollars that split would decode or take for a reference.
 func escape(b *strings.Builder, lit string, beforeRef bool) {
 	for {
 		i := strings.IndexByte(lit, '$')
@@ -92,7 +91,7 @@ func escape(b *strings.Builder, lit string, beforeRef bool) {
 	}
 }
 
-// isElementRef says whether a reference is about the own element, for Bind.
+// isElementRef reports whether a reference is to the element itself, for Bind.
 func isElementRef(body string) bool {
 	return body == "index" || strings.HasPrefix(body, "matrix.")
 }

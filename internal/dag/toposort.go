@@ -1,8 +1,7 @@
 package dag
 
-// TopoSort returns the stages in an order in which each comes after those that it
-// needs, where needs has these for every stage. ok is false if they need each
-// other in a circle.
+// TopoSort returns the stages in an order in which each comes after those that it needs,
+// where needs has these for every stage. ok is false if there is a cycle.
 func TopoSort(needs [][]int) (order []int, ok bool) {
 	unmet := make([]int, len(needs)) // needs that are not in the order yet
 	dependents := make([][]int, len(needs))

@@ -9,9 +9,9 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxMaterialized is how many tasks one request may take out of an array and change
-// one by one. Nothing else is decided meanwhile, and each becomes a row: that
-// many take the engine about two seconds. Whole arrays change in one step.
+// maxMaterialized limits how many elements of an array one request may change one by one.
+// Each becomes a row, and blocks the engine meanwhile: this many take about two seconds.
+// Whole arrays change in one step.
 const maxMaterialized = 200_000
 
 // Cancel stops tasks of a job, all of them if spans is nil.
@@ -38,9 +38,8 @@ func tooMany(job muster.JobID, verb, or string) error {
 		verb, maxMaterialized, job, job, maxMaterialized-1, or)
 }
 
-// countMaterialized counts the tasks without rows that a cancellation of spans would take
-// out of their groups. What reaches from a group's next task to its end is none
-// of them: it goes in one step.
+// countMaterialized counts the elements that a cancellation of spans would materialize. A
+// span from a group's cursor to its end materializes none: it is cancelled in one step.
 func countMaterialized(groups []muster.Group, spans []event.Span) int {
 	n := 0
 	for _, span := range event.MergeSpans(spans) {
@@ -56,8 +55,8 @@ func countMaterialized(groups []muster.Group, spans []event.Span) int {
 	return n
 }
 
-// Retry queues ended tasks that did not succeed again, all of them if spans is nil. What it needs is read
-// while the engine decides other things; only if the job changes meanwhile the engine waits for a second reading.
+// Retry queues ended tasks that did not succeed, all of them if spans is nil. It reads the rows while the engine
+// handles other requests; only if the job changes meanwhile, the engine waits for a second read.
 func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -82,17 +81,17 @@ func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span
 
 var retryable = []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancelled, muster.Skipped}
 
-// retryPage is how many rows of a retried job are read at once.
+// retryPage is how many rows of a retried job are read at a time.
 const retryPage = 10_000
 
-// retryEvent reads what a retry needs.
+// retryEvent reads the rows for a retry.
 func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.Span) (event.Retry, error) {
 	job, err := e.cfg.Store.Job(ctx, id)
 	if err != nil {
 		return event.Retry{}, err
 	}
 	ev := event.Retry{Job: job, Groups: job.Groups, Unmaterialized: spans == nil}
-	// Without spans the tasks that have no rows are tried again in one step.
+	// Without spans the tasks that have no rows are retried in one step.
 	q := store.TaskQuery{Job: id, States: retryable, StoredOnly: ev.Unmaterialized, Limit: retryPage}
 	for _, s := range spans {
 		q.Spans = append(q.Spans, store.Span(s))
@@ -117,7 +116,7 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 	return ev, nil
 }
 
-// readTasks reads all tasks of q, and fails if they are more than most.
+// readTasks reads all tasks of q, and fails if there are more than limit.
 func (e *Engine) readTasks(ctx context.Context, q store.TaskQuery, limit int) ([]muster.Task, error) {
 	var all []muster.Task
 	for {

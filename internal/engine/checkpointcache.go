@@ -9,32 +9,32 @@ import (
 )
 
 const (
-	// maxCheckpointFiles bounds the files that checkpoints remembers, of about 60 bytes each; a tree counts as treeCost more.
+	// maxCheckpointFiles limits the files in the cache, of about 60 bytes each; a tree counts as treeCost files.
 	maxCheckpointFiles = 500_000
 	treeCost           = 8
-	// recheckTree is how long a file that was found is taken to be here.
+	// recheckTree is how long a file that was found is assumed to exist.
 	recheckTree = 10 * time.Minute
 )
 
-// checkpointCache remembers the checkpoint of each task that was last found to be here with all its
-// files: the next one has most of them, too.
+// checkpointCache caches the last complete checkpoint of each task: the next one shares most of its
+// files.
 type checkpointCache struct {
 	mu     sync.Mutex
 	byTask map[muster.TaskID]*completeTree
 	files  int // of all
 }
 
-// completeTree is a tree that is here with all its files. It is not changed.
+// completeTree is a tree that is stored with all its files. It is immutable.
 type completeTree struct {
 	sha256    string
 	files     map[[32]byte]struct{}
-	checkedAt time.Time // when all of its files were looked up, or all of a tree that it goes back to
+	checkedAt time.Time // when all files, of this tree or of one that it is based on, were looked up
 }
 
-// cost is what the tree takes of maxCheckpointFiles.
+// cost is the tree's part of maxCheckpointFiles.
 func (w *completeTree) cost() int { return len(w.files) + treeCost }
 
-// contains reports whether a file with a hash was found.
+// contains reports whether the tree has a file with a hash. The tree may be nil.
 func (w *completeTree) contains(hash [32]byte) bool {
 	if w == nil {
 		return false
@@ -43,8 +43,7 @@ func (w *completeTree) contains(hash [32]byte) bool {
 	return ok
 }
 
-// get returns the last whole tree of a task; nil if there is none, or if it was looked up
-// too long ago.
+// get returns the last complete tree of a task, or nil if there is none or it is too old.
 func (t *checkpointCache) get(id muster.TaskID) *completeTree {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,8 +55,8 @@ func (t *checkpointCache) get(id muster.TaskID) *completeTree {
 	return w
 }
 
-// put replaces the last whole tree of a task. Others are forgotten for it, those first
-// that are too old.
+// put replaces the last complete tree of a task. It evicts others if necessary, the ones that
+// are too old first.
 func (t *checkpointCache) put(id muster.TaskID, w *completeTree) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// checkSaved returns those of the checkpoints that a worker says it saved which are
-// here with all their files: an attempt that goes on from one must find it. It
-// reads on the session's own goroutine, so that only this worker waits.
+// checkSaved returns the reported checkpoints that are stored with all their files: a later
+// attempt must find them. It reads on the session's own goroutine, so that only this worker
+// waits.
 func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Saved, error) {
 	var complete []link.Saved
 	for _, c := range list {
@@ -22,7 +22,7 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 		}
 		switch muster.CodeOf(err) {
 		case muster.NotFound, muster.Invalid, muster.TooLarge, muster.Forbidden:
-			s.warn(ctx, c.Attempt, "a worker says that it saved a checkpoint which is not here; the one before stays", slog.Any("error", err))
+			s.warn(ctx, c.Attempt, "worker reported a checkpoint that is not stored, keeping the previous one", slog.Any("error", err))
 		default:
 			return nil, err
 		}
@@ -30,8 +30,8 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 	return complete, nil
 }
 
-// verifyTree looks whether a tree is here with all its files, and whether the worker may name them for the task's job.
-// Files of the task's last tree were looked up for that.
+// verifyTree checks that a tree is stored with all its files, and that the worker may name them for the task's job. It
+// does not check files of the task's last tree again.
 func (s *session) verifyTree(ctx context.Context, task muster.TaskID, sha256 string) error {
 	e := s.engine
 	known := e.checkpoints.get(task)

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/fleet"
 )
 
-// Fleet returns all workers and the work of all projects, for those who show them. Callers
-// share the picture: it must not be changed.
+// Fleet returns all workers and the work of all projects. Callers share the snapshot and
+// must not change it.
 func (e *Engine) Fleet(ctx context.Context) (*fleet.Snapshot, error) {
 	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (*fleet.Snapshot, error) {
 		if b.fleet == nil {
@@ -20,7 +20,7 @@ func (e *Engine) Fleet(ctx context.Context) (*fleet.Snapshot, error) {
 	})
 }
 
-// Workload returns the tasks of one project by state, how they move, and the one that has been queued for longest.
+// Workload returns the work of one project.
 func (e *Engine) Workload(ctx context.Context, project string) (fleet.Workload, error) {
 	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (fleet.Workload, error) {
 		return st.Workload(now, project), nil

@@ -23,7 +23,7 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%s: %v, want %q", when, err, want)
 			}
 		}
-		check("before the state is loaded", "loads its state")
+		check("before the state is loaded", "is loading its state")
 		close(e.ready)
 		check("once it is loaded", "")
 		time.Sleep(time.Hour)

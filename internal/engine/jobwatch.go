@@ -9,15 +9,15 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// jobWatcher notices whether a job changes while its rows are read outside the engine's goroutine.
+// jobWatcher detects changes of a job while its rows are read outside the engine's goroutine.
 type jobWatcher struct {
 	job     muster.JobID
-	changed bool        // for the engine's goroutine only
-	closed  atomic.Bool // the engine may forget it
+	changed bool        // Run's goroutine only
+	closed  atomic.Bool // the engine may drop it
 }
 
-// watchJob returns an observer of all that is committed of a job from now on. Everything committed before can
-// be read from the store. The caller closes it.
+// watchJob returns a watcher of all later commits of a job. Earlier ones can be read from the store. The caller
+// closes it.
 func (e *Engine) watchJob(ctx context.Context, job muster.JobID) (*jobWatcher, error) {
 	o := &jobWatcher{job: job}
 	return o, e.do(ctx, true, func(*sched.State, muster.Time, *batch) error {
@@ -26,7 +26,7 @@ func (e *Engine) watchJob(ctx context.Context, job muster.JobID) (*jobWatcher, e
 	})
 }
 
-// notifyWatchers tells the observers what a batch changes.
+// notifyWatchers marks the watchers of jobs that a batch changes.
 func (e *Engine) notifyWatchers(rows *muster.Rows) {
 	e.watchers = slices.DeleteFunc(e.watchers, func(o *jobWatcher) bool { return o.closed.Load() })
 	for _, o := range e.watchers {

@@ -12,14 +12,12 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// logPause is how long a worker waits before it sends log bytes again that could
-// not be stored.
+// logPause is how long a worker waits before it resends log bytes that could not be stored.
 const logPause = muster.Duration(5 * time.Second)
 
-// setAsideLogs sets logs aside that have the numbers of attempts which are about to be assigned: they are of attempts of
-// a time that the server has lost, because an older copy of its database was restored. The numbers of jobs that are
-// new since this process began were never used before. A log that cannot be set aside costs the attempt its log, not
-// the server its work.
+// setAsideLogs archives existing logs of attempts that are about to be assigned: the numbers were used before an older
+// backup of the database was restored. Jobs that are new since this process started cannot have such logs. An error costs
+// the attempt its log, but does not stop the server.
 func (e *Engine) setAsideLogs(ctx context.Context, cmds []effect.Command) {
 	for _, cmd := range cmds {
 		as, ok := cmd.(effect.Assign)
@@ -29,20 +27,19 @@ func (e *Engine) setAsideLogs(ctx context.Context, cmds []effect.Command) {
 		found, err := e.cfg.Logs.Archive(ctx, as.Attempt)
 		switch {
 		case err != nil:
-			e.cfg.Log.Error("a log that has the number of a new attempt cannot be set aside", slog.String("attempt", as.Attempt.String()),
+			e.cfg.Log.Error("cannot archive an old log with the number of a new attempt", slog.String("attempt", as.Attempt.String()),
 				slog.String("trace_id", traceparent.TraceText(as.UID)), slog.Any("error", err))
 		case found:
-			e.cfg.Log.Warn("the log of an attempt with the same number is set aside: it is of a time before a backup was restored",
+			e.cfg.Log.Warn("archived an old log with the number of a new attempt: it is from before a backup was restored",
 				slog.String("attempt", as.Attempt.String()), slog.String("trace_id", traceparent.TraceText(as.UID)))
 		}
 	}
 }
 
-// appendLogs writes what a worker ships of its attempts' logs, and says how much
-// of each is there. What it ships of others is dropped, and acknowledged all the
-// same: repeating it would not help. Bytes that cannot be stored, for instance
-// because the disk is full, are refused with a pause: they cost neither the session
-// nor anything else in the frame, since the worker keeps them.
+// appendLogs stores log chunks and acknowledges the size of each log. Logs of attempts that
+// are not the worker's are dropped and acknowledged too, since a resend would not help.
+// Bytes that cannot be stored, for instance because the disk is full, are refused with a
+// pause: the worker keeps them, and the session and the rest of the frame continue.
 func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 	acks := make([]link.LogAck, 0, len(chunks))
 	for _, c := range chunks {
@@ -54,7 +51,7 @@ func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 			ack.Size, err = s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
 		}
 		if ctx.Err() != nil {
-			return // the session is over, and its successor begins with the sizes
+			return // the session is over, and the next one starts with the sizes
 		}
 		if err != nil && muster.CodeOf(err) != muster.Conflict {
 			ack.Pause = logPause
@@ -65,13 +62,13 @@ func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 	s.post(&link.ToWorker{LogAck: acks})
 }
 
-// logThrottle limits how often the server logs that task logs cannot be stored.
+// logThrottle limits how often the server logs that it cannot store task logs.
 type logThrottle struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-// logInterval is the least time between two such messages.
+// logInterval is the minimum time between two such messages.
 const logInterval = time.Minute
 
 func (t *logThrottle) report(log *slog.Logger, w muster.WorkerID, err error) {
@@ -83,7 +80,7 @@ func (t *logThrottle) report(log *slog.Logger, w muster.WorkerID, err error) {
 	}
 	t.mu.Unlock()
 	if due {
-		log.Error("task logs cannot be stored; workers keep them and send them again later",
+		log.Error("cannot store task logs, workers keep and resend them",
 			slog.String("worker", string(w)), slog.Any("error", err))
 	}
 }

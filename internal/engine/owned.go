@@ -11,29 +11,29 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// ownedAttempts remembers which attempts a session's worker was given. It remembers no refusal: an attempt that is not the
-// worker's own now may be assigned to it later.
+// ownedAttempts caches which attempts a session's worker was assigned. It does not cache misses: an attempt may be assigned to
+// the worker later.
 type ownedAttempts struct {
 	mu  sync.Mutex
 	ids map[muster.AttemptID]struct{}
 
-	// misses bounds how many attempts that are not the worker's own are looked up in the store. Only the goroutine
-	// that calls Handle waits for it, and so only the worker that ships their logs.
+	// misses limits the lookups in the store of attempts that are not the worker's. Only the goroutine that calls
+	// Handle waits for it, and so only the worker that sends such logs.
 	misses *rate.Limiter
-	warned muster.AttemptID // the last one that was not the worker's own
+	warned muster.AttemptID // the last one that was not the worker's
 }
 
 const (
-	maxOwned  = 10_000                // attempts that are remembered
-	missEvery = 10 * time.Millisecond // lookups of attempts that turn out not to be the worker's own
-	missBurst = 1_000                 // of them are not held up
+	maxOwned  = 10_000                // cached attempts
+	missEvery = 10 * time.Millisecond // rate of lookups of attempts that are not the worker's
+	missBurst = 1_000                 // such lookups without delay
 )
 
 func newOwnedAttempts() *ownedAttempts {
 	return &ownedAttempts{ids: map[muster.AttemptID]struct{}{}, misses: rate.NewLimiter(rate.Every(missEvery), missBurst)}
 }
 
-// add notes attempts that were given to the worker.
+// add adds attempts that were assigned to the worker.
 func (o *ownedAttempts) add(ids ...muster.AttemptID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,8 +52,8 @@ func (o *ownedAttempts) has(a muster.AttemptID) bool {
 	return ok
 }
 
-// owns reports whether an attempt was given to the session's worker, at whatever
-// time. An offer is on disk, and noted here, before the worker hears it.
+// owns reports whether an attempt was ever assigned to the session's worker. An assignment
+// is committed, and added here, before it is sent.
 func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
 	if s.owned.has(a) {
 		return true, nil
@@ -68,7 +68,7 @@ func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
 	}
 	if s.owned.warned != a {
 		s.owned.warned = a
-		s.warn(ctx, a, "a worker ships the log of an attempt that is not its own; it is dropped")
+		s.warn(ctx, a, "worker sent the log of an attempt that is not its own, dropping it")
 	}
 	if err := s.owned.misses.Wait(ctx); err != nil {
 		return false, err

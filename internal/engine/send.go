@@ -7,9 +7,9 @@ import (
 	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
-// send turns words into one frame for each worker, or more if they are of very
-// many stages. A word to a worker that is
-// not connected is dropped: it hears it from Welcome when it comes back.
+// send sends commands, in one frame for each worker, or more if they have very many stage
+// specs. A command to a worker without a session is dropped: Welcome covers it when the
+// worker reconnects.
 func (e *Engine) send(cmds []effect.Command) {
 	if len(cmds) == 0 {
 		return
@@ -47,8 +47,7 @@ func (e *Engine) send(cmds []effect.Command) {
 	}
 }
 
-// assign adds an offer to a frame, and before it the stage's spec if the worker
-// has not had it in this session.
+// assign adds an assignment to a frame, and the stage's spec if the session has not sent it.
 func (s *session) assign(f *link.ToWorker, w effect.Assign) {
 	s.owned.add(w.Attempt)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
@@ -65,8 +64,8 @@ func (s *session) assign(f *link.ToWorker, w effect.Assign) {
 	f.Assign = append(f.Assign, a)
 }
 
-// groupRefs numbers the stage specs that a session has introduced. Only the last
-// link.MaxNewGroupSpecs are remembered.
+// groupRefs numbers the stage specs that a session has sent. It keeps the last
+// link.MaxNewGroupSpecs.
 type groupRefs struct {
 	last       int
 	byGroup    map[groupKey]int
@@ -77,7 +76,7 @@ type groupRefs struct {
 type groupKey struct {
 	job   muster.JobID
 	group int
-	spec  *muster.TaskSpec // a retried stage may have been resolved anew
+	spec  *muster.TaskSpec // a retried stage may have been resolved again
 }
 
 func newGroupRefs() groupRefs {

@@ -11,18 +11,17 @@ import (
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
-// session is one connected worker. What only the engine's goroutine touches is
-// marked so.
+// session is the session of one connected worker.
 type session struct {
 	engine *Engine
 	worker muster.WorkerID
 	post   func(*link.ToWorker)
-	ended  atomic.Bool // no more words: taken over, or the state was lost
-	refs   groupRefs   // engine's goroutine
+	ended  atomic.Bool // send nothing more
+	refs   groupRefs   // Run's goroutine only
 	owned  *ownedAttempts
 
-	uploaded map[string]struct{} // blobs that the worker uploaded, of those that it named; the goroutine that calls Handle
-	inflight chan struct{}       // holds a token for each frame that waits to be decided
+	uploaded map[string]struct{} // named blobs that the worker uploaded; the goroutine that calls Handle
+	inflight chan struct{}       // has a token for each frame that waits for the engine
 }
 
 var _ link.SessionHandler = (*Engine)(nil)
@@ -31,7 +30,7 @@ func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *sessi
 	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), owned: newOwnedAttempts(), uploaded: map[string]struct{}{}, inflight: make(chan struct{}, maxFrames)}
 }
 
-// Open starts the session of the worker that said hello.
+// Open starts the session of a worker.
 func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	address, err := e.addresses.verify(ctx, h)
 	if err != nil {
@@ -50,7 +49,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 			return l, err
 		}
 		if st.NextJob() > next {
-			e.cfg.Log.Warn("a worker knows jobs that this server does not know, as after a restored backup; their numbers are skipped",
+			e.cfg.Log.Warn("worker knows jobs that this server does not, as after a restored backup, skipping their numbers",
 				slog.String("worker", string(h.Worker)), slog.String("from", next.String()), slog.String("next", st.NextJob().String()))
 		}
 		l.keep, l.stop = st.Reconcile(h.Worker, h.Held)
@@ -58,14 +57,14 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return l, nil
 	})
 	if err != nil {
-		s.Close(false) //nolint:contextcheck // it may be open already, if the answer came too late: ctx is over then
+		s.Close(false) //nolint:contextcheck // ctx is over if the session opened after the timeout
 		return nil, nil, err
 	}
 	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
 	s.owned.add(held.keep...)
 	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
-		if err != nil { // sent from the beginning, and only what is new is stored
+		if err != nil { // the worker resends the whole log, and only new bytes are stored
 			e.logErrors.report(e.cfg.Log, h.Worker, err)
 			size = 0
 		}
@@ -74,7 +73,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	return s, w, nil
 }
 
-// replaceSession makes s the session of its worker and ends the one before.
+// replaceSession makes s the session of its worker and ends the previous one.
 func (e *Engine) replaceSession(s *session) {
 	e.mu.Lock()
 	old := e.sessions[s.worker]
@@ -92,7 +91,7 @@ func (s *session) end(code muster.Code, message string) {
 	}
 }
 
-// endSessions ends every session: the workers come back and say what they hold.
+// endSessions ends every session: the workers reconnect and list what they hold.
 func (e *Engine) endSessions(code muster.Code, message string) {
 	e.mu.Lock()
 	open := e.sessions
@@ -113,7 +112,7 @@ func (e *Engine) session(w muster.WorkerID) *session {
 // current reports whether s is its worker's session.
 func (e *Engine) current(s *session) bool { return e.session(s.worker) == s }
 
-// Close ends the session at the desk.
+// Close ends the session in the engine; orderly means that the worker shut down.
 func (s *session) Close(orderly bool) {
 	s.ended.Store(true)
 	err := s.engine.inbox.post(context.Background(), request{
@@ -132,18 +131,17 @@ func (s *session) Close(orderly bool) {
 		done: func(error) {},
 	})
 	if err != nil {
-		s.engine.cfg.Log.Debug("a session ended after the engine", slog.String("worker", string(s.worker)))
+		s.engine.cfg.Log.Debug("session ended after the engine", slog.String("worker", string(s.worker)))
 	}
 }
 
-// maxFrames is how many frames of one session wait to be decided before the next
-// one is held up: frames may be big, and the engine busy for a while.
+// maxFrames is how many frames of one session wait for the engine before Handle blocks:
+// frames may be large.
 const maxFrames = 64
 
-// Handle takes a frame. Its log bytes are written before it returns, which is
-// what slows down a worker that sends more than the disk takes; the rest is
-// posted to the engine, whatever became of the log bytes, and acknowledged after the
-// commit.
+// Handle handles a frame. It stores the log bytes before it returns, which slows down a
+// worker that sends more than the disk takes. The rest is posted to the engine, even if the
+// log bytes were not stored, and acknowledged after the commit.
 func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	if s.ended.Load() {
 		return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
@@ -174,7 +172,7 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 			}
 			for _, ev := range events {
 				if err := st.Apply(now, ev); err != nil {
-					s.engine.cfg.Log.Debug("a report was refused", slog.String("worker", string(s.worker)), slog.Any("error", err))
+					s.engine.cfg.Log.Debug("report refused", slog.String("worker", string(s.worker)), slog.Any("error", err))
 				}
 			}
 			return nil
@@ -192,8 +190,8 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	return err
 }
 
-// events translates a frame, in its order of effect. Of what it says was saved, those
-// are taken that were found to be here.
+// events translates a frame to events, in order of effect. saved lists the verified
+// checkpoints of the frame.
 func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
 	events := make([]event.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(saved)+len(f.Finished)+3)
 	if f.Ready != nil {
@@ -228,8 +226,8 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
 	return events
 }
 
-// acknowledge answers a frame whose effects are on disk. A report that was
-// refused is acknowledged too: repeating it would not help.
+// acknowledge acknowledges the reports of a committed frame, also refused ones: a resend
+// would not help.
 func (s *session) acknowledge(f *link.ToServer) {
 	if s.ended.Load() || len(f.Finished) == 0 {
 		return

@@ -1,6 +1,6 @@
 package engine
 
-// Backlog returns how many events and calls wait for the engine.
+// Backlog returns how many requests wait for the engine.
 func (e *Engine) Backlog() int {
 	e.inbox.mu.Lock()
 	defer e.inbox.mu.Unlock()

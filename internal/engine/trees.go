@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	maxTree        = 64 << 20 // bytes of a tree's JSON form
-	maxCachedFiles = 200_000  // files of the trees that are remembered together
+	maxTree        = 64 << 20 // bytes of a tree's JSON
+	maxCachedFiles = 200_000  // files of all cached trees
 )
 
-// treeCache remembers the files of trees that were read, which never change.
+// treeCache caches the files of trees, which are immutable.
 type treeCache struct {
 	blobs Blobs
 
-	mu    sync.Mutex // also held while one is read: a tree takes memory
+	mu    sync.Mutex // also held while a tree is read, to limit memory
 	cache map[string][]store.Blob
 	files int
 }
 
-// get returns the files of a tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+// get returns the files of a tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
 func (t *treeCache) get(ctx context.Context, sha256 string) ([]store.Blob, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,7 @@ func (t *treeCache) load(ctx context.Context, sha256 string) ([]byte, error) {
 		return nil, err
 	}
 	if len(b) > maxTree {
-		return nil, muster.Errorf(muster.TooLarge, "the list of files %s takes more than %s", sha256, muster.Size(maxTree))
+		return nil, muster.Errorf(muster.TooLarge, "the list of files %s is larger than %s", sha256, muster.Size(maxTree))
 	}
 	if sum := hash.Sum256(b); hex.EncodeToString(sum[:]) == sha256 {
 		return b, nil
@@ -72,7 +72,7 @@ func (t *treeCache) load(ctx context.Context, sha256 string) ([]byte, error) {
 	if !quarantined {
 		return nil, muster.Errorf(muster.Unavailable, "the file of blob %s was replaced while it was read: try again", sha256)
 	}
-	return nil, muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside", sha256)
+	return nil, muster.Errorf(muster.NotFound, "blob %s was corrupt and is quarantined", sha256)
 }
 
 func (t *treeCache) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
@@ -82,7 +82,7 @@ func (t *treeCache) read(ctx context.Context, sha256 string) ([]store.Blob, erro
 	}
 	var tree muster.Tree
 	if err := json.Unmarshal(b, &tree); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "blob %s is no list of files: %w", sha256, err)
+		return nil, muster.Errorf(muster.Invalid, "blob %s is not a list of files: %w", sha256, err)
 	}
 	var files []store.Blob
 	for i := range tree.Files {
@@ -93,7 +93,7 @@ func (t *treeCache) read(ctx context.Context, sha256 string) ([]store.Blob, erro
 	return files, nil
 }
 
-// Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+// Files returns the files of a stored tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
 func (e *Engine) Files(ctx context.Context, tree string) ([]store.Blob, error) {
 	return e.trees.get(ctx, tree)
 }

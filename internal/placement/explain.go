@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/policy"
 )
 
-// Explain words the failure of filter f, as returned by Fits for n, in a few words
-// for the user. It returns "" for Fits.
+// Explain describes the failure of filter f, as returned by Fits for n, in a few words.
+// It returns "" for Fits.
 func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	w, r := b.Worker, &n.Request
 	switch f {
@@ -20,7 +20,7 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	case State:
 		return b.ClosedReason
 	case Kind:
-		const maxListed = 6 // that are worth reading in a line
+		const maxListed = 6
 		if len(w.Kinds) > maxListed {
 			return fmt.Sprintf("does not run kind %q", n.Kind)
 		}
@@ -28,7 +28,7 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	case Engine:
 		return "has no container engine that is ready"
 	case Features:
-		return "cannot carry: " + strings.Join((b.lacks&n.features).names(), ", ") + b.dialectSuffix()
+		return "does not support: " + strings.Join((b.lacks&n.features).names(), ", ") + b.dialectSuffix()
 	case Project:
 		return "takes tasks of project " + strings.Join(w.Projects, ", ") + " only"
 	case Tags:
@@ -60,16 +60,16 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 		if !b.hasDevices(n, true) {
 			return fmt.Sprintf("needs %s, has %s%s", request, b.inventory(), out)
 		}
-		return fmt.Sprintf("needs %s, %d of %d would do now%s", request, b.usableNow(n), len(b.gpus), out)
+		return fmt.Sprintf("needs %s; %d of %d free and suitable%s", request, b.usableNow(n), len(b.gpus), out)
 	default:
 		return f.String()
 	}
 }
 
-// LabelDialect is the label of workers of another system, which names it.
+// LabelDialect is the label that names the system of a worker of another system.
 const LabelDialect = "dialect"
 
-// dialectSuffix says whose worker it is, if it is one of another system.
+// dialectSuffix names the system of a worker of another system.
 func (b *WorkerUsage) dialectSuffix() string {
 	if name := b.Worker.Labels[LabelDialect]; name != "" {
 		return " (" + name + " worker)"
@@ -77,7 +77,7 @@ func (b *WorkerUsage) dialectSuffix() string {
 	return ""
 }
 
-// amount words a lack: forever if the worker has too little even when empty.
+// amount describes a shortage, which is permanent if forever is set.
 func amount(unit, need, free, all string, forever bool) string {
 	if forever {
 		return fmt.Sprintf("needs %s %s, has %s", need, unit, all)
@@ -85,7 +85,7 @@ func amount(unit, need, free, all string, forever bool) string {
 	return fmt.Sprintf("needs %s %s, %s of %s free", need, unit, free, all)
 }
 
-// FormatGPURequest words a GPU request, such as "2 GPUs with 10GiB each".
+// FormatGPURequest returns a text such as "2 GPUs with 10GiB each".
 func FormatGPURequest(r muster.GPURequest) string {
 	s := strconv.Itoa(r.Count) + " GPU"
 	if r.Count != 1 {
@@ -100,7 +100,7 @@ func FormatGPURequest(r muster.GPURequest) string {
 	return s
 }
 
-// inventory words the worker's devices.
+// inventory lists the worker's devices.
 func (b *WorkerUsage) inventory() string {
 	if len(b.gpus) == 0 {
 		return "none"
@@ -116,7 +116,7 @@ func (b *WorkerUsage) inventory() string {
 	return strings.Join(names, ", ")
 }
 
-// quarantined words which devices would do for n if they were not quarantined.
+// quarantined lists the devices that are excluded for n only by a quarantine.
 func (b *WorkerUsage) quarantined(n *Need) string {
 	var s strings.Builder
 	for i := range b.gpus {
@@ -127,8 +127,7 @@ func (b *WorkerUsage) quarantined(n *Need) string {
 	return s.String()
 }
 
-// healable reports whether the worker would have enough devices for n if none were
-// quarantined.
+// healable reports whether only quarantines exclude the worker for n.
 func (b *WorkerUsage) healable(n *Need) bool {
 	c := WorkerUsage{gpus: slices.Clone(b.gpus)}
 	for i := range c.gpus {

@@ -10,17 +10,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// GangFit is how many members of a gang one worker has room for, or takes. With
+// GangFit is how many members of a gang fit on one worker, or are placed there. With
 // GPUs all of its members get devices of one vendor.
 type GangFit struct {
 	Usage   *WorkerUsage
 	Members int
 	Vendor  string // "" without GPUs
-	Models  string // names of the devices that would do, in order; "" without GPUs
+	Models  string // sorted names of the suitable devices; "" without GPUs
 }
 
-// GangFit tells how many tasks with need n the worker could take now, at most so
-// many. It changes nothing.
+// GangFit returns how many tasks with need n fit on the worker now, up to limit.
 func (b *WorkerUsage) GangFit(n *Need, limit int) GangFit {
 	if b.Fits(n) != Fits {
 		return GangFit{Usage: b}
@@ -28,7 +27,7 @@ func (b *WorkerUsage) GangFit(n *Need, limit int) GangFit {
 	return b.countMembers(n, limit)
 }
 
-// GangFitEmpty is Room as if the worker were open and empty.
+// GangFitEmpty is GangFit as if the worker were open and empty.
 func (b *WorkerUsage) GangFitEmpty(n *Need, limit int) GangFit {
 	if b.FitsEmpty(n) != Fits {
 		return GangFit{Usage: b}
@@ -39,7 +38,7 @@ func (b *WorkerUsage) GangFitEmpty(n *Need, limit int) GangFit {
 	return r
 }
 
-// countMembers counts on a worker that fits n once at least.
+// countMembers is GangFit on a worker where n fits at least once.
 func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 	r := GangFit{Usage: b, Members: limit}
 	fit := func(free, each int64) {
@@ -77,7 +76,7 @@ func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 	return best
 }
 
-// vendors lists those of whom the worker has devices that would do, sorted.
+// vendors lists the vendors of suitable devices, sorted.
 func (b *WorkerUsage) vendors(n *Need) []string {
 	var list []string
 	for i := range b.gpus {
@@ -89,7 +88,7 @@ func (b *WorkerUsage) vendors(n *Need) []string {
 	return list
 }
 
-// models names the devices that would do.
+// models lists the names of suitable devices, sorted.
 func (b *WorkerUsage) models(n *Need) string {
 	var list []string
 	for i := range b.gpus {
@@ -101,13 +100,13 @@ func (b *WorkerUsage) models(n *Need) string {
 	return strings.Join(list, ", ")
 }
 
-// usableEmpty reports whether the device could be given to n if it were free.
+// usableEmpty reports whether the device could be granted to n if it were free.
 func (d *device) usableEmpty(n *Need) bool {
 	_, ok := d.usable(n, true)
 	return ok
 }
 
-// WithVendor returns n with a vendor of GPUs, to be asked on one worker.
+// WithVendor returns n restricted to a GPU vendor.
 func (n *Need) WithVendor(vendor string) *Need {
 	if n.Request.GPUs.Count == 0 || n.Request.GPUs.Vendor == vendor {
 		return n
@@ -117,10 +116,10 @@ func (n *Need) WithVendor(vendor string) *Need {
 	return &c
 }
 
-// Pack chooses workers for a gang of n members from those with room: as few as
-// can be, and of those the ones with the least room to spare. GPUs are of one
-// vendor, and of one model if that is possible. It returns how many each takes,
-// the fullest first, or nil if there is not enough room. It sorts rooms.
+// Pack chooses workers for a gang of n members: as few as possible, and among those the
+// ones with the least room to spare. GPUs are of one vendor, and of one model if
+// possible. It returns how many members each takes, the most first, or nil if they do
+// not fit. It sorts fits.
 func Pack(fits []GangFit, n int) []GangFit {
 	if best := packBy(fits, n, func(r *GangFit) string { return r.Vendor + "\x00" + r.Models }); best != nil {
 		return best
@@ -128,7 +127,7 @@ func Pack(fits []GangFit, n int) []GangFit {
 	return packBy(fits, n, func(r *GangFit) string { return r.Vendor })
 }
 
-// packBy is Gather from workers that are alike by their key.
+// packBy is Pack from workers with equal keys.
 func packBy(fits []GangFit, n int, key func(*GangFit) string) []GangFit {
 	slices.SortFunc(fits, func(x, y GangFit) int {
 		return cmp.Or(strings.Compare(key(&x), key(&y)), cmp.Compare(y.Members, x.Members), cmp.Compare(x.Usage.Worker.ID, y.Usage.Worker.ID))
@@ -147,8 +146,8 @@ func packBy(fits []GangFit, n int, key func(*GangFit) string) []GangFit {
 	return best
 }
 
-// packSorted takes the roomiest workers until one can take the rest, and for that the
-// tightest that can. rooms are sorted, the roomiest first.
+// packSorted takes the roomiest workers until one can take the remaining members, and
+// for those the tightest that can. fits are sorted, the roomiest first.
 func packSorted(fits []GangFit, n int) []GangFit {
 	var packed []GangFit
 	for i := range fits {
@@ -157,7 +156,7 @@ func packSorted(fits []GangFit, n int) []GangFit {
 			for last+1 < len(fits) && fits[last+1].Members >= n {
 				last++
 			}
-			for last > i && fits[last-1].Members == fits[last].Members { // equals by id
+			for last > i && fits[last-1].Members == fits[last].Members { // the first by id
 				last--
 			}
 			r := fits[last]
@@ -173,8 +172,8 @@ func packSorted(fits []GangFit, n int) []GangFit {
 	return nil
 }
 
-// sumGangFit adds up how many members of the gang the workers together take now, and
-// how many if all of them were open and empty.
+// sumGangFit returns how many members of the gang fit on all workers together now, and
+// how many would if all workers were open and empty.
 func sumGangFit(evals []Evaluation) (now, whenEmpty int) {
 	n := evals[0].Need
 	free, empty := map[string]int{}, map[string]int{}
@@ -199,7 +198,7 @@ func summarizeGang(evals []Evaluation) string {
 	case now >= n:
 		return fmt.Sprintf("can start now: there is room for all %d tasks of the gang", n)
 	case whenEmpty >= n:
-		return fmt.Sprintf("waits for room: the gang needs it for %d tasks at once, and there is room for %d now", n, now)
+		return fmt.Sprintf("waits for room: the gang needs room for %d tasks at once, and there is room for %d now", n, now)
 	case countEngineFixable(evals) > 0:
 		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, whenEmpty)
 	default:

@@ -7,8 +7,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Grant says what a task with need n would be given. It changes nothing; call it
-// only where Fits returned Fits.
+// Grant returns the grant for a task with need n. It changes nothing. Call it only where
+// n fits.
 func (b *WorkerUsage) Grant(n *Need) muster.Grant {
 	g := muster.Grant{Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs}
 	if n.mcpu > 0 {
@@ -30,8 +30,8 @@ func (b *WorkerUsage) Grant(n *Need) muster.Grant {
 	return g
 }
 
-// pickDevices chooses the tightest devices of one vendor: those whose memory would lie
-// idle the least. It returns their positions in order, and the idle memory.
+// pickDevices chooses the tightest devices of one vendor: those that leave the least
+// memory idle. It returns their positions in order, and the idle memory.
 func (b *WorkerUsage) pickDevices(n *Need) (best []int, waste muster.Size) {
 	type candidate struct {
 		at    int
@@ -69,22 +69,20 @@ func (b *WorkerUsage) pickDevices(n *Need) (best []int, waste muster.Size) {
 	return best, waste
 }
 
-// Rank says how good it is to put a task on a worker, beside other ranks for the same
-// need.
+// Rank is how well a worker suits a task, compared with other ranks for the same need.
 type Rank struct {
-	idle  float64 // device memory, in MiB, that would lie idle
+	idle  float64 // device memory, in MiB, that would be idle
 	price float64 // of the worker
-	free  float64 // least free share, after the grant, of what is asked for, 0 to 1; or minus the free devices
+	free  float64 // least free share of the requested resources after the grant, 0 to 1; with GPUs the negative number of free devices
 }
 
-// Compare is negative if r is better than o: if less device memory would lie idle, else
-// if the worker is cheaper, else if more of it stays free, or, of one with GPUs, less.
+// Compare is negative if r is better than o: less idle device memory, else a lower
+// price, else more free resources, or with GPUs fewer free devices.
 func (r *Rank) Compare(o *Rank) int {
 	return cmp.Or(cmp.Compare(r.idle, o.idle), cmp.Compare(r.price, o.price), cmp.Compare(o.free, r.free))
 }
 
-// Rank ranks the worker for a task with need n. It means something only where Fits
-// returned Fits.
+// Rank ranks the worker for a task with need n, which must fit.
 func (b *WorkerUsage) Rank(n *Need) Rank {
 	rank := Rank{price: b.Worker.Price}
 	if n.Request.GPUs.Count > 0 {

@@ -9,7 +9,7 @@ import (
 // features is a set of muster.SpecFeatures, by their positions.
 type features uint32
 
-// featuresOf returns the set that a list names. Others, such as muster.RunFeatures, are left out.
+// featuresOf returns the set that a list names. It ignores other names, such as muster.RunFeatures.
 func featuresOf(list []string) (set features) {
 	for _, name := range list {
 		if i := slices.Index(muster.SpecFeatures, name); i >= 0 {
@@ -30,17 +30,17 @@ func (set features) names() []string {
 	return list
 }
 
-// Limits counts what the workers of a fleet lack, and the projects that some of them serve
-// alone. Needs are told apart by these features and projects only, so that a fleet without such
-// workers has no more classes of tasks. The zero value is of a fleet without workers.
+// Limits counts the features that workers of a fleet lack, and the projects that they are
+// restricted to. Only these features and projects make Needs differ, so that a fleet without
+// such workers has fewer shapes. The zero value is of a fleet without workers.
 type Limits struct {
-	lacks    [32]int // workers that lack the feature, by its position
+	lacks    [32]int // number of workers that lack a feature, by its position
 	lacked   features
-	projects map[string]int // workers that name the project
+	projects map[string]int // number of workers that name a project
 }
 
-// Count enters a worker (sign 1), or strikes out one that was entered before (sign -1). It
-// reports whether Needs that were made before may have become too coarse: ask Current.
+// Count adds a worker (sign 1), or removes one that was added (sign -1). It reports whether
+// earlier Needs may have become too coarse, which Current checks.
 func (l *Limits) Count(w *muster.Worker, sign int) (refined bool) {
 	for i, set := 0, featuresOf(w.UnsupportedFeatures); set != 0; i, set = i+1, set>>1 {
 		if set&1 == 0 {
@@ -66,7 +66,7 @@ func (l *Limits) Count(w *muster.Worker, sign int) (refined bool) {
 		switch l.projects[name] {
 		case 0:
 			delete(l.projects, name)
-		case sign: // it is the first
+		case sign: // the first one
 			refined = true
 		}
 	}
@@ -79,14 +79,14 @@ func (l *Limits) Need(project string, t *muster.TaskSpec) *Need {
 	return newNeed(t, uses, project)
 }
 
-// Current reports whether Need would still return n's equal.
+// Current reports whether Need would still return an equal of n.
 func (l *Limits) Current(n *Need, project string, t *muster.TaskSpec) bool {
 	uses, project := l.relevant(project, t)
 	return n.features == uses && n.project == project
 }
 
-// relevant returns what matters of a stage: the features that some worker lacks, and its project if
-// some worker names it.
+// relevant returns the features of a stage that some worker lacks, and its project if some worker
+// names it.
 func (l *Limits) relevant(project string, t *muster.TaskSpec) (features, string) {
 	var uses features
 	if l.lacked != 0 {

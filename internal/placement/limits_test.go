@@ -38,14 +38,14 @@ func TestWhatAWorkerLacksRulesItOut(t *testing.T) {
 	}{
 		{"what it can do", "red", plain, placement.Fits, "", ""},
 		{
-			"what it lacks", "red", rich, placement.Features, "cannot carry: files, env (other worker)",
-			"do without files, env, which worker far cannot carry",
+			"what it lacks", "red", rich, placement.Features, "does not support: files, env (other worker)",
+			"do without files, env, which worker far does not support",
 		},
 		{
 			"another project", "blue", plain, placement.Project, "takes tasks of project red only",
 			"submit it to project red, whose tasks worker far takes",
 		},
-		{"both", "blue", rich, placement.Features, "cannot carry: files, env (other worker)", "no single change of the request would do: see what each worker lacks, or start a worker that fits"},
+		{"both", "blue", rich, placement.Features, "does not support: files, env (other worker)", "no single change of the request is enough: see what each worker lacks, or start a worker that fits"},
 	} {
 		b := placement.NewWorkerUsage(foreignWorker())
 		n := needFor(b.Worker, c.project, c.spec)

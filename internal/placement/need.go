@@ -10,19 +10,19 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Need is what a task asks of a worker. Make it with Limits.Need: tasks whose Needs
-// have equal Keys are interchangeable to the placement.
+// Need is what a task requires of a worker. Make it with Limits.Need. Tasks whose Needs
+// have equal Keys are interchangeable for placement.
 type Need struct {
 	Kind    string
-	Engine  bool // it runs in a container, and nowhere else
+	Engine  bool // it must run in a container
 	Request muster.Request
 	Where   muster.Where
-	Gang    int // so many must be placed at once, or none; 0 for a task by itself
+	Gang    int // size of the gang, or 0
 
 	mcpu        int64
 	features    features         // that the task uses and some worker lacks
 	project     string           // of the task; "" if no worker names it
-	ownerPolicy *muster.TaskSpec // what of the spec a worker's owner may refuse; nil if there is nothing
+	ownerPolicy *muster.TaskSpec // the part of the spec that a worker's owner may refuse, or nil
 	key         string
 }
 
@@ -63,7 +63,7 @@ func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 	return n
 }
 
-// addOwnerPolicy notes what package allow looks at, and appends it to the key. Most tasks have nothing of it.
+// addOwnerPolicy copies what package policy checks, and appends it to the key. Most tasks have nothing of it.
 func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	n.Engine = t.Isolation == muster.IsolationContainer || t.Kind == muster.KindContainer
 	if !n.Engine && len(t.Env) == 0 {
@@ -72,7 +72,7 @@ func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	n.ownerPolicy = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env))}
 	b = append(b, " env"...)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
-		n.ownerPolicy.Env[name] = "" // the names alone matter: values may be secret, and differ
+		n.ownerPolicy.Env[name] = "" // only names matter; values may be secret
 		b = strconv.AppendQuote(append(b, ' '), name)
 	}
 	if !n.Engine {
@@ -94,16 +94,16 @@ func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	return b
 }
 
-// Key is equal for two Needs exactly if they ask the same.
+// Key is equal for equal Needs only.
 func (n *Need) Key() string { return n.key }
 
-// sharesGPU reports whether devices are given by memory rather than whole.
+// sharesGPU reports whether devices are granted by memory rather than as a whole.
 func (n *Need) sharesGPU() bool { return n.Request.GPUs.Share && n.Request.GPUs.Memory > 0 }
 
-// Milli counts cores in thousandths.
+// Milli converts cores to thousandths.
 func Milli(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 
-// sortedUnique returns the list sorted and without doubles, leaving the argument alone.
+// sortedUnique returns a sorted copy of the list without duplicates.
 func sortedUnique(list []string) []string {
 	if len(list) < 2 {
 		return list

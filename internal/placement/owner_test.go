@@ -130,12 +130,12 @@ func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 		"no engine": {
 			[]*placement.WorkerUsage{small, bare}, 0,
 			"waits for a container engine: 1 worker could run it with one, but none is ready",
-			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
+			"start Docker or Podman on worker bare (run muster doctor there to find the cause)",
 		},
 		"nothing would do": {
 			[]*placement.WorkerUsage{small}, 0,
 			"can never start with the workers there are: ruled out 1 by engine",
-			"no single change of the request would do: see what each worker lacks, or start a worker that fits",
+			"no single change of the request is enough: see what each worker lacks, or start a worker that fits",
 		},
 		"not allowed": {
 			[]*placement.WorkerUsage{engine}, 0,
@@ -145,7 +145,7 @@ func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 		"a gang without engines": {
 			[]*placement.WorkerUsage{bare, engine, small}, 2,
 			"waits for container engines: the gang needs room for 2 tasks at once, and the workers with one that is ready have room for 0",
-			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
+			"start Docker or Podman on worker bare (run muster doctor there to find the cause)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

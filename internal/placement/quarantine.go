@@ -7,9 +7,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Quarantined returns the UUIDs of those of a worker's quarantined devices that
-// are named, by UUID or index, or of all if names is empty. A name of no device is
-// NotFound, and one that is not quarantined, or no device at all, a Conflict.
+// Quarantined returns the UUIDs of a worker's quarantined devices with these UUIDs or
+// indexes, or of all if names is empty. An unknown device is a NotFound error; a device
+// that is not quarantined, or none at all, is a Conflict.
 func Quarantined(w *muster.Worker, names []string) ([]string, error) {
 	gpus := w.Resources.GPUs
 	var uuids []string

@@ -8,10 +8,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Relax returns the least change to n by which it would pass filter f on this
-// worker, as the worker stands now or, with empty set, as if it were empty. It
-// says in words what to do. Whether the changed need fits altogether is for the
-// caller to ask. It returns false where no change of the need helps.
+// Relax returns n with the smallest change that makes it pass filter f on this worker,
+// now or, with empty set, as if it were empty; and a text that says what to do. The
+// caller checks whether the changed need fits. It returns false where no change helps.
 func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
 	c := *n
 	c.Where.Tags = slices.Clone(n.Where.Tags)
@@ -21,7 +20,7 @@ func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool)
 	switch f {
 	case Features:
 		c.features &^= b.lacks
-		return &c, fmt.Sprintf("do without %s, which worker %s cannot carry", strings.Join((b.lacks&n.features).names(), ", "), name), true
+		return &c, fmt.Sprintf("do without %s, which worker %s does not support", strings.Join((b.lacks&n.features).names(), ", "), name), true
 	case Project:
 		c.project = b.Worker.Projects[0]
 		return &c, fmt.Sprintf("submit it to project %s, whose tasks worker %s takes", c.project, name), true
@@ -62,8 +61,8 @@ func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool)
 	}
 }
 
-// shortfall says by how much the request would have to change to pass filter f, in the unit
-// of what f is about, and 0 where that is no amount.
+// shortfall returns by how much the request exceeds filter f, in the unit of f, and 0 where
+// f is not about an amount.
 func (b *WorkerUsage) shortfall(n *Need, f Filter, empty bool) float64 {
 	free := b.available(empty)
 	switch f {
@@ -89,8 +88,8 @@ func (b *WorkerUsage) available(empty bool) WorkerUsage {
 	return WorkerUsage{mcpu: max(b.mcpu, 0), memory: max(b.memory, 0), disk: max(b.disk, 0), slots: max(b.slots, 0)}
 }
 
-// reduceGPUs returns the GPU request nearest to n's that the worker can meet: the same
-// memory on fewer devices, else as many devices with less memory.
+// reduceGPUs returns the closest GPU request that the worker can meet: the same memory on
+// fewer devices, else as many devices with less memory.
 func (b *WorkerUsage) reduceGPUs(n *Need, empty bool) muster.GPURequest {
 	c := *n
 	for c.Request.GPUs.Count--; c.Request.GPUs.Count > 0; c.Request.GPUs.Count-- {
@@ -121,7 +120,7 @@ func (b *WorkerUsage) reduceGPUs(n *Need, empty bool) muster.GPURequest {
 	return c.Request.GPUs
 }
 
-// Shortage words how much more must be free for n to pass the capacity filter f, such
+// Shortage describes how much more must be free for n to pass the capacity filter f, such
 // as "2 cpus". It returns "" for other filters.
 func (b *WorkerUsage) Shortage(n *Need, f Filter) string {
 	r := &n.Request

@@ -7,8 +7,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Validate refuses, with an Invalid error, a worker whose own description would upset
-// the books.
+// Validate returns an Invalid error for a worker whose description is not usable.
 func Validate(w *muster.Worker) error {
 	r := &w.Resources
 	switch {
@@ -21,7 +20,7 @@ func Validate(w *muster.Worker) error {
 	}
 	for i, g := range r.GPUs {
 		if g.UUID == "" || g.Memory < 0 || slices.ContainsFunc(r.GPUs[:i], func(o muster.GPU) bool { return o.UUID == g.UUID }) {
-			return muster.Errorf(muster.Invalid, "worker %s: GPU %d has no UUID of its own, or less than no memory", w.ID, g.Index)
+			return muster.Errorf(muster.Invalid, "worker %s: GPU %d has a duplicate or missing UUID, or negative memory", w.ID, g.Index)
 		}
 	}
 	return nil

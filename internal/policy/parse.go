@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// NoneKeyword, alone in a list of an owner's, stands for an empty list; Own among users for the image's own.
+// NoneKeyword alone in a list stands for an empty list; ImageUser among users for the image's own user.
 const (
 	NoneKeyword = "none"
 	ImageUser   = "default"
@@ -60,10 +60,10 @@ func ParseVariable(s string) (string, error) {
 	return s, nil
 }
 
-// Rule is one thing that an owner said, for people.
+// Rule is one rule of an owner's policy, for display.
 type Rule struct{ Subject, Allowed string }
 
-// Rules returns what an owner said, in a fixed order: nothing for a new worker.
+// Rules returns an owner's policy in a fixed order, and nothing for a nil Allow.
 func Rules(a *muster.Allow) []Rule {
 	if a == nil {
 		return nil

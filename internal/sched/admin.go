@@ -25,7 +25,7 @@ func (s *State) pause(now muster.Time, ev event.Pause) error {
 	case !r.Draining:
 		s.setAdminState(now, w, ev.On, false, ev.Until)
 	case ev.Until > 0:
-		return muster.Errorf(muster.Conflict, "worker %s is draining and takes nothing new anyway: resume it before you pause it for a while", r.Name)
+		return muster.Errorf(muster.Conflict, "worker %s is draining: resume it before you pause it with a timeout", r.Name)
 	default:
 		s.setAdminState(now, w, ev.On, true, r.Deadline)
 	}
@@ -46,7 +46,7 @@ func (s *State) drain(now muster.Time, ev event.Drain) error {
 	return nil
 }
 
-// setAdminState sets what an administrator wants of a worker.
+// setAdminState sets what an administrator asked of a worker.
 func (s *State) setAdminState(now muster.Time, w *model.Worker, paused, draining bool, deadline muster.Time) {
 	r := &w.Row
 	if r.Paused == paused && r.Draining == draining && r.Deadline == deadline {
@@ -65,8 +65,8 @@ func (s *State) setAdminState(now muster.Time, w *model.Worker, paused, draining
 	}
 }
 
-// onDeadline does what an administrator wanted at the worker's deadline: a pause
-// ends; what a draining worker still holds has to make room.
+// onDeadline handles the worker's deadline: a pause ends; the tasks of a draining
+// worker are preempted.
 func (s *State) onDeadline(now muster.Time, w *model.Worker) {
 	if !w.Row.Draining {
 		s.setAdminState(now, w, false, false, 0)
@@ -78,8 +78,8 @@ func (s *State) onDeadline(now muster.Time, w *model.Worker) {
 	}
 }
 
-// preemptGroup tells a held task, and all of its gang, to make room, and why: it is tried
-// again, and that costs it nothing.
+// preemptGroup preempts a held task and all of its gang. The tasks are queued again,
+// without a counted retry.
 func (s *State) preemptGroup(now muster.Time, t *model.Task, reason muster.Reason) {
 	if !t.Group.Gang() {
 		s.preempt(now, t, reason)
@@ -90,7 +90,7 @@ func (s *State) preemptGroup(now muster.Time, t *model.Task, reason muster.Reaso
 	}
 }
 
-// preempt tells a held task to make room. What is being cancelled ends anyway.
+// preempt stops a held task unless it is being cancelled or preempted already.
 func (s *State) preempt(now muster.Time, t *model.Task, reason muster.Reason) {
 	if t.Worker != nil && t.Row.State != muster.Cancelling && t.PreemptReason == muster.NoReason {
 		t.PreemptReason = reason
@@ -98,8 +98,8 @@ func (s *State) preempt(now muster.Time, t *model.Task, reason muster.Reason) {
 	}
 }
 
-// stop tells a worker, again after it was away, to end an attempt, and gives it
-// the time that this may take.
+// stop sends the worker a stop for the current attempt, again after a reconnect, and
+// sets the deadline for its report.
 func (s *State) stop(now muster.Time, t *model.Task) {
 	t.StopBy = now.Add(t.StopTimeout())
 	s.armTask(t)
@@ -116,7 +116,7 @@ func (s *State) heal(ev event.Heal) error {
 		return err
 	}
 	if !w.Reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.Row.Name, w.Row.State)
+		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be checked again when it reconnects", w.Row.Name, w.Row.State)
 	}
 	gpus, err := placement.Quarantined(&w.Row, ev.GPUs)
 	if err == nil {
@@ -131,7 +131,7 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 		return err
 	}
 	if !w.Gone && w.Reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: drain it, or stop it, before it is removed", w.Row.ID, w.Row.State)
+		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.Row.ID, w.Row.State)
 	}
 	for _, t := range w.SortedTasks() {
 		s.end(now, t, judge.AttemptEnd{
@@ -149,12 +149,12 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 	return nil
 }
 
-// maxListedTasks is how many of the tasks that a worker holds are listed.
+// maxListedTasks limits how many of a worker's tasks Workers lists.
 const maxListedTasks = 100
 
-// Workers returns all workers by id, with what only memory knows: free
-// resources, tasks that each holds, load, why it takes nothing, how attempts failed
-// there, and when it was last heard.
+// Workers returns all workers by id, with what is kept in memory only: free
+// resources, held tasks, load, why it takes no tasks, its health, and when it was
+// last seen.
 func (s *State) Workers(now muster.Time) []muster.Worker {
 	list := make([]muster.Worker, len(s.workers))
 	for i, w := range s.workers {
@@ -197,14 +197,14 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 		}
 	}
 	if n == 0 {
-		return muster.Errorf(muster.Conflict, "job %s: all of these tasks have ended already, or are being cancelled", ev.Job)
+		return muster.Errorf(muster.Conflict, "job %s: all of these tasks have already ended or are being cancelled", ev.Job)
 	}
 	return nil
 }
 
-// cancelRange cancels elements of a group and returns how many were not final and
-// not being cancelled already. If they include all of the rest, that goes in one
-// step. To cancel a part of a gang is to cancel it.
+// cancelRange cancels elements of a group and returns how many it cancelled. If the
+// range includes all unmaterialized elements, they are cancelled in one step.
+// Cancelling a part of a gang cancels all of it.
 func (s *State) cancelRange(now muster.Time, g *model.Group, first, last int) int {
 	n := 0
 	if g.Gang() {

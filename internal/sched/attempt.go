@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// current returns the task whose current attempt is a, held by worker w. Any
-// word about another attempt is too late: a Conflict.
+// current returns the task whose current attempt is a, held by worker w. For any
+// other attempt it returns a Conflict error.
 func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*model.Task, error) {
 	t := s.task(a.Task)
 	if t == nil || t.Worker == nil || t.Row.Attempt != a.N || t.Row.Worker != w {
@@ -47,7 +47,7 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 		return err
 	}
 	if t.Row.State == muster.Running {
-		return muster.Errorf(muster.Conflict, "attempt %s runs already on worker %s: it cannot be rejected", ev.Attempt, ev.Worker)
+		return muster.Errorf(muster.Conflict, "attempt %s already runs on worker %s and cannot be rejected", ev.Attempt, ev.Worker)
 	}
 	w := t.Worker
 	s.touch(now, w)
@@ -81,7 +81,7 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 	return nil
 }
 
-// setStarted notes the start of an attempt, and of the stage and the job if it is their first.
+// setStarted records the start of an attempt, and of the stage and the job if it is their first.
 func (s *State) setStarted(t *model.Task, at muster.Time) {
 	t.Row.StartedAt = at
 	s.out.attemptsStarted = append(s.out.attemptsStarted, effect.AttemptStarted{Attempt: t.Attempt(), AssignedAt: t.Row.AssignedAt, At: at})
@@ -130,8 +130,8 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 	return nil
 }
 
-// plausible reports whether the attempt may have been. Whether it was is known to the store, which keeps its report only
-// then: of ended jobs nothing is here.
+// plausible reports whether the attempt may have existed. The store knows for certain and keeps the late report only then:
+// ended jobs are not in memory.
 func (s *State) plausible(a muster.AttemptID) bool {
 	if a.Task.Job < 1 || a.Task.Job >= s.nextJob || a.Task.Num < 0 || a.Task.Num >= muster.MaxTasks || a.N < 1 {
 		return false

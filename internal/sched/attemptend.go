@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// end ends the current attempt of a held task: the task ends too, or is queued
-// again.
+// end ends the current attempt of a held task. The task ends too, or is queued again.
 func (s *State) end(now muster.Time, t *model.Task, e judge.AttemptEnd) {
 	s.recordHealth(now, t, &e)
 	s.out.attemptsEnded = append(s.out.attemptsEnded, effect.AttemptEnded{
@@ -27,7 +26,7 @@ func (s *State) end(now muster.Time, t *model.Task, e judge.AttemptEnd) {
 	s.applyDecision(now, t, e, judge.Decide(&t.Row, t.Group.Spec(), e, s.crashLimit(t, &e)))
 }
 
-// applyDecision carries out the verdict on an attempt that ended.
+// applyDecision carries out the decision about an attempt that ended.
 func (s *State) applyDecision(now muster.Time, t *model.Task, e judge.AttemptEnd, v judge.Decision) {
 	if t.Worker != nil {
 		if d := s.avoidFor(t, &e, v); d > 0 {
@@ -62,26 +61,25 @@ func (s *State) applyDecision(now muster.Time, t *model.Task, e judge.AttemptEnd
 	}
 }
 
-// expireLease ends an attempt whose worker has been away for its whole grace.
+// expireLease ends an attempt whose worker has been unreachable for the whole disconnect.grace.
 func (s *State) expireLease(now muster.Time, t *model.Task) {
 	d := t.Group.Spec().Disconnect
 	s.end(now, t, judge.AttemptEnd{
 		Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, NoRetry: d.Then == muster.DisconnectFail,
-		Message: fmt.Sprintf("worker %s was not heard for %s", t.Worker.Row.Name, d.Grace.Or(model.DefaultLease)),
+		Message: fmt.Sprintf("worker %s was unreachable for %s", t.Worker.Row.Name, d.Grace.Or(model.DefaultLease)),
 	})
 }
 
-// loseAttempt ends an attempt that its worker does not have: it came back without it, or lost it
-// while it was there. If the worker never said that it took it, that is no sign of a crash.
+// loseAttempt ends an attempt that its worker no longer has. If the worker never accepted it,
+// this does not count as a crash.
 func (s *State) loseAttempt(now muster.Time, t *model.Task, reason muster.Reason) {
 	s.end(now, t, judge.AttemptEnd{
 		Outcome: muster.AttemptLost, Reason: reason, At: now, Uncounted: !t.Accepted && t.Row.State == muster.Assigned,
-		Message: fmt.Sprintf("worker %s does not have it (any more)", t.Worker.Row.Name),
+		Message: fmt.Sprintf("worker %s no longer has this attempt", t.Worker.Row.Name),
 	})
 }
 
-// abandonAttempt ends an attempt that was told to end and whose worker did not confirm in
-// time that it did.
+// abandonAttempt ends an attempt whose worker did not confirm a stop in time.
 func (s *State) abandonAttempt(now muster.Time, t *model.Task) {
 	w, a := t.Worker, t.Attempt()
 	e := judge.AttemptEnd{

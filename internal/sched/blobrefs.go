@@ -7,14 +7,14 @@ import (
 	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
-// BlobRefs is what an attempt reads of what the server keeps.
+// BlobRefs lists the stored blobs that an attempt reads.
 type BlobRefs struct {
 	Attempt muster.AttemptID
-	Trees   []string       // hashes of trees, whose files it needs, too
+	Trees   []string       // hashes of trees; the attempt needs their files, too
 	Inputs  []effect.Input // of a stage: shared, not to be changed
 }
 
-// BlobRefs returns what the attempts need that a worker holds now, or is to hold once it has heard of them.
+// BlobRefs returns what the attempts of a worker need, including those just assigned.
 func (s *State) BlobRefs(id muster.WorkerID) []BlobRefs {
 	w, err := s.worker(id)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Check returns an Internal error that names the first broken invariant, or nil.
-// It looks at everything and is meant for tests, and for a State just rebuilt.
+// It checks everything, and is meant for tests and for a State just rebuilt.
 func (s *State) Check() error {
 	for _, check := range []func() error{s.checkJobs, s.checkProjectStats, s.checkWorkers, s.checkShares, s.checkQueue, s.checkTimers} {
 		if err := check(); err != nil {
@@ -23,7 +23,7 @@ func (s *State) Check() error {
 }
 
 func broken(format string, args ...any) error {
-	return muster.Errorf(muster.Internal, "the scheduler's state is broken: "+format, args...)
+	return muster.Errorf(muster.Internal, "the scheduler's state is inconsistent: "+format, args...)
 }
 
 func (s *State) checkJobs() error {
@@ -66,23 +66,23 @@ func (s *State) checkWorkers() error {
 		usage := placement.NewWorkerUsage(&w.Row)
 		for i, t := range w.Held {
 			if t.Worker != w || t.HeldIndex != i || s.task(t.Row.ID) != t {
-				return broken("worker %s holds task %s, which does not know", w.Row.ID, t.Row.ID)
+				return broken("worker %s holds task %s, which does not refer back", w.Row.ID, t.Row.ID)
 			}
 			usage.Reserve(t.Row.Grant)
 		}
 		switch {
 		case !usage.Equal(w.Usage):
-			return broken("the account of worker %s is wrong", w.Row.ID)
+			return broken("the usage of worker %s is wrong", w.Row.ID)
 		case w.Usage.Overcommitted() && !w.Shrunk:
 			return broken("worker %s has been given more than it has", w.Row.ID)
 		case w.Gone && len(w.Held) > 0:
 			return broken("worker %s is gone and holds %d tasks", w.Row.ID, len(w.Held))
 		case !w.Gone && !w.Timer.Armed() && (w.Reachable() || len(w.Held) == 0):
-			return broken("nobody notices when worker %s stays away", w.Row.ID)
+			return broken("worker %s has no timer for its absence", w.Row.ID)
 		case w.Row.Deadline > 0 && !w.Row.Draining && !w.Row.Paused || w.Evicting && (!w.Row.Draining || w.Row.Deadline == 0):
-			return broken("worker %s has a deadline for nothing", w.Row.ID)
+			return broken("worker %s has a deadline but is neither paused nor draining", w.Row.ID)
 		case w.Row.Deadline > 0 && !w.Evicting && !w.Timer.Armed():
-			return broken("nobody notices the deadline of worker %s", w.Row.ID)
+			return broken("worker %s has no timer for its deadline", w.Row.ID)
 		case (w.Row.State == muster.WorkerGone) != w.Gone || (w.Row.State == muster.WorkerUnreachable) != (!w.Gone && !w.Reachable()):
 			return broken("worker %s is %s; gone: %t, reachable: %t", w.Row.ID, w.Row.State, w.Gone, w.Reachable())
 		}
@@ -92,7 +92,7 @@ func (s *State) checkWorkers() error {
 
 func byID(a, b *model.Worker) int { return strings.Compare(string(a.Row.ID), string(b.Row.ID)) }
 
-// checkShares counts anew what projects hold and what the fleet offers.
+// checkShares recounts what projects hold and what the fleet offers.
 func (s *State) checkShares() error {
 	var capacity queue.Resources
 	usage := map[*queue.Project]*queue.Resources{}
@@ -131,11 +131,11 @@ func (s *State) checkQueue() error {
 		case *model.Group:
 			g = owner
 			if it.Num != g.Row.First+g.Row.Materialized && !g.Gang() {
-				err = broken("the rest of stage %q of job %s is queued under number %d", g.Row.Name, g.Row.Job, it.Num)
+				err = broken("the unmaterialized elements of stage %q of job %s are queued under number %d", g.Row.Name, g.Row.Job, it.Num)
 			}
 		}
 		if s.jobs[g.Row.Job] != g.Job || g.Job.Row.Priority != priority || g.Job.Project != p {
-			err = broken("a task of job %s stands in a foreign lane", g.Row.Job)
+			err = broken("a task of job %s is in another job's bucket", g.Row.Job)
 		}
 	})
 	if err != nil {

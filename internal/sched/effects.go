@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// pending is what has to leave by the next Take. A subject is listed once, when
-// it first became dirty; its row is read when it is taken.
+// pending collects what the next Flush returns. A subject is listed once, when it
+// becomes dirty; Flush reads its row.
 type pending struct {
 	jobs            []*model.Job
 	groups          []*model.Group
@@ -29,7 +29,7 @@ type pending struct {
 	jobsEnded       []effect.JobEnded
 }
 
-// Flush returns everything since the last Take: each changed row once, in its
+// Flush returns everything since the last Flush: each changed row once, in its
 // latest form.
 func (s *State) Flush() effect.Effects {
 	p := &s.out
@@ -52,7 +52,7 @@ func (s *State) Flush() effect.Effects {
 		row.LastSeenAt = w.Seen
 		return row
 	})
-	// The lists are given away, except those of subjects, which are used again.
+	// The caller owns the returned lists; those of subjects are reused.
 	clear(p.jobs)
 	clear(p.groups)
 	clear(p.tasks)
@@ -104,14 +104,13 @@ func (s *State) changedWorker(w *model.Worker) {
 	}
 }
 
-// removeWorker takes back what is pending of a worker that is removed.
+// removeWorker drops the pending row of a worker that is removed.
 func (p *pending) removeWorker(w *model.Worker) {
 	p.workers = slices.DeleteFunc(p.workers, func(o *model.Worker) bool { return o == w })
 	p.removed = append(p.removed, w.Row.ID)
 }
 
-// send sends a word to a worker that is connected. Others learn what they missed
-// when they join.
+// send queues a command for a connected worker. Others are reconciled when they join.
 func (s *State) send(w *model.Worker, cmd effect.Command) {
 	if w.Connected {
 		s.out.commands = append(s.out.commands, cmd)

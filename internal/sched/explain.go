@@ -6,11 +6,11 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Explain says why a live task stands where it stands. It returns a NotFound
-// error for a task that is not known, or has ended. It changes nothing, and costs
-// a look at every worker and at some ten thousand queued tasks at the most.
+// Explain says why a live task is in its state. It returns a NotFound error for a
+// task that is unknown or has ended. It changes nothing, and examines every worker
+// and at most about ten thousand queued tasks.
 func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation, error) {
-	ended := muster.Errorf(muster.NotFound, "task %s has ended, or never was: only a task that has not ended can be explained", id)
+	ended := muster.Errorf(muster.NotFound, "task %s has ended or does not exist: only an unfinished task can be explained", id)
 	j := s.jobs[id.Job]
 	if j == nil {
 		return explain.Explanation{}, ended
@@ -64,7 +64,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation,
 }
 
 // Plan says where the first task of each stage of a normalized spec would run if
-// it were submitted now.
+// the spec were submitted now.
 func (s *State) Plan(now muster.Time, spec *muster.Spec) []explain.Explanation {
 	list := make([]explain.Explanation, len(spec.Tasks))
 	for i := range spec.Tasks {
@@ -83,7 +83,7 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []explain.Explanation {
 	return list
 }
 
-// presentWorkers returns the workers that have not left: what those lack is beside the point.
+// presentWorkers returns the workers that have not left.
 func (s *State) presentWorkers() []*queue.Worker {
 	list := make([]*queue.Worker, 0, len(s.workers))
 	for _, w := range s.workers {

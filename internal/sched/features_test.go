@@ -33,7 +33,7 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	for range 2 {
 		for _, id := range []muster.TaskID{{Job: rich}, {Job: rich, Num: 2}, {Job: retried}} {
 			x, err := d.s.Explain(d.now, id)
-			if err != nil || x.State != muster.Queued || !x.Unschedulable() || x.Workers[0].Why != "cannot carry: env (other worker)" || x.Workers[0].Filter != "features" {
+			if err != nil || x.State != muster.Queued || !x.Unschedulable() || x.Workers[0].Why != "does not support: env (other worker)" || x.Workers[0].Filter != "features" {
 				t.Fatalf("%s: %+v, %v", id, x, err)
 			}
 		}

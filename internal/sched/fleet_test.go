@@ -218,7 +218,7 @@ func TestExplain(t *testing.T) {
 			"never, by two things", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) {
 				s.Resources.Memory, s.Where.Tags = 32*gib, []string{"fast"}
 			},
-			"can never start with the workers there are: ruled out 1 by tags", "no single change of the request would do: see what each worker lacks, or start a worker that fits", "lacks the tag fast",
+			"can never start with the workers there are: ruled out 1 by tags", "no single change of the request is enough: see what each worker lacks, or start a worker that fits", "lacks the tag fast",
 		},
 		{
 			"not now, by cpus", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) { s.Resources.CPUs = 3 },

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// FleetSnapshot returns all workers with what they hold, and the work of all projects. It costs a look at every worker and
-// its devices, whatever these hold.
+// FleetSnapshot returns all workers with what they hold, and the work of all projects. It examines every worker and
+// its devices, but not their tasks.
 func (s *State) FleetSnapshot(now muster.Time) fleet.Snapshot {
 	p := fleet.Snapshot{At: now, Workers: make([]fleet.Worker, len(s.workers)), Failing: s.failingJobs()}
 	for i, w := range s.workers {
@@ -55,7 +55,7 @@ func workerSnapshot(now muster.Time, w *model.Worker) fleet.Worker {
 	return x
 }
 
-// oldest returns what has been queued for longest of a project, or of all if p is nil.
+// oldest returns the task of a project that has been queued for longest, or of all projects if p is nil.
 func (s *State) oldest(p *queue.Project) *fleet.Oldest {
 	it := s.queue.Oldest(p, queuedAt)
 	if it == nil {
@@ -88,7 +88,7 @@ func (s *State) recordFailure(j *model.Job, e *judge.AttemptEnd) {
 	}
 }
 
-// recordUsage adds what an attempt used that ends to its job's account.
+// recordUsage adds the usage of an attempt that ends to its job.
 func (s *State) recordUsage(t *model.Task) {
 	if u := t.Row.Usage; u != nil && t.Row.Grant != nil {
 		t.Group.Job.Row.AddUsage(u, len(t.Row.Grant.GPUs))
@@ -134,7 +134,7 @@ func (s *State) projectTotals() map[string]muster.Counts {
 	return totals
 }
 
-// checkProjectStats holds that the counts of each project are those of its live jobs, as far as these go.
+// checkProjectStats checks the counts of each project against its live jobs.
 func (s *State) checkProjectStats() error {
 	live := map[string]muster.Counts{}
 	for _, j := range s.jobs {

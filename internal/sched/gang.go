@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// enqueueGang puts a gang into the queue if all of it is queued and no pause goes on, and
-// sets its timer.
+// enqueueGang puts a gang into the queue if all members are queued and their backoffs are
+// over, and sets its timer.
 func (s *State) enqueueGang(now muster.Time, g *model.Group) {
 	if !g.Item.Queued() && g.Row.Counts[muster.Queued] == int64(g.Row.Size) && g.NotBefore() <= now {
 		g.Item.Num = g.Row.First
@@ -65,8 +65,7 @@ func (s *State) placeGang(now muster.Time, g *model.Group) queue.Outcome {
 	return queue.Placed
 }
 
-// endMember ends the current attempt of a gang's member, and draws the conclusions
-// for the others: see package gang.
+// endMember ends the current attempt of a gang's member, and decides about the others.
 func (s *State) endMember(now muster.Time, t *model.Task, e judge.AttemptEnd) {
 	g := t.Group
 	unreachable := ""
@@ -108,8 +107,8 @@ func (s *State) endMember(now muster.Time, t *model.Task, e judge.AttemptEnd) {
 	s.enqueueGang(now, g)
 }
 
-// stopOthers has the verdict on a member that ended for all others: at once for those
-// that are done, and as soon as they have been stopped for those that run.
+// stopOthers applies the decision about a member that ended to all others: at once to those
+// that are done, and to running ones when they have stopped.
 func (s *State) stopOthers(now muster.Time, g *model.Group, v judge.Decision) {
 	for _, m := range g.SortedTasks() {
 		switch {
@@ -125,7 +124,7 @@ func (s *State) stopOthers(now muster.Time, g *model.Group, v judge.Decision) {
 	}
 }
 
-// resumeGang queues what is restored of a gang, or goes on to bring it down.
+// resumeGang queues a restored gang, or continues to stop a broken one.
 func (s *State) resumeGang(now muster.Time, g *model.Group) {
 	n := g.MemberCounts(nil)
 	for _, t := range g.SortedTasks() {

@@ -174,7 +174,7 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	d.wantSent("stop a 1.1#1 cancelled")
 	d.wantStates(job, muster.Queued, muster.Running, muster.Queued)
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 0})
-	if err != nil || !strings.HasPrefix(x.Summary, "its gang starts anew when the 1 of its tasks that still run have been stopped (member 1.2 (rank 2) of its gang ended: exit_code)") {
+	if err != nil || !strings.HasPrefix(x.Summary, "its gang restarts when its 1 running tasks have stopped (member 1.2 (rank 2) of its gang ended: exit_code)") {
 		t.Errorf("%s, %v", x.Summary, err)
 	}
 	if m := d.task(job, 1).Message; m != "member 1.2 (rank 2) of its gang ended: exit_code" {
@@ -214,7 +214,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 	d, job := started(t)
 	d.finish(job, 0, muster.AttemptSucceeded)
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 0})
-	if err != nil || x.Summary != "has ended well, and waits for 2 other tasks of its gang to do so, too" {
+	if err != nil || x.Summary != "has succeeded and waits for 2 other tasks of its gang" {
 		t.Errorf("%s, %v", x.Summary, err)
 	}
 	for _, w := range d.s.Workers(d.now) {
@@ -264,7 +264,7 @@ func TestOthersDieOfALostMember(t *testing.T) {
 	d.do(event.Disconnected{Worker: "b"})
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
 	d.wantTask(job, 0, muster.Queued, muster.WorkerLost)
-	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was away (exit_code)") {
+	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was unreachable (exit_code)") {
 		t.Errorf("told: %s", m)
 	}
 	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
@@ -438,7 +438,7 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	busy := d.submit(stage("busy"))
 	waits, never := d.submit(stage("g", members(3))), d.submit(stage("g", members(4)))
 	for job, want := range map[muster.JobID]string{
-		waits: "waits for room: the gang needs it for 3 tasks at once, and there is room for 2 now",
+		waits: "waits for room: the gang needs room for 3 tasks at once, and there is room for 2 now",
 		never: "can never start with the workers there are: the gang needs room for 4 tasks at once, and all of them together have room for 3",
 	} {
 		for num := range 3 {
@@ -454,7 +454,7 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	d.finish(busy, 0, muster.AttemptSucceeded)
 	d.wantTask(waits, 0, muster.Assigned, muster.NoReason)
 	plan := d.s.Plan(d.now, &muster.Spec{Project: "default", Tasks: []muster.TaskSpec{stage("g", members(2))}})
-	if plan[0].Summary != "waits for room: the gang needs it for 2 tasks at once, and there is room for 0 now" {
+	if plan[0].Summary != "waits for room: the gang needs room for 2 tasks at once, and there is room for 0 now" {
 		t.Errorf("%+v", plan)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// recordHealth enters the end of an attempt into its worker's record: see package health.
+// recordHealth records the end of an attempt in its worker's health.
 func (s *State) recordHealth(now muster.Time, t *model.Task, e *judge.AttemptEnd) {
 	w, a := t.Worker, t.Attempt()
 	if w == nil {
@@ -27,7 +27,7 @@ func (s *State) recordHealth(now muster.Time, t *model.Task, e *judge.AttemptEnd
 	s.onHealthChange(now, w)
 }
 
-// onHealthChange draws the conclusions after a worker's record may have changed.
+// onHealthChange updates the queue and the worker's state after its health may have changed.
 func (s *State) onHealthChange(now muster.Time, w *model.Worker) {
 	suspect, closed := w.Health.Suspect(), w.Health.AvoidReason(now) != ""
 	if suspect != w.Suspect {
@@ -45,8 +45,8 @@ func (s *State) onHealthChange(now muster.Time, w *model.Worker) {
 }
 
 // avoidFor returns for how long a task prefers other workers after an attempt ended so on
-// its worker: longer each time while there are others that could run it. A gang may need
-// all of them at once.
+// its worker: longer each time while other workers could run it. It is short for a gang,
+// which may need all workers at once.
 func (s *State) avoidFor(t *model.Task, e *judge.AttemptEnd, v judge.Decision) muster.Duration {
 	switch {
 	case v.State != muster.Queued || judge.FaultOf(&t.Row, e, true) != judge.WorkerFault || lostWithWorker(e.Reason):
@@ -65,8 +65,8 @@ func (s *State) avoidFor(t *model.Task, e *judge.AttemptEnd, v judge.Decision) m
 }
 
 // crashLimit returns how many attempts of a task may fail by the fleet's fault. A task
-// that failed on few workers is not given up while there is another that could run it,
-// unless its worker was lost: then it may be the task that takes workers down.
+// that failed on few workers does not fail for good while another worker could run it,
+// unless its worker was lost: then the task itself may crash workers.
 func (s *State) crashLimit(t *model.Task, e *judge.AttemptEnd) int {
 	if t.Worker == nil || judge.FaultOf(&t.Row, e, true) != judge.WorkerFault {
 		return s.cfg.CrashLimit
@@ -80,8 +80,8 @@ func (s *State) crashLimit(t *model.Task, e *judge.AttemptEnd) int {
 	return max(s.cfg.CrashLimit, t.Row.Crashes+1)
 }
 
-// otherWorkerFits reports whether a worker that is none of those could run the task. One that is
-// unreachable may come back.
+// otherWorkerFits reports whether a worker outside except could run the task. An unreachable
+// one counts: it may reconnect.
 func (s *State) otherWorkerFits(t *model.Task, except []*model.Worker) bool {
 	need := s.shapeOf(t.Group).Need
 	return slices.ContainsFunc(s.workers, func(w *model.Worker) bool {

@@ -12,17 +12,17 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Place assigns what can be assigned: for each priority from the highest, always
-// to the project with the least dominant share, its oldest task whose need a
-// worker can meet now. Workers that are kept free for a task that has waited for
-// too long are left to it. Call it once after a batch of events.
+// Place assigns what can be assigned. From the highest priority down, it repeatedly
+// takes the project with the least dominant share and assigns its oldest task that
+// fits a worker now. Workers reserved for a starving task are left to it. Call it
+// once after a batch of events.
 func (s *State) Place(now muster.Time) {
 	s.queue.Place(now, &s.capacity, func(it *queue.Item) queue.Outcome { return s.placeItem(now, it) })
 	s.propagate(now)
 }
 
-// enqueue puts a queued task into the queue and sets its timer. Of a gang all
-// members stand there together: see enqueueGang.
+// enqueue puts a queued task into the queue and sets its timer. It ignores members of
+// a gang, which are queued together: see enqueueGang.
 func (s *State) enqueue(t *model.Task) {
 	j := t.Group.Job
 	if t.Group.Gang() {
@@ -32,14 +32,14 @@ func (s *State) enqueue(t *model.Task) {
 	s.armTask(t)
 }
 
-// enqueueRest puts the group's rest into the queue.
+// enqueueRest puts the group's unmaterialized elements into the queue.
 func (s *State) enqueueRest(g *model.Group) {
 	g.Item.Num = g.Row.First + g.Row.Materialized
 	s.queue.Add(&g.Item, g.Job.Row.Priority, g.Job.Project, s.shapeOf(g))
 }
 
-// requeueRest corrects the place of a group's rest after Next or the number of
-// elements without rows changed.
+// requeueRest updates the queue item of a group's unmaterialized elements after their
+// first index or number changed.
 func (s *State) requeueRest(g *model.Group) {
 	if g.Unmaterialized() > 0 {
 		s.queue.Renumber(&g.Item, g.Row.First+g.Row.Materialized)
@@ -49,8 +49,8 @@ func (s *State) requeueRest(g *model.Group) {
 	s.armGroup(g)
 }
 
-// shapeOf returns the shape of the need of the group's tasks. It is asked for
-// only once the stage is ready: until then references in its spec are open.
+// shapeOf returns the shape of the group's tasks. The stage must be ready: until then
+// references in its spec are not resolved.
 func (s *State) shapeOf(g *model.Group) *queue.Shape {
 	if g.Shape == nil || g.Shape.Evicted() {
 		g.Shape = s.queue.Shape(s.limits.Need(g.Job.Row.Project, g.Spec()))
@@ -58,8 +58,8 @@ func (s *State) shapeOf(g *model.Group) *queue.Shape {
 	return g.Shape
 }
 
-// reshape gives what is queued the shapes that the workers' limits ask for. It is called when the
-// first worker joins that lacks a feature or names a project, which is seldom: it looks at every stage.
+// reshape recomputes the shapes of queued tasks. It is called when the first worker joins that lacks
+// a feature or names a project, which is rare: it examines every stage.
 func (s *State) reshape() {
 	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
 		j := s.jobs[id]
@@ -82,8 +82,8 @@ func (s *State) reshape() {
 	}
 }
 
-// placeItem assigns the item's task, or the next element of its group's rest, to the
-// best worker, if there is one.
+// placeItem assigns the item's task, or the next unmaterialized element of its group,
+// to the best worker, if there is one.
 func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 	if g, ok := it.Owner.(*model.Group); ok && g.Gang() {
 		return s.placeGang(now, g)
@@ -111,8 +111,8 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 	return queue.Placed
 }
 
-// assign starts a new attempt of t, which needs n, on w. seat is that of a gang's
-// member, or nil.
+// assign starts a new attempt of t, which needs n, on w. membership is nil except for
+// a gang's member.
 func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *placement.Need, membership *gang.Membership) {
 	g := t.Group
 	grant := w.Usage.Grant(n)
@@ -129,7 +129,7 @@ func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place
 	})
 }
 
-// allocate enters what the task's row grants it of w.
+// allocate reserves the task's grant on w.
 func (s *State) allocate(t *model.Task, w *model.Worker) {
 	w.Usage.Reserve(t.Row.Grant)
 	s.queue.LoadChanged(&w.Worker)
@@ -140,7 +140,7 @@ func (s *State) allocate(t *model.Task, w *model.Worker) {
 	w.Held = append(w.Held, t)
 }
 
-// release ends what a task holds of its worker.
+// release returns the task's grant to its worker.
 func (s *State) release(now muster.Time, t *model.Task) {
 	w := t.Worker
 	w.Usage.Release(t.Row.Grant)

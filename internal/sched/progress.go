@@ -11,10 +11,10 @@ import (
 )
 
 // saveProgressEvery is how long progress may be in memory only. A row that is written for another reason
-// takes it along.
+// includes it.
 const saveProgressEvery = muster.Duration(10 * time.Second)
 
-// progress takes over what an attempt reports of itself. It is published at once and written later, except
+// progress records what a running attempt reports. It is published at once and written later, except
 // for artifacts, which must not be lost.
 func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	p := &ev.Progress
@@ -50,7 +50,7 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	return nil
 }
 
-// deferProgress has the row of t written within saveProgressEvery.
+// deferProgress schedules a write of t's row within saveProgressEvery.
 func (s *State) deferProgress(now muster.Time, t *model.Task) {
 	if t.Dirty || t.StoredProgress != nil {
 		return
@@ -62,7 +62,7 @@ func (s *State) deferProgress(now muster.Time, t *model.Task) {
 	}
 }
 
-// saveProgress has all rows written whose progress is in memory only.
+// saveProgress marks all rows dirty whose progress is in memory only.
 func (s *State) saveProgress() {
 	for _, t := range s.dirtyProgress {
 		if t.StoredProgress != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// Rebuild makes the State that has the committed rows snap, after a restart or a
-// failed commit. No worker is connected, and each counts as heard now: the
-// leases of running attempts start anew. It refuses rows that contradict each
-// other with an Internal error.
+// Rebuild makes a State from the committed rows, after a restart or a failed commit.
+// No worker is connected, and each counts as last seen now: the leases of running
+// attempts restart. Rows that contradict each other are an Internal error.
 func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) {
 	s := New(cfg)
 	s.nextJob = max(snap.NextJob, 1)
@@ -30,7 +29,7 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 		slices.SortFunc(list, func(a, b muster.Group) int { return cmp.Compare(a.Index, b.Index) })
 		j, err := model.NewJob(row, list)
 		if err != nil {
-			return nil, muster.Errorf(muster.Internal, "job %s as stored is not sound: %w", row.ID, err)
+			return nil, muster.Errorf(muster.Internal, "stored job %s is invalid: %w", row.ID, err)
 		}
 		s.addJob(j)
 		s.addFailures(j, int(row.Counts[muster.Failed]+row.Counts[muster.TimedOut]))
@@ -77,11 +76,11 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	j := s.jobs[row.ID.Job]
 	if j == nil {
-		return muster.Errorf(muster.Internal, "task %s as stored has no live job", row.ID)
+		return muster.Errorf(muster.Internal, "stored task %s has no live job", row.ID)
 	}
 	g := j.Group(row.ID.Num)
 	if g == nil || g.Tasks[row.ID.Num-g.Row.First] != nil {
-		return muster.Errorf(muster.Internal, "task %s as stored is in no group of its job, or there twice", row.ID)
+		return muster.Errorf(muster.Internal, "stored task %s is in no group of its job, or duplicated", row.ID)
 	}
 	t := &model.Task{Row: *row}
 	g.Attach(t)
@@ -91,7 +90,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	}
 	w, err := s.worker(t.Row.Worker)
 	if err != nil || t.Row.Grant == nil {
-		return muster.Errorf(muster.Internal, "task %s as stored is %s on worker %q, without that worker or a grant", row.ID, row.State, row.Worker)
+		return muster.Errorf(muster.Internal, "stored task %s is %s on worker %q, but the worker or the grant is missing", row.ID, row.State, row.Worker)
 	}
 	s.allocate(t, w)
 	w.Shrunk = w.Usage.Overcommitted()
@@ -101,8 +100,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	return nil
 }
 
-// resume queues what may be placed and sets the timers of a job that was
-// restored.
+// resume queues the placeable tasks of a restored job and sets its timers.
 func (s *State) resume(now muster.Time, j *model.Job) {
 	for _, g := range j.Groups {
 		if g.Row.Counts[muster.Waiting] == 0 && len(g.Spec().Inputs) > 0 && g.Row.Counts.Finished() < int64(g.Row.Size) {
@@ -127,7 +125,7 @@ func (s *State) resume(now muster.Time, j *model.Job) {
 	}
 }
 
-// failQueued ends what is queued of a stage whose inputs are no longer there.
+// failQueued fails the queued tasks of a stage whose inputs are missing.
 func (s *State) failQueued(now muster.Time, g *model.Group, reason muster.Reason, message string) {
 	for _, t := range g.SortedTasks() {
 		if t.Row.State == muster.Queued {
@@ -140,9 +138,8 @@ func (s *State) failQueued(now muster.Time, g *model.Group, reason muster.Reason
 	}
 }
 
-// Snapshot returns what Rebuild needs of the live state. Rebuilding from the
-// rows that were committed gives a State with an equal Snapshot. It leaves out what
-// does not outlive the process, as the package comment lists.
+// Snapshot returns what Rebuild needs. A State rebuilt from the committed rows has an
+// equal Snapshot. It leaves out what a restart loses, as the package comment lists.
 func (s *State) Snapshot() muster.Snapshot {
 	snap := muster.Snapshot{NextJob: s.nextJob, Totals: s.projectTotals()}
 	ids := make([]muster.JobID, 0, len(s.jobs))

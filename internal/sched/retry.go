@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// retry queues ended tasks again. It first finds out, stage by stage in the
-// order of their needs, which tasks may be tried; only then it changes anything.
+// retry queues ended tasks again. It first plans, stage by stage in dependency order,
+// which tasks can be retried, and only then changes anything.
 func (s *State) retry(now muster.Time, ev event.Retry) error {
 	j := s.jobs[ev.Job.ID]
 	if j == nil {
@@ -24,8 +24,8 @@ func (s *State) retry(now muster.Time, ev event.Retry) error {
 		return err
 	}
 	if n == 0 {
-		return muster.Errorf(muster.Conflict, "job %s has no ended task here that could be tried again: those that succeeded stay, "+
-			"and those that were skipped need others that did not succeed", j.Row.ID)
+		return muster.Errorf(muster.Conflict, "nothing to retry in job %s: only ended tasks that did not succeed are retried, "+
+			"and skipped ones only together with the tasks that they need", j.Row.ID)
 	}
 	if s.jobs[j.Row.ID] == nil {
 		s.addJob(j)
@@ -38,8 +38,7 @@ func (s *State) retry(now muster.Time, ev event.Retry) error {
 	return nil
 }
 
-// reviveJob wires a job that has left memory, with those of its tasks that a live
-// job has in memory.
+// reviveJob restores an ended job to memory, with those tasks that a live job keeps.
 func (s *State) reviveJob(ev event.Retry) (*model.Job, error) {
 	id := ev.Job.ID
 	if id < 1 || id >= s.nextJob {
@@ -67,8 +66,8 @@ func (s *State) reviveJob(ev event.Retry) (*model.Job, error) {
 	return j, nil
 }
 
-// retryGroup carries out the plan for one stage. A stage with needs waits first:
-// if they are met, it goes on from there at once.
+// retryGroup carries out the plan for one stage. A stage with needs becomes waiting
+// first, and is queued at once if they are met.
 func (s *State) retryGroup(now muster.Time, g *model.Group, p *model.RetryPlan) {
 	to := muster.Queued
 	if len(g.Needs) > 0 {
@@ -82,7 +81,7 @@ func (s *State) retryGroup(now muster.Time, g *model.Group, p *model.RetryPlan) 
 		case t != nil:
 		case e >= g.Row.Materialized:
 			t = s.materialize(g, e)
-			g.Tasks[e] = t // in case it was passed by Next at once
+			g.Tasks[e] = t // materialize drops a final task that the cursor has passed
 		default:
 			t = &model.Task{Row: *row}
 			g.Attach(t)

@@ -22,7 +22,7 @@ func (s *State) worker(id muster.WorkerID) (*model.Worker, error) {
 	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
 }
 
-// find returns the position of id among the workers, and whether it is there.
+// find returns the position of id among the workers, and whether it is known.
 func (s *State) find(id muster.WorkerID) (int, bool) {
 	return slices.BinarySearchFunc(s.workers, id, func(w *model.Worker, id muster.WorkerID) int {
 		return strings.Compare(string(w.Row.ID), string(id))
@@ -41,7 +41,7 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	}
 	w := s.workers[i]
 	if w.Gone {
-		w.Health = health.Record{} // it was started again on purpose
+		w.Health = health.Record{} // it was restarted on purpose
 		s.onHealthChange(now, w)
 	}
 	s.applyDescription(w, ev.Worker)
@@ -73,12 +73,12 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	return nil
 }
 
-// maxJobSkip is how many job numbers one hello can make the server skip: a worker that lies does not use them up.
+// maxJobSkip limits how many job numbers one hello can make the server skip, so that a false one cannot exhaust them.
 const maxJobSkip = 1_000_000
 
-// recordUsedAttempts notes which attempts a worker knows that are not current here. Some may be of a time that the server
-// has lost, because a backup was restored: then their numbers would be given again. They are never given to this
-// worker again as long as it has something left of them, and the numbers of jobs that are unknown here are skipped.
+// recordUsedAttempts records the attempts that a worker knows and that are not current here. After a restored backup the
+// server could reuse their numbers. It does not assign them to this worker while it still has data of them, and it
+// skips the numbers of unknown jobs.
 func (s *State) recordUsedAttempts(w *model.Worker, lists ...[]muster.AttemptID) {
 	w.UsedAttempts = nil
 	next := s.nextJob
@@ -101,8 +101,8 @@ func (s *State) recordUsedAttempts(w *model.Worker, lists ...[]muster.AttemptID)
 	}
 }
 
-// applyDescription takes over what a worker says about itself, and opens its account
-// anew with what it holds.
+// applyDescription replaces the worker's description, and recomputes its usage from the
+// tasks that it holds.
 func (s *State) applyDescription(w *model.Worker, row muster.Worker) {
 	if !w.Gone {
 		s.capacity.AddCapacity(&w.Row.Resources, -1)
@@ -127,8 +127,8 @@ func (s *State) applyDescription(w *model.Worker, row muster.Worker) {
 	s.queue.SpecChanged(&w.Worker)
 }
 
-// updateOffer takes over what a connected worker says about itself. What it holds goes
-// on, also on a GPU that nobody is given any more.
+// updateOffer replaces the description of a connected worker. Its tasks keep running,
+// also on a GPU that is quarantined now.
 func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
 	}
 	s.touch(now, w)
 	if reflect.DeepEqual(&row, &w.Row) {
-		return nil // it was said in a session before
+		return nil // unchanged since an earlier session
 	}
 	s.applyDescription(w, row)
 	s.changedWorker(w)
@@ -155,8 +155,7 @@ func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
 	return nil
 }
 
-// deriveState derives the worker's state after anything that it depends on changed, and
-// reports whether the state did.
+// deriveState recomputes the worker's state, and reports whether it changed.
 func (s *State) deriveState(now muster.Time, w *model.Worker) bool {
 	state, closed := muster.WorkerActive, w.Health.AvoidReason(now)
 	switch {
@@ -185,7 +184,7 @@ func (s *State) deriveState(now muster.Time, w *model.Worker) bool {
 	return true
 }
 
-// touch notes a sign of life of a worker.
+// touch records that the worker sent something.
 func (s *State) touch(now muster.Time, w *model.Worker) {
 	if !w.Connected {
 		return
@@ -202,8 +201,7 @@ func (s *State) touch(now muster.Time, w *model.Worker) {
 	s.armWorker(now, w)
 }
 
-// markUnreachable notes that a worker is not there: its leases run from the last time it
-// was heard.
+// markUnreachable starts the leases of the worker's tasks, from the time when it was last seen.
 func (s *State) markUnreachable(now muster.Time, w *model.Worker) {
 	w.Responsive = false
 	s.deriveState(now, w)
@@ -213,7 +211,7 @@ func (s *State) markUnreachable(now muster.Time, w *model.Worker) {
 	s.armWorker(now, w)
 }
 
-// markGone notes that a worker is no part of the fleet any more.
+// markGone removes a worker's capacity from the fleet.
 func (s *State) markGone(now muster.Time, w *model.Worker) {
 	if !w.Gone {
 		w.Gone = true
@@ -222,7 +220,7 @@ func (s *State) markGone(now muster.Time, w *model.Worker) {
 	s.deriveState(now, w)
 }
 
-// onIdle notes that a worker holds nothing any more.
+// onIdle handles a worker that holds no task: a drained one is told so.
 func (s *State) onIdle(now muster.Time, w *model.Worker) {
 	switch {
 	case w.Gone:
@@ -279,7 +277,7 @@ func (s *State) shutDown(now muster.Time, ev event.ShutDown) error {
 		return notConnected(w)
 	}
 	w.Connected, w.Responsive, w.CleanShutdown, w.Seen = false, false, true, now
-	if w.Row.Draining { // it was obeyed: when the worker comes back, it is meant to work
+	if w.Row.Draining { // the drain is complete: a worker that reconnects is meant to work
 		w.Row.Draining, w.Row.Deadline, w.Evicting = false, 0, false
 	}
 	s.changedWorker(w)
@@ -312,7 +310,7 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 		}
 	}
 	if found == len(w.Held) && found == len(ev.Held) {
-		return nil // all is as it should be, as nearly always
+		return nil // the usual case
 	}
 	for _, t := range w.SortedTasks() {
 		if t.LastRenewal != w.Renewals && max(t.Row.AssignedAt, w.SessionStart).Add(s.cfg.AssignGrace) < now {
@@ -326,8 +324,8 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	return nil
 }
 
-// Reconcile divides the attempts that a worker holds into those that are its own and
-// current, and those that it must stop and forget. Ask it right after Joined.
+// Reconcile splits the attempts that a worker holds into the current ones, which it keeps,
+// and those that it must stop and forget. Call it right after Joined.
 func (s *State) Reconcile(w muster.WorkerID, held []muster.AttemptID) (keep, stop []muster.AttemptID) {
 	for _, a := range held {
 		if _, err := s.current(w, a); err != nil {

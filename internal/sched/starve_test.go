@@ -85,7 +85,7 @@ func TestOvertakenTaskGetsAWorkerInTheEnd(t *testing.T) {
 	d.wantReserved("a", big, 0, false)
 	d.heartbeatAll(second)
 	d.wantReserved("a", big, 0, true)
-	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for long" {
+	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for longer" {
 		t.Errorf("of the small task is said: %s", why)
 	}
 	d.finish(1, 1, muster.AttemptSucceeded)

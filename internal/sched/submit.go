@@ -65,7 +65,7 @@ func priority(spec *muster.Spec) int {
 	return *spec.Priority
 }
 
-// addJob brings a job into memory.
+// addJob adds a job to the live ones.
 func (s *State) addJob(j *model.Job) {
 	p := s.projects[j.Row.Project]
 	if p == nil {

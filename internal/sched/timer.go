@@ -8,13 +8,13 @@ import (
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// What the scheduler waits for without being told by its Config.
+// Fixed timeouts and limits.
 const (
-	goneAfter       = muster.Duration(time.Hour)        // an unreachable worker that holds nothing
-	minAvoid        = muster.Duration(10 * time.Second) // a worker is not offered again what it rejected, or lacked what it takes for
+	goneAfter       = muster.Duration(time.Hour)        // an unreachable worker without tasks counts as gone
+	minAvoid        = muster.Duration(10 * time.Second) // a task avoids a worker that rejected or failed it
 	maxAvoid        = muster.Duration(10 * time.Minute) // at most, while other workers could run the task
 	maxRejections   = 10                                // in a row; more count as a crash
-	minCrashWorkers = 3                                 // on so many workers a task must have failed before it is given up, if there are as many
+	minCrashWorkers = 3                                 // workers on which a task must fail before it fails for good, if there are as many
 )
 
 // NextTick returns when the next Tick is due, and 0 if nothing is pending.
@@ -39,7 +39,7 @@ func (s *State) tick(now muster.Time) {
 	s.queue.Expire(now)
 }
 
-// armTask sets the timer of t by its state.
+// armTask sets the timer of t according to its state.
 func (s *State) armTask(t *model.Task) { s.timers.Arm(&t.Timer, t.Due()) }
 
 func (s *State) taskDue(now muster.Time, t *model.Task) {
@@ -67,7 +67,7 @@ func (s *State) taskDue(now muster.Time, t *model.Task) {
 	s.armTask(t)
 }
 
-// armGroup sets the timer of the group's rest, or of the gang.
+// armGroup sets the timer of the group's unmaterialized elements, or of the gang.
 func (s *State) armGroup(g *model.Group) {
 	s.timers.Arm(&g.Timer, g.Due())
 }
@@ -87,8 +87,8 @@ func queuedTooLong(g *model.Group) string {
 	return "not started within its queue timeout of " + g.Spec().QueueTimeout.String()
 }
 
-// armWorker sets the worker's timer: for its silence, its being away for good, its
-// deadline, or what changes about its health.
+// armWorker sets the worker's timer: the heartbeat timeout, goneAfter, its deadline,
+// or the next change of its health, whichever is first.
 func (s *State) armWorker(now muster.Time, w *model.Worker) {
 	var at muster.Time
 	switch {

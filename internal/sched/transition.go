@@ -8,9 +8,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// transition is the one function by which tasks change their state: n tasks of g, from
-// one state to another. It keeps all counts. An illegal move is a bug, and going
-// on would spread it: it panics.
+// transition moves n tasks of g from one state to another, and keeps all counts. Every
+// state change goes through it. It panics on an illegal transition, which is a bug.
 func (s *State) transition(now muster.Time, g *model.Group, from, to muster.TaskState, n int) {
 	if !from.CanBecome(to) {
 		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.Row.Job, g.Row.Name, to, from))
@@ -47,8 +46,8 @@ func (s *State) touchGroup(g *model.Group) {
 	}
 }
 
-// setState moves one task that has a row. What else changes in the row must be there
-// already. A task that is final leaves memory, unless it is kept.
+// setState changes the state of one task that has a row, after all other changes to the
+// row. A final task leaves memory, unless its group is retained.
 func (s *State) setState(now muster.Time, t *model.Task, to muster.TaskState) {
 	s.transition(now, t.Group, t.Row.State, to, 1)
 	t.Row.State = to
@@ -60,7 +59,7 @@ func (s *State) setState(now muster.Time, t *model.Task, to muster.TaskState) {
 	s.armTask(t)
 }
 
-// transitionRest moves all elements that have no row of their own at once.
+// transitionRest changes the state of all unmaterialized elements at once.
 func (s *State) transitionRest(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
 	n := g.Unmaterialized()
 	if n == 0 {
@@ -76,7 +75,7 @@ func (s *State) transitionRest(now muster.Time, g *model.Group, to muster.TaskSt
 	s.armGroup(g)
 }
 
-// materialize gives an element of the rest a row of its own, in the state of the rest.
+// materialize gives an element a row of its own, in the state of the unmaterialized elements.
 func (s *State) materialize(g *model.Group, element int) *model.Task {
 	t := g.Materialize(element)
 	if g.Item.Queued() {
@@ -87,8 +86,8 @@ func (s *State) materialize(g *model.Group, element int) *model.Task {
 	return t
 }
 
-// propagate draws the conclusions of what was moved: stages that became ready or
-// will never be, jobs whose state changed, jobs that ended.
+// propagate handles the consequences of state changes: stages that became ready or
+// never will, jobs whose state changed, jobs that ended.
 func (s *State) propagate(now muster.Time) {
 	for len(s.touchedGroups) > 0 {
 		g := s.touchedGroups[0]
@@ -123,7 +122,7 @@ func (s *State) propagate(now muster.Time) {
 	s.touchedJobs = s.touchedJobs[:0]
 }
 
-// removeJob takes a job that has ended out of memory.
+// removeJob removes an ended job from memory.
 func (s *State) removeJob(j *model.Job) {
 	delete(s.jobs, j.Row.ID)
 	delete(s.failing, j.Row.ID)
@@ -133,7 +132,7 @@ func (s *State) removeJob(j *model.Job) {
 	}
 }
 
-// advanceStage looks whether a stage that waits became ready, or never will be.
+// advanceStage queues a waiting stage that became ready, or skips one that never will.
 func (s *State) advanceStage(now muster.Time, g *model.Group) {
 	if g.Row.Counts[muster.Waiting] == 0 {
 		return
@@ -157,7 +156,7 @@ func (s *State) advanceStage(now muster.Time, g *model.Group) {
 	s.transitionWaiting(now, g, muster.Queued, muster.NoReason, "")
 }
 
-// transitionWaiting moves all waiting tasks of a stage.
+// transitionWaiting changes the state of all waiting tasks of a stage.
 func (s *State) transitionWaiting(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
 	if int64(g.Unmaterialized()) < g.Row.Counts[muster.Waiting] || g.Row.UnmaterializedState != muster.Waiting {
 		for _, t := range g.SortedTasks() {

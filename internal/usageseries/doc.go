@@ -1,3 +1,3 @@
-// Package series adds up the samples of an attempt to its usage, and thins long
-// series out.
+// Package usageseries adds up the samples of an attempt to its usage, and downsamples
+// long series.
 package usageseries

@@ -6,15 +6,14 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Batch is what became of one batch of events, for those who measure and trace the engine. What
-// it holds is not changed any more.
+// Batch is the result of one batch of events, for metrics and traces. It is immutable.
 type Batch struct {
 	Began     time.Time
 	Decided   time.Time
 	Committed time.Time // zero if there was nothing to commit
-	Events    int       // that were decided, refused ones included
+	Events    int       // including refused ones
 	Submitted []Submitted
-	Failed    bool // the commit failed: nothing of it happened
+	Failed    bool // the commit failed: nothing of it took effect
 	Effects   Effects
 }
 
@@ -23,5 +22,5 @@ type Submitted struct {
 	Job  muster.JobID
 	UID  string
 	Spec *muster.Spec
-	At   time.Time // when the engine was asked
+	At   time.Time // when the request arrived
 }

@@ -1,4 +1,4 @@
-// Package effect is what the scheduler's decisions lead to. It is pure.
+// Package effect has the outputs of the scheduler. It is pure.
 package effect
 
 import (
@@ -6,23 +6,23 @@ import (
 	"github.com/muster-dev/muster/internal/sched/gang"
 )
 
-// Effects is what follows from decisions: rows to commit, and, once they are
-// committed, words to workers and events to publish, each in order.
+// Effects is what the scheduler decided: rows to commit and, after the commit,
+// commands to workers and events to publish, each in order.
 type Effects struct {
 	Rows     muster.Rows
 	Commands []Command
 	Events   []muster.Event // Epoch and Seq are the publisher's
 
-	// Progress is what rows of running tasks do not have yet, in order. Rows of the same Effects are newer.
+	// Progress is progress of running tasks that is not in Rows, in order. Rows of the same Effects are newer.
 	Progress []Progress
 
-	Entered         muster.Counts    // how many tasks came into each state, those of new jobs included
+	Entered         muster.Counts    // how many tasks entered each state, including those of new jobs
 	AttemptsStarted []AttemptStarted // in order
 	AttemptsEnded   []AttemptEnded   // in order
 	JobsEnded       []JobEnded       // in order
 }
 
-// JobEnded is a job that ended. It may be tried again.
+// JobEnded is a job that ended. It may be retried later.
 type JobEnded struct {
 	Job       muster.JobID
 	UID       string
@@ -32,13 +32,13 @@ type JobEnded struct {
 	At        muster.Time
 }
 
-// AttemptStarted is an attempt whose task started, for those who count attempts.
+// AttemptStarted is an attempt that started, for metrics.
 type AttemptStarted struct {
 	Attempt        muster.AttemptID
 	AssignedAt, At muster.Time
 }
 
-// AttemptEnded is an attempt that ended, for those who count and trace attempts.
+// AttemptEnded is an attempt that ended, for metrics and traces.
 type AttemptEnded struct {
 	Attempt muster.AttemptID
 	UID     string           // of the job
@@ -51,7 +51,7 @@ type AttemptEnded struct {
 	QueuedAt, AssignedAt, StartedAt, At muster.Time // StartedAt is 0 if it never started
 }
 
-// Progress is the latest progress of an attempt, whole.
+// Progress is the latest progress of an attempt.
 type Progress struct {
 	Task     muster.TaskID
 	Attempt  int
@@ -60,7 +60,7 @@ type Progress struct {
 	Metrics  map[string]float64
 }
 
-// Command is a word to a worker. The set is closed.
+// Command is a message to a worker. The set is closed.
 //
 //sumtype:decl
 type Command interface {
@@ -77,25 +77,24 @@ type Assign struct {
 	Element int // position in the group, from 0
 	Grant   muster.Grant
 	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
-	Inputs  []Input          // artifacts that must be in the task's folder before it starts
+	Inputs  []Input          // artifacts for the task's folder
 
-	Checkpoint string           // the tree that an earlier attempt saved, or ""
+	Checkpoint string           // tree that an earlier attempt saved, or ""
 	Gang       *gang.Membership // of a member of a gang
 
-	QueuedAt, At muster.Time // when the task was queued and when it was assigned, for those who count attempts
+	QueuedAt, At muster.Time // when the task was queued and assigned, for metrics
 }
 
-// Input is an artifact of an earlier stage and where it lands in the task's
-// folder.
+// Input is an artifact of an earlier stage and its place in the task's folder.
 type Input struct {
 	Path   string // slash-separated, relative
 	SHA256 string
 	Size   int64
 }
 
-// Stop tells a worker to end an attempt: gracefully for Cancelled, also if the
-// task is to go on elsewhere (Reason says why), and to drop a copy that is no longer the current
-// one for Lost (no report is awaited then).
+// Stop tells a worker to end an attempt. The outcome Cancelled asks for a graceful stop
+// and a report, also for a preempted task that will run elsewhere. Lost drops an attempt
+// that is no longer current, without a report.
 type Stop struct {
 	Worker  muster.WorkerID
 	Attempt muster.AttemptID
@@ -103,10 +102,10 @@ type Stop struct {
 	Reason  muster.Reason
 }
 
-// Drained tells a drained worker that it holds nothing any more and may go.
+// Drained tells a draining worker that it has no tasks left and may exit.
 type Drained struct{ Worker muster.WorkerID }
 
-// Heal tells a worker to look at quarantined GPUs again.
+// Heal tells a worker to check quarantined GPUs again.
 type Heal struct {
 	Worker muster.WorkerID
 	GPUs   []string // UUIDs
@@ -117,14 +116,14 @@ func (Stop) command()    {}
 func (Drained) command() {}
 func (Heal) command()    {}
 
-// To returns the worker that the word is for.
+// To returns the addressed worker.
 func (s Assign) To() muster.WorkerID { return s.Worker }
 
-// To returns the worker that the word is for.
+// To returns the addressed worker.
 func (s Stop) To() muster.WorkerID { return s.Worker }
 
-// To returns the worker that the word is for.
+// To returns the addressed worker.
 func (s Drained) To() muster.WorkerID { return s.Worker }
 
-// To returns the worker that the word is for.
+// To returns the addressed worker.
 func (s Heal) To() muster.WorkerID { return s.Worker }

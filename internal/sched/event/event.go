@@ -1,4 +1,4 @@
-// Package event is what can happen to the scheduler: see sched.State.Apply.
+// Package event has the inputs of the scheduler: see sched.State.Apply.
 package event
 
 import (
@@ -7,72 +7,69 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Event is something that happened, to be decided upon by sched.State.Apply. The set
-// is closed.
+// Event is an input of State.Apply. The set is closed.
 //
 //sumtype:decl
 type Event interface{ event() }
 
-// Submit accepts a job. Spec is valid and normalized, and EventID is sched.State.NextJob.
+// Submit accepts a job. Spec is valid and normalized, and ID is State.NextJob.
 type Submit struct {
 	ID    muster.JobID
-	UID   string // unique over all jobs that ever were, here and elsewhere
+	UID   string // globally unique
 	Spec  *muster.Spec
 	Owner string
 }
 
-// Cancel stops the tasks of a job in Tasks, or all of them if Tasks is nil.
-// Tasks that have ended stay as they are. It is a Conflict if none is left to cancel.
+// Cancel stops the tasks of a job in Tasks, or all of them if Tasks is nil. Ended tasks
+// do not change. It is a Conflict if there is no task to cancel.
 type Cancel struct {
 	Job   muster.JobID
 	Tasks []Span
 }
 
-// Retry queues ended tasks that did not succeed again. Job, Groups and Ended are their rows
-// as stored (the job may have left memory); Rest asks for the ended tasks
-// without rows of their own, too. The rows must be those of the last commit, with nothing
-// applied since: read them between two batches.
+// Retry queues ended tasks that did not succeed. Job, Groups and Ended are their stored
+// rows (the job may have left memory); Unmaterialized includes the ended tasks without
+// rows of their own. The rows must be those of the last commit, with nothing applied
+// since: read them between two batches.
 type Retry struct {
 	Job            muster.Job // with Spec
 	Groups         []muster.Group
 	Ended          []muster.Task // rows to retry
-	Kept           []muster.Task // other finished rows of Kept groups and from Next on, as in a Snapshot
+	Kept           []muster.Task // other finished rows of retained groups and from the cursor on, as in a Snapshot
 	Unmaterialized bool
 }
 
-// Joined is a worker that connected, for the first time or again. Held lists
-// the attempts that it still runs or whose reports it still keeps. sched.State.Keep
-// says afterwards which of them it may keep. Constrained is as in Ready.
+// Joined is a worker that connected, for the first time or again. Held lists the
+// attempts that it still runs or whose reports it still keeps. State.Reconcile returns
+// afterwards which of them it may keep. Constrained is as in Ready.
 type Joined struct {
 	Worker      muster.Worker
 	Held        []muster.AttemptID
-	Stale       []muster.AttemptID // others of which it still has processes or output
+	Stale       []muster.AttemptID // other attempts of which it still has processes or output
 	Constrained string
 }
 
-// Ready is a worker that says whether it takes tasks: Constrained is why not,
-// and "" if it does.
+// Ready reports whether a worker takes tasks: Constrained is why it does not, or "".
 type Ready struct {
 	Worker      muster.WorkerID
 	Constrained string
 }
 
-// Disconnected is a worker whose connection ended. Its leases run on.
+// Disconnected is a worker whose connection ended. Its leases continue.
 type Disconnected struct{ Worker muster.WorkerID }
 
-// ShutDown is a worker that said goodbye: it runs nothing any more.
+// ShutDown is a worker that said goodbye: it runs nothing.
 type ShutDown struct{ Worker muster.WorkerID }
 
-// Renewed is a heartbeat: it renews the leases of the attempts Held, which are
-// all that the worker has. An attempt that the scheduler believes running on it for longer than
-// sched.Config.Settle and that is not among them is lost.
+// Renewed is a heartbeat: it renews the leases of Held, which lists all attempts of the
+// worker. An attempt assigned longer ago than Config.AssignGrace that is not listed is lost.
 type Renewed struct {
 	Worker muster.WorkerID
 	Load   *muster.Load
 	Held   []muster.AttemptID
 }
 
-// Offered is a worker that describes itself anew while it is connected.
+// Offered is a new description of a connected worker.
 type Offered struct {
 	Worker    muster.WorkerID
 	Tags      []string
@@ -84,42 +81,40 @@ type Offered struct {
 	Projects  []string
 }
 
-// Pause stops or resumes giving tasks to a worker. A pause ends by itself at
-// Until, unless that is 0; on a worker that drains such a one is a Conflict.
+// Pause stops or resumes assigning tasks to a worker. A pause ends at Until, unless
+// that is 0; a pause with an end is a Conflict on a draining worker.
 type Pause struct {
 	Worker muster.WorkerID
 	On     bool
 	Until  muster.Time
 }
 
-// Drain lets a worker finish what it has and takes it out of service, or takes
-// that back. What still runs at Until, unless that is 0, is preempted. A pause
-// that would have ended by itself is over.
+// Drain lets a worker finish its tasks and leave, or cancels that. What still runs at
+// Until, unless that is 0, is preempted. A drain replaces a pause that has an end.
 type Drain struct {
 	Worker muster.WorkerID
 	On     bool
 	Until  muster.Time
 }
 
-// Heal asks a worker to look at quarantined GPUs again: those named by UUID or
-// index, or all if none is.
+// Heal asks a worker to check quarantined GPUs again: those named by UUID or index, or
+// all if GPUs is empty.
 type Heal struct {
 	Worker muster.WorkerID
 	GPUs   []string
 }
 
-// Remove forgets a worker that is unreachable or gone; what it held is lost.
+// Remove removes a worker that is unreachable or gone; its attempts are lost.
 type Remove struct{ Worker muster.WorkerID }
 
-// Accepted is a worker's word that it will run the attempt.
+// Accepted confirms that a worker will run the attempt.
 type Accepted struct {
 	Worker  muster.WorkerID
 	Attempt muster.AttemptID
 }
 
-// Rejected is a worker's word that it will not; another one, or the same later,
-// may. Constrained means that the worker takes nothing for now, whatever the task:
-// it is asked again as soon as it is Ready.
+// Rejected reports that a worker will not run the attempt now. Constrained means that
+// the worker takes no tasks at all until it is Ready.
 type Rejected struct {
 	Worker      muster.WorkerID
 	Attempt     muster.AttemptID
@@ -140,24 +135,24 @@ type Progressed struct {
 	Progress muster.Progress
 }
 
-// CheckpointSaved notes which tree the attempt has saved of its checkpoint folder.
+// CheckpointSaved reports the tree that an attempt saved of its checkpoint folder.
 type CheckpointSaved struct {
 	Worker  muster.WorkerID
 	Attempt muster.AttemptID
 	SHA256  string
 }
 
-// Finished ends an attempt; it implies Accepted, and Started if the report says
-// so. The report is one that package link lets pass. With the outcome lost a worker hands the attempt back, as it
-// does when it is shut down. A report of an attempt that is not the task's current one is a Conflict,
-// and kept in Rows.Late.
+// Finished ends an attempt; it implies Accepted, and Started if the report has a start.
+// Package link has validated the report. A worker that shuts down returns attempts with
+// the outcome lost. A report of an attempt that is not current is a Conflict, and kept
+// in Rows.LateReports.
 type Finished struct {
 	Worker muster.WorkerID
 	Report muster.Report
 }
 
-// Tick lets time pass: leases, timeouts and backoffs that end by now. It is due
-// at sched.State.Wake, and may come earlier or later.
+// Tick ends the leases, timeouts and backoffs that are due. It is due at
+// State.NextTick, and may come earlier or later.
 type Tick struct{}
 
 func (Submit) event()          {}

@@ -9,7 +9,7 @@ import (
 // Span is the task numbers First to Last.
 type Span struct{ First, Last int }
 
-// MergeSpans returns spans in order, those that overlap or touch as one.
+// MergeSpans returns spans sorted, with overlapping and adjacent ones merged.
 func MergeSpans(spans []Span) []Span {
 	var merged []Span
 	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b Span) int { return a.First - b.First }) {
@@ -22,8 +22,8 @@ func MergeSpans(spans []Span) []Span {
 	return merged
 }
 
-// NormalizeSpans merges spans of the tasks 0 to last; nil means all of them. The error says
-// which one is not within.
+// NormalizeSpans merges spans of the tasks 0 to last; nil means all of them. A span
+// outside is a NotFound error.
 func NormalizeSpans(spans []Span, last int) ([]Span, error) {
 	if spans == nil {
 		return []Span{{First: 0, Last: last}}, nil

@@ -1,4 +1,4 @@
-// Package explain is how the scheduler says why a task stands where it stands.
+// Package explain has the scheduler's explanation of a task's state.
 package explain
 
 import (
@@ -8,16 +8,16 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// Explanation says why a task stands where it stands. The same text is shown by
-// the command line, the API and the dashboard.
+// Explanation says why a task is in its state. The command line, the API and the
+// dashboard show the same text.
 type Explanation struct {
 	Task           muster.TaskID    `json:"task,omitzero"`   // absent in a plan
-	Stage          string           `json:"stage,omitempty"` // in a plan: its first task is meant
+	Stage          string           `json:"stage,omitempty"` // in a plan: of its first task
 	State          muster.TaskState `json:"state"`
 	Summary        string           `json:"summary"`            // one sentence
 	Ahead          int              `json:"ahead"`              // queued tasks that go first
 	Position       int              `json:"position,omitempty"` // in its queue, from 1
-	AheadTruncated bool             `json:"beyond,omitempty"`   // there are more ahead: a long queue is not counted to its end
+	AheadTruncated bool             `json:"beyond,omitempty"`   // there are more ahead: a long queue is not counted in full
 	Start          muster.Time      `json:"start,omitzero"`     // estimate, where there is history
 	Nearest        string           `json:"nearest,omitempty"`  // the smallest change that would let it start
 	NotUntil       muster.Time      `json:"not_until,omitzero"` // a backoff ends
@@ -29,7 +29,7 @@ type Explanation struct {
 // MaxVerdicts is how many workers an Explanation lists.
 const MaxVerdicts = 50
 
-// Unschedulable reports whether no worker that has joined can ever run the task: somebody has to do something.
+// Unschedulable reports whether no worker that has joined can ever run the task.
 func (x *Explanation) Unschedulable() bool {
 	return strings.HasPrefix(x.Summary, placement.Unschedulable) || x.Summary == placement.NoWorker
 }

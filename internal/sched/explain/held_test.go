@@ -13,7 +13,7 @@ func TestAPreparedTaskSaysWhatIsDone(t *testing.T) {
 	h := explain.Assignment{Worker: "w1"}
 	for step, want := range map[string]string{
 		"": "offered to worker w1, which has not started it yet",
-		"runtime torch: compiling 3,575 of 10,059 files": "worker w1 prepares it: runtime torch: compiling 3,575 of 10,059 files",
+		"runtime torch: compiling 3,575 of 10,059 files": "worker w1 is preparing it: runtime torch: compiling 3,575 of 10,059 files",
 	} {
 		if got := h.Describe(&muster.Task{State: muster.Assigned, Step: step}); got != want {
 			t.Errorf("with step %q it is %q", step, got)

@@ -11,20 +11,20 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Query is what an explanation of a queued task is about.
+// Query describes the queued task to explain.
 type Query struct {
-	ID       muster.TaskID // by which it stands in the queue; in a plan: as if it were submitted now
+	ID       muster.TaskID // its id in the queue; in a plan: as if it were submitted now
 	Need     *placement.Need
 	Priority int
 	Project  *queue.Project // nil if it has no live job
 
-	// Of an element that has a row, and of all of a gang:
+	// Of a task that has a row, or of all members of a gang:
 	avoid     queue.AvoidList
 	notBefore muster.Time
 	message   string // why it waits until then
 }
 
-// AddTask adds what is known of a row: whom it avoids, and until when it waits.
+// AddTask adds the avoided workers and the backoff of a row.
 func (q *Query) AddTask(t *muster.Task, avoid queue.AvoidList) {
 	q.avoid = append(q.avoid, avoid...)
 	if t.NotBefore > q.notBefore {
@@ -32,7 +32,7 @@ func (q *Query) AddTask(t *muster.Task, avoid queue.AvoidList) {
 	}
 }
 
-// Evaluate fills in what the queue and the workers say to a question.
+// Evaluate fills in the verdicts of the queue and the workers.
 func (x *Explanation) Evaluate(now muster.Time, q Query, tasks *queue.Queue, workers []*queue.Worker) {
 	evals := make([]placement.Evaluation, 0, len(workers))
 	shape, reserved := tasks.LookupShape(q.Need), []string(nil)
@@ -75,15 +75,15 @@ func (x *Explanation) Evaluate(now muster.Time, q Query, tasks *queue.Queue, wor
 	x.Nearest = placement.Nearest(evals)
 	if q.notBefore > now {
 		x.NotUntil = q.notBefore
-		x.Summary = fmt.Sprintf("%s; it is tried again after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)
+		x.Summary = fmt.Sprintf("%s; it is retried after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)
 		x.Nearest = ""
 	}
 	x.Start = x.estimate(now, shape)
 }
 
-// estimate tells when the task will start if tasks of its shape go on to take as
-// long as they did, and as many of them run at once as now. It returns 0 without
-// such history, and in a queue too long to count.
+// estimate returns when the task will start if tasks of its shape keep taking as long
+// as they did, and as many of them run at once as now. It returns 0 without such
+// history, and in a queue too long to count.
 func (x *Explanation) estimate(now muster.Time, sh *queue.Shape) muster.Time {
 	if sh == nil || sh.Ran == 0 || sh.Held == 0 || x.AheadTruncated {
 		return 0
@@ -93,7 +93,7 @@ func (x *Explanation) estimate(now muster.Time, sh *queue.Shape) muster.Time {
 	return max(now.Add(each*muster.Duration(rounds)), x.NotUntil)
 }
 
-// WaitingMessage words which stages a task waits for.
+// WaitingMessage says which stages a task waits for.
 func WaitingMessage(stages []string) string {
 	if len(stages) == 1 {
 		return "waits for stage " + stages[0] + " to succeed"
@@ -104,20 +104,20 @@ func WaitingMessage(stages []string) string {
 // Assignment is how a worker holds a task.
 type Assignment struct {
 	Worker        string        // its name
-	PreemptReason muster.Reason // why it was told to make room, or NoReason
-	StopBy        muster.Time   // when it is given up if it does not end, once it was told to
-	LeaseExpiry   muster.Time   // when it is given up because the worker is away, or 0
-	Lacks         []string      // what the worker cannot do, of muster.RunFeatures
+	PreemptReason muster.Reason // why it is being preempted, or NoReason
+	StopBy        muster.Time   // when a stopped attempt is abandoned
+	LeaseExpiry   muster.Time   // when the attempt is lost because the worker is unreachable, or 0
+	Lacks         []string      // features of muster.RunFeatures that the worker lacks
 }
 
-// Describe words how a held task stands.
+// Describe describes the state of a held task.
 func (h *Assignment) Describe(t *muster.Task) string {
 	var s string
 	switch t.State {
 	case muster.Assigned:
 		s = fmt.Sprintf("offered to worker %s, which has not started it yet", h.Worker)
 		if t.Step != "" {
-			s = fmt.Sprintf("worker %s prepares it: %s", h.Worker, t.Step)
+			s = fmt.Sprintf("worker %s is preparing it: %s", h.Worker, t.Step)
 		}
 	case muster.Running:
 		s = fmt.Sprintf("runs on worker %s since %s", h.Worker, t.StartedAt)
@@ -125,22 +125,22 @@ func (h *Assignment) Describe(t *muster.Task) string {
 			s += "; its worker " + strings.Join(lacks, "; its worker ")
 		}
 	default:
-		s = fmt.Sprintf("is being stopped on worker %s; that ends by %s at the latest", h.Worker, h.StopBy)
+		s = fmt.Sprintf("is being stopped on worker %s, until %s at the latest", h.Worker, h.StopBy)
 	}
 	switch h.PreemptReason {
 	case muster.NoReason:
 	case muster.GangMember:
-		s += "; it is being stopped, because another task of its gang has ended"
+		s += "; it is being stopped because another task of its gang has ended"
 	default:
-		s += fmt.Sprintf("; it was told to make room (%s), and goes on elsewhere", h.PreemptReason)
+		s += fmt.Sprintf("; it is being preempted (%s) and will run elsewhere", h.PreemptReason)
 	}
 	if h.LeaseExpiry > 0 {
-		s += fmt.Sprintf("; the worker is unreachable, and the attempt is given up at %s unless it comes back", h.LeaseExpiry)
+		s += fmt.Sprintf("; the worker is unreachable; the attempt is lost at %s unless the worker reconnects", h.LeaseExpiry)
 	}
 	return s
 }
 
-// Limitations words what a worker cannot do while a task runs, of what it lacks.
+// Limitations describes the missing features that matter while a task runs.
 func Limitations(lacks []string) (texts []string) {
 	for _, feature := range muster.RunFeatures {
 		if slices.Contains(lacks, feature) {
@@ -156,13 +156,12 @@ var limitationText = map[string]string{
 	muster.FeatureArtifacts: "sends no artifacts",
 }
 
-// GangWaitMessage words how a member of a gang stands that has ended before so many others.
+// GangWaitMessage describes a gang member that is done before so many others.
 func GangWaitMessage(others int) string {
-	return fmt.Sprintf("has ended well, and waits for %d other tasks of its gang to do so, too", others)
+	return fmt.Sprintf("has succeeded and waits for %d other tasks of its gang", others)
 }
 
-// GangRestartMessage words what a queued member of a gang waits for of which so many are yet to
-// be stopped.
+// GangRestartMessage describes a queued gang member whose gang still has so many running tasks.
 func GangRestartMessage(t *muster.Task, held int) string {
-	return fmt.Sprintf("its gang starts anew when the %d of its tasks that still run have been stopped (%s)", held, t.Message)
+	return fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", held, t.Message)
 }

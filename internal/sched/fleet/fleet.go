@@ -1,4 +1,4 @@
-// Package fleet is a picture of the workers and of the work at one moment, for those who show them. It is pure.
+// Package fleet has snapshots of the workers and of the work, for dashboards and metrics. It is pure.
 package fleet
 
 import "github.com/muster-dev/muster"
@@ -11,7 +11,7 @@ type Snapshot struct {
 	All     Workload // of all projects
 }
 
-// Worker is one worker with what only memory has.
+// Worker is one worker with what is kept in memory only.
 type Worker struct {
 	ID            muster.WorkerID
 	Name          string
@@ -19,14 +19,14 @@ type Worker struct {
 	Version       string
 	Price         float64           // per hour
 	Offers        *muster.Resources // must not be changed
-	Reserved      Resources         // of what it offers, by the grants of the tasks that it holds
-	GPUTasks      []int             // tasks that hold each of Offers.GPUs
+	Reserved      Resources         // granted to its tasks
+	GPUTasks      []int             // tasks on each of Offers.GPUs
 	Running       int               // tasks that it holds
 	Load          *muster.Load      // at its last heartbeat, or nil; must not be changed
-	Constrained   string            // why it takes nothing new of its own accord
-	Avoided       string            // why the scheduler gives it nothing now
+	Constrained   string            // why the worker takes no tasks
+	Avoided       string            // why the scheduler assigns it no tasks
 	Deadline      muster.Time       // when a drain stops what still runs, or a pause ends; 0 for never
-	CleanShutdown bool              // it is gone because it shut down in order
+	CleanShutdown bool              // it left in an orderly shutdown
 	SeenAt        muster.Time
 }
 
@@ -35,16 +35,16 @@ func (w *Worker) Connected() bool {
 	return w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone
 }
 
-// Resources is a part of what workers offer.
+// Resources is an amount of what workers offer.
 type Resources struct {
 	Slots     int
 	CPUs      float64
 	Memory    muster.Size
-	GPUs      int // devices of which a task holds all or a share
+	GPUs      int // devices that are used as a whole or in part
 	GPUMemory muster.Size
 }
 
-// Limits of Picture.Failing.
+// Limits of Snapshot.Failing.
 const (
 	MinFailures = 3
 	MaxFailing  = 1_000
@@ -55,21 +55,21 @@ type Job struct {
 	ID       muster.JobID
 	Name     string
 	Project  string
-	Failures int // failed attempts since the server started, and before that as far as its rows tell
+	Failures int // failed attempts since the server started, and earlier ones that its rows count
 }
 
 // Workload is the tasks of one project, or of all.
 type Workload struct {
-	Counts muster.Counts // of all tasks that the store has
+	Counts muster.Counts // of all stored tasks
 	Rate   Rate          // over the last minute
 	Total  Total         // since the server started
 	Oldest *Oldest       // nil if none is queued
 }
 
-// Rate is how many tasks a second did something.
+// Rate is transitions per second.
 type Rate struct{ Started, Finished, Failed float64 }
 
-// Total is how many tasks did something.
+// Total is numbers of transitions.
 type Total struct{ Started, Finished, Failed int64 }
 
 // Oldest is the task that has been queued for longest.
@@ -85,7 +85,7 @@ func (w *Worker) GPULoad(i int) *muster.GPULoad {
 		return nil
 	}
 	gpus, uuid := w.Load.GPUs, w.Offers.GPUs[i].UUID
-	if i < len(gpus) && gpus[i].UUID == uuid { // most often in the same order
+	if i < len(gpus) && gpus[i].UUID == uuid { // usually the order is the same
 		return &gpus[i]
 	}
 	for j := range gpus {

@@ -2,7 +2,7 @@ package fleet
 
 import "github.com/muster-dev/muster"
 
-// ProjectStats counts the tasks of a project and how they move. Times must not go backwards between calls.
+// ProjectStats counts the tasks of a project and their transitions. Times must not go backwards between calls.
 type ProjectStats struct {
 	Counts muster.Counts
 
@@ -16,13 +16,13 @@ const (
 	bucketLen = muster.Time(60_000 / perMinute) // ms
 )
 
-// bucket is what happened in one span of bucketLen.
+// bucket counts the transitions in one interval of bucketLen.
 type bucket struct {
 	n     int64 // its number since 1970
 	total Total
 }
 
-// RecordTransition counts n tasks that went from one state to another.
+// RecordTransition counts n tasks that changed from one state to another.
 func (t *ProjectStats) RecordTransition(now muster.Time, from, to muster.TaskState, n int) {
 	t.Counts[from] -= int64(n)
 	t.Counts[to] += int64(n)
@@ -46,7 +46,7 @@ func (t *ProjectStats) RecordTransition(now muster.Time, from, to muster.TaskSta
 	}
 }
 
-// Workload returns what was counted. The rates are over the last minute; of the bucket in which it began a share is counted.
+// Workload returns the counts, totals and rates. The rates are over the last minute; the bucket in which it began counts in part.
 func (t *ProjectStats) Workload(now muster.Time) Workload {
 	w := Workload{Counts: t.Counts, Total: t.total}
 	newest := int64(now / bucketLen)

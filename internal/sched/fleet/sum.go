@@ -2,17 +2,17 @@ package fleet
 
 import "github.com/muster-dev/muster"
 
-// Sums adds up what connected workers offer, hold and do.
+// Sums adds up what connected workers offer, have granted and use.
 type Sums struct {
 	Workers  int
 	Capacity Resources
 	Reserved Resources
 	Used     Used
 	Price    float64 // per hour, of all
-	Cost     float64 // per hour, of those that hold tasks
+	Cost     float64 // per hour, of those with tasks
 }
 
-// Used is what machines did at the last heartbeats of their workers.
+// Used is the use of machines as of their workers' last heartbeats.
 type Used struct {
 	CPUs      float64 // cores: the load of each machine times the cores that its worker offers
 	Memory    muster.Size
@@ -61,7 +61,7 @@ func (w *Worker) capacity() Resources {
 	return a
 }
 
-// Used returns what the worker's machine did at its last heartbeat, and zeros before the first one.
+// Used returns the machine's use as of the worker's last heartbeat, and zeros before the first one.
 func (w *Worker) Used() (u Used) {
 	if w.Load == nil {
 		return u

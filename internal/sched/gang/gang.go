@@ -10,12 +10,12 @@ import (
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
-// AwaitingOthers reports whether a member has ended well and waits for the others.
+// AwaitingOthers reports whether a member is done and waits for the others.
 func AwaitingOthers(t *muster.Task) bool { return t.State == muster.Running && t.Grant == nil }
 
 // MemberCounts counts members.
 type MemberCounts struct {
-	Pending  int // wait, or are queued
+	Pending  int // waiting or queued
 	Held     int // by a worker
 	Awaiting int
 	Ended    int
@@ -35,29 +35,29 @@ func (s *MemberCounts) Count(t *muster.Task) {
 	}
 }
 
-// Broken reports whether a gang with such members is not to go on as it is: of one
-// that runs, none is open and none has ended.
+// Broken reports whether the gang must stop: some members run or are done, and others
+// are pending or have ended.
 func (s *MemberCounts) Broken() bool { return s.Held+s.Awaiting > 0 && s.Pending+s.Ended > 0 }
 
-// Action is what becomes of the others when a member's attempt has ended.
+// Action is what happens to the others when a member's attempt has ended.
 type Action int
 
-// The fates.
+// The actions.
 const (
-	NoAction      Action = iota // nothing; they know already, or this one is done
+	NoAction      Action = iota // they are stopping already, or this member is done
 	SucceedAll                  // all of them are done
-	RequeueOthers               // they are stopped, and queued
-	CancelOthers                // they are stopped, and cancelled
+	RequeueOthers               // they are stopped and queued
+	CancelOthers                // they are stopped and cancelled
 )
 
-// Decide decides after the attempt of t, a member, ended; away is the name of a worker
-// of another member that is unreachable, or "". The verdict Running says that it is
-// done. Retried and Crashes of a verdict count for every member.
+// Decide decides about t, a member whose attempt ended. unreachable is the name of
+// another member's unreachable worker, or "". The state Running means that the member is
+// done. Retried and Crashes count for every member.
 func Decide(t *muster.Task, others MemberCounts, unreachable string, spec *muster.TaskSpec, e judge.AttemptEnd, crashLimit int) (judge.Decision, Action) {
 	if t.State == muster.Cancelling {
 		v := judge.Decide(t, spec, e, crashLimit)
 		if v.State == muster.Succeeded {
-			v = judge.Decision{State: muster.Cancelled, Reason: muster.CancelledByUser, Message: "it ended well, but its gang was cancelled"}
+			v = judge.Decision{State: muster.Cancelled, Reason: muster.CancelledByUser, Message: "it succeeded, but its gang was cancelled"}
 		}
 		return v, NoAction
 	}
@@ -65,15 +65,15 @@ func Decide(t *muster.Task, others MemberCounts, unreachable string, spec *muste
 	case others.Ended > 0:
 		return judge.Decision{State: muster.Cancelled, Reason: muster.GangMember, Message: cmp.Or(t.Message, "its gang has ended")}, NoAction
 	case others.Pending > 0:
-		return judge.Decision{State: muster.Queued, Reason: muster.GangMember, Message: cmp.Or(t.Message, "its gang starts anew")}, NoAction
+		return judge.Decision{State: muster.Queued, Reason: muster.GangMember, Message: cmp.Or(t.Message, "its gang restarts")}, NoAction
 	case e.Outcome == muster.AttemptSucceeded && others.Held > 0:
 		return judge.Decision{State: muster.Running}, NoAction
 	case e.Outcome == muster.AttemptSucceeded:
 		return judge.Decide(t, spec, e, crashLimit), SucceedAll
 	}
 	if unreachable != "" && e.Outcome == muster.AttemptFailed && !e.Reason.FleetFault() {
-		// Members die of a lost one long before it is given up.
-		e.Message = fmt.Sprintf("it ended while worker %s of another member was away (%s)", unreachable, cmp.Or(e.Message, string(e.Reason)))
+		// Members fail because of a lost one long before its lease expires.
+		e.Message = fmt.Sprintf("it ended while worker %s of another member was unreachable (%s)", unreachable, cmp.Or(e.Message, string(e.Reason)))
 		e.Reason = muster.WorkerLost
 	}
 	if spec.Gang.OnLoss == muster.GangEnd && isLoss(&e) {
@@ -89,8 +89,7 @@ func Decide(t *muster.Task, others MemberCounts, unreachable string, spec *muste
 	return v, CancelOthers
 }
 
-// isLoss reports whether a member that ended so is a loss, rather than one that was
-// asked to make room or was never taken.
+// isLoss reports whether a member was lost, rather than preempted or never started.
 func isLoss(e *judge.AttemptEnd) bool {
 	switch {
 	case e.Uncounted, e.Outcome == muster.AttemptRejected, e.Reason == muster.Preempted, e.Reason == muster.WorkerShutdown:
@@ -100,32 +99,32 @@ func isLoss(e *judge.AttemptEnd) bool {
 	}
 }
 
-// FailMessage words for the others why they are stopped.
+// FailMessage returns why the others are stopped.
 func FailMessage(t *muster.Task, rank int, e *judge.AttemptEnd) string {
 	return fmt.Sprintf("member %s (rank %d) of its gang ended: %s", t.ID, rank, cmp.Or(e.Message, string(e.Reason), string(e.Outcome)))
 }
 
-// Membership is a member's place among the others.
+// Membership is a member's rank in its gang.
 type Membership struct {
 	Rank   int
 	Size   int
-	Master string // where rank 0 is reached
+	Master string // address of rank 0
 	Port   int    // on which rank 0 listens
 }
 
-// The ports on which masters listen.
+// The range of ports on which masters listen.
 const (
 	firstPort = 20000
 	portCount = 10000
 )
 
-// Port is where the master of an attempt listens; a is that of rank 0. It differs
-// between attempts, so that one that was taken is not tried again.
+// Port returns the master's port, where a is the attempt of rank 0. It differs between
+// attempts, so that an occupied port is not retried.
 func Port(a muster.AttemptID) int { return firstPort + int(judge.HashAttempt(a)%portCount) }
 
-// PickMaster puts the worker that can best be reached by the others first, whose first
-// member is rank 0, and returns its address: for members on one worker
-// loopback, else one that leads there from other machines, else its name.
+// PickMaster moves the worker with the most widely reachable address to the front: its
+// first member is rank 0. It returns that address: loopback if all members are on one
+// worker, else the worker's address, else its name.
 func PickMaster(fits []placement.GangFit) string {
 	const loopback = "127.0.0.1"
 	if len(fits) == 1 {
@@ -146,7 +145,7 @@ func PickMaster(fits []placement.GangFit) string {
 	return first.Usage.Worker.Name
 }
 
-// addressScope says how far a worker's address leads.
+// addressScope ranks how widely a worker's address is reachable.
 func addressScope(w *muster.Worker) int {
 	switch a := w.Address; {
 	case a == "":

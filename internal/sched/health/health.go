@@ -1,6 +1,6 @@
-// Package health keeps a record of how attempts end on one worker, and says when the
-// worker is avoided because they keep failing there through no fault of their own. It
-// is a circuit breaker, and pure.
+// Package health is a circuit breaker for workers: it records how attempts end on one
+// worker, and when the worker is avoided because attempts keep failing there through no
+// fault of their own. It is pure.
 //
 //	          score over the limit             pause over, next assignment
 //	healthy ───────────────────────► paused ─────────────────────────► on trial
@@ -8,11 +8,11 @@
 //	   │                               └───────── the trial fails ────────┘  │
 //	   └──────────── the trial succeeds, or outlasts the failures ───────────┘
 //
-// The score is a number of recent failures. It halves with every attempt that ends well,
-// and every HalfLife. While it is not zero, other workers that fit go first. A worker over
-// the limit is given nothing for a pause that doubles each time, up to MaxPause; then one
-// task at a time until one shows that the worker is well. A worker is therefore never
-// avoided for good, and a fleet of unhealthy workers still works.
+// The score is a number of recent failures. It halves with every attempt that succeeds,
+// and every HalfLife. While it is not zero, other workers that fit are preferred. A worker
+// over the limit gets no tasks for a pause that doubles each time, up to MaxPause; then
+// it gets one task at a time until one of them shows that the worker is healthy. So no
+// worker is avoided for ever, and a fleet of unhealthy workers still works.
 package health
 
 import (
@@ -23,43 +23,43 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// How a Record judges.
+// The parameters.
 const (
 	HalfLife     = muster.Duration(10 * time.Minute)
 	MinPause     = muster.Duration(10 * time.Second)
 	MaxPause     = muster.Duration(5 * time.Minute)
-	limit        = 3   // failures from which on a worker is paused
-	maxScore     = 6   // more are not counted
-	healthyBelow = 0.5 // below this score all is forgotten
+	limit        = 3   // a worker with this score is paused
+	maxScore     = 6   // the score does not exceed it
+	healthyBelow = 0.5 // below this score the record is reset
 )
 
-// Record is one worker's. The zero Record is that of a healthy one. Times must not go
+// Record is the health of one worker. The zero Record is healthy. Times must not go
 // backwards between calls.
 type Record struct {
 	score   float64
-	at      muster.Time // when score was right
+	at      muster.Time // when score was computed
 	pauses  int         // since the worker was last healthy
 	until   muster.Time // the end of the last pause
-	onTrial bool        // paused, or given one task at a time
+	onTrial bool        // paused, or gets one task at a time
 
-	trial       muster.AttemptID // under way; the zero id for none
+	trial       muster.AttemptID // current one, or zero
 	trialAt     muster.Time
-	failedAfter muster.Duration // how long the last failed attempt had been there
+	failedAfter muster.Duration // age of the last failed attempt
 	lastLoss    muster.Time     // when attempts were last lost together with the worker
 
-	lastFailed muster.AttemptID // the last one, and why
-	reason     muster.Reason
+	lastFailed muster.AttemptID
+	reason     muster.Reason // why it failed
 }
 
-// Failure is an attempt that failed through its worker's fault.
+// Failure is an attempt that failed by its worker's fault.
 type Failure struct {
 	Attempt  muster.AttemptID
 	Assigned muster.Time
 	Reason   muster.Reason
 }
 
-// RecordFailure notes a failure. Attempts that were lost together with the worker are one
-// failure, however many they were.
+// RecordFailure records a failure. All attempts that were lost together with the worker
+// count as one.
 func (r *Record) RecordFailure(now muster.Time, f Failure) {
 	if f.Reason == muster.WorkerLost || f.Reason == muster.WorkerRestarted {
 		if r.lastLoss > 0 && f.Assigned <= r.lastLoss {
@@ -86,7 +86,7 @@ func (r *Record) startPause(now muster.Time) {
 	r.until, r.onTrial, r.trial = now.Add(d), true, muster.AttemptID{}
 }
 
-// RecordSuccess notes an attempt that ended well, or badly through its own fault.
+// RecordSuccess records an attempt that succeeded, or failed by its own fault.
 func (r *Record) RecordSuccess(now muster.Time, a muster.AttemptID) {
 	r.score, r.at = r.decayedScore(now)/2, now
 	if r.onTrial && r.trial == a {
@@ -97,21 +97,21 @@ func (r *Record) RecordSuccess(now muster.Time, a muster.AttemptID) {
 	}
 }
 
-// RecordEnd notes an attempt whose end says nothing about the worker.
+// RecordEnd records an attempt whose end says nothing about the worker.
 func (r *Record) RecordEnd(a muster.AttemptID) {
 	if r.trial == a {
 		r.trial = muster.AttemptID{}
 	}
 }
 
-// RecordAssigned notes an attempt that the worker is given.
+// RecordAssigned records an attempt that the worker is assigned.
 func (r *Record) RecordAssigned(now muster.Time, a muster.AttemptID) {
 	if r.onTrial && r.until <= now && r.trial == (muster.AttemptID{}) {
 		r.trial, r.trialAt = a, now
 	}
 }
 
-// Advance notes the time: a pause may be over, a trial passed, or the failures long ago.
+// Advance ends pauses and trials and forgets old failures that are due by now.
 func (r *Record) Advance(now muster.Time) {
 	if at := r.trialEnd(); at > 0 && at <= now {
 		r.onTrial, r.trial = false, muster.AttemptID{}
@@ -121,7 +121,7 @@ func (r *Record) Advance(now muster.Time) {
 	}
 }
 
-// trialEnd returns when the trial under way will have lasted for clearly longer than the
+// trialEnd returns when the current trial will have lasted clearly longer than the
 // failures before it, or 0 if there is none.
 func (r *Record) trialEnd() muster.Time {
 	if r.trial == (muster.AttemptID{}) {
@@ -130,7 +130,7 @@ func (r *Record) trialEnd() muster.Time {
 	return r.trialAt.Add(min(max(MinPause, 2*r.failedAfter), MaxPause))
 }
 
-// resetTime returns when the score will have decayed, or 0 if there is none.
+// resetTime returns when the score will have decayed, or 0 if it is zero.
 func (r *Record) resetTime() muster.Time {
 	if r.score == 0 {
 		return 0
@@ -139,7 +139,7 @@ func (r *Record) resetTime() muster.Time {
 	return max(r.at.Add(muster.Duration(halvings*float64(HalfLife))+muster.Duration(time.Millisecond)), r.until)
 }
 
-// NextChange returns when Pass will have something to note, or 0 for never.
+// NextChange returns when Advance will change something, or 0 for never.
 func (r *Record) NextChange(now muster.Time) muster.Time {
 	next := r.resetTime()
 	for _, at := range []muster.Time{r.until, r.trialEnd()} {
@@ -150,10 +150,10 @@ func (r *Record) NextChange(now muster.Time) muster.Time {
 	return next
 }
 
-// Suspect reports whether other workers that fit go first.
+// Suspect reports whether other workers that fit are preferred.
 func (r *Record) Suspect() bool { return r.score > 0 }
 
-// AvoidReason says why the worker is given nothing now, "" if it may be given a task.
+// AvoidReason returns why the worker gets no tasks now, or "" if it may get one.
 func (r *Record) AvoidReason(now muster.Time) string {
 	switch {
 	case !r.onTrial:
@@ -167,7 +167,7 @@ func (r *Record) AvoidReason(now muster.Time) string {
 	}
 }
 
-// Summary returns what people see of the record, nil for a healthy worker.
+// Summary returns the record for display, nil for a healthy worker.
 func (r *Record) Summary(now muster.Time) *muster.WorkerHealth {
 	if r.score == 0 {
 		return nil

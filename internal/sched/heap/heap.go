@@ -1,9 +1,9 @@
-// Package heap is a binary heap whose nodes know their seats, so that they can be
-// moved and taken out of the middle.
+// Package heap is a binary heap whose nodes know their positions, so that they can be
+// moved and removed.
 package heap
 
-// Node is what a Heap holds: something that knows its order and remembers its
-// seat, which is 0 while it is in no heap, else its position from 1.
+// Node is an element of a Heap. HeapIndex points to its position from 1, or 0 while it
+// is in no heap.
 type Node[T any] interface {
 	Before(other T) bool
 	HeapIndex() *int
@@ -13,14 +13,14 @@ type Node[T any] interface {
 // histories give equal heaps. The zero Heap is empty.
 type Heap[T Node[T]] []T
 
-// Push puts x in.
+// Push adds x.
 func (h *Heap[T]) Push(x T) {
 	*h = append(*h, x)
 	*x.HeapIndex() = len(*h)
 	h.up(len(*h) - 1)
 }
 
-// Remove takes x out; it must be in h.
+// Remove removes x, which must be in h.
 func (h *Heap[T]) Remove(x T) {
 	old := *h
 	i, last := *x.HeapIndex()-1, len(old)-1

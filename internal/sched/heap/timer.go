@@ -6,18 +6,17 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Timer is when its subject has to be looked at again. Set Of before it is armed.
+// Timer is the time when its subject is due. Set Subject before it is armed.
 type Timer struct {
 	Subject Subject
 	at      muster.Time
 	index   int
 }
 
-// Subject is what a timer is about.
+// Subject owns a timer.
 type Subject interface{ TimerKey() TimerKey }
 
-// TimerKey orders the timers of one time, by the fields in order. No two subjects have
-// the same.
+// TimerKey orders timers of the same time, by the fields in order. It is unique.
 type TimerKey struct {
 	Sort int
 	Name string
@@ -25,13 +24,13 @@ type TimerKey struct {
 	Num  int
 }
 
-// Armed reports whether the timer is going to go off.
+// Armed reports whether the timer is set.
 func (t *Timer) Armed() bool { return t.index > 0 }
 
-// HeapIndex and Before make Timer a Node: the earlier first.
+// HeapIndex makes Timer a Node.
 func (t *Timer) HeapIndex() *int { return &t.index }
 
-// Before orders by time, then by whose turn it is.
+// Before orders by time, then by TimerKey.
 func (t *Timer) Before(o *Timer) bool {
 	if t.at != o.at {
 		return t.at < o.at
@@ -40,10 +39,10 @@ func (t *Timer) Before(o *Timer) bool {
 	return cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) < 0
 }
 
-// Timers are those that are armed. The zero Timers are none.
+// Timers holds the armed timers. The zero value has none.
 type Timers struct{ heap Heap[*Timer] }
 
-// Arm sets t to go off at the given time, and disarms it if that is 0.
+// Arm sets t to a time, and disarms it if that is 0.
 func (h *Timers) Arm(t *Timer, at muster.Time) {
 	switch {
 	case at == 0 && t.index > 0:
@@ -58,7 +57,7 @@ func (h *Timers) Arm(t *Timer, at muster.Time) {
 	}
 }
 
-// Next returns when the first timer goes off, or 0 for never.
+// Next returns when the first timer is due, or 0 for never.
 func (h *Timers) Next() muster.Time {
 	if len(h.heap) == 0 {
 		return 0
@@ -66,7 +65,7 @@ func (h *Timers) Next() muster.Time {
 	return h.heap[0].at
 }
 
-// PopDue disarms the first timer that goes off by now, and returns its subject, or nil
+// PopDue disarms the first timer that is due by now, and returns its subject, or nil
 // if there is none.
 func (h *Timers) PopDue(now muster.Time) Subject {
 	if len(h.heap) == 0 || h.heap[0].at > now {

@@ -1,6 +1,5 @@
-// Package judge decides what the end of an attempt means for its task: it ends
-// too, or is tried again, and after which pause; and how far a worker's word goes.
-// It is pure.
+// Package judge decides whether a task ends with its attempt or is retried, and after
+// which backoff; and it checks what workers report. It is pure.
 package judge
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Retry pauses where a spec says nothing.
+// Backoffs where a spec sets none.
 const (
 	defaultBackoff    = muster.Duration(time.Second)
 	defaultMaxBackoff = muster.Duration(10 * time.Minute)
@@ -23,12 +22,12 @@ type AttemptEnd struct {
 	Outcome   muster.Outcome
 	Reason    muster.Reason
 	Message   string
-	Uncounted bool // the task is queued again at once, and it counts for nothing
+	Uncounted bool // the task is queued again at once, and the attempt does not count
 	NoRetry   bool // no further attempt
 	At        muster.Time
 }
 
-// Decision is what follows for the task.
+// Decision is the consequence for the task.
 type Decision struct {
 	State   muster.TaskState // final, or Queued
 	Reason  muster.Reason
@@ -38,8 +37,8 @@ type Decision struct {
 	Crashes int             // to add
 }
 
-// Decide decides after the current attempt of t, a task of spec, ended. crashLimit
-// is how many attempts may be lost by the fleet's fault.
+// Decide decides about t, a task of spec, whose current attempt ended. crashLimit is
+// how many attempts may fail by the fleet's fault.
 func Decide(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd, crashLimit int) Decision {
 	cancelling := t.State == muster.Cancelling
 	fleet := e.Reason.FleetFault()
@@ -67,29 +66,29 @@ func Decide(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd, crashLimit int)
 	}
 }
 
-// PreferOtherWorker reports whether a task that ended for r is better tried on other workers first.
+// PreferOtherWorker reports whether a task that failed with r should prefer other workers.
 func PreferOtherWorker(r muster.Reason) bool {
 	return r == muster.ImagePull || r == muster.EngineFailed
 }
 
-// decideFleetFault decides after a failure by the fleet's fault: another try, unless the
-// task itself seems to take workers down.
+// decideFleetFault decides after a failure by the fleet's fault: another attempt, unless
+// there were too many, in which case the task itself may crash workers.
 func decideFleetFault(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd, limit int) Decision {
 	n := t.Crashes + 1
 	if n > limit {
 		return Decision{
 			State: muster.Failed, Reason: muster.CrashLimit, Crashes: 1,
-			Message: fmt.Sprintf("%d attempts were lost by the fleet's fault, the last one with %s: %s", n, e.Reason, e.Message),
+			Message: fmt.Sprintf("%d attempts failed through no fault of the task, the last one with %s: %s", n, e.Reason, e.Message),
 		}
 	}
 	pause := backoff(t, spec, n-1)
 	return Decision{
 		State: muster.Queued, Reason: e.Reason, Backoff: pause, Crashes: 1,
-		Message: fmt.Sprintf("attempt %d: %s; another try in %s", t.Attempt, describe(e, t.ExitCode), pause),
+		Message: fmt.Sprintf("attempt %d: %s; retrying in %s", t.Attempt, describe(e, t.ExitCode), pause),
 	}
 }
 
-// decideTaskFault decides after a failure of the task's own.
+// decideTaskFault decides after a failure by the task's own fault.
 func decideTaskFault(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd) Decision {
 	retries := &spec.Retries
 	if t.Retried < retries.Max && retriesOn(retries.On, e.Reason, t.ExitCode) {
@@ -106,7 +105,7 @@ func decideTaskFault(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd) Decisi
 	return Decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
 }
 
-// describe says in short how an attempt ended.
+// describe returns a short text of how an attempt ended.
 func describe(e AttemptEnd, code *int) string {
 	switch {
 	case e.Message != "":
@@ -118,7 +117,7 @@ func describe(e AttemptEnd, code *int) string {
 	}
 }
 
-// retriesOn reports whether a failure is among those that are tried again.
+// retriesOn reports whether a failure is one that the spec retries.
 func retriesOn(on []string, reason muster.Reason, code *int) bool {
 	if len(on) == 0 || slices.Contains(on, string(reason)) {
 		return true
@@ -126,10 +125,9 @@ func retriesOn(on []string, reason muster.Reason, code *int) bool {
 	return code != nil && slices.Contains(on, "exit:"+strconv.Itoa(*code))
 }
 
-// backoff returns the pause before the next attempt of t: base·2^n, at most the
-// spec's most, and up to a tenth more or less, so that tasks that failed
-// together do not come back together. The tenth is told by the attempt's id:
-// the same attempt always gets the same pause.
+// backoff returns the pause before the next attempt of t: base·2^n, at most the spec's
+// max_backoff, ±10 % jitter. The jitter is a hash of the attempt's id, so that it is
+// reproducible.
 func backoff(t *muster.Task, spec *muster.TaskSpec, n int) muster.Duration {
 	r := &spec.Retries
 	pause, limit := r.Backoff, r.MaxBackoff

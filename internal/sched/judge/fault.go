@@ -2,19 +2,19 @@ package judge
 
 import "github.com/muster-dev/muster"
 
-// Fault is who an attempt's end speaks against.
+// Fault is whose fault the end of an attempt is.
 type Fault uint8
 
-// The parties.
+// The faults.
 const (
-	NoFault     Fault = iota // it says nothing about how well the worker does
-	TaskFault                // its own fault, or nobody's: the worker did its part
-	WorkerFault              // the worker failed it
+	NoFault     Fault = iota // says nothing about the worker
+	TaskFault                // the task's fault or a success: the worker works
+	WorkerFault              // the worker's fault
 )
 
-// FaultOf says against whom the end of t's current attempt speaks. What may come from what
-// the task asks for, such as an image that cannot be pulled anywhere, speaks against the worker only
-// if proven: another task of the stage has succeeded.
+// FaultOf returns whose fault the end of t's current attempt is. A failure that the spec
+// may cause, such as an image that cannot be pulled anywhere, is the worker's fault only
+// if proven is set: another task of the stage has succeeded.
 func FaultOf(t *muster.Task, e *AttemptEnd, proven bool) Fault {
 	switch e.Reason {
 	case muster.Preempted, muster.GangMember, muster.WorkerShutdown:

@@ -8,11 +8,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// maxMetrics is how many metrics of one attempt are kept; further names are
-// passed over.
+// maxMetrics limits the metrics of one attempt; further names are ignored.
 const maxMetrics = 100
 
-// ClampTime trusts a worker's clock only between two times of our own.
+// ClampTime limits a worker's time to the range of two server times; 0 means to.
 func ClampTime(at, from, to muster.Time) muster.Time {
 	if at == 0 {
 		return to
@@ -20,7 +19,7 @@ func ClampTime(at, from, to muster.Time) muster.Time {
 	return min(max(at, from), to)
 }
 
-// MergeMetrics adds fresh metrics to those before. It returns a new map: the old one was given away in rows and events.
+// MergeMetrics returns a new map of old and update: rows and events share the old one.
 func MergeMetrics(old, update map[string]float64) map[string]float64 {
 	m := make(map[string]float64, len(old)+len(update))
 	maps.Copy(m, old)
@@ -37,11 +36,11 @@ func MergeMetrics(old, update map[string]float64) map[string]float64 {
 	return m
 }
 
-// ReasonOf fills in the reason that a report leaves out.
+// ReasonOf returns the report's reason, or the default for its outcome.
 func ReasonOf(r *muster.Report) muster.Reason {
 	switch {
 	case r.Outcome == muster.AttemptLost && !r.Reason.FleetFault():
-		return muster.WorkerLost // it ran no more
+		return muster.WorkerLost
 	case r.Reason != muster.NoReason || r.Outcome == muster.AttemptSucceeded:
 		return r.Reason
 	case r.Outcome == muster.AttemptTimedOut:
@@ -53,7 +52,7 @@ func ReasonOf(r *muster.Report) muster.Reason {
 	}
 }
 
-// TruncateMessage cuts a worker's message to what a person would read.
+// TruncateMessage cuts a worker's message to 4 KiB.
 func TruncateMessage(message string) string {
 	const limit = 4096
 	if len(message) <= limit {

@@ -7,18 +7,18 @@ import (
 	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
-// How long things may take where a spec says nothing, and beyond what it says.
+// Timeouts where a spec sets none, and what is added to those of a spec.
 const (
 	DefaultLease = muster.Duration(10 * time.Minute) // disconnect.grace
 	defaultGrace = muster.Duration(10 * time.Second) // kill.grace
-	cancelSlack  = muster.Duration(30 * time.Second) // beyond kill.grace, for a stopped task's report
-	saveSlack    = muster.Duration(5 * time.Minute)  // beyond checkpoint.grace, also for what it saved to come here
+	cancelSlack  = muster.Duration(30 * time.Second) // added to kill.grace, for a stopped task's report
+	saveSlack    = muster.Duration(5 * time.Minute)  // added to checkpoint.grace, for the upload and the report
 )
 
-// TimerKey orders what is due at the same time: workers, then tasks and groups by job.
+// TimerKey puts workers before tasks and groups.
 func (w *Worker) TimerKey() heap.TimerKey { return heap.TimerKey{Name: string(w.Row.ID)} }
 
-// TimerKey puts the tasks of a job in the order of their numbers.
+// TimerKey orders tasks by job and number.
 func (t *Task) TimerKey() heap.TimerKey {
 	return heap.TimerKey{Sort: 1, Job: t.Row.ID.Job, Num: t.Row.ID.Num}
 }
@@ -33,7 +33,7 @@ func (t *Task) Due() muster.Time {
 	switch t.Row.State {
 	case muster.Queued:
 		if t.Group.Gang() {
-			return 0 // the gang has a timer of its own
+			return 0 // the gang has its own timer
 		}
 		if !t.Item.Queued() {
 			return t.Row.NotBefore
@@ -44,7 +44,7 @@ func (t *Task) Due() muster.Time {
 			return 0
 		}
 		if at := t.LeaseExpiry(); at > 0 {
-			return at // it may run there still: to make room can wait until the worker hears of it
+			return at // it may still run there: the stop waits until the worker reconnects
 		}
 		return t.StopBy
 	case muster.Cancelling:
@@ -54,7 +54,7 @@ func (t *Task) Due() muster.Time {
 	}
 }
 
-// QueueDeadline returns when a queued task has waited for too long, or 0.
+// QueueDeadline returns when a queued task times out, or 0.
 func (t *Task) QueueDeadline() muster.Time {
 	if q := t.Group.Spec().QueueTimeout; q > 0 {
 		return max(t.Row.QueuedAt, t.Row.NotBefore).Add(q)
@@ -62,8 +62,8 @@ func (t *Task) QueueDeadline() muster.Time {
 	return 0
 }
 
-// LeaseExpiry returns when the current attempt is given up because its worker is away,
-// or 0 while the worker is there.
+// LeaseExpiry returns when the current attempt is lost because its worker is unreachable,
+// or 0 while the worker is reachable.
 func (t *Task) LeaseExpiry() muster.Time {
 	if t.Worker.Reachable() {
 		return 0
@@ -71,8 +71,8 @@ func (t *Task) LeaseExpiry() muster.Time {
 	return t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease))
 }
 
-// Due returns the next time at which the group's rest, or the gang, changes without an
-// event, or 0.
+// Due returns the next time at which the group's unmaterialized elements, or the gang,
+// change without an event, or 0.
 func (g *Group) Due() muster.Time {
 	if g.Gang() {
 		return g.gangDue()
@@ -83,8 +83,8 @@ func (g *Group) Due() muster.Time {
 	return 0
 }
 
-// StopTimeout is how long a task that was told to end may take until its report is
-// here. One that makes room has the time to save, and its worker to bring that here.
+// StopTimeout returns how long a stopped task may take until its report arrives. A
+// preempted one has the time to save a checkpoint, and its worker to upload it.
 func (t *Task) StopTimeout() muster.Duration {
 	spec := t.Group.Spec()
 	d := spec.Kill.Grace.Or(defaultGrace) + cancelSlack

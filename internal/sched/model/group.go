@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Resolve finds what a stage takes from those it needs, which have all
+// Resolve fills in what a stage takes from the stages that it needs, which have all
 // succeeded: values for its ${…} and artifacts for its inputs.
 func (g *Group) Resolve() (muster.Reason, error) {
 	result := func(stage, element int) (muster.Task, bool) {
@@ -38,8 +38,8 @@ func (g *Group) Resolve() (muster.Reason, error) {
 	return muster.NoReason, nil
 }
 
-// Materialize gives an element of the rest a row of its own, in the state of the rest. The
-// place of what is left of the rest in the queue is the caller's to correct.
+// Materialize gives an element a row of its own, in the state of the unmaterialized
+// elements. The caller must update the queue item of the others.
 func (g *Group) Materialize(element int) *Task {
 	t := &Task{Row: muster.Task{
 		ID: muster.TaskID{Job: g.Row.Job, Num: g.Row.First + element}, Job: g.Row.Job, Index: g.Row.First + element,
@@ -59,7 +59,7 @@ func (g *Group) Materialize(element int) *Task {
 	return t
 }
 
-// Attach puts a task that has a row into its group.
+// Attach adds a task that has a row to its group.
 func (g *Group) Attach(t *Task) {
 	t.Group = g
 	t.Item = queue.Item{Owner: t, Job: t.Row.ID.Job, Num: t.Row.ID.Num}
@@ -73,7 +73,7 @@ func (g *Group) Attach(t *Task) {
 	}
 }
 
-// advance moves Next over the elements that have rows already.
+// advance moves the cursor past the elements that have rows already.
 func (g *Group) advance() {
 	for g.outOfOrder > 0 {
 		t := g.Tasks[g.Row.Materialized]

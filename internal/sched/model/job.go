@@ -6,23 +6,22 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// NewJob wires a job of its rows. It refuses what no valid spec has, so that package
-// sched may rely on it. The job belongs to no project yet, and none of it waits in a
-// queue or for a time.
+// NewJob makes a job from its rows. It refuses rows that no valid spec has. The job has
+// no project yet, and nothing of it is queued or has a timer.
 func NewJob(row muster.Job, groups []muster.Group) (*Job, error) {
 	spec := row.Spec
 	if spec == nil || len(spec.Tasks) == 0 || len(spec.Tasks) != len(groups) {
-		return nil, muster.Errorf(muster.InvalidSpec, "job %s has no stage, or not one group for each", row.ID)
+		return nil, muster.Errorf(muster.InvalidSpec, "job %s has no stages, or not one group per stage", row.ID)
 	}
 	if row.Priority < muster.MinPriority || row.Priority > muster.MaxPriority {
-		return nil, muster.Errorf(muster.InvalidSpec, "priority %d is not from %d to %d", row.Priority, muster.MinPriority, muster.MaxPriority)
+		return nil, muster.Errorf(muster.InvalidSpec, "priority %d is not between %d and %d", row.Priority, muster.MinPriority, muster.MaxPriority)
 	}
 	row.Groups, row.Progress = nil, nil
 	j := &Job{Row: row, Groups: make([]*Group, len(groups))}
 	byName := make(map[string]*Group, len(groups))
 	for i := range groups {
 		if groups[i].Index != i {
-			return nil, muster.Errorf(muster.Internal, "job %s: group %d stands at place %d", row.ID, groups[i].Index, i)
+			return nil, muster.Errorf(muster.Internal, "job %s: group %d is at position %d", row.ID, groups[i].Index, i)
 		}
 		g := &Group{Row: groups[i], Job: j}
 		g.Item = queue.Item{Owner: g, Job: row.ID}
@@ -34,7 +33,7 @@ func NewJob(row muster.Job, groups []muster.Group) (*Job, error) {
 		for _, name := range spec.Tasks[i].Needs {
 			n := byName[name]
 			if n == nil {
-				return nil, muster.Errorf(muster.InvalidSpec, "stage %q needs %q, which is no stage of this job", g.Row.Name, name)
+				return nil, muster.Errorf(muster.InvalidSpec, "stage %q needs %q, which is not a stage of this job", g.Row.Name, name)
 			}
 			g.Needs, needs[i] = append(g.Needs, n), append(needs[i], n.Row.Index)
 			n.Dependents = append(n.Dependents, g)
@@ -42,7 +41,7 @@ func NewJob(row muster.Job, groups []muster.Group) (*Job, error) {
 	}
 	order, ok := dag.TopoSort(needs)
 	if !ok {
-		return nil, muster.Errorf(muster.InvalidSpec, "the stages of job %q need each other in a circle", row.Name)
+		return nil, muster.Errorf(muster.InvalidSpec, "dependency cycle among the stages of job %q", row.Name)
 	}
 	for _, i := range order {
 		j.Order = append(j.Order, j.Groups[i])
@@ -67,7 +66,7 @@ func (j *Job) Group(num int) *Group {
 	return nil
 }
 
-// RowWithProgress returns the job's row with what is derived.
+// RowWithProgress returns the job's row with its derived progress.
 func (j *Job) RowWithProgress() muster.Job {
 	row := j.Row
 	if total := row.Counts.Total(); total > 0 {

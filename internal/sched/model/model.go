@@ -15,15 +15,15 @@ import (
 
 // Job is a live job: one with a task that is not final.
 type Job struct {
-	Row       muster.Job // Groups and Progress are left out
+	Row       muster.Job // without Groups and Progress
 	Groups    []*Group
 	Order     []*Group // every group after those that it needs
 	Project   *queue.Project
 	Stats     *fleet.ProjectStats // of the project
-	Failures  int                 // failed attempts; see sched/fleet.Job
-	SpecDirty bool                // no row of it was taken yet: the spec goes along
+	Failures  int                 // failed attempts
+	SpecDirty bool                // no row of it was flushed yet: the row must include the spec
 	Dirty     bool
-	Touched   bool // its counts changed since the last settle
+	Touched   bool // its counts changed since the last propagate
 }
 
 // Group is a live job's stage.
@@ -32,18 +32,18 @@ type Group struct {
 	Job        *Job
 	Needs      []*Group
 	Dependents []*Group      // groups that need this one
-	Tasks      map[int]*Task // by element: not final, or kept, or singled out before Next came by
-	outOfOrder int           // of tasks, those from Next on
-	Item       queue.Item    // the place of the rest in the queue
+	Tasks      map[int]*Task // by element: not final, or retained, or materialized ahead of the cursor
+	outOfOrder int           // tasks at or after the cursor
+	Item       queue.Item    // the queue item of the unmaterialized elements
 	Timer      heap.Timer
-	Inputs     []effect.Input // known once the group was ready
+	Inputs     []effect.Input // set when the group becomes ready
 	Dirty      bool
-	Touched    bool         // a need of others may be met or missed since the last settle
-	Shape      *queue.Shape // of its tasks, once one of them was queued; the queue may forget it
+	Touched    bool         // its dependents must be checked at the next propagate
+	Shape      *queue.Shape // of its tasks, once one of them was queued; the queue may evict it
 }
 
-// Spec returns what the group's tasks have in common, with stage references
-// resolved once it was ready.
+// Spec returns the spec of the group's tasks, with stage references resolved once it
+// is ready.
 func (g *Group) Spec() *muster.TaskSpec {
 	if g.Row.Resolved != nil {
 		return g.Row.Resolved
@@ -51,7 +51,7 @@ func (g *Group) Spec() *muster.TaskSpec {
 	return &g.Job.Row.Spec.Tasks[g.Row.Index]
 }
 
-// Size makes the rest, or the gang, an owner of its place in the queue.
+// Size returns how many tasks the group's queue item stands for.
 func (g *Group) Size() int {
 	if g.Gang() {
 		return g.Row.Size
@@ -59,7 +59,7 @@ func (g *Group) Size() int {
 	return g.Unmaterialized()
 }
 
-// CountBelow returns how many of the rest have a lower number.
+// CountBelow returns how many tasks of the group's queue item have a lower number.
 func (g *Group) CountBelow(num int) int {
 	end := min(num-g.Row.First, g.Row.Size)
 	if g.Gang() {
@@ -99,36 +99,36 @@ func (g *Group) SortedTasks() []*Task {
 type Task struct {
 	Row            muster.Task
 	Group          *Group
-	Item           queue.Item // its place in the queue
+	Item           queue.Item
 	Timer          heap.Timer
 	Dirty          bool
-	StoredProgress *ProgressSnapshot // what its written row says of its progress, where Row is newer; else nil
+	StoredProgress *ProgressSnapshot // the progress in its written row if Row is newer, else nil
 
 	// While a worker holds it:
 	Worker        *Worker
 	Shape         *queue.Shape
 	HeldIndex     int           // position in Worker.Held
-	Accepted      bool          // the worker said so
+	Accepted      bool          // the worker confirmed it
 	LastRenewal   uint64        // the last of Worker.Renewals that listed it
-	StopBy        muster.Time   // when it is given up if it does not end
-	PreemptReason muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
+	StopBy        muster.Time   // when a stopped attempt is abandoned
+	PreemptReason muster.Reason // why it is being preempted, or NoReason
 
 	Rejections int             // in a row
-	Avoid      queue.AvoidList // workers that rejected it a moment ago, or failed it
-	FailedOn   []*Worker       // workers on which attempts failed by the fleet's fault; see sched.State.crashLimit
+	Avoid      queue.AvoidList // workers that rejected or failed it recently
+	FailedOn   []*Worker       // workers on which attempts failed by the fleet's fault; see State.crashLimit
 }
 
-// ProgressSnapshot is what a task's row says of its progress.
+// ProgressSnapshot is the progress in a task's row.
 type ProgressSnapshot struct {
 	Progress *float64
 	Step     string
 	Metrics  map[string]float64
 }
 
-// Size makes the task an owner of its place in the queue.
+// Size returns 1: the task's queue item stands for it alone.
 func (t *Task) Size() int { return 1 }
 
-// CountBelow reports whether the task has a lower number, as a count.
+// CountBelow returns 1 if the task has a lower number, else 0.
 func (t *Task) CountBelow(num int) int {
 	if t.Row.ID.Num < num {
 		return 1
@@ -142,7 +142,7 @@ func (t *Task) Attempt() muster.AttemptID { return muster.AttemptID{Task: t.Row.
 // Element returns the position in the group.
 func (t *Task) Element() int { return t.Row.ID.Num - t.Group.Row.First }
 
-// RecordRuntime notes for how long the task ran that ended well.
+// RecordRuntime records the run time of a task that succeeded.
 func (t *Task) RecordRuntime(end muster.Time) {
 	if t.Row.StartedAt > 0 {
 		t.Shape.Ran++
@@ -154,39 +154,39 @@ func byNumber(a, b *Task) int {
 	return cmp.Or(cmp.Compare(a.Row.ID.Job, b.Row.ID.Job), cmp.Compare(a.Row.ID.Num, b.Row.ID.Num))
 }
 
-// Worker is a worker that is known, connected or not.
+// Worker is a known worker, connected or not.
 type Worker struct {
 	queue.Worker
 
-	Row           muster.Worker // Free, Running and Load are made when asked for
+	Row           muster.Worker // without Free, Running and Load
 	Held          []*Task
 	Connected     bool // has a session
-	Responsive    bool // and was heard within sched.Config.Silent
+	Responsive    bool // and was seen within Config.HeartbeatTimeout
 	Gone          bool
-	DrainSent     bool // was told to go
+	DrainSent     bool // was told that its drain is complete
 	CleanShutdown bool // is gone because it shut down in order
-	Evicting      bool // drains, and what it still held at its deadline was told to make room
-	Shrunk        bool // came back with less than it held
+	Evicting      bool // drains, and its tasks were preempted at its deadline
+	Shrunk        bool // offers less than its tasks hold
 	Constrained   string
-	UsedAttempts  map[muster.AttemptID]struct{} // attempts that are not current of which it has something left: no new one may get their numbers
-	Seen          muster.Time                   // last sign of life
+	UsedAttempts  map[muster.AttemptID]struct{} // not current, but it still has data of them: new attempts must not reuse their numbers
+	Seen          muster.Time                   // when it last sent something
 	SessionStart  muster.Time                   // start of the session
 	Renewals      uint64                        // heartbeats so far
 	Load          *muster.Load
 	Health        health.Record
-	Avoided       bool // as was said last: Health closes it
+	Avoided       bool // as last published: its health closes it
 	Timer         heap.Timer
 	Dirty         bool
 }
 
-// NewWorker makes a worker that is no part of the fleet yet.
+// NewWorker makes a worker that is not part of the fleet yet.
 func NewWorker(row muster.Worker) *Worker {
 	w := &Worker{Row: row, Gone: true}
 	w.Owner, w.Timer.Subject = w, w
 	return w
 }
 
-// Unused returns the first attempt number from n on that the worker knows no other attempt of the task by.
+// Unused returns the first attempt number from n on that the worker has no data of.
 func (w *Worker) Unused(t muster.TaskID, n int) int {
 	for len(w.UsedAttempts) > 0 {
 		if _, used := w.UsedAttempts[muster.AttemptID{Task: t, N: n}]; !used {
@@ -197,10 +197,10 @@ func (w *Worker) Unused(t muster.TaskID, n int) int {
 	return n
 }
 
-// FreeIn guesses in how long the worker will have room for so many tasks with need
-// n: each task that it holds runs as long as those of its shape did, or, if it has
-// run longer, once more as long as it did already. Unless since is 0, it leaves out
-// what was assigned since then.
+// FreeIn estimates in how long the worker will have room for so many tasks with need
+// n. Each held task is expected to run as long as others of its shape did or, if it
+// has run longer, as long again as it has run. Unless since is 0, it ignores tasks
+// assigned since then.
 func (w *Worker) FreeIn(now muster.Time, n *placement.Need, tasks int, since muster.Time) muster.Duration {
 	ends := make([]placement.ExpectedRelease, len(w.Held))
 	for i, t := range w.Held {
@@ -217,10 +217,10 @@ func (w *Worker) FreeIn(now muster.Time, n *placement.Need, tasks int, since mus
 	return w.Usage.FreeIn(n, tasks, ends)
 }
 
-// Reachable reports whether the worker is there.
+// Reachable reports whether the worker is connected and responsive.
 func (w *Worker) Reachable() bool { return w.Connected && w.Responsive }
 
-// SortedTasks returns what the worker holds, by number.
+// SortedTasks returns the worker's tasks by number.
 func (w *Worker) SortedTasks() []*Task {
 	list := slices.Clone(w.Held)
 	slices.SortFunc(list, byNumber)

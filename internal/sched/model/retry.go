@@ -7,13 +7,13 @@ import (
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
-// RetryPlan is what is tried again of one stage: the tasks with these rows, and the rest.
+// RetryPlan is what is retried of one stage: these rows, and perhaps the unmaterialized elements.
 type RetryPlan struct {
 	Rows           []muster.Task // by number
 	Unmaterialized bool
 }
 
-// Size returns how many tasks the plan for g tries again.
+// Size returns how many tasks the plan for g retries.
 func (p *RetryPlan) Size(g *Group) int {
 	if p.Unmaterialized {
 		return len(p.Rows) + g.Unmaterialized()
@@ -21,8 +21,8 @@ func (p *RetryPlan) Size(g *Group) int {
 	return len(p.Rows)
 }
 
-// PlanRetry chooses what is tried again of each stage, and counts it; it changes nothing. A stage whose needs will
-// not all be met is left out: its tasks would be skipped at once.
+// PlanRetry chooses what is retried of each stage, and counts it; it changes nothing. It leaves out a stage whose needs
+// will not all be met: its tasks would be skipped at once.
 func (j *Job) PlanRetry(ev event.Retry) (plans []RetryPlan, n int, err error) {
 	plans = make([]RetryPlan, len(j.Groups))
 	for i := range ev.Ended {
@@ -33,7 +33,7 @@ func (j *Job) PlanRetry(ev event.Retry) (plans []RetryPlan, n int, err error) {
 		}
 		plans[g.Row.Index].Rows = append(plans[g.Row.Index].Rows, *row)
 	}
-	unsuccessful := make([]int64, len(j.Groups)) // tasks without success that stay so
+	unsuccessful := make([]int64, len(j.Groups)) // tasks that stay without success
 	for _, g := range j.Order {
 		p := &plans[g.Row.Index]
 		blocked, unblocked := false, false
@@ -58,9 +58,8 @@ func (j *Job) PlanRetry(ev event.Retry) (plans []RetryPlan, n int, err error) {
 	return plans, n, nil
 }
 
-// selectTasks keeps of the rows asked for those that ended without success, and adds
-// what was only skipped because of the stages that are tried again, and the rest of
-// a gang.
+// selectTasks keeps the requested rows that ended without success, and adds tasks that
+// were skipped because of retried stages, and the other members of a gang.
 func (p *RetryPlan) selectTasks(g *Group, unmaterialized, unblocked bool) {
 	wholeGang := g.Gang() && len(p.Rows) > 0
 	ended := g.Row.UnmaterializedState.Final() && g.Row.UnmaterializedState != muster.Succeeded && g.Unmaterialized() > 0
@@ -72,7 +71,7 @@ func (p *RetryPlan) selectTasks(g *Group, unmaterialized, unblocked bool) {
 		switch {
 		case known != nil:
 			row = known.Row
-		case e >= g.Row.Materialized: // of the rest
+		case e >= g.Row.Materialized: // unmaterialized
 			if p.Unmaterialized || !ended {
 				continue
 			}

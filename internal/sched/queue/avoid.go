@@ -2,19 +2,19 @@ package queue
 
 import "github.com/muster-dev/muster"
 
-// AvoidList are workers that are not to be given a task for a while, because they
-// rejected it, or it failed for what they lack.
+// AvoidList lists workers that a task avoids for a while, because they rejected or
+// failed it.
 type AvoidList []Avoidance
 
-// Avoidance is one of them.
+// Avoidance is an entry of an AvoidList.
 type Avoidance struct {
 	Worker  *Worker
 	Until   muster.Time
-	Failed  bool   // it took the task, which failed
-	Message string // by the worker, on why
+	Failed  bool   // the task failed there
+	Message string // the worker's reason
 }
 
-// Active returns those that still are.
+// Active returns the entries that have not expired.
 func (s AvoidList) Active(now muster.Time) AvoidList {
 	var active AvoidList
 	for _, a := range s {
@@ -25,7 +25,7 @@ func (s AvoidList) Active(now muster.Time) AvoidList {
 	return active
 }
 
-// Has reports whether w is among them.
+// Has reports whether w is in the list.
 func (s AvoidList) Has(w *Worker) bool {
 	for _, a := range s {
 		if a.Worker == w {
@@ -35,7 +35,7 @@ func (s AvoidList) Has(w *Worker) bool {
 	return false
 }
 
-// ForWorker returns the Shun of w that lasts longest, or one with no Until if it may be given the task now.
+// ForWorker returns the active entry of w that lasts longest, or the zero Avoidance.
 func (s AvoidList) ForWorker(w *Worker, now muster.Time) (last Avoidance) {
 	for _, a := range s {
 		if a.Worker == w && a.Until > max(last.Until, now) {
@@ -45,7 +45,7 @@ func (s AvoidList) ForWorker(w *Worker, now muster.Time) (last Avoidance) {
 	return last
 }
 
-// NextExpiry returns when the first of them is one no more, or 0 if there are none.
+// NextExpiry returns when the first entry expires, or 0 if there is none.
 func (s AvoidList) NextExpiry() (at muster.Time) {
 	for _, a := range s {
 		if at == 0 || a.Until < at {

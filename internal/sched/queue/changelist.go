@@ -1,21 +1,21 @@
 package queue
 
-// changeList lists workers by their last change of one sort, newest first, so that who
-// looks again sees only those that changed since.
+// changeList lists workers by their last change, newest first, so that a reader sees
+// only those that changed since it last read.
 type changeList struct {
 	latest *changeNode
 	seq    uint64 // changes of any worker
 	length int
 }
 
-// changeNode is a worker's place in a chain. It is in none while at is 0.
+// changeNode is a worker's node in a changeList. It is in none while seq is 0.
 type changeNode struct {
 	worker       *Worker
-	seq          uint64 // chain.n at its last change
+	seq          uint64 // changeList.seq at its last change
 	newer, older *changeNode
 }
 
-// moveToFront brings a worker to the front.
+// moveToFront records a change of a worker.
 func (c *changeList) moveToFront(k *changeNode, w *Worker) {
 	if k.seq == 0 {
 		k.worker = w
@@ -34,7 +34,7 @@ func (c *changeList) moveToFront(k *changeNode, w *Worker) {
 	c.latest = k
 }
 
-// remove takes a worker out.
+// remove removes a worker.
 func (c *changeList) remove(k *changeNode) {
 	c.unlink(k)
 	c.length--
@@ -54,7 +54,7 @@ func (c *changeList) unlink(k *changeNode) {
 	k.newer, k.older = nil, nil
 }
 
-// check holds that the chain has so many workers, in order.
+// check checks that the list has so many workers, in order.
 func (c *changeList) check(workers int) error {
 	listed := 0
 	for k := c.latest; k != nil; k = k.older {

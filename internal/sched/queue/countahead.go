@@ -2,13 +2,13 @@ package queue
 
 import "github.com/muster-dev/muster"
 
-// maxCounted is how many items Ahead looks at, about.
+// maxCounted is about how many items CountAhead examines.
 const maxCounted = 10_000
 
-// CountAhead counts the queued tasks that go before a task of that priority, project,
-// job and number: those of a higher priority, and the older ones of the same. own
-// counts those of the same project and priority only. In a long queue it does not
-// look at all of them: then there are more, and exact is false.
+// CountAhead counts the queued tasks ahead of a task of that priority, project, job and
+// number: those of a higher priority, and the older ones of the same. sameProject counts
+// those of the same project and priority only. In a long queue it does not examine all
+// of them: then there are more, and exact is false.
 func (q *Queue) CountAhead(priority int, p *Project, job muster.JobID, num int) (all, sameProject int, exact bool) {
 	exact = true
 	perBucket := maxCounted
@@ -30,17 +30,17 @@ func (q *Queue) CountAhead(priority int, p *Project, job muster.JobID, num int) 
 	return all, sameProject, exact
 }
 
-// counter counts tasks of one lane that are older than a task.
+// counter counts the tasks of one bucket that are older than a task.
 type counter struct {
 	job      muster.JobID
 	num      int
-	countAll bool // count all
-	budget   int  // items that may still be looked at
+	countAll bool
+	budget   int // items that may still be examined
 	tasks    int
 }
 
-// count counts the items from place i of the heap downwards. Below one that is not
-// older none is.
+// count counts the items from index i of the heap downwards. Below an item that is not
+// older there are no older ones.
 func (c *counter) count(items []*Item, i int) {
 	if i >= len(items) || c.budget < 0 {
 		return

@@ -2,8 +2,8 @@ package queue
 
 import "github.com/muster-dev/muster"
 
-// Oldest returns the item of a project, or of all if p is nil, that has been queued for longest, by since, and nil if there is
-// none. It looks at the first items of each lane, in a long queue not at all of them.
+// Oldest returns the item of a project, or of all if p is nil, that has been queued for longest according to since, or nil. It
+// examines the first items of each bucket only, in a long queue not of all buckets.
 func (q *Queue) Oldest(p *Project, since func(*Item) muster.Time) *Item {
 	o := oldestSearch{since: since, budget: 2 * maxCounted}
 	perBucket := max(maxCounted/max(len(q.buckets), 1), 1)
@@ -22,12 +22,12 @@ func (q *Queue) Oldest(p *Project, since func(*Item) muster.Time) *Item {
 // oldestSearch is the search of Oldest.
 type oldestSearch struct {
 	since  func(*Item) muster.Time
-	budget int // items that may still be looked at
+	budget int // items that may still be examined
 	item   *Item
 	at     muster.Time
 }
 
-// scan considers the first items of a lane's heap: the first one is the oldest by job and number, and so most often by time.
+// scan examines the first items of a bucket's heap, which are the oldest by job and number and so usually by time.
 func (o *oldestSearch) scan(items []*Item) {
 	for _, it := range items {
 		if o.budget--; o.budget < 0 {

@@ -5,32 +5,32 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// Worker is a worker in the index, with its account. Tell Queue.Changed whenever
-// what its Book says or Suspect has changed, and Queue.Reopened at first and whenever it
-// describes itself anew, opens or closes.
+// Worker is a worker in the index. Call Queue.LoadChanged whenever Usage or Suspect has
+// changed, and Queue.SpecChanged first and whenever its description changes or it opens or
+// closes.
 type Worker struct {
 	Usage   *placement.WorkerUsage
 	Owner   WorkerOwner
-	Suspect bool // attempts failed there through no fault of their own: others that fit go first
+	Suspect bool // attempts failed there by the worker's fault: other workers that fit are preferred
 
-	loadNode    changeNode // by any change
-	specNode    changeNode // by the changes that Reopened is told of
+	loadNode    changeNode // in Queue.loadChanges
+	specNode    changeNode // in Queue.specChanges
 	open        bool
-	reservedFor *bucket // for whose first task it is kept free
+	reservedFor *bucket // or nil
 }
 
 // WorkerOwner is what a Worker stands for.
 type WorkerOwner interface {
-	// FreeIn guesses in how long the worker, which could run so many tasks with need n
-	// if it were empty, will have ended enough to run them. Unless since is 0, it
-	// leaves out what it was given since then.
+	// FreeIn estimates in how long the worker, which could run so many tasks with need n
+	// if it were empty, will have room for them. Unless since is 0, it ignores tasks
+	// assigned since then.
 	FreeIn(now muster.Time, n *placement.Need, tasks int, since muster.Time) muster.Duration
 }
 
-// LoadChanged notes that what w can be given has changed.
+// LoadChanged records that the usage of w changed.
 func (q *Queue) LoadChanged(w *Worker) { q.loadChanges.moveToFront(&w.loadNode, w) }
 
-// SpecChanged notes that w is new, describes itself anew, opened or closed.
+// SpecChanged records that w is new, changed its description, opened or closed.
 func (q *Queue) SpecChanged(w *Worker) {
 	q.LoadChanged(w)
 	q.specChanges.moveToFront(&w.specNode, w)
@@ -41,7 +41,7 @@ func (q *Queue) SpecChanged(w *Worker) {
 	q.reviewNeeded = q.reviewNeeded || len(q.starving) > 0
 }
 
-// RemoveWorker takes a worker, which must be closed, out of the index.
+// RemoveWorker removes a worker, which must be closed.
 func (q *Queue) RemoveWorker(w *Worker) {
 	q.setOpen(w, false)
 	for _, sh := range q.shapes {
@@ -62,7 +62,7 @@ func (q *Queue) setOpen(w *Worker, open bool) {
 	}
 }
 
-// feasible reports whether the worker could run what sh needs if it were empty.
+// feasible reports whether the worker is open and could run sh if it were empty.
 func (w *Worker) feasible(sh *Shape) bool {
 	return w.Usage.ClosedReason == "" && w.Usage.FitsEmpty(sh.Need) == placement.Fits
 }

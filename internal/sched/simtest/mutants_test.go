@@ -57,7 +57,7 @@ var mutants = []struct {
 		old:  "all = all && n.Succeeded()\n",
 		new:  "all = all || n.Succeeded()\n",
 
-		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ tasks on their way before "stage-\d" succeeded`,
+		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ active tasks before "stage-\d" succeeded`,
 	},
 	{
 		name: "a lease never expires",
