@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 const (
@@ -215,7 +215,7 @@ func (e *Engine) refreshNeeds(ctx context.Context, r *workerNeeds, needs []sched
 	type source struct {
 		job    muster.JobID
 		tree   string
-		inputs *effect.Input // the first one
+		inputs *dag.InputFile // the first one
 	}
 	seen := map[source]struct{}{} // the elements of an array need the same
 	repeated := func(p source) bool {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 func sumOf(text string) string {
@@ -51,7 +51,7 @@ func newNeedsEngine(t *testing.T, trees, files int) (e *Engine, sums []string) {
 func needOf(job muster.JobID, tree string) sched.BlobRefs {
 	return sched.BlobRefs{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}, Trees: []string{tree},
-		Inputs: []effect.Input{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
+		Inputs: []dag.InputFile{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
 	}
 }
 

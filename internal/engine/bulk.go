@@ -5,7 +5,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -15,7 +14,7 @@ import (
 const maxMaterialized = 200_000
 
 // Cancel stops tasks of a job, all of them if spans is nil.
-func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error {
+func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []muster.Span) error {
 	return e.do(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		if spans != nil || !st.Live(job) {
 			j, err := e.cfg.Store.Job(ctx, job)
@@ -29,7 +28,7 @@ func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Spa
 				return tooMany(job, "cancel", ", or the whole job")
 			}
 		}
-		return st.Apply(now, event.Cancel{Job: job, Tasks: spans})
+		return st.Apply(now, sched.Cancel{Job: job, Tasks: spans})
 	})
 }
 
@@ -40,9 +39,9 @@ func tooMany(job muster.JobID, verb, or string) error {
 
 // countMaterialized counts the elements that a cancellation of spans would materialize. A
 // span from a group's cursor to its end materializes none: it is cancelled in one step.
-func countMaterialized(groups []muster.Group, spans []event.Span) int {
+func countMaterialized(groups []muster.Group, spans []muster.Span) int {
 	n := 0
-	for _, span := range event.MergeSpans(spans) {
+	for _, span := range muster.MergeSpans(spans) {
 		for i := range groups {
 			g := &groups[i]
 			next, last := g.First+g.Materialized, g.First+g.Size-1
@@ -57,7 +56,7 @@ func countMaterialized(groups []muster.Group, spans []event.Span) int {
 
 // Retry queues ended tasks that did not succeed, all of them if spans is nil. It reads the rows while the engine
 // handles other requests; only if the job changes meanwhile, the engine waits for a second read.
-func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span) error {
+func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []muster.Span) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	o, err := e.watchJob(ctx, job)
@@ -85,19 +84,19 @@ var retryable = []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancel
 const retryPage = 10_000
 
 // retryEvent reads the rows for a retry.
-func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.Span) (event.Retry, error) {
+func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []muster.Span) (sched.Retry, error) {
 	job, err := e.cfg.Store.Job(ctx, id)
 	if err != nil {
-		return event.Retry{}, err
+		return sched.Retry{}, err
 	}
-	ev := event.Retry{Job: job, Groups: job.Groups, Unmaterialized: spans == nil}
+	ev := sched.Retry{Job: job, Groups: job.Groups, Unmaterialized: spans == nil}
 	// Without spans the tasks that have no rows are retried in one step.
 	q := store.TaskQuery{Job: id, States: retryable, StoredOnly: ev.Unmaterialized, Limit: retryPage}
 	for _, s := range spans {
 		q.Spans = append(q.Spans, store.Span(s))
 	}
 	if ev.Ended, err = e.readTasks(ctx, q, maxMaterialized); err != nil {
-		return event.Retry{}, err
+		return sched.Retry{}, err
 	}
 	for _, g := range job.Groups {
 		first, last := g.First, g.First+g.Size-1
@@ -109,7 +108,7 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 		}
 		kept, err := e.readTasks(ctx, store.TaskQuery{Job: id, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxTasks)
 		if err != nil {
-			return event.Retry{}, err
+			return sched.Retry{}, err
 		}
 		ev.Kept = append(ev.Kept, kept...)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // TestHugeArrays changes the largest arrays in steps that do not grow with them,
@@ -31,11 +30,11 @@ func TestHugeArrays(t *testing.T) {
 			t.Errorf("%s: %v", desc, err)
 		}
 	}
-	refused("cancel the middle", r.Cancel(t.Context(), id, []event.Span{{First: 1, Last: n - 2}}))
-	done("cancel some of the middle", r.Cancel(t.Context(), id, []event.Span{{First: 100, Last: 199}}))
-	done("cancel all, in two parts", r.Cancel(t.Context(), id, []event.Span{{First: n / 2, Last: n - 1}, {First: 0, Last: n/2 - 1}}))
-	refused("retry all one by one", r.Retry(t.Context(), id, []event.Span{{First: 0, Last: n - 1}}))
-	done("retry some", r.Retry(t.Context(), id, []event.Span{{First: 150, Last: 249}}))
+	refused("cancel the middle", r.Cancel(t.Context(), id, []muster.Span{{First: 1, Last: n - 2}}))
+	done("cancel some of the middle", r.Cancel(t.Context(), id, []muster.Span{{First: 100, Last: 199}}))
+	done("cancel all, in two parts", r.Cancel(t.Context(), id, []muster.Span{{First: n / 2, Last: n - 1}, {First: 0, Last: n/2 - 1}}))
+	refused("retry all one by one", r.Retry(t.Context(), id, []muster.Span{{First: 0, Last: n - 1}}))
+	done("retry some", r.Retry(t.Context(), id, []muster.Span{{First: 150, Last: 249}}))
 	done("retry the others", r.Retry(t.Context(), id, nil))
 	job, err := r.store.Job(t.Context(), id)
 	if err != nil || job.Counts[muster.Queued] != n {

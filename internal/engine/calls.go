@@ -6,9 +6,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
@@ -79,10 +76,10 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 			}
 		}
 		id, uid := st.NextJob(), traceparent.NewUID(ctx)
-		if err := st.Apply(now, event.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
+		if err := st.Apply(now, sched.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
 			return 0, err
 		}
-		b.submitted = append(b.submitted, effect.Submitted{Job: id, UID: uid, Spec: spec, At: askedAt})
+		b.submitted = append(b.submitted, sched.Submitted{Job: id, UID: uid, Spec: spec, At: askedAt})
 		if by.Key != "" {
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
@@ -118,18 +115,18 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 		}
 		switch o.Action {
 		case muster.ActionPause:
-			return st.Apply(now, event.Pause{Worker: w, On: true, Until: until})
+			return st.Apply(now, sched.Pause{Worker: w, On: true, Until: until})
 		case muster.ActionResume:
-			if err := st.Apply(now, event.Pause{Worker: w}); err != nil {
+			if err := st.Apply(now, sched.Pause{Worker: w}); err != nil {
 				return err
 			}
-			return st.Apply(now, event.Drain{Worker: w})
+			return st.Apply(now, sched.Drain{Worker: w})
 		case muster.ActionDrain:
-			return st.Apply(now, event.Drain{Worker: w, On: true, Until: until})
+			return st.Apply(now, sched.Drain{Worker: w, On: true, Until: until})
 		case muster.ActionHeal:
-			return st.Apply(now, event.Heal{Worker: w, GPUs: o.GPUs})
+			return st.Apply(now, sched.Heal{Worker: w, GPUs: o.GPUs})
 		case muster.ActionRemove:
-			return st.Apply(now, event.Remove{Worker: w})
+			return st.Apply(now, sched.Remove{Worker: w})
 		default:
 			return muster.Errorf(muster.Invalid, "unknown worker action %q: use pause, resume, drain, heal or remove", o.Action)
 		}
@@ -137,15 +134,15 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 }
 
 // Explain says why a live task is in its state.
-func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
-	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (explain.Explanation, error) {
+func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (muster.Explanation, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (muster.Explanation, error) {
 		return st.Explain(now, id)
 	})
 }
 
 // Plan says where the first task of each stage would run if spec were submitted now.
-func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explanation, error) {
-	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]explain.Explanation, error) {
+func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]muster.Explanation, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]muster.Explanation, error) {
 		return st.Plan(now, spec), nil
 	})
 }

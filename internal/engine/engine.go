@@ -11,9 +11,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -57,7 +54,7 @@ type Config struct {
 	// Addresses are networks in which workers may name their address, besides the one that they connect from.
 	Addresses []netip.Prefix
 	// OnBatch is called with each batch by the engine's goroutine, and must not block. It may be nil.
-	OnBatch func(effect.Batch)
+	OnBatch func(sched.Batch)
 	Log     *slog.Logger
 }
 
@@ -243,7 +240,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 		b.errs[i] = l.decide(st, now, &b)
 	}
 	if w := st.NextTick(); w != 0 && w <= now {
-		if err := st.Apply(now, event.Tick{}); err != nil {
+		if err := st.Apply(now, sched.Tick{}); err != nil {
 			e.cfg.Log.Error("tick refused", slog.Any("error", err))
 		}
 	}
@@ -261,7 +258,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 					l.done(notDone(err))
 				}
 			}
-			e.onBatch(effect.Batch{Began: began, Decided: decided, Committed: time.Now(), Events: len(requests), Failed: true, Effects: fx})
+			e.onBatch(sched.Batch{Began: began, Decided: decided, Committed: time.Now(), Events: len(requests), Failed: true, Effects: fx})
 			return err
 		}
 		committed = time.Now()
@@ -274,11 +271,11 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 	if len(fx.Events) > 0 {
 		e.cfg.Events.Publish(fx.Events)
 	}
-	e.onBatch(effect.Batch{Began: began, Decided: decided, Committed: committed, Events: len(requests), Submitted: b.submitted, Effects: fx})
+	e.onBatch(sched.Batch{Began: began, Decided: decided, Committed: committed, Events: len(requests), Submitted: b.submitted, Effects: fx})
 	return nil
 }
 
-func (e *Engine) onBatch(b effect.Batch) {
+func (e *Engine) onBatch(b sched.Batch) {
 	if e.cfg.OnBatch != nil {
 		e.cfg.OnBatch(b)
 	}
@@ -287,10 +284,10 @@ func (e *Engine) onBatch(b effect.Batch) {
 // batch collects what requests of one batch share besides the state.
 type batch struct {
 	errs      []error
-	submitted []effect.Submitted
+	submitted []sched.Submitted
 	keys      []store.IdempotencyKey
-	workers   []muster.Worker // shared by all requests of the batch; nil until the first
-	fleet     *fleet.Snapshot // like workers
+	workers   []muster.Worker      // shared by all requests of the batch; nil until the first
+	fleet     *sched.FleetSnapshot // like workers
 }
 
 // failRequests fails all requests with err until pause is over.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
@@ -18,9 +18,9 @@ const logPause = muster.Duration(5 * time.Second)
 // setAsideLogs archives existing logs of attempts that are about to be assigned: the numbers were used before an older
 // backup of the database was restored. Jobs that are new since this process started cannot have such logs. An error costs
 // the attempt its log, but does not stop the server.
-func (e *Engine) setAsideLogs(ctx context.Context, cmds []effect.Command) {
+func (e *Engine) setAsideLogs(ctx context.Context, cmds []sched.Command) {
 	for _, cmd := range cmds {
-		as, ok := cmd.(effect.Assign)
+		as, ok := cmd.(sched.Assign)
 		if !ok || as.Attempt.Task.Job >= e.firstJob {
 			continue
 		}

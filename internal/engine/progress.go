@@ -4,13 +4,13 @@ import (
 	"sync"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // progressCache has the progress of running tasks that is newer than their stored rows, and the sum for each job.
 type progressCache struct {
 	mu     sync.RWMutex
-	byTask map[muster.TaskID]effect.Progress
+	byTask map[muster.TaskID]sched.Progress
 	shares map[muster.TaskID]float64 // progress of tasks that a worker holds
 	jobs   map[muster.JobID]jobShare
 }
@@ -22,11 +22,11 @@ type jobShare struct {
 }
 
 func newProgressCache() progressCache {
-	return progressCache{byTask: map[muster.TaskID]effect.Progress{}, shares: map[muster.TaskID]float64{}, jobs: map[muster.JobID]jobShare{}}
+	return progressCache{byTask: map[muster.TaskID]sched.Progress{}, shares: map[muster.TaskID]float64{}, jobs: map[muster.JobID]jobShare{}}
 }
 
 // update adds the progress of a batch. Written rows include theirs.
-func (l *progressCache) update(reported []effect.Progress, written []muster.Task) {
+func (l *progressCache) update(reported []sched.Progress, written []muster.Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range reported {

@@ -4,13 +4,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // send sends commands, in one frame for each worker, or more if they have very many stage
 // specs. A command to a worker without a session is dropped: Welcome covers it when the
 // worker reconnects.
-func (e *Engine) send(cmds []effect.Command) {
+func (e *Engine) send(cmds []sched.Command) {
 	if len(cmds) == 0 {
 		return
 	}
@@ -32,13 +32,13 @@ func (e *Engine) send(cmds []effect.Command) {
 			frames[s] = f
 		}
 		switch w := cmd.(type) {
-		case effect.Assign:
+		case sched.Assign:
 			s.assign(f, w)
-		case effect.Stop:
+		case sched.Stop:
 			f.Cancel = append(f.Cancel, link.Cancel{Attempt: w.Attempt, Reason: w.Reason, Drop: w.Outcome == muster.AttemptLost})
-		case effect.Drained:
+		case sched.Drained:
 			f.Drain = true
-		case effect.Heal:
+		case sched.HealGPUs:
 			f.Heal = append(f.Heal, w.GPUs...)
 		}
 	}
@@ -48,7 +48,7 @@ func (e *Engine) send(cmds []effect.Command) {
 }
 
 // assign adds an assignment to a frame, and the stage's spec if the session has not sent it.
-func (s *session) assign(f *link.ToWorker, w effect.Assign) {
+func (s *session) assign(f *link.ToWorker, w sched.Assign) {
 	s.owned.add(w.Attempt)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {

@@ -8,7 +8,6 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // session is the session of one connected worker.
@@ -40,7 +39,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	type lists struct{ keep, stop []muster.AttemptID }
 	held, err := call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		next := st.NextJob()
-		err = st.Apply(now, event.Joined{Worker: muster.Worker{
+		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, CustomKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
 			UnsupportedFeatures: h.Lacks, Projects: h.Projects,
@@ -124,9 +123,9 @@ func (s *session) Close(orderly bool) {
 			delete(s.engine.sessions, s.worker)
 			s.engine.mu.Unlock()
 			if orderly {
-				return st.Apply(now, event.ShutDown{Worker: s.worker})
+				return st.Apply(now, sched.ShutDown{Worker: s.worker})
 			}
-			return st.Apply(now, event.Disconnected{Worker: s.worker})
+			return st.Apply(now, sched.Disconnected{Worker: s.worker})
 		},
 		done: func(error) {},
 	})
@@ -192,36 +191,36 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 
 // events translates a frame to events, in order of effect. saved lists the verified
 // checkpoints of the frame.
-func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
-	events := make([]event.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(saved)+len(f.Finished)+3)
+func (s *session) events(f *link.ToServer, saved []link.Saved) []sched.Event {
+	events := make([]sched.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(saved)+len(f.Finished)+3)
 	if f.Ready != nil {
-		events = append(events, event.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
+		events = append(events, sched.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
 	}
 	if o := f.Offer; o != nil {
-		events = append(events, event.Offered{
+		events = append(events, sched.Offered{
 			Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, OwnKinds: o.OwnKinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.Lacks, Projects: o.Projects,
 		})
 	}
 	for _, a := range f.Accepted {
-		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})
+		events = append(events, sched.Accepted{Worker: s.worker, Attempt: a})
 	}
 	for _, r := range f.Rejected {
-		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
+		events = append(events, sched.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
 	}
 	for _, a := range f.Started {
-		events = append(events, event.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
+		events = append(events, sched.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
 	}
 	for _, p := range f.Progress {
-		events = append(events, event.Progressed{Worker: s.worker, Progress: p})
+		events = append(events, sched.Progressed{Worker: s.worker, Progress: p})
 	}
 	for _, c := range saved {
-		events = append(events, event.CheckpointSaved{Worker: s.worker, Attempt: c.Attempt, SHA256: c.SHA256})
+		events = append(events, sched.CheckpointSaved{Worker: s.worker, Attempt: c.Attempt, SHA256: c.SHA256})
 	}
 	for _, r := range f.Finished {
-		events = append(events, event.Finished{Worker: s.worker, Report: r})
+		events = append(events, sched.Finished{Worker: s.worker, Report: r})
 	}
 	if f.Renew != nil {
-		events = append(events, event.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
+		events = append(events, sched.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
 	}
 	return events
 }

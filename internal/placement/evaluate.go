@@ -87,12 +87,6 @@ func (a *Evaluation) Explain() (filter, reason string) {
 	return f.String(), a.Usage.Explain(a.Need, f)
 }
 
-// Beginnings of a summary where no worker can ever run the task.
-const (
-	Unschedulable = "can never start with the workers there are"
-	NoWorker      = "no worker has joined"
-)
-
 // Summarize summarizes the evaluations of all workers in one sentence.
 func Summarize(evals []Evaluation) string {
 	if len(evals) > 0 && evals[0].Need.Gang > 0 {
@@ -114,7 +108,7 @@ func Summarize(evals []Evaluation) string {
 	}
 	switch {
 	case len(evals) == 0:
-		return NoWorker
+		return muster.SummaryNoWorker
 	case fit > 0:
 		return "can start now: " + pluralWorkers(fit, "fits", "fit")
 	case busy > 0:
@@ -130,7 +124,7 @@ func Summarize(evals []Evaluation) string {
 			parts = append(parts, fmt.Sprintf("%d by %s", n, f))
 		}
 	}
-	return Unschedulable + ": ruled out " + strings.Join(parts, ", ")
+	return muster.SummaryUnschedulable + ": ruled out " + strings.Join(parts, ", ")
 }
 
 func pluralWorkers(n int, singular, plural string) string {

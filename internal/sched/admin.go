@@ -5,20 +5,15 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/health"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-func (s *State) pause(now muster.Time, ev event.Pause) error {
+func (s *State) pause(now muster.Time, ev Pause) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
 	}
 	if !ev.On {
-		w.Health = health.Record{}
+		w.Health = healthRecord{}
 		s.onHealthChange(now, w)
 	}
 	switch r := &w.Row; {
@@ -32,7 +27,7 @@ func (s *State) pause(now muster.Time, ev event.Pause) error {
 	return nil
 }
 
-func (s *State) drain(now muster.Time, ev event.Drain) error {
+func (s *State) drain(now muster.Time, ev Drain) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -47,7 +42,7 @@ func (s *State) drain(now muster.Time, ev event.Drain) error {
 }
 
 // setAdminState sets what an administrator asked of a worker.
-func (s *State) setAdminState(now muster.Time, w *model.Worker, paused, draining bool, deadline muster.Time) {
+func (s *State) setAdminState(now muster.Time, w *worker, paused, draining bool, deadline muster.Time) {
 	r := &w.Row
 	if r.Paused == paused && r.Draining == draining && r.Deadline == deadline {
 		return
@@ -67,7 +62,7 @@ func (s *State) setAdminState(now muster.Time, w *model.Worker, paused, draining
 
 // onDeadline handles the worker's deadline: a pause ends; the tasks of a draining
 // worker are preempted.
-func (s *State) onDeadline(now muster.Time, w *model.Worker) {
+func (s *State) onDeadline(now muster.Time, w *worker) {
 	if !w.Row.Draining {
 		s.setAdminState(now, w, false, false, 0)
 		return
@@ -80,7 +75,7 @@ func (s *State) onDeadline(now muster.Time, w *model.Worker) {
 
 // preemptGroup preempts a held task and all of its gang. The tasks are queued again,
 // without a counted retry.
-func (s *State) preemptGroup(now muster.Time, t *model.Task, reason muster.Reason) {
+func (s *State) preemptGroup(now muster.Time, t *task, reason muster.Reason) {
 	if !t.Group.Gang() {
 		s.preempt(now, t, reason)
 		return
@@ -91,7 +86,7 @@ func (s *State) preemptGroup(now muster.Time, t *model.Task, reason muster.Reaso
 }
 
 // preempt stops a held task unless it is being cancelled or preempted already.
-func (s *State) preempt(now muster.Time, t *model.Task, reason muster.Reason) {
+func (s *State) preempt(now muster.Time, t *task, reason muster.Reason) {
 	if t.Worker != nil && t.Row.State != muster.Cancelling && t.PreemptReason == muster.NoReason {
 		t.PreemptReason = reason
 		s.stop(now, t)
@@ -100,17 +95,17 @@ func (s *State) preempt(now muster.Time, t *model.Task, reason muster.Reason) {
 
 // stop sends the worker a stop for the current attempt, again after a reconnect, and
 // sets the deadline for its report.
-func (s *State) stop(now muster.Time, t *model.Task) {
+func (s *State) stop(now muster.Time, t *task) {
 	t.StopBy = now.Add(t.StopTimeout())
 	s.armTask(t)
 	reason := t.PreemptReason
 	if t.Row.State == muster.Cancelling {
 		reason = muster.CancelledByUser
 	}
-	s.send(t.Worker, effect.Stop{Worker: t.Row.Worker, Attempt: t.Attempt(), Outcome: muster.AttemptCancelled, Reason: reason})
+	s.send(t.Worker, Stop{Worker: t.Row.Worker, Attempt: t.Attempt(), Outcome: muster.AttemptCancelled, Reason: reason})
 }
 
-func (s *State) heal(ev event.Heal) error {
+func (s *State) heal(ev Heal) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -120,12 +115,12 @@ func (s *State) heal(ev event.Heal) error {
 	}
 	gpus, err := placement.Quarantined(&w.Row, ev.GPUs)
 	if err == nil {
-		s.send(w, effect.Heal{Worker: w.Row.ID, GPUs: gpus})
+		s.send(w, HealGPUs{Worker: w.Row.ID, GPUs: gpus})
 	}
 	return err
 }
 
-func (s *State) remove(now muster.Time, ev event.Remove) error {
+func (s *State) remove(now muster.Time, ev Remove) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -134,7 +129,7 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.Row.ID, w.Row.State)
 	}
 	for _, t := range w.SortedTasks() {
-		s.end(now, t, judge.AttemptEnd{
+		s.end(now, t, attemptEnd{
 			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Message: "worker " + w.Row.Name + " was removed",
 		})
 	}
@@ -174,7 +169,7 @@ func (s *State) Workers(now muster.Time) []muster.Worker {
 	return list
 }
 
-func (s *State) cancel(now muster.Time, ev event.Cancel) error {
+func (s *State) cancel(now muster.Time, ev Cancel) error {
 	j := s.jobs[ev.Job]
 	switch {
 	case j == nil && (ev.Job < 1 || ev.Job >= s.nextJob):
@@ -183,7 +178,7 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 		return muster.Errorf(muster.Conflict, "job %s has already ended", ev.Job)
 	}
 	last := &j.Groups[len(j.Groups)-1].Row
-	spans, err := event.NormalizeSpans(ev.Tasks, last.First+last.Size-1)
+	spans, err := normalizeSpans(ev.Tasks, last.First+last.Size-1)
 	if err != nil {
 		return muster.Errorf(muster.NotFound, "job %s %w", ev.Job, err)
 	}
@@ -202,10 +197,24 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 	return nil
 }
 
+// normalizeSpans merges spans of the tasks 0 to last; nil means all of them. A span
+// outside is a NotFound error.
+func normalizeSpans(spans []muster.Span, last int) ([]muster.Span, error) {
+	if spans == nil {
+		return []muster.Span{{First: 0, Last: last}}, nil
+	}
+	for _, s := range spans {
+		if s.First < 0 || s.First > s.Last || s.Last > last {
+			return nil, muster.Errorf(muster.NotFound, "has tasks 0 to %d, not %d to %d", last, s.First, s.Last)
+		}
+	}
+	return muster.MergeSpans(spans), nil
+}
+
 // cancelRange cancels elements of a group and returns how many it cancelled. If the
 // range includes all unmaterialized elements, they are cancelled in one step.
 // Cancelling a part of a gang cancels all of it.
-func (s *State) cancelRange(now muster.Time, g *model.Group, first, last int) int {
+func (s *State) cancelRange(now muster.Time, g *group, first, last int) int {
 	n := 0
 	if g.Gang() {
 		first, last = 0, g.Row.Size-1
@@ -236,7 +245,7 @@ func (s *State) cancelRange(now muster.Time, g *model.Group, first, last int) in
 	return n
 }
 
-func (s *State) cancelTask(now muster.Time, t *model.Task) bool {
+func (s *State) cancelTask(now muster.Time, t *task) bool {
 	switch t.Row.State {
 	case muster.Waiting, muster.Queued:
 		if t.Item.Queued() {

@@ -1,17 +1,15 @@
 package sched
 
 import (
+	"fmt"
+
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // current returns the task whose current attempt is a, held by worker w. For any
 // other attempt it returns a Conflict error.
-func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*model.Task, error) {
+func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*task, error) {
 	t := s.task(a.Task)
 	if t == nil || t.Worker == nil || t.Row.Attempt != a.N || t.Row.Worker != w {
 		return nil, muster.Errorf(muster.Conflict, "attempt %s is not current on worker %s", a, w)
@@ -20,7 +18,7 @@ func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*model.Task, err
 }
 
 // task returns a task in memory, or nil.
-func (s *State) task(id muster.TaskID) *model.Task {
+func (s *State) task(id muster.TaskID) *task {
 	j := s.jobs[id.Job]
 	if j == nil {
 		return nil
@@ -31,7 +29,7 @@ func (s *State) task(id muster.TaskID) *model.Task {
 	return nil
 }
 
-func (s *State) accept(now muster.Time, ev event.Accepted) error {
+func (s *State) accept(now muster.Time, ev Accepted) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
@@ -41,7 +39,7 @@ func (s *State) accept(now muster.Time, ev event.Accepted) error {
 	return nil
 }
 
-func (s *State) reject(now muster.Time, ev event.Rejected) error {
+func (s *State) reject(now muster.Time, ev Rejected) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
@@ -56,15 +54,15 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 	if counts {
 		t.Rejections = 0
 	}
-	message := judge.TruncateMessage(ev.Message)
+	message := truncateMessage(ev.Message)
 	if !ev.Constrained {
 		t.Avoid = append(t.Avoid.Active(now), queue.Avoidance{Worker: &w.Worker, Until: now.Add(minAvoid), Message: message})
 	}
-	s.end(now, t, judge.AttemptEnd{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: message, Uncounted: !counts, At: now})
+	s.end(now, t, attemptEnd{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: message, Uncounted: !counts, At: now})
 	return nil
 }
 
-func (s *State) start(now muster.Time, ev event.Started) error {
+func (s *State) start(now muster.Time, ev Started) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
@@ -72,7 +70,7 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 	s.touch(now, t.Worker)
 	t.Accepted, t.Rejections, t.Avoid = true, 0, t.Avoid.Active(now)
 	if t.Row.StartedAt == 0 {
-		s.setStarted(t, judge.ClampTime(ev.At, t.Row.AssignedAt, now))
+		s.setStarted(t, clampTime(ev.At, t.Row.AssignedAt, now))
 		s.changedTask(t)
 	}
 	if t.Row.State == muster.Assigned {
@@ -82,9 +80,9 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 }
 
 // setStarted records the start of an attempt, and of the stage and the job if it is their first.
-func (s *State) setStarted(t *model.Task, at muster.Time) {
+func (s *State) setStarted(t *task, at muster.Time) {
 	t.Row.StartedAt = at
-	s.out.attemptsStarted = append(s.out.attemptsStarted, effect.AttemptStarted{Attempt: t.Attempt(), AssignedAt: t.Row.AssignedAt, At: at})
+	s.out.attemptsStarted = append(s.out.attemptsStarted, AttemptStarted{Attempt: t.Attempt(), AssignedAt: t.Row.AssignedAt, At: at})
 	if g := t.Group; g.Row.StartedAt == 0 {
 		g.Row.StartedAt = at
 		s.changedGroup(g)
@@ -95,7 +93,7 @@ func (s *State) setStarted(t *model.Task, at muster.Time) {
 	}
 }
 
-func (s *State) saved(now muster.Time, ev event.CheckpointSaved) error {
+func (s *State) saved(now muster.Time, ev CheckpointSaved) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
@@ -108,7 +106,7 @@ func (s *State) saved(now muster.Time, ev event.CheckpointSaved) error {
 	return nil
 }
 
-func (s *State) finish(now muster.Time, ev event.Finished) error {
+func (s *State) finish(now muster.Time, ev Finished) error {
 	r := &ev.Report
 	t, err := s.current(ev.Worker, r.Attempt)
 	if err != nil {
@@ -119,13 +117,13 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 	}
 	s.touch(now, t.Worker)
 	if r.StartedAt != 0 && t.Row.StartedAt == 0 {
-		s.setStarted(t, judge.ClampTime(r.StartedAt, t.Row.AssignedAt, now))
+		s.setStarted(t, clampTime(r.StartedAt, t.Row.AssignedAt, now))
 	}
-	judge.ApplyReport(&t.Row, r)
-	reason := judge.ReasonOf(r)
-	s.end(now, t, judge.AttemptEnd{
-		Outcome: r.Outcome, Reason: reason, Message: judge.TruncateMessage(r.Message), NoRetry: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.DisconnectFail,
-		At: judge.ClampTime(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
+	applyReport(&t.Row, r)
+	reason := reasonOf(r)
+	s.end(now, t, attemptEnd{
+		Outcome: r.Outcome, Reason: reason, Message: truncateMessage(r.Message), NoRetry: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.DisconnectFail,
+		At: clampTime(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
 	})
 	return nil
 }
@@ -149,4 +147,87 @@ func (s *State) plausible(a muster.AttemptID) bool {
 		return a.Task.Num < g.Row.First+g.Row.Materialized
 	}
 	return a.N <= t.Row.Attempt
+}
+
+// end ends the current attempt of a held task. The task ends too, or is queued again.
+func (s *State) end(now muster.Time, t *task, e attemptEnd) {
+	s.recordHealth(now, t, &e)
+	s.out.attemptsEnded = append(s.out.attemptsEnded, AttemptEnded{
+		Attempt: t.Attempt(), UID: t.Group.Job.Row.UID, Spec: t.Group.Spec(), Worker: t.Row.Worker, Outcome: e.Outcome, Reason: e.Reason,
+		QueuedAt: t.Row.QueuedAt, AssignedAt: t.Row.AssignedAt, StartedAt: t.Row.StartedAt, At: e.At, Usage: t.Row.Usage,
+	})
+	s.recordFailure(t.Group.Job, &e)
+	s.recordUsage(t)
+	if t.Group.Gang() {
+		s.endMember(now, t, e)
+		return
+	}
+	s.applyDecision(now, t, e, decide(&t.Row, t.Group.Spec(), e, s.crashLimit(t, &e)))
+}
+
+// applyDecision carries out the decision about an attempt that ended.
+func (s *State) applyDecision(now muster.Time, t *task, e attemptEnd, v decision) {
+	if t.Worker != nil {
+		if d := s.avoidFor(t, &e, v); d > 0 {
+			t.Avoid = append(t.Avoid.Active(now), queue.Avoidance{Worker: &t.Worker.Worker, Until: now.Add(d), Failed: true, Message: truncateMessage(e.Message)})
+		}
+		s.release(now, t)
+	}
+	t.StopBy, t.PreemptReason = 0, muster.NoReason
+	t.Row.Retried += v.Retried
+	t.Row.Crashes += v.Crashes
+	if v.State != muster.Queued {
+		if v.State == muster.Succeeded {
+			t.RecordRuntime(e.At)
+		}
+		t.Row.Reason, t.Row.Message, t.Row.FinishedAt = v.Reason, v.Message, e.At
+		s.setState(now, t, v.State)
+		return
+	}
+	r := &t.Row
+	s.out.attempts = append(s.out.attempts, historyRow(r, e))
+	clearExecution(r)
+	r.Reason, r.Message = v.Reason, v.Message
+	if e.Outcome != muster.AttemptRejected {
+		r.QueuedAt = now
+	}
+	if v.Backoff > 0 {
+		r.NotBefore = now.Add(v.Backoff)
+	}
+	s.setState(now, t, muster.Queued)
+	if v.Backoff <= 0 {
+		s.enqueue(t)
+	}
+}
+
+// expireLease ends an attempt whose worker has been unreachable for the whole disconnect.grace.
+func (s *State) expireLease(now muster.Time, t *task) {
+	d := t.Group.Spec().Disconnect
+	s.end(now, t, attemptEnd{
+		Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, NoRetry: d.Then == muster.DisconnectFail,
+		Message: fmt.Sprintf("worker %s was unreachable for %s", t.Worker.Row.Name, d.Grace.Or(defaultLease)),
+	})
+}
+
+// loseAttempt ends an attempt that its worker no longer has. If the worker never accepted it,
+// this does not count as a crash.
+func (s *State) loseAttempt(now muster.Time, t *task, reason muster.Reason) {
+	s.end(now, t, attemptEnd{
+		Outcome: muster.AttemptLost, Reason: reason, At: now, Uncounted: !t.Accepted && t.Row.State == muster.Assigned,
+		Message: fmt.Sprintf("worker %s no longer has this attempt", t.Worker.Row.Name),
+	})
+}
+
+// abandonAttempt ends an attempt whose worker did not confirm a stop in time.
+func (s *State) abandonAttempt(now muster.Time, t *task) {
+	w, a := t.Worker, t.Attempt()
+	e := attemptEnd{
+		Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, At: now,
+		Message: fmt.Sprintf("worker %s did not confirm in time that it stopped", w.Row.Name),
+	}
+	if t.Row.State != muster.Cancelling {
+		e.Outcome, e.Reason = muster.AttemptLost, t.PreemptReason
+	}
+	s.end(now, t, e)
+	s.send(w, Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: e.Reason})
 }

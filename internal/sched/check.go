@@ -6,8 +6,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/heap"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -90,7 +88,7 @@ func (s *State) checkWorkers() error {
 	return nil
 }
 
-func byID(a, b *model.Worker) int { return strings.Compare(string(a.Row.ID), string(b.Row.ID)) }
+func byID(a, b *worker) int { return strings.Compare(string(a.Row.ID), string(b.Row.ID)) }
 
 // checkShares recounts what projects hold and what the fleet offers.
 func (s *State) checkShares() error {
@@ -121,14 +119,14 @@ func (s *State) checkShares() error {
 func (s *State) checkQueue() error {
 	var err error
 	s.queue.Each(func(priority int, p *queue.Project, it *queue.Item) {
-		var g *model.Group
+		var g *group
 		switch owner := it.Owner.(type) {
-		case *model.Task:
+		case *task:
 			g = owner.Group
 			if owner.Row.State != muster.Queued || g.Tasks[owner.Element()] != owner {
 				err = broken("task %s is in the queue and %s", owner.Row.ID, owner.Row.State)
 			}
-		case *model.Group:
+		case *group:
 			g = owner
 			if it.Num != g.Row.First+g.Row.Materialized && !g.Gang() {
 				err = broken("the unmaterialized elements of stage %q of job %s are queued under number %d", g.Row.Name, g.Row.Job, it.Num)
@@ -146,11 +144,11 @@ func (s *State) checkQueue() error {
 
 func (s *State) checkTimers() error {
 	var err error
-	inOrder := s.timers.Check(func(subject heap.Subject) {
-		if t, ok := subject.(*model.Task); ok && s.task(t.Row.ID) != t {
+	inOrder := s.timers.Check(func(subject queue.Subject) {
+		if t, ok := subject.(*task); ok && s.task(t.Row.ID) != t {
 			err = broken("a timer waits for task %s, which is not in memory", t.Row.ID)
 		}
-		if g, ok := subject.(*model.Group); ok && s.jobs[g.Row.Job] != g.Job {
+		if g, ok := subject.(*group); ok && s.jobs[g.Row.Job] != g.Job {
 			err = broken("a timer waits for stage %q of job %s, which is not live", g.Row.Name, g.Row.Job)
 		}
 	})
@@ -158,4 +156,93 @@ func (s *State) checkTimers() error {
 		err = broken("the timers are out of order")
 	}
 	return err
+}
+
+// Check returns an Internal error that names the first broken invariant of the group
+// and its tasks, or nil.
+func (g *group) Check() error {
+	var counts muster.Counts
+	outOfOrder := 0
+	for e, t := range g.Tasks {
+		if e != t.Element() || t.Group != g || e < 0 || e >= g.Row.Size {
+			return broken("task %s is stored as element %d of stage %q", t.Row.ID, e, g.Row.Name)
+		}
+		if err := t.check(); err != nil {
+			return err
+		}
+		counts[t.Row.State]++
+		if e >= g.Row.Materialized {
+			outOfOrder++
+		} else if t.Row.State.Final() && !g.Row.Retained {
+			return broken("task %s is final and still in memory", t.Row.ID)
+		}
+	}
+	if outOfOrder != g.outOfOrder || g.Unmaterialized() < 0 {
+		return broken("stage %q of job %s has %d tasks from element %d on, but counts %d", g.Row.Name, g.Row.Job, outOfOrder, g.Row.Materialized, g.outOfOrder)
+	}
+	if g.Row.Materialized < g.Row.Size && g.Tasks[g.Row.Materialized] != nil {
+		return broken("stage %q of job %s has a row for the element %d at its cursor", g.Row.Name, g.Row.Job, g.Row.Materialized)
+	}
+	counts[g.Row.UnmaterializedState] += int64(g.Unmaterialized())
+	for _, state := range muster.TaskStates {
+		have, want := counts[state], g.Row.Counts[state]
+		if pruned := state.Final() && !g.Row.Retained; have != want && (!pruned || have > want) {
+			return broken("stage %q of job %s counts %d %s tasks, has %d", g.Row.Name, g.Row.Job, want, state, have)
+		}
+	}
+	if g.Row.Counts.Total() != int64(g.Row.Size) {
+		return broken("stage %q of job %s counts %d tasks, has %d", g.Row.Name, g.Row.Job, g.Row.Counts.Total(), g.Row.Size)
+	}
+	if g.Gang() {
+		if err := g.checkGang(); err != nil {
+			return err
+		}
+	} else if queued := g.Row.UnmaterializedState == muster.Queued && g.Unmaterialized() > 0; queued != (g.Item.Queued()) {
+		return broken("the unmaterialized elements of stage %q of job %s (%d, %s) are in the queue: %t", g.Row.Name, g.Row.Job, g.Unmaterialized(), g.Row.UnmaterializedState, g.Item.Queued())
+	}
+	return g.checkNeeds(counts)
+}
+
+// checkNeeds checks that nothing of a stage started before its needs were met.
+func (g *group) checkNeeds(counts muster.Counts) error {
+	active := counts[muster.Queued] + counts[muster.Assigned] + counts[muster.Running]
+	for _, n := range g.Needs {
+		if active > 0 && !n.Succeeded() {
+			return broken("stage %q of job %s has %d active tasks before %q succeeded", g.Row.Name, g.Row.Job, active, n.Row.Name)
+		}
+		if counts[muster.Waiting] > 0 && n.Unsuccessful() > 0 {
+			return broken("stage %q of job %s waits for %q, which did not succeed", g.Row.Name, g.Row.Job, n.Row.Name)
+		}
+	}
+	if len(g.Needs) == 0 && counts[muster.Waiting] > 0 {
+		return broken("stage %q of job %s waits, but needs no stage", g.Row.Name, g.Row.Job)
+	}
+	return nil
+}
+
+func (t *task) check() error {
+	r := &t.Row
+	switch held := r.State.HoldsResources() && !t.AwaitingGang(); {
+	case held != (t.Worker != nil):
+		return broken("task %s is %s, but held by a worker: %t", r.ID, r.State, t.Worker != nil)
+	case held && (r.Worker != t.Worker.Row.ID || r.Grant == nil || r.Attempt < 1 || r.AssignedAt == 0):
+		return broken("task %s is %s without worker, grant, attempt or time", r.ID, r.State)
+	case held && (t.HeldIndex >= len(t.Worker.Held) || t.Worker.Held[t.HeldIndex] != t):
+		return broken("task %s is not among the tasks of worker %s", r.ID, r.Worker)
+	case r.State != muster.Queued && t.Item.Queued():
+		return broken("task %s is %s and in the queue", r.ID, r.State)
+	case r.State == muster.Queued && !t.Item.Queued() && !t.Timer.Armed() && !t.Group.Gang():
+		return broken("task %s is queued, but neither in the queue nor waiting for a timer", r.ID)
+	case r.State == muster.Cancelling && !t.Timer.Armed():
+		return broken("task %s is being cancelled without a timer", r.ID)
+	case held && t.Worker.Evicting && t.PreemptReason == muster.NoReason && r.State != muster.Cancelling:
+		return broken("task %s is not being preempted on worker %s", r.ID, r.Worker)
+	case t.PreemptReason != muster.NoReason && (!held || !t.Timer.Armed()):
+		return broken("task %s is %s and preempted without a timer", r.ID, r.State)
+	case held && !t.Worker.Reachable() && !t.Timer.Armed():
+		return broken("task %s has a lease without a timer", r.ID)
+	case r.State.Final() && (r.FinishedAt == 0 || t.Timer.Armed()):
+		return broken("task %s has ended without a time or with a timer", r.ID)
+	}
+	return nil
 }

@@ -5,38 +5,36 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // pending collects what the next Flush returns. A subject is listed once, when it
 // becomes dirty; Flush reads its row.
 type pending struct {
-	jobs            []*model.Job
-	groups          []*model.Group
-	tasks           []*model.Task
-	workers         []*model.Worker
+	jobs            []*job
+	groups          []*group
+	tasks           []*task
+	workers         []*worker
 	attempts        []muster.Attempt
 	late            []muster.LateReport
 	removed         []muster.WorkerID
 	nextJob         muster.JobID // 0 unless numbers were skipped
-	commands        []effect.Command
+	commands        []Command
 	events          []muster.Event
-	progress        []effect.Progress
+	progress        []Progress
 	entered         muster.Counts
-	attemptsStarted []effect.AttemptStarted
-	attemptsEnded   []effect.AttemptEnded
-	jobsEnded       []effect.JobEnded
+	attemptsStarted []AttemptStarted
+	attemptsEnded   []AttemptEnded
+	jobsEnded       []JobEnded
 }
 
 // Flush returns everything since the last Flush: each changed row once, in its
 // latest form.
-func (s *State) Flush() effect.Effects {
+func (s *State) Flush() Effects {
 	p := &s.out
-	fx := effect.Effects{Commands: p.commands, Events: p.events, Progress: p.progress, Entered: p.entered, AttemptsStarted: p.attemptsStarted, AttemptsEnded: p.attemptsEnded, JobsEnded: p.jobsEnded}
+	fx := Effects{Commands: p.commands, Events: p.events, Progress: p.progress, Entered: p.entered, AttemptsStarted: p.attemptsStarted, AttemptsEnded: p.attemptsEnded, JobsEnded: p.jobsEnded}
 	r := &fx.Rows
 	r.Attempts, r.LateReports, r.RemovedWorkers, r.NextJob = p.attempts, p.late, p.removed, p.nextJob
-	r.Jobs = collectRows(p.jobs, func(j *model.Job) muster.Job {
+	r.Jobs = collectRows(p.jobs, func(j *job) muster.Job {
 		row := j.RowWithProgress()
 		if !j.SpecDirty {
 			row.Spec = nil
@@ -44,9 +42,9 @@ func (s *State) Flush() effect.Effects {
 		j.Dirty, j.SpecDirty = false, false
 		return row
 	})
-	r.Groups = collectRows(p.groups, func(g *model.Group) muster.Group { g.Dirty = false; return g.Row })
-	r.Tasks = collectRows(p.tasks, func(t *model.Task) muster.Task { t.Dirty, t.StoredProgress = false, nil; return t.Row })
-	r.Workers = collectRows(p.workers, func(w *model.Worker) muster.Worker {
+	r.Groups = collectRows(p.groups, func(g *group) muster.Group { g.Dirty = false; return g.Row })
+	r.Tasks = collectRows(p.tasks, func(t *task) muster.Task { t.Dirty, t.StoredProgress = false, nil; return t.Row })
+	r.Workers = collectRows(p.workers, func(w *worker) muster.Worker {
 		w.Dirty = false
 		row := w.Row
 		row.LastSeenAt = w.Seen
@@ -59,8 +57,8 @@ func (s *State) Flush() effect.Effects {
 	clear(p.workers)
 	*p = pending{
 		jobs: p.jobs[:0], groups: p.groups[:0], tasks: p.tasks[:0], workers: p.workers[:0],
-		commands: make([]effect.Command, 0, len(p.commands)), events: make([]muster.Event, 0, len(p.events)),
-		attemptsStarted: make([]effect.AttemptStarted, 0, len(p.attemptsStarted)), attemptsEnded: make([]effect.AttemptEnded, 0, len(p.attemptsEnded)),
+		commands: make([]Command, 0, len(p.commands)), events: make([]muster.Event, 0, len(p.events)),
+		attemptsStarted: make([]AttemptStarted, 0, len(p.attemptsStarted)), attemptsEnded: make([]AttemptEnded, 0, len(p.attemptsEnded)),
 	}
 	return fx
 }
@@ -76,28 +74,28 @@ func collectRows[S, R any](subjects []S, row func(S) R) []R {
 	return rows
 }
 
-func (s *State) changedJob(j *model.Job) {
+func (s *State) changedJob(j *job) {
 	if !j.Dirty {
 		j.Dirty = true
 		s.out.jobs = append(s.out.jobs, j)
 	}
 }
 
-func (s *State) changedGroup(g *model.Group) {
+func (s *State) changedGroup(g *group) {
 	if !g.Dirty {
 		g.Dirty = true
 		s.out.groups = append(s.out.groups, g)
 	}
 }
 
-func (s *State) changedTask(t *model.Task) {
+func (s *State) changedTask(t *task) {
 	if !t.Dirty {
 		t.Dirty = true
 		s.out.tasks = append(s.out.tasks, t)
 	}
 }
 
-func (s *State) changedWorker(w *model.Worker) {
+func (s *State) changedWorker(w *worker) {
 	if !w.Dirty {
 		w.Dirty = true
 		s.out.workers = append(s.out.workers, w)
@@ -105,26 +103,35 @@ func (s *State) changedWorker(w *model.Worker) {
 }
 
 // removeWorker drops the pending row of a worker that is removed.
-func (p *pending) removeWorker(w *model.Worker) {
-	p.workers = slices.DeleteFunc(p.workers, func(o *model.Worker) bool { return o == w })
+func (p *pending) removeWorker(w *worker) {
+	p.workers = slices.DeleteFunc(p.workers, func(o *worker) bool { return o == w })
 	p.removed = append(p.removed, w.Row.ID)
 }
 
 // send queues a command for a connected worker. Others are reconciled when they join.
-func (s *State) send(w *model.Worker, cmd effect.Command) {
+func (s *State) send(w *worker, cmd Command) {
 	if w.Connected {
 		s.out.commands = append(s.out.commands, cmd)
 	}
 }
 
-func (s *State) publishTask(now muster.Time, t *model.Task) {
-	s.out.events = append(s.out.events, effect.TaskEvent(now, &t.Row))
+func (s *State) publish(e muster.Event) { s.out.events = append(s.out.events, e) }
+
+func (s *State) publishTask(now muster.Time, t *task) {
+	r := &t.Row
+	d := &muster.TaskDetail{Attempt: r.Attempt, Reason: r.Reason, Progress: r.Progress, Step: r.Step, Metrics: r.Metrics}
+	if !r.State.Final() {
+		d.Artifacts = r.Artifacts // few: see muster.MaxLiveFiles
+	}
+	s.publish(muster.Event{Type: muster.EventTask, At: now, Job: r.ID.Job, Task: &r.ID, State: r.State.String(), Worker: r.Worker, Detail: d})
 }
 
-func (s *State) publishJob(now muster.Time, j *model.Job) {
-	s.out.events = append(s.out.events, effect.JobEvent(now, &j.Row))
+func (s *State) publishJob(now muster.Time, j *job) {
+	s.publish(muster.Event{Type: muster.EventJob, At: now, Job: j.Row.ID, State: string(j.Row.State)})
 }
 
-func (s *State) publishWorker(now muster.Time, w *model.Worker) {
-	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.Row, cmp.Or(w.Constrained, w.Health.AvoidReason(now))))
+// publishWorker publishes a worker's state, and why it gets no tasks though it is active.
+func (s *State) publishWorker(now muster.Time, w *worker) {
+	reason := cmp.Or(w.Constrained, w.Health.AvoidReason(now))
+	s.publish(muster.Event{Type: muster.EventWorker, At: now, Worker: w.Row.ID, State: string(w.Row.State), Constrained: reason})
 }

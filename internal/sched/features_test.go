@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 func withEnv(t *muster.TaskSpec) { t.Env = map[string]string{"A": "1"} }
@@ -38,7 +38,7 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 			}
 		}
 		d.rebuild()
-		d.do(event.Joined{Worker: offer("foreign", func(w *muster.Worker) {
+		d.do(sched.Joined{Worker: offer("foreign", func(w *muster.Worker) {
 			w.UnsupportedFeatures, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"}
 		}), Held: []muster.AttemptID{d.attempt(plain, 0)}})
 	}
@@ -47,7 +47,7 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	d.on(own, rich, 1)
 
 	// It can do it from now on, and a task that waits for a worker that can is placed there.
-	d.do(event.Offered{Worker: foreign, Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Slots: 4}})
+	d.do(sched.Offered{Worker: foreign, Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Slots: 4}})
 	d.on(foreign, rich, 2)
 	d.on(foreign, retried, 0)
 }
@@ -94,7 +94,7 @@ func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
 		w.UnsupportedFeatures = []string{muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts}
 	})
 	at := d.attempt(job, 0)
-	d.do(event.Started{Worker: w, Attempt: at, At: d.now})
+	d.do(sched.Started{Worker: w, Attempt: at, At: d.now})
 	x, err := d.s.Explain(d.now, at.Task)
 	const want = "; its worker cannot be stopped: a cancel takes effect at the server only" +
 		"; its worker sends the log of a task only after the task has ended; its worker sends no artifacts"

@@ -5,16 +5,13 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/fleet"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // FleetSnapshot returns all workers with what they hold, and the work of all projects. It examines every worker and
 // its devices, but not their tasks.
-func (s *State) FleetSnapshot(now muster.Time) fleet.Snapshot {
-	p := fleet.Snapshot{At: now, Workers: make([]fleet.Worker, len(s.workers)), Failing: s.failingJobs()}
+func (s *State) FleetSnapshot(now muster.Time) FleetSnapshot {
+	p := FleetSnapshot{At: now, Workers: make([]WorkerSnapshot, len(s.workers)), Failing: s.failingJobs()}
 	for i, w := range s.workers {
 		p.Workers[i] = workerSnapshot(now, w)
 	}
@@ -27,10 +24,10 @@ func (s *State) FleetSnapshot(now muster.Time) fleet.Snapshot {
 }
 
 // Workload returns the work of one project.
-func (s *State) Workload(now muster.Time, project string) fleet.Workload {
+func (s *State) Workload(now muster.Time, project string) Workload {
 	t := s.projectStats[project]
 	if t == nil {
-		return fleet.Workload{}
+		return Workload{}
 	}
 	w := t.Workload(now)
 	if p := s.projects[project]; p != nil {
@@ -39,8 +36,8 @@ func (s *State) Workload(now muster.Time, project string) fleet.Workload {
 	return w
 }
 
-func workerSnapshot(now muster.Time, w *model.Worker) fleet.Worker {
-	x := fleet.Worker{
+func workerSnapshot(now muster.Time, w *worker) WorkerSnapshot {
+	x := WorkerSnapshot{
 		ID: w.Row.ID, Name: w.Row.Name, State: w.Row.State, Version: w.Row.Version, Price: w.Row.Price,
 		Running: len(w.Held), Load: w.Load, Deadline: w.Row.Deadline, CleanShutdown: w.CleanShutdown, SeenAt: w.Seen,
 	}
@@ -50,25 +47,25 @@ func workerSnapshot(now muster.Time, w *model.Worker) fleet.Worker {
 	offers := w.Row.Resources
 	x.Offers = &offers
 	allocated, devices, tasks := w.Usage.Allocated()
-	x.Reserved = fleet.Resources{Slots: allocated.Slots, CPUs: allocated.CPUs, Memory: allocated.Memory, GPUs: devices, GPUMemory: allocated.GPUMemory}
+	x.Reserved = Resources{Slots: allocated.Slots, CPUs: allocated.CPUs, Memory: allocated.Memory, GPUs: devices, GPUMemory: allocated.GPUMemory}
 	x.GPUTasks = tasks
 	return x
 }
 
 // oldest returns the task of a project that has been queued for longest, or of all projects if p is nil.
-func (s *State) oldest(p *queue.Project) *fleet.Oldest {
+func (s *State) oldest(p *queue.Project) *OldestTask {
 	it := s.queue.Oldest(p, queuedAt)
 	if it == nil {
 		return nil
 	}
-	return &fleet.Oldest{Task: muster.TaskID{Job: it.Job, Num: it.Num}, Name: s.jobs[it.Job].Row.Name, QueuedAt: queuedAt(it)}
+	return &OldestTask{Task: muster.TaskID{Job: it.Job, Num: it.Num}, Name: s.jobs[it.Job].Row.Name, QueuedAt: queuedAt(it)}
 }
 
 func queuedAt(it *queue.Item) muster.Time {
 	switch owner := it.Owner.(type) {
-	case *model.Task:
+	case *task:
 		return owner.Row.QueuedAt
-	case *model.Group:
+	case *group:
 		at := owner.Row.UnmaterializedSince
 		if owner.Gang() {
 			for _, t := range owner.Tasks {
@@ -82,44 +79,44 @@ func queuedAt(it *queue.Item) muster.Time {
 }
 
 // recordFailure counts the failed attempts of a live job.
-func (s *State) recordFailure(j *model.Job, e *judge.AttemptEnd) {
+func (s *State) recordFailure(j *job, e *attemptEnd) {
 	if e.Outcome == muster.AttemptFailed || e.Outcome == muster.AttemptTimedOut {
 		s.addFailures(j, 1)
 	}
 }
 
 // recordUsage adds the usage of an attempt that ends to its job.
-func (s *State) recordUsage(t *model.Task) {
+func (s *State) recordUsage(t *task) {
 	if u := t.Row.Usage; u != nil && t.Row.Grant != nil {
 		t.Group.Job.Row.AddUsage(u, len(t.Row.Grant.GPUs))
 		s.changedJob(t.Group.Job)
 	}
 }
 
-func (s *State) addFailures(j *model.Job, n int) {
+func (s *State) addFailures(j *job, n int) {
 	j.Failures += n
-	if j.Failures >= fleet.MinFailures {
+	if j.Failures >= minFailures {
 		s.failing[j.Row.ID] = j
 	}
 }
 
-func (s *State) failingJobs() []fleet.Job {
-	list := make([]fleet.Job, 0, min(len(s.failing), fleet.MaxFailing))
+func (s *State) failingJobs() []FailingJob {
+	list := make([]FailingJob, 0, min(len(s.failing), maxFailing))
 	for id, j := range s.failing {
-		if len(list) == fleet.MaxFailing {
+		if len(list) == maxFailing {
 			break
 		}
-		list = append(list, fleet.Job{ID: id, Name: j.Row.Name, Project: j.Row.Project, Failures: j.Failures})
+		list = append(list, FailingJob{ID: id, Name: j.Row.Name, Project: j.Row.Project, Failures: j.Failures})
 	}
-	slices.SortFunc(list, func(a, b fleet.Job) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortFunc(list, func(a, b FailingJob) int { return cmp.Compare(b.ID, a.ID) })
 	return list
 }
 
 // statsOf returns the counts of a project.
-func (s *State) statsOf(project string) *fleet.ProjectStats {
+func (s *State) statsOf(project string) *projectStats {
 	t := s.projectStats[project]
 	if t == nil {
-		t = &fleet.ProjectStats{}
+		t = &projectStats{}
 		s.projectStats[project] = t
 	}
 	return t
@@ -152,7 +149,7 @@ func (s *State) checkProjectStats() error {
 		return broken("%d projects with live jobs are not counted", len(live))
 	}
 	for id, j := range s.failing {
-		if s.jobs[id] != j || j.Failures < fleet.MinFailures {
+		if s.jobs[id] != j || j.Failures < minFailures {
 			return broken("job %s is listed as failing", id)
 		}
 	}

@@ -8,8 +8,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func members(n int) func(*muster.TaskSpec) {
@@ -49,11 +47,11 @@ func (d *env) checkRebuild() {
 
 // gangAssigns returns what the members that were assigned in the last turn were told of
 // each other.
-func (d *env) gangAssigns() []effect.Assign {
+func (d *env) gangAssigns() []sched.Assign {
 	d.t.Helper()
-	var list []effect.Assign
+	var list []sched.Assign
 	for _, cmd := range d.commands {
-		if a, ok := cmd.(effect.Assign); ok {
+		if a, ok := cmd.(sched.Assign); ok {
 			if a.Gang == nil {
 				d.t.Fatalf("attempt %s has no place in its gang", a.Attempt)
 			}
@@ -234,7 +232,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 func TestALostWorkerRestartsTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
-	d.do(event.ShutDown{Worker: "a"}) // which has ranks 0 and 1
+	d.do(sched.ShutDown{Worker: "a"}) // which has ranks 0 and 1
 	d.wantSent("stop b 1.2#1 cancelled")
 	d.wantStates(job, muster.Queued, muster.Queued, muster.Running)
 	d.finish(job, 2, muster.AttemptFailed, withReason(muster.ExitCode))
@@ -247,7 +245,7 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 		}
 	}
 	// A crash counts, once for each.
-	d.do(event.Disconnected{Worker: "b"})
+	d.do(sched.Disconnected{Worker: "b"})
 	d.advance(11 * minute)
 	for i := range 3 {
 		if row := d.task(job, i); row.Crashes != 1 {
@@ -261,7 +259,7 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 func TestOthersDieOfALostMember(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
-	d.do(event.Disconnected{Worker: "b"})
+	d.do(sched.Disconnected{Worker: "b"})
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
 	d.wantTask(job, 0, muster.Queued, muster.WorkerLost)
 	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was unreachable (exit_code)") {
@@ -281,10 +279,10 @@ func TestOthersDieOfALostMember(t *testing.T) {
 func TestAGangMayEndWithItsFirstLoss(t *testing.T) {
 	t.Parallel()
 	d, job := started(t, retries(5), onLossEnd)
-	d.do(event.Disconnected{Worker: "b"})
+	d.do(sched.Disconnected{Worker: "b"})
 	for d.task(job, 2).State == muster.Running {
 		d.advance(10 * second)
-		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
+		d.do(sched.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
 	}
 	d.wantTask(job, 2, muster.Failed, muster.WorkerLost)
 	d.finish(job, 0, muster.AttemptCancelled, withReason(muster.GangMember))
@@ -301,11 +299,11 @@ func TestARejectionTakesAllBack(t *testing.T) {
 		job := d.submit(stage("g", members(3), loss))
 		port := d.gangAssigns()[0].Gang.Port
 		d.start(job, 1)
-		d.do(event.Rejected{Worker: "a", Attempt: d.attempt(job, 0), Message: "port 20001 is taken"})
+		d.do(sched.Rejected{Worker: "a", Attempt: d.attempt(job, 0), Message: "port 20001 is taken"})
 		d.wantSent("stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
 		d.wantStates(job, muster.Queued, muster.Running, muster.Assigned)
 		d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
-		d.do(event.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was told to stop"})
+		d.do(sched.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was told to stop"})
 		d.wantStates(job, muster.Queued, muster.Queued, muster.Queued)
 		x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 2})
 		if err != nil || x.Workers[0].Filter != "rejected" {
@@ -326,7 +324,7 @@ func TestToCancelOneIsToCancelTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
 	d.finish(job, 1, muster.AttemptSucceeded)
-	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 2, Last: 2}}})
+	d.do(sched.Cancel{Job: job, Tasks: []muster.Span{{First: 2, Last: 2}}})
 	d.wantStates(job, muster.Cancelling, muster.Cancelled, muster.Cancelling)
 	d.finish(job, 0, muster.AttemptSucceeded) // it made it, but not the others
 	d.refuse(muster.Conflict, d.retryAll(job))
@@ -337,23 +335,23 @@ func TestToCancelOneIsToCancelTheGang(t *testing.T) {
 
 	// While it is queued, before its first attempt and between two.
 	job = d.submit(stage("g", members(4)))
-	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 1, Last: 1}}})
+	d.do(sched.Cancel{Job: job, Tasks: []muster.Span{{First: 1, Last: 1}}})
 	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelled, muster.Cancelled)
 	job = d.submit(stage("g", members(3), retries(1)))
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode))
 	d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
-	d.do(event.Cancel{Job: job, Tasks: nil})
+	d.do(sched.Cancel{Job: job, Tasks: nil})
 	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelling)
 	d.finish(job, 2, muster.AttemptCancelled, withReason(muster.GangMember))
 	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelled)
 }
 
 // retryAll asks to retry what has ended of a job without success.
-func (d *env) retryAll(job muster.JobID) event.Retry { return d.store.retry(job, nil) }
+func (d *env) retryAll(job muster.JobID) sched.Retry { return d.store.retry(job, nil) }
 
 // retryOf asks to retry one task.
-func (d *env) retryOf(job muster.JobID, num int) event.Retry {
-	return d.store.retry(job, []event.Span{{First: num, Last: num}})
+func (d *env) retryOf(job muster.JobID, num int) sched.Retry {
+	return d.store.retry(job, []muster.Span{{First: num, Last: num}})
 }
 
 func TestToRetryOneIsToRetryTheGang(t *testing.T) {
@@ -369,7 +367,7 @@ func TestToRetryOneIsToRetryTheGang(t *testing.T) {
 
 	// Of one that never ran.
 	job = d.submit(stage("g", members(4)))
-	d.do(event.Cancel{Job: job})
+	d.do(sched.Cancel{Job: job})
 	d.do(d.retryOf(job, 3))
 	d.wantStates(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
 }
@@ -378,18 +376,18 @@ func TestADrainPreemptsTheWholeGang(t *testing.T) {
 	t.Parallel()
 	for _, loss := range []func(*muster.TaskSpec){func(*muster.TaskSpec) {}, onLossEnd} {
 		d, job := started(t, loss)
-		d.do(event.Drain{Worker: "b", On: true, Until: d.now.Add(minute)})
-		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
+		d.do(sched.Drain{Worker: "b", On: true, Until: d.now.Add(minute)})
+		d.do(sched.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
 		for range 6 {
 			d.advance(10 * second)
 			commands := d.commands
-			d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}},
-				event.Renewed{Worker: "b", Held: []muster.AttemptID{d.attempt(job, 2)}})
+			d.do(sched.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}},
+				sched.Renewed{Worker: "b", Held: []muster.AttemptID{d.attempt(job, 2)}})
 			d.commands = commands
 		}
 		d.wantSent("stop a 1.0#1 cancelled", "stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
 		for _, cmd := range d.commands {
-			if stop, ok := cmd.(effect.Stop); !ok || stop.Reason != muster.Preempted {
+			if stop, ok := cmd.(sched.Stop); !ok || stop.Reason != muster.Preempted {
 				t.Errorf("%+v", cmd)
 			}
 		}

@@ -1,34 +1,34 @@
 package sched
 
 import (
+	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/health"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // recordHealth records the end of an attempt in its worker's health.
-func (s *State) recordHealth(now muster.Time, t *model.Task, e *judge.AttemptEnd) {
+func (s *State) recordHealth(now muster.Time, t *task, e *attemptEnd) {
 	w, a := t.Worker, t.Attempt()
 	if w == nil {
 		return
 	}
-	switch judge.FaultOf(&t.Row, e, t.Group.Row.Counts[muster.Succeeded] > 0) {
-	case judge.WorkerFault:
-		w.Health.RecordFailure(now, health.Failure{Attempt: a, Assigned: t.Row.AssignedAt, Reason: e.Reason})
-	case judge.TaskFault:
+	switch faultOf(&t.Row, e, t.Group.Row.Counts[muster.Succeeded] > 0) {
+	case workerFault:
+		w.Health.RecordFailure(now, healthFailure{Attempt: a, Assigned: t.Row.AssignedAt, Reason: e.Reason})
+	case taskFault:
 		w.Health.RecordSuccess(now, a)
-	case judge.NoFault:
+	case noFault:
 		w.Health.RecordEnd(a)
 	}
 	s.onHealthChange(now, w)
 }
 
 // onHealthChange updates the queue and the worker's state after its health may have changed.
-func (s *State) onHealthChange(now muster.Time, w *model.Worker) {
+func (s *State) onHealthChange(now muster.Time, w *worker) {
 	suspect, closed := w.Health.Suspect(), w.Health.AvoidReason(now) != ""
 	if suspect != w.Suspect {
 		w.Suspect = suspect
@@ -47,17 +47,17 @@ func (s *State) onHealthChange(now muster.Time, w *model.Worker) {
 // avoidFor returns for how long a task prefers other workers after an attempt ended so on
 // its worker: longer each time while other workers could run it. It is short for a gang,
 // which may need all workers at once.
-func (s *State) avoidFor(t *model.Task, e *judge.AttemptEnd, v judge.Decision) muster.Duration {
+func (s *State) avoidFor(t *task, e *attemptEnd, v decision) muster.Duration {
 	switch {
-	case v.State != muster.Queued || judge.FaultOf(&t.Row, e, true) != judge.WorkerFault || lostWithWorker(e.Reason):
+	case v.State != muster.Queued || faultOf(&t.Row, e, true) != workerFault || lostWithWorker(e.Reason):
 		return 0
-	case !t.Group.Gang() && s.otherWorkerFits(t, []*model.Worker{t.Worker}):
+	case !t.Group.Gang() && s.otherWorkerFits(t, []*worker{t.Worker}):
 		d := minAvoid
 		for range t.Row.Crashes {
 			d = min(2*d, maxAvoid)
 		}
 		return max(v.Backoff, d)
-	case judge.PreferOtherWorker(e.Reason):
+	case preferOtherWorker(e.Reason):
 		return max(v.Backoff, minAvoid)
 	default:
 		return 0
@@ -67,8 +67,8 @@ func (s *State) avoidFor(t *model.Task, e *judge.AttemptEnd, v judge.Decision) m
 // crashLimit returns how many attempts of a task may fail by the fleet's fault. A task
 // that failed on few workers does not fail for good while another worker could run it,
 // unless its worker was lost: then the task itself may crash workers.
-func (s *State) crashLimit(t *model.Task, e *judge.AttemptEnd) int {
-	if t.Worker == nil || judge.FaultOf(&t.Row, e, true) != judge.WorkerFault {
+func (s *State) crashLimit(t *task, e *attemptEnd) int {
+	if t.Worker == nil || faultOf(&t.Row, e, true) != workerFault {
 		return s.cfg.CrashLimit
 	}
 	if !slices.Contains(t.FailedOn, t.Worker) && len(t.FailedOn) < minCrashWorkers {
@@ -82,9 +82,9 @@ func (s *State) crashLimit(t *model.Task, e *judge.AttemptEnd) int {
 
 // otherWorkerFits reports whether a worker outside except could run the task. An unreachable
 // one counts: it may reconnect.
-func (s *State) otherWorkerFits(t *model.Task, except []*model.Worker) bool {
+func (s *State) otherWorkerFits(t *task, except []*worker) bool {
 	need := s.shapeOf(t.Group).Need
-	return slices.ContainsFunc(s.workers, func(w *model.Worker) bool {
+	return slices.ContainsFunc(s.workers, func(w *worker) bool {
 		open := !w.Gone && !w.Row.Paused && !w.Row.Draining
 		return open && !slices.Contains(except, w) && w.Usage.FitsEmpty(need) == placement.Fits
 	})
@@ -93,4 +93,168 @@ func (s *State) otherWorkerFits(t *model.Task, except []*model.Worker) bool {
 // lostWithWorker reports whether an attempt was lost together with its worker.
 func lostWithWorker(r muster.Reason) bool {
 	return r == muster.WorkerLost || r == muster.WorkerRestarted
+}
+
+// The parameters.
+const (
+	halfLife     = muster.Duration(10 * time.Minute)
+	minPause     = muster.Duration(10 * time.Second)
+	maxPause     = muster.Duration(5 * time.Minute)
+	pauseScore   = 3   // a worker with this score is paused
+	maxScore     = 6   // the score does not exceed it
+	healthyBelow = 0.5 // below this score the record is reset
+)
+
+// healthRecord is the health of one worker. The zero Record is healthy. Times must not go
+// backwards between calls.
+type healthRecord struct {
+	score   float64
+	at      muster.Time // when score was computed
+	pauses  int         // since the worker was last healthy
+	until   muster.Time // the end of the last pause
+	onTrial bool        // paused, or gets one task at a time
+
+	trial       muster.AttemptID // current one, or zero
+	trialAt     muster.Time
+	failedAfter muster.Duration // age of the last failed attempt
+	lastLoss    muster.Time     // when attempts were last lost together with the worker
+
+	lastFailed muster.AttemptID
+	reason     muster.Reason // why it failed
+}
+
+// healthFailure is an attempt that failed by its worker's fault.
+type healthFailure struct {
+	Attempt  muster.AttemptID
+	Assigned muster.Time
+	Reason   muster.Reason
+}
+
+// RecordFailure records a failure. All attempts that were lost together with the worker
+// count as one.
+func (r *healthRecord) RecordFailure(now muster.Time, f healthFailure) {
+	if f.Reason == muster.WorkerLost || f.Reason == muster.WorkerRestarted {
+		if r.lastLoss > 0 && f.Assigned <= r.lastLoss {
+			return
+		}
+		r.lastLoss = now
+	}
+	r.score, r.at = min(r.decayedScore(now)+1, maxScore), now
+	r.lastFailed, r.reason, r.failedAfter = f.Attempt, f.Reason, now.Sub(f.Assigned)
+	switch {
+	case r.trial == f.Attempt && r.onTrial:
+		r.startPause(now)
+	case !r.onTrial && r.score >= pauseScore:
+		r.startPause(now)
+	}
+}
+
+func (r *healthRecord) startPause(now muster.Time) {
+	d := minPause
+	for range r.pauses {
+		d = min(2*d, maxPause)
+	}
+	r.pauses++
+	r.until, r.onTrial, r.trial = now.Add(d), true, muster.AttemptID{}
+}
+
+// RecordSuccess records an attempt that succeeded, or failed by its own fault.
+func (r *healthRecord) RecordSuccess(now muster.Time, a muster.AttemptID) {
+	r.score, r.at = r.decayedScore(now)/2, now
+	if r.onTrial && r.trial == a {
+		r.onTrial, r.trial = false, muster.AttemptID{}
+	}
+	if !r.onTrial && r.score < healthyBelow {
+		*r = healthRecord{lastLoss: r.lastLoss}
+	}
+}
+
+// RecordEnd records an attempt whose end says nothing about the worker.
+func (r *healthRecord) RecordEnd(a muster.AttemptID) {
+	if r.trial == a {
+		r.trial = muster.AttemptID{}
+	}
+}
+
+// RecordAssigned records an attempt that the worker is assigned.
+func (r *healthRecord) RecordAssigned(now muster.Time, a muster.AttemptID) {
+	if r.onTrial && r.until <= now && r.trial == (muster.AttemptID{}) {
+		r.trial, r.trialAt = a, now
+	}
+}
+
+// Advance ends pauses and trials and forgets old failures that are due by now.
+func (r *healthRecord) Advance(now muster.Time) {
+	if at := r.trialEnd(); at > 0 && at <= now {
+		r.onTrial, r.trial = false, muster.AttemptID{}
+	}
+	if at := r.resetTime(); at > 0 && at <= now {
+		*r = healthRecord{lastLoss: r.lastLoss}
+	}
+}
+
+// trialEnd returns when the current trial will have lasted clearly longer than the
+// failures before it, or 0 if there is none.
+func (r *healthRecord) trialEnd() muster.Time {
+	if r.trial == (muster.AttemptID{}) {
+		return 0
+	}
+	return r.trialAt.Add(min(max(minPause, 2*r.failedAfter), maxPause))
+}
+
+// resetTime returns when the score will have decayed, or 0 if it is zero.
+func (r *healthRecord) resetTime() muster.Time {
+	if r.score == 0 {
+		return 0
+	}
+	halvings := max(math.Log2(r.score/healthyBelow), 0)
+	return max(r.at.Add(muster.Duration(halvings*float64(halfLife))+muster.Duration(time.Millisecond)), r.until)
+}
+
+// NextChange returns when Advance will change something, or 0 for never.
+func (r *healthRecord) NextChange(now muster.Time) muster.Time {
+	next := r.resetTime()
+	for _, at := range []muster.Time{r.until, r.trialEnd()} {
+		if at > now && at < next {
+			next = at
+		}
+	}
+	return next
+}
+
+// Suspect reports whether other workers that fit are preferred.
+func (r *healthRecord) Suspect() bool { return r.score > 0 }
+
+// AvoidReason returns why the worker gets no tasks now, or "" if it may get one.
+func (r *healthRecord) AvoidReason(now muster.Time) string {
+	switch {
+	case !r.onTrial:
+		return ""
+	case r.until > now:
+		return fmt.Sprintf("is avoided until %s, because attempts keep failing there (%s)", r.until, r.reason)
+	case r.trial != (muster.AttemptID{}):
+		return fmt.Sprintf("is on trial with task %s, because attempts kept failing there (%s)", r.trial.Task, r.reason)
+	default:
+		return ""
+	}
+}
+
+// Summary returns the record for display, nil for a healthy worker.
+func (r *healthRecord) Summary(now muster.Time) *muster.WorkerHealth {
+	if r.score == 0 {
+		return nil
+	}
+	h := &muster.WorkerHealth{Score: math.Round(100*math.Exp2(-r.decayedScore(now))) / 100, Reason: r.reason, Attempt: r.lastFailed, Avoided: r.AvoidReason(now)}
+	if r.until > now {
+		h.Until = r.until
+	}
+	return h
+}
+
+// decayedScore returns the score as it has decayed by now.
+func (r *healthRecord) decayedScore(now muster.Time) float64 {
+	if r.score == 0 {
+		return 0
+	}
+	return r.score * math.Exp2(-float64(now.Sub(r.at))/float64(halfLife))
 }

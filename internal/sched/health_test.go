@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // failWith ends an attempt by the fleet's fault.
@@ -39,9 +39,9 @@ func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
 			other := d.submit(stage("a"))
 			d.wantSent("assign good 2.0#1") // though the other one has more room
 			d.finish(other, 0, muster.AttemptSucceeded)
-			d.do(event.Drain{Worker: "good", On: true}, event.ShutDown{Worker: "good"})
+			d.do(sched.Drain{Worker: "good", On: true}, sched.ShutDown{Worker: "good"})
 		}
-		d.do(event.Cancel{Job: job})
+		d.do(sched.Cancel{Job: job})
 	}
 	why := "is avoided until " + d.now.Add(10*second).String() + ", because attempts keep failing there (disk_full)"
 	if h := d.health(bad); h == nil || h.Avoided != why || h.Until != d.now.Add(10*second) || h.Reason != muster.DiskFull || h.Attempt.String() != "4.0#1" || h.Score != 0.13 {
@@ -92,7 +92,7 @@ func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 	}
 	d.advance(2 * second)
 	d.wantSent()
-	d.do(event.Pause{Worker: "bad"}) // as muster workers resume
+	d.do(sched.Pause{Worker: "bad"}) // as muster workers resume
 	d.wantSent("assign bad 1.0#2", "assign bad 1.1#2", "assign bad 1.2#2")
 	if h := d.health("bad"); h != nil {
 		t.Fatalf("its health is %+v", h)
@@ -151,9 +151,9 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 			for range 7 {
 				for d.task(job, 0).State == muster.Queued {
 					d.advance(10 * second)
-					d.do(event.Renewed{Worker: "bad"})
+					d.do(sched.Renewed{Worker: "bad"})
 					if c.others > 0 {
-						d.do(event.Renewed{Worker: "busy", Held: []muster.AttemptID{d.attempt(1, 0)}})
+						d.do(sched.Renewed{Worker: "busy", Held: []muster.AttemptID{d.attempt(1, 0)}})
 					}
 					if d.now > 1_000_000+muster.Time(24*3600*1000) {
 						t.Fatal("it waits for ever")
@@ -171,7 +171,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 				d.finish(1, 0, muster.AttemptSucceeded)
 				for d.task(job, 0).State == muster.Queued {
 					d.advance(10 * second)
-					d.do(event.Renewed{Worker: "busy"})
+					d.do(sched.Renewed{Worker: "busy"})
 				}
 				if got := d.task(job, 0); got.Worker != "busy" {
 					t.Fatalf("once the other one has room the task is %s on %q", got.State, got.Worker)

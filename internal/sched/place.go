@@ -6,9 +6,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/gang"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -23,7 +20,7 @@ func (s *State) Place(now muster.Time) {
 
 // enqueue puts a queued task into the queue and sets its timer. It ignores members of
 // a gang, which are queued together: see enqueueGang.
-func (s *State) enqueue(t *model.Task) {
+func (s *State) enqueue(t *task) {
 	j := t.Group.Job
 	if t.Group.Gang() {
 		return
@@ -33,14 +30,14 @@ func (s *State) enqueue(t *model.Task) {
 }
 
 // enqueueRest puts the group's unmaterialized elements into the queue.
-func (s *State) enqueueRest(g *model.Group) {
+func (s *State) enqueueRest(g *group) {
 	g.Item.Num = g.Row.First + g.Row.Materialized
 	s.queue.Add(&g.Item, g.Job.Row.Priority, g.Job.Project, s.shapeOf(g))
 }
 
 // requeueRest updates the queue item of a group's unmaterialized elements after their
 // first index or number changed.
-func (s *State) requeueRest(g *model.Group) {
+func (s *State) requeueRest(g *group) {
 	if g.Unmaterialized() > 0 {
 		s.queue.Renumber(&g.Item, g.Row.First+g.Row.Materialized)
 		return
@@ -51,7 +48,7 @@ func (s *State) requeueRest(g *model.Group) {
 
 // shapeOf returns the shape of the group's tasks. The stage must be ready: until then
 // references in its spec are not resolved.
-func (s *State) shapeOf(g *model.Group) *queue.Shape {
+func (s *State) shapeOf(g *group) *queue.Shape {
 	if g.Shape == nil || g.Shape.Evicted() {
 		g.Shape = s.queue.Shape(s.limits.Need(g.Job.Row.Project, g.Spec()))
 	}
@@ -85,11 +82,11 @@ func (s *State) reshape() {
 // placeItem assigns the item's task, or the next unmaterialized element of its group,
 // to the best worker, if there is one.
 func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
-	if g, ok := it.Owner.(*model.Group); ok && g.Gang() {
+	if g, ok := it.Owner.(*group); ok && g.Gang() {
 		return s.placeGang(now, g)
 	}
 	var avoid func(*queue.Worker) bool
-	if t, ok := it.Owner.(*model.Task); ok && len(t.Avoid) > 0 {
+	if t, ok := it.Owner.(*task); ok && len(t.Avoid) > 0 {
 		avoid = t.Avoid.Active(now).Has
 	}
 	best, onlyAvoided := s.queue.Best(now, it, avoid)
@@ -99,13 +96,13 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 	case best == nil:
 		return queue.Blocked
 	}
-	w := best.Owner.(*model.Worker) //nolint:forcetypeassert // all workers of the index are
+	w := best.Owner.(*worker) //nolint:forcetypeassert // all workers of the index are
 	need := it.Shape().Need
 	switch owner := it.Owner.(type) {
-	case *model.Task:
+	case *task:
 		s.queue.Remove(it)
 		s.assign(now, owner, w, need, nil)
-	case *model.Group:
+	case *group:
 		s.assign(now, s.materialize(owner, owner.Row.Materialized), w, need, nil)
 	}
 	return queue.Placed
@@ -113,7 +110,7 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 
 // assign starts a new attempt of t, which needs n, on w. membership is nil except for
 // a gang's member.
-func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *placement.Need, membership *gang.Membership) {
+func (s *State) assign(now muster.Time, t *task, w *worker, n *placement.Need, membership *Membership) {
 	g := t.Group
 	grant := w.Usage.Grant(n)
 	t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)
@@ -123,14 +120,14 @@ func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place
 	w.Health.RecordAssigned(now, t.Attempt())
 	s.onHealthChange(now, w)
 	s.setState(now, t, muster.Assigned)
-	s.send(w, effect.Assign{
+	s.send(w, Assign{
 		Worker: w.Row.ID, Attempt: t.Attempt(), UID: g.Job.Row.UID, Group: g.Row.Index, Element: t.Element(), Grant: grant, Spec: g.Spec(), Inputs: g.Inputs,
 		Checkpoint: t.Row.Checkpoint, Gang: membership, QueuedAt: t.Row.QueuedAt, At: now,
 	})
 }
 
 // allocate reserves the task's grant on w.
-func (s *State) allocate(t *model.Task, w *model.Worker) {
+func (s *State) allocate(t *task, w *worker) {
 	w.Usage.Reserve(t.Row.Grant)
 	s.queue.LoadChanged(&w.Worker)
 	t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, 1)
@@ -141,7 +138,7 @@ func (s *State) allocate(t *model.Task, w *model.Worker) {
 }
 
 // release returns the task's grant to its worker.
-func (s *State) release(now muster.Time, t *model.Task) {
+func (s *State) release(now muster.Time, t *task) {
 	w := t.Worker
 	w.Usage.Release(t.Row.Grant)
 	w.Shrunk = w.Shrunk && w.Usage.Overcommitted()

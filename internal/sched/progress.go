@@ -4,10 +4,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // saveProgressEvery is how long progress may be in memory only. A row that is written for another reason
@@ -16,13 +12,13 @@ const saveProgressEvery = muster.Duration(10 * time.Second)
 
 // progress records what a running attempt reports. It is published at once and written later, except
 // for artifacts, which must not be lost.
-func (s *State) progress(now muster.Time, ev event.Progressed) error {
+func (s *State) progress(now muster.Time, ev Progressed) error {
 	p := &ev.Progress
 	t, err := s.current(ev.Worker, p.Attempt)
 	if err != nil {
 		return err
 	}
-	if err := judge.CheckProgress(p); err != nil {
+	if err := checkProgress(p); err != nil {
 		return err
 	}
 	s.touch(now, t.Worker)
@@ -39,10 +35,10 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 		t.Row.Step = *p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.Row.Metrics = judge.MergeMetrics(t.Row.Metrics, p.Metrics)
+		t.Row.Metrics = mergeMetrics(t.Row.Metrics, p.Metrics)
 	}
 	if !t.Dirty {
-		s.out.progress = append(s.out.progress, effect.Progress{
+		s.out.progress = append(s.out.progress, Progress{
 			Task: t.Row.ID, Attempt: t.Row.Attempt, Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics,
 		})
 	}
@@ -51,11 +47,11 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 }
 
 // deferProgress schedules a write of t's row within saveProgressEvery.
-func (s *State) deferProgress(now muster.Time, t *model.Task) {
+func (s *State) deferProgress(now muster.Time, t *task) {
 	if t.Dirty || t.StoredProgress != nil {
 		return
 	}
-	t.StoredProgress = &model.ProgressSnapshot{Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics}
+	t.StoredProgress = &progressSnapshot{Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics}
 	s.dirtyProgress = append(s.dirtyProgress, t)
 	if s.progressFlushAt == 0 {
 		s.progressFlushAt = now.Add(saveProgressEvery)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // Rebuild makes a State from the committed rows, after a restart or a failed commit.
@@ -27,7 +26,7 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 	for _, row := range snap.Jobs {
 		list := groups[row.ID]
 		slices.SortFunc(list, func(a, b muster.Group) int { return cmp.Compare(a.Index, b.Index) })
-		j, err := model.NewJob(row, list)
+		j, err := newJob(row, list)
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "stored job %s is invalid: %w", row.ID, err)
 		}
@@ -54,7 +53,7 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	if known {
 		return
 	}
-	w := model.NewWorker(row)
+	w := newWorker(row)
 	w.Seen = now
 	s.limits.Count(&w.Row, 1)
 	s.workers = slices.Insert(s.workers, i, w)
@@ -82,7 +81,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	if g == nil || g.Tasks[row.ID.Num-g.Row.First] != nil {
 		return muster.Errorf(muster.Internal, "stored task %s is in no group of its job, or duplicated", row.ID)
 	}
-	t := &model.Task{Row: *row}
+	t := &task{Row: *row}
 	g.Attach(t)
 	s.addFailures(j, row.Retried)
 	if !t.Row.State.HoldsResources() || t.AwaitingGang() {
@@ -101,7 +100,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 }
 
 // resume queues the placeable tasks of a restored job and sets its timers.
-func (s *State) resume(now muster.Time, j *model.Job) {
+func (s *State) resume(now muster.Time, j *job) {
 	for _, g := range j.Groups {
 		if g.Row.Counts[muster.Waiting] == 0 && len(g.Spec().Inputs) > 0 && g.Row.Counts.Finished() < int64(g.Row.Size) {
 			if reason, err := g.Resolve(); err != nil {
@@ -126,7 +125,7 @@ func (s *State) resume(now muster.Time, j *model.Job) {
 }
 
 // failQueued fails the queued tasks of a stage whose inputs are missing.
-func (s *State) failQueued(now muster.Time, g *model.Group, reason muster.Reason, message string) {
+func (s *State) failQueued(now muster.Time, g *group, reason muster.Reason, message string) {
 	for _, t := range g.SortedTasks() {
 		if t.Row.State == muster.Queued {
 			t.Row.Reason, t.Row.Message, t.Row.FinishedAt = reason, message, now

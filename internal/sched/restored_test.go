@@ -4,8 +4,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // What a worker still has of attempts that are unknown here, as after a restored backup, gets none of its numbers
@@ -17,7 +16,7 @@ func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
 		return muster.AttemptID{Task: muster.TaskID{Job: job, Num: num}, N: n}
 	}
 	known := d.submit(stage("a"))
-	d.do(event.Joined{
+	d.do(sched.Joined{
 		Worker: offer("w"), Held: []muster.AttemptID{of(known, 0, 1), of(7, 3, 2)},
 		Stale: []muster.AttemptID{of(known, 0, 2), of(9, 0, 1), of(9_000_000_000, 0, 1)},
 	})
@@ -27,12 +26,12 @@ func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
 	if len(d.commands) != 1 {
 		t.Fatalf("the worker is told %+v", d.commands)
 	}
-	if as, ok := d.commands[0].(effect.Assign); !ok || as.Attempt != of(known, 0, 3) {
+	if as, ok := d.commands[0].(sched.Assign); !ok || as.Attempt != of(known, 0, 3) {
 		t.Errorf("the worker that knows attempts 1 and 2 is given %+v", d.commands[0])
 	}
 	// Once it knows nothing else, no more is skipped.
 	second := d.submit(stage("b"))
-	d.do(event.Disconnected{Worker: "w"}, event.Joined{Worker: offer("w"), Held: []muster.AttemptID{of(known, 0, 3), of(second, 0, 1)}})
+	d.do(sched.Disconnected{Worker: "w"}, sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{of(known, 0, 3), of(second, 0, 1)}})
 	if d.s.NextJob() != second+1 {
 		t.Errorf("numbers were skipped again: the next is %d", d.s.NextJob())
 	}

@@ -6,16 +6,12 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/health"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // worker returns a known worker, or a NotFound error.
-func (s *State) worker(id muster.WorkerID) (*model.Worker, error) {
+func (s *State) worker(id muster.WorkerID) (*worker, error) {
 	if i, ok := s.find(id); ok {
 		return s.workers[i], nil
 	}
@@ -24,24 +20,24 @@ func (s *State) worker(id muster.WorkerID) (*model.Worker, error) {
 
 // find returns the position of id among the workers, and whether it is known.
 func (s *State) find(id muster.WorkerID) (int, bool) {
-	return slices.BinarySearchFunc(s.workers, id, func(w *model.Worker, id muster.WorkerID) int {
+	return slices.BinarySearchFunc(s.workers, id, func(w *worker, id muster.WorkerID) int {
 		return strings.Compare(string(w.Row.ID), string(id))
 	})
 }
 
-func (s *State) join(now muster.Time, ev event.Joined) error {
+func (s *State) join(now muster.Time, ev Joined) error {
 	if err := placement.Validate(&ev.Worker); err != nil {
 		return err
 	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
-		w := model.NewWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
+		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
 		s.workers = slices.Insert(s.workers, i, w)
 		s.out.removed = slices.DeleteFunc(s.out.removed, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
 	w := s.workers[i]
 	if w.Gone {
-		w.Health = health.Record{} // it was restarted on purpose
+		w.Health = healthRecord{} // it was restarted on purpose
 		s.onHealthChange(now, w)
 	}
 	s.applyDescription(w, ev.Worker)
@@ -79,7 +75,7 @@ const maxJobSkip = 1_000_000
 // recordUsedAttempts records the attempts that a worker knows and that are not current here. After a restored backup the
 // server could reuse their numbers. It does not assign them to this worker while it still has data of them, and it
 // skips the numbers of unknown jobs.
-func (s *State) recordUsedAttempts(w *model.Worker, lists ...[]muster.AttemptID) {
+func (s *State) recordUsedAttempts(w *worker, lists ...[]muster.AttemptID) {
 	w.UsedAttempts = nil
 	next := s.nextJob
 	for _, list := range lists {
@@ -103,7 +99,7 @@ func (s *State) recordUsedAttempts(w *model.Worker, lists ...[]muster.AttemptID)
 
 // applyDescription replaces the worker's description, and recomputes its usage from the
 // tasks that it holds.
-func (s *State) applyDescription(w *model.Worker, row muster.Worker) {
+func (s *State) applyDescription(w *worker, row muster.Worker) {
 	if !w.Gone {
 		s.capacity.AddCapacity(&w.Row.Resources, -1)
 	}
@@ -129,7 +125,7 @@ func (s *State) applyDescription(w *model.Worker, row muster.Worker) {
 
 // updateOffer replaces the description of a connected worker. Its tasks keep running,
 // also on a GPU that is quarantined now.
-func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
+func (s *State) updateOffer(now muster.Time, ev Offered) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -156,7 +152,7 @@ func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
 }
 
 // deriveState recomputes the worker's state, and reports whether it changed.
-func (s *State) deriveState(now muster.Time, w *model.Worker) bool {
+func (s *State) deriveState(now muster.Time, w *worker) bool {
 	state, closed := muster.WorkerActive, w.Health.AvoidReason(now)
 	switch {
 	case w.Gone:
@@ -185,7 +181,7 @@ func (s *State) deriveState(now muster.Time, w *model.Worker) bool {
 }
 
 // touch records that the worker sent something.
-func (s *State) touch(now muster.Time, w *model.Worker) {
+func (s *State) touch(now muster.Time, w *worker) {
 	if !w.Connected {
 		return
 	}
@@ -202,7 +198,7 @@ func (s *State) touch(now muster.Time, w *model.Worker) {
 }
 
 // markUnreachable starts the leases of the worker's tasks, from the time when it was last seen.
-func (s *State) markUnreachable(now muster.Time, w *model.Worker) {
+func (s *State) markUnreachable(now muster.Time, w *worker) {
 	w.Responsive = false
 	s.deriveState(now, w)
 	for _, t := range w.Held {
@@ -212,7 +208,7 @@ func (s *State) markUnreachable(now muster.Time, w *model.Worker) {
 }
 
 // markGone removes a worker's capacity from the fleet.
-func (s *State) markGone(now muster.Time, w *model.Worker) {
+func (s *State) markGone(now muster.Time, w *worker) {
 	if !w.Gone {
 		w.Gone = true
 		s.capacity.AddCapacity(&w.Row.Resources, -1)
@@ -221,18 +217,18 @@ func (s *State) markGone(now muster.Time, w *model.Worker) {
 }
 
 // onIdle handles a worker that holds no task: a drained one is told so.
-func (s *State) onIdle(now muster.Time, w *model.Worker) {
+func (s *State) onIdle(now muster.Time, w *worker) {
 	switch {
 	case w.Gone:
 	case !w.Reachable():
 		s.armWorker(now, w)
 	case w.Row.Draining && !w.DrainSent:
 		w.DrainSent = true
-		s.send(w, effect.Drained{Worker: w.Row.ID})
+		s.send(w, Drained{Worker: w.Row.ID})
 	}
 }
 
-func (s *State) ready(now muster.Time, ev event.Ready) error {
+func (s *State) ready(now muster.Time, ev Ready) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -251,11 +247,11 @@ func (s *State) ready(now muster.Time, ev event.Ready) error {
 	return nil
 }
 
-func notConnected(w *model.Worker) error {
+func notConnected(w *worker) error {
 	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.Row.ID)
 }
 
-func (s *State) disconnected(now muster.Time, ev event.Disconnected) error {
+func (s *State) disconnected(now muster.Time, ev Disconnected) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -268,7 +264,7 @@ func (s *State) disconnected(now muster.Time, ev event.Disconnected) error {
 	return nil
 }
 
-func (s *State) shutDown(now muster.Time, ev event.ShutDown) error {
+func (s *State) shutDown(now muster.Time, ev ShutDown) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -283,7 +279,7 @@ func (s *State) shutDown(now muster.Time, ev event.ShutDown) error {
 	s.changedWorker(w)
 	s.markGone(now, w)
 	for _, t := range w.SortedTasks() {
-		s.end(now, t, judge.AttemptEnd{
+		s.end(now, t, attemptEnd{
 			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.Row.Name + " was shut down",
 		})
 	}
@@ -291,7 +287,7 @@ func (s *State) shutDown(now muster.Time, ev event.ShutDown) error {
 	return nil
 }
 
-func (s *State) renew(now muster.Time, ev event.Renewed) error {
+func (s *State) renew(now muster.Time, ev Renewed) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -319,7 +315,7 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	}
 	_, stop := s.Reconcile(w.Row.ID, ev.Held)
 	for _, a := range stop {
-		s.send(w, effect.Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		s.send(w, Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 	}
 	return nil
 }
@@ -343,4 +339,31 @@ func attemptSet(list []muster.AttemptID) map[muster.AttemptID]struct{} {
 		m[a] = struct{}{}
 	}
 	return m
+}
+
+// BlobRefs lists the stored blobs that an attempt reads.
+type BlobRefs struct {
+	Attempt muster.AttemptID
+	Trees   []string        // hashes of trees; the attempt needs their files, too
+	Inputs  []dag.InputFile // of a stage: shared, not to be changed
+}
+
+// BlobRefs returns what the attempts of a worker need, including those just assigned.
+func (s *State) BlobRefs(id muster.WorkerID) []BlobRefs {
+	w, err := s.worker(id)
+	if err != nil {
+		return nil
+	}
+	refs := make([]BlobRefs, 0, len(w.Held))
+	for _, t := range w.Held {
+		n := BlobRefs{Attempt: t.Attempt(), Inputs: t.Group.Inputs}
+		if tree, ok := strings.CutPrefix(t.Group.Spec().Files, "sha256:"); ok {
+			n.Trees = append(n.Trees, tree)
+		}
+		if t.Row.Checkpoint != "" {
+			n.Trees = append(n.Trees, t.Row.Checkpoint)
+		}
+		refs = append(refs, n)
+	}
+	return refs
 }

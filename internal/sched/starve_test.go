@@ -6,7 +6,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 const minute = 60 * second
@@ -58,7 +57,7 @@ func (d *env) heartbeatAll(by muster.Duration) {
 					held = append(held, muster.AttemptID{Task: t.ID, N: t.Attempt})
 				}
 			}
-			d.do(event.Renewed{Worker: w.ID, Held: held})
+			d.do(sched.Renewed{Worker: w.ID, Held: held})
 		}
 	}
 }
@@ -105,7 +104,7 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 		do   func(d *env, big muster.JobID)
 		want []string
 	}{
-		"cancelled": {func(d *env, big muster.JobID) { d.do(event.Cancel{Job: big}) }, []string{"assign a 1.5#1"}},
+		"cancelled": {func(d *env, big muster.JobID) { d.do(sched.Cancel{Job: big}) }, []string{"assign a 1.5#1"}},
 		"elsewhere": {func(d *env, _ muster.JobID) {
 			d.join("c", func(w *muster.Worker) { w.Tags = []string{"dear"} })
 		}, []string{"assign c 2.0#1", "assign a 1.5#1"}},
@@ -127,10 +126,10 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 // any more is kept for nobody, and another one is.
 func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	t.Parallel()
-	for name, ev := range map[string]event.Event{
-		"lost":   event.Disconnected{Worker: "a"},
-		"paused": event.Pause{Worker: "a", On: true},
-		"small":  event.Joined{Worker: offer("a", func(w *muster.Worker) { w.Resources.CPUs = 3 })},
+	for name, ev := range map[string]sched.Event{
+		"lost":   sched.Disconnected{Worker: "a"},
+		"paused": sched.Pause{Worker: "a", On: true},
+		"small":  sched.Joined{Worker: offer("a", func(w *muster.Worker) { w.Resources.CPUs = 3 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,7 +171,7 @@ func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
 	t.Parallel()
 	d, big := newStarvedEnv(t, "a")
 	low := d.submitAs("default", 10, stage("low", cpus(4)))
-	d.do(event.Cancel{Job: big})
+	d.do(sched.Cancel{Job: big})
 	d.heartbeatAll(30 * second)
 	high := d.submitAs("default", 90, stage("high", cpus(4)))
 	d.finish(1, 1, muster.AttemptSucceeded)
@@ -273,7 +272,7 @@ func TestLongQueueIsNotCounted(t *testing.T) {
 	s := sched.New(sched.Config{})
 	spec := noops(1)
 	for range 20_000 {
-		apply(t, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+		apply(t, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
 	}
 	for job, want := range map[muster.JobID]int{1: 0, 500: 499, 10_000: 9_999} {
 		if x, err := s.Explain(1, muster.TaskID{Job: job}); err != nil || x.Ahead != want || x.AheadTruncated {

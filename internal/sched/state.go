@@ -5,10 +5,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/fleet"
-	"github.com/muster-dev/muster/internal/sched/heap"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -37,21 +33,21 @@ func (c Config) withDefaults() Config {
 type State struct {
 	cfg          Config
 	nextJob      muster.JobID
-	jobs         map[muster.JobID]*model.Job
+	jobs         map[muster.JobID]*job
 	projects     map[string]*queue.Project
-	projectStats map[string]*fleet.ProjectStats // of all projects that ever had a job
-	failing      map[muster.JobID]*model.Job
-	workers      []*model.Worker  // by id
+	projectStats map[string]*projectStats // of all projects that ever had a job
+	failing      map[muster.JobID]*job
+	workers      []*worker        // by id
 	capacity     queue.Resources  // what all workers offer together, except removed ones
 	limits       placement.Limits // of all workers, including those that left
 	queue        *queue.Queue
-	timers       heap.Timers
+	timers       queue.Timers
 
-	dirtyProgress   []*model.Task // with progress in memory only; some may have been written since
-	progressFlushAt muster.Time   // when to write it; 0 if there is none
+	dirtyProgress   []*task     // with progress in memory only; some may have been written since
+	progressFlushAt muster.Time // when to write it; 0 if there is none
 
-	touchedJobs   []*model.Job   // whose state must be recomputed
-	touchedGroups []*model.Group // whose dependents must be checked
+	touchedJobs   []*job   // whose state must be recomputed
+	touchedGroups []*group // whose dependents must be checked
 
 	out pending
 }
@@ -62,10 +58,10 @@ func New(cfg Config) *State {
 	return &State{
 		cfg:          cfg,
 		nextJob:      1,
-		jobs:         map[muster.JobID]*model.Job{},
+		jobs:         map[muster.JobID]*job{},
 		projects:     map[string]*queue.Project{},
-		projectStats: map[string]*fleet.ProjectStats{},
-		failing:      map[muster.JobID]*model.Job{},
+		projectStats: map[string]*projectStats{},
+		failing:      map[muster.JobID]*job{},
 		queue:        queue.New(cfg.StarvationTimeout),
 	}
 }
@@ -79,53 +75,53 @@ func (s *State) Live(id muster.JobID) bool { return s.jobs[id] != nil }
 // Apply applies one event. An error means that the event was refused and changed
 // nothing, with one exception: the report of a late Finished, which is a Conflict,
 // is kept in Rows.LateReports. Times must not go backwards between calls.
-func (s *State) Apply(now muster.Time, ev event.Event) error {
+func (s *State) Apply(now muster.Time, ev Event) error {
 	err := s.apply(now, ev)
 	s.propagate(now)
 	return err
 }
 
-func (s *State) apply(now muster.Time, ev event.Event) error {
+func (s *State) apply(now muster.Time, ev Event) error {
 	switch ev := ev.(type) {
-	case event.Submit:
+	case Submit:
 		return s.submit(now, ev)
-	case event.Cancel:
+	case Cancel:
 		return s.cancel(now, ev)
-	case event.Retry:
+	case Retry:
 		return s.retry(now, ev)
-	case event.Joined:
+	case Joined:
 		return s.join(now, ev)
-	case event.Ready:
+	case Ready:
 		return s.ready(now, ev)
-	case event.Offered:
+	case Offered:
 		return s.updateOffer(now, ev)
-	case event.Disconnected:
+	case Disconnected:
 		return s.disconnected(now, ev)
-	case event.ShutDown:
+	case ShutDown:
 		return s.shutDown(now, ev)
-	case event.Renewed:
+	case Renewed:
 		return s.renew(now, ev)
-	case event.Pause:
+	case Pause:
 		return s.pause(now, ev)
-	case event.Drain:
+	case Drain:
 		return s.drain(now, ev)
-	case event.Heal:
+	case Heal:
 		return s.heal(ev)
-	case event.Remove:
+	case Remove:
 		return s.remove(now, ev)
-	case event.Accepted:
+	case Accepted:
 		return s.accept(now, ev)
-	case event.Rejected:
+	case Rejected:
 		return s.reject(now, ev)
-	case event.Started:
+	case Started:
 		return s.start(now, ev)
-	case event.Progressed:
+	case Progressed:
 		return s.progress(now, ev)
-	case event.CheckpointSaved:
+	case CheckpointSaved:
 		return s.saved(now, ev)
-	case event.Finished:
+	case Finished:
 		return s.finish(now, ev)
-	case event.Tick:
+	case Tick:
 		s.tick(now)
 		return nil
 	default:

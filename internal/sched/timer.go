@@ -4,8 +4,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/heap"
-	"github.com/muster-dev/muster/internal/sched/model"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // Fixed timeouts and limits.
@@ -19,17 +18,17 @@ const (
 
 // NextTick returns when the next Tick is due, and 0 if nothing is pending.
 func (s *State) NextTick() muster.Time {
-	return heap.Earlier(heap.Earlier(s.timers.Next(), s.queue.NextTimeout()), s.progressFlushAt)
+	return queue.Earlier(queue.Earlier(s.timers.Next(), s.queue.NextTimeout()), s.progressFlushAt)
 }
 
 func (s *State) tick(now muster.Time) {
 	for due := s.timers.PopDue(now); due != nil; due = s.timers.PopDue(now) {
 		switch subject := due.(type) {
-		case *model.Task:
+		case *task:
 			s.taskDue(now, subject)
-		case *model.Group:
+		case *group:
 			s.groupDue(now, subject)
-		case *model.Worker:
+		case *worker:
 			s.workerDue(now, subject)
 		}
 	}
@@ -40,9 +39,9 @@ func (s *State) tick(now muster.Time) {
 }
 
 // armTask sets the timer of t according to its state.
-func (s *State) armTask(t *model.Task) { s.timers.Arm(&t.Timer, t.Due()) }
+func (s *State) armTask(t *task) { s.timers.Arm(&t.Timer, t.Due()) }
 
-func (s *State) taskDue(now muster.Time, t *model.Task) {
+func (s *State) taskDue(now muster.Time, t *task) {
 	switch t.Row.State {
 	case muster.Queued:
 		if !t.Item.Queued() {
@@ -68,11 +67,11 @@ func (s *State) taskDue(now muster.Time, t *model.Task) {
 }
 
 // armGroup sets the timer of the group's unmaterialized elements, or of the gang.
-func (s *State) armGroup(g *model.Group) {
+func (s *State) armGroup(g *group) {
 	s.timers.Arm(&g.Timer, g.Due())
 }
 
-func (s *State) groupDue(now muster.Time, g *model.Group) {
+func (s *State) groupDue(now muster.Time, g *group) {
 	if g.Gang() {
 		s.gangDue(now, g)
 		return
@@ -83,13 +82,13 @@ func (s *State) groupDue(now muster.Time, g *model.Group) {
 	s.armGroup(g)
 }
 
-func queuedTooLong(g *model.Group) string {
+func queuedTooLong(g *group) string {
 	return "not started within its queue timeout of " + g.Spec().QueueTimeout.String()
 }
 
 // armWorker sets the worker's timer: the heartbeat timeout, goneAfter, its deadline,
 // or the next change of its health, whichever is first.
-func (s *State) armWorker(now muster.Time, w *model.Worker) {
+func (s *State) armWorker(now muster.Time, w *worker) {
 	var at muster.Time
 	switch {
 	case w.Gone:
@@ -99,15 +98,15 @@ func (s *State) armWorker(now muster.Time, w *model.Worker) {
 		at = w.Seen.Add(goneAfter)
 	}
 	if !w.Evicting {
-		at = heap.Earlier(at, w.Row.Deadline)
+		at = queue.Earlier(at, w.Row.Deadline)
 	}
 	if !w.Gone {
-		at = heap.Earlier(at, w.Health.NextChange(now))
+		at = queue.Earlier(at, w.Health.NextChange(now))
 	}
 	s.timers.Arm(&w.Timer, at)
 }
 
-func (s *State) workerDue(now muster.Time, w *model.Worker) {
+func (s *State) workerDue(now muster.Time, w *worker) {
 	if at := w.Row.Deadline; at > 0 && at <= now && !w.Evicting {
 		s.onDeadline(now, w)
 	}
@@ -123,4 +122,91 @@ func (s *State) workerDue(now muster.Time, w *model.Worker) {
 		s.markGone(now, w)
 	}
 	s.armWorker(now, w)
+}
+
+// Timeouts where a spec sets none, and what is added to those of a spec.
+const (
+	defaultLease = muster.Duration(10 * time.Minute) // disconnect.grace
+	defaultGrace = muster.Duration(10 * time.Second) // kill.grace
+	cancelSlack  = muster.Duration(30 * time.Second) // added to kill.grace, for a stopped task's report
+	saveSlack    = muster.Duration(5 * time.Minute)  // added to checkpoint.grace, for the upload and the report
+)
+
+// TimerKey puts workers before tasks and groups.
+func (w *worker) TimerKey() queue.TimerKey { return queue.TimerKey{Name: string(w.Row.ID)} }
+
+// TimerKey orders tasks by job and number.
+func (t *task) TimerKey() queue.TimerKey {
+	return queue.TimerKey{Sort: 1, Job: t.Row.ID.Job, Num: t.Row.ID.Num}
+}
+
+// TimerKey puts the groups of a job after its tasks.
+func (g *group) TimerKey() queue.TimerKey {
+	return queue.TimerKey{Sort: 1, Job: g.Row.Job, Num: muster.MaxTasks + g.Row.Index}
+}
+
+// Due returns the next time at which t changes without an event, or 0.
+func (t *task) Due() muster.Time {
+	switch t.Row.State {
+	case muster.Queued:
+		if t.Group.Gang() {
+			return 0 // the gang has its own timer
+		}
+		if !t.Item.Queued() {
+			return t.Row.NotBefore
+		}
+		return queue.Earlier(t.QueueDeadline(), t.Avoid.NextExpiry())
+	case muster.Assigned, muster.Running:
+		if t.AwaitingGang() {
+			return 0
+		}
+		if at := t.LeaseExpiry(); at > 0 {
+			return at // it may still run there: the stop waits until the worker reconnects
+		}
+		return t.StopBy
+	case muster.Cancelling:
+		return queue.Earlier(t.StopBy, t.LeaseExpiry())
+	default:
+		return 0
+	}
+}
+
+// QueueDeadline returns when a queued task times out, or 0.
+func (t *task) QueueDeadline() muster.Time {
+	if q := t.Group.Spec().QueueTimeout; q > 0 {
+		return max(t.Row.QueuedAt, t.Row.NotBefore).Add(q)
+	}
+	return 0
+}
+
+// LeaseExpiry returns when the current attempt is lost because its worker is unreachable,
+// or 0 while the worker is reachable.
+func (t *task) LeaseExpiry() muster.Time {
+	if t.Worker.Reachable() {
+		return 0
+	}
+	return t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(defaultLease))
+}
+
+// Due returns the next time at which the group's unmaterialized elements, or the gang,
+// change without an event, or 0.
+func (g *group) Due() muster.Time {
+	if g.Gang() {
+		return g.gangDue()
+	}
+	if q := g.Spec().QueueTimeout; q > 0 && g.Row.UnmaterializedState == muster.Queued && g.Unmaterialized() > 0 {
+		return g.Row.UnmaterializedSince.Add(q)
+	}
+	return 0
+}
+
+// StopTimeout returns how long a stopped task may take until its report arrives. A
+// preempted one has the time to save a checkpoint, and its worker to upload it.
+func (t *task) StopTimeout() muster.Duration {
+	spec := t.Group.Spec()
+	d := spec.Kill.Grace.Or(defaultGrace) + cancelSlack
+	if c := spec.Checkpoint; c != nil && t.PreemptReason == muster.Preempted && t.Row.State != muster.Cancelling {
+		d = c.Grace.Or(spec.Kill.Grace.Or(defaultGrace)) + saveSlack
+	}
+	return d
 }

@@ -4,13 +4,11 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // transition moves n tasks of g from one state to another, and keeps all counts. Every
 // state change goes through it. It panics on an illegal transition, which is a bug.
-func (s *State) transition(now muster.Time, g *model.Group, from, to muster.TaskState, n int) {
+func (s *State) transition(now muster.Time, g *group, from, to muster.TaskState, n int) {
 	if !from.CanBecome(to) {
 		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.Row.Job, g.Row.Name, to, from))
 	}
@@ -32,14 +30,14 @@ func (s *State) transition(now muster.Time, g *model.Group, from, to muster.Task
 	}
 }
 
-func (s *State) touchJob(j *model.Job) {
+func (s *State) touchJob(j *job) {
 	if !j.Touched {
 		j.Touched = true
 		s.touchedJobs = append(s.touchedJobs, j)
 	}
 }
 
-func (s *State) touchGroup(g *model.Group) {
+func (s *State) touchGroup(g *group) {
 	if !g.Touched {
 		g.Touched = true
 		s.touchedGroups = append(s.touchedGroups, g)
@@ -48,7 +46,7 @@ func (s *State) touchGroup(g *model.Group) {
 
 // setState changes the state of one task that has a row, after all other changes to the
 // row. A final task leaves memory, unless its group is retained.
-func (s *State) setState(now muster.Time, t *model.Task, to muster.TaskState) {
+func (s *State) setState(now muster.Time, t *task, to muster.TaskState) {
 	s.transition(now, t.Group, t.Row.State, to, 1)
 	t.Row.State = to
 	s.changedTask(t)
@@ -60,7 +58,7 @@ func (s *State) setState(now muster.Time, t *model.Task, to muster.TaskState) {
 }
 
 // transitionRest changes the state of all unmaterialized elements at once.
-func (s *State) transitionRest(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
+func (s *State) transitionRest(now muster.Time, g *group, to muster.TaskState, reason muster.Reason, message string) {
 	n := g.Unmaterialized()
 	if n == 0 {
 		return
@@ -76,7 +74,7 @@ func (s *State) transitionRest(now muster.Time, g *model.Group, to muster.TaskSt
 }
 
 // materialize gives an element a row of its own, in the state of the unmaterialized elements.
-func (s *State) materialize(g *model.Group, element int) *model.Task {
+func (s *State) materialize(g *group, element int) *task {
 	t := g.Materialize(element)
 	if g.Item.Queued() {
 		s.requeueRest(g)
@@ -113,7 +111,7 @@ func (s *State) propagate(now muster.Time) {
 			s.publishJob(now, j)
 		}
 		if j.Row.State.Final() {
-			s.out.jobsEnded = append(s.out.jobsEnded, effect.JobEnded{
+			s.out.jobsEnded = append(s.out.jobsEnded, JobEnded{
 				Job: j.Row.ID, UID: j.Row.UID, Name: j.Row.Name, State: j.Row.State, CreatedAt: j.Row.CreatedAt, At: j.Row.FinishedAt,
 			})
 			s.removeJob(j)
@@ -123,7 +121,7 @@ func (s *State) propagate(now muster.Time) {
 }
 
 // removeJob removes an ended job from memory.
-func (s *State) removeJob(j *model.Job) {
+func (s *State) removeJob(j *job) {
 	delete(s.jobs, j.Row.ID)
 	delete(s.failing, j.Row.ID)
 	j.Project.Jobs--
@@ -133,7 +131,7 @@ func (s *State) removeJob(j *model.Job) {
 }
 
 // advanceStage queues a waiting stage that became ready, or skips one that never will.
-func (s *State) advanceStage(now muster.Time, g *model.Group) {
+func (s *State) advanceStage(now muster.Time, g *group) {
 	if g.Row.Counts[muster.Waiting] == 0 {
 		return
 	}
@@ -157,7 +155,7 @@ func (s *State) advanceStage(now muster.Time, g *model.Group) {
 }
 
 // transitionWaiting changes the state of all waiting tasks of a stage.
-func (s *State) transitionWaiting(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
+func (s *State) transitionWaiting(now muster.Time, g *group, to muster.TaskState, reason muster.Reason, message string) {
 	if int64(g.Unmaterialized()) < g.Row.Counts[muster.Waiting] || g.Row.UnmaterializedState != muster.Waiting {
 		for _, t := range g.SortedTasks() {
 			if t.Row.State != muster.Waiting {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 // Item is a queue entry: one task, or many with consecutive numbers from Num. Set Job,
@@ -55,7 +54,7 @@ type bucketKey struct {
 type bucket struct {
 	key          bucketKey
 	projectQueue *projectQueue
-	items        heap.Heap[*Item]
+	items        Heap[*Item]
 	pos          int
 	parked       bool // not placeable, and no worker changed since
 
@@ -80,8 +79,8 @@ type projectKey struct {
 // projectQueue is all buckets of one project at one priority.
 type projectQueue struct {
 	key     projectKey
-	buckets heap.Heap[*bucket] // not parked, by the age of their first task
-	total   int                // buckets, including parked ones
+	buckets Heap[*bucket] // not parked, by the age of their first task
+	total   int           // buckets, including parked ones
 	pos     int
 	share   float64 // of the project, during a Place
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 // Outcome is the result of trying an item.
@@ -86,7 +85,7 @@ func (q *Queue) keepParked(now muster.Time, sh *Shape) []*bucket {
 // placePriority places items of one priority, until none is left that might be
 // placeable or a reservation ended.
 func (q *Queue) placePriority(now muster.Time, queues []*projectQueue, total *Resources, try func(*Item) Outcome) {
-	var order heap.Heap[*projectQueue]
+	var order Heap[*projectQueue]
 	for _, l := range queues {
 		if len(l.buckets) > 0 {
 			l.share = l.key.project.Usage.DominantShare(total)

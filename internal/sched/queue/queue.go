@@ -3,7 +3,6 @@ package queue
 import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 // Queue holds items and the index of workers. Make it with New. It is not safe
@@ -22,7 +21,7 @@ type Queue struct {
 	openWorkers int
 
 	starvationTimeout muster.Duration
-	timers            heap.Heap[*starvationTimer] // of blocked buckets and of reservations
+	timers            Heap[*starvationTimer] // of blocked buckets and of reservations
 	timerSeq          uint64
 	starving          []*bucket
 	reserved          int  // number of reserved workers

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // TestBrokenWorkersSwallowNoTasks has workers that fail every attempt at once, and therefore always have
@@ -30,12 +30,12 @@ func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 		}
 		job := w.st.NextJob()
 		submitted := false
-		w.extraEvents = func() []event.Event {
+		w.extraEvents = func() []sched.Event {
 			if submitted {
 				return nil
 			}
 			submitted = true
-			return []event.Event{event.Submit{ID: job, Spec: brokenSpec()}}
+			return []sched.Event{sched.Submit{ID: job, Spec: brokenSpec()}}
 		}
 		begun := w.now
 		for w.now.Sub(begun) < muster.Duration(40*time.Minute) {

@@ -13,8 +13,6 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/policy"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
 // checkRows holds what a commit may change: a success stands for ever, an end
@@ -60,20 +58,20 @@ func (w *simulation) checkRows(rows muster.Rows) error {
 
 // checkSend holds what may be said: only what is on disk, and a task only once
 // everything that it needs has succeeded.
-func (w *simulation) checkSend(cmd effect.Command) error {
-	var m effect.Assign
+func (w *simulation) checkSend(cmd sched.Command) error {
+	var m sched.Assign
 	switch cmd := cmd.(type) {
-	case effect.Assign:
+	case sched.Assign:
 		m = cmd
-	case effect.Stop:
+	case sched.Stop:
 		if cmd.Reason == muster.Preempted && cmd.Outcome == muster.AttemptCancelled {
 			w.stats.preemptions++
 		}
 		return nil
-	case effect.Heal:
+	case sched.HealGPUs:
 		w.stats.heals++
 		return nil
-	case effect.Drained:
+	case sched.Drained:
 		return nil
 	}
 	w.stats.assigns++
@@ -104,7 +102,7 @@ func (w *simulation) checkSend(cmd effect.Command) error {
 
 // checkGiven holds that a task goes to a worker that takes tasks, on devices that
 // nobody warns of, and with what was saved of it last.
-func (w *simulation) checkGiven(m effect.Assign) error {
+func (w *simulation) checkGiven(m sched.Assign) error {
 	t, row := w.disk.tasks[m.Attempt.Task], w.disk.workers[m.Worker]
 	if row.Paused || row.Draining {
 		return fmt.Errorf("attempt %s is offered to %s, which takes nothing", m.Attempt, m.Worker)
@@ -120,7 +118,7 @@ func (w *simulation) checkGiven(m effect.Assign) error {
 			return fmt.Errorf("attempt %s needs an engine, and is offered to %s, which has none", m.Attempt, m.Worker)
 		}
 		for _, a := range w.disk.attempts {
-			if a.ID.Task == m.Attempt.Task && a.ID.N == m.Attempt.N-1 && judge.PreferOtherWorker(a.Reason) {
+			if a.ID.Task == m.Attempt.Task && a.ID.N == m.Attempt.N-1 && (a.Reason == muster.ImagePull || a.Reason == muster.EngineFailed) {
 				w.stats.retriedElsewhere++
 				if since := w.now.Sub(a.FinishedAt); a.Worker == m.Worker && since < 10*muster.Duration(time.Second) && a.FinishedAt > w.serverStart {
 					return fmt.Errorf("attempt %s is offered to %s again, %s after it failed for what that lacks", m.Attempt, m.Worker, since)
@@ -156,7 +154,7 @@ func (w *simulation) gangOf(id muster.TaskID) *muster.Gang {
 
 // checkSeat holds that a member of a gang is offered with all others, each at the
 // same attempt, and told the same place to meet.
-func (w *simulation) checkSeat(m effect.Assign) error {
+func (w *simulation) checkSeat(m sched.Assign) error {
 	spec := w.gangOf(m.Attempt.Task)
 	if spec == nil || m.Gang == nil {
 		if spec != nil || m.Gang != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // newWorker makes a worker with random resources.
@@ -55,20 +55,20 @@ func (w *simulation) restrict() (lacks, projects []string) {
 }
 
 // userEvents submit, cancel, retry and steer.
-func (w *simulation) userEvents() []event.Event {
-	var events []event.Event
+func (w *simulation) userEvents() []sched.Event {
+	var events []sched.Event
 	if w.rng.IntN(8) == 0 && w.openJobs() < 12 {
 		w.stats.submits++
-		events = append(events, event.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
+		events = append(events, sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
 	}
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 {
 		id := muster.JobID(1 + w.rng.IntN(n))
 		if w.st.Live(id) {
 			w.stats.cancels++
-			ev := event.Cancel{Job: id}
+			ev := sched.Cancel{Job: id}
 			if w.rng.IntN(2) == 0 {
 				first := w.rng.IntN(6)
-				ev.Tasks = []event.Span{{First: first, Last: first + w.rng.IntN(5)}}
+				ev.Tasks = []muster.Span{{First: first, Last: first + w.rng.IntN(5)}}
 			}
 			events = append(events, ev)
 		}
@@ -79,28 +79,28 @@ func (w *simulation) userEvents() []event.Event {
 		for _, t := range ended {
 			w.retried[t.ID] = true
 		}
-		events = append(events, event.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Unmaterialized: true})
+		events = append(events, sched.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Unmaterialized: true})
 	}
 	wk := w.workers[w.rng.IntN(len(w.workers))].id
 	switch w.rng.IntN(200) {
 	case 0:
-		events = append(events, event.Pause{Worker: wk, On: true})
+		events = append(events, sched.Pause{Worker: wk, On: true})
 	case 1:
-		events = append(events, event.Pause{Worker: wk})
+		events = append(events, sched.Pause{Worker: wk})
 	case 2:
-		events = append(events, event.Drain{Worker: wk, On: true})
+		events = append(events, sched.Drain{Worker: wk, On: true})
 	case 6:
-		events = append(events, event.Pause{Worker: wk, On: true, Until: w.soon()})
+		events = append(events, sched.Pause{Worker: wk, On: true, Until: w.soon()})
 	case 7, 8:
-		events = append(events, event.Drain{Worker: wk, On: true, Until: w.soon()})
+		events = append(events, sched.Drain{Worker: wk, On: true, Until: w.soon()})
 	case 9, 10, 11:
-		events = append(events, event.Heal{Worker: wk})
+		events = append(events, sched.Heal{Worker: wk})
 	case 3:
-		events = append(events, event.Drain{Worker: wk})
+		events = append(events, sched.Drain{Worker: wk})
 	case 4:
-		events = append(events, event.Ready{Worker: wk, Constrained: "hot"})
+		events = append(events, sched.Ready{Worker: wk, Constrained: "hot"})
 	case 5:
-		events = append(events, event.Ready{Worker: wk})
+		events = append(events, sched.Ready{Worker: wk})
 	}
 	return events
 }
@@ -109,21 +109,21 @@ func (w *simulation) userEvents() []event.Event {
 func (w *simulation) soon() muster.Time { return w.now + muster.Time(w.rng.IntN(60_000)) }
 
 // unpause takes back what administrators did.
-func (w *simulation) unpause() []event.Event {
-	var events []event.Event
+func (w *simulation) unpause() []sched.Event {
+	var events []sched.Event
 	for _, wk := range w.workers {
 		if row, ok := w.disk.workers[wk.id]; ok && (row.Paused || row.Draining) {
-			events = append(events, event.Pause{Worker: wk.id}, event.Drain{Worker: wk.id})
+			events = append(events, sched.Pause{Worker: wk.id}, sched.Drain{Worker: wk.id})
 		}
 		if wk.session != 0 {
-			events = append(events, event.Ready{Worker: wk.id})
+			events = append(events, sched.Ready{Worker: wk.id})
 		}
 	}
 	return events
 }
 
 // faultEvents is what fails in this turn.
-func (w *simulation) faultEvents() []event.Event {
+func (w *simulation) faultEvents() []sched.Event {
 	i := w.rng.IntN(len(w.workers))
 	wk := w.workers[i]
 	switch w.rng.IntN(60) {
@@ -145,19 +145,19 @@ func (w *simulation) faultEvents() []event.Event {
 			w.stats.quarantines++
 			wk.quarantine(gpus[w.rng.IntN(len(gpus))].UUID, "xid 79")
 			if wk.session != 0 {
-				return []event.Event{wk.offered()}
+				return []sched.Event{wk.offered()}
 			}
 		}
 	case 9, 10:
 		if wk.awake() && wk.session != 0 {
 			w.stats.engines++
 			wk.toggleEngine()
-			return []event.Event{wk.offered()}
+			return []sched.Event{wk.offered()}
 		}
 	case 14:
 		if wk.awake() && wk.session != 0 {
 			wk.offer.UnsupportedFeatures, wk.offer.Projects = w.restrict()
-			return []event.Event{wk.offered()}
+			return []sched.Event{wk.offered()}
 		}
 	case 11, 12:
 		if wk.broken != muster.NoReason {

@@ -61,9 +61,9 @@ var mutants = []struct {
 	},
 	{
 		name: "a lease never expires",
-		file: "internal/sched/model/deadlines.go",
-		old:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease))",
-		new:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease) + 1e6*DefaultLease)",
+		file: "internal/sched/timer.go",
+		old:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(defaultLease))",
+		new:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(defaultLease) + 1e6*defaultLease)",
 
 		caught: `is still \w+ on w\d+, which has been disconnected for .*, longer than the lease of`,
 	},

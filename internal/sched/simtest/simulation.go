@@ -13,8 +13,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 const (
@@ -35,7 +33,7 @@ type simulation struct {
 	sent        int      // packets ever, to order those of one time
 	joins       int      // sessions ever
 	faults      bool
-	extraEvents func() []event.Event // comes in every turn, if it is set
+	extraEvents func() []sched.Event // comes in every turn, if it is set
 	digest      hash.Hash64          // of all effects, if it is kept
 	retried     map[muster.TaskID]bool
 	serverStart muster.Time // start of the server's present life
@@ -56,8 +54,8 @@ type packet struct {
 	order    int
 	worker   int
 	session  int
-	toServer []event.Event
-	toWorker effect.Command
+	toServer []sched.Event
+	toWorker sched.Command
 	acks     []muster.AttemptID
 }
 
@@ -138,7 +136,7 @@ func (w *simulation) step() error {
 	if !w.faults {
 		w.now += muster.Time(w.rng.IntN(1500)) // less happens: pass the time faster
 	}
-	var events []event.Event
+	var events []sched.Event
 	if w.faults {
 		events = append(events, w.userEvents()...)
 		events = append(events, w.faultEvents()...)
@@ -162,8 +160,8 @@ func (w *simulation) step() error {
 
 // deliver hands out every packet that is due: those to workers at once, those to
 // the server as the events of this turn.
-func (w *simulation) deliver() []event.Event {
-	var events []event.Event
+func (w *simulation) deliver() []sched.Event {
+	var events []sched.Event
 	for len(w.packets) > 0 && w.packets[0].at <= w.now {
 		p := w.packets[0]
 		w.packets = w.packets[1:]
@@ -221,14 +219,14 @@ func (w *simulation) insert(p packet) {
 }
 
 // disconnect ends a worker's session and returns what the server notices.
-func (w *simulation) disconnect(i int) []event.Event {
+func (w *simulation) disconnect(i int) []sched.Event {
 	wk := w.workers[i]
 	if wk.session == 0 {
 		return nil
 	}
 	wk.session, wk.disconnectedAt = 0, w.now
 	w.packets = slices.DeleteFunc(w.packets, func(p packet) bool { return p.worker == i })
-	return []event.Event{event.Disconnected{Worker: wk.id}}
+	return []sched.Event{sched.Disconnected{Worker: wk.id}}
 }
 
 // connecting lists the workers that connect in this turn.
@@ -244,16 +242,16 @@ func (w *simulation) connecting() []int {
 }
 
 // serve is one turn of the server: decide, commit, act, and die in between.
-func (w *simulation) serve(events []event.Event, joined []int) error {
+func (w *simulation) serve(events []sched.Event, joined []int) error {
 	acks := map[int][]muster.AttemptID{}
 	for _, ev := range events {
 		if err := w.apply(ev); err != nil {
 			return err
 		}
-		if f, ok := ev.(event.Finished); ok {
+		if f, ok := ev.(sched.Finished); ok {
 			acks[w.index(f.Worker)] = append(acks[w.index(f.Worker)], f.Report.Attempt)
 		}
-		if r, ok := ev.(event.Renewed); ok {
+		if r, ok := ev.(sched.Renewed); ok {
 			acks[w.index(r.Worker)] = append(acks[w.index(r.Worker)], muster.AttemptID{})
 		}
 	}
@@ -261,13 +259,13 @@ func (w *simulation) serve(events []event.Event, joined []int) error {
 	for _, i := range joined {
 		wk := w.workers[i]
 		offer := wk.offer
-		if err := w.apply(event.Joined{Worker: offer, Held: wk.held()}); err != nil {
+		if err := w.apply(sched.Joined{Worker: offer, Held: wk.held()}); err != nil {
 			return err
 		}
 		_, stops[i] = w.st.Reconcile(wk.id, wk.held())
 	}
 	if wake := w.st.NextTick(); wake != 0 && wake <= w.now {
-		if err := w.apply(event.Tick{}); err != nil {
+		if err := w.apply(sched.Tick{}); err != nil {
 			return err
 		}
 	}
@@ -318,7 +316,7 @@ func (w *simulation) serve(events []event.Event, joined []int) error {
 
 // apply decides on one event. Most refusals are part of life; they must leave no
 // trace.
-func (w *simulation) apply(ev event.Event) error {
+func (w *simulation) apply(ev sched.Event) error {
 	var before muster.Snapshot
 	compare := w.rng.IntN(60) == 0
 	if compare {
@@ -356,7 +354,7 @@ func (w *simulation) restart() error {
 }
 
 // recordEffects keeps the digest of effects.
-func (w *simulation) recordEffects(fx effect.Effects) {
+func (w *simulation) recordEffects(fx sched.Effects) {
 	if w.trace != nil {
 		for _, t := range fx.Rows.Tasks {
 			w.trace("%s task %s %s attempt %d on %s %s", w.now, t.ID, t.State, t.Attempt, t.Worker, t.Reason)

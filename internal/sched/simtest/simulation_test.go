@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 var (
@@ -84,7 +84,7 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		big := map[muster.JobID]bool{}
 		end := w.now.Add(muster.Duration(time.Hour))
-		w.extraEvents = func() []event.Event {
+		w.extraEvents = func() []sched.Event {
 			var queued int64
 			for _, j := range w.disk.jobs {
 				queued += j.Counts[muster.Queued]
@@ -97,9 +97,9 @@ func TestNobodyStarves(t *testing.T) {
 				return nil
 			case w.rng.IntN(400) == 0:
 				big[w.st.NextJob()] = true
-				return []event.Event{event.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 4, 1)}}
+				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 4, 1)}}
 			case queued < 40:
-				return []event.Event{event.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 1, 20)}}
+				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 1, 20)}}
 			}
 			return nil
 		}

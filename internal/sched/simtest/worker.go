@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // worker is a model of the real one: it keeps its word about leases, repeats
@@ -55,12 +54,12 @@ func (w *worker) held() []muster.AttemptID {
 }
 
 // receive takes a word from the server and returns the events it answers with.
-func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd effect.Command) []event.Event {
+func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd sched.Command) []sched.Event {
 	w.lastContact = now
 	switch m := cmd.(type) {
-	case effect.Assign:
+	case sched.Assign:
 		if !w.alwaysSucceeds && rng.IntN(40) == 0 {
-			return []event.Event{event.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
+			return []sched.Event{sched.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
 		}
 		ex := newExecution(now, rng, m)
 		switch {
@@ -70,11 +69,11 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd effect.Command) []
 			ex.succeed(2 * time.Minute)
 		}
 		w.runs[m.Attempt] = ex
-		return []event.Event{
-			event.Accepted{Worker: w.id, Attempt: m.Attempt},
-			event.Started{Worker: w.id, Attempt: m.Attempt, At: now},
+		return []sched.Event{
+			sched.Accepted{Worker: w.id, Attempt: m.Attempt},
+			sched.Started{Worker: w.id, Attempt: m.Attempt, At: now},
 		}
-	case effect.Stop:
+	case sched.Stop:
 		delete(w.reports, m.Attempt)
 		ex := w.runs[m.Attempt]
 		if ex == nil {
@@ -92,12 +91,12 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd effect.Command) []
 		if m.Reason.FleetFault() {
 			ex.report.Outcome = muster.AttemptFailed
 		}
-	case effect.Heal:
+	case sched.HealGPUs:
 		for _, uuid := range m.GPUs {
 			w.quarantine(uuid, "")
 		}
-		return []event.Event{w.offered()}
-	case effect.Drained:
+		return []sched.Event{w.offered()}
+	case sched.Drained:
 	}
 	return nil
 }
@@ -122,12 +121,12 @@ func (w *worker) toggleEngine() {
 	w.offer.Kinds = kinds
 }
 
-func (w *worker) offered() event.Event {
+func (w *worker) offered() sched.Event {
 	o := &w.offer
-	return event.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.UnsupportedFeatures, Projects: o.Projects}
+	return sched.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.UnsupportedFeatures, Projects: o.Projects}
 }
 
-func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
+func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {
 	grace := m.Spec.Disconnect.Grace
 	if grace == 0 {
 		grace = defaultGrace
@@ -184,7 +183,7 @@ func (ex *execution) succeed(after time.Duration) {
 
 // step ends what is due and returns reports; it also kills what outlived its
 // lease, before anything else, as the real worker does after a thaw.
-func (w *worker) step(now muster.Time) []event.Event {
+func (w *worker) step(now muster.Time) []sched.Event {
 	w.steps++
 	for _, id := range slices.SortedFunc(maps.Keys(w.runs), func(a, b muster.AttemptID) int { return compareTasks(a.Task, b.Task) }) {
 		ex := w.runs[id]
@@ -200,18 +199,18 @@ func (w *worker) step(now muster.Time) []event.Event {
 	if w.session == 0 {
 		return nil
 	}
-	var events []event.Event
+	var events []sched.Event
 	for _, id := range w.held() {
 		if w.runs[id] != nil && (w.steps+id.Task.Num)%16 == 0 {
-			events = append(events, event.CheckpointSaved{Worker: w.id, Attempt: id, SHA256: treeOf(id.N, w.steps)})
+			events = append(events, sched.CheckpointSaved{Worker: w.id, Attempt: id, SHA256: treeOf(id.N, w.steps)})
 		}
 		if r, ok := w.reports[id]; ok {
-			events = append(events, event.Finished{Worker: w.id, Report: r})
+			events = append(events, sched.Finished{Worker: w.id, Report: r})
 		}
 	}
 	if w.nextRenew <= now {
 		w.nextRenew = now + muster.Time(heartbeat.Std().Milliseconds())
-		events = append(events, event.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
+		events = append(events, sched.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
 	}
 	return events
 }

@@ -1,5 +1,4 @@
-// Package event has the inputs of the scheduler: see sched.State.Apply.
-package event
+package sched
 
 import (
 	"encoding/json"
@@ -24,7 +23,7 @@ type Submit struct {
 // do not change. It is a Conflict if there is no task to cancel.
 type Cancel struct {
 	Job   muster.JobID
-	Tasks []Span
+	Tasks []muster.Span
 }
 
 // Retry queues ended tasks that did not succeed. Job, Groups and Ended are their stored

@@ -1,12 +1,10 @@
-package heap_test
+package queue
 
 import (
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 type num struct{ value, id, index int }
@@ -24,7 +22,7 @@ func (n *num) Before(o *num) bool {
 func TestFirstIsAlwaysTheLeast(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var h heap.Heap[*num]
+		var h Heap[*num]
 		var list []*num
 		for i := range rapid.IntRange(1, 100).Draw(t, "steps") {
 			switch op := rapid.IntRange(0, 3).Draw(t, "op"); {

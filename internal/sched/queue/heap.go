@@ -1,6 +1,4 @@
-// Package heap is a binary heap whose nodes know their positions, so that they can be
-// moved and removed.
-package heap
+package queue
 
 // Node is an element of a Heap. HeapIndex points to its position from 1, or 0 while it
 // is in no heap.

@@ -1,16 +1,15 @@
-package explain_test
+package sched
 
 import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // TestAPreparedTaskSaysWhatIsDone holds that a task that waits minutes for its runtime or image says so, and
 // does not look as if its worker had forgotten it.
 func TestAPreparedTaskSaysWhatIsDone(t *testing.T) {
-	h := explain.Assignment{Worker: "w1"}
+	h := assignment{Worker: "w1"}
 	for step, want := range map[string]string{
 		"": "offered to worker w1, which has not started it yet",
 		"runtime torch: compiling 3,575 of 10,059 files": "worker w1 is preparing it: runtime torch: compiling 3,575 of 10,059 files",

@@ -1,6 +1,4 @@
-// Package judge decides whether a task ends with its attempt or is retried, and after
-// which backoff; and it checks what workers report. It is pure.
-package judge
+package sched
 
 import (
 	"fmt"
@@ -17,8 +15,8 @@ const (
 	defaultMaxBackoff = muster.Duration(10 * time.Minute)
 )
 
-// AttemptEnd is how an attempt ended.
-type AttemptEnd struct {
+// attemptEnd is how an attempt ended.
+type attemptEnd struct {
 	Outcome   muster.Outcome
 	Reason    muster.Reason
 	Message   string
@@ -27,8 +25,8 @@ type AttemptEnd struct {
 	At        muster.Time
 }
 
-// Decision is the consequence for the task.
-type Decision struct {
+// decision is the consequence for the task.
+type decision struct {
 	State   muster.TaskState // final, or Queued
 	Reason  muster.Reason
 	Message string
@@ -37,28 +35,28 @@ type Decision struct {
 	Crashes int             // to add
 }
 
-// Decide decides about t, a task of spec, whose current attempt ended. crashLimit is
+// decide decides about t, a task of spec, whose current attempt ended. crashLimit is
 // how many attempts may fail by the fleet's fault.
-func Decide(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd, crashLimit int) Decision {
+func decide(t *muster.Task, spec *muster.TaskSpec, e attemptEnd, crashLimit int) decision {
 	cancelling := t.State == muster.Cancelling
 	fleet := e.Reason.FleetFault()
 	switch {
 	case e.Outcome == muster.AttemptSucceeded:
-		return Decision{State: muster.Succeeded, Message: e.Message}
+		return decision{State: muster.Succeeded, Message: e.Message}
 	case cancelling && e.Outcome == muster.AttemptTimedOut:
-		return Decision{State: muster.TimedOut, Reason: e.Reason, Message: e.Message}
+		return decision{State: muster.TimedOut, Reason: e.Reason, Message: e.Message}
 	case cancelling && e.Outcome == muster.AttemptFailed && !fleet:
-		return Decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
+		return decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
 	case cancelling:
-		return Decision{State: muster.Cancelled, Reason: muster.CancelledByUser, Message: e.Message}
+		return decision{State: muster.Cancelled, Reason: muster.CancelledByUser, Message: e.Message}
 	case e.Uncounted:
-		return Decision{State: muster.Queued, Reason: e.Reason, Message: e.Message}
+		return decision{State: muster.Queued, Reason: e.Reason, Message: e.Message}
 	case e.Outcome == muster.AttemptCancelled && !fleet:
-		return Decision{State: muster.Cancelled, Reason: e.Reason, Message: e.Message}
+		return decision{State: muster.Cancelled, Reason: e.Reason, Message: e.Message}
 	case e.NoRetry:
-		return Decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
+		return decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
 	case e.Reason == muster.WorkerShutdown || e.Reason == muster.Preempted || e.Reason == muster.GangMember:
-		return Decision{State: muster.Queued, Reason: e.Reason, Message: e.Message}
+		return decision{State: muster.Queued, Reason: e.Reason, Message: e.Message}
 	case fleet:
 		return decideFleetFault(t, spec, e, crashLimit)
 	default:
@@ -66,47 +64,47 @@ func Decide(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd, crashLimit int)
 	}
 }
 
-// PreferOtherWorker reports whether a task that failed with r should prefer other workers.
-func PreferOtherWorker(r muster.Reason) bool {
+// preferOtherWorker reports whether a task that failed with r should prefer other workers.
+func preferOtherWorker(r muster.Reason) bool {
 	return r == muster.ImagePull || r == muster.EngineFailed
 }
 
 // decideFleetFault decides after a failure by the fleet's fault: another attempt, unless
 // there were too many, in which case the task itself may crash workers.
-func decideFleetFault(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd, limit int) Decision {
+func decideFleetFault(t *muster.Task, spec *muster.TaskSpec, e attemptEnd, limit int) decision {
 	n := t.Crashes + 1
 	if n > limit {
-		return Decision{
+		return decision{
 			State: muster.Failed, Reason: muster.CrashLimit, Crashes: 1,
 			Message: fmt.Sprintf("%d attempts failed through no fault of the task, the last one with %s: %s", n, e.Reason, e.Message),
 		}
 	}
 	pause := backoff(t, spec, n-1)
-	return Decision{
+	return decision{
 		State: muster.Queued, Reason: e.Reason, Backoff: pause, Crashes: 1,
-		Message: fmt.Sprintf("attempt %d: %s; retrying in %s", t.Attempt, describe(e, t.ExitCode), pause),
+		Message: fmt.Sprintf("attempt %d: %s; retrying in %s", t.Attempt, describeEnd(e, t.ExitCode), pause),
 	}
 }
 
 // decideTaskFault decides after a failure by the task's own fault.
-func decideTaskFault(t *muster.Task, spec *muster.TaskSpec, e AttemptEnd) Decision {
+func decideTaskFault(t *muster.Task, spec *muster.TaskSpec, e attemptEnd) decision {
 	retries := &spec.Retries
 	if t.Retried < retries.Max && retriesOn(retries.On, e.Reason, t.ExitCode) {
 		pause := backoff(t, spec, t.Retried)
-		return Decision{
+		return decision{
 			State: muster.Queued, Reason: e.Reason, Backoff: pause, Retried: 1,
 			Message: fmt.Sprintf("attempt %d: %s; retry %d of %d in %s",
-				t.Attempt, describe(e, t.ExitCode), t.Retried+1, retries.Max, pause),
+				t.Attempt, describeEnd(e, t.ExitCode), t.Retried+1, retries.Max, pause),
 		}
 	}
 	if e.Outcome == muster.AttemptTimedOut {
-		return Decision{State: muster.TimedOut, Reason: e.Reason, Message: e.Message}
+		return decision{State: muster.TimedOut, Reason: e.Reason, Message: e.Message}
 	}
-	return Decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
+	return decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
 }
 
 // describe returns a short text of how an attempt ended.
-func describe(e AttemptEnd, code *int) string {
+func describeEnd(e attemptEnd, code *int) string {
 	switch {
 	case e.Message != "":
 		return e.Message
@@ -144,16 +142,53 @@ func backoff(t *muster.Task, spec *muster.TaskSpec, n int) muster.Duration {
 		pause *= 2
 	}
 	pause = min(pause, limit)
-	jitter := float64(HashAttempt(muster.AttemptID{Task: t.ID, N: t.Attempt})>>11) / (1 << 53) // 0 to 1
+	jitter := float64(hashAttempt(muster.AttemptID{Task: t.ID, N: t.Attempt})>>11) / (1 << 53) // 0 to 1
 	pause = muster.Duration(float64(pause) * (0.9 + 0.2*jitter))
 	return muster.Duration(pause.Std().Round(time.Millisecond))
 }
 
-// HashAttempt hashes an attempt's id (the finalizer of SplitMix64).
-func HashAttempt(a muster.AttemptID) uint64 {
+// hashAttempt hashes an attempt's id (the finalizer of SplitMix64).
+func hashAttempt(a muster.AttemptID) uint64 {
 	x := uint64(a.Task.Job)<<40 ^ uint64(a.Task.Num)<<12 ^ uint64(a.N)
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// fault is whose fault the end of an attempt is.
+type fault uint8
+
+// The faults.
+const (
+	noFault     fault = iota // says nothing about the worker
+	taskFault                // the task's fault or a success: the worker works
+	workerFault              // the worker's fault
+)
+
+// faultOf returns whose fault the end of t's current attempt is. A failure that the spec
+// may cause, such as an image that cannot be pulled anywhere, is the worker's fault only
+// if proven is set: another task of the stage has succeeded.
+func faultOf(t *muster.Task, e *attemptEnd, proven bool) fault {
+	switch e.Reason {
+	case muster.Preempted, muster.GangMember, muster.WorkerShutdown:
+		return noFault
+	case muster.FetchFailed, muster.UploadFailed, muster.ImagePull:
+		if !proven {
+			return noFault
+		}
+	default:
+	}
+	switch {
+	case e.Uncounted || t.State == muster.Cancelling || e.Outcome == muster.AttemptCancelled:
+		return noFault
+	case e.Outcome == muster.AttemptSucceeded:
+		return taskFault
+	case e.Reason.FleetFault():
+		return workerFault
+	case t.StartedAt > 0:
+		return taskFault
+	default:
+		return noFault
+	}
 }

@@ -1,4 +1,4 @@
-package health_test
+package sched
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/health"
 )
 
 const (
@@ -20,21 +19,21 @@ func attempt(n int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}
 }
 
-func failure(n int, assigned muster.Time) health.Failure {
-	return health.Failure{Attempt: attempt(n), Assigned: assigned, Reason: muster.DiskFull}
+func failure(n int, assigned muster.Time) healthFailure {
+	return healthFailure{Attempt: attempt(n), Assigned: assigned, Reason: muster.DiskFull}
 }
 
 // paused returns a record that was just paused, at begin.
-func paused(t *testing.T) *health.Record {
+func paused(t *testing.T) *healthRecord {
 	t.Helper()
-	r := &health.Record{}
+	r := &healthRecord{}
 	for n := range 3 {
 		if r.AvoidReason(begin) != "" {
 			t.Fatalf("closed after %d failures: %s", n, r.AvoidReason(begin))
 		}
 		r.RecordFailure(begin, failure(n, begin))
 	}
-	if want := "is avoided until " + begin.Add(health.MinPause).String() + ", because attempts keep failing there (disk_full)"; r.AvoidReason(begin) != want {
+	if want := "is avoided until " + begin.Add(minPause).String() + ", because attempts keep failing there (disk_full)"; r.AvoidReason(begin) != want {
 		t.Fatalf("closed for %q, want %q", r.AvoidReason(begin), want)
 	}
 	return r
@@ -67,7 +66,7 @@ func TestPausesGrowWhileTrialsFail(t *testing.T) {
 func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
 	t.Parallel()
 	r := paused(t)
-	now := begin.Add(health.MinPause)
+	now := begin.Add(minPause)
 	r.Advance(now)
 	r.RecordAssigned(now, attempt(9))
 	r.RecordEnd(attempt(9)) // it was cancelled
@@ -90,12 +89,12 @@ func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
 // what failed before, the trial is passed.
 func TestATrialThatLastsIsPassed(t *testing.T) {
 	t.Parallel()
-	r := &health.Record{}
+	r := &healthRecord{}
 	now := begin.Add(20 * second)
 	for n := range 3 {
 		r.RecordFailure(now, failure(n, begin)) // each failed after 20 seconds
 	}
-	now = now.Add(health.MinPause)
+	now = now.Add(minPause)
 	r.Advance(now)
 	r.RecordAssigned(now, attempt(9))
 	if got := r.NextChange(now); got != now.Add(40*second) {
@@ -113,9 +112,9 @@ func TestATrialThatLastsIsPassed(t *testing.T) {
 
 func TestAttemptsLostTogetherAreOneFailure(t *testing.T) {
 	t.Parallel()
-	r := &health.Record{}
+	r := &healthRecord{}
 	for n := range 16 {
-		r.RecordFailure(begin, health.Failure{Attempt: attempt(n), Assigned: begin - 1000, Reason: muster.WorkerRestarted})
+		r.RecordFailure(begin, healthFailure{Attempt: attempt(n), Assigned: begin - 1000, Reason: muster.WorkerRestarted})
 	}
 	if h := r.Summary(begin); r.AvoidReason(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
 		t.Fatalf("closed for %q, shown as %+v", r.AvoidReason(begin), h)
@@ -124,14 +123,14 @@ func TestAttemptsLostTogetherAreOneFailure(t *testing.T) {
 
 func TestTheScoreDecays(t *testing.T) {
 	t.Parallel()
-	r := &health.Record{}
+	r := &healthRecord{}
 	r.RecordFailure(begin, failure(1, begin))
-	half := begin.Add(health.HalfLife / 2)
+	half := begin.Add(halfLife / 2)
 	if got := r.Summary(half).Score; got != 0.61 {
 		t.Errorf("the score is %g after half a half-life", got)
 	}
 	end := r.NextChange(begin)
-	if d := end.Sub(begin) - health.HalfLife; d < 0 || d > second {
+	if d := end.Sub(begin) - halfLife; d < 0 || d > second {
 		t.Errorf("a failure is forgotten after %s", end.Sub(begin))
 	}
 	if r.Advance(end); r.Suspect() || r.NextChange(end) != 0 {
@@ -144,8 +143,8 @@ func TestTheScoreDecays(t *testing.T) {
 func TestNeverClosedForGood(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r, now, since := &health.Record{}, begin, muster.Time(0)
-		var held []health.Failure
+		r, now, since := &healthRecord{}, begin, muster.Time(0)
+		var held []healthFailure
 		check := func() {
 			closed := r.AvoidReason(now) != ""
 			if closed && since == 0 {
@@ -154,7 +153,7 @@ func TestNeverClosedForGood(t *testing.T) {
 			if !closed {
 				since = 0
 			}
-			if closed && now.Sub(since) > health.MaxPause+second {
+			if closed && now.Sub(since) > maxPause+second {
 				t.Fatalf("closed since %s: %s", now.Sub(since), r.AvoidReason(now))
 			}
 			if next := r.NextChange(now); next != 0 && next <= now {

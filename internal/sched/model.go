@@ -1,42 +1,39 @@
-package model
+package sched
 
 import (
 	"cmp"
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/fleet"
-	"github.com/muster-dev/muster/internal/sched/health"
-	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Job is a live job: one with a task that is not final.
-type Job struct {
+// job is a live job: one with a task that is not final.
+type job struct {
 	Row       muster.Job // without Groups and Progress
-	Groups    []*Group
-	Order     []*Group // every group after those that it needs
+	Groups    []*group
+	Order     []*group // every group after those that it needs
 	Project   *queue.Project
-	Stats     *fleet.ProjectStats // of the project
-	Failures  int                 // failed attempts
-	SpecDirty bool                // no row of it was flushed yet: the row must include the spec
+	Stats     *projectStats // of the project
+	Failures  int           // failed attempts
+	SpecDirty bool          // no row of it was flushed yet: the row must include the spec
 	Dirty     bool
 	Touched   bool // its counts changed since the last propagate
 }
 
-// Group is a live job's stage.
-type Group struct {
+// group is a live job's stage.
+type group struct {
 	Row        muster.Group
-	Job        *Job
-	Needs      []*Group
-	Dependents []*Group      // groups that need this one
-	Tasks      map[int]*Task // by element: not final, or retained, or materialized ahead of the cursor
+	Job        *job
+	Needs      []*group
+	Dependents []*group      // groups that need this one
+	Tasks      map[int]*task // by element: not final, or retained, or materialized ahead of the cursor
 	outOfOrder int           // tasks at or after the cursor
 	Item       queue.Item    // the queue item of the unmaterialized elements
-	Timer      heap.Timer
-	Inputs     []effect.Input // set when the group becomes ready
+	Timer      queue.Timer
+	Inputs     []dag.InputFile // set when the group becomes ready
 	Dirty      bool
 	Touched    bool         // its dependents must be checked at the next propagate
 	Shape      *queue.Shape // of its tasks, once one of them was queued; the queue may evict it
@@ -44,7 +41,7 @@ type Group struct {
 
 // Spec returns the spec of the group's tasks, with stage references resolved once it
 // is ready.
-func (g *Group) Spec() *muster.TaskSpec {
+func (g *group) Spec() *muster.TaskSpec {
 	if g.Row.Resolved != nil {
 		return g.Row.Resolved
 	}
@@ -52,7 +49,7 @@ func (g *Group) Spec() *muster.TaskSpec {
 }
 
 // Size returns how many tasks the group's queue item stands for.
-func (g *Group) Size() int {
+func (g *group) Size() int {
 	if g.Gang() {
 		return g.Row.Size
 	}
@@ -60,7 +57,7 @@ func (g *Group) Size() int {
 }
 
 // CountBelow returns how many tasks of the group's queue item have a lower number.
-func (g *Group) CountBelow(num int) int {
+func (g *group) CountBelow(num int) int {
 	end := min(num-g.Row.First, g.Row.Size)
 	if g.Gang() {
 		return max(end, 0)
@@ -77,17 +74,17 @@ func (g *Group) CountBelow(num int) int {
 }
 
 // Unmaterialized returns how many elements have no row of their own.
-func (g *Group) Unmaterialized() int { return g.Row.Size - g.Row.Materialized - g.outOfOrder }
+func (g *group) Unmaterialized() int { return g.Row.Size - g.Row.Materialized - g.outOfOrder }
 
 // Unsuccessful returns how many tasks ended without success.
-func (g *Group) Unsuccessful() int64 { return g.Row.Counts.Finished() - g.Row.Counts[muster.Succeeded] }
+func (g *group) Unsuccessful() int64 { return g.Row.Counts.Finished() - g.Row.Counts[muster.Succeeded] }
 
 // Succeeded reports whether all tasks did.
-func (g *Group) Succeeded() bool { return g.Row.Counts[muster.Succeeded] == int64(g.Row.Size) }
+func (g *group) Succeeded() bool { return g.Row.Counts[muster.Succeeded] == int64(g.Row.Size) }
 
 // SortedTasks returns the group's tasks in memory by number.
-func (g *Group) SortedTasks() []*Task {
-	list := make([]*Task, 0, len(g.Tasks))
+func (g *group) SortedTasks() []*task {
+	list := make([]*task, 0, len(g.Tasks))
 	for _, t := range g.Tasks {
 		list = append(list, t)
 	}
@@ -95,17 +92,17 @@ func (g *Group) SortedTasks() []*Task {
 	return list
 }
 
-// Task is a task with a row of its own.
-type Task struct {
+// task is a task with a row of its own.
+type task struct {
 	Row            muster.Task
-	Group          *Group
+	Group          *group
 	Item           queue.Item
-	Timer          heap.Timer
+	Timer          queue.Timer
 	Dirty          bool
-	StoredProgress *ProgressSnapshot // the progress in its written row if Row is newer, else nil
+	StoredProgress *progressSnapshot // the progress in its written row if Row is newer, else nil
 
 	// While a worker holds it:
-	Worker        *Worker
+	Worker        *worker
 	Shape         *queue.Shape
 	HeldIndex     int           // position in Worker.Held
 	Accepted      bool          // the worker confirmed it
@@ -115,21 +112,21 @@ type Task struct {
 
 	Rejections int             // in a row
 	Avoid      queue.AvoidList // workers that rejected or failed it recently
-	FailedOn   []*Worker       // workers on which attempts failed by the fleet's fault; see State.crashLimit
+	FailedOn   []*worker       // workers on which attempts failed by the fleet's fault; see State.crashLimit
 }
 
-// ProgressSnapshot is the progress in a task's row.
-type ProgressSnapshot struct {
+// progressSnapshot is the progress in a task's row.
+type progressSnapshot struct {
 	Progress *float64
 	Step     string
 	Metrics  map[string]float64
 }
 
 // Size returns 1: the task's queue item stands for it alone.
-func (t *Task) Size() int { return 1 }
+func (t *task) Size() int { return 1 }
 
 // CountBelow returns 1 if the task has a lower number, else 0.
-func (t *Task) CountBelow(num int) int {
+func (t *task) CountBelow(num int) int {
 	if t.Row.ID.Num < num {
 		return 1
 	}
@@ -137,29 +134,29 @@ func (t *Task) CountBelow(num int) int {
 }
 
 // Attempt returns the id of the current attempt, or of the last one.
-func (t *Task) Attempt() muster.AttemptID { return muster.AttemptID{Task: t.Row.ID, N: t.Row.Attempt} }
+func (t *task) Attempt() muster.AttemptID { return muster.AttemptID{Task: t.Row.ID, N: t.Row.Attempt} }
 
 // Element returns the position in the group.
-func (t *Task) Element() int { return t.Row.ID.Num - t.Group.Row.First }
+func (t *task) Element() int { return t.Row.ID.Num - t.Group.Row.First }
 
 // RecordRuntime records the run time of a task that succeeded.
-func (t *Task) RecordRuntime(end muster.Time) {
+func (t *task) RecordRuntime(end muster.Time) {
 	if t.Row.StartedAt > 0 {
 		t.Shape.Ran++
 		t.Shape.Runtime += end.Sub(t.Row.StartedAt)
 	}
 }
 
-func byNumber(a, b *Task) int {
+func byNumber(a, b *task) int {
 	return cmp.Or(cmp.Compare(a.Row.ID.Job, b.Row.ID.Job), cmp.Compare(a.Row.ID.Num, b.Row.ID.Num))
 }
 
-// Worker is a known worker, connected or not.
-type Worker struct {
+// worker is a known worker, connected or not.
+type worker struct {
 	queue.Worker
 
 	Row           muster.Worker // without Free, Running and Load
-	Held          []*Task
+	Held          []*task
 	Connected     bool // has a session
 	Responsive    bool // and was seen within Config.HeartbeatTimeout
 	Gone          bool
@@ -173,21 +170,21 @@ type Worker struct {
 	SessionStart  muster.Time                   // start of the session
 	Renewals      uint64                        // heartbeats so far
 	Load          *muster.Load
-	Health        health.Record
+	Health        healthRecord
 	Avoided       bool // as last published: its health closes it
-	Timer         heap.Timer
+	Timer         queue.Timer
 	Dirty         bool
 }
 
-// NewWorker makes a worker that is not part of the fleet yet.
-func NewWorker(row muster.Worker) *Worker {
-	w := &Worker{Row: row, Gone: true}
+// newWorker makes a worker that is not part of the fleet yet.
+func newWorker(row muster.Worker) *worker {
+	w := &worker{Row: row, Gone: true}
 	w.Owner, w.Timer.Subject = w, w
 	return w
 }
 
 // Unused returns the first attempt number from n on that the worker has no data of.
-func (w *Worker) Unused(t muster.TaskID, n int) int {
+func (w *worker) Unused(t muster.TaskID, n int) int {
 	for len(w.UsedAttempts) > 0 {
 		if _, used := w.UsedAttempts[muster.AttemptID{Task: t, N: n}]; !used {
 			break
@@ -201,7 +198,7 @@ func (w *Worker) Unused(t muster.TaskID, n int) int {
 // n. Each held task is expected to run as long as others of its shape did or, if it
 // has run longer, as long again as it has run. Unless since is 0, it ignores tasks
 // assigned since then.
-func (w *Worker) FreeIn(now muster.Time, n *placement.Need, tasks int, since muster.Time) muster.Duration {
+func (w *worker) FreeIn(now muster.Time, n *placement.Need, tasks int, since muster.Time) muster.Duration {
 	ends := make([]placement.ExpectedRelease, len(w.Held))
 	for i, t := range w.Held {
 		ends[i].Grant = t.Row.Grant
@@ -218,10 +215,10 @@ func (w *Worker) FreeIn(now muster.Time, n *placement.Need, tasks int, since mus
 }
 
 // Reachable reports whether the worker is connected and responsive.
-func (w *Worker) Reachable() bool { return w.Connected && w.Responsive }
+func (w *worker) Reachable() bool { return w.Connected && w.Responsive }
 
 // SortedTasks returns the worker's tasks by number.
-func (w *Worker) SortedTasks() []*Task {
+func (w *worker) SortedTasks() []*task {
 	list := slices.Clone(w.Held)
 	slices.SortFunc(list, byNumber)
 	return list

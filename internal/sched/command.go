@@ -1,9 +1,10 @@
-// Package effect has the outputs of the scheduler. It is pure.
-package effect
+package sched
 
 import (
+	"time"
+
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/gang"
+	"github.com/muster-dev/muster/internal/dag"
 )
 
 // Effects is what the scheduler decided: rows to commit and, after the commit,
@@ -77,19 +78,12 @@ type Assign struct {
 	Element int // position in the group, from 0
 	Grant   muster.Grant
 	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
-	Inputs  []Input          // artifacts for the task's folder
+	Inputs  []dag.InputFile  // artifacts for the task's folder
 
-	Checkpoint string           // tree that an earlier attempt saved, or ""
-	Gang       *gang.Membership // of a member of a gang
+	Checkpoint string      // tree that an earlier attempt saved, or ""
+	Gang       *Membership // of a member of a gang
 
 	QueuedAt, At muster.Time // when the task was queued and assigned, for metrics
-}
-
-// Input is an artifact of an earlier stage and its place in the task's folder.
-type Input struct {
-	Path   string // slash-separated, relative
-	SHA256 string
-	Size   int64
 }
 
 // Stop tells a worker to end an attempt. The outcome Cancelled asks for a graceful stop
@@ -105,16 +99,16 @@ type Stop struct {
 // Drained tells a draining worker that it has no tasks left and may exit.
 type Drained struct{ Worker muster.WorkerID }
 
-// Heal tells a worker to check quarantined GPUs again.
-type Heal struct {
+// HealGPUs tells a worker to check quarantined GPUs again.
+type HealGPUs struct {
 	Worker muster.WorkerID
 	GPUs   []string // UUIDs
 }
 
-func (Assign) command()  {}
-func (Stop) command()    {}
-func (Drained) command() {}
-func (Heal) command()    {}
+func (Assign) command()   {}
+func (Stop) command()     {}
+func (Drained) command()  {}
+func (HealGPUs) command() {}
 
 // To returns the addressed worker.
 func (s Assign) To() muster.WorkerID { return s.Worker }
@@ -126,4 +120,23 @@ func (s Stop) To() muster.WorkerID { return s.Worker }
 func (s Drained) To() muster.WorkerID { return s.Worker }
 
 // To returns the addressed worker.
-func (s Heal) To() muster.WorkerID { return s.Worker }
+func (s HealGPUs) To() muster.WorkerID { return s.Worker }
+
+// Batch is the result of one batch of events, for metrics and traces. It is immutable.
+type Batch struct {
+	Began     time.Time
+	Decided   time.Time
+	Committed time.Time // zero if there was nothing to commit
+	Events    int       // including refused ones
+	Submitted []Submitted
+	Failed    bool // the commit failed: nothing of it took effect
+	Effects   Effects
+}
+
+// Submitted is a job that a batch accepted.
+type Submitted struct {
+	Job  muster.JobID
+	UID  string
+	Spec *muster.Spec
+	At   time.Time // when the request arrived
+}
