@@ -13,10 +13,10 @@ func (s *State) pause(now muster.Time, ev Pause) error {
 		return err
 	}
 	if !ev.On {
-		w.Health = healthRecord{}
+		w.health = healthRecord{}
 		s.onHealthChange(now, w)
 	}
-	switch r := &w.Row; {
+	switch r := &w.row; {
 	case !r.Draining:
 		s.setAdminState(now, w, ev.On, false, ev.Until)
 	case ev.Until > 0:
@@ -32,7 +32,7 @@ func (s *State) drain(now muster.Time, ev Drain) error {
 	if err != nil {
 		return err
 	}
-	switch r := &w.Row; {
+	switch r := &w.row; {
 	case ev.On:
 		s.setAdminState(now, w, r.Paused && (r.Draining || r.Deadline == 0), true, ev.Until)
 	case r.Draining:
@@ -43,19 +43,19 @@ func (s *State) drain(now muster.Time, ev Drain) error {
 
 // setAdminState sets what an administrator asked of a worker.
 func (s *State) setAdminState(now muster.Time, w *worker, paused, draining bool, deadline muster.Time) {
-	r := &w.Row
+	r := &w.row
 	if r.Paused == paused && r.Draining == draining && r.Deadline == deadline {
 		return
 	}
-	w.DrainSent = w.DrainSent && draining
-	w.Evicting = false
+	w.drainSent = w.drainSent && draining
+	w.evicting = false
 	r.Paused, r.Draining, r.Deadline = paused, draining, deadline
 	s.changedWorker(w)
 	if !s.deriveState(now, w) {
 		s.publishWorker(now, w)
 	}
 	s.armWorker(now, w)
-	if len(w.Held) == 0 {
+	if len(w.held) == 0 {
 		s.onIdle(now, w)
 	}
 }
@@ -63,12 +63,12 @@ func (s *State) setAdminState(now muster.Time, w *worker, paused, draining bool,
 // onDeadline handles the worker's deadline: a pause ends; the tasks of a draining
 // worker are preempted.
 func (s *State) onDeadline(now muster.Time, w *worker) {
-	if !w.Row.Draining {
+	if !w.row.Draining {
 		s.setAdminState(now, w, false, false, 0)
 		return
 	}
-	w.Evicting = true
-	for _, t := range w.SortedTasks() {
+	w.evicting = true
+	for _, t := range w.sortedTasks() {
 		s.preemptGroup(now, t, muster.Preempted)
 	}
 }
@@ -76,19 +76,19 @@ func (s *State) onDeadline(now muster.Time, w *worker) {
 // preemptGroup preempts a held task and all of its gang. The tasks are queued again,
 // without a counted retry.
 func (s *State) preemptGroup(now muster.Time, t *task, reason muster.Reason) {
-	if !t.Group.Gang() {
+	if !t.group.gang() {
 		s.preempt(now, t, reason)
 		return
 	}
-	for _, m := range t.Group.SortedTasks() {
+	for _, m := range t.group.sortedTasks() {
 		s.preempt(now, m, reason)
 	}
 }
 
 // preempt stops a held task unless it is being cancelled or preempted already.
 func (s *State) preempt(now muster.Time, t *task, reason muster.Reason) {
-	if t.Worker != nil && t.Row.State != muster.Cancelling && t.PreemptReason == muster.NoReason {
-		t.PreemptReason = reason
+	if t.worker != nil && t.row.State != muster.Cancelling && t.preemptReason == muster.NoReason {
+		t.preemptReason = reason
 		s.stop(now, t)
 	}
 }
@@ -96,13 +96,13 @@ func (s *State) preempt(now muster.Time, t *task, reason muster.Reason) {
 // stop sends the worker a stop for the current attempt, again after a reconnect, and
 // sets the deadline for its report.
 func (s *State) stop(now muster.Time, t *task) {
-	t.StopBy = now.Add(t.StopTimeout())
+	t.stopBy = now.Add(t.stopTimeout())
 	s.armTask(t)
-	reason := t.PreemptReason
-	if t.Row.State == muster.Cancelling {
+	reason := t.preemptReason
+	if t.row.State == muster.Cancelling {
 		reason = muster.CancelledByUser
 	}
-	s.send(t.Worker, Stop{Worker: t.Row.Worker, Attempt: t.Attempt(), Outcome: muster.AttemptCancelled, Reason: reason})
+	s.send(t.worker, Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: reason})
 }
 
 func (s *State) heal(ev Heal) error {
@@ -110,12 +110,12 @@ func (s *State) heal(ev Heal) error {
 	if err != nil {
 		return err
 	}
-	if !w.Reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be checked again when it reconnects", w.Row.Name, w.Row.State)
+	if !w.reachable() {
+		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be checked again when it reconnects", w.row.Name, w.row.State)
 	}
-	gpus, err := placement.Quarantined(&w.Row, ev.GPUs)
+	gpus, err := placement.Quarantined(&w.row, ev.GPUs)
 	if err == nil {
-		s.send(w, HealGPUs{Worker: w.Row.ID, GPUs: gpus})
+		s.send(w, HealGPUs{Worker: w.row.ID, GPUs: gpus})
 	}
 	return err
 }
@@ -125,20 +125,20 @@ func (s *State) remove(now muster.Time, ev Remove) error {
 	if err != nil {
 		return err
 	}
-	if !w.Gone && w.Reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.Row.ID, w.Row.State)
+	if !w.gone && w.reachable() {
+		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.row.ID, w.row.State)
 	}
-	for _, t := range w.SortedTasks() {
+	for _, t := range w.sortedTasks() {
 		s.end(now, t, attemptEnd{
-			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Message: "worker " + w.Row.Name + " was removed",
+			outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, message: "worker " + w.row.Name + " was removed",
 		})
 	}
-	w.Connected = false
+	w.connected = false
 	s.markGone(now, w)
 	s.queue.RemoveWorker(&w.Worker)
-	s.limits.Count(&w.Row, -1)
-	s.timers.Arm(&w.Timer, 0)
-	i, _ := s.find(w.Row.ID)
+	s.limits.Count(&w.row, -1)
+	s.timers.Arm(&w.timer, 0)
+	i, _ := s.find(w.row.ID)
 	s.workers = slices.Delete(s.workers, i, i+1)
 	s.out.removeWorker(w)
 	return nil
@@ -153,16 +153,16 @@ const maxListedTasks = 100
 func (s *State) Workers(now muster.Time) []muster.Worker {
 	list := make([]muster.Worker, len(s.workers))
 	for i, w := range s.workers {
-		row := w.Row
+		row := w.row
 		free := w.Usage.Free()
-		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.Held), w.Load, w.Seen
-		if w.Reachable() {
-			row.Constrained = w.Constrained
+		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.held), w.load, w.seen
+		if w.reachable() {
+			row.Constrained = w.constrained
 		}
-		row.Health = w.Health.Summary(now)
-		row.Tasks = make([]muster.TaskID, min(len(w.Held), maxListedTasks))
+		row.Health = w.health.summary(now)
+		row.Tasks = make([]muster.TaskID, min(len(w.held), maxListedTasks))
 		for i := range row.Tasks {
-			row.Tasks[i] = w.Held[i].Row.ID
+			row.Tasks[i] = w.held[i].row.ID
 		}
 		list[i] = row
 	}
@@ -177,15 +177,15 @@ func (s *State) cancel(now muster.Time, ev Cancel) error {
 	case j == nil:
 		return muster.Errorf(muster.Conflict, "job %s has already ended", ev.Job)
 	}
-	last := &j.Groups[len(j.Groups)-1].Row
+	last := &j.groups[len(j.groups)-1].row
 	spans, err := normalizeSpans(ev.Tasks, last.First+last.Size-1)
 	if err != nil {
 		return muster.Errorf(muster.NotFound, "job %s %w", ev.Job, err)
 	}
 	n := 0
-	for _, g := range j.Groups {
+	for _, g := range j.groups {
 		for _, span := range spans {
-			first, last := max(span.First-g.Row.First, 0), min(span.Last-g.Row.First, g.Row.Size-1)
+			first, last := max(span.First-g.row.First, 0), min(span.Last-g.row.First, g.row.Size-1)
 			if first <= last {
 				n += s.cancelRange(now, g, first, last)
 			}
@@ -216,28 +216,28 @@ func normalizeSpans(spans []muster.Span, last int) ([]muster.Span, error) {
 // Cancelling a part of a gang cancels all of it.
 func (s *State) cancelRange(now muster.Time, g *group, first, last int) int {
 	n := 0
-	if g.Gang() {
-		first, last = 0, g.Row.Size-1
+	if g.gang() {
+		first, last = 0, g.row.Size-1
 		defer s.armGroup(g)
-		if g.Item.Queued() && g.Unmaterialized() == 0 {
-			s.queue.Remove(&g.Item)
+		if g.item.Queued() && g.unmaterialized() == 0 {
+			s.queue.Remove(&g.item)
 		}
 	}
-	for _, t := range g.SortedTasks() {
-		if e := t.Element(); e >= first && e <= last && s.cancelTask(now, t) {
+	for _, t := range g.sortedTasks() {
+		if e := t.element(); e >= first && e <= last && s.cancelTask(now, t) {
 			n++
 		}
 	}
-	rest := g.Unmaterialized()
-	if g.Row.UnmaterializedState.Final() || rest == 0 || last < g.Row.Materialized {
+	rest := g.unmaterialized()
+	if g.row.UnmaterializedState.Final() || rest == 0 || last < g.row.Materialized {
 		return n
 	}
-	if first <= g.Row.Materialized && last == g.Row.Size-1 {
+	if first <= g.row.Materialized && last == g.row.Size-1 {
 		s.transitionRest(now, g, muster.Cancelled, muster.CancelledByUser, "")
 		return n + rest
 	}
-	for e := max(first, g.Row.Materialized); e <= last; e++ {
-		if g.Tasks[e] == nil && e >= g.Row.Materialized {
+	for e := max(first, g.row.Materialized); e <= last; e++ {
+		if g.tasks[e] == nil && e >= g.row.Materialized {
 			s.cancelTask(now, s.materialize(g, e))
 			n++
 		}
@@ -246,21 +246,21 @@ func (s *State) cancelRange(now muster.Time, g *group, first, last int) int {
 }
 
 func (s *State) cancelTask(now muster.Time, t *task) bool {
-	switch t.Row.State {
+	switch t.row.State {
 	case muster.Waiting, muster.Queued:
-		if t.Item.Queued() {
-			s.queue.Remove(&t.Item)
+		if t.item.Queued() {
+			s.queue.Remove(&t.item)
 		}
-		t.Row.Reason, t.Row.Message, t.Row.FinishedAt, t.Row.NotBefore = muster.CancelledByUser, "", now, 0
+		t.row.Reason, t.row.Message, t.row.FinishedAt, t.row.NotBefore = muster.CancelledByUser, "", now, 0
 		s.setState(now, t, muster.Cancelled)
 		return true
 	case muster.Assigned, muster.Running:
-		if t.AwaitingGang() {
-			t.Row.Reason, t.Row.FinishedAt = muster.CancelledByUser, now
+		if t.awaitingGang() {
+			t.row.Reason, t.row.FinishedAt = muster.CancelledByUser, now
 			s.setState(now, t, muster.Cancelled)
 			return true
 		}
-		t.Row.Reason = muster.CancelledByUser
+		t.row.Reason = muster.CancelledByUser
 		s.setState(now, t, muster.Cancelling)
 		s.stop(now, t)
 		return true

@@ -17,46 +17,46 @@ const (
 
 // attemptEnd is how an attempt ended.
 type attemptEnd struct {
-	Outcome   muster.Outcome
-	Reason    muster.Reason
-	Message   string
-	Uncounted bool // the task is queued again at once, and the attempt does not count
-	NoRetry   bool // no further attempt
-	At        muster.Time
+	outcome   muster.Outcome
+	reason    muster.Reason
+	message   string
+	uncounted bool // the task is queued again at once, and the attempt does not count
+	noRetry   bool // no further attempt
+	at        muster.Time
 }
 
 // decision is the consequence for the task.
 type decision struct {
-	State   muster.TaskState // final, or Queued
-	Reason  muster.Reason
-	Message string
-	Backoff muster.Duration // before the next attempt
-	Retried int             // to add
-	Crashes int             // to add
+	state   muster.TaskState // final, or Queued
+	reason  muster.Reason
+	message string
+	backoff muster.Duration // before the next attempt
+	retried int             // to add
+	crashes int             // to add
 }
 
 // decide decides about t, a task of spec, whose current attempt ended. crashLimit is
 // how many attempts may fail by the fleet's fault.
 func decide(t *muster.Task, spec *muster.TaskSpec, e attemptEnd, crashLimit int) decision {
 	cancelling := t.State == muster.Cancelling
-	fleet := e.Reason.FleetFault()
+	fleet := e.reason.FleetFault()
 	switch {
-	case e.Outcome == muster.AttemptSucceeded:
-		return decision{State: muster.Succeeded, Message: e.Message}
-	case cancelling && e.Outcome == muster.AttemptTimedOut:
-		return decision{State: muster.TimedOut, Reason: e.Reason, Message: e.Message}
-	case cancelling && e.Outcome == muster.AttemptFailed && !fleet:
-		return decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
+	case e.outcome == muster.AttemptSucceeded:
+		return decision{state: muster.Succeeded, message: e.message}
+	case cancelling && e.outcome == muster.AttemptTimedOut:
+		return decision{state: muster.TimedOut, reason: e.reason, message: e.message}
+	case cancelling && e.outcome == muster.AttemptFailed && !fleet:
+		return decision{state: muster.Failed, reason: e.reason, message: e.message}
 	case cancelling:
-		return decision{State: muster.Cancelled, Reason: muster.CancelledByUser, Message: e.Message}
-	case e.Uncounted:
-		return decision{State: muster.Queued, Reason: e.Reason, Message: e.Message}
-	case e.Outcome == muster.AttemptCancelled && !fleet:
-		return decision{State: muster.Cancelled, Reason: e.Reason, Message: e.Message}
-	case e.NoRetry:
-		return decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
-	case e.Reason == muster.WorkerShutdown || e.Reason == muster.Preempted || e.Reason == muster.GangMember:
-		return decision{State: muster.Queued, Reason: e.Reason, Message: e.Message}
+		return decision{state: muster.Cancelled, reason: muster.CancelledByUser, message: e.message}
+	case e.uncounted:
+		return decision{state: muster.Queued, reason: e.reason, message: e.message}
+	case e.outcome == muster.AttemptCancelled && !fleet:
+		return decision{state: muster.Cancelled, reason: e.reason, message: e.message}
+	case e.noRetry:
+		return decision{state: muster.Failed, reason: e.reason, message: e.message}
+	case e.reason == muster.WorkerShutdown || e.reason == muster.Preempted || e.reason == muster.GangMember:
+		return decision{state: muster.Queued, reason: e.reason, message: e.message}
 	case fleet:
 		return decideFleetFault(t, spec, e, crashLimit)
 	default:
@@ -75,43 +75,43 @@ func decideFleetFault(t *muster.Task, spec *muster.TaskSpec, e attemptEnd, limit
 	n := t.Crashes + 1
 	if n > limit {
 		return decision{
-			State: muster.Failed, Reason: muster.CrashLimit, Crashes: 1,
-			Message: fmt.Sprintf("%d attempts failed through no fault of the task, the last one with %s: %s", n, e.Reason, e.Message),
+			state: muster.Failed, reason: muster.CrashLimit, crashes: 1,
+			message: fmt.Sprintf("%d attempts failed through no fault of the task, the last one with %s: %s", n, e.reason, e.message),
 		}
 	}
 	pause := backoff(t, spec, n-1)
 	return decision{
-		State: muster.Queued, Reason: e.Reason, Backoff: pause, Crashes: 1,
-		Message: fmt.Sprintf("attempt %d: %s; retrying in %s", t.Attempt, describeEnd(e, t.ExitCode), pause),
+		state: muster.Queued, reason: e.reason, backoff: pause, crashes: 1,
+		message: fmt.Sprintf("attempt %d: %s; retrying in %s", t.Attempt, describeEnd(e, t.ExitCode), pause),
 	}
 }
 
 // decideTaskFault decides after a failure by the task's own fault.
 func decideTaskFault(t *muster.Task, spec *muster.TaskSpec, e attemptEnd) decision {
 	retries := &spec.Retries
-	if t.Retried < retries.Max && retriesOn(retries.On, e.Reason, t.ExitCode) {
+	if t.Retried < retries.Max && retriesOn(retries.On, e.reason, t.ExitCode) {
 		pause := backoff(t, spec, t.Retried)
 		return decision{
-			State: muster.Queued, Reason: e.Reason, Backoff: pause, Retried: 1,
-			Message: fmt.Sprintf("attempt %d: %s; retry %d of %d in %s",
+			state: muster.Queued, reason: e.reason, backoff: pause, retried: 1,
+			message: fmt.Sprintf("attempt %d: %s; retry %d of %d in %s",
 				t.Attempt, describeEnd(e, t.ExitCode), t.Retried+1, retries.Max, pause),
 		}
 	}
-	if e.Outcome == muster.AttemptTimedOut {
-		return decision{State: muster.TimedOut, Reason: e.Reason, Message: e.Message}
+	if e.outcome == muster.AttemptTimedOut {
+		return decision{state: muster.TimedOut, reason: e.reason, message: e.message}
 	}
-	return decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
+	return decision{state: muster.Failed, reason: e.reason, message: e.message}
 }
 
 // describe returns a short text of how an attempt ended.
 func describeEnd(e attemptEnd, code *int) string {
 	switch {
-	case e.Message != "":
-		return e.Message
+	case e.message != "":
+		return e.message
 	case code != nil:
-		return fmt.Sprintf("%s (exit code %d)", e.Reason, *code)
+		return fmt.Sprintf("%s (exit code %d)", e.reason, *code)
 	default:
-		return string(e.Reason)
+		return string(e.reason)
 	}
 }
 
@@ -170,7 +170,7 @@ const (
 // may cause, such as an image that cannot be pulled anywhere, is the worker's fault only
 // if proven is set: another task of the stage has succeeded.
 func faultOf(t *muster.Task, e *attemptEnd, proven bool) fault {
-	switch e.Reason {
+	switch e.reason {
 	case muster.Preempted, muster.GangMember, muster.WorkerShutdown:
 		return noFault
 	case muster.FetchFailed, muster.UploadFailed, muster.ImagePull:
@@ -180,11 +180,11 @@ func faultOf(t *muster.Task, e *attemptEnd, proven bool) fault {
 	default:
 	}
 	switch {
-	case e.Uncounted || t.State == muster.Cancelling || e.Outcome == muster.AttemptCancelled:
+	case e.uncounted || t.State == muster.Cancelling || e.outcome == muster.AttemptCancelled:
 		return noFault
-	case e.Outcome == muster.AttemptSucceeded:
+	case e.outcome == muster.AttemptSucceeded:
 		return taskFault
-	case e.Reason.FleetFault():
+	case e.reason.FleetFault():
 		return workerFault
 	case t.StartedAt > 0:
 		return taskFault

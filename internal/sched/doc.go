@@ -13,7 +13,7 @@
 //	        task ◄──► worker         held
 //
 // Each of them is a row as it is committed, plus what a restart loses: the queue item,
-// the timer, whether the row must be flushed (Dirty).
+// the timer, whether the row must be flushed (dirty).
 //
 // # The states of a task
 //

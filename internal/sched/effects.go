@@ -35,19 +35,19 @@ func (s *State) Flush() Effects {
 	r := &fx.Rows
 	r.Attempts, r.LateReports, r.RemovedWorkers, r.NextJob = p.attempts, p.late, p.removed, p.nextJob
 	r.Jobs = collectRows(p.jobs, func(j *job) muster.Job {
-		row := j.RowWithProgress()
-		if !j.SpecDirty {
+		row := j.rowWithProgress()
+		if !j.specDirty {
 			row.Spec = nil
 		}
-		j.Dirty, j.SpecDirty = false, false
+		j.dirty, j.specDirty = false, false
 		return row
 	})
-	r.Groups = collectRows(p.groups, func(g *group) muster.Group { g.Dirty = false; return g.Row })
-	r.Tasks = collectRows(p.tasks, func(t *task) muster.Task { t.Dirty, t.StoredProgress = false, nil; return t.Row })
+	r.Groups = collectRows(p.groups, func(g *group) muster.Group { g.dirty = false; return g.row })
+	r.Tasks = collectRows(p.tasks, func(t *task) muster.Task { t.dirty, t.storedProgress = false, nil; return t.row })
 	r.Workers = collectRows(p.workers, func(w *worker) muster.Worker {
-		w.Dirty = false
-		row := w.Row
-		row.LastSeenAt = w.Seen
+		w.dirty = false
+		row := w.row
+		row.LastSeenAt = w.seen
 		return row
 	})
 	// The caller owns the returned lists; those of subjects are reused.
@@ -75,29 +75,29 @@ func collectRows[S, R any](subjects []S, row func(S) R) []R {
 }
 
 func (s *State) changedJob(j *job) {
-	if !j.Dirty {
-		j.Dirty = true
+	if !j.dirty {
+		j.dirty = true
 		s.out.jobs = append(s.out.jobs, j)
 	}
 }
 
 func (s *State) changedGroup(g *group) {
-	if !g.Dirty {
-		g.Dirty = true
+	if !g.dirty {
+		g.dirty = true
 		s.out.groups = append(s.out.groups, g)
 	}
 }
 
 func (s *State) changedTask(t *task) {
-	if !t.Dirty {
-		t.Dirty = true
+	if !t.dirty {
+		t.dirty = true
 		s.out.tasks = append(s.out.tasks, t)
 	}
 }
 
 func (s *State) changedWorker(w *worker) {
-	if !w.Dirty {
-		w.Dirty = true
+	if !w.dirty {
+		w.dirty = true
 		s.out.workers = append(s.out.workers, w)
 	}
 }
@@ -105,12 +105,12 @@ func (s *State) changedWorker(w *worker) {
 // removeWorker drops the pending row of a worker that is removed.
 func (p *pending) removeWorker(w *worker) {
 	p.workers = slices.DeleteFunc(p.workers, func(o *worker) bool { return o == w })
-	p.removed = append(p.removed, w.Row.ID)
+	p.removed = append(p.removed, w.row.ID)
 }
 
 // send queues a command for a connected worker. Others are reconciled when they join.
 func (s *State) send(w *worker, cmd Command) {
-	if w.Connected {
+	if w.connected {
 		s.out.commands = append(s.out.commands, cmd)
 	}
 }
@@ -118,7 +118,7 @@ func (s *State) send(w *worker, cmd Command) {
 func (s *State) publish(e muster.Event) { s.out.events = append(s.out.events, e) }
 
 func (s *State) publishTask(now muster.Time, t *task) {
-	r := &t.Row
+	r := &t.row
 	d := &muster.TaskDetail{Attempt: r.Attempt, Reason: r.Reason, Progress: r.Progress, Step: r.Step, Metrics: r.Metrics}
 	if !r.State.Final() {
 		d.Artifacts = r.Artifacts // few: see muster.MaxLiveFiles
@@ -127,11 +127,11 @@ func (s *State) publishTask(now muster.Time, t *task) {
 }
 
 func (s *State) publishJob(now muster.Time, j *job) {
-	s.publish(muster.Event{Type: muster.EventJob, At: now, Job: j.Row.ID, State: string(j.Row.State)})
+	s.publish(muster.Event{Type: muster.EventJob, At: now, Job: j.row.ID, State: string(j.row.State)})
 }
 
 // publishWorker publishes a worker's state, and why it gets no tasks though it is active.
 func (s *State) publishWorker(now muster.Time, w *worker) {
-	reason := cmp.Or(w.Constrained, w.Health.AvoidReason(now))
-	s.publish(muster.Event{Type: muster.EventWorker, At: now, Worker: w.Row.ID, State: string(w.Row.State), Constrained: reason})
+	reason := cmp.Or(w.constrained, w.health.avoidReason(now))
+	s.publish(muster.Event{Type: muster.EventWorker, At: now, Worker: w.row.ID, State: string(w.row.State), Constrained: reason})
 }

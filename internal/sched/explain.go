@@ -19,50 +19,50 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 	if j == nil {
 		return muster.Explanation{}, ended
 	}
-	g := j.Group(id.Num)
+	g := j.group(id.Num)
 	if g == nil {
 		return muster.Explanation{}, ended
 	}
-	x := muster.Explanation{Task: id, State: g.Row.UnmaterializedState}
-	t := g.Tasks[id.Num-g.Row.First]
+	x := muster.Explanation{Task: id, State: g.row.UnmaterializedState}
+	t := g.tasks[id.Num-g.row.First]
 	if t != nil {
-		x.State = t.Row.State
+		x.State = t.row.State
 	}
-	if x.State.Final() || t == nil && id.Num < g.Row.First+g.Row.Materialized {
+	if x.State.Final() || t == nil && id.Num < g.row.First+g.row.Materialized {
 		return muster.Explanation{}, ended
 	}
 	switch x.State {
 	case muster.Waiting:
-		for _, n := range g.Needs {
-			if !n.Succeeded() {
-				x.Waiting = append(x.Waiting, n.Row.Name)
+		for _, n := range g.needs {
+			if !n.succeeded() {
+				x.Waiting = append(x.Waiting, n.row.Name)
 			}
 		}
 		x.Summary = waitingMessage(x.Waiting)
 	case muster.Queued:
-		q := explainQuery{ID: id, Need: s.shapeOf(g).Need, Priority: j.Row.Priority, Project: j.Project}
+		q := explainQuery{id: id, need: s.shapeOf(g).Need, priority: j.row.Priority, project: j.project}
 		switch {
-		case g.Gang():
-			if n := g.MemberCounts(nil); n.Held > 0 {
-				x.Summary = gangRestartMessage(&t.Row, n.Held)
+		case g.gang():
+			if n := g.memberCounts(nil); n.held > 0 {
+				x.Summary = gangRestartMessage(&t.row, n.held)
 				return x, nil
 			}
-			q.ID.Num = g.Row.First
-			for _, m := range g.SortedTasks() {
-				q.addTask(&m.Row, m.Avoid)
+			q.id.Num = g.row.First
+			for _, m := range g.sortedTasks() {
+				q.addTask(&m.row, m.avoid)
 			}
 		case t != nil:
-			q.addTask(&t.Row, t.Avoid)
+			q.addTask(&t.row, t.avoid)
 		}
 		evaluate(&x, now, q, s.queue, s.presentWorkers())
 	default:
-		if t.AwaitingGang() {
-			n := g.MemberCounts(t)
-			x.Summary = gangWaitMessage(n.Held)
+		if t.awaitingGang() {
+			n := g.memberCounts(t)
+			x.Summary = gangWaitMessage(n.held)
 			return x, nil
 		}
-		h := assignment{Worker: t.Worker.Row.Name, PreemptReason: t.PreemptReason, StopBy: t.StopBy, LeaseExpiry: t.LeaseExpiry(), Lacks: t.Worker.Row.UnsupportedFeatures}
-		x.Summary = h.Describe(&t.Row)
+		h := assignment{worker: t.worker.row.Name, preemptReason: t.preemptReason, stopBy: t.stopBy, leaseExpiry: t.leaseExpiry(), lacks: t.worker.row.UnsupportedFeatures}
+		x.Summary = h.describe(&t.row)
 	}
 	return x, nil
 }
@@ -76,7 +76,7 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []muster.Explanation {
 		x := &list[i]
 		*x = muster.Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
 		evaluate(x, now, explainQuery{
-			ID: muster.TaskID{Job: s.nextJob}, Need: s.limits.Need(spec.Project, t), Priority: priority(spec), Project: s.projects[spec.Project],
+			id: muster.TaskID{Job: s.nextJob}, need: s.limits.Need(spec.Project, t), priority: priority(spec), project: s.projects[spec.Project],
 		}, s.queue, s.presentWorkers())
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting
@@ -91,7 +91,7 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []muster.Explanation {
 func (s *State) presentWorkers() []*queue.Worker {
 	list := make([]*queue.Worker, 0, len(s.workers))
 	for _, w := range s.workers {
-		if !w.Gone {
+		if !w.gone {
 			list = append(list, &w.Worker)
 		}
 	}
@@ -103,10 +103,10 @@ const maxVerdicts = 50
 
 // explainQuery describes the queued task to explain.
 type explainQuery struct {
-	ID       muster.TaskID // its id in the queue; in a plan: as if it were submitted now
-	Need     *placement.Need
-	Priority int
-	Project  *queue.Project // nil if it has no live job
+	id       muster.TaskID // its id in the queue; in a plan: as if it were submitted now
+	need     *placement.Need
+	priority int
+	project  *queue.Project // nil if it has no live job
 
 	// Of a task that has a row, or of all members of a gang:
 	avoid     queue.AvoidList
@@ -125,12 +125,12 @@ func (q *explainQuery) addTask(t *muster.Task, avoid queue.AvoidList) {
 // evaluate fills in the verdicts of the queue and the workers.
 func evaluate(x *muster.Explanation, now muster.Time, q explainQuery, tasks *queue.Queue, workers []*queue.Worker) {
 	evals := make([]placement.Evaluation, 0, len(workers))
-	shape, reserved := tasks.LookupShape(q.Need), []string(nil)
+	shape, reserved := tasks.LookupShape(q.need), []string(nil)
 	for _, w := range workers {
-		a := placement.Evaluate(w.Usage, q.Need)
-		if it, blocked := tasks.ReservedFor(now, w, shape, q.Priority); it != nil {
+		a := placement.Evaluate(w.Usage, q.need)
+		if it, blocked := tasks.ReservedFor(now, w, shape, q.priority); it != nil {
 			switch holder := (muster.TaskID{Job: it.Job, Num: it.Num}); {
-			case holder == q.ID:
+			case holder == q.id:
 				reserved = append(reserved, w.Usage.Worker.Name)
 			case blocked:
 				a.ReservedFor = holder.String()
@@ -152,7 +152,7 @@ func evaluate(x *muster.Explanation, now muster.Time, q explainQuery, tasks *que
 	}
 	var own int
 	var exact bool
-	x.Ahead, own, exact = tasks.CountAhead(q.Priority, q.Project, q.ID.Job, q.ID.Num)
+	x.Ahead, own, exact = tasks.CountAhead(q.priority, q.project, q.id.Job, q.id.Num)
 	x.Position, x.AheadTruncated = own+1, !exact
 	x.Summary = placement.Summarize(evals)
 	switch len(reserved) {
@@ -193,39 +193,39 @@ func waitingMessage(stages []string) string {
 
 // assignment is how a worker holds a task.
 type assignment struct {
-	Worker        string        // its name
-	PreemptReason muster.Reason // why it is being preempted, or NoReason
-	StopBy        muster.Time   // when a stopped attempt is abandoned
-	LeaseExpiry   muster.Time   // when the attempt is lost because the worker is unreachable, or 0
-	Lacks         []string      // features of muster.RunFeatures that the worker lacks
+	worker        string        // its name
+	preemptReason muster.Reason // why it is being preempted, or NoReason
+	stopBy        muster.Time   // when a stopped attempt is abandoned
+	leaseExpiry   muster.Time   // when the attempt is lost because the worker is unreachable, or 0
+	lacks         []string      // features of muster.RunFeatures that the worker lacks
 }
 
-// Describe describes the state of a held task.
-func (h *assignment) Describe(t *muster.Task) string {
+// describe describes the state of a held task.
+func (h *assignment) describe(t *muster.Task) string {
 	var s string
 	switch t.State {
 	case muster.Assigned:
-		s = fmt.Sprintf("offered to worker %s, which has not started it yet", h.Worker)
+		s = fmt.Sprintf("offered to worker %s, which has not started it yet", h.worker)
 		if t.Step != "" {
-			s = fmt.Sprintf("worker %s is preparing it: %s", h.Worker, t.Step)
+			s = fmt.Sprintf("worker %s is preparing it: %s", h.worker, t.Step)
 		}
 	case muster.Running:
-		s = fmt.Sprintf("runs on worker %s since %s", h.Worker, t.StartedAt)
-		if lacks := muster.Limitations(h.Lacks); len(lacks) > 0 {
+		s = fmt.Sprintf("runs on worker %s since %s", h.worker, t.StartedAt)
+		if lacks := muster.Limitations(h.lacks); len(lacks) > 0 {
 			s += "; its worker " + strings.Join(lacks, "; its worker ")
 		}
 	default:
-		s = fmt.Sprintf("is being stopped on worker %s, until %s at the latest", h.Worker, h.StopBy)
+		s = fmt.Sprintf("is being stopped on worker %s, until %s at the latest", h.worker, h.stopBy)
 	}
-	switch h.PreemptReason {
+	switch h.preemptReason {
 	case muster.NoReason:
 	case muster.GangMember:
 		s += "; it is being stopped because another task of its gang has ended"
 	default:
-		s += fmt.Sprintf("; it is being preempted (%s) and will run elsewhere", h.PreemptReason)
+		s += fmt.Sprintf("; it is being preempted (%s) and will run elsewhere", h.preemptReason)
 	}
-	if h.LeaseExpiry > 0 {
-		s += fmt.Sprintf("; the worker is unreachable; the attempt is lost at %s unless the worker reconnects", h.LeaseExpiry)
+	if h.leaseExpiry > 0 {
+		s += fmt.Sprintf("; the worker is unreachable; the attempt is lost at %s unless the worker reconnects", h.leaseExpiry)
 	}
 	return s
 }

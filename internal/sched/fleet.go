@@ -181,7 +181,7 @@ func orZero[T any](v *T) (value T) {
 
 // projectStats counts the tasks of a project and their transitions. Times must not go backwards between calls.
 type projectStats struct {
-	Counts muster.Counts
+	counts muster.Counts
 
 	total   Total
 	buckets [nBuckets]rateBucket
@@ -199,10 +199,10 @@ type rateBucket struct {
 	total Total
 }
 
-// RecordTransition counts n tasks that changed from one state to another.
-func (t *projectStats) RecordTransition(now muster.Time, from, to muster.TaskState, n int) {
-	t.Counts[from] -= int64(n)
-	t.Counts[to] += int64(n)
+// recordTransition counts n tasks that changed from one state to another.
+func (t *projectStats) recordTransition(now muster.Time, from, to muster.TaskState, n int) {
+	t.counts[from] -= int64(n)
+	t.counts[to] += int64(n)
 	if to != muster.Running && !to.Final() {
 		return
 	}
@@ -223,9 +223,9 @@ func (t *projectStats) RecordTransition(now muster.Time, from, to muster.TaskSta
 	}
 }
 
-// Workload returns the counts, totals and rates. The rates are over the last minute; the bucket in which it began counts in part.
-func (t *projectStats) Workload(now muster.Time) Workload {
-	w := Workload{Counts: t.Counts, Total: t.total}
+// workload returns the counts, totals and rates. The rates are over the last minute; the bucket in which it began counts in part.
+func (t *projectStats) workload(now muster.Time) Workload {
+	w := Workload{Counts: t.counts, Total: t.total}
 	newest := int64(now / bucketLen)
 	for i := range t.buckets {
 		b, share := &t.buckets[i], 1.0

@@ -16,7 +16,7 @@ func (s *State) FleetSnapshot(now muster.Time) FleetSnapshot {
 		p.Workers[i] = workerSnapshot(now, w)
 	}
 	for _, t := range s.projectStats {
-		work := t.Workload(now)
+		work := t.workload(now)
 		p.All.Add(&work)
 	}
 	p.All.Oldest = s.oldest(nil)
@@ -29,7 +29,7 @@ func (s *State) Workload(now muster.Time, project string) Workload {
 	if t == nil {
 		return Workload{}
 	}
-	w := t.Workload(now)
+	w := t.workload(now)
 	if p := s.projects[project]; p != nil {
 		w.Oldest = s.oldest(p)
 	}
@@ -38,13 +38,13 @@ func (s *State) Workload(now muster.Time, project string) Workload {
 
 func workerSnapshot(now muster.Time, w *worker) WorkerSnapshot {
 	x := WorkerSnapshot{
-		ID: w.Row.ID, Name: w.Row.Name, State: w.Row.State, Version: w.Row.Version, Price: w.Row.Price,
-		Running: len(w.Held), Load: w.Load, Deadline: w.Row.Deadline, CleanShutdown: w.CleanShutdown, SeenAt: w.Seen,
+		ID: w.row.ID, Name: w.row.Name, State: w.row.State, Version: w.row.Version, Price: w.row.Price,
+		Running: len(w.held), Load: w.load, Deadline: w.row.Deadline, CleanShutdown: w.cleanShutdown, SeenAt: w.seen,
 	}
-	if w.Reachable() {
-		x.Constrained, x.Avoided = w.Constrained, w.Health.AvoidReason(now)
+	if w.reachable() {
+		x.Constrained, x.Avoided = w.constrained, w.health.avoidReason(now)
 	}
-	offers := w.Row.Resources
+	offers := w.row.Resources
 	x.Offers = &offers
 	allocated, devices, tasks := w.Usage.Allocated()
 	x.Reserved = Resources{Slots: allocated.Slots, CPUs: allocated.CPUs, Memory: allocated.Memory, GPUs: devices, GPUMemory: allocated.GPUMemory}
@@ -58,18 +58,18 @@ func (s *State) oldest(p *queue.Project) *OldestTask {
 	if it == nil {
 		return nil
 	}
-	return &OldestTask{Task: muster.TaskID{Job: it.Job, Num: it.Num}, Name: s.jobs[it.Job].Row.Name, QueuedAt: queuedAt(it)}
+	return &OldestTask{Task: muster.TaskID{Job: it.Job, Num: it.Num}, Name: s.jobs[it.Job].row.Name, QueuedAt: queuedAt(it)}
 }
 
 func queuedAt(it *queue.Item) muster.Time {
 	switch owner := it.Owner.(type) {
 	case *task:
-		return owner.Row.QueuedAt
+		return owner.row.QueuedAt
 	case *group:
-		at := owner.Row.UnmaterializedSince
-		if owner.Gang() {
-			for _, t := range owner.Tasks {
-				at = max(at, t.Row.QueuedAt)
+		at := owner.row.UnmaterializedSince
+		if owner.gang() {
+			for _, t := range owner.tasks {
+				at = max(at, t.row.QueuedAt)
 			}
 		}
 		return at
@@ -80,23 +80,23 @@ func queuedAt(it *queue.Item) muster.Time {
 
 // recordFailure counts the failed attempts of a live job.
 func (s *State) recordFailure(j *job, e *attemptEnd) {
-	if e.Outcome == muster.AttemptFailed || e.Outcome == muster.AttemptTimedOut {
+	if e.outcome == muster.AttemptFailed || e.outcome == muster.AttemptTimedOut {
 		s.addFailures(j, 1)
 	}
 }
 
 // recordUsage adds the usage of an attempt that ends to its job.
 func (s *State) recordUsage(t *task) {
-	if u := t.Row.Usage; u != nil && t.Row.Grant != nil {
-		t.Group.Job.Row.AddUsage(u, len(t.Row.Grant.GPUs))
-		s.changedJob(t.Group.Job)
+	if u := t.row.Usage; u != nil && t.row.Grant != nil {
+		t.group.job.row.AddUsage(u, len(t.row.Grant.GPUs))
+		s.changedJob(t.group.job)
 	}
 }
 
 func (s *State) addFailures(j *job, n int) {
-	j.Failures += n
-	if j.Failures >= minFailures {
-		s.failing[j.Row.ID] = j
+	j.failures += n
+	if j.failures >= minFailures {
+		s.failing[j.row.ID] = j
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *State) failingJobs() []FailingJob {
 		if len(list) == maxFailing {
 			break
 		}
-		list = append(list, FailingJob{ID: id, Name: j.Row.Name, Project: j.Row.Project, Failures: j.Failures})
+		list = append(list, FailingJob{ID: id, Name: j.row.Name, Project: j.row.Project, Failures: j.failures})
 	}
 	slices.SortFunc(list, func(a, b FailingJob) int { return cmp.Compare(b.ID, a.ID) })
 	return list
@@ -126,7 +126,7 @@ func (s *State) statsOf(project string) *projectStats {
 func (s *State) projectTotals() map[string]muster.Counts {
 	totals := make(map[string]muster.Counts, len(s.projectStats))
 	for name, t := range s.projectStats {
-		totals[name] = t.Counts
+		totals[name] = t.counts
 	}
 	return totals
 }
@@ -135,11 +135,11 @@ func (s *State) projectTotals() map[string]muster.Counts {
 func (s *State) checkProjectStats() error {
 	live := map[string]muster.Counts{}
 	for _, j := range s.jobs {
-		live[j.Row.Project] = live[j.Row.Project].Add(j.Row.Counts)
+		live[j.row.Project] = live[j.row.Project].Add(j.row.Counts)
 	}
 	for name, t := range s.projectStats {
 		for _, state := range muster.TaskStates {
-			if have, want := t.Counts[state], live[name][state]; have < want || have > want && !state.Final() {
+			if have, want := t.counts[state], live[name][state]; have < want || have > want && !state.Final() {
 				return broken("project %q counts %d %s tasks, its live jobs have %d", name, have, state, want)
 			}
 		}
@@ -149,7 +149,7 @@ func (s *State) checkProjectStats() error {
 		return broken("%d projects with live jobs are not counted", len(live))
 	}
 	for id, j := range s.failing {
-		if s.jobs[id] != j || j.Failures < minFailures {
+		if s.jobs[id] != j || j.failures < minFailures {
 			return broken("job %s is listed as failing", id)
 		}
 	}

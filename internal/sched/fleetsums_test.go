@@ -27,13 +27,13 @@ func TestTallyCountsTheLastMinute(t *testing.T) {
 			now += muster.Time(rapid.Int64Range(0, 20_000).Draw(t, "later"))
 			from := rapid.SampledFrom(muster.TaskStates).Draw(t, "from")
 			m := move{now, from, rapid.SampledFrom(muster.TaskStates).Draw(t, "to"), rapid.IntRange(1, 1000).Draw(t, "n")}
-			tally.RecordTransition(m.at, m.from, m.to, m.n)
+			tally.recordTransition(m.at, m.from, m.to, m.n)
 			counts[m.from] -= int64(m.n)
 			counts[m.to] += int64(m.n)
 			moves = append(moves, m)
 		}
 		now += muster.Time(rapid.Int64Range(0, 100_000).Draw(t, "until"))
-		got := tally.Workload(now)
+		got := tally.workload(now)
 		if got.Counts != counts {
 			t.Fatalf("counts %v, want %v", got.Counts, counts)
 		}

@@ -12,33 +12,33 @@ import (
 
 // recordHealth records the end of an attempt in its worker's health.
 func (s *State) recordHealth(now muster.Time, t *task, e *attemptEnd) {
-	w, a := t.Worker, t.Attempt()
+	w, a := t.worker, t.attempt()
 	if w == nil {
 		return
 	}
-	switch faultOf(&t.Row, e, t.Group.Row.Counts[muster.Succeeded] > 0) {
+	switch faultOf(&t.row, e, t.group.row.Counts[muster.Succeeded] > 0) {
 	case workerFault:
-		w.Health.RecordFailure(now, healthFailure{Attempt: a, Assigned: t.Row.AssignedAt, Reason: e.Reason})
+		w.health.recordFailure(now, healthFailure{attempt: a, assigned: t.row.AssignedAt, reason: e.reason})
 	case taskFault:
-		w.Health.RecordSuccess(now, a)
+		w.health.recordSuccess(now, a)
 	case noFault:
-		w.Health.RecordEnd(a)
+		w.health.recordEnd(a)
 	}
 	s.onHealthChange(now, w)
 }
 
 // onHealthChange updates the queue and the worker's state after its health may have changed.
 func (s *State) onHealthChange(now muster.Time, w *worker) {
-	suspect, closed := w.Health.Suspect(), w.Health.AvoidReason(now) != ""
+	suspect, closed := w.health.suspect(), w.health.avoidReason(now) != ""
 	if suspect != w.Suspect {
 		w.Suspect = suspect
 		s.queue.LoadChanged(&w.Worker)
 	}
-	if !suspect && !closed && !w.Avoided {
+	if !suspect && !closed && !w.avoided {
 		return
 	}
-	if s.deriveState(now, w); closed != w.Avoided {
-		w.Avoided = closed
+	if s.deriveState(now, w); closed != w.avoided {
+		w.avoided = closed
 		s.publishWorker(now, w)
 	}
 	s.armWorker(now, w)
@@ -49,16 +49,16 @@ func (s *State) onHealthChange(now muster.Time, w *worker) {
 // which may need all workers at once.
 func (s *State) avoidFor(t *task, e *attemptEnd, v decision) muster.Duration {
 	switch {
-	case v.State != muster.Queued || faultOf(&t.Row, e, true) != workerFault || lostWithWorker(e.Reason):
+	case v.state != muster.Queued || faultOf(&t.row, e, true) != workerFault || lostWithWorker(e.reason):
 		return 0
-	case !t.Group.Gang() && s.otherWorkerFits(t, []*worker{t.Worker}):
+	case !t.group.gang() && s.otherWorkerFits(t, []*worker{t.worker}):
 		d := minAvoid
-		for range t.Row.Crashes {
+		for range t.row.Crashes {
 			d = min(2*d, maxAvoid)
 		}
-		return max(v.Backoff, d)
-	case preferOtherWorker(e.Reason):
-		return max(v.Backoff, minAvoid)
+		return max(v.backoff, d)
+	case preferOtherWorker(e.reason):
+		return max(v.backoff, minAvoid)
 	default:
 		return 0
 	}
@@ -68,24 +68,24 @@ func (s *State) avoidFor(t *task, e *attemptEnd, v decision) muster.Duration {
 // that failed on few workers does not fail for good while another worker could run it,
 // unless its worker was lost: then the task itself may crash workers.
 func (s *State) crashLimit(t *task, e *attemptEnd) int {
-	if t.Worker == nil || faultOf(&t.Row, e, true) != workerFault {
+	if t.worker == nil || faultOf(&t.row, e, true) != workerFault {
 		return s.cfg.CrashLimit
 	}
-	if !slices.Contains(t.FailedOn, t.Worker) && len(t.FailedOn) < minCrashWorkers {
-		t.FailedOn = append(t.FailedOn, t.Worker)
+	if !slices.Contains(t.failedOn, t.worker) && len(t.failedOn) < minCrashWorkers {
+		t.failedOn = append(t.failedOn, t.worker)
 	}
-	if lostWithWorker(e.Reason) || len(t.FailedOn) >= minCrashWorkers || !s.otherWorkerFits(t, t.FailedOn) {
+	if lostWithWorker(e.reason) || len(t.failedOn) >= minCrashWorkers || !s.otherWorkerFits(t, t.failedOn) {
 		return s.cfg.CrashLimit
 	}
-	return max(s.cfg.CrashLimit, t.Row.Crashes+1)
+	return max(s.cfg.CrashLimit, t.row.Crashes+1)
 }
 
 // otherWorkerFits reports whether a worker outside except could run the task. An unreachable
 // one counts: it may reconnect.
 func (s *State) otherWorkerFits(t *task, except []*worker) bool {
-	need := s.shapeOf(t.Group).Need
+	need := s.shapeOf(t.group).Need
 	return slices.ContainsFunc(s.workers, func(w *worker) bool {
-		open := !w.Gone && !w.Row.Paused && !w.Row.Draining
+		open := !w.gone && !w.row.Paused && !w.row.Draining
 		return open && !slices.Contains(except, w) && w.Usage.FitsEmpty(need) == placement.Fits
 	})
 }
@@ -125,24 +125,24 @@ type healthRecord struct {
 
 // healthFailure is an attempt that failed by its worker's fault.
 type healthFailure struct {
-	Attempt  muster.AttemptID
-	Assigned muster.Time
-	Reason   muster.Reason
+	attempt  muster.AttemptID
+	assigned muster.Time
+	reason   muster.Reason
 }
 
-// RecordFailure records a failure. All attempts that were lost together with the worker
+// recordFailure records a failure. All attempts that were lost together with the worker
 // count as one.
-func (r *healthRecord) RecordFailure(now muster.Time, f healthFailure) {
-	if f.Reason == muster.WorkerLost || f.Reason == muster.WorkerRestarted {
-		if r.lastLoss > 0 && f.Assigned <= r.lastLoss {
+func (r *healthRecord) recordFailure(now muster.Time, f healthFailure) {
+	if f.reason == muster.WorkerLost || f.reason == muster.WorkerRestarted {
+		if r.lastLoss > 0 && f.assigned <= r.lastLoss {
 			return
 		}
 		r.lastLoss = now
 	}
 	r.score, r.at = min(r.decayedScore(now)+1, maxScore), now
-	r.lastFailed, r.reason, r.failedAfter = f.Attempt, f.Reason, now.Sub(f.Assigned)
+	r.lastFailed, r.reason, r.failedAfter = f.attempt, f.reason, now.Sub(f.assigned)
 	switch {
-	case r.trial == f.Attempt && r.onTrial:
+	case r.trial == f.attempt && r.onTrial:
 		r.startPause(now)
 	case !r.onTrial && r.score >= pauseScore:
 		r.startPause(now)
@@ -158,8 +158,8 @@ func (r *healthRecord) startPause(now muster.Time) {
 	r.until, r.onTrial, r.trial = now.Add(d), true, muster.AttemptID{}
 }
 
-// RecordSuccess records an attempt that succeeded, or failed by its own fault.
-func (r *healthRecord) RecordSuccess(now muster.Time, a muster.AttemptID) {
+// recordSuccess records an attempt that succeeded, or failed by its own fault.
+func (r *healthRecord) recordSuccess(now muster.Time, a muster.AttemptID) {
 	r.score, r.at = r.decayedScore(now)/2, now
 	if r.onTrial && r.trial == a {
 		r.onTrial, r.trial = false, muster.AttemptID{}
@@ -169,22 +169,22 @@ func (r *healthRecord) RecordSuccess(now muster.Time, a muster.AttemptID) {
 	}
 }
 
-// RecordEnd records an attempt whose end says nothing about the worker.
-func (r *healthRecord) RecordEnd(a muster.AttemptID) {
+// recordEnd records an attempt whose end says nothing about the worker.
+func (r *healthRecord) recordEnd(a muster.AttemptID) {
 	if r.trial == a {
 		r.trial = muster.AttemptID{}
 	}
 }
 
-// RecordAssigned records an attempt that the worker is assigned.
-func (r *healthRecord) RecordAssigned(now muster.Time, a muster.AttemptID) {
+// recordAssigned records an attempt that the worker is assigned.
+func (r *healthRecord) recordAssigned(now muster.Time, a muster.AttemptID) {
 	if r.onTrial && r.until <= now && r.trial == (muster.AttemptID{}) {
 		r.trial, r.trialAt = a, now
 	}
 }
 
-// Advance ends pauses and trials and forgets old failures that are due by now.
-func (r *healthRecord) Advance(now muster.Time) {
+// advance ends pauses and trials and forgets old failures that are due by now.
+func (r *healthRecord) advance(now muster.Time) {
 	if at := r.trialEnd(); at > 0 && at <= now {
 		r.onTrial, r.trial = false, muster.AttemptID{}
 	}
@@ -211,8 +211,8 @@ func (r *healthRecord) resetTime() muster.Time {
 	return max(r.at.Add(muster.Duration(halvings*float64(halfLife))+muster.Duration(time.Millisecond)), r.until)
 }
 
-// NextChange returns when Advance will change something, or 0 for never.
-func (r *healthRecord) NextChange(now muster.Time) muster.Time {
+// nextChange returns when advance will change something, or 0 for never.
+func (r *healthRecord) nextChange(now muster.Time) muster.Time {
 	next := r.resetTime()
 	for _, at := range []muster.Time{r.until, r.trialEnd()} {
 		if at > now && at < next {
@@ -222,11 +222,11 @@ func (r *healthRecord) NextChange(now muster.Time) muster.Time {
 	return next
 }
 
-// Suspect reports whether other workers that fit are preferred.
-func (r *healthRecord) Suspect() bool { return r.score > 0 }
+// suspect reports whether other workers that fit are preferred.
+func (r *healthRecord) suspect() bool { return r.score > 0 }
 
-// AvoidReason returns why the worker gets no tasks now, or "" if it may get one.
-func (r *healthRecord) AvoidReason(now muster.Time) string {
+// avoidReason returns why the worker gets no tasks now, or "" if it may get one.
+func (r *healthRecord) avoidReason(now muster.Time) string {
 	switch {
 	case !r.onTrial:
 		return ""
@@ -239,12 +239,12 @@ func (r *healthRecord) AvoidReason(now muster.Time) string {
 	}
 }
 
-// Summary returns the record for display, nil for a healthy worker.
-func (r *healthRecord) Summary(now muster.Time) *muster.WorkerHealth {
+// summary returns the record for display, nil for a healthy worker.
+func (r *healthRecord) summary(now muster.Time) *muster.WorkerHealth {
 	if r.score == 0 {
 		return nil
 	}
-	h := &muster.WorkerHealth{Score: math.Round(100*math.Exp2(-r.decayedScore(now))) / 100, Reason: r.reason, Attempt: r.lastFailed, Avoided: r.AvoidReason(now)}
+	h := &muster.WorkerHealth{Score: math.Round(100*math.Exp2(-r.decayedScore(now))) / 100, Reason: r.reason, Attempt: r.lastFailed, Avoided: r.avoidReason(now)}
 	if r.until > now {
 		h.Until = r.until
 	}

@@ -20,7 +20,7 @@ func attempt(n int) muster.AttemptID {
 }
 
 func failure(n int, assigned muster.Time) healthFailure {
-	return healthFailure{Attempt: attempt(n), Assigned: assigned, Reason: muster.DiskFull}
+	return healthFailure{attempt: attempt(n), assigned: assigned, reason: muster.DiskFull}
 }
 
 // paused returns a record that was just paused, at begin.
@@ -28,13 +28,13 @@ func paused(t *testing.T) *healthRecord {
 	t.Helper()
 	r := &healthRecord{}
 	for n := range 3 {
-		if r.AvoidReason(begin) != "" {
-			t.Fatalf("closed after %d failures: %s", n, r.AvoidReason(begin))
+		if r.avoidReason(begin) != "" {
+			t.Fatalf("closed after %d failures: %s", n, r.avoidReason(begin))
 		}
-		r.RecordFailure(begin, failure(n, begin))
+		r.recordFailure(begin, failure(n, begin))
 	}
-	if want := "is avoided until " + begin.Add(minPause).String() + ", because attempts keep failing there (disk_full)"; r.AvoidReason(begin) != want {
-		t.Fatalf("closed for %q, want %q", r.AvoidReason(begin), want)
+	if want := "is avoided until " + begin.Add(minPause).String() + ", because attempts keep failing there (disk_full)"; r.avoidReason(begin) != want {
+		t.Fatalf("closed for %q, want %q", r.avoidReason(begin), want)
 	}
 	return r
 }
@@ -44,22 +44,22 @@ func TestPausesGrowWhileTrialsFail(t *testing.T) {
 	r, now := paused(t), begin
 	for n, want := range []muster.Duration{10, 20, 40, 80, 160, 300, 300} {
 		end := now.Add(want * second)
-		if got := r.NextChange(now); got != end {
+		if got := r.nextChange(now); got != end {
 			t.Fatalf("pause %d ends after %s, want %s", n, got.Sub(now), want*second)
 		}
-		if r.Advance(end - 1); r.AvoidReason(end-1) == "" {
+		if r.advance(end - 1); r.avoidReason(end-1) == "" {
 			t.Fatalf("pause %d is over too early", n)
 		}
 		now = end
-		if r.Advance(now); r.AvoidReason(now) != "" || !r.Suspect() {
-			t.Fatalf("after pause %d: closed for %q, suspect %t", n, r.AvoidReason(now), r.Suspect())
+		if r.advance(now); r.avoidReason(now) != "" || !r.suspect() {
+			t.Fatalf("after pause %d: closed for %q, suspect %t", n, r.avoidReason(now), r.suspect())
 		}
-		r.RecordAssigned(now, attempt(100+n))
-		if !strings.Contains(r.AvoidReason(now), "is on trial with task 1.10") {
-			t.Fatalf("a second task would go with the trial: %q", r.AvoidReason(now))
+		r.recordAssigned(now, attempt(100+n))
+		if !strings.Contains(r.avoidReason(now), "is on trial with task 1.10") {
+			t.Fatalf("a second task would go with the trial: %q", r.avoidReason(now))
 		}
-		r.RecordFailure(now, failure(50, begin)) // of before the pause: it says nothing new
-		r.RecordFailure(now, failure(100+n, now))
+		r.recordFailure(now, failure(50, begin)) // of before the pause: it says nothing new
+		r.recordFailure(now, failure(100+n, now))
 	}
 }
 
@@ -67,21 +67,21 @@ func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
 	t.Parallel()
 	r := paused(t)
 	now := begin.Add(minPause)
-	r.Advance(now)
-	r.RecordAssigned(now, attempt(9))
-	r.RecordEnd(attempt(9)) // it was cancelled
-	r.RecordAssigned(now, attempt(10))
-	r.RecordSuccess(now, attempt(3)) // of before
-	if r.AvoidReason(now) == "" {
+	r.advance(now)
+	r.recordAssigned(now, attempt(9))
+	r.recordEnd(attempt(9)) // it was cancelled
+	r.recordAssigned(now, attempt(10))
+	r.recordSuccess(now, attempt(3)) // of before
+	if r.avoidReason(now) == "" {
 		t.Fatal("the end of another attempt ended the trial")
 	}
-	r.RecordSuccess(now, attempt(10))
-	if r.AvoidReason(now) != "" || !r.Suspect() {
-		t.Fatalf("closed for %q, suspect %t", r.AvoidReason(now), r.Suspect())
+	r.recordSuccess(now, attempt(10))
+	if r.avoidReason(now) != "" || !r.suspect() {
+		t.Fatalf("closed for %q, suspect %t", r.avoidReason(now), r.suspect())
 	}
-	r.RecordSuccess(now, attempt(11))
-	if r.Suspect() || r.Summary(now) != nil || r.NextChange(now) != 0 {
-		t.Fatalf("failures are not forgotten after successes: %+v", r.Summary(now))
+	r.recordSuccess(now, attempt(11))
+	if r.suspect() || r.summary(now) != nil || r.nextChange(now) != 0 {
+		t.Fatalf("failures are not forgotten after successes: %+v", r.summary(now))
 	}
 }
 
@@ -92,20 +92,20 @@ func TestATrialThatLastsIsPassed(t *testing.T) {
 	r := &healthRecord{}
 	now := begin.Add(20 * second)
 	for n := range 3 {
-		r.RecordFailure(now, failure(n, begin)) // each failed after 20 seconds
+		r.recordFailure(now, failure(n, begin)) // each failed after 20 seconds
 	}
 	now = now.Add(minPause)
-	r.Advance(now)
-	r.RecordAssigned(now, attempt(9))
-	if got := r.NextChange(now); got != now.Add(40*second) {
+	r.advance(now)
+	r.recordAssigned(now, attempt(9))
+	if got := r.nextChange(now); got != now.Add(40*second) {
 		t.Fatalf("the trial is passed after %s", got.Sub(now))
 	}
 	now = now.Add(40 * second)
-	if r.Advance(now); r.AvoidReason(now) != "" {
-		t.Fatal(r.AvoidReason(now))
+	if r.advance(now); r.avoidReason(now) != "" {
+		t.Fatal(r.avoidReason(now))
 	}
-	r.RecordFailure(now, failure(9, begin))
-	if got := r.NextChange(now); got != now.Add(20*second) {
+	r.recordFailure(now, failure(9, begin))
+	if got := r.nextChange(now); got != now.Add(20*second) {
 		t.Fatalf("the next pause takes %s, want 20s", got.Sub(now))
 	}
 }
@@ -114,26 +114,26 @@ func TestAttemptsLostTogetherAreOneFailure(t *testing.T) {
 	t.Parallel()
 	r := &healthRecord{}
 	for n := range 16 {
-		r.RecordFailure(begin, healthFailure{Attempt: attempt(n), Assigned: begin - 1000, Reason: muster.WorkerRestarted})
+		r.recordFailure(begin, healthFailure{attempt: attempt(n), assigned: begin - 1000, reason: muster.WorkerRestarted})
 	}
-	if h := r.Summary(begin); r.AvoidReason(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
-		t.Fatalf("closed for %q, shown as %+v", r.AvoidReason(begin), h)
+	if h := r.summary(begin); r.avoidReason(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
+		t.Fatalf("closed for %q, shown as %+v", r.avoidReason(begin), h)
 	}
 }
 
 func TestTheScoreDecays(t *testing.T) {
 	t.Parallel()
 	r := &healthRecord{}
-	r.RecordFailure(begin, failure(1, begin))
+	r.recordFailure(begin, failure(1, begin))
 	half := begin.Add(halfLife / 2)
-	if got := r.Summary(half).Score; got != 0.61 {
+	if got := r.summary(half).Score; got != 0.61 {
 		t.Errorf("the score is %g after half a half-life", got)
 	}
-	end := r.NextChange(begin)
+	end := r.nextChange(begin)
 	if d := end.Sub(begin) - halfLife; d < 0 || d > second {
 		t.Errorf("a failure is forgotten after %s", end.Sub(begin))
 	}
-	if r.Advance(end); r.Suspect() || r.NextChange(end) != 0 {
+	if r.advance(end); r.suspect() || r.nextChange(end) != 0 {
 		t.Error("it is not forgotten")
 	}
 }
@@ -146,7 +146,7 @@ func TestNeverClosedForGood(t *testing.T) {
 		r, now, since := &healthRecord{}, begin, muster.Time(0)
 		var held []healthFailure
 		check := func() {
-			closed := r.AvoidReason(now) != ""
+			closed := r.avoidReason(now) != ""
 			if closed && since == 0 {
 				since = now
 			}
@@ -154,23 +154,23 @@ func TestNeverClosedForGood(t *testing.T) {
 				since = 0
 			}
 			if closed && now.Sub(since) > maxPause+second {
-				t.Fatalf("closed since %s: %s", now.Sub(since), r.AvoidReason(now))
+				t.Fatalf("closed since %s: %s", now.Sub(since), r.avoidReason(now))
 			}
-			if next := r.NextChange(now); next != 0 && next <= now {
+			if next := r.nextChange(now); next != 0 && next <= now {
 				t.Fatalf("it is %s, and something was due %s ago", now, now.Sub(next))
 			}
 		}
 		for n := range rapid.IntRange(1, 100).Draw(t, "steps") {
 			end := now.Add(muster.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * second)
-			for at := r.NextChange(now); at != 0 && at <= end; at = r.NextChange(now) {
+			for at := r.nextChange(now); at != 0 && at <= end; at = r.nextChange(now) {
 				now = at
-				r.Advance(now)
+				r.advance(now)
 				check()
 			}
 			now = end
-			if r.AvoidReason(now) == "" {
+			if r.avoidReason(now) == "" {
 				held = append(held, failure(n, now))
-				r.RecordAssigned(now, attempt(n))
+				r.recordAssigned(now, attempt(n))
 				check()
 			}
 			if len(held) == 0 {
@@ -179,23 +179,23 @@ func TestNeverClosedForGood(t *testing.T) {
 			i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
 			switch rapid.IntRange(0, 3).Draw(t, "end") {
 			case 0, 1:
-				r.RecordFailure(now, held[i])
+				r.recordFailure(now, held[i])
 				since = 0 // a pause may begin again with it
 			case 2:
-				r.RecordSuccess(now, held[i].Attempt)
+				r.recordSuccess(now, held[i].attempt)
 			case 3:
-				r.RecordEnd(held[i].Attempt)
+				r.recordEnd(held[i].attempt)
 			}
 			held = append(held[:i], held[i+1:]...)
 			check()
 		}
-		for at := r.NextChange(now); at != 0; at = r.NextChange(now) {
+		for at := r.nextChange(now); at != 0; at = r.nextChange(now) {
 			if now = at; now.Sub(begin) > muster.Duration(24*time.Hour) {
 				t.Fatal("failures are remembered for more than a day")
 			}
-			r.Advance(now)
+			r.advance(now)
 		}
-		if r.Suspect() {
+		if r.suspect() {
 			t.Fatal("suspect, and nothing will change that")
 		}
 	})

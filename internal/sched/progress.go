@@ -21,25 +21,25 @@ func (s *State) progress(now muster.Time, ev Progressed) error {
 	if err := checkProgress(p); err != nil {
 		return err
 	}
-	s.touch(now, t.Worker)
+	s.touch(now, t.worker)
 	if len(p.Artifacts) > 0 {
-		t.Row.Artifacts = p.Artifacts
+		t.row.Artifacts = p.Artifacts
 		s.changedTask(t)
 	} else {
 		s.deferProgress(now, t)
 	}
 	if p.Progress != nil {
-		t.Row.Progress = p.Progress
+		t.row.Progress = p.Progress
 	}
 	if p.Step != nil {
-		t.Row.Step = *p.Step
+		t.row.Step = *p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.Row.Metrics = mergeMetrics(t.Row.Metrics, p.Metrics)
+		t.row.Metrics = mergeMetrics(t.row.Metrics, p.Metrics)
 	}
-	if !t.Dirty {
+	if !t.dirty {
 		s.out.progress = append(s.out.progress, Progress{
-			Task: t.Row.ID, Attempt: t.Row.Attempt, Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics,
+			Task: t.row.ID, Attempt: t.row.Attempt, Progress: t.row.Progress, Step: t.row.Step, Metrics: t.row.Metrics,
 		})
 	}
 	s.publishTask(now, t)
@@ -48,10 +48,10 @@ func (s *State) progress(now muster.Time, ev Progressed) error {
 
 // deferProgress schedules a write of t's row within saveProgressEvery.
 func (s *State) deferProgress(now muster.Time, t *task) {
-	if t.Dirty || t.StoredProgress != nil {
+	if t.dirty || t.storedProgress != nil {
 		return
 	}
-	t.StoredProgress = &progressSnapshot{Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics}
+	t.storedProgress = &progressSnapshot{progress: t.row.Progress, step: t.row.Step, metrics: t.row.Metrics}
 	s.dirtyProgress = append(s.dirtyProgress, t)
 	if s.progressFlushAt == 0 {
 		s.progressFlushAt = now.Add(saveProgressEvery)
@@ -61,7 +61,7 @@ func (s *State) deferProgress(now muster.Time, t *task) {
 // saveProgress marks all rows dirty whose progress is in memory only.
 func (s *State) saveProgress() {
 	for _, t := range s.dirtyProgress {
-		if t.StoredProgress != nil {
+		if t.storedProgress != nil {
 			s.changedTask(t)
 		}
 	}

@@ -78,8 +78,8 @@ func checkProgress(p *muster.Progress) error {
 // historyRow returns the history row of a task's current attempt, which ended with e.
 func historyRow(r *muster.Task, e attemptEnd) muster.Attempt {
 	return muster.Attempt{
-		ID: muster.AttemptID{Task: r.ID, N: r.Attempt}, Worker: r.Worker, Outcome: e.Outcome, Reason: e.Reason, Message: e.Message, ExitCode: r.ExitCode,
-		Artifacts: r.Artifacts, Usage: r.Usage, Image: r.Image, LogSize: r.LogSize, AssignedAt: r.AssignedAt, StartedAt: r.StartedAt, FinishedAt: e.At,
+		ID: muster.AttemptID{Task: r.ID, N: r.Attempt}, Worker: r.Worker, Outcome: e.outcome, Reason: e.reason, Message: e.message, ExitCode: r.ExitCode,
+		Artifacts: r.Artifacts, Usage: r.Usage, Image: r.Image, LogSize: r.LogSize, AssignedAt: r.AssignedAt, StartedAt: r.StartedAt, FinishedAt: e.at,
 	}
 }
 
@@ -92,7 +92,7 @@ func lastAttempt(r *muster.Task) (muster.Attempt, bool) {
 	if outcome == muster.AttemptOpen || r.AssignedAt == 0 { // it was cancelled between two attempts
 		return muster.Attempt{}, false
 	}
-	return historyRow(r, attemptEnd{Outcome: outcome, Reason: r.Reason, Message: r.Message, At: r.FinishedAt}), true
+	return historyRow(r, attemptEnd{outcome: outcome, reason: r.Reason, message: r.Message, at: r.FinishedAt}), true
 }
 
 // applyReport copies a report to the task. Artifacts that an unsuccessful attempt published while it ran are kept.

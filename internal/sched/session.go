@@ -21,7 +21,7 @@ func (s *State) worker(id muster.WorkerID) (*worker, error) {
 // find returns the position of id among the workers, and whether it is known.
 func (s *State) find(id muster.WorkerID) (int, bool) {
 	return slices.BinarySearchFunc(s.workers, id, func(w *worker, id muster.WorkerID) int {
-		return strings.Compare(string(w.Row.ID), string(id))
+		return strings.Compare(string(w.row.ID), string(id))
 	})
 }
 
@@ -36,33 +36,33 @@ func (s *State) join(now muster.Time, ev Joined) error {
 		s.out.removed = slices.DeleteFunc(s.out.removed, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
 	w := s.workers[i]
-	if w.Gone {
-		w.Health = healthRecord{} // it was restarted on purpose
+	if w.gone {
+		w.health = healthRecord{} // it was restarted on purpose
 		s.onHealthChange(now, w)
 	}
 	s.applyDescription(w, ev.Worker)
-	w.Connected, w.Responsive, w.DrainSent, w.CleanShutdown, w.Constrained, w.Load = true, true, false, false, ev.Constrained, nil
-	w.Seen, w.SessionStart = now, now
+	w.connected, w.responsive, w.drainSent, w.cleanShutdown, w.constrained, w.load = true, true, false, false, ev.Constrained, nil
+	w.seen, w.sessionStart = now, now
 	s.changedWorker(w)
 	s.deriveState(now, w)
 	s.armWorker(now, w)
 
 	held := attemptSet(ev.Held)
-	for _, t := range w.SortedTasks() {
-		switch _, listed := held[t.Attempt()]; {
+	for _, t := range w.sortedTasks() {
+		switch _, listed := held[t.attempt()]; {
 		case !listed:
 			s.loseAttempt(now, t, muster.WorkerRestarted)
-		case t.Row.State == muster.Cancelling || t.PreemptReason != muster.NoReason:
-			t.Accepted = true
+		case t.row.State == muster.Cancelling || t.preemptReason != muster.NoReason:
+			t.accepted = true
 			s.stop(now, t)
 		default:
-			t.Accepted = true
+			t.accepted = true
 		}
 	}
-	for _, t := range w.Held {
+	for _, t := range w.held {
 		s.armTask(t)
 	}
-	if len(w.Held) == 0 {
+	if len(w.held) == 0 {
 		s.onIdle(now, w)
 	}
 	s.recordUsedAttempts(w, ev.Held, ev.Stale)
@@ -76,17 +76,17 @@ const maxJobSkip = 1_000_000
 // server could reuse their numbers. It does not assign them to this worker while it still has data of them, and it
 // skips the numbers of unknown jobs.
 func (s *State) recordUsedAttempts(w *worker, lists ...[]muster.AttemptID) {
-	w.UsedAttempts = nil
+	w.usedAttempts = nil
 	next := s.nextJob
 	for _, list := range lists {
 		for _, a := range list {
-			if _, err := s.current(w.Row.ID, a); err == nil {
+			if _, err := s.current(w.row.ID, a); err == nil {
 				continue
 			}
-			if w.UsedAttempts == nil {
-				w.UsedAttempts = map[muster.AttemptID]struct{}{}
+			if w.usedAttempts == nil {
+				w.usedAttempts = map[muster.AttemptID]struct{}{}
 			}
-			w.UsedAttempts[a] = struct{}{}
+			w.usedAttempts[a] = struct{}{}
 			if job := a.Task.Job; job >= next && job < s.nextJob+maxJobSkip {
 				next = job + 1
 			}
@@ -100,26 +100,26 @@ func (s *State) recordUsedAttempts(w *worker, lists ...[]muster.AttemptID) {
 // applyDescription replaces the worker's description, and recomputes its usage from the
 // tasks that it holds.
 func (s *State) applyDescription(w *worker, row muster.Worker) {
-	if !w.Gone {
-		s.capacity.AddCapacity(&w.Row.Resources, -1)
+	if !w.gone {
+		s.capacity.AddCapacity(&w.row.Resources, -1)
 	}
-	for _, t := range w.Held {
-		t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, -1)
+	for _, t := range w.held {
+		t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, -1)
 	}
-	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.Row.Paused, w.Row.Draining, w.Row.Deadline, w.Row.JoinedAt, w.Row.State
+	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.Deadline, w.row.JoinedAt, w.row.State
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
 	if s.limits.Count(&row, 1) {
 		s.reshape()
 	}
-	s.limits.Count(&w.Row, -1)
-	w.Row = row
-	w.Usage = placement.NewWorkerUsage(&w.Row)
-	for _, t := range w.Held {
-		w.Usage.Reserve(t.Row.Grant)
-		t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, 1)
+	s.limits.Count(&w.row, -1)
+	w.row = row
+	w.Usage = placement.NewWorkerUsage(&w.row)
+	for _, t := range w.held {
+		w.Usage.Reserve(t.row.Grant)
+		t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, 1)
 	}
-	w.Gone, w.Shrunk = false, w.Usage.Overcommitted()
-	s.capacity.AddCapacity(&w.Row.Resources, 1)
+	w.gone, w.shrunk = false, w.Usage.Overcommitted()
+	s.capacity.AddCapacity(&w.row.Resources, 1)
 	s.queue.SpecChanged(&w.Worker)
 }
 
@@ -130,17 +130,17 @@ func (s *State) updateOffer(now muster.Time, ev Offered) error {
 	if err != nil {
 		return err
 	}
-	row := w.Row
+	row := w.row
 	row.Tags, row.Kinds, row.CustomKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
 	row.UnsupportedFeatures, row.Projects = ev.Lacks, ev.Projects
 	if err := placement.Validate(&row); err != nil {
 		return err
 	}
-	if !w.Connected {
+	if !w.connected {
 		return notConnected(w)
 	}
 	s.touch(now, w)
-	if reflect.DeepEqual(&row, &w.Row) {
+	if reflect.DeepEqual(&row, &w.row) {
 		return nil // unchanged since an earlier session
 	}
 	s.applyDescription(w, row)
@@ -153,28 +153,28 @@ func (s *State) updateOffer(now muster.Time, ev Offered) error {
 
 // deriveState recomputes the worker's state, and reports whether it changed.
 func (s *State) deriveState(now muster.Time, w *worker) bool {
-	state, closed := muster.WorkerActive, w.Health.AvoidReason(now)
+	state, closed := muster.WorkerActive, w.health.avoidReason(now)
 	switch {
-	case w.Gone:
+	case w.gone:
 		state, closed = muster.WorkerGone, "has left"
-	case !w.Reachable():
+	case !w.reachable():
 		state, closed = muster.WorkerUnreachable, "is unreachable"
-	case w.Row.Draining:
+	case w.row.Draining:
 		state, closed = muster.WorkerDraining, "is draining"
-	case w.Row.Paused:
+	case w.row.Paused:
 		state, closed = muster.WorkerPaused, "is paused"
-	case w.Constrained != "":
-		closed = "takes no tasks now: " + w.Constrained
+	case w.constrained != "":
+		closed = "takes no tasks now: " + w.constrained
 	}
 	w.Usage.WillReopen = state == muster.WorkerActive && closed != ""
 	if closed != w.Usage.ClosedReason {
 		w.Usage.ClosedReason = closed
 		s.queue.SpecChanged(&w.Worker)
 	}
-	if state == w.Row.State {
+	if state == w.row.State {
 		return false
 	}
-	w.Row.State = state
+	w.row.State = state
 	s.changedWorker(w)
 	s.publishWorker(now, w)
 	return true
@@ -182,16 +182,16 @@ func (s *State) deriveState(now muster.Time, w *worker) bool {
 
 // touch records that the worker sent something.
 func (s *State) touch(now muster.Time, w *worker) {
-	if !w.Connected {
+	if !w.connected {
 		return
 	}
-	w.Seen = now
-	if w.Responsive {
+	w.seen = now
+	if w.responsive {
 		return
 	}
-	w.Responsive = true
+	w.responsive = true
 	s.deriveState(now, w)
-	for _, t := range w.Held {
+	for _, t := range w.held {
 		s.armTask(t)
 	}
 	s.armWorker(now, w)
@@ -199,9 +199,9 @@ func (s *State) touch(now muster.Time, w *worker) {
 
 // markUnreachable starts the leases of the worker's tasks, from the time when it was last seen.
 func (s *State) markUnreachable(now muster.Time, w *worker) {
-	w.Responsive = false
+	w.responsive = false
 	s.deriveState(now, w)
-	for _, t := range w.Held {
+	for _, t := range w.held {
 		s.armTask(t)
 	}
 	s.armWorker(now, w)
@@ -209,9 +209,9 @@ func (s *State) markUnreachable(now muster.Time, w *worker) {
 
 // markGone removes a worker's capacity from the fleet.
 func (s *State) markGone(now muster.Time, w *worker) {
-	if !w.Gone {
-		w.Gone = true
-		s.capacity.AddCapacity(&w.Row.Resources, -1)
+	if !w.gone {
+		w.gone = true
+		s.capacity.AddCapacity(&w.row.Resources, -1)
 	}
 	s.deriveState(now, w)
 }
@@ -219,12 +219,12 @@ func (s *State) markGone(now muster.Time, w *worker) {
 // onIdle handles a worker that holds no task: a drained one is told so.
 func (s *State) onIdle(now muster.Time, w *worker) {
 	switch {
-	case w.Gone:
-	case !w.Reachable():
+	case w.gone:
+	case !w.reachable():
 		s.armWorker(now, w)
-	case w.Row.Draining && !w.DrainSent:
-		w.DrainSent = true
-		s.send(w, Drained{Worker: w.Row.ID})
+	case w.row.Draining && !w.drainSent:
+		w.drainSent = true
+		s.send(w, Drained{Worker: w.row.ID})
 	}
 }
 
@@ -233,14 +233,14 @@ func (s *State) ready(now muster.Time, ev Ready) error {
 	if err != nil {
 		return err
 	}
-	if !w.Connected {
+	if !w.connected {
 		return notConnected(w)
 	}
 	s.touch(now, w)
-	if w.Constrained == ev.Constrained {
+	if w.constrained == ev.Constrained {
 		return nil
 	}
-	w.Constrained = ev.Constrained
+	w.constrained = ev.Constrained
 	if !s.deriveState(now, w) {
 		s.publishWorker(now, w)
 	}
@@ -248,7 +248,7 @@ func (s *State) ready(now muster.Time, ev Ready) error {
 }
 
 func notConnected(w *worker) error {
-	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.Row.ID)
+	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.row.ID)
 }
 
 func (s *State) disconnected(now muster.Time, ev Disconnected) error {
@@ -256,10 +256,10 @@ func (s *State) disconnected(now muster.Time, ev Disconnected) error {
 	if err != nil {
 		return err
 	}
-	if !w.Connected {
+	if !w.connected {
 		return notConnected(w)
 	}
-	w.Connected = false
+	w.connected = false
 	s.markUnreachable(now, w)
 	return nil
 }
@@ -269,18 +269,18 @@ func (s *State) shutDown(now muster.Time, ev ShutDown) error {
 	if err != nil {
 		return err
 	}
-	if w.Gone {
+	if w.gone {
 		return notConnected(w)
 	}
-	w.Connected, w.Responsive, w.CleanShutdown, w.Seen = false, false, true, now
-	if w.Row.Draining { // the drain is complete: a worker that reconnects is meant to work
-		w.Row.Draining, w.Row.Deadline, w.Evicting = false, 0, false
+	w.connected, w.responsive, w.cleanShutdown, w.seen = false, false, true, now
+	if w.row.Draining { // the drain is complete: a worker that reconnects is meant to work
+		w.row.Draining, w.row.Deadline, w.evicting = false, 0, false
 	}
 	s.changedWorker(w)
 	s.markGone(now, w)
-	for _, t := range w.SortedTasks() {
+	for _, t := range w.sortedTasks() {
 		s.end(now, t, attemptEnd{
-			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.Row.Name + " was shut down",
+			outcome: muster.AttemptLost, reason: muster.WorkerShutdown, at: now, message: "worker " + w.row.Name + " was shut down",
 		})
 	}
 	s.armWorker(now, w)
@@ -292,30 +292,30 @@ func (s *State) renew(now muster.Time, ev Renewed) error {
 	if err != nil {
 		return err
 	}
-	if !w.Connected {
+	if !w.connected {
 		return notConnected(w)
 	}
 	s.touch(now, w)
-	w.Load = ev.Load
-	w.Renewals++
+	w.load = ev.Load
+	w.renewals++
 	found := 0
 	for _, a := range ev.Held {
-		if t, err := s.current(w.Row.ID, a); err == nil && t.LastRenewal != w.Renewals {
-			t.LastRenewal, t.Accepted = w.Renewals, true
+		if t, err := s.current(w.row.ID, a); err == nil && t.lastRenewal != w.renewals {
+			t.lastRenewal, t.accepted = w.renewals, true
 			found++
 		}
 	}
-	if found == len(w.Held) && found == len(ev.Held) {
+	if found == len(w.held) && found == len(ev.Held) {
 		return nil // the usual case
 	}
-	for _, t := range w.SortedTasks() {
-		if t.LastRenewal != w.Renewals && max(t.Row.AssignedAt, w.SessionStart).Add(s.cfg.AssignGrace) < now {
+	for _, t := range w.sortedTasks() {
+		if t.lastRenewal != w.renewals && max(t.row.AssignedAt, w.sessionStart).Add(s.cfg.AssignGrace) < now {
 			s.loseAttempt(now, t, muster.WorkerLost)
 		}
 	}
-	_, stop := s.Reconcile(w.Row.ID, ev.Held)
+	_, stop := s.Reconcile(w.row.ID, ev.Held)
 	for _, a := range stop {
-		s.send(w, Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		s.send(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 	}
 	return nil
 }
@@ -354,14 +354,14 @@ func (s *State) BlobRefs(id muster.WorkerID) []BlobRefs {
 	if err != nil {
 		return nil
 	}
-	refs := make([]BlobRefs, 0, len(w.Held))
-	for _, t := range w.Held {
-		n := BlobRefs{Attempt: t.Attempt(), Inputs: t.Group.Inputs}
-		if tree, ok := strings.CutPrefix(t.Group.Spec().Files, "sha256:"); ok {
+	refs := make([]BlobRefs, 0, len(w.held))
+	for _, t := range w.held {
+		n := BlobRefs{Attempt: t.attempt(), Inputs: t.group.inputs}
+		if tree, ok := strings.CutPrefix(t.group.spec().Files, "sha256:"); ok {
 			n.Trees = append(n.Trees, tree)
 		}
-		if t.Row.Checkpoint != "" {
-			n.Trees = append(n.Trees, t.Row.Checkpoint)
+		if t.row.Checkpoint != "" {
+			n.Trees = append(n.Trees, t.row.Checkpoint)
 		}
 		refs = append(refs, n)
 	}

@@ -42,15 +42,15 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 		return err
 	}
 	s.nextJob++
-	j.SpecDirty = true
+	j.specDirty = true
 	s.addJob(j)
-	s.out.entered = s.out.entered.Add(j.Row.Counts)
-	j.Stats.Counts = j.Stats.Counts.Add(row.Counts)
+	s.out.entered = s.out.entered.Add(j.row.Counts)
+	j.stats.counts = j.stats.counts.Add(row.Counts)
 	s.changedJob(j)
 	s.touchJob(j)
-	for _, g := range j.Groups {
+	for _, g := range j.groups {
 		s.changedGroup(g)
-		if g.Row.UnmaterializedState == muster.Queued {
+		if g.row.UnmaterializedState == muster.Queued {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
@@ -67,14 +67,14 @@ func priority(spec *muster.Spec) int {
 
 // addJob adds a job to the live ones.
 func (s *State) addJob(j *job) {
-	p := s.projects[j.Row.Project]
+	p := s.projects[j.row.Project]
 	if p == nil {
-		p = &queue.Project{Name: j.Row.Project}
+		p = &queue.Project{Name: j.row.Project}
 		s.projects[p.Name] = p
 	}
 	p.Jobs++
-	j.Project, j.Stats = p, s.statsOf(p.Name)
-	s.jobs[j.Row.ID] = j
+	j.project, j.stats = p, s.statsOf(p.Name)
+	s.jobs[j.row.ID] = j
 }
 
 // retry queues ended tasks again. It first plans, stage by stage in dependency order,
@@ -87,19 +87,19 @@ func (s *State) retry(now muster.Time, ev Retry) error {
 			return err
 		}
 	}
-	plans, n, err := j.PlanRetry(ev)
+	plans, n, err := j.planRetry(ev)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
 		return muster.Errorf(muster.Conflict, "nothing to retry in job %s: only ended tasks that did not succeed are retried, "+
-			"and skipped ones only together with the tasks that they need", j.Row.ID)
+			"and skipped ones only together with the tasks that they need", j.row.ID)
 	}
-	if s.jobs[j.Row.ID] == nil {
+	if s.jobs[j.row.ID] == nil {
 		s.addJob(j)
 	}
-	for _, g := range j.Order {
-		s.retryGroup(now, g, &plans[g.Row.Index])
+	for _, g := range j.order {
+		s.retryGroup(now, g, &plans[g.row.Index])
 	}
 	s.changedJob(j)
 	s.touchJob(j)
@@ -112,7 +112,7 @@ func (s *State) reviveJob(ev Retry) (*job, error) {
 	if id < 1 || id >= s.nextJob {
 		return nil, muster.Errorf(muster.NotFound, "there is no job %s", id)
 	}
-	if slices.ContainsFunc(s.out.jobs, func(j *job) bool { return j.Row.ID == id }) {
+	if slices.ContainsFunc(s.out.jobs, func(j *job) bool { return j.row.ID == id }) {
 		return nil, muster.Errorf(muster.Unavailable, "job %s has only just ended: try again", id)
 	}
 	j, err := newJob(ev.Job, ev.Groups)
@@ -122,12 +122,12 @@ func (s *State) reviveJob(ev Retry) (*job, error) {
 	for _, rows := range [][]muster.Task{ev.Ended, ev.Kept} {
 		for i := range rows {
 			row := &rows[i]
-			g := j.Group(row.ID.Num)
+			g := j.group(row.ID.Num)
 			if g == nil || row.Synthesized {
 				continue
 			}
-			if e := row.ID.Num - g.Row.First; g.Tasks[e] == nil && (g.Row.Retained || e >= g.Row.Materialized) {
-				g.Attach(&task{Row: *row})
+			if e := row.ID.Num - g.row.First; g.tasks[e] == nil && (g.row.Retained || e >= g.row.Materialized) {
+				g.attach(&task{row: *row})
 			}
 		}
 	}
@@ -138,27 +138,27 @@ func (s *State) reviveJob(ev Retry) (*job, error) {
 // first, and is queued at once if they are met.
 func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 	to := muster.Queued
-	if len(g.Needs) > 0 {
+	if len(g.needs) > 0 {
 		to = muster.Waiting
 	}
-	for i := range p.Rows {
-		row := &p.Rows[i]
-		e := row.ID.Num - g.Row.First
-		t := g.Tasks[e]
+	for i := range p.rows {
+		row := &p.rows[i]
+		e := row.ID.Num - g.row.First
+		t := g.tasks[e]
 		switch {
 		case t != nil:
-		case e >= g.Row.Materialized:
+		case e >= g.row.Materialized:
 			t = s.materialize(g, e)
-			g.Tasks[e] = t // materialize drops a final task that the cursor has passed
+			g.tasks[e] = t // materialize drops a final task that the cursor has passed
 		default:
-			t = &task{Row: *row}
-			g.Attach(t)
+			t = &task{row: *row}
+			g.attach(t)
 		}
-		if past, ok := lastAttempt(&t.Row); ok {
+		if past, ok := lastAttempt(&t.row); ok {
 			s.out.attempts = append(s.out.attempts, past)
 		}
-		clearExecution(&t.Row)
-		r := &t.Row
+		clearExecution(&t.row)
+		r := &t.row
 		r.Reason, r.Message, r.Retried, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0
 		if to == muster.Queued {
 			r.QueuedAt = now
@@ -168,13 +168,13 @@ func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 			s.enqueue(t)
 		}
 	}
-	if p.Unmaterialized {
+	if p.unmaterialized {
 		s.transitionRest(now, g, to, muster.NoReason, "")
 	}
-	if g.Gang() {
+	if g.gang() {
 		s.enqueueGang(now, g)
 	}
-	if to == muster.Waiting && p.Size(g) > 0 {
+	if to == muster.Waiting && p.size(g) > 0 {
 		s.advanceStage(now, g)
 	}
 }

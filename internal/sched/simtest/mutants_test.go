@@ -23,7 +23,7 @@ var mutants = []struct {
 		name: "the late report of an earlier attempt is accepted",
 		file: "internal/sched/attempt.go",
 		old:  "t, err := s.current(ev.Worker, r.Attempt)\n",
-		new:  "t, err := s.current(ev.Worker, r.Attempt)\nif late := s.task(r.Attempt.Task); late != nil && late.Worker != nil { t, err = late, nil }\n",
+		new:  "t, err := s.current(ev.Worker, r.Attempt)\nif late := s.task(r.Attempt.Task); late != nil && late.worker != nil { t, err = late, nil }\n",
 
 		caught: `succeeded at attempt \d+ with the result .* of another attempt`,
 	},
@@ -54,32 +54,32 @@ var mutants = []struct {
 	{
 		name: "a stage starts before what it needs has succeeded",
 		file: "internal/sched/transition.go",
-		old:  "all = all && n.Succeeded()\n",
-		new:  "all = all || n.Succeeded()\n",
+		old:  "all = all && n.succeeded()\n",
+		new:  "all = all || n.succeeded()\n",
 
 		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ active tasks before "stage-\d" succeeded`,
 	},
 	{
 		name: "a lease never expires",
 		file: "internal/sched/timer.go",
-		old:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(defaultLease))",
-		new:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(defaultLease) + 1e6*defaultLease)",
+		old:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease))",
+		new:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease) + 1e6*defaultLease)",
 
 		caught: `is still \w+ on w\d+, which has been disconnected for .*, longer than the lease of`,
 	},
 	{
 		name: "a change is not committed",
 		file: "internal/sched/attempt.go",
-		old:  "t.Row.Checkpoint = ev.SHA256\n\t\ts.changedTask(t)\n",
-		new:  "t.Row.Checkpoint = ev.SHA256\n",
+		old:  "t.row.Checkpoint = ev.SHA256\n\t\ts.changedTask(t)\n",
+		new:  "t.row.Checkpoint = ev.SHA256\n",
 
 		caught: `the live state \(-\) is not the committed one \(\+\)|goes on from "\w*", but "\w*" was saved last`,
 	},
 	{
 		name: "an attempt takes the number of the one before it",
 		file: "internal/sched/place.go",
-		old:  "t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)\n",
-		new:  "t.Row.Attempt = max(t.Row.Attempt, 1)\n",
+		old:  "t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)\n",
+		new:  "t.row.Attempt = max(t.row.Attempt, 1)\n",
 
 		caught: `is assigned again as attempt \d+`,
 	},
