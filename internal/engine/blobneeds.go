@@ -3,11 +3,11 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
 )
@@ -106,7 +106,7 @@ type blobQuery struct {
 func newQuery(job muster.JobID, sha256 ...string) *blobQuery {
 	q := &blobQuery{job: job, missing: make(map[[32]byte]struct{}, len(sha256)), found: map[[32]byte]int64{}}
 	for _, sum := range sha256 {
-		if hash, ok := lowerHash(sum); ok {
+		if hash, ok := parseHash(sum); ok {
 			q.missing[hash] = struct{}{}
 		}
 	}
@@ -119,12 +119,6 @@ func (q *blobQuery) add(job muster.JobID, hash [32]byte, size int64) {
 		q.found[hash] = size
 		delete(q.missing, hash)
 	}
-}
-
-// lowerHash returns the hash that 64 lower-case hex digits say.
-func lowerHash(text string) (hash [32]byte, ok bool) {
-	hash, ok = hashOf(text)
-	return hash, ok && strings.ToLower(text) == text
 }
 
 // resolve answers a query as far as possible from the cache.
@@ -164,7 +158,7 @@ func (e *Engine) unneeded(ctx context.Context, w muster.WorkerID, job muster.Job
 		return nil, err
 	}
 	for _, sum := range sha256 {
-		hash, _ := lowerHash(sum)
+		hash, _ := parseHash(sum)
 		if _, ok := q.found[hash]; !ok {
 			unneeded = append(unneeded, sum)
 		}
@@ -188,14 +182,8 @@ func (e *Engine) findNeeded(ctx context.Context, w muster.WorkerID, q *blobQuery
 	if r.partial { // each call reads trees: at most half of the time
 		pause = max(minNeedsRefresh, 2*r.readTime)
 	}
-	if wait := pause - time.Since(r.readAt); wait > 0 {
-		t := time.NewTimer(wait)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if backoff.Sleep(ctx, pause-time.Since(r.readAt)) != nil {
+		return context.Cause(ctx)
 	}
 	began := time.Now()
 	needs, err := call(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]sched.BlobRefs, error) { return st.BlobRefs(w), nil })
@@ -227,7 +215,7 @@ func (e *Engine) refreshNeeds(ctx context.Context, r *workerNeeds, needs []sched
 		n := &needs[i]
 		job := n.Attempt.Task.Job
 		add := func(sha256 string, size int64) {
-			hash, ok := lowerHash(sha256)
+			hash, ok := parseHash(sha256)
 			if !ok {
 				return
 			}

@@ -140,7 +140,7 @@ func TestOnlyHashesAreNeeded(t *testing.T) {
 		t.Errorf("%d hashes", len(q.missing))
 	}
 	for _, text := range []string{"", "x", sumOf("a")[:63], sumOf("a") + "0", "A" + sumOf("a")[1:]} {
-		if _, ok := lowerHash(text); ok {
+		if _, ok := parseHash(text); ok {
 			t.Errorf("%q is taken for a hash", text)
 		}
 	}

@@ -157,3 +157,36 @@ func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
 		return b.workers, nil
 	})
 }
+
+// Fleet returns all workers and the work of all projects. Callers share the snapshot and
+// must not change it.
+func (e *Engine) Fleet(ctx context.Context) (*sched.FleetSnapshot, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (*sched.FleetSnapshot, error) {
+		if b.fleet == nil {
+			p := st.FleetSnapshot(now)
+			b.fleet = &p
+		}
+		return b.fleet, nil
+	})
+}
+
+// Workload returns the work of one project.
+func (e *Engine) Workload(ctx context.Context, project string) (sched.Workload, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (sched.Workload, error) {
+		return st.Workload(now, project), nil
+	})
+}
+
+// Backlog returns how many requests wait for the engine.
+func (e *Engine) Backlog() int {
+	e.inbox.mu.Lock()
+	defer e.inbox.mu.Unlock()
+	return len(e.inbox.queue)
+}
+
+// Sessions returns how many workers are connected.
+func (e *Engine) Sessions() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.sessions)
+}

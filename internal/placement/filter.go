@@ -46,9 +46,6 @@ var filterNames = [...]string{
 // String returns the filter's name, and "" for Fits.
 func (f Filter) String() string { return filterNames[f] }
 
-// Capacity reports whether the filter depends on amounts rather than properties.
-func (f Filter) Capacity() bool { return f >= MaxTasks }
-
 // Fits returns the first filter that n fails on the worker now.
 func (b *WorkerUsage) Fits(n *Need) Filter {
 	if b.ClosedReason != "" {

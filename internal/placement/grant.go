@@ -97,23 +97,24 @@ func (b *WorkerUsage) Rank(n *Need) Rank {
 	}
 	r := &b.Worker.Resources
 	if n.mcpu > 0 {
-		rank.free = share(b.mcpu-n.mcpu, Milli(r.CPUs))
+		rank.free = Ratio(b.mcpu-n.mcpu, Milli(r.CPUs))
 	} else {
-		rank.free = share(int64(b.slots-1), int64(r.Slots))
+		rank.free = Ratio(int64(b.slots-1), int64(r.Slots))
 	}
 	if limit := r.MaxTasks; limit > 0 {
-		rank.free = min(rank.free, share(int64(limit-b.tasks-1), int64(limit)))
+		rank.free = min(rank.free, Ratio(int64(limit-b.tasks-1), int64(limit)))
 	}
 	if m := n.Request.Memory; m > 0 {
-		rank.free = min(rank.free, share(int64(b.memory-m), int64(r.Memory)))
+		rank.free = min(rank.free, Ratio(int64(b.memory-m), int64(r.Memory)))
 	}
 	if d := n.Request.Disk; d > 0 {
-		rank.free = min(rank.free, share(int64(b.disk-d), int64(r.Disk)))
+		rank.free = min(rank.free, Ratio(int64(b.disk-d), int64(r.Disk)))
 	}
 	return rank
 }
 
-func share(free, all int64) float64 {
+// Ratio returns free/all, or 0 if all is not positive.
+func Ratio(free, all int64) float64 {
 	if all <= 0 {
 		return 0
 	}

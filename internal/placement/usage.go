@@ -2,7 +2,9 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -196,4 +198,57 @@ func (b *WorkerUsage) Overcommitted() bool {
 // Equal reports whether both have the same reservations.
 func (b *WorkerUsage) Equal(o *WorkerUsage) bool {
 	return b.tasks == o.tasks && b.mcpu == o.mcpu && b.memory == o.memory && b.disk == o.disk && b.slots == o.slots && slices.Equal(b.gpus, o.gpus)
+}
+
+// Validate returns an Invalid error for a worker whose description is not usable.
+func Validate(w *muster.Worker) error {
+	r := &w.Resources
+	switch {
+	case w.ID == "":
+		return muster.Errorf(muster.Invalid, "a worker without an id cannot join")
+	case math.IsNaN(r.CPUs) || r.CPUs < 0 || r.CPUs > 1<<20 || r.Memory < 0 || r.Disk < 0 || r.Slots < 0 || r.MaxTasks < 0:
+		return muster.Errorf(muster.Invalid, "worker %s offers negative or absurd resources", w.ID)
+	case math.IsNaN(w.Price) || w.Price < 0:
+		return muster.Errorf(muster.Invalid, "worker %s has the price %g: it must be 0 or more", w.ID, w.Price)
+	}
+	for i, g := range r.GPUs {
+		if g.UUID == "" || g.Memory < 0 || slices.ContainsFunc(r.GPUs[:i], func(o muster.GPU) bool { return o.UUID == g.UUID }) {
+			return muster.Errorf(muster.Invalid, "worker %s: GPU %d has a duplicate or missing UUID, or negative memory", w.ID, g.Index)
+		}
+	}
+	return nil
+}
+
+// Quarantined returns the UUIDs of a worker's quarantined devices with these UUIDs or
+// indexes, or of all if names is empty. An unknown device is a NotFound error; a device
+// that is not quarantined, or none at all, is a Conflict.
+func Quarantined(w *muster.Worker, names []string) ([]string, error) {
+	gpus := w.Resources.GPUs
+	var uuids []string
+	if len(names) == 0 {
+		for i := range gpus {
+			if gpus[i].Quarantined != "" {
+				uuids = append(uuids, gpus[i].UUID)
+			}
+		}
+		if uuids == nil {
+			return nil, muster.Errorf(muster.Conflict, "worker %s has no quarantined GPU", w.Name)
+		}
+		return uuids, nil
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(gpus, func(g muster.GPU) bool { return g.UUID == name })
+		if i < 0 {
+			i = slices.IndexFunc(gpus, func(g muster.GPU) bool { return strconv.Itoa(g.Index) == name })
+		}
+		switch {
+		case i < 0:
+			return nil, muster.Errorf(muster.NotFound, "worker %s has no GPU %q: name it by its UUID or its index", w.Name, name)
+		case gpus[i].Quarantined == "":
+			return nil, muster.Errorf(muster.Conflict, "GPU %s of worker %s is not quarantined", name, w.Name)
+		case !slices.Contains(uuids, gpus[i].UUID):
+			uuids = append(uuids, gpus[i].UUID)
+		}
+	}
+	return uuids, nil
 }

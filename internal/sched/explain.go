@@ -44,7 +44,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 		switch {
 		case g.gang():
 			if n := g.memberCounts(nil); n.held > 0 {
-				x.Summary = gangRestartMessage(&t.row, n.held)
+				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.held, t.row.Message)
 				return x, nil
 			}
 			q.id.Num = g.row.First
@@ -54,15 +54,13 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 		case t != nil:
 			q.addTask(&t.row, t.avoid)
 		}
-		evaluate(&x, now, q, s.queue, s.presentWorkers())
+		s.evaluate(&x, now, q)
 	default:
 		if t.awaitingGang() {
-			n := g.memberCounts(t)
-			x.Summary = gangWaitMessage(n.held)
+			x.Summary = fmt.Sprintf("has succeeded and waits for %d other tasks of its gang", g.memberCounts(t).held)
 			return x, nil
 		}
-		h := assignment{worker: t.worker.row.Name, preemptReason: t.preemptReason, stopBy: t.stopBy, leaseExpiry: t.leaseExpiry(), lacks: t.worker.row.UnsupportedFeatures}
-		x.Summary = h.describe(&t.row)
+		x.Summary = t.describe()
 	}
 	return x, nil
 }
@@ -75,24 +73,13 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []muster.Explanation {
 		t := &spec.Tasks[i]
 		x := &list[i]
 		*x = muster.Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
-		evaluate(x, now, explainQuery{
+		s.evaluate(x, now, explainQuery{
 			id: muster.TaskID{Job: s.nextJob}, need: s.limits.Need(spec.Project, t), priority: priority(spec), project: s.projects[spec.Project],
-		}, s.queue, s.presentWorkers())
+		})
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting
 			x.Summary = waitingMessage(t.Needs) + "; then: " + x.Summary
 			x.Ahead, x.Position, x.Start, x.AheadTruncated = 0, 0, 0, false
-		}
-	}
-	return list
-}
-
-// presentWorkers returns the workers that have not left.
-func (s *State) presentWorkers() []*queue.Worker {
-	list := make([]*queue.Worker, 0, len(s.workers))
-	for _, w := range s.workers {
-		if !w.gone {
-			list = append(list, &w.Worker)
 		}
 	}
 	return list
@@ -122,13 +109,16 @@ func (q *explainQuery) addTask(t *muster.Task, avoid queue.AvoidList) {
 	}
 }
 
-// evaluate fills in the verdicts of the queue and the workers.
-func evaluate(x *muster.Explanation, now muster.Time, q explainQuery, tasks *queue.Queue, workers []*queue.Worker) {
-	evals := make([]placement.Evaluation, 0, len(workers))
-	shape, reserved := tasks.LookupShape(q.need), []string(nil)
-	for _, w := range workers {
+// evaluate fills in the verdicts of the queue and of the workers that have not left.
+func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery) {
+	evals := make([]placement.Evaluation, 0, len(s.workers))
+	shape, reserved := s.queue.LookupShape(q.need), []string(nil)
+	for _, w := range s.workers {
+		if w.gone {
+			continue
+		}
 		a := placement.Evaluate(w.Usage, q.need)
-		if it, blocked := tasks.ReservedFor(now, w, shape, q.priority); it != nil {
+		if it, blocked := s.queue.ReservedFor(now, &w.Worker, shape, q.priority); it != nil {
 			switch holder := (muster.TaskID{Job: it.Job, Num: it.Num}); {
 			case holder == q.id:
 				reserved = append(reserved, w.Usage.Worker.Name)
@@ -136,7 +126,7 @@ func evaluate(x *muster.Explanation, now muster.Time, q explainQuery, tasks *que
 				a.ReservedFor = holder.String()
 			}
 		}
-		avoidance := q.avoid.ForWorker(w, now)
+		avoidance := q.avoid.ForWorker(&w.Worker, now)
 		a.AvoidedUntil, a.Failed, a.Message = avoidance.Until, avoidance.Failed, avoidance.Message
 		evals = append(evals, a)
 	}
@@ -152,7 +142,7 @@ func evaluate(x *muster.Explanation, now muster.Time, q explainQuery, tasks *que
 	}
 	var own int
 	var exact bool
-	x.Ahead, own, exact = tasks.CountAhead(q.priority, q.project, q.id.Job, q.id.Num)
+	x.Ahead, own, exact = s.queue.CountAhead(q.priority, q.project, q.id.Job, q.id.Num)
 	x.Position, x.AheadTruncated = own+1, !exact
 	x.Summary = placement.Summarize(evals)
 	switch len(reserved) {
@@ -191,51 +181,33 @@ func waitingMessage(stages []string) string {
 	return "waits for the stages " + strings.Join(stages, ", ") + " to succeed"
 }
 
-// assignment is how a worker holds a task.
-type assignment struct {
-	worker        string        // its name
-	preemptReason muster.Reason // why it is being preempted, or NoReason
-	stopBy        muster.Time   // when a stopped attempt is abandoned
-	leaseExpiry   muster.Time   // when the attempt is lost because the worker is unreachable, or 0
-	lacks         []string      // features of muster.RunFeatures that the worker lacks
-}
-
 // describe describes the state of a held task.
-func (h *assignment) describe(t *muster.Task) string {
+func (t *task) describe() string {
 	var s string
-	switch t.State {
+	w := &t.worker.row
+	switch t.row.State {
 	case muster.Assigned:
-		s = fmt.Sprintf("offered to worker %s, which has not started it yet", h.worker)
-		if t.Step != "" {
-			s = fmt.Sprintf("worker %s is preparing it: %s", h.worker, t.Step)
+		s = fmt.Sprintf("offered to worker %s, which has not started it yet", w.Name)
+		if t.row.Step != "" {
+			s = fmt.Sprintf("worker %s is preparing it: %s", w.Name, t.row.Step)
 		}
 	case muster.Running:
-		s = fmt.Sprintf("runs on worker %s since %s", h.worker, t.StartedAt)
-		if lacks := muster.Limitations(h.lacks); len(lacks) > 0 {
+		s = fmt.Sprintf("runs on worker %s since %s", w.Name, t.row.StartedAt)
+		if lacks := muster.Limitations(w.UnsupportedFeatures); len(lacks) > 0 {
 			s += "; its worker " + strings.Join(lacks, "; its worker ")
 		}
 	default:
-		s = fmt.Sprintf("is being stopped on worker %s, until %s at the latest", h.worker, h.stopBy)
+		s = fmt.Sprintf("is being stopped on worker %s, until %s at the latest", w.Name, t.stopBy)
 	}
-	switch h.preemptReason {
+	switch t.preemptReason {
 	case muster.NoReason:
 	case muster.GangMember:
 		s += "; it is being stopped because another task of its gang has ended"
 	default:
-		s += fmt.Sprintf("; it is being preempted (%s) and will run elsewhere", h.preemptReason)
+		s += fmt.Sprintf("; it is being preempted (%s) and will run elsewhere", t.preemptReason)
 	}
-	if h.leaseExpiry > 0 {
-		s += fmt.Sprintf("; the worker is unreachable; the attempt is lost at %s unless the worker reconnects", h.leaseExpiry)
+	if at := t.leaseExpiry(); at > 0 {
+		s += fmt.Sprintf("; the worker is unreachable; the attempt is lost at %s unless the worker reconnects", at)
 	}
 	return s
-}
-
-// gangWaitMessage describes a gang member that is done before so many others.
-func gangWaitMessage(others int) string {
-	return fmt.Sprintf("has succeeded and waits for %d other tasks of its gang", others)
-}
-
-// gangRestartMessage describes a queued gang member whose gang still has so many running tasks.
-func gangRestartMessage(t *muster.Task, held int) string {
-	return fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", held, t.Message)
 }

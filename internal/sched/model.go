@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -84,12 +85,7 @@ func (g *group) succeeded() bool { return g.row.Counts[muster.Succeeded] == int6
 
 // sortedTasks returns the group's tasks in memory by number.
 func (g *group) sortedTasks() []*task {
-	list := make([]*task, 0, len(g.tasks))
-	for _, t := range g.tasks {
-		list = append(list, t)
-	}
-	slices.SortFunc(list, byNumber)
-	return list
+	return slices.SortedFunc(maps.Values(g.tasks), byNumber)
 }
 
 // task is a task with a row of its own.

@@ -18,6 +18,15 @@ func (s *State) worker(id muster.WorkerID) (*worker, error) {
 	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
 }
 
+// connectedWorker returns a worker that has a session, or a NotFound or Conflict error.
+func (s *State) connectedWorker(id muster.WorkerID) (*worker, error) {
+	w, err := s.worker(id)
+	if err == nil && !w.connected {
+		return nil, notConnected(w)
+	}
+	return w, err
+}
+
 // find returns the position of id among the workers, and whether it is known.
 func (s *State) find(id muster.WorkerID) (int, bool) {
 	return slices.BinarySearchFunc(s.workers, id, func(w *worker, id muster.WorkerID) int {
@@ -47,10 +56,13 @@ func (s *State) join(now muster.Time, ev Joined) error {
 	s.deriveState(now, w)
 	s.armWorker(now, w)
 
-	held := attemptSet(ev.Held)
+	held := make(map[muster.AttemptID]bool, len(ev.Held))
+	for _, a := range ev.Held {
+		held[a] = true
+	}
 	for _, t := range w.sortedTasks() {
-		switch _, listed := held[t.attempt()]; {
-		case !listed:
+		switch {
+		case !held[t.attempt()]:
 			s.loseAttempt(now, t, muster.WorkerRestarted)
 		case t.row.State == muster.Cancelling || t.preemptReason != muster.NoReason:
 			t.accepted = true
@@ -190,16 +202,16 @@ func (s *State) touch(now muster.Time, w *worker) {
 		return
 	}
 	w.responsive = true
-	s.deriveState(now, w)
-	for _, t := range w.held {
-		s.armTask(t)
-	}
-	s.armWorker(now, w)
+	s.reachabilityChanged(now, w)
 }
 
 // markUnreachable starts the leases of the worker's tasks, from the time when it was last seen.
 func (s *State) markUnreachable(now muster.Time, w *worker) {
 	w.responsive = false
+	s.reachabilityChanged(now, w)
+}
+
+func (s *State) reachabilityChanged(now muster.Time, w *worker) {
 	s.deriveState(now, w)
 	for _, t := range w.held {
 		s.armTask(t)
@@ -229,12 +241,9 @@ func (s *State) onIdle(now muster.Time, w *worker) {
 }
 
 func (s *State) ready(now muster.Time, ev Ready) error {
-	w, err := s.worker(ev.Worker)
+	w, err := s.connectedWorker(ev.Worker)
 	if err != nil {
 		return err
-	}
-	if !w.connected {
-		return notConnected(w)
 	}
 	s.touch(now, w)
 	if w.constrained == ev.Constrained {
@@ -252,12 +261,9 @@ func notConnected(w *worker) error {
 }
 
 func (s *State) disconnected(now muster.Time, ev Disconnected) error {
-	w, err := s.worker(ev.Worker)
+	w, err := s.connectedWorker(ev.Worker)
 	if err != nil {
 		return err
-	}
-	if !w.connected {
-		return notConnected(w)
 	}
 	w.connected = false
 	s.markUnreachable(now, w)
@@ -288,12 +294,9 @@ func (s *State) shutDown(now muster.Time, ev ShutDown) error {
 }
 
 func (s *State) renew(now muster.Time, ev Renewed) error {
-	w, err := s.worker(ev.Worker)
+	w, err := s.connectedWorker(ev.Worker)
 	if err != nil {
 		return err
-	}
-	if !w.connected {
-		return notConnected(w)
 	}
 	s.touch(now, w)
 	w.load = ev.Load
@@ -331,14 +334,6 @@ func (s *State) Reconcile(w muster.WorkerID, held []muster.AttemptID) (keep, sto
 		}
 	}
 	return keep, stop
-}
-
-func attemptSet(list []muster.AttemptID) map[muster.AttemptID]struct{} {
-	m := make(map[muster.AttemptID]struct{}, len(list))
-	for _, a := range list {
-		m[a] = struct{}{}
-	}
-	return m
 }
 
 // BlobRefs lists the stored blobs that an attempt reads.

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
 )
@@ -180,13 +182,8 @@ func (q *Queue) markIdle(sh *Shape) {
 
 // removeFrom removes x from the list, in place and in order.
 func removeFrom[T comparable](list []T, x T) []T {
-	for i, y := range list {
-		if y == x {
-			copy(list[i:], list[i+1:])
-			var zero T
-			list[len(list)-1] = zero
-			return list[:len(list)-1]
-		}
+	if i := slices.Index(list, x); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
 	return list
 }

@@ -40,14 +40,7 @@ func (a *Resources) AddCapacity(r *muster.Resources, sign int64) {
 
 // DominantShare returns the greatest fraction that a is of any amount of all.
 func (a *Resources) DominantShare(all *Resources) float64 {
-	return max(ratio(a.Slots, all.Slots), ratio(a.MCPU, all.MCPU), ratio(a.Memory, all.Memory), ratio(a.MGPU, all.MGPU))
-}
-
-func ratio(n, total int64) float64 {
-	if total <= 0 {
-		return 0
-	}
-	return float64(n) / float64(total)
+	return max(placement.Ratio(a.Slots, all.Slots), placement.Ratio(a.MCPU, all.MCPU), placement.Ratio(a.Memory, all.Memory), placement.Ratio(a.MGPU, all.MGPU))
 }
 
 // deviceShare returns the granted part of a device in thousandths.

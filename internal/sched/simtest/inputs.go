@@ -236,9 +236,6 @@ func (w *simulation) setResources(t *muster.TaskSpec) {
 	if t.QueueTimeout == 0 { // all workers may lack what it uses, or serve other projects
 		t.QueueTimeout = muster.Duration(30 * time.Minute)
 	}
-	if (r.CPUs > 1 || r.Memory > 0) && t.QueueTimeout == 0 {
-		t.QueueTimeout = muster.Duration(20 * time.Minute)
-	}
 	if w.rng.IntN(2) == 0 {
 		t.Retries = muster.Retries{Max: 1 + w.rng.IntN(3), Backoff: muster.Duration(time.Second)}
 	}
