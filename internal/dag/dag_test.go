@@ -24,7 +24,7 @@ func parse(t interface {
 	return s.Normalize()
 }
 
-// results answers with finished tasks of job 17; the result of a task holds its position.
+// results returns finished tasks of job 17, whose results contain their positions.
 func results(s *muster.Spec) dag.ResultFunc {
 	code := 3
 	return func(stage, element int) (muster.Task, bool) {
@@ -191,7 +191,7 @@ func TestPerElementSaysWhetherBindChangesAnything(t *testing.T) {
 	})
 }
 
-// What one task leaves reaches the next as it is, whatever it looks like.
+// The output of one task reaches the next one unchanged, whatever it contains.
 func TestResultsAreNotTakenForTemplates(t *testing.T) {
 	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|é|x){0,6}`)
 	rapid.Check(t, func(t *rapid.T) {

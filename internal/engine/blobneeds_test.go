@@ -20,7 +20,7 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newNeedsEngine is an engine that remembers little, without Run, and a number of trees of some files each.
+// newNeedsEngine returns an engine with a small needs cache, without Run, and some trees of some files each.
 func newNeedsEngine(t *testing.T, trees, files int) (e *Engine, sums []string) {
 	t.Helper()
 	blobs, err := blob.OpenDir(t.TempDir())
@@ -47,7 +47,7 @@ func newNeedsEngine(t *testing.T, trees, files int) (e *Engine, sums []string) {
 	return e, sums
 }
 
-// needOf is what an attempt of a job needs that has a tree and an input.
+// needOf returns the needs of an attempt with a tree and an input.
 func needOf(job muster.JobID, tree string) sched.BlobRefs {
 	return sched.BlobRefs{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}, Trees: []string{tree},
@@ -55,7 +55,7 @@ func needOf(job muster.JobID, tree string) sched.BlobRefs {
 	}
 }
 
-// updateNeeds has a worker's needs found out, as find does once it has asked.
+// updateNeeds refreshes a worker's needs like findNeeded.
 func (e *Engine) updateNeeds(t *testing.T, w muster.WorkerID, needs []sched.BlobRefs, q *blobQuery) *workerNeeds {
 	t.Helper()
 	r := e.needs.get(w)
@@ -72,7 +72,7 @@ func (r *workerNeeds) entries() (n int) {
 	return n
 }
 
-// Attempts that need more than is remembered of a worker may have all of it all the same, and nothing else.
+// Attempts that need more blobs than the cache holds may have all of them, and nothing else.
 func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
 	e, trees := newNeedsEngine(t, 50, 20)
 	var needs []sched.BlobRefs
@@ -101,7 +101,7 @@ func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
 	}
 }
 
-// What is remembered of all workers is bounded, and those are forgotten that asked longest ago.
+// The cache is bounded, and evicts the workers that asked longest ago.
 func TestWhatWorkersNeedTakesBoundedMemory(t *testing.T) {
 	e, trees := newNeedsEngine(t, 40, 50)
 	worker := func(i int) muster.WorkerID { return muster.WorkerID("w" + strconv.Itoa(i)) }

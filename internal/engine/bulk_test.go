@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestHugeArrays changes the largest arrays in steps that do not grow with them,
-// and refuses what would hold the engine up.
+// TestHugeArrays changes the largest arrays in steps whose cost does not depend on their
+// size, and checks that requests that would block the engine are refused.
 func TestHugeArrays(t *testing.T) {
 	r := start(t)
 	const n = muster.MaxTasks
@@ -42,7 +42,7 @@ func TestHugeArrays(t *testing.T) {
 	}
 }
 
-// TestRetryReadsBesideTheEngine holds that the engine decides other things while the rows of a retried job
+// TestRetryReadsBesideTheEngine checks that the engine decides other things while the rows of a retried job
 // are read, and that what changes meanwhile is not missed.
 func TestRetryReadsBesideTheEngine(t *testing.T) {
 	r := start(t)

@@ -22,8 +22,8 @@ func (c *countedBlobs) Stat(ctx context.Context, sha256 string) (int64, error) {
 	return c.Blobs.Stat(ctx, sha256)
 }
 
-// TestOnlyWhatIsNewIsLookedUp saves checkpoints of which few files change: those are
-// looked up, and no others; one that is missing is still noticed.
+// TestOnlyWhatIsNewIsLookedUp saves checkpoints that differ in few files: only those are
+// looked up, and a missing one is detected.
 func TestOnlyWhatIsNewIsLookedUp(t *testing.T) {
 	blobs := &countedBlobs{}
 	r := start(t, func(cfg *engine.Config) {

@@ -43,7 +43,7 @@ func (r *env) putTree(t *testing.T, files ...string) string {
 	return r.put(t, data)
 }
 
-// TestOnlyAWholeCheckpointCounts lets a worker say that it saved what is not here.
+// TestOnlyAWholeCheckpointCounts has a worker report checkpoints that are not stored.
 func TestOnlyAWholeCheckpointCounts(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -73,13 +73,13 @@ func TestOnlyAWholeCheckpointCounts(t *testing.T) {
 		"no tree": absent, "a tree without its file": r.putTree(t, absent), "no tree at all": r.put(t, []byte("\x00")),
 	} {
 		if got := report(hash); got != good {
-			t.Errorf("%s: the task goes on from %q", name, got)
+			t.Errorf("%s: the task continues from %q", name, got)
 		}
 	}
 }
 
-// TestOrdersReachTheWorker heals, drains by a deadline, and looks at what the
-// worker is told.
+// TestOrdersReachTheWorker heals and drains with a deadline, and checks what the worker
+// receives.
 func TestOrdersReachTheWorker(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestProgressOfAJob holds that readers have a job's progress with what its running tasks report, which falls when an attempt
+// TestProgressOfAJob checks that readers have a job's progress with what its running tasks report, which falls when an attempt
 // is lost, is not counted twice when a task ends, and is there after a restart.
 func TestProgressOfAJob(t *testing.T) {
 	r := start(t)

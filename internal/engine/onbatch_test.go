@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// TestBatchesAreWatched holds that those who measure the engine learn what was committed, and what was not.
+// TestBatchesAreWatched checks that OnBatch receives committed and failed batches.
 func TestBatchesAreWatched(t *testing.T) {
 	var mu sync.Mutex
 	var batches []sched.Batch

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// TestReportsThatTheLinkCarriesAreTaken holds that a session and the scheduler agree on what a report may say: what one
+// TestReportsThatTheLinkCarriesAreTaken checks that a session and the scheduler agree on what a report may say: what one
 // lets pass the other does not drop.
 func TestReportsThatTheLinkCarriesAreTaken(t *testing.T) {
 	t.Parallel()

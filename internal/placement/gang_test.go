@@ -51,8 +51,8 @@ func sharing(memory muster.Size) muster.Request {
 	return muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1, Memory: memory, Share: true}}
 }
 
-// TestRoomIsWhatCanBeTaken holds that so many members fit one after the other, and
-// no more of that vendor.
+// TestRoomIsWhatCanBeTaken checks that as many members fit one after the other as GangFit
+// returns, and no more of that vendor.
 func TestRoomIsWhatCanBeTaken(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

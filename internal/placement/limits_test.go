@@ -104,11 +104,11 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 		b.Release(g)
 	}
 	if !b.Equal(placement.NewWorkerUsage(foreignWorker())) {
-		t.Error("the account is not as before")
+		t.Error("the usage is not as before")
 	}
 }
 
-// TestLimitsTellNeedsApartAsFarAsWorkersDo holds that tasks with one key get one answer of every
+// TestLimitsTellNeedsApartAsFarAsWorkersDo checks that tasks with one key get one answer of every
 // worker, that a fleet that restricts nothing has one class, and that Count says when Needs become too coarse.
 func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 	t.Parallel()

@@ -50,8 +50,8 @@ func drawAllow(t *rapid.T) *muster.Allow {
 	}), true).Draw(t, "allow")
 }
 
-// TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec holds that a Need forgets nothing that
-// package allow looks at, and that tasks with one key get one answer.
+// TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec checks that a Need keeps everything that
+// package policy checks, and that tasks with equal keys get the same result.
 func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -73,7 +73,7 @@ func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 	})
 }
 
-// TestPlainTasksShareOneClass keeps the classes few: what nobody refuses is in no key.
+// TestPlainTasksShareOneClass checks that what no owner can refuse is not in the key.
 func TestPlainTasksShareOneClass(t *testing.T) {
 	t.Parallel()
 	plain := muster.TaskSpec{Kind: muster.KindProcess}
@@ -89,7 +89,7 @@ func TestPlainTasksShareOneClass(t *testing.T) {
 	}
 }
 
-// TestOwnersAnswersAreForgottenNotMixedUp asks for more images than are remembered, twice.
+// TestOwnersAnswersAreForgottenNotMixedUp checks more images than the cache holds, twice.
 func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
 	t.Parallel()
 	w := testWorker()

@@ -20,7 +20,7 @@ func (d *env) worker(w muster.WorkerID) muster.Worker {
 	return muster.Worker{}
 }
 
-// heartbeat lets time pass in steps in which a worker says that it is there.
+// heartbeat advances the time in steps, with heartbeats of a worker.
 func (d *env) heartbeat(by muster.Duration, w muster.WorkerID, held ...muster.AttemptID) (commands []sched.Command) {
 	d.t.Helper()
 	for end := d.now.Add(by); d.now < end; {
@@ -33,7 +33,7 @@ func (d *env) heartbeat(by muster.Duration, w muster.WorkerID, held ...muster.At
 	return commands
 }
 
-// rebuild rebuilds the scheduler from what was committed, as a restart does.
+// rebuild rebuilds the scheduler from the committed rows, as a restart does.
 func (d *env) rebuild() {
 	d.t.Helper()
 	st, err := sched.Rebuild(sched.Config{}, d.now, d.store.snapshot())
@@ -96,7 +96,7 @@ func TestADrainStopsWhatRunsAtItsDeadline(t *testing.T) {
 	}
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.Preempted))
 	d.wantTask(job, 0, muster.Queued, muster.Preempted)
-	d.finish(job, 1, muster.AttemptSucceeded) // it was done before it heard of it
+	d.finish(job, 1, muster.AttemptSucceeded) // it finished before it received the stop
 	d.wantSent("leave w")
 	d.do(sched.ShutDown{Worker: w})
 	if got := d.store.workers[w]; got.Draining || got.Deadline != 0 {
@@ -105,7 +105,7 @@ func TestADrainStopsWhatRunsAtItsDeadline(t *testing.T) {
 	d.join("x")
 	d.wantSent("assign x 1.0#2")
 	if got := d.task(job, 0); got.Crashes != 0 || got.Retried != 0 {
-		t.Fatalf("to make room cost %d crashes and %d retries", got.Crashes, got.Retried)
+		t.Fatalf("the preemption cost %d crashes and %d retries", got.Crashes, got.Retried)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestAPreemptionWithoutAnAnswerIsGivenUp(t *testing.T) {
 	d.heartbeat(second, w, held...)
 	d.wantTask(job, 0, muster.Queued, muster.Preempted)
 	d.wantTask(job, 1, muster.Assigned, muster.NoReason)
-	d.heartbeat(6*minute, w, held[1]) // to bring what it saved to the server may take longer
+	d.heartbeat(6*minute, w, held[1]) // the upload of its checkpoint may take longer
 	d.wantTask(job, 1, muster.Queued, muster.Preempted)
 	if got := d.task(job, 1); got.Crashes != 0 {
 		t.Fatalf("that cost %d crashes", got.Crashes)
@@ -141,7 +141,7 @@ func TestAWorkerThatIsAwayAtTheDeadlineHearsOfItWhenItIsBack(t *testing.T) {
 	a := d.attempt(job, 0)
 	d.do(sched.Drain{Worker: w, On: true, Until: d.now.Add(minute)})
 	d.do(sched.Disconnected{Worker: w})
-	d.advance(5 * minute) // longer than it takes to make room, shorter than the lease
+	d.advance(5 * minute) // longer than a preemption, shorter than the lease
 	d.wantTask(job, 0, muster.Running, muster.NoReason)
 	d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 	d.wantSent("stop w 1.0#1 cancelled")
@@ -250,7 +250,7 @@ func TestASavedCheckpointGoesWithTheNextAttempt(t *testing.T) {
 	}
 	d.refuse(muster.Conflict, sched.CheckpointSaved{Worker: w, Attempt: a, SHA256: one})
 	if got := d.task(job, 0).Checkpoint; got != two {
-		t.Fatalf("the task goes on from %s", got)
+		t.Fatalf("the task continues from %s", got)
 	}
 }
 
@@ -268,7 +268,7 @@ func gpus(n int) func(*muster.TaskSpec) {
 	return func(s *muster.TaskSpec) { s.Resources.GPUs.Count = n }
 }
 
-// offered is what a worker offers anew.
+// offered returns a new description of a worker.
 func offered(w muster.Worker) sched.Offered {
 	return sched.Offered{Worker: w.ID, Tags: w.Tags, Kinds: w.Kinds, Resources: w.Resources}
 }
@@ -281,7 +281,7 @@ func TestAnOfferQuarantinesAndReleasesADevice(t *testing.T) {
 	d.wantSent("assign w 1.0#1", "assign w 1.1#1")
 	d.do(offered(offer("w", withGPUs("xid 79"))))
 	d.wantSent()
-	d.finish(job, 0, muster.AttemptSucceeded) // what runs on it goes on, and nothing new comes
+	d.finish(job, 0, muster.AttemptSucceeded) // its task keeps running, and it gets no new ones
 	d.wantSent()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 2})
 	if err != nil || len(x.Workers) != 1 || !strings.Contains(x.Workers[0].Why, "GPU-0) is quarantined: xid 79") {
@@ -348,11 +348,11 @@ func TestAWorkerShowsWhyItTakesNothing(t *testing.T) {
 	}
 	d.do(sched.Ready{Worker: w, Constrained: "on battery"})
 	if n := len(d.last.Events); n != 0 {
-		t.Fatalf("nothing changed, and %d events came", n)
+		t.Fatalf("nothing changed, but %d events were published", n)
 	}
 	d.do(sched.Disconnected{Worker: w})
 	if got := d.worker(w); got.Constrained != "" {
-		t.Fatalf("away, it says %q", got.Constrained)
+		t.Fatalf("while unreachable, it says %q", got.Constrained)
 	}
 }
 

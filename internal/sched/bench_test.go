@@ -226,7 +226,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// TestAHeartbeatThatListsAllIsCheap holds that nothing is copied, sorted or indexed for it.
+// TestAHeartbeatThatListsAllIsCheap checks that nothing is copied, sorted or indexed for it.
 func TestAHeartbeatThatListsAllIsCheap(t *testing.T) {
 	s, renewed := heartbeat(t, 1000)
 	if n := testing.AllocsPerRun(100, func() { apply(t, s, 1, renewed) }); n > 5 {

@@ -11,7 +11,7 @@ import (
 
 const gib = muster.Size(1) << 30
 
-// env plays everybody around one scheduler, in scripted order.
+// env drives one scheduler with scripted events.
 type env struct {
 	t        *testing.T
 	s        *sched.State
@@ -26,7 +26,7 @@ func newEnv(t *testing.T) *env {
 	return &env{t: t, s: sched.New(sched.Config{}), now: 1_000_000, store: newMemStore()}
 }
 
-// do applies events that must be accepted, and ends the batch.
+// do applies events that must succeed, and ends the batch.
 func (d *env) do(events ...sched.Event) {
 	d.t.Helper()
 	for _, ev := range events {
@@ -59,7 +59,7 @@ func (d *env) flush() {
 	}
 }
 
-// advance lets time pass, tick by tick as Wake says.
+// advance advances the time, with the ticks that NextTick asks for.
 func (d *env) advance(by muster.Duration) {
 	d.t.Helper()
 	end := d.now.Add(by)
@@ -127,7 +127,7 @@ func (d *env) attempt(job muster.JobID, num int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: job, Num: num}, N: d.task(job, num).Attempt}
 }
 
-// wantTask holds that a task is in that state, with that reason.
+// wantTask checks that a task is in that state, with that reason.
 func (d *env) wantTask(job muster.JobID, num int, state muster.TaskState, reason muster.Reason) {
 	d.t.Helper()
 	if t := d.task(job, num); t.State != state || t.Reason != reason {
@@ -159,8 +159,8 @@ func withExitCode(code int) func(*muster.Report) {
 
 func (d *env) job(id muster.JobID) muster.JobState { return d.store.jobs[id].State }
 
-// wantSent holds that exactly these words were sent in the last turn or pass, each
-// written as "assign w 1.0#1", "stop w 1.0#1 lost", "leave w" or "heal w GPU-1".
+// wantSent checks that exactly these commands were sent in the last batch, each written as
+// "assign w 1.0#1", "stop w 1.0#1 lost", "leave w" or "heal w GPU-1".
 func (d *env) wantSent(want ...string) {
 	d.t.Helper()
 	var got []string

@@ -10,7 +10,7 @@ import (
 
 func withEnv(t *muster.TaskSpec) { t.Env = map[string]string{"A": "1"} }
 
-// on holds that a task is given to a worker.
+// on checks that a task is given to a worker.
 func (d *env) on(w muster.WorkerID, job muster.JobID, num int) {
 	d.t.Helper()
 	if t := d.task(job, num); t.Worker != w || t.State != muster.Assigned {
@@ -18,7 +18,7 @@ func (d *env) on(w muster.WorkerID, job muster.JobID, num int) {
 	}
 }
 
-// TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt holds this for tasks that were queued
+// TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt checks this for tasks that were queued
 // before anybody lacked it, too, and after a restart.
 func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	t.Parallel()
@@ -52,7 +52,7 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	d.on(foreign, retried, 0)
 }
 
-// TestAWorkerOfOneProjectTakesNoTasksOfOthers holds this for tasks that were queued before, too.
+// TestAWorkerOfOneProjectTakesNoTasksOfOthers checks this for tasks that were queued before, too.
 func TestAWorkerOfOneProjectTakesNoTasksOfOthers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -85,7 +85,7 @@ func TestMaxTasksHoldsForTasksWithAndWithoutCPUs(t *testing.T) {
 	}
 }
 
-// TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns holds that nobody waits for what will not come.
+// TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns checks that nobody waits for what will not come.
 func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

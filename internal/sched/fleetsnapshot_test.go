@@ -74,7 +74,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// TestFailingJobsAreListed holds that a live job with three failed attempts is listed, also after a restart, and not once it has ended.
+// TestFailingJobsAreListed checks that a live job with three failed attempts is listed, also after a restart, and not once it has ended.
 func TestFailingJobsAreListed(t *testing.T) {
 	t.Parallel()
 	s := sched.New(sched.Config{})
@@ -140,7 +140,7 @@ func TestFailingJobsAreListed(t *testing.T) {
 	}
 }
 
-// TestUsageOfJobsIsSummed holds that each attempt's usage is counted once, whether its task is tried again or not, and that of the
+// TestUsageOfJobsIsSummed checks that each attempt's usage is counted once, whether its task is tried again or not, and that of the
 // devices the wall time counts.
 func TestUsageOfJobsIsSummed(t *testing.T) {
 	t.Parallel()

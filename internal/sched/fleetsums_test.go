@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTallyCountsTheLastMinute holds that the counts are the sum of all moves, and that a rate is what happened in the last 60
+// TestTallyCountsTheLastMinute checks that the counts are the sum of all moves, and that a rate is what happened in the last 60
 // seconds, up to what lies within five seconds of its beginning.
 func TestTallyCountsTheLastMinute(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestTallyCountsTheLastMinute(t *testing.T) {
 	})
 }
 
-// TestSums holds that only connected workers are added up, and readings by the devices' UUIDs.
+// TestSums checks that only connected workers are added up, and readings by the devices' UUIDs.
 func TestSums(t *testing.T) {
 	t.Parallel()
 	half, watts, used := 0.5, 200.0, muster.Size(3)

@@ -20,7 +20,7 @@ func retries(n int) func(*muster.TaskSpec) {
 	return func(t *muster.TaskSpec) { t.Retries.Max = n }
 }
 
-// wantStates holds that the tasks of a job are in these states.
+// wantStates checks that the tasks of a job are in these states.
 func (d *env) wantStates(job muster.JobID, want ...muster.TaskState) {
 	d.t.Helper()
 	var got []muster.TaskState
@@ -33,7 +33,7 @@ func (d *env) wantStates(job muster.JobID, want ...muster.TaskState) {
 	d.checkRebuild()
 }
 
-// checkRebuild holds that the committed rows give the same state, and that it goes on.
+// checkRebuild rebuilds the state from the committed rows, checks that it is the same, and continues with it.
 func (d *env) checkRebuild() {
 	d.t.Helper()
 	s, err := sched.Rebuild(sched.Config{}, d.now, d.store.snapshot())
@@ -45,15 +45,14 @@ func (d *env) checkRebuild() {
 	}
 }
 
-// gangAssigns returns what the members that were assigned in the last turn were told of
-// each other.
+// gangAssigns returns the assignments of gang members of the last batch.
 func (d *env) gangAssigns() []sched.Assign {
 	d.t.Helper()
 	var list []sched.Assign
 	for _, cmd := range d.commands {
 		if a, ok := cmd.(sched.Assign); ok {
 			if a.Gang == nil {
-				d.t.Fatalf("attempt %s has no place in its gang", a.Attempt)
+				d.t.Fatalf("attempt %s has no rank in its gang", a.Attempt)
 			}
 			list = append(list, a)
 		}
@@ -89,7 +88,7 @@ func TestAGangStartsAtOnceOrNotAtAll(t *testing.T) {
 		}
 	}
 	if assigns[0].Worker != "b" || assigns[1].Worker != "a" || assigns[2].Worker != "a" || assigns[3].Worker != "c" {
-		t.Errorf("on %s, %s, %s and %s: the master's worker is not the one that others reach", assigns[0].Worker, assigns[1].Worker, assigns[2].Worker, assigns[3].Worker)
+		t.Errorf("on %s, %s, %s and %s: the master is not on the worker that others reach", assigns[0].Worker, assigns[1].Worker, assigns[2].Worker, assigns[3].Worker)
 	}
 	for i := range 4 {
 		d.start(job, i)
@@ -150,7 +149,7 @@ func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
 	}
 }
 
-// started is a desk on which a gang of three runs, two of them on worker a.
+// started returns an env in which a gang of three runs, two of them on worker a.
 func started(t *testing.T, change ...func(*muster.TaskSpec)) (*env, muster.JobID) {
 	t.Helper()
 	d := newEnv(t)
@@ -254,8 +253,8 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 	}
 }
 
-// TestOthersDieOfALostMember has a machine go, and with it the connections of the
-// others to its members.
+// TestOthersDieOfALostMember loses a machine, and with it the connections of the other
+// members to those on it.
 func TestOthersDieOfALostMember(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
@@ -312,7 +311,7 @@ func TestARejectionTakesAllBack(t *testing.T) {
 		d.advance(11 * second)
 		d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 		if now := d.gangAssigns()[0].Gang.Port; now == port {
-			t.Errorf("port %d is tried again", port)
+			t.Errorf("port %d is reused", port)
 		}
 		if row := d.task(job, 0); row.Attempt != 2 || row.Retried+row.Crashes != 0 {
 			t.Errorf("%+v", row)
@@ -326,7 +325,7 @@ func TestToCancelOneIsToCancelTheGang(t *testing.T) {
 	d.finish(job, 1, muster.AttemptSucceeded)
 	d.do(sched.Cancel{Job: job, Tasks: []muster.Span{{First: 2, Last: 2}}})
 	d.wantStates(job, muster.Cancelling, muster.Cancelled, muster.Cancelling)
-	d.finish(job, 0, muster.AttemptSucceeded) // it made it, but not the others
+	d.finish(job, 0, muster.AttemptSucceeded) // it succeeded, but the others did not
 	d.refuse(muster.Conflict, d.retryAll(job))
 	d.finish(job, 2, muster.AttemptCancelled, withReason(muster.CancelledByUser))
 	for i := range 3 {
@@ -457,9 +456,8 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	}
 }
 
-// TestAGangDoesNotStarve has small tasks take all room that becomes free, never all of
-// it at once, until so many workers are kept free for the gang as it needs, though these
-// are all.
+// TestAGangDoesNotStarve has small tasks take all room that becomes free, until as many
+// workers are reserved as the gang needs, which is all of them.
 func TestAGangDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -481,7 +479,7 @@ func TestAGangDoesNotStarve(t *testing.T) {
 		if d.task(job, 0).State == muster.Assigned {
 			d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
 			if kept == 0 {
-				t.Error("it was placed without any worker kept free for it")
+				t.Error("it was placed without a reserved worker")
 			}
 			return
 		}

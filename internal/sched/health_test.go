@@ -25,8 +25,8 @@ func (d *env) health(w muster.WorkerID) *muster.WorkerHealth {
 	return nil
 }
 
-// A worker on which attempts fail is given tasks after all others that fit, and then none
-// for a while; that is shown, explained and told to those who follow events.
+// A worker on which attempts fail gets tasks only if no other fits, and then none for a
+// while; this is shown, explained and published.
 func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -88,7 +88,7 @@ func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 		}
 	}
 	if len(reasons) != 1 || !strings.HasPrefix(reasons[0], "is avoided until ") {
-		t.Fatalf("events told %q", reasons)
+		t.Fatalf("events have %q", reasons)
 	}
 	d.advance(2 * second)
 	d.wantSent()
@@ -99,8 +99,8 @@ func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 	}
 }
 
-// Attempts that fail for what their stage asks for keep no other task from the worker, until a
-// task of the stage has succeeded.
+// Failures that the stage may cause do not count against the worker until a task of the
+// stage has succeeded.
 func TestWhatATaskAsksForIsNoFaultOfWorkers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -126,8 +126,8 @@ func TestWhatATaskAsksForIsNoFaultOfWorkers(t *testing.T) {
 	}
 }
 
-// A task is not given up for attempts that failed on one worker while another could run it,
-// and is given up if there is none, or if it may be the task that takes workers down.
+// A task does not fail for good because of one worker while another could run it, but does
+// if there is no other, or if the task may crash workers.
 func TestCrashLimitCountsWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -156,7 +156,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 						d.do(sched.Renewed{Worker: "busy", Held: []muster.AttemptID{d.attempt(1, 0)}})
 					}
 					if d.now > 1_000_000+muster.Time(24*3600*1000) {
-						t.Fatal("it waits for ever")
+						t.Fatal("it never starts")
 					}
 				}
 				if d.task(job, 0).State.Final() {

@@ -56,9 +56,9 @@ func TestPausesGrowWhileTrialsFail(t *testing.T) {
 		}
 		r.recordAssigned(now, attempt(100+n))
 		if !strings.Contains(r.avoidReason(now), "is on trial with task 1.10") {
-			t.Fatalf("a second task would go with the trial: %q", r.avoidReason(now))
+			t.Fatalf("a second task is allowed during the trial: %q", r.avoidReason(now))
 		}
-		r.recordFailure(now, failure(50, begin)) // of before the pause: it says nothing new
+		r.recordFailure(now, failure(50, begin)) // assigned before the pause: it does not count
 		r.recordFailure(now, failure(100+n, now))
 	}
 }
@@ -85,8 +85,8 @@ func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
 	}
 }
 
-// A long task does not keep the worker to itself: once it has lasted clearly longer than
-// what failed before, the trial is passed.
+// A long task does not block the worker: once it has lasted clearly longer than the failed
+// ones, the trial is passed.
 func TestATrialThatLastsIsPassed(t *testing.T) {
 	t.Parallel()
 	r := &healthRecord{}
@@ -138,8 +138,8 @@ func TestTheScoreDecays(t *testing.T) {
 	}
 }
 
-// TestNeverClosedForGood holds that a worker is closed for no longer than MaxPause,
-// whatever happens, and that a healthy worker's record is empty some day.
+// TestNeverClosedForGood checks that a worker is closed for no longer than MaxPause,
+// whatever happens, and that a healthy worker's record becomes empty.
 func TestNeverClosedForGood(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

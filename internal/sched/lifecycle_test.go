@@ -31,8 +31,8 @@ func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
 	}
 }
 
-// What a task shows while it runs is in its events, is there when its attempt ends otherwise than well, and gives way to
-// what a success reports.
+// Artifacts that a task publishes while it runs are in its events, are kept if its attempt does not succeed, and are
+// replaced by what a success reports.
 func TestWhatATaskShowed(t *testing.T) {
 	t.Parallel()
 	preview, curve, model := muster.Artifact{Name: "live/a.png", SHA256: "1"}, muster.Artifact{Name: "live/b.png", SHA256: "2"}, muster.Artifact{Name: "model"}
@@ -184,8 +184,8 @@ func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
 	d.wantTask(job, 0, muster.Failed, muster.CrashLimit)
 }
 
-// A worker that is shut down hands back what it runs, and one whose supervisor stood still reports what that
-// has ended: both are tried again at once, also if the connection breaks right after.
+// A worker that shuts down returns its attempts, and one whose supervisor hung reports what it ended: both
+// are retried at once, also if the connection ends right after.
 func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -220,8 +220,8 @@ func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// A worker that is not ready is offered nothing, and what it rejects for that is offered to it again
-// as soon as it is.
+// A worker that is not ready gets no tasks, and gets those that it rejected for that reason as soon as it
+// is ready.
 func TestAWorkerThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

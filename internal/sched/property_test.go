@@ -17,7 +17,7 @@ import (
 
 const second = muster.Duration(time.Second)
 
-// twinEnv drives two schedulers with the same events, and holds after each that
+// twinEnv drives two schedulers with the same events, and checks after each that
 // they decide the same, that their invariants stand, and that the committed rows
 // make the same state.
 type twinEnv struct {
@@ -27,7 +27,7 @@ type twinEnv struct {
 	twin     *sched.State
 	store    *memStore
 	sessions map[muster.WorkerID]bool
-	assigned map[muster.WorkerID][]muster.AttemptID // attempts that workers were told of
+	assigned map[muster.WorkerID][]muster.AttemptID // attempts that were sent to workers
 	results  map[muster.TaskID]int
 }
 
@@ -35,7 +35,7 @@ func (w *twinEnv) apply(ev sched.Event) error {
 	err := w.state.Apply(w.now, ev)
 	twinErr := w.twin.Apply(w.now, ev)
 	if fmt.Sprint(err) != fmt.Sprint(twinErr) {
-		w.t.Fatalf("the same event was answered %v and %v", err, twinErr)
+		w.t.Fatalf("the same event returned %v and %v", err, twinErr)
 	}
 	if muster.CodeOf(err) == muster.Internal && err != nil {
 		w.t.Fatalf("%T: %v", ev, err)
@@ -56,7 +56,7 @@ func (w *twinEnv) flush() {
 	}
 	for _, cmd := range fx.Commands {
 		if !w.sessions[cmd.To()] {
-			w.t.Fatalf("a word for %s, which has no session: %#v", cmd.To(), cmd)
+			w.t.Fatalf("a command for %s, which has no session: %#v", cmd.To(), cmd)
 		}
 		if a, ok := cmd.(sched.Assign); ok {
 			w.assigned[a.Worker] = append(w.assigned[a.Worker], a.Attempt)
@@ -92,7 +92,7 @@ func (w *twinEnv) check() {
 	}
 }
 
-// checkPlaced holds that after a Place no task is left that a worker could run now.
+// checkPlaced checks that after a Place no task is left that a worker could run now.
 func (w *twinEnv) checkPlaced(x muster.Explanation) {
 	if x.State == muster.Queued && x.NotUntil == 0 && strings.HasPrefix(x.Summary, "can start now") {
 		w.t.Fatalf("task %s was not placed, although it fits: %+v", x.Task, x)
@@ -162,7 +162,7 @@ func (w *twinEnv) spans() []muster.Span {
 	return list
 }
 
-// attempt draws one that the worker was told of, if there is any.
+// attempt draws an attempt that was sent to the worker, if there is one.
 func (w *twinEnv) attempt(worker muster.WorkerID) (muster.AttemptID, bool) {
 	if len(w.assigned[worker]) == 0 {
 		return muster.AttemptID{}, false

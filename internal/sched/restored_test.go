@@ -7,8 +7,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// What a worker still has of attempts that are unknown here, as after a restored backup, gets none of its numbers
-// given again: neither to a job nor, on that worker, to an attempt.
+// Numbers of attempts that a worker still knows but the server does not, as after a restored backup, are not reused:
+// neither for a job nor, on that worker, for an attempt.
 func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

@@ -14,9 +14,9 @@ func cpus(n float64) func(*muster.TaskSpec) {
 	return func(t *muster.TaskSpec) { t.Resources.CPUs = n }
 }
 
-// newStarvedEnv is a desk with workers of 4 cpus, on each of which two tasks of job 1 run that
-// ask for 2, with many more of them queued, and then a job that asks for 4 and was
-// overtaken by one of them, half a minute after it was submitted and as long ago.
+// newStarvedEnv returns an env with workers of 4 cpus, on each of which two tasks of job 1
+// run that need 2, with many more of them queued, and a job that needs 4 and was overtaken
+// by one of them, half a minute after it was submitted and half a minute ago.
 func newStarvedEnv(t *testing.T, workers ...string) (d *env, big muster.JobID) {
 	t.Helper()
 	d = newEnv(t)
@@ -32,7 +32,7 @@ func newStarvedEnv(t *testing.T, workers ...string) (d *env, big muster.JobID) {
 	return d, big
 }
 
-// wantReserved holds that the worker is kept free for that task, or not.
+// wantReserved checks whether the worker is reserved for a task.
 func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) {
 	d.t.Helper()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
@@ -44,7 +44,7 @@ func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) 
 	}
 }
 
-// heartbeatAll lets every worker be heard while time passes.
+// heartbeatAll advances the time with heartbeats of every worker.
 func (d *env) heartbeatAll(by muster.Duration) {
 	d.t.Helper()
 	const every = 10 * second
@@ -74,7 +74,7 @@ func (d *env) workerReason(job muster.JobID, num int, worker string) string {
 			return v.Why
 		}
 	}
-	d.t.Fatalf("nothing is said of worker %s: %+v", worker, x)
+	d.t.Fatalf("no verdict for worker %s: %+v", worker, x)
 	return ""
 }
 
@@ -85,7 +85,7 @@ func TestOvertakenTaskGetsAWorkerInTheEnd(t *testing.T) {
 	d.heartbeatAll(second)
 	d.wantReserved("a", big, 0, true)
 	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for longer" {
-		t.Errorf("of the small task is said: %s", why)
+		t.Errorf("the reason for the small task is: %s", why)
 	}
 	d.finish(1, 1, muster.AttemptSucceeded)
 	d.wantSent() // nothing new of that priority
@@ -122,7 +122,7 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 	}
 }
 
-// TestAnotherWorkerIsKeptWhenOneGoes holds that a worker that cannot run the task
+// TestAnotherWorkerIsKeptWhenOneGoes checks that a worker that cannot run the task
 // any more is kept for nobody, and another one is.
 func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	}
 }
 
-// TestFewWorkersAreKeptFree holds that a task that fits nowhere reserves nothing, and
+// TestFewWorkersAreKeptFree checks that a task that fits nowhere reserves nothing, and
 // that of four workers one at the most is kept free.
 func TestFewWorkersAreKeptFree(t *testing.T) {
 	t.Parallel()
@@ -165,8 +165,8 @@ func TestFewWorkersAreKeptFree(t *testing.T) {
 	}
 }
 
-// TestHigherPriorityTakesOverWhatIsKept holds that of two starving tasks the more
-// important one is served, whoever waited longer.
+// TestHigherPriorityTakesOverWhatIsKept checks that of two starving tasks the one with the
+// higher priority is served first.
 func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
 	t.Parallel()
 	d, big := newStarvedEnv(t, "a")
@@ -185,7 +185,7 @@ func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
 	d.wantSent("assign a 4.0#1")
 }
 
-// TestEndlessTaskDoesNotHoldUpAReservation holds that another worker is kept free when
+// TestEndlessTaskDoesNotHoldUpAReservation checks that another worker is kept free when
 // the one that was chosen first turns out to be busy for ever.
 func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 	t.Parallel()
@@ -207,8 +207,8 @@ func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 	t.Error("it waits for the endless one")
 }
 
-// TestTurnInVainEnds holds that a task for which no room ever comes does not keep
-// others from theirs.
+// TestTurnInVainEnds checks that a task that never fits does not block the reservations of
+// others.
 func TestTurnInVainEnds(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -234,7 +234,7 @@ func TestTurnInVainEnds(t *testing.T) {
 	t.Error("it waits for the other one")
 }
 
-// TestShortTasksFillWhatIsKept holds that a worker on which something long runs is not
+// TestShortTasksFillWhatIsKept checks that a worker on which something long runs is not
 // left idle for the task that it is kept for, and that this ends with the long one.
 func TestShortTasksFillWhatIsKept(t *testing.T) {
 	t.Parallel()
@@ -265,7 +265,7 @@ func TestShortTasksFillWhatIsKept(t *testing.T) {
 	d.wantTask(big, 0, muster.Assigned, muster.NoReason)
 }
 
-// TestLongQueueIsNotCounted holds that an explanation does not look at every
+// TestLongQueueIsNotCounted checks that an explanation does not look at every
 // queued task.
 func TestLongQueueIsNotCounted(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func (w *simulation) newWorker(i int) *worker {
 	}
 }
 
-// restrict draws what a worker lacks, and whose tasks it takes.
+// restrict draws the features that a worker lacks, and the projects that it is restricted to.
 func (w *simulation) restrict() (lacks, projects []string) {
 	if w.rng.IntN(4) == 0 {
 		lacks = [][]string{{muster.FeatureEnv}, {muster.FeatureInputs, muster.FeatureCancel}, {muster.FeatureElement, muster.FeatureEnv}}[w.rng.IntN(3)]
@@ -54,7 +54,7 @@ func (w *simulation) restrict() (lacks, projects []string) {
 	return lacks, projects
 }
 
-// userEvents submit, cancel, retry and steer.
+// userEvents returns random requests of users and administrators.
 func (w *simulation) userEvents() []sched.Event {
 	var events []sched.Event
 	if w.rng.IntN(8) == 0 && w.openJobs() < 12 {
@@ -105,10 +105,10 @@ func (w *simulation) userEvents() []sched.Event {
 	return events
 }
 
-// soon is now, or within a minute.
+// soon returns a time within the next minute.
 func (w *simulation) soon() muster.Time { return w.now + muster.Time(w.rng.IntN(60_000)) }
 
-// unpause takes back what administrators did.
+// unpause returns events that resume all workers.
 func (w *simulation) unpause() []sched.Event {
 	var events []sched.Event
 	for _, wk := range w.workers {
@@ -122,7 +122,7 @@ func (w *simulation) unpause() []sched.Event {
 	return events
 }
 
-// faultEvents is what fails in this turn.
+// faultEvents injects a random fault.
 func (w *simulation) faultEvents() []sched.Event {
 	i := w.rng.IntN(len(w.workers))
 	wk := w.workers[i]
@@ -172,12 +172,12 @@ func (w *simulation) faultEvents() []sched.Event {
 			wk.handBack(w.now, []muster.Reason{muster.WorkerShutdown, muster.WorkerLost}[w.rng.IntN(2)])
 		}
 	case 7:
-		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens anywhere for a while
+		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens for a while
 	}
 	return nil
 }
 
-// newSpec makes a random job that can end in this world.
+// newSpec makes a random job that ends in this simulation.
 func (w *simulation) newSpec() *muster.Spec {
 	priority := []int{10, 50, 50, 90}[w.rng.IntN(4)]
 	s := &muster.Spec{Name: "job", Project: []string{"red", "blue"}[w.rng.IntN(2)], Priority: &priority}
@@ -190,7 +190,7 @@ func (w *simulation) newSpec() *muster.Spec {
 		switch w.rng.IntN(9) {
 		case 0:
 			t.Gang = &muster.Gang{Size: 1 + w.rng.IntN(5), OnLoss: []string{"", muster.GangRestart, muster.GangEnd}[w.rng.IntN(3)]}
-			t.QueueTimeout = muster.Duration(10 * time.Minute) // the world may be too small
+			t.QueueTimeout = muster.Duration(10 * time.Minute) // the workers may be too few
 		case 1, 2, 3:
 			t.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(w.rng.IntN(30)), Step: 1}}}
 		}
@@ -223,12 +223,12 @@ func (w *simulation) setResources(t *muster.TaskSpec) {
 		t.Where.ExcludeTags = []string{"laptop"}
 		t.QueueTimeout = muster.Duration(5 * time.Minute)
 	case 4:
-		r.CPUs = 100 // nobody has them
+		r.CPUs = 100 // no worker has them
 		t.QueueTimeout = muster.Duration(time.Minute)
 	}
 	if w.rng.IntN(4) == 0 {
 		t.Image, t.Isolation = []string{"acme/train", "python"}[w.rng.IntN(2)], muster.IsolationContainer
-		t.QueueTimeout = muster.Duration(10 * time.Minute) // there may be no engine, or nobody who allows it
+		t.QueueTimeout = muster.Duration(10 * time.Minute) // no worker may have an engine or allow it
 	}
 	if w.rng.IntN(4) == 0 {
 		t.Env = map[string]string{"SEED": "1"}

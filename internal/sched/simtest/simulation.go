@@ -21,7 +21,7 @@ const (
 	someHash     = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 )
 
-// simulation is everything there is, and the one clock.
+// simulation is the simulated server, workers, network and clock.
 type simulation struct {
 	rng         *rand.Rand
 	cfg         sched.Config
@@ -29,19 +29,19 @@ type simulation struct {
 	st          *sched.State
 	disk        *disk
 	workers     []*worker
-	packets     []packet // under way, by time
+	packets     []packet // in flight, by time
 	sent        int      // packets ever, to order those of one time
 	joins       int      // sessions ever
 	faults      bool
-	extraEvents func() []sched.Event // comes in every turn, if it is set
-	digest      hash.Hash64          // of all effects, if it is kept
+	extraEvents func() []sched.Event // called in every step, may be nil
+	digest      hash.Hash64          // of all effects, may be nil
 	retried     map[muster.TaskID]bool
-	serverStart muster.Time // start of the server's present life
+	serverStart muster.Time // last start of the server
 	trace       func(format string, args ...any)
 	stats       stats
 }
 
-// stats says what a run met, so that a test can tell that it met everything.
+// stats counts what happened in a run, so that a test can check that everything happened.
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
 	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
@@ -72,8 +72,8 @@ func newSimulation(seed uint64, trace func(string, ...any)) *simulation {
 	return w
 }
 
-// run lets faults happen for a number of steps and then heals everything and
-// waits until all tasks have ended.
+// run injects faults for a number of steps, then heals everything and waits until all
+// tasks have ended.
 func (w *simulation) run(steps int) error {
 	for range steps {
 		if err := w.step(); err != nil {
@@ -130,11 +130,11 @@ func (w *simulation) describeOpen() string {
 	return "but no task is open"
 }
 
-// step is one turn of the world.
+// step is one step of the simulation.
 func (w *simulation) step() error {
 	w.now += muster.Time(20 + w.rng.IntN(480))
 	if !w.faults {
-		w.now += muster.Time(w.rng.IntN(1500)) // less happens: pass the time faster
+		w.now += muster.Time(w.rng.IntN(1500)) // less happens: advance faster
 	}
 	var events []sched.Event
 	if w.faults {
@@ -158,8 +158,8 @@ func (w *simulation) step() error {
 	return w.serve(events, joined)
 }
 
-// deliver hands out every packet that is due: those to workers at once, those to
-// the server as the events of this turn.
+// deliver delivers every packet that is due: those to workers at once, those to the
+// server as the events of this step.
 func (w *simulation) deliver() []sched.Event {
 	var events []sched.Event
 	for len(w.packets) > 0 && w.packets[0].at <= w.now {
@@ -167,14 +167,14 @@ func (w *simulation) deliver() []sched.Event {
 		w.packets = w.packets[1:]
 		wk := w.workers[p.worker]
 		switch {
-		case p.session != wk.session: // of a session that is over
+		case p.session != wk.session: // of an ended session
 		case p.toServer != nil:
 			events = append(events, p.toServer...)
 			if w.faults && w.rng.IntN(20) == 0 {
-				events = append(events, p.toServer...) // said twice
+				events = append(events, p.toServer...) // a repeated packet
 			}
 		case !wk.awake():
-			p.at = w.now + 300 // it lies in the socket until the worker thaws
+			p.at = w.now + 300 // it stays in the socket until the worker is not frozen
 			w.insert(p)
 		default:
 			for _, a := range p.acks {
@@ -192,8 +192,7 @@ func (w *simulation) deliver() []sched.Event {
 	return events
 }
 
-// post sends a packet over its worker's session: with a delay, and in the order
-// of sending.
+// post sends a packet over its worker's session, with a random delay and in order.
 func (w *simulation) post(p packet) {
 	wk := w.workers[p.worker]
 	if wk.session == 0 {
@@ -218,7 +217,7 @@ func (w *simulation) insert(p packet) {
 	w.packets = slices.Insert(w.packets, i, p)
 }
 
-// disconnect ends a worker's session and returns what the server notices.
+// disconnect ends a worker's session and returns the event for the server.
 func (w *simulation) disconnect(i int) []sched.Event {
 	wk := w.workers[i]
 	if wk.session == 0 {
@@ -229,19 +228,19 @@ func (w *simulation) disconnect(i int) []sched.Event {
 	return []sched.Event{sched.Disconnected{Worker: wk.id}}
 }
 
-// connecting lists the workers that connect in this turn.
+// connecting lists the workers that connect in this step.
 func (w *simulation) connecting() []int {
 	var joined []int
 	for i, wk := range w.workers {
 		if wk.awake() && wk.session == 0 && (!w.faults || w.rng.IntN(4) == 0) {
-			wk.step(w.now) // it checks its deadlines before it speaks
+			wk.step(w.now) // it checks its leases before it connects
 			joined = append(joined, i)
 		}
 	}
 	return joined
 }
 
-// serve is one turn of the server: decide, commit, act, and die in between.
+// serve is one batch of the server: decide, commit, act, with random crashes in between.
 func (w *simulation) serve(events []sched.Event, joined []int) error {
 	acks := map[int][]muster.AttemptID{}
 	for _, ev := range events {
@@ -272,7 +271,7 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 	w.st.Place(w.now)
 	fx := w.st.Flush()
 	if err := w.st.Check(); err != nil {
-		return fmt.Errorf("the state contradicts itself: %w", err)
+		return fmt.Errorf("the state is inconsistent: %w", err)
 	}
 	if w.faults && w.rng.IntN(150) == 0 {
 		w.stats.crashesBefore++
@@ -314,8 +313,7 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 	return nil
 }
 
-// apply decides on one event. Most refusals are part of life; they must leave no
-// trace.
+// apply applies one event. Refusals are expected, but must not change anything.
 func (w *simulation) apply(ev sched.Event) error {
 	var before muster.Snapshot
 	compare := w.rng.IntN(60) == 0
@@ -329,13 +327,13 @@ func (w *simulation) apply(ev sched.Event) error {
 	w.stats.refusals++
 	if compare {
 		if d := diff(before, w.st.Snapshot()); d != "" {
-			return fmt.Errorf("%T was refused (%w) and left a trace:\n%s", ev, err, d)
+			return fmt.Errorf("%T was refused (%w) but changed the state:\n%s", ev, err, d)
 		}
 	}
 	return nil
 }
 
-// restart is the death of the server and its next life.
+// restart crashes and restarts the server.
 func (w *simulation) restart() error {
 	w.serverStart = w.now
 	for i := range w.workers {
@@ -353,7 +351,7 @@ func (w *simulation) restart() error {
 	return nil
 }
 
-// recordEffects keeps the digest of effects.
+// recordEffects updates the trace, the stats and the digest.
 func (w *simulation) recordEffects(fx sched.Effects) {
 	if w.trace != nil {
 		for _, t := range fx.Rows.Tasks {

@@ -10,16 +10,16 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// worker is a model of the real one: it keeps its word about leases, repeats
-// reports until they are acknowledged, and can crash and freeze.
+// worker is a model of the real one: it respects leases, repeats reports until they are
+// acknowledged, and can crash and freeze.
 type worker struct {
 	id             muster.WorkerID
 	offer          muster.Worker
 	session        int // 0: not connected; else the number of its session
 	frozen         bool
-	dead           bool          // its process is gone, until it is restarted
+	dead           bool          // its process has exited, until it is restarted
 	alwaysSucceeds bool          // every attempt succeeds after two minutes, unless it is broken
-	broken         muster.Reason // every attempt fails at once for that; NoReason while it is well
+	broken         muster.Reason // every attempt fails at once with it; NoReason while it is healthy
 	lastContact    muster.Time
 	disconnectedAt muster.Time // when its last session ended
 	runs           map[muster.AttemptID]*execution
@@ -31,7 +31,7 @@ type worker struct {
 // execution is one attempt on a worker.
 type execution struct {
 	attempt muster.AttemptID
-	grace   muster.Duration // how long it may go on while the server is away
+	grace   muster.Duration // how long it may run without contact to the server
 	grant   muster.Grant
 	endAt   muster.Time
 	started muster.Time
@@ -53,7 +53,7 @@ func (w *worker) held() []muster.AttemptID {
 	return ids
 }
 
-// receive takes a word from the server and returns the events it answers with.
+// receive handles a command from the server and returns the resulting events.
 func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd sched.Command) []sched.Event {
 	w.lastContact = now
 	switch m := cmd.(type) {
@@ -84,7 +84,7 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd sched.Command) []s
 			return nil
 		}
 		if m.Reason.FleetFault() && rng.IntN(8) == 0 {
-			return nil // it does not get it done
+			return nil // it does not stop in time
 		}
 		ex.endAt = now + muster.Time(rng.IntN(4000))
 		ex.report.Outcome, ex.report.Reason, ex.report.ExitCode = muster.AttemptCancelled, m.Reason, nil
@@ -101,9 +101,9 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd sched.Command) []s
 	return nil
 }
 
-// quarantine says why a device is given to nobody, or takes that back.
+// quarantine sets or clears the quarantine of a device.
 func (w *worker) quarantine(uuid, why string) {
-	gpus := slices.Clone(w.offer.Resources.GPUs) // the old ones were given away in events
+	gpus := slices.Clone(w.offer.Resources.GPUs) // events share the old ones
 	for i := range gpus {
 		if gpus[i].UUID == uuid {
 			gpus[i].Quarantined = why
@@ -112,7 +112,7 @@ func (w *worker) quarantine(uuid, why string) {
 	w.offer.Resources.GPUs = gpus
 }
 
-// toggleEngine stops the worker's container engine, or starts it.
+// toggleEngine stops or starts the worker's container engine.
 func (w *worker) toggleEngine() {
 	kinds := slices.DeleteFunc(slices.Clone(w.offer.Kinds), func(kind string) bool { return kind == muster.KindContainer })
 	if len(kinds) == len(w.offer.Kinds) {
@@ -161,13 +161,13 @@ func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {
 	return ex
 }
 
-// fail has an execution end at once by the fleet's fault.
+// fail makes an execution fail at once by the fleet's fault.
 func (ex *execution) fail(reason muster.Reason) {
 	ex.endAt = ex.started
 	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptFailed, Reason: reason}
 }
 
-// handBack ends all that runs unfinished, and reports it as lost.
+// handBack ends all executions and reports them as lost.
 func (w *worker) handBack(now muster.Time, why muster.Reason) {
 	for _, ex := range w.runs {
 		ex.endAt = now
@@ -175,14 +175,14 @@ func (w *worker) handBack(now muster.Time, why muster.Reason) {
 	}
 }
 
-// succeed has an execution end well after so long.
+// succeed makes an execution succeed after a time.
 func (ex *execution) succeed(after time.Duration) {
 	ex.endAt = ex.started.Add(muster.Duration(after))
 	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded, Result: []byte(resultOf(ex.attempt.N))}
 }
 
-// step ends what is due and returns reports; it also kills what outlived its
-// lease, before anything else, as the real worker does after a thaw.
+// step ends what is due and returns reports. It first kills what outlived its lease, as
+// the real worker does after it was frozen.
 func (w *worker) step(now muster.Time) []sched.Event {
 	w.steps++
 	for _, id := range slices.SortedFunc(maps.Keys(w.runs), func(a, b muster.AttemptID) int { return compareTasks(a.Task, b.Task) }) {
@@ -215,13 +215,13 @@ func (w *worker) step(now muster.Time) []sched.Event {
 	return events
 }
 
-// crash loses everything; the disk of the worker keeps unacknowledged reports.
+// crash ends all executions; unacknowledged reports are on the worker's disk.
 func (w *worker) crash() {
 	w.dead, w.session = true, 0
 	clear(w.runs)
 }
 
-// welcome takes the server's keep and stop lists.
+// welcome handles the stop list of a new session.
 func (w *worker) welcome(now muster.Time, stop []muster.AttemptID) {
 	w.lastContact = now
 	for _, id := range stop {
