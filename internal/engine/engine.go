@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
@@ -71,7 +73,7 @@ type Engine struct {
 	batchStart  atomic.Int64          // start of the current batch, in nanoseconds since start, or 0
 	watchers    []*jobWatcher         // Run's goroutine only
 	progress    progressCache
-	logErrors   logThrottle
+	logErrors   rate.Sometimes
 	checkpoints checkpointCache
 
 	mu       sync.Mutex
@@ -89,6 +91,7 @@ func New(cfg Config) *Engine {
 		inbox:     newInbox(),
 		start:     time.Now(),
 		ready:     make(chan struct{}),
+		logErrors: rate.Sometimes{Interval: logInterval},
 		progress:  newProgressCache(),
 		sessions:  map[muster.WorkerID]*session{},
 		needs:     newNeedsCache(),

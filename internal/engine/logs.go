@@ -58,34 +58,20 @@ func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 		}
 		if err != nil && muster.CodeOf(err) != muster.Conflict {
 			ack.Pause = logPause
-			s.engine.logErrors.report(s.engine.cfg.Log, s.worker, err)
+			s.engine.reportLogError(s.worker, err)
 		}
 		acks = append(acks, ack)
 	}
 	s.post(&link.ToWorker{LogAck: acks})
 }
 
-// logThrottle limits how often the server logs that it cannot store task logs.
-type logThrottle struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-// logInterval is the minimum time between two such messages.
+// logInterval is the minimum time between two messages that task logs cannot be stored.
 const logInterval = time.Minute
 
-func (t *logThrottle) report(log *slog.Logger, w muster.WorkerID, err error) {
-	t.mu.Lock()
-	now := time.Now()
-	due := now.Sub(t.last) >= logInterval
-	if due {
-		t.last = now
-	}
-	t.mu.Unlock()
-	if due {
-		log.Error("cannot store task logs, workers keep and resend them",
-			slog.String("worker", string(w)), slog.Any("error", err))
-	}
+func (e *Engine) reportLogError(w muster.WorkerID, err error) {
+	e.logErrors.Do(func() {
+		e.cfg.Log.Error("cannot store task logs, workers keep and resend them", slog.String("worker", string(w)), slog.Any("error", err))
+	})
 }
 
 // ownedAttempts caches which attempts a session's worker was assigned. It does not cache misses: an attempt may be assigned to

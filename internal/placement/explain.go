@@ -32,9 +32,9 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	case Project:
 		return "takes tasks of project " + strings.Join(w.Projects, ", ") + " only"
 	case Tags:
-		return "lacks the tag " + firstMissing(n.Where.Tags, w.Tags)
+		return "lacks the tag " + firstTag(n.Where.Tags, w.Tags, false)
 	case ExcludedTags:
-		return "has the excluded tag " + firstCommon(n.Where.ExcludeTags, w.Tags)
+		return "has the excluded tag " + firstTag(n.Where.ExcludeTags, w.Tags, true)
 	case Workers:
 		return "is not among the workers asked for: " + strings.Join(n.Where.Workers, ", ")
 	case Price:
@@ -148,20 +148,10 @@ func (b *WorkerUsage) usableNow(n *Need) int {
 
 func formatCores(m int64) string { return strconv.FormatFloat(float64(max(m, 0))/1000, 'f', -1, 64) }
 
-func firstMissing(want, have []string) string {
-	for _, t := range want {
-		if !slices.Contains(have, t) {
-			return t
-		}
-	}
-	return ""
-}
-
-func firstCommon(want, have []string) string {
-	for _, t := range want {
-		if slices.Contains(have, t) {
-			return t
-		}
+// firstTag returns the first wanted tag that is in have, or is missing there.
+func firstTag(want, have []string, present bool) string {
+	if i := slices.IndexFunc(want, func(t string) bool { return slices.Contains(have, t) == present }); i >= 0 {
+		return want[i]
 	}
 	return ""
 }
@@ -183,11 +173,11 @@ func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool)
 		c.project = b.Worker.Projects[0]
 		return &c, fmt.Sprintf("submit it to project %s, whose tasks worker %s takes", c.project, name), true
 	case Tags:
-		tag := firstMissing(n.Where.Tags, b.Worker.Tags)
+		tag := firstTag(n.Where.Tags, b.Worker.Tags, false)
 		c.Where.Tags = slices.DeleteFunc(c.Where.Tags, func(t string) bool { return t == tag })
 		return &c, fmt.Sprintf("do without the tag %s, or give it to worker %s", tag, name), true
 	case ExcludedTags:
-		tag := firstCommon(n.Where.ExcludeTags, b.Worker.Tags)
+		tag := firstTag(n.Where.ExcludeTags, b.Worker.Tags, true)
 		c.Where.ExcludeTags = slices.DeleteFunc(slices.Clone(n.Where.ExcludeTags), func(t string) bool { return t == tag })
 		return &c, fmt.Sprintf("do not exclude the tag %s, which worker %s has", tag, name), true
 	case Workers:

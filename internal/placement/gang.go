@@ -60,9 +60,10 @@ func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 		return r
 	}
 	best := GangFit{Usage: b}
-	for _, vendor := range b.vendors(n) {
+	for _, vendor := range b.suitable(n, func(d *device) string { return d.gpu.Vendor }) {
 		v := n.WithVendor(vendor)
-		fitting := GangFit{Usage: b, Vendor: vendor, Models: b.models(v)}
+		models := b.suitable(v, func(d *device) string { return d.gpu.Name })
+		fitting := GangFit{Usage: b, Vendor: vendor, Models: strings.Join(models, ", ")}
 		c := WorkerUsage{Worker: b.Worker, mcpu: math.MaxInt64, memory: math.MaxInt64, disk: math.MaxInt64, slots: math.MaxInt, gpus: slices.Clone(b.gpus)}
 		for fitting.Members < r.Members && c.hasDevices(v, false) {
 			g := c.Grant(v)
@@ -76,34 +77,17 @@ func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 	return best
 }
 
-// vendors lists the vendors of suitable devices, sorted.
-func (b *WorkerUsage) vendors(n *Need) []string {
+// suitable returns the sorted, distinct names of the devices that could be granted to n if they were free.
+func (b *WorkerUsage) suitable(n *Need, name func(*device) string) []string {
 	var list []string
 	for i := range b.gpus {
-		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Vendor) {
-			list = append(list, d.gpu.Vendor)
+		d := &b.gpus[i]
+		if _, ok := d.usable(n, true); ok && !slices.Contains(list, name(d)) {
+			list = append(list, name(d))
 		}
 	}
 	slices.Sort(list)
 	return list
-}
-
-// models lists the names of suitable devices, sorted.
-func (b *WorkerUsage) models(n *Need) string {
-	var list []string
-	for i := range b.gpus {
-		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Name) {
-			list = append(list, d.gpu.Name)
-		}
-	}
-	slices.Sort(list)
-	return strings.Join(list, ", ")
-}
-
-// usableEmpty reports whether the device could be granted to n if it were free.
-func (d *device) usableEmpty(n *Need) bool {
-	_, ok := d.usable(n, true)
-	return ok
 }
 
 // WithVendor returns n restricted to a GPU vendor.
