@@ -88,12 +88,12 @@ func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
 				t.Fatalf("of job %d it needs %v, and not %v", job, q.found, q.missing)
 			}
 			if n := r.entries(); n*needsEntrySize > e.needs.maxPerWorker || !r.partial {
-				t.Fatalf("%d blobs are remembered, partly: %t", n, r.partial)
+				t.Fatalf("%d blobs are cached, partly: %t", n, r.partial)
 			}
 		}
 		other := newQuery(job, sumOf(strconv.Itoa(i+1)+"/0"), sumOf("nothing"))
 		if e.updateNeeds(t, "w", needs, other); len(other.found) != 0 {
-			t.Fatalf("job %d is said to need %v", job, other.found)
+			t.Fatalf("job %d needs %v", job, other.found)
 		}
 	}
 	if e.needs.bytes > e.needs.maxPerWorker {
@@ -108,7 +108,7 @@ func TestWhatWorkersNeedTakesBoundedMemory(t *testing.T) {
 	for i, tree := range trees {
 		r := e.updateNeeds(t, worker(i), []sched.BlobRefs{needOf(1, tree)}, newQuery(0))
 		if r.partial || r.entries() != 53 {
-			t.Fatalf("of %s %d blobs are remembered, partly: %t", worker(i), r.entries(), r.partial)
+			t.Fatalf("of %s %d blobs are cached, partly: %t", worker(i), r.entries(), r.partial)
 		}
 		e.updateNeeds(t, "steady", []sched.BlobRefs{needOf(1, trees[0])}, newQuery(0))
 		sum := 0

@@ -63,6 +63,6 @@ func TestOnlyWhatIsNewIsLookedUp(t *testing.T) {
 	}
 	files[8] = fmt.Sprintf("%064d", 0)
 	if got := save(r.putTree(t, files...)); got != second {
-		t.Errorf("a file is missing: the task goes on from %q", got)
+		t.Errorf("a file is missing: the task continues from %q", got)
 	}
 }

@@ -103,7 +103,7 @@ func TestOrdersReachTheWorker(t *testing.T) {
 	if err := r.Steer(t.Context(), "w1", muster.AdminRequest{Action: muster.ActionDrain, Timeout: &now}); err != nil {
 		t.Fatal(err)
 	}
-	f := p.next(t, "the word to make room", func(f *link.ToWorker) bool { return len(f.Cancel) > 0 })
+	f := p.next(t, "a stop", func(f *link.ToWorker) bool { return len(f.Cancel) > 0 })
 	if c := f.Cancel[0]; c.Attempt != a || c.Reason != muster.Preempted || c.Drop {
 		t.Errorf("%+v", c)
 	}

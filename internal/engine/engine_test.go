@@ -354,7 +354,7 @@ func TestIdempotency(t *testing.T) {
 	}
 	by.Owner = "you"
 	if id, err := r.Submit(t.Context(), spec(2), by); err != nil || ids[id] {
-		t.Errorf("somebody else's key made job %d (%v)", id, err)
+		t.Errorf("another owner's key made job %d (%v)", id, err)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestProgressOfAJob(t *testing.T) {
 	handle(&link.ToServer{Finished: []muster.Report{succeeded(a[0])}})
 	await("one has ended", 0.4375)
 	handle(&link.ToServer{Progress: []muster.Progress{{Attempt: a[1], Step: new("epoch 7")}}})
-	await("a step says nothing of the progress", 0.4375)
+	await("a step does not change the progress", 0.4375)
 	r = r.restart(t)
 	await("after a restart the rows count that were written", 0.375)
 	r.connect(t) // the worker has lost the attempt

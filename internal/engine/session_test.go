@@ -42,7 +42,7 @@ func TestManyStages(t *testing.T) {
 			}
 		})
 	}
-	submits.Wait() // all is said before the first frame is read
+	submits.Wait() // all are submitted before the first frame is read
 	known := map[int]bool{}
 	for offers := 0; offers < jobs; {
 		f, err := outbox.Next(t.Context())
@@ -55,7 +55,7 @@ func TestManyStages(t *testing.T) {
 		}
 		for _, a := range f.Assign {
 			if !known[a.Ref] {
-				t.Fatalf("offer %d is of stage %d, which the worker has forgotten", offers, a.Ref)
+				t.Fatalf("offer %d is of stage %d, which the worker has dropped", offers, a.Ref)
 			}
 			offers++
 		}

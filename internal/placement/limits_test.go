@@ -83,7 +83,7 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 	b.Reserve(&two)
 	for name, n := range map[string]*placement.Need{"slots": slot, "cpus": cores, "gang": team} {
 		if now, ever := b.Fits(n), b.FitsEmpty(n); now != placement.MaxTasks || ever != placement.Fits {
-			t.Errorf("%s: %q, some day %q", name, now, ever)
+			t.Errorf("%s: now %q, empty %q", name, now, ever)
 		}
 	}
 	if why := b.Explain(slot, placement.MaxTasks); why != "has 2 tasks, and runs at most 2 at once" {
@@ -141,7 +141,7 @@ func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 				fleet = append(fleet, w)
 			}
 			if len(fleet) == 0 && l.Need("red", &specs[3]).Key() != new(placement.Limits).Need("", &specs[0]).Key() {
-				t.Fatal("nobody restricts anything, and tasks are told apart")
+				t.Fatal("no worker restricts anything, but the keys differ")
 			}
 			for i, n := range before {
 				spec, project := &specs[i/len(projects)], projects[i%len(projects)]

@@ -63,7 +63,7 @@ func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 		want := policy.Check(w.Allow, one)
 		switch f := b.Fits(n); {
 		case (f == placement.Owner) != (want != ""):
-			t.Fatalf("filter %q, want to hear that %q", f, want)
+			t.Fatalf("filter %q, want the refusal %q", f, want)
 		case f == placement.Owner && b.Explain(n, f) != want:
 			t.Fatalf("%q, want %q", b.Explain(n, f), want)
 		}

@@ -217,7 +217,7 @@ func heartbeat(tb testing.TB, held int) (*sched.State, sched.Renewed) {
 	return s, renewed
 }
 
-// BenchmarkHeartbeat is that of a worker with a thousand tasks, all of which are as the scheduler has them.
+// BenchmarkHeartbeat measures the heartbeat of a worker with a thousand tasks that the scheduler knows.
 func BenchmarkHeartbeat(b *testing.B) {
 	s, renewed := heartbeat(b, 1000)
 	b.ReportAllocs()

@@ -106,7 +106,7 @@ func decideTaskFault(t *muster.Task, spec *muster.TaskSpec, e attemptEnd) decisi
 	return decision{state: muster.Failed, reason: e.reason, message: e.message}
 }
 
-// describe returns a short text of how an attempt ended.
+// describeEnd returns a short text of how an attempt ended.
 func describeEnd(e attemptEnd, code *int) string {
 	switch {
 	case e.message != "":

@@ -151,7 +151,7 @@
 //     that made them.
 //
 // The last one excludes what a restart loses: whether a worker is connected, constrained
-// or was told that its drain is complete; when it was last seen (after a Rebuild: now), and
+// or received Drained; when it was last seen (after a Rebuild: now), and
 // so whether it is unreachable (in a Snapshot every worker that is not gone is); its load
 // and its health; whether an attempt was accepted; rejections in a row and avoided workers;
 // preemptions, which follow from the worker's deadline; when a stopped attempt is abandoned

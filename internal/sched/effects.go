@@ -138,33 +138,18 @@ func collectRows[S, R any](subjects []S, row func(S) R) []R {
 	return rows
 }
 
-func (s *State) changedJob(j *job) {
-	if !j.dirty {
-		j.dirty = true
-		s.out.jobs = append(s.out.jobs, j)
+// addOnce appends x to the list unless it is marked already.
+func addOnce[T any](list *[]T, marked *bool, x T) {
+	if !*marked {
+		*marked = true
+		*list = append(*list, x)
 	}
 }
 
-func (s *State) changedGroup(g *group) {
-	if !g.dirty {
-		g.dirty = true
-		s.out.groups = append(s.out.groups, g)
-	}
-}
-
-func (s *State) changedTask(t *task) {
-	if !t.dirty {
-		t.dirty = true
-		s.out.tasks = append(s.out.tasks, t)
-	}
-}
-
-func (s *State) changedWorker(w *worker) {
-	if !w.dirty {
-		w.dirty = true
-		s.out.workers = append(s.out.workers, w)
-	}
-}
+func (s *State) changedJob(j *job)       { addOnce(&s.out.jobs, &j.dirty, j) }
+func (s *State) changedGroup(g *group)   { addOnce(&s.out.groups, &g.dirty, g) }
+func (s *State) changedTask(t *task)     { addOnce(&s.out.tasks, &t.dirty, t) }
+func (s *State) changedWorker(w *worker) { addOnce(&s.out.workers, &w.dirty, w) }
 
 // removeWorker drops the pending row of a worker that is removed.
 func (p *pending) removeWorker(w *worker) {

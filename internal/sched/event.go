@@ -44,7 +44,7 @@ type Retry struct {
 type Joined struct {
 	Worker      muster.Worker
 	Held        []muster.AttemptID
-	Stale       []muster.AttemptID // other attempts of which it still has processes or output
+	Stale       []muster.AttemptID // other attempts that it still has processes or output of
 	Constrained string
 }
 

@@ -85,7 +85,7 @@ func TestMaxTasksHoldsForTasksWithAndWithoutCPUs(t *testing.T) {
 	}
 }
 
-// TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns checks that nobody waits for what will not come.
+// TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns checks that the missing features are shown.
 func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

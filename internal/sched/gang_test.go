@@ -175,7 +175,7 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 		t.Errorf("%s, %v", x.Summary, err)
 	}
 	if m := d.task(job, 1).Message; m != "member 1.2 (rank 2) of its gang ended: exit_code" {
-		t.Errorf("told: %s", m)
+		t.Errorf("the message is %q", m)
 	}
 	d.advance(5 * second)
 	d.wantStates(job, muster.Queued, muster.Running, muster.Queued) // the pause is over, but not the last attempt
@@ -198,7 +198,7 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	for _, i := range []int{0, 2} {
 		d.wantTask(job, i, muster.Cancelled, muster.GangMember)
 		if m := d.task(job, i).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
-			t.Errorf("told: %s", m)
+			t.Errorf("the message is %q", m)
 		}
 	}
 	if d.job(job) != muster.JobFailed {
@@ -222,7 +222,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode))
 	d.wantTask(job, 0, muster.Cancelled, muster.GangMember)
 	if m := d.task(job, 0).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
-		t.Errorf("told: %s", m)
+		t.Errorf("the message is %q", m)
 	}
 	d.heartbeatAll(41 * second) // the last one's worker does not confirm
 	d.wantTask(job, 2, muster.Cancelled, muster.GangMember)
@@ -262,7 +262,7 @@ func TestOthersDieOfALostMember(t *testing.T) {
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
 	d.wantTask(job, 0, muster.Queued, muster.WorkerLost)
 	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was unreachable (exit_code)") {
-		t.Errorf("told: %s", m)
+		t.Errorf("the message is %q", m)
 	}
 	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
 	d.join("b", withSlots(1)) // without what it had

@@ -240,7 +240,7 @@ func TestAWorkerThatIsNotReady(t *testing.T) {
 	d.now += 2000
 	d.do(sched.Ready{Worker: "w"})
 	d.wantSent("assign w 1.0#2")
-	for n := 2; n < 14 && d.task(job, 0).NotBefore == 0; n++ { // it says so of every task, and takes none
+	for n := 2; n < 14 && d.task(job, 0).NotBefore == 0; n++ { // it rejects every task
 		d.do(sched.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
 	}
 	if got := d.task(job, 0); got.Crashes != 1 || got.NotBefore == 0 {

@@ -157,7 +157,7 @@ type worker struct {
 	connected     bool // has a session
 	responsive    bool // and was seen within Config.HeartbeatTimeout
 	gone          bool
-	drainSent     bool // was told that its drain is complete
+	drainSent     bool // received Drained
 	cleanShutdown bool // is gone because it shut down in order
 	evicting      bool // drains, and its tasks were preempted at its deadline
 	shrunk        bool // offers less than its tasks hold

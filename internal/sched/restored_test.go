@@ -24,7 +24,7 @@ func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
 		t.Errorf("the next job gets number %d, and %d is to be stored; want 10", d.s.NextJob(), d.last.Rows.NextJob)
 	}
 	if len(d.commands) != 1 {
-		t.Fatalf("the worker is told %+v", d.commands)
+		t.Fatalf("the worker is sent %+v", d.commands)
 	}
 	if as, ok := d.commands[0].(sched.Assign); !ok || as.Attempt != of(known, 0, 3) {
 		t.Errorf("the worker that knows attempts 1 and 2 is given %+v", d.commands[0])

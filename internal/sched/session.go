@@ -228,7 +228,7 @@ func (s *State) markGone(now muster.Time, w *worker) {
 	s.deriveState(now, w)
 }
 
-// onIdle handles a worker that holds no task: a drained one is told so.
+// onIdle handles a worker that holds no task: a draining one receives Drained.
 func (s *State) onIdle(now muster.Time, w *worker) {
 	switch {
 	case w.gone:

@@ -123,7 +123,7 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 }
 
 // TestAnotherWorkerIsKeptWhenOneGoes checks that a worker that cannot run the task
-// any more is kept for nobody, and another one is.
+// is not reserved any more, and another one is.
 func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	t.Parallel()
 	for name, ev := range map[string]sched.Event{

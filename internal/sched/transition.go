@@ -30,19 +30,8 @@ func (s *State) transition(now muster.Time, g *group, from, to muster.TaskState,
 	}
 }
 
-func (s *State) touchJob(j *job) {
-	if !j.touched {
-		j.touched = true
-		s.touchedJobs = append(s.touchedJobs, j)
-	}
-}
-
-func (s *State) touchGroup(g *group) {
-	if !g.touched {
-		g.touched = true
-		s.touchedGroups = append(s.touchedGroups, g)
-	}
-}
+func (s *State) touchJob(j *job)     { addOnce(&s.touchedJobs, &j.touched, j) }
+func (s *State) touchGroup(g *group) { addOnce(&s.touchedGroups, &g.touched, g) }
 
 // setState changes the state of one task that has a row, after all other changes to the
 // row. A final task leaves memory, unless its group is retained.

@@ -31,7 +31,7 @@ func (o *testTask) CountBelow(num int) int {
 	return 0
 }
 
-// fixedFreeIn is how long a worker says that it takes to have room.
+// fixedFreeIn is a fixed estimate of FreeIn.
 type fixedFreeIn muster.Duration
 
 func (h fixedFreeIn) FreeIn(muster.Time, *placement.Need, int, muster.Time) muster.Duration {
