@@ -93,7 +93,7 @@ func TestOrdersReachTheWorker(t *testing.T) {
 	if err := r.Steer(t.Context(), "w1", muster.AdminRequest{Action: muster.ActionHeal}); err != nil {
 		t.Fatal(err)
 	}
-	if f := p.next(t, "the word to heal", func(f *link.ToWorker) bool { return len(f.Heal) > 0 }); !slices.Equal(f.Heal, []string{"GPU-1"}) {
+	if f := p.next(t, "a heal", func(f *link.ToWorker) bool { return len(f.Heal) > 0 }); !slices.Equal(f.Heal, []string{"GPU-1"}) {
 		t.Errorf("heal %v", f.Heal)
 	}
 	tooLong, now := muster.Duration(1<<62), muster.Duration(0)
@@ -111,7 +111,7 @@ func TestOrdersReachTheWorker(t *testing.T) {
 	if err := p.Handle(t.Context(), &link.ToServer{Finished: []muster.Report{report}}); err != nil {
 		t.Fatal(err)
 	}
-	p.next(t, "the word to leave", func(f *link.ToWorker) bool { return f.Drain })
+	p.next(t, "a drain", func(f *link.ToWorker) bool { return f.Drain })
 	task, err := r.store.Task(t.Context(), a.Task)
 	if err != nil || task.State != muster.Queued || task.Reason != muster.Preempted || task.Crashes != 0 {
 		t.Errorf("%+v, %v", task, err)

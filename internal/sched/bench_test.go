@@ -133,7 +133,7 @@ func BenchmarkRebuild(b *testing.B) {
 }
 
 // BenchmarkPlaceManyNeeds measures a batch of one finish while tasks of 500
-// different needs wait in vain.
+// different needs do not fit.
 func BenchmarkPlaceManyNeeds(b *testing.B) {
 	s := sched.New(sched.Config{})
 	joinMany(b, s, 1000, 64)

@@ -38,7 +38,7 @@ func TestEveryVerdictIsAMoveThatTheTableAllows(t *testing.T) {
 		case !task.State.CanBecome(v.state):
 			t.Fatalf("%s cannot become %s", task.State, v.state)
 		case task.State == muster.Cancelling && !v.state.Final():
-			t.Fatal("a cancelled task is tried again")
+			t.Fatal("a cancelled task is retried")
 		case v.state == muster.Queued && task.Retried+v.retried > spec.Retries.Max && v.retried > 0:
 			t.Fatal("more retries than the spec allows")
 		case v.state == muster.Queued && task.Crashes+v.crashes > 5 && v.crashes > 0:

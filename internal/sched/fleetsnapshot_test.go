@@ -63,7 +63,7 @@ func TestPicture(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
-		t.Errorf("picture (-want +got):\n%s", diff)
+		t.Errorf("snapshot (-want +got):\n%s", diff)
 	}
 	red := s.Workload(5_000, "red")
 	if red.Counts != (muster.Counts{muster.Queued: 4, muster.Running: 3}) || red.Oldest == nil || red.Oldest.Task.Job != 4 {
@@ -105,7 +105,7 @@ func TestFailingJobsAreListed(t *testing.T) {
 			apply(t, s, now, sched.Renewed{Worker: "w00000"})
 			apply(t, s, now, sched.Tick{})
 		}
-		t.Fatal("the task is not tried again")
+		t.Fatal("the task is not retried")
 	}
 	fail()
 	fail()
@@ -140,7 +140,7 @@ func TestFailingJobsAreListed(t *testing.T) {
 	}
 }
 
-// TestUsageOfJobsIsSummed checks that each attempt's usage is counted once, whether its task is tried again or not, and that of the
+// TestUsageOfJobsIsSummed checks that each attempt's usage is counted once, whether its task is retried or not, and that of the
 // devices the wall time counts.
 func TestUsageOfJobsIsSummed(t *testing.T) {
 	t.Parallel()

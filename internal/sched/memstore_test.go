@@ -144,7 +144,7 @@ func (m *memStore) allTasks(id muster.JobID) []muster.Task {
 	return list
 }
 
-// retry makes the event by which the tasks within spans, or all, are tried again.
+// retry makes the event by which the tasks within spans, or all, are retried.
 func (m *memStore) retry(id muster.JobID, spans []muster.Span) sched.Retry {
 	j := m.jobs[id]
 	ev := sched.Retry{Job: j, Groups: m.groupsOf(id), Unmaterialized: spans == nil}

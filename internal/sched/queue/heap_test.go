@@ -35,7 +35,7 @@ func TestFirstIsAlwaysTheLeast(t *testing.T) {
 				h.Remove(n)
 				list = slices.DeleteFunc(list, func(o *num) bool { return o == n })
 				if n.index != 0 {
-					t.Fatalf("removed, and still seated at %d", n.index)
+					t.Fatalf("removed, but still has index %d", n.index)
 				}
 			default:
 				n := rapid.SampledFrom(list).Draw(t, "changed")
@@ -47,7 +47,7 @@ func TestFirstIsAlwaysTheLeast(t *testing.T) {
 			}
 			for i, n := range h {
 				if n.index != i+1 || n.Before(h[0]) {
-					t.Fatalf("node %d has seat %d; it is before the first: %t", i, n.index, n.Before(h[0]))
+					t.Fatalf("node %d has index %d; it is before the first: %t", i, n.index, n.Before(h[0]))
 				}
 			}
 		}
