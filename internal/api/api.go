@@ -20,7 +20,6 @@ import (
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
@@ -85,7 +84,7 @@ type server struct {
 	chartLimiter   limiter              // what reads whole logs for its points
 	curveCache     *cache.LRU[curveKey] // JSON of attempts that have ended, so that their logs are read once
 	explainLimiter limiter              // what asks all workers
-	explainCache   cache.Values[explanationKey, explain.Explanation]
+	explainCache   cache.Values[explanationKey, muster.Explanation]
 	blobChecker    *blob.Checker
 	blobGranter    *granting.Granter
 	api            huma.API
@@ -105,7 +104,7 @@ func newServer(cfg Config) *server {
 		projects:      newProjectCache(cfg.Store),
 		storeHealth:   storeHealth{keys: cfg.Keys},
 		overviewCache: overviewCache{encoded: cache.NewValues[overviewKey, encodedPage](maxOverviews)},
-		explainCache:  cache.NewValues[explanationKey, explain.Explanation](maxExplanations),
+		explainCache:  cache.NewValues[explanationKey, muster.Explanation](maxExplanations),
 		curveCache:    cache.NewLRU[curveKey](maxCurveBytes),
 		limits:        keyring.NewLimits(cfg.Connections),
 		parseBudget:   semaphore.NewWeighted(parseBudget),

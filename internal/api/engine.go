@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -16,14 +14,14 @@ type Engine interface {
 	// same key and digest answer the same job again, another digest is a Conflict.
 	Submit(ctx context.Context, s *muster.Spec, by store.IdempotencyKey) (muster.JobID, error)
 	// Cancel stops tasks of a job; nil spans mean all of them.
-	Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error
+	Cancel(ctx context.Context, job muster.JobID, spans []muster.Span) error
 	// Retry queues ended tasks that did not succeed again; nil spans mean all of them.
-	Retry(ctx context.Context, job muster.JobID, spans []event.Span) error
+	Retry(ctx context.Context, job muster.JobID, spans []muster.Span) error
 	// Steer pauses, resumes, drains, heals or removes a worker.
 	Steer(ctx context.Context, w muster.WorkerID, o muster.AdminRequest) error
-	Explain(ctx context.Context, t muster.TaskID) (explain.Explanation, error)
+	Explain(ctx context.Context, t muster.TaskID) (muster.Explanation, error)
 	// Plan says where the first task of each stage would run if it were submitted now.
-	Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error)
+	Plan(ctx context.Context, s *muster.Spec) ([]muster.Explanation, error)
 	// Health says why the engine cannot do its work now, or nil. It costs nothing.
 	Health() error
 	// Workers lists all workers with what is only in memory: free resources, load.

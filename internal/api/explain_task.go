@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 const (
@@ -23,7 +22,7 @@ type explanationKey struct {
 	attempt int
 }
 
-func (s *server) explainTask(ctx context.Context, in *TaskPath) (*response[explain.Explanation], error) {
+func (s *server) explainTask(ctx context.Context, in *TaskPath) (*response[muster.Explanation], error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil {
 		return nil, err
@@ -46,19 +45,19 @@ func (s *server) explainTask(ctx context.Context, in *TaskPath) (*response[expla
 }
 
 // explain asks the engine why a live task stands where it stands, if that was not asked in the last second.
-func (s *server) explain(ctx context.Context, t *muster.Task) (explain.Explanation, error) {
+func (s *server) explain(ctx context.Context, t *muster.Task) (muster.Explanation, error) {
 	release, err := s.explainLimiter.acquire(ctx)
 	if err != nil {
-		return explain.Explanation{}, err
+		return muster.Explanation{}, err
 	}
 	defer release()
-	return s.explainCache.Value(explanationKey{t.ID, t.State, t.Attempt}).Get(ctx, explanationTTL, func(ctx context.Context) (explain.Explanation, error) {
+	return s.explainCache.Value(explanationKey{t.ID, t.State, t.Attempt}).Get(ctx, explanationTTL, func(ctx context.Context) (muster.Explanation, error) {
 		return s.Engine.Explain(ctx, t.ID)
 	})
 }
 
 // explainFinished explains a task that has ended, which the engine knows no more.
-func explainFinished(t muster.Task) explain.Explanation {
+func explainFinished(t muster.Task) muster.Explanation {
 	summary := "Task " + t.ID.String() + " has ended: " + strings.ReplaceAll(t.State.String(), "_", " ")
 	if t.Reason != muster.NoReason {
 		summary += " (" + string(t.Reason) + ")"
@@ -66,5 +65,5 @@ func explainFinished(t muster.Task) explain.Explanation {
 	if t.Message != "" {
 		summary += ": " + t.Message
 	}
-	return explain.Explanation{Task: t.ID, State: t.State, Summary: summary}
+	return muster.Explanation{Task: t.ID, State: t.State, Summary: summary}
 }

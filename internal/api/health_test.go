@@ -190,7 +190,7 @@ func checkGatewayStatus(t *testing.T, list []wire.Gateway, key store.Key, wants 
 // A server is ready if both its engine and its store are well.
 func TestReadinessIsThatOfEngineAndStore(t *testing.T) {
 	t.Parallel()
-	stuck := muster.Errorf(muster.Unavailable, "the engine loads its state")
+	stuck := muster.Errorf(muster.Unavailable, "the engine is loading its state")
 	broken := muster.Errorf(muster.Internal, "the disk is gone")
 	for name, c := range map[string]struct{ engine, store error }{"both are well": {}, "the engine is not": {engine: stuck}, "the store is not": {store: broken}} {
 		s := &server{Config: Config{Engine: unhealthyEngine{err: c.engine}}, storeHealth: storeHealth{keys: &countedKeys{err: c.store}}}

@@ -11,7 +11,6 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/keyring"
-	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -100,20 +99,20 @@ type countingEngine struct {
 	calls, active, maxActive int
 }
 
-func (e *countingEngine) Explain(_ context.Context, id muster.TaskID) (explain.Explanation, error) {
+func (e *countingEngine) Explain(_ context.Context, id muster.TaskID) (muster.Explanation, error) {
 	e.calls++
 	e.active++
 	e.maxActive = max(e.maxActive, e.active)
 	time.Sleep(10 * time.Millisecond)
 	e.active--
-	return explain.Explanation{Task: id}, nil
+	return muster.Explanation{Task: id}, nil
 }
 
 // The engine is asked for one explanation at a time, and for that of a task once a second at most.
 func TestExplanationsCostTheEngineLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &countingEngine{}
-		s := &server{Config: Config{Engine: e}, explainLimiter: newLimiter(maxConcurrentExplanations, keyring.NewLimits(0).AcquireExplanation, "busy"), explainCache: cache.NewValues[explanationKey, explain.Explanation](10)}
+		s := &server{Config: Config{Engine: e}, explainLimiter: newLimiter(maxConcurrentExplanations, keyring.NewLimits(0).AcquireExplanation, "busy"), explainCache: cache.NewValues[explanationKey, muster.Explanation](10)}
 		all := func(tasks ...muster.Task) {
 			var viewers sync.WaitGroup
 			for _, task := range tasks {

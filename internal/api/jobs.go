@@ -13,7 +13,6 @@ import (
 	"github.com/muster-dev/muster/internal/api/redact"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -186,12 +185,12 @@ func (s *server) retryJob(ctx context.Context, in *changeJobInput) (*response[mu
 	return s.changeJob(ctx, in, s.Engine.Retry)
 }
 
-func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(context.Context, muster.JobID, []event.Span) error) (*response[muster.Job], error) {
+func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(context.Context, muster.JobID, []muster.Span) error) (*response[muster.Job], error) {
 	id, err := s.authorizedJob(ctx, in.Job, auth.ChangeJobs)
 	if err != nil {
 		return nil, err
 	}
-	var spans []event.Span
+	var spans []muster.Span
 	if in.Body != nil {
 		if spans, err = wire.ParseSpans(in.Body.Tasks); err != nil {
 			return nil, err

@@ -16,14 +16,14 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/overview"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 // Fleet is what the API asks of the engine about all workers and all work. What it returns must not be changed.
 type Fleet interface {
-	Fleet(ctx context.Context) (*fleet.Snapshot, error)
-	Workload(ctx context.Context, project string) (fleet.Workload, error)
+	Fleet(ctx context.Context) (*sched.FleetSnapshot, error)
+	Workload(ctx context.Context, project string) (sched.Workload, error)
 }
 
 // Views is where what is shown of all workers, all work and whole jobs comes from.
@@ -45,7 +45,7 @@ const maxOverviews = 100
 
 // overviewCache remembers what overviews are made of, so that many viewers cost as much as one.
 type overviewCache struct {
-	picture cache.Value[*fleet.Snapshot]
+	picture cache.Value[*sched.FleetSnapshot]
 	failing cache.Value[[]store.FailingName]
 	disk    cache.Value[overview.Disk]
 
@@ -146,7 +146,7 @@ func (s *server) resolveWorkerID(ctx context.Context, idOrName string) (muster.W
 	if err != nil {
 		return "", err
 	}
-	if slices.ContainsFunc(p.Workers, func(w fleet.Worker) bool { return w.ID == muster.WorkerID(idOrName) }) {
+	if slices.ContainsFunc(p.Workers, func(w sched.WorkerSnapshot) bool { return w.ID == muster.WorkerID(idOrName) }) {
 		return muster.WorkerID(idOrName), nil
 	}
 	w, err := s.resolveWorker(ctx, idOrName)

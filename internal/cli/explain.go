@@ -13,7 +13,6 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 type explainConfig struct {
@@ -36,7 +35,7 @@ func (a *runner) explainCommand() *cli.Command {
 
 // explanationView is an explanation with what was tried already: what people look at.
 type explanationView struct {
-	explain.Explanation
+	muster.Explanation
 	attempts []muster.Attempt
 }
 

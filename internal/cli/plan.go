@@ -7,11 +7,11 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 type planConfig struct {
@@ -33,8 +33,8 @@ func (a *runner) planCommand() *cli.Command {
 
 // jobPlan is a document and where the first task of each stage would run.
 type jobPlan struct {
-	Name   string                `json:"name"`
-	Stages []explain.Explanation `json:"stages"`
+	Name   string               `json:"name"`
+	Stages []muster.Explanation `json:"stages"`
 }
 
 // planDocument asks the server what it would do with a document.

@@ -14,8 +14,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // SubmitOptions tune Submit.
@@ -37,7 +35,7 @@ func (c *Client) Submit(ctx context.Context, s *muster.Spec, o SubmitOptions) (m
 }
 
 // Plan says where the first task of each stage would run if s were submitted now.
-func (c *Client) Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error) {
+func (c *Client) Plan(ctx context.Context, s *muster.Spec) ([]muster.Explanation, error) {
 	var plan wire.Plan
 	err := c.do(ctx, call{method: http.MethodPost, path: "/plan", body: s, out: &plan, idempotent: true})
 	return plan.Stages, err
@@ -94,7 +92,7 @@ func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[muster.Job, err
 }
 
 // Span is the task numbers First to Last.
-type Span = event.Span
+type Span = muster.Span
 
 // Cancel stops tasks of a job, all of them if spans is nil, and returns the job.
 func (c *Client) Cancel(ctx context.Context, id muster.JobID, spans []Span) (muster.Job, error) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // TaskQuery selects tasks of a job. Its zero value selects all.
@@ -68,8 +67,8 @@ func (c *Client) LateReports(ctx context.Context, id muster.JobID) ([]muster.Lat
 }
 
 // Explain says why a task stands where it stands.
-func (c *Client) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
-	var x explain.Explanation
+func (c *Client) Explain(ctx context.Context, id muster.TaskID) (muster.Explanation, error) {
+	var x muster.Explanation
 	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/explain", out: &x, idempotent: true})
 	return x, err
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // ReferencedStages returns the stages of a normalized spec whose results or artifacts
-// others refer to, so that these must be kept until the job ends.
+// other stages refer to. They must be kept until the job ends.
 func ReferencedStages(s *muster.Spec) map[int]bool {
 	referenced := make(map[int]bool)
 	isRef := stageRefs(s)
@@ -28,9 +28,9 @@ func ReferencedStages(s *muster.Spec) map[int]bool {
 	return referenced
 }
 
-// forEachRef calls f for every reference in t that is ours.
+// forEachRef calls f for every reference in t for which isRef is true.
 func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body string)) {
-	// The substitute never fails; input that is no JSON has no references.
+	// The substitute never fails; input that is not JSON has no references.
 	_, _ = rewrite(t, func(path, text string, _ bool) (any, error) {
 		for _, p := range split(text, isRef) {
 			if p.ref {
@@ -41,9 +41,9 @@ func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body s
 	})
 }
 
-// Check returns what is wrong with the references of a normalized spec, as far
-// as it can be known before anything ran: unknown stages, elements and axes,
-// and stages that may not have ended by then. It stops at 100 problems.
+// Check returns the invalid references of a normalized spec, as far as they are known
+// before anything ran: unknown stages, elements and axes, and stages that may not have
+// ended by then. It stops at 100 problems.
 func Check(s *muster.Spec) []muster.FieldError {
 	const limit = 100
 	var problems []muster.FieldError
@@ -77,7 +77,7 @@ func Check(s *muster.Spec) []muster.FieldError {
 	return problems
 }
 
-// looksLikeRef says whether a body is one that Check has an opinion on.
+// looksLikeRef reports whether Check checks a body.
 func looksLikeRef(body string) bool {
 	_, ok := parse(body)
 	return ok || isElementRef(body)
@@ -89,7 +89,7 @@ type checker struct {
 	stage    int
 	stages   map[string]int // by name
 	needs    [][]int        // stages that each stage needs
-	upstream []bool         // stages that have ended when this one starts; made when asked for
+	upstream []bool         // stages that have ended when this one starts; computed on demand
 }
 
 func (c *checker) check(path, body string) (message, hint string) {
@@ -100,7 +100,7 @@ func (c *checker) check(path, body string) (message, hint string) {
 	i, known := c.stages[r.stage]
 	switch {
 	case !known && !slices.Contains(fields, r.field):
-		return "", "" // somebody else's template
+		return "", "" // another program's template
 	case !known:
 		return "there is no stage " + r.stage, c.stageHint(r.stage)
 	case i == c.stage:
@@ -119,7 +119,7 @@ func (c *checker) check(path, body string) (message, hint string) {
 func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	t := &c.spec.Tasks[c.stage]
 	if strings.HasPrefix(path, "where.") {
-		return "where is the same for all elements of a stage", "make a stage of its own for each place"
+		return "where is the same for all elements of a stage", "use one stage for each placement"
 	}
 	name, isAxis := strings.CutPrefix(body, "matrix.")
 	if !isAxis {
@@ -148,7 +148,7 @@ func (c *checker) stageHint(stage string) string {
 	return "for a literal text write $${"
 }
 
-// endsBefore says whether a stage has ended when this one starts.
+// endsBefore reports whether a stage has ended when this one starts.
 func (c *checker) endsBefore(stage int) bool {
 	if c.upstream == nil {
 		c.upstream = make([]bool, len(c.spec.Tasks))
@@ -165,4 +165,27 @@ func (c *checker) endsBefore(stage int) bool {
 		}
 	}
 	return c.upstream[stage]
+}
+
+// TopoSort returns the stages in an order in which each comes after those that it needs,
+// where needs has these for every stage. ok is false if there is a cycle.
+func TopoSort(needs [][]int) (order []int, ok bool) {
+	unmet := make([]int, len(needs)) // needs that are not in the order yet
+	dependents := make([][]int, len(needs))
+	for i := range needs {
+		for _, n := range needs[i] {
+			dependents[n] = append(dependents[n], i)
+		}
+		if unmet[i] = len(needs[i]); unmet[i] == 0 {
+			order = append(order, i)
+		}
+	}
+	for k := 0; k < len(order); k++ {
+		for _, r := range dependents[order[k]] {
+			if unmet[r]--; unmet[r] == 0 {
+				order = append(order, r)
+			}
+		}
+	}
+	return order, len(order) == len(needs)
 }

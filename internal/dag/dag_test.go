@@ -24,7 +24,7 @@ func parse(t interface {
 	return s.Normalize()
 }
 
-// results answers with finished tasks of job 17; the result of a task holds its position.
+// results returns finished tasks of job 17, whose results contain their positions.
 func results(s *muster.Spec) dag.ResultFunc {
 	code := 3
 	return func(stage, element int) (muster.Task, bool) {
@@ -135,7 +135,7 @@ func TestResolveSaysWhatIsMissing(t *testing.T) {
 		"${train.artifacts.m.pt.sha256}": `no artifact "m.pt"`,
 		"${train.artifacts.m.pt}":        "sha256, size or url",
 		"${train.foo}":                   "result, exit_code and artifacts",
-		"${train.exit_code.x}":           "nothing is below",
+		"${train.exit_code.x}":           "exit_code has no parts",
 		"${train.result.}":               "empty part",
 		"${many.result.x}":               "name the element, as in ${many.5.result…}",
 		"${many.8.result.x}":             "no element 8",
@@ -191,7 +191,7 @@ func TestPerElementSaysWhetherBindChangesAnything(t *testing.T) {
 	})
 }
 
-// What one task leaves reaches the next as it is, whatever it looks like.
+// The output of one task reaches the next one unchanged, whatever it contains.
 func TestResultsAreNotTakenForTemplates(t *testing.T) {
 	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|é|x){0,6}`)
 	rapid.Check(t, func(t *rapid.T) {

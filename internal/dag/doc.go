@@ -1,41 +1,37 @@
-// Package flow knows how the stages of a job depend on each other: which
-// references ${…} there are, what they stand for, and which artifacts land in
-// which task's folder. It is pure.
+// Package dag resolves the dependencies between the stages of a job: references ${…}
+// to results and artifacts, and the input files of tasks. It is pure.
 //
 // # References
 //
-// A reference stands in a text between ${ and }:
+// A reference is written between ${ and }:
 //
 //	${train.result}             the stage's result, as compact JSON
 //	${train.result.a.0.b}       a part of it: members by name, list items by number
-//	${train.3.result.loss}      of an array's element 3, or of a matrix' element at position 3
-//	${train.exit_code}          how its process ended
-//	${train.artifacts.m.pt.sha256}  of the artifact m.pt; also .size, and .url: its place on the server
-//	${index}                    the own element's number; 0 for a plain task
-//	${matrix.lr}                the own element's value of the axis lr
+//	${train.3.result.loss}      of an array's element 3, or of a matrix's element at position 3
+//	${train.exit_code}          the exit code of its process
+//	${train.artifacts.m.pt.sha256}  of the artifact m.pt; also .size, and .url on the server
+//	${index}                    this element's number; 0 for a plain task
+//	${matrix.lr}                this element's value of the axis lr
 //
-// They are looked for in run, script.args, image, env (the values), input (texts, at
-// any depth), outputs and where.tags (not ${index} and ${matrix…}, because one
-// placement holds for all elements). The text of a script, its URL and all other
-// fields are left alone.
+// The fields run, script.args, image, env (values), input (strings at any depth), outputs
+// and where.tags may have references; where.tags has no ${index} and ${matrix…}, because
+// it is the same for all elements. The text of a script, its URL and all other fields are
+// not changed.
 //
-// Everything else that begins with ${ is left alone too, so that a shell's own
-// ${HOME} survives. No shell has names with dots, so no reference to a stage can
-// be meant for it. To write a literal ${ that would be a reference, double the
-// dollar: in $${index} the rule is that of two dollars directly before a brace
-// one is taken away. (In detail: of a run of dollars before a brace each pair
-// stands for one dollar, and a single one that is left over opens a reference.)
+// Any other text that begins with ${ is not changed either, so that a shell's ${HOME}
+// works. Shell variables have no dots in their names, so they cannot be mistaken for a
+// reference to a stage. To write a literal ${ that would be a reference, double the
+// dollar: $${index}. (In detail: in a run of dollars before a brace each pair stands for
+// one dollar, and a remaining single one opens a reference.)
 //
-// A text of input that is one reference and nothing else becomes a JSON value of
-// the type that is referred to; matrix values that read as numbers, true or
-// false become such. In all other places texts go in as they are, everything
-// else as compact JSON.
+// A string of input that consists of one reference becomes a JSON value of the referenced
+// type; matrix values that are numbers, true or false become such. Everywhere else strings
+// are inserted as they are, and other values as compact JSON.
 //
 // # Two steps
 //
-// Resolve puts in the results of other stages, once for a whole stage when it
-// becomes ready. Bind puts in index and matrix values, for one element when it
-// is assigned. What Resolve puts in is escaped so that Bind does not take it
-// for a reference: the output of one task cannot make the next one read more
-// than its spec says.
+// Resolve inserts the results of other stages, once for a whole stage when it becomes
+// ready. Bind inserts index and matrix values, for one element when it is assigned.
+// Resolve escapes what it inserts, so that the output of one task cannot inject
+// references into the next one.
 package dag

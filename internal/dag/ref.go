@@ -9,15 +9,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// reference is what a body like "train.3.result.a.0" says.
+// reference is a parsed body such as "train.3.result.a.0".
 type reference struct {
 	stage   string
-	index   int // of the element; -1 if none is named
+	index   int // of the element, or -1
 	field   string
-	path    []string // below the result
+	path    []string // within the result
 	name    string   // of the artifact
 	attr    string   // of the artifact
-	problem string   // why it can not be resolved, if it is ill-formed
+	problem string   // why it is malformed, or ""
 }
 
 // The fields of a stage.
@@ -29,13 +29,13 @@ const (
 
 var fields = []string{fieldResult, fieldExitCode, fieldArtifacts}
 
-// attrs are what one can ask of an artifact.
+// attrs are the attributes of an artifact.
 var attrs = []string{"sha256", "size", "url"}
 
 var stageBody = regexp.MustCompile(`^([A-Za-z0-9_-]+)\.(.*)$`)
 
-// parse reads the body of a reference to a stage; ok is false if it is none by
-// its shape.
+// parse parses the body of a reference to a stage. It returns false if the body does not
+// have the form of one.
 func parse(body string) (reference, bool) {
 	m := stageBody.FindStringSubmatch(body)
 	if m == nil {
@@ -56,12 +56,12 @@ func parse(body string) (reference, bool) {
 		}
 	case fieldExitCode:
 		if len(rest) > 1 {
-			r.problem = "nothing is below exit_code"
+			r.problem = "exit_code has no parts"
 		}
 	case fieldArtifacts:
 		last := len(rest) - 1
 		if last < 2 || !slices.Contains(attrs, rest[last]) {
-			r.problem = "after artifacts come the artifact's name and sha256, size or url"
+			r.problem = "artifacts must be followed by the artifact's name and sha256, size or url"
 			break
 		}
 		r.name, r.attr = strings.Join(rest[1:last], "."), rest[last]
@@ -76,7 +76,7 @@ func stageIndex(s *muster.Spec, name string) int {
 	return slices.IndexFunc(s.Tasks, func(t muster.TaskSpec) bool { return t.Name == name })
 }
 
-// stageRefs returns the test by which references to stages of s are ours.
+// stageRefs returns a function that reports whether a body refers to a stage of s.
 func stageRefs(s *muster.Spec) func(body string) bool {
 	names := make(map[string]bool, len(s.Tasks))
 	for i := range s.Tasks {
@@ -88,7 +88,7 @@ func stageRefs(s *muster.Spec) func(body string) bool {
 	}
 }
 
-// elementPosition says which element of its stage r is about.
+// elementPosition returns the position of the element that r refers to.
 func (r reference) elementPosition(t *muster.TaskSpec) (int, error) {
 	switch {
 	case !t.HasElements() && r.index <= 0:

@@ -11,12 +11,12 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// substituteFunc says what a text at a path becomes. whole is true where a JSON value
-// of any type may take its place.
+// substituteFunc returns the replacement of a text at a path. whole is true where the
+// replacement may be a JSON value of any type.
 type substituteFunc func(path, text string, whole bool) (any, error)
 
-// rewrite returns a copy of t with every text that may hold references
-// substituted. It stops at the first error. The order is fixed.
+// rewrite returns a copy of t with every text that may have references substituted, in a
+// fixed order. It stops at the first error.
 func rewrite(t *muster.TaskSpec, sub substituteFunc) (*muster.TaskSpec, error) {
 	c := *t
 	w := rewriter{sub: sub}
@@ -72,7 +72,7 @@ func (w *rewriter) list(path string, l []string) []string {
 
 func (w *rewriter) json(path string, raw json.RawMessage) json.RawMessage {
 	if len(raw) > 0 && raw[0] == '{' && !bytes.Contains(raw, []byte("$")) && !bytes.Contains(raw, []byte(`\u`)) {
-		return raw // without references; decoding a large input costs many times its size
+		return raw // no references; decoding a large input takes many times its size
 	}
 	v, err := decode(raw)
 	if err != nil {
@@ -114,8 +114,8 @@ func (w *rewriter) value(path string, v any, changed *bool) any {
 	return v
 }
 
-// joinPath returns the path of a part of an input, or, where that would be long, the path of what holds it:
-// names may be as long as a spec, and each value below them would have a path with all of them.
+// joinPath returns the path of a part of an input or, where that would be too long, the path of its parent:
+// names may be as long as a spec, and would be repeated in the path of each value below them.
 func joinPath(path, part string) string {
 	const limit = 250 // bytes
 	if len(path)+len(part) > limit {
@@ -124,7 +124,7 @@ func joinPath(path, part string) string {
 	return path + part
 }
 
-// decode keeps numbers as they are spelled.
+// decode decodes JSON and keeps the spelling of numbers.
 func decode(raw []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -135,18 +135,18 @@ func decode(raw []byte) (any, error) {
 	return v, nil
 }
 
-// encode writes what decode reads.
+// encode encodes a value that decode returned.
 func encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		panic("flow: a decoded JSON value cannot be encoded: " + err.Error())
+		panic("dag: a decoded JSON value cannot be encoded: " + err.Error())
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// stringify writes a value into a text: texts as they are, else compact JSON.
+// stringify returns a string as it is, and other values as compact JSON.
 func stringify(v any) string {
 	if s, ok := v.(string); ok {
 		return s

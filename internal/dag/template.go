@@ -1,6 +1,11 @@
 package dag
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
 
 // part is a piece of a text: a literal with its doubled dollars decoded, or the
 // body of a reference.
@@ -9,8 +14,8 @@ type part struct {
 	ref  bool
 }
 
-// split cuts s into literals and those references whose bodies are ours. No two
-// literals are neighbours, and none is empty.
+// split splits s into literals and the references for whose bodies isRef is true. No
+// literal is empty, and no two are adjacent.
 func split(s string, isRef func(body string) bool) []part {
 	var parts []part
 	var lit strings.Builder
@@ -47,15 +52,14 @@ func split(s string, isRef func(body string) bool) []part {
 	return parts
 }
 
-// cutBody returns what stands before the closing brace. Bodies do not nest: what
-// holds another opening is none.
+// cutBody returns the text before the closing brace. closed is false if there is no
+// brace, or another opening before it.
 func cutBody(s string) (body, rest string, closed bool) {
 	body, rest, closed = strings.Cut(s, "}")
 	return body, rest, closed && !strings.Contains(body, "${")
 }
 
-// join is the inverse of split by isElementRef: it writes literals so that they
-// are read as literals again.
+// join is the inverse of split with isElementRef: it escapes literals.
 func join(parts []part) string {
 	var b, lit strings.Builder
 	for _, p := range parts {
@@ -71,7 +75,7 @@ func join(parts []part) string {
 	return b.String()
 }
 
-// escape doubles the dollars that would otherwise be decoded or open a reference.
+// escape doubles the dollars that split would decode or take for a reference.
 func escape(b *strings.Builder, lit string, beforeRef bool) {
 	for {
 		i := strings.IndexByte(lit, '$')
@@ -92,7 +96,61 @@ func escape(b *strings.Builder, lit string, beforeRef bool) {
 	}
 }
 
-// isElementRef says whether a reference is about the own element, for Bind.
+// isElementRef reports whether a reference is to the element itself, for Bind.
 func isElementRef(body string) bool {
 	return body == "index" || strings.HasPrefix(body, "matrix.")
+}
+
+// Bind returns the spec of the element at a position of a stage, from 0: a copy of t,
+// the result of Resolve, with ${index} and ${matrix…} replaced and $${ decoded.
+func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
+	values := t.Values(element)
+	isRef := func(body string) bool { _, ok := values[body]; return ok }
+	bound, err := rewrite(t, func(_, text string, whole bool) (any, error) {
+		parts := split(text, isRef)
+		if whole && len(parts) == 1 && parts[0].ref {
+			return parseScalar(values[parts[0].text]), nil
+		}
+		var out strings.Builder
+		for _, p := range parts {
+			if p.ref {
+				p.text = values[p.text]
+			}
+			out.WriteString(p.text)
+		}
+		return out.String(), nil
+	})
+	if err != nil { // the input is not JSON, which validation excludes
+		return t
+	}
+	return bound
+}
+
+// PerElement reports whether Bind changes anything. If not, t is the spec of every element.
+func PerElement(t *muster.TaskSpec) bool {
+	values := t.Values(0)
+	isRef := func(body string) bool { _, ok := values[body]; return ok }
+	changes := false
+	_, err := rewrite(t, func(_, text string, _ bool) (any, error) {
+		parts := split(text, isRef)
+		if text != "" && (len(parts) != 1 || parts[0] != part{text: text}) {
+			changes = true
+		}
+		return text, nil
+	})
+	return err == nil && changes
+}
+
+// parseScalar returns a JSON number, true or false if s is one, else s.
+func parseScalar(s string) any {
+	v, err := decode([]byte(s))
+	if err != nil || !json.Valid([]byte(s)) {
+		return s
+	}
+	switch v := v.(type) {
+	case json.Number, bool:
+		return v
+	default:
+		return s
+	}
 }

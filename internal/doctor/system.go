@@ -215,7 +215,7 @@ func (r *inspection) listen(ctx context.Context) []Finding {
 
 // gangPorts looks at the ports on which the first task of a gang listens.
 func (r *inspection) gangPorts(context.Context) []Finding {
-	const first, last = 20000, 29999 // sched/gang
+	const first, last = 20000, 29999 // sched/gang.go
 	f := strings.Fields(r.readText("/proc/sys/net/ipv4/ip_local_port_range"))
 	if len(f) != 2 {
 		return nil

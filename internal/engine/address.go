@@ -12,13 +12,12 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// lookupTimeout is how long the look-up of a worker's name may take.
+// lookupTimeout limits the DNS lookup of a worker's name.
 const lookupTimeout = 5 * time.Second
 
-// addressPolicy decides at which address others reach a worker. Tasks of other workers connect to it (the master of a
-// gang), so a worker may name only an address that is its own: the one from which it connects, one of the server's machine
-// if it runs there, or one in the networks that the server's administrator lists, for machines with several addresses and
-// behind NAT.
+// addressPolicy decides which address a worker may have. Tasks on other workers connect to it (to the master of a gang),
+// so a worker may only name its own address: the one that it connects from, any address of the server's machine if it
+// runs there, or one in the networks that the administrator lists, for machines behind NAT or with several addresses.
 type addressPolicy struct {
 	networks       []netip.Prefix
 	lookup         func(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -29,7 +28,8 @@ func newAddressPolicy(networks []netip.Prefix) addressPolicy {
 	return addressPolicy{networks: networks, lookup: net.DefaultResolver.LookupNetIP, interfaceAddrs: net.InterfaceAddrs}
 }
 
-// verify returns the IP address of a worker. A name counts as the address that it has now: it may lead elsewhere later.
+// verify returns the IP address of a worker, or an error if the worker may not name it. A host name is resolved once, because
+// its address may change later.
 func (a *addressPolicy) verify(ctx context.Context, h *link.Hello) (string, error) {
 	if h.RemoteIP == "" || h.Address == h.RemoteIP {
 		return h.Address, nil
@@ -54,7 +54,7 @@ func (a *addressPolicy) verify(ctx context.Context, h *link.Hello) (string, erro
 		h.Worker, remote, h.Address)
 }
 
-// resolve returns the addresses of a name, or of what is an address already.
+// resolve returns the addresses of a host name or IP address.
 func (a *addressPolicy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{normalizeIP(ip)}, nil
@@ -62,12 +62,12 @@ func (a *addressPolicy) resolve(ctx context.Context, host string) ([]netip.Addr,
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	found, err := a.lookup(ctx, "ip", host)
-	// A name may be missing for a moment: a worker that may have tasks keeps trying after this code, which Forbidden ends.
+	// A name may be missing temporarily: a worker with tasks retries after this code, but not after Forbidden.
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound {
-		return nil, muster.Errorf(muster.Invalid, "the server finds no address of %s, which the worker names as its own: start the worker with an IP address as --address, or without it", host)
+		return nil, muster.Errorf(muster.Invalid, "no DNS address found for %s, the --address of the worker: start the worker with an IP address as --address, or without it", host)
 	}
 	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "the server cannot look up %s, which the worker names as its address: %w", host, err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot look up %s, the --address of the worker: %w", host, err)
 	}
 	for i := range found {
 		found[i] = normalizeIP(found[i])
@@ -75,15 +75,15 @@ func (a *addressPolicy) resolve(ctx context.Context, host string) ([]netip.Addr,
 	return found, nil
 }
 
-// normalizeIP is an address without what means nothing to other machines.
+// normalizeIP removes the zone, which other machines do not know.
 func normalizeIP(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
 
-// isLocal returns what reports whether an address is of this machine.
+// isLocal returns a function that reports whether an address is of this machine.
 func (a *addressPolicy) isLocal() func(netip.Addr) bool {
 	var own []netip.Addr
 	list, err := a.interfaceAddrs()
 	if err != nil {
-		list = nil // loopback is
+		list = nil // only loopback addresses are known to be local
 	}
 	for _, l := range list {
 		if p, err := netip.ParsePrefix(l.String()); err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// A worker is at the address from which it connects, or at one that it names and that is of the same machine or in a network
+// A worker's address is the one that it connects from, or one that it names and that is of the same machine or in a network
 // that the administrator lists.
 func TestWhichAddressesWorkersMayName(t *testing.T) {
 	names := map[string][]netip.Addr{

@@ -11,12 +11,12 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// maxUploaded is how many blobs of which it is known that the worker uploaded them are remembered in a session.
+// maxUploaded limits how many blobs a session remembers as uploaded by its worker.
 const maxUploaded = 10_000
 
-// unauthorizedBlobs returns those of the blobs that a worker may not name in what it says of a job's attempts: it has neither
-// uploaded them itself, which shows that it has them, nor does an attempt of the job that it holds need them. Else the
-// hash of a blob were enough to have it delivered to another project.
+// unauthorizedBlobs returns the blobs that a worker may not name in reports about a job's attempts: it neither uploaded them
+// nor holds an attempt of the job that needs them. Otherwise knowing the hash of a blob would be enough to have it delivered
+// to another project.
 func (s *session) unauthorizedBlobs(ctx context.Context, job muster.JobID, sha256 []string) ([]string, error) {
 	unverified := make([]string, 0, len(sha256))
 	for _, sum := range sha256 {
@@ -47,8 +47,8 @@ func (s *session) unauthorizedBlobs(ctx context.Context, job muster.JobID, sha25
 	return s.engine.unneeded(ctx, s.worker, job, ungranted)
 }
 
-// checkArtifacts holds what a frame says of files to what the worker may say. What it shows of a running attempt and may not
-// show is left out. An attempt that ended so failed by the worker's fault, and is tried again elsewhere.
+// checkArtifacts removes artifacts from a frame that the worker may not name. A successful attempt with such artifacts becomes
+// a failure by the worker's fault, and is retried elsewhere.
 func (s *session) checkArtifacts(ctx context.Context, f *link.ToServer) error {
 	for i := range f.Progress {
 		p := &f.Progress[i]
@@ -72,7 +72,7 @@ func (s *session) checkArtifacts(ctx context.Context, f *link.ToServer) error {
 			r.Artifacts = allowed
 			if r.Outcome == muster.AttemptSucceeded {
 				r.Outcome, r.Reason, r.Result = muster.AttemptFailed, muster.WorkerInternal, nil
-				r.Message = "the worker's report names files that it did not upload: " + rejected
+				r.Message = "the worker reported files that it did not upload: " + rejected
 			}
 		}
 	}
@@ -80,11 +80,11 @@ func (s *session) checkArtifacts(ctx context.Context, f *link.ToServer) error {
 }
 
 func (s *session) warnArtifacts(ctx context.Context, a muster.AttemptID, rejected string) {
-	s.warn(ctx, a, "a worker names files that it did not upload; they are left out", slog.String("files", rejected))
+	s.warn(ctx, a, "worker reported files that it did not upload, ignoring them", slog.String("files", rejected))
 }
 
-// warn logs something about what the worker says of an attempt, with the trace of its job if there is one. It reads the store on the session's own
-// goroutine.
+// warn logs a warning about a report on an attempt, with the trace of its job if there is one. It reads the store on the session's
+// own goroutine.
 func (s *session) warn(ctx context.Context, a muster.AttemptID, text string, attrs ...slog.Attr) {
 	attrs = append(attrs, slog.String("worker", string(s.worker)), slog.String("attempt", a.String()))
 	if job, err := s.engine.cfg.Store.Job(ctx, a.Task.Job); err == nil && job.UID != "" {
@@ -93,7 +93,8 @@ func (s *session) warn(ctx context.Context, a muster.AttemptID, text string, att
 	s.engine.cfg.Log.LogAttrs(ctx, slog.LevelWarn, text, attrs...)
 }
 
-// filterArtifacts returns the artifacts of an attempt that its worker may name and that are here as it says, and tells of the others.
+// filterArtifacts returns the artifacts of an attempt that its worker may name and that are stored with the reported size, and a
+// text that names the others.
 func (s *session) filterArtifacts(ctx context.Context, a muster.AttemptID, artifacts []muster.Artifact) (allowed []muster.Artifact, rejected string, err error) {
 	if len(artifacts) == 0 {
 		return nil, "", nil

@@ -3,56 +3,56 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 const (
-	// needsTTL is how long it is taken for true what a worker's attempts need.
+	// needsTTL is how long the cached needs of a worker are valid.
 	needsTTL = 2 * time.Second
-	// minNeedsRefresh is how long after that was found out a blob which is not among it has it found out again.
+	// minNeedsRefresh is the minimum time between two refreshes for blobs that are not found.
 	minNeedsRefresh = 20 * time.Millisecond
-	// maxNeedsWorkers is of how many workers it is remembered.
+	// maxNeedsWorkers limits the workers in the cache.
 	maxNeedsWorkers = 1_000
-	// needsEntrySize is about how many bytes it takes to remember one blob.
+	// needsEntrySize is the approximate size of one blob in the cache, in bytes.
 	needsEntrySize = 64
-	// maxWorkerNeeds is how many bytes are remembered of one worker: enough for the largest folder that a worker takes.
+	// maxWorkerNeeds limits the bytes for one worker: enough for the largest folder of a task.
 	maxWorkerNeeds = 48 << 20
-	// maxTotalNeeds is how many bytes are remembered of all workers.
+	// maxTotalNeeds limits the bytes for all workers.
 	maxTotalNeeds = 128 << 20
 )
 
-// needsCache remembers which blobs the attempts of workers need, of the workers that asked last.
+// needsCache caches which blobs the attempts of workers need, for the workers that asked last.
 type needsCache struct {
 	maxPerWorker, maxTotal int // bytes
 
 	mu       sync.Mutex
 	byWorker map[muster.WorkerID]*workerNeeds
-	bytes    int // of all of them
+	bytes    int // of all entries
 }
 
 func newNeedsCache() needsCache {
 	return needsCache{maxPerWorker: maxWorkerNeeds, maxTotal: maxTotalNeeds, byWorker: map[muster.WorkerID]*workerNeeds{}}
 }
 
-// workerNeeds is which blobs the attempts of a worker need.
+// workerNeeds is the blobs that the attempts of a worker need.
 type workerNeeds struct {
 	mu       sync.Mutex
-	readAt   time.Time     // when the scheduler was asked
-	readTime time.Duration // to find it out
+	readAt   time.Time     // of the last refresh
+	readTime time.Duration // duration of the last refresh
 	sizes    map[muster.JobID]map[[32]byte]int64
-	partial  bool // there is more than is remembered
+	partial  bool // not all blobs are cached
 
-	lastUsed time.Time // guarded by reaches.mu, as bytes is
+	lastUsed time.Time // guarded by needsCache.mu, like bytes
 	bytes    int
 }
 
-// get returns what is remembered of a worker.
+// get returns the entry of a worker.
 func (rs *needsCache) get(w muster.WorkerID) *workerNeeds {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -68,8 +68,8 @@ func (rs *needsCache) get(w muster.WorkerID) *workerNeeds {
 	return r
 }
 
-// resize notes how many bytes r takes now, and forgets other workers if all take too much. A reach that was forgotten
-// while it was in use does not count: it goes with its user.
+// resize sets the size of r, and evicts other workers if the total is too large. An entry that was evicted while in use
+// does not count.
 func (rs *needsCache) resize(w muster.WorkerID, r *workerNeeds, bytes int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -83,7 +83,7 @@ func (rs *needsCache) resize(w muster.WorkerID, r *workerNeeds, bytes int) {
 	}
 }
 
-// evictOldest forgets the worker that asked longest ago, but not keep. The lock is held.
+// evictOldest evicts the worker that asked longest ago, except one. The caller holds the lock.
 func (rs *needsCache) evictOldest(except *workerNeeds) {
 	var worker muster.WorkerID
 	var oldest *workerNeeds
@@ -96,24 +96,24 @@ func (rs *needsCache) evictOldest(except *workerNeeds) {
 	delete(rs.byWorker, worker)
 }
 
-// blobQuery is which blobs a call asks for.
+// blobQuery asks for blobs.
 type blobQuery struct {
-	job     muster.JobID // whose attempts are to need them; 0 means any
+	job     muster.JobID // whose attempts must need them; 0 means any
 	missing map[[32]byte]struct{}
-	found   map[[32]byte]int64 // of those that are needed
+	found   map[[32]byte]int64 // sizes of those that are needed
 }
 
 func newQuery(job muster.JobID, sha256 ...string) *blobQuery {
 	q := &blobQuery{job: job, missing: make(map[[32]byte]struct{}, len(sha256)), found: map[[32]byte]int64{}}
 	for _, sum := range sha256 {
-		if hash, ok := lowerHash(sum); ok {
+		if hash, ok := parseHash(sum); ok {
 			q.missing[hash] = struct{}{}
 		}
 	}
 	return q
 }
 
-// add takes a blob that an attempt of a job needs.
+// add adds a blob that an attempt of a job needs.
 func (q *blobQuery) add(job muster.JobID, hash [32]byte, size int64) {
 	if _, missing := q.missing[hash]; missing && (q.job == 0 || q.job == job) {
 		q.found[hash] = size
@@ -121,13 +121,7 @@ func (q *blobQuery) add(job muster.JobID, hash [32]byte, size int64) {
 	}
 }
 
-// lowerHash returns the hash that 64 lower-case hex digits say.
-func lowerHash(text string) (hash [32]byte, ok bool) {
-	hash, ok = hashOf(text)
-	return hash, ok && strings.ToLower(text) == text
-}
-
-// resolve answers what it can from what is remembered.
+// resolve answers a query as far as possible from the cache.
 func (r *workerNeeds) resolve(q *blobQuery) {
 	for job, sizes := range r.sizes {
 		if q.job != 0 && q.job != job {
@@ -141,8 +135,8 @@ func (r *workerNeeds) resolve(q *blobQuery) {
 	}
 }
 
-// NeedsBlob reports whether an attempt that the worker holds now needs a blob, and how big that is, -1 if it is not known.
-// A no may be needsTTL old if stale is true, and takes no time then.
+// NeedsBlob reports whether an attempt that the worker holds now needs a blob, and its size, -1 if unknown. If stale is
+// true, a negative answer may be needsTTL old, and does not wait.
 func (e *Engine) NeedsBlob(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error) {
 	q := newQuery(0, sha256)
 	if err := e.findNeeded(ctx, w, q, stale); err != nil {
@@ -154,7 +148,7 @@ func (e *Engine) NeedsBlob(ctx context.Context, w muster.WorkerID, sha256 string
 	return 0, false, nil
 }
 
-// unneeded returns those of the blobs that no attempt of a job which the worker holds needs.
+// unneeded returns the blobs that no attempt of a job on the worker needs.
 func (e *Engine) unneeded(ctx context.Context, w muster.WorkerID, job muster.JobID, sha256 []string) (unneeded []string, err error) {
 	if len(sha256) == 0 {
 		return nil, nil
@@ -164,7 +158,7 @@ func (e *Engine) unneeded(ctx context.Context, w muster.WorkerID, job muster.Job
 		return nil, err
 	}
 	for _, sum := range sha256 {
-		hash, _ := lowerHash(sum)
+		hash, _ := parseHash(sum)
 		if _, ok := q.found[hash]; !ok {
 			unneeded = append(unneeded, sum)
 		}
@@ -172,9 +166,9 @@ func (e *Engine) unneeded(ctx context.Context, w muster.WorkerID, job muster.Job
 	return unneeded, nil
 }
 
-// findNeeded answers a query from what is remembered of a worker, if that is fresh, and else asks the scheduler, but not again at
-// once: a worker that asks for blobs which it does not need holds up only itself. With stale it does not ask for what is not
-// among what is fresh.
+// findNeeded answers a query from the worker's cache entry or, if that is too old or incomplete, from the scheduler, with a pause
+// between two refreshes: a worker that asks for blobs that it does not need delays only itself. With stale, it does not ask the
+// scheduler for blobs that are missing from a valid entry.
 func (e *Engine) findNeeded(ctx context.Context, w muster.WorkerID, q *blobQuery, stale bool) error {
 	r := e.needs.get(w)
 	r.mu.Lock()
@@ -185,17 +179,11 @@ func (e *Engine) findNeeded(ctx context.Context, w muster.WorkerID, q *blobQuery
 		}
 	}
 	pause := minNeedsRefresh
-	if r.partial { // trees are read for each call: for half of the time at most
+	if r.partial { // each call reads trees: at most half of the time
 		pause = max(minNeedsRefresh, 2*r.readTime)
 	}
-	if wait := pause - time.Since(r.readAt); wait > 0 {
-		t := time.NewTimer(wait)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if backoff.Sleep(ctx, pause-time.Since(r.readAt)) != nil {
+		return context.Cause(ctx)
 	}
 	began := time.Now()
 	needs, err := call(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]sched.BlobRefs, error) { return st.BlobRefs(w), nil })
@@ -208,14 +196,14 @@ func (e *Engine) findNeeded(ctx context.Context, w muster.WorkerID, q *blobQuery
 	return nil
 }
 
-// refreshNeeds replaces what r remembers, as far as there is room, and answers a query from all that the attempts need. It returns
-// how many bytes r takes. The lock of r is held.
+// refreshNeeds replaces the entry r, as far as there is room, and answers a query from everything that the attempts need. It
+// returns the size of r in bytes. The caller holds the lock of r.
 func (e *Engine) refreshNeeds(ctx context.Context, r *workerNeeds, needs []sched.BlobRefs, q *blobQuery) (bytes int) {
 	r.sizes, r.partial = map[muster.JobID]map[[32]byte]int64{}, false
 	type source struct {
 		job    muster.JobID
 		tree   string
-		inputs *effect.Input // the first one
+		inputs *dag.InputFile // the first one
 	}
 	seen := map[source]struct{}{} // the elements of an array need the same
 	repeated := func(p source) bool {
@@ -227,7 +215,7 @@ func (e *Engine) refreshNeeds(ctx context.Context, r *workerNeeds, needs []sched
 		n := &needs[i]
 		job := n.Attempt.Task.Job
 		add := func(sha256 string, size int64) {
-			hash, ok := lowerHash(sha256)
+			hash, ok := parseHash(sha256)
 			if !ok {
 				return
 			}
@@ -259,11 +247,11 @@ func (e *Engine) refreshNeeds(ctx context.Context, r *workerNeeds, needs []sched
 			}
 			add(tree, -1)
 			if r.partial && len(q.missing) == 0 {
-				continue // nothing more can be remembered, or is asked for
+				continue // the entry is full and the query is answered
 			}
 			files, err := e.trees.get(ctx, tree)
 			if err != nil {
-				e.cfg.Log.Debug("a tree that a task needs cannot be read", slog.String("attempt", n.Attempt.String()), slog.Any("error", err))
+				e.cfg.Log.Debug("cannot read a tree that a task needs", slog.String("attempt", n.Attempt.String()), slog.Any("error", err))
 				continue
 			}
 			for _, f := range files {

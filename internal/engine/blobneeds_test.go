@@ -11,8 +11,8 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 func sumOf(text string) string {
@@ -20,7 +20,7 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newNeedsEngine is an engine that remembers little, without Run, and a number of trees of some files each.
+// newNeedsEngine returns an engine with a small needs cache, without Run, and some trees of some files each.
 func newNeedsEngine(t *testing.T, trees, files int) (e *Engine, sums []string) {
 	t.Helper()
 	blobs, err := blob.OpenDir(t.TempDir())
@@ -47,15 +47,15 @@ func newNeedsEngine(t *testing.T, trees, files int) (e *Engine, sums []string) {
 	return e, sums
 }
 
-// needOf is what an attempt of a job needs that has a tree and an input.
+// needOf returns the needs of an attempt with a tree and an input.
 func needOf(job muster.JobID, tree string) sched.BlobRefs {
 	return sched.BlobRefs{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}, Trees: []string{tree},
-		Inputs: []effect.Input{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
+		Inputs: []dag.InputFile{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
 	}
 }
 
-// updateNeeds has a worker's needs found out, as find does once it has asked.
+// updateNeeds refreshes a worker's needs like findNeeded.
 func (e *Engine) updateNeeds(t *testing.T, w muster.WorkerID, needs []sched.BlobRefs, q *blobQuery) *workerNeeds {
 	t.Helper()
 	r := e.needs.get(w)
@@ -72,7 +72,7 @@ func (r *workerNeeds) entries() (n int) {
 	return n
 }
 
-// Attempts that need more than is remembered of a worker may have all of it all the same, and nothing else.
+// Attempts that need more blobs than the cache holds may have all of them, and nothing else.
 func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
 	e, trees := newNeedsEngine(t, 50, 20)
 	var needs []sched.BlobRefs
@@ -88,12 +88,12 @@ func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
 				t.Fatalf("of job %d it needs %v, and not %v", job, q.found, q.missing)
 			}
 			if n := r.entries(); n*needsEntrySize > e.needs.maxPerWorker || !r.partial {
-				t.Fatalf("%d blobs are remembered, partly: %t", n, r.partial)
+				t.Fatalf("%d blobs are cached, partly: %t", n, r.partial)
 			}
 		}
 		other := newQuery(job, sumOf(strconv.Itoa(i+1)+"/0"), sumOf("nothing"))
 		if e.updateNeeds(t, "w", needs, other); len(other.found) != 0 {
-			t.Fatalf("job %d is said to need %v", job, other.found)
+			t.Fatalf("job %d needs %v", job, other.found)
 		}
 	}
 	if e.needs.bytes > e.needs.maxPerWorker {
@@ -101,14 +101,14 @@ func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
 	}
 }
 
-// What is remembered of all workers is bounded, and those are forgotten that asked longest ago.
+// The cache is bounded, and evicts the workers that asked longest ago.
 func TestWhatWorkersNeedTakesBoundedMemory(t *testing.T) {
 	e, trees := newNeedsEngine(t, 40, 50)
 	worker := func(i int) muster.WorkerID { return muster.WorkerID("w" + strconv.Itoa(i)) }
 	for i, tree := range trees {
 		r := e.updateNeeds(t, worker(i), []sched.BlobRefs{needOf(1, tree)}, newQuery(0))
 		if r.partial || r.entries() != 53 {
-			t.Fatalf("of %s %d blobs are remembered, partly: %t", worker(i), r.entries(), r.partial)
+			t.Fatalf("of %s %d blobs are cached, partly: %t", worker(i), r.entries(), r.partial)
 		}
 		e.updateNeeds(t, "steady", []sched.BlobRefs{needOf(1, trees[0])}, newQuery(0))
 		sum := 0
@@ -140,7 +140,7 @@ func TestOnlyHashesAreNeeded(t *testing.T) {
 		t.Errorf("%d hashes", len(q.missing))
 	}
 	for _, text := range []string{"", "x", sumOf("a")[:63], sumOf("a") + "0", "A" + sumOf("a")[1:]} {
-		if _, ok := lowerHash(text); ok {
+		if _, ok := parseHash(text); ok {
 			t.Errorf("%q is taken for a hash", text)
 		}
 	}

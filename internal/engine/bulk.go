@@ -2,20 +2,21 @@ package engine
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxMaterialized is how many tasks one request may take out of an array and change
-// one by one. Nothing else is decided meanwhile, and each becomes a row: that
-// many take the engine about two seconds. Whole arrays change in one step.
+// maxMaterialized limits how many elements of an array one request may change one by one.
+// Each becomes a row, and blocks the engine meanwhile: this many take about two seconds.
+// Whole arrays change in one step.
 const maxMaterialized = 200_000
 
 // Cancel stops tasks of a job, all of them if spans is nil.
-func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error {
+func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []muster.Span) error {
 	return e.do(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		if spans != nil || !st.Live(job) {
 			j, err := e.cfg.Store.Job(ctx, job)
@@ -29,7 +30,7 @@ func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Spa
 				return tooMany(job, "cancel", ", or the whole job")
 			}
 		}
-		return st.Apply(now, event.Cancel{Job: job, Tasks: spans})
+		return st.Apply(now, sched.Cancel{Job: job, Tasks: spans})
 	})
 }
 
@@ -38,12 +39,11 @@ func tooMany(job muster.JobID, verb, or string) error {
 		verb, maxMaterialized, job, job, maxMaterialized-1, or)
 }
 
-// countMaterialized counts the tasks without rows that a cancellation of spans would take
-// out of their groups. What reaches from a group's next task to its end is none
-// of them: it goes in one step.
-func countMaterialized(groups []muster.Group, spans []event.Span) int {
+// countMaterialized counts the elements that a cancellation of spans would materialize. A
+// span from a group's cursor to its end materializes none: it is cancelled in one step.
+func countMaterialized(groups []muster.Group, spans []muster.Span) int {
 	n := 0
-	for _, span := range event.MergeSpans(spans) {
+	for _, span := range muster.MergeSpans(spans) {
 		for i := range groups {
 			g := &groups[i]
 			next, last := g.First+g.Materialized, g.First+g.Size-1
@@ -56,9 +56,9 @@ func countMaterialized(groups []muster.Group, spans []event.Span) int {
 	return n
 }
 
-// Retry queues ended tasks that did not succeed again, all of them if spans is nil. What it needs is read
-// while the engine decides other things; only if the job changes meanwhile the engine waits for a second reading.
-func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span) error {
+// Retry queues ended tasks that did not succeed, all of them if spans is nil. It reads the rows while the engine
+// handles other requests; only if the job changes meanwhile, the engine waits for a second read.
+func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []muster.Span) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	o, err := e.watchJob(ctx, job)
@@ -82,23 +82,23 @@ func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span
 
 var retryable = []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancelled, muster.Skipped}
 
-// retryPage is how many rows of a retried job are read at once.
+// retryPage is how many rows of a retried job are read at a time.
 const retryPage = 10_000
 
-// retryEvent reads what a retry needs.
-func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.Span) (event.Retry, error) {
+// retryEvent reads the rows for a retry.
+func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []muster.Span) (sched.Retry, error) {
 	job, err := e.cfg.Store.Job(ctx, id)
 	if err != nil {
-		return event.Retry{}, err
+		return sched.Retry{}, err
 	}
-	ev := event.Retry{Job: job, Groups: job.Groups, Unmaterialized: spans == nil}
-	// Without spans the tasks that have no rows are tried again in one step.
+	ev := sched.Retry{Job: job, Groups: job.Groups, Unmaterialized: spans == nil}
+	// Without spans the tasks that have no rows are retried in one step.
 	q := store.TaskQuery{Job: id, States: retryable, StoredOnly: ev.Unmaterialized, Limit: retryPage}
 	for _, s := range spans {
 		q.Spans = append(q.Spans, store.Span(s))
 	}
 	if ev.Ended, err = e.readTasks(ctx, q, maxMaterialized); err != nil {
-		return event.Retry{}, err
+		return sched.Retry{}, err
 	}
 	for _, g := range job.Groups {
 		first, last := g.First, g.First+g.Size-1
@@ -110,14 +110,14 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.
 		}
 		kept, err := e.readTasks(ctx, store.TaskQuery{Job: id, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxTasks)
 		if err != nil {
-			return event.Retry{}, err
+			return sched.Retry{}, err
 		}
 		ev.Kept = append(ev.Kept, kept...)
 	}
 	return ev, nil
 }
 
-// readTasks reads all tasks of q, and fails if they are more than most.
+// readTasks reads all tasks of q, and fails if there are more than limit.
 func (e *Engine) readTasks(ctx context.Context, q store.TaskQuery, limit int) ([]muster.Task, error) {
 	var all []muster.Task
 	for {
@@ -132,5 +132,33 @@ func (e *Engine) readTasks(ctx context.Context, q store.TaskQuery, limit int) ([
 			return all, nil
 		}
 		q.Cursor = next
+	}
+}
+
+// jobWatcher detects changes of a job while its rows are read outside the engine's goroutine.
+type jobWatcher struct {
+	job     muster.JobID
+	changed bool        // Run's goroutine only
+	closed  atomic.Bool // the engine may drop it
+}
+
+// watchJob returns a watcher of all later commits of a job. Earlier ones can be read from the store. The caller
+// closes it.
+func (e *Engine) watchJob(ctx context.Context, job muster.JobID) (*jobWatcher, error) {
+	o := &jobWatcher{job: job}
+	return o, e.do(ctx, true, func(*sched.State, muster.Time, *batch) error {
+		e.watchers = append(e.watchers, o)
+		return nil
+	})
+}
+
+// notifyWatchers marks the watchers of jobs that a batch changes.
+func (e *Engine) notifyWatchers(rows *muster.Rows) {
+	e.watchers = slices.DeleteFunc(e.watchers, func(o *jobWatcher) bool { return o.closed.Load() })
+	for _, o := range e.watchers {
+		o.changed = o.changed ||
+			slices.ContainsFunc(rows.Jobs, func(j muster.Job) bool { return j.ID == o.job }) ||
+			slices.ContainsFunc(rows.Groups, func(g muster.Group) bool { return g.Job == o.job }) ||
+			slices.ContainsFunc(rows.Tasks, func(t muster.Task) bool { return t.ID.Job == o.job })
 	}
 }

@@ -10,11 +10,10 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
-// TestHugeArrays changes the largest arrays in steps that do not grow with them,
-// and refuses what would hold the engine up.
+// TestHugeArrays changes the largest arrays in steps whose cost does not depend on their
+// size, and checks that requests that would block the engine are refused.
 func TestHugeArrays(t *testing.T) {
 	r := start(t)
 	const n = muster.MaxTasks
@@ -31,11 +30,11 @@ func TestHugeArrays(t *testing.T) {
 			t.Errorf("%s: %v", desc, err)
 		}
 	}
-	refused("cancel the middle", r.Cancel(t.Context(), id, []event.Span{{First: 1, Last: n - 2}}))
-	done("cancel some of the middle", r.Cancel(t.Context(), id, []event.Span{{First: 100, Last: 199}}))
-	done("cancel all, in two parts", r.Cancel(t.Context(), id, []event.Span{{First: n / 2, Last: n - 1}, {First: 0, Last: n/2 - 1}}))
-	refused("retry all one by one", r.Retry(t.Context(), id, []event.Span{{First: 0, Last: n - 1}}))
-	done("retry some", r.Retry(t.Context(), id, []event.Span{{First: 150, Last: 249}}))
+	refused("cancel the middle", r.Cancel(t.Context(), id, []muster.Span{{First: 1, Last: n - 2}}))
+	done("cancel some of the middle", r.Cancel(t.Context(), id, []muster.Span{{First: 100, Last: 199}}))
+	done("cancel all, in two parts", r.Cancel(t.Context(), id, []muster.Span{{First: n / 2, Last: n - 1}, {First: 0, Last: n/2 - 1}}))
+	refused("retry all one by one", r.Retry(t.Context(), id, []muster.Span{{First: 0, Last: n - 1}}))
+	done("retry some", r.Retry(t.Context(), id, []muster.Span{{First: 150, Last: 249}}))
 	done("retry the others", r.Retry(t.Context(), id, nil))
 	job, err := r.store.Job(t.Context(), id)
 	if err != nil || job.Counts[muster.Queued] != n {
@@ -43,7 +42,7 @@ func TestHugeArrays(t *testing.T) {
 	}
 }
 
-// TestRetryReadsBesideTheEngine holds that the engine decides other things while the rows of a retried job
+// TestRetryReadsBesideTheEngine checks that the engine decides other things while the rows of a retried job
 // are read, and that what changes meanwhile is not missed.
 func TestRetryReadsBesideTheEngine(t *testing.T) {
 	r := start(t)

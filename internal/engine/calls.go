@@ -6,19 +6,15 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// callTimeout bounds how long a caller waits for its answer.
+// callTimeout limits how long a caller waits for its reply.
 const callTimeout = 30 * time.Second
 
-// call posts a letter and waits for what it decides. A caller that gave up before
-// the decision has changed nothing; after it, the error says that it may have
-// been done.
+// call posts a request and waits for its result. If ctx ends before the request is
+// decided, nothing changes; after that the error is Undetermined.
 func call[T any](ctx context.Context, e *Engine, barrier bool, decide func(*sched.State, muster.Time, *batch) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -49,11 +45,11 @@ func call[T any](ctx context.Context, e *Engine, barrier bool, decide func(*sche
 		}
 		return r.value, nil
 	case <-ctx.Done():
-		return zero, muster.Errorf(muster.Undetermined, "no answer in time: it may or may not have been done; look before you repeat it: %w", ctx.Err())
+		return zero, muster.Errorf(muster.Undetermined, "timed out waiting for the server: the change may or may not have been made; check before you retry: %w", ctx.Err())
 	}
 }
 
-// do is ask without a value.
+// do is call without a value.
 func (e *Engine) do(ctx context.Context, barrier bool, decide func(*sched.State, muster.Time, *batch) error) error {
 	_, err := call(ctx, e, barrier, func(st *sched.State, now muster.Time, b *batch) (struct{}, error) {
 		return struct{}{}, decide(st, now, b)
@@ -61,9 +57,9 @@ func (e *Engine) do(ctx context.Context, barrier bool, decide func(*sched.State,
 	return err
 }
 
-// Submit accepts a valid, normalized spec and returns the new job's number, after
-// the commit. With by.Key it is idempotent for by.Owner: the same key and digest
-// return the same job again, another digest is a Conflict.
+// Submit accepts a valid, normalized spec and returns the new job's number, after the
+// commit. With by.Key it is idempotent for by.Owner: the same key and digest return the
+// same job, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey) (muster.JobID, error) {
 	askedAt := time.Now()
 	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
@@ -80,10 +76,10 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 			}
 		}
 		id, uid := st.NextJob(), traceparent.NewUID(ctx)
-		if err := st.Apply(now, event.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
+		if err := st.Apply(now, sched.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
 			return 0, err
 		}
-		b.submitted = append(b.submitted, effect.Submitted{Job: id, UID: uid, Spec: spec, At: askedAt})
+		b.submitted = append(b.submitted, sched.Submitted{Job: id, UID: uid, Spec: spec, At: askedAt})
 		if by.Key != "" {
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
@@ -92,8 +88,8 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 	})
 }
 
-// findIdempotent looks an idempotency key up, in this batch and in the store, where those
-// that are too old stand for nothing any more.
+// findIdempotent looks up an idempotency key in this batch and in the store. It ignores
+// expired ones.
 func (e *Engine) findIdempotent(ctx context.Context, now muster.Time, by store.IdempotencyKey, b *batch) (store.IdempotencyKey, bool, error) {
 	for _, k := range b.keys {
 		if k.Owner == by.Owner && k.Key == by.Key {
@@ -104,13 +100,13 @@ func (e *Engine) findIdempotent(ctx context.Context, now muster.Time, by store.I
 	return k, ok && k.At.Add(store.IdempotencyTTL) > now, err
 }
 
-// maxDeadline is how far away the deadline of a drain or a pause may be.
+// maxDeadline limits the timeout of a drain or a pause.
 const maxDeadline = muster.Duration(365 * 24 * time.Hour)
 
 // Steer pauses, resumes, drains, heals or removes a worker.
 func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminRequest) error {
 	if o.Timeout != nil && (*o.Timeout < 0 || *o.Timeout > maxDeadline) {
-		return muster.Errorf(muster.Invalid, "a deadline in %s makes no sense: write a duration from 0s to %s", *o.Timeout, maxDeadline)
+		return muster.Errorf(muster.Invalid, "invalid timeout %s: use a duration from 0s to %s", *o.Timeout, maxDeadline)
 	}
 	return e.do(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		var until muster.Time
@@ -119,41 +115,40 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 		}
 		switch o.Action {
 		case muster.ActionPause:
-			return st.Apply(now, event.Pause{Worker: w, On: true, Until: until})
+			return st.Apply(now, sched.Pause{Worker: w, On: true, Until: until})
 		case muster.ActionResume:
-			if err := st.Apply(now, event.Pause{Worker: w}); err != nil {
+			if err := st.Apply(now, sched.Pause{Worker: w}); err != nil {
 				return err
 			}
-			return st.Apply(now, event.Drain{Worker: w})
+			return st.Apply(now, sched.Drain{Worker: w})
 		case muster.ActionDrain:
-			return st.Apply(now, event.Drain{Worker: w, On: true, Until: until})
+			return st.Apply(now, sched.Drain{Worker: w, On: true, Until: until})
 		case muster.ActionHeal:
-			return st.Apply(now, event.Heal{Worker: w, GPUs: o.GPUs})
+			return st.Apply(now, sched.Heal{Worker: w, GPUs: o.GPUs})
 		case muster.ActionRemove:
-			return st.Apply(now, event.Remove{Worker: w})
+			return st.Apply(now, sched.Remove{Worker: w})
 		default:
-			return muster.Errorf(muster.Invalid, "%q is nothing that can be done to a worker: use pause, resume, drain, heal or remove", o.Action)
+			return muster.Errorf(muster.Invalid, "unknown worker action %q: use pause, resume, drain, heal or remove", o.Action)
 		}
 	})
 }
 
-// Explain says why a live task stands where it stands.
-func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
-	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (explain.Explanation, error) {
+// Explain says why a live task is in its state.
+func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (muster.Explanation, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (muster.Explanation, error) {
 		return st.Explain(now, id)
 	})
 }
 
-// Plan says where the first task of each stage would run if spec were submitted
-// now.
-func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explanation, error) {
-	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]explain.Explanation, error) {
+// Plan says where the first task of each stage would run if spec were submitted now.
+func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]muster.Explanation, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]muster.Explanation, error) {
 		return st.Plan(now, spec), nil
 	})
 }
 
-// Workers lists all workers with what only memory has: free resources and load. Callers
-// share the list: it must not be changed.
+// Workers lists all workers, including free resources and load, which are in memory only.
+// Callers share the list and must not change it.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
 	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) ([]muster.Worker, error) {
 		if b.workers == nil {
@@ -161,4 +156,37 @@ func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
 		}
 		return b.workers, nil
 	})
+}
+
+// Fleet returns all workers and the work of all projects. Callers share the snapshot and
+// must not change it.
+func (e *Engine) Fleet(ctx context.Context) (*sched.FleetSnapshot, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (*sched.FleetSnapshot, error) {
+		if b.fleet == nil {
+			p := st.FleetSnapshot(now)
+			b.fleet = &p
+		}
+		return b.fleet, nil
+	})
+}
+
+// Workload returns the work of one project.
+func (e *Engine) Workload(ctx context.Context, project string) (sched.Workload, error) {
+	return call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (sched.Workload, error) {
+		return st.Workload(now, project), nil
+	})
+}
+
+// Backlog returns how many requests wait for the engine.
+func (e *Engine) Backlog() int {
+	e.inbox.mu.Lock()
+	defer e.inbox.mu.Unlock()
+	return len(e.inbox.queue)
+}
+
+// Sessions returns how many workers are connected.
+func (e *Engine) Sessions() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.sessions)
 }

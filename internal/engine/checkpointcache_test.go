@@ -22,8 +22,8 @@ func (c *countedBlobs) Stat(ctx context.Context, sha256 string) (int64, error) {
 	return c.Blobs.Stat(ctx, sha256)
 }
 
-// TestOnlyWhatIsNewIsLookedUp saves checkpoints of which few files change: those are
-// looked up, and no others; one that is missing is still noticed.
+// TestOnlyWhatIsNewIsLookedUp saves checkpoints that differ in few files: only those are
+// looked up, and a missing one is detected.
 func TestOnlyWhatIsNewIsLookedUp(t *testing.T) {
 	blobs := &countedBlobs{}
 	r := start(t, func(cfg *engine.Config) {
@@ -63,6 +63,6 @@ func TestOnlyWhatIsNewIsLookedUp(t *testing.T) {
 	}
 	files[8] = fmt.Sprintf("%064d", 0)
 	if got := save(r.putTree(t, files...)); got != second {
-		t.Errorf("a file is missing: the task goes on from %q", got)
+		t.Errorf("a file is missing: the task continues from %q", got)
 	}
 }

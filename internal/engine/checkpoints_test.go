@@ -43,7 +43,7 @@ func (r *env) putTree(t *testing.T, files ...string) string {
 	return r.put(t, data)
 }
 
-// TestOnlyAWholeCheckpointCounts lets a worker say that it saved what is not here.
+// TestOnlyAWholeCheckpointCounts has a worker report checkpoints that are not stored.
 func TestOnlyAWholeCheckpointCounts(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -73,13 +73,13 @@ func TestOnlyAWholeCheckpointCounts(t *testing.T) {
 		"no tree": absent, "a tree without its file": r.putTree(t, absent), "no tree at all": r.put(t, []byte("\x00")),
 	} {
 		if got := report(hash); got != good {
-			t.Errorf("%s: the task goes on from %q", name, got)
+			t.Errorf("%s: the task continues from %q", name, got)
 		}
 	}
 }
 
-// TestOrdersReachTheWorker heals, drains by a deadline, and looks at what the
-// worker is told.
+// TestOrdersReachTheWorker heals and drains with a deadline, and checks what the worker
+// receives.
 func TestOrdersReachTheWorker(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -93,7 +93,7 @@ func TestOrdersReachTheWorker(t *testing.T) {
 	if err := r.Steer(t.Context(), "w1", muster.AdminRequest{Action: muster.ActionHeal}); err != nil {
 		t.Fatal(err)
 	}
-	if f := p.next(t, "the word to heal", func(f *link.ToWorker) bool { return len(f.Heal) > 0 }); !slices.Equal(f.Heal, []string{"GPU-1"}) {
+	if f := p.next(t, "a heal", func(f *link.ToWorker) bool { return len(f.Heal) > 0 }); !slices.Equal(f.Heal, []string{"GPU-1"}) {
 		t.Errorf("heal %v", f.Heal)
 	}
 	tooLong, now := muster.Duration(1<<62), muster.Duration(0)
@@ -103,7 +103,7 @@ func TestOrdersReachTheWorker(t *testing.T) {
 	if err := r.Steer(t.Context(), "w1", muster.AdminRequest{Action: muster.ActionDrain, Timeout: &now}); err != nil {
 		t.Fatal(err)
 	}
-	f := p.next(t, "the word to make room", func(f *link.ToWorker) bool { return len(f.Cancel) > 0 })
+	f := p.next(t, "a stop", func(f *link.ToWorker) bool { return len(f.Cancel) > 0 })
 	if c := f.Cancel[0]; c.Attempt != a || c.Reason != muster.Preempted || c.Drop {
 		t.Errorf("%+v", c)
 	}
@@ -111,7 +111,7 @@ func TestOrdersReachTheWorker(t *testing.T) {
 	if err := p.Handle(t.Context(), &link.ToServer{Finished: []muster.Report{report}}); err != nil {
 		t.Fatal(err)
 	}
-	p.next(t, "the word to leave", func(f *link.ToWorker) bool { return f.Drain })
+	p.next(t, "a drain", func(f *link.ToWorker) bool { return f.Drain })
 	task, err := r.store.Task(t.Context(), a.Task)
 	if err != nil || task.State != muster.Queued || task.Reason != muster.Preempted || task.Crashes != 0 {
 		t.Errorf("%+v, %v", task, err)

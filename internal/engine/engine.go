@@ -9,16 +9,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Store is what the engine needs of the store: it alone writes, and it reads
-// ended tasks when they are to be retried, whose an attempt was, and what a worker uploaded.
+// Store is what the engine needs of the store: it is the only writer, and it reads ended tasks
+// for retries, the worker of an attempt, and what a worker uploaded.
 type Store interface {
 	store.Writer
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
@@ -28,53 +27,53 @@ type Store interface {
 	Ungranted(ctx context.Context, h store.Grantee, sha256 []string) ([]string, error)
 }
 
-// Publisher is told every committed change. Publish must not block.
+// Publisher receives every committed change. Publish must not block.
 type Publisher interface {
 	Publish(events []muster.Event)
 }
 
-// Logs is where sessions put what workers ship.
+// Logs stores the logs that workers send.
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
 	Archive(ctx context.Context, a muster.AttemptID) (bool, error)
 }
 
-// Blobs is where saved checkpoints are looked up.
+// Blobs is the store of saved checkpoints and artifacts.
 type Blobs interface {
 	Stat(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
 	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 }
 
-// Config is what an Engine is made of.
+// Config configures an Engine.
 type Config struct {
 	Store  Store
 	Logs   Logs
 	Blobs  Blobs
 	Events Publisher
 	Sched  sched.Config
-	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
+	// Addresses are networks in which workers may name their address, besides the one that they connect from.
 	Addresses []netip.Prefix
-	// OnBatch is called with each batch, by the engine's goroutine: it must not block. Nil means that nobody measures the engine.
-	OnBatch func(effect.Batch)
+	// OnBatch is called with each batch by the engine's goroutine, and must not block. It may be nil.
+	OnBatch func(sched.Batch)
 	Log     *slog.Logger
 }
 
-// Engine owns the scheduler's state. All methods may be called at the same time
-// once Run was started; they answer after the commit.
+// Engine owns the scheduler's state. All methods are safe for concurrent use once Run was
+// started; they return after the commit.
 type Engine struct {
 	cfg      Config
 	inbox    *inbox
 	start    time.Time
 	ready    chan struct{}
-	firstJob muster.JobID // the first job number that this process may give out; Run's goroutine
+	firstJob muster.JobID // first job number that this process may assign; Run's goroutine only
 
-	storeErr    atomic.Pointer[error] // why nothing is decided now; nil while it is
-	batchStart  atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
-	watchers    []*jobWatcher         // for the engine's goroutine only
+	storeErr    atomic.Pointer[error] // why the engine handles no requests now, or nil
+	batchStart  atomic.Int64          // start of the current batch, in nanoseconds since start, or 0
+	watchers    []*jobWatcher         // Run's goroutine only
 	progress    progressCache
-	logErrors   logThrottle
+	logErrors   rate.Sometimes
 	checkpoints checkpointCache
 
 	mu       sync.Mutex
@@ -85,13 +84,14 @@ type Engine struct {
 	addresses addressPolicy
 }
 
-// New makes an engine that does nothing until Run.
+// New makes an engine. Start it with Run.
 func New(cfg Config) *Engine {
 	return &Engine{
 		cfg:       cfg,
 		inbox:     newInbox(),
 		start:     time.Now(),
 		ready:     make(chan struct{}),
+		logErrors: rate.Sometimes{Interval: logInterval},
 		progress:  newProgressCache(),
 		sessions:  map[muster.WorkerID]*session{},
 		needs:     newNeedsCache(),
@@ -100,7 +100,7 @@ func New(cfg Config) *Engine {
 	}
 }
 
-// Ready is closed once the state was loaded for the first time.
+// Ready returns a channel that is closed once the state was loaded for the first time.
 func (e *Engine) Ready() <-chan struct{} { return e.ready }
 
 // Backoff after a commit that failed.
@@ -109,11 +109,11 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// Run decides until ctx ends. It returns an error only if the state cannot be
-// loaded at the start; after that it goes on over every failure of the store.
+// Run handles requests until ctx ends. It returns an error only if the state cannot be
+// loaded at the start; after that it retries after every failure of the store.
 func (e *Engine) Run(ctx context.Context) error {
-	defer e.endSessions(muster.Unavailable, "the server shuts down")
-	defer e.inbox.close(muster.Errorf(muster.Unavailable, "the server shuts down and has not done this; try again later"))
+	defer e.endSessions(muster.Unavailable, "the server is shutting down")
+	defer e.inbox.close(muster.Errorf(muster.Unavailable, "not done, safe to retry: the server is shutting down"))
 	pause := minPause
 	for loaded := false; ; {
 		st, err := e.load(ctx)
@@ -140,8 +140,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 		}
 		e.storeErr.Store(&err)
-		e.cfg.Log.Error("the store failed; reloading", slog.Any("error", err), slog.Duration("pause", pause))
-		e.endSessions(muster.Unavailable, "the server could not write to its store; come back in a moment")
+		e.cfg.Log.Error("store failed, reloading", slog.Any("error", err), slog.Duration("pause", pause))
+		e.endSessions(muster.Unavailable, "the server could not write to its store; reconnect in a moment")
 		e.failRequests(ctx, err, pause)
 		pause = min(2*pause, maxPause)
 	}
@@ -157,14 +157,14 @@ func (e *Engine) load(ctx context.Context) (*sched.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.progress.reset(snap.Tasks) // a new state has what was written
+	e.progress.reset(snap.Tasks)
 	e.cfg.Log.Info("state loaded", slog.Int("jobs", len(snap.Jobs)), slog.Int("tasks", len(snap.Tasks)),
 		slog.Int("workers", len(snap.Workers)), slog.Duration("took", time.Since(began)))
 	return st, nil
 }
 
-// loop runs one life of the state, until ctx ends or a commit fails. It returns
-// how many commits went well.
+// loop handles requests with one state, until ctx ends or a commit fails. It returns the
+// number of successful steps.
 func (e *Engine) loop(ctx context.Context, st *sched.State) (commits int, err error) {
 	var requests []request
 	timer := time.NewTimer(0)
@@ -198,13 +198,13 @@ func (e *Engine) loop(ctx context.Context, st *sched.State) (commits int, err er
 // slowBatch is how long a batch may take before the engine counts as stuck.
 const slowBatch = 10 * time.Second
 
-// Health says why the engine cannot do its work now, or nil. It is an Unavailable error, and costs
-// nothing: the engine is not asked.
+// Health returns an Unavailable error that says why the engine does not work now, or nil. It does
+// not wait for the engine.
 func (e *Engine) Health() error {
 	select {
 	case <-e.ready:
 	default:
-		return muster.Errorf(muster.Unavailable, "the engine loads its state")
+		return muster.Errorf(muster.Unavailable, "the engine is loading its state")
 	}
 	if err := e.storeErr.Load(); err != nil {
 		return muster.Errorf(muster.Unavailable, "the engine cannot write to its store: %w", *err)
@@ -217,7 +217,7 @@ func (e *Engine) Health() error {
 	return nil
 }
 
-// untilBarrier returns how many letters from the front may share a batch.
+// untilBarrier returns how many requests from the front may share a batch.
 func untilBarrier(requests []request) int {
 	for i := 1; i < len(requests); i++ {
 		if requests[i].barrier {
@@ -243,8 +243,8 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 		b.errs[i] = l.decide(st, now, &b)
 	}
 	if w := st.NextTick(); w != 0 && w <= now {
-		if err := st.Apply(now, event.Tick{}); err != nil {
-			e.cfg.Log.Error("a tick was refused", slog.Any("error", err))
+		if err := st.Apply(now, sched.Tick{}); err != nil {
+			e.cfg.Log.Error("tick refused", slog.Any("error", err))
 		}
 	}
 	st.Place(now)
@@ -261,7 +261,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 					l.done(notDone(err))
 				}
 			}
-			e.onBatch(effect.Batch{Began: began, Decided: decided, Committed: time.Now(), Events: len(requests), Failed: true, Effects: fx})
+			e.onBatch(sched.Batch{Began: began, Decided: decided, Committed: time.Now(), Events: len(requests), Failed: true, Effects: fx})
 			return err
 		}
 		committed = time.Now()
@@ -274,26 +274,26 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 	if len(fx.Events) > 0 {
 		e.cfg.Events.Publish(fx.Events)
 	}
-	e.onBatch(effect.Batch{Began: began, Decided: decided, Committed: committed, Events: len(requests), Submitted: b.submitted, Effects: fx})
+	e.onBatch(sched.Batch{Began: began, Decided: decided, Committed: committed, Events: len(requests), Submitted: b.submitted, Effects: fx})
 	return nil
 }
 
-func (e *Engine) onBatch(b effect.Batch) {
+func (e *Engine) onBatch(b sched.Batch) {
 	if e.cfg.OnBatch != nil {
 		e.cfg.OnBatch(b)
 	}
 }
 
-// batch is what gathers beside the state while letters are decided.
+// batch collects what requests of one batch share besides the state.
 type batch struct {
 	errs      []error
-	submitted []effect.Submitted
+	submitted []sched.Submitted
 	keys      []store.IdempotencyKey
-	workers   []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
-	fleet     *fleet.Snapshot // the same
+	workers   []muster.Worker      // shared by all requests of the batch; nil until the first
+	fleet     *sched.FleetSnapshot // like workers
 }
 
-// failRequests answers all letters with err for the length of pause.
+// failRequests fails all requests with err until pause is over.
 func (e *Engine) failRequests(ctx context.Context, err error, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -315,7 +315,7 @@ func replyAll(requests []request, err error) {
 	}
 }
 
-// notDone turns a failure of the store into what callers may act on.
+// notDone wraps a failure of the store for callers.
 func notDone(err error) error {
 	if muster.CodeOf(err) == muster.StorageFull {
 		return muster.Errorf(muster.StorageFull, "not done, the server's disk is full: %w", err)
@@ -323,5 +323,5 @@ func notDone(err error) error {
 	return muster.Errorf(muster.Unavailable, "not done, safe to retry: the server could not write to its store: %w", err)
 }
 
-// now is the engine's clock: see the package comment.
+// now returns the engine's time: see the package comment.
 func (e *Engine) now() muster.Time { return muster.NewTime(e.start.Add(time.Since(e.start))) }

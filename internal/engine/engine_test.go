@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// splitStore is a real store whose writing half can be made to fail.
+// splitStore is a real store whose writes can be made to fail.
 type splitStore struct {
 	*faulty.Writer
 
@@ -128,7 +128,7 @@ func spec(n int64) *muster.Spec {
 	return s
 }
 
-// testSession is the worker's side of a session at the desk, without a network.
+// testSession is the worker's side of a session, without a network.
 type testSession struct {
 	link.Session
 
@@ -218,8 +218,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestFailedCommit makes one commit fail: the caller hears "not done", the
-// session ends, and afterwards nothing of it is there.
+// TestFailedCommit makes one commit fail: the caller gets "not done", the session ends,
+// and nothing of it is stored.
 func TestFailedCommit(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -235,7 +235,7 @@ func TestFailedCommit(t *testing.T) {
 		t.Errorf("goodbye is %+v", bye.Goodbye)
 	}
 	if err := p.Handle(t.Context(), &link.ToServer{Renew: &link.Renew{}}); err == nil {
-		t.Error("the ended session still takes frames")
+		t.Error("the ended session still accepts frames")
 	}
 	again := r.eventually(t)
 	if again != before+1 {
@@ -244,15 +244,15 @@ func TestFailedCommit(t *testing.T) {
 	if _, ok, err := r.store.FindIdempotencyKey(t.Context(), "me", "k"); ok || err != nil {
 		t.Errorf("the refused submission's key is there: %v (%v)", ok, err)
 	}
-	// The worker comes back with the attempt that it holds and goes on.
+	// The worker reconnects with the attempt that it holds and continues.
 	held := muster.AttemptID{Task: muster.TaskID{Job: before}, N: 1}
 	if p = r.connect(t, held); len(p.welcome.Keep) != 1 || len(p.welcome.Stop) != 0 {
 		t.Errorf("welcome is %+v", p.welcome)
 	}
 }
 
-// TestUndetermined has a caller give up while what it asked for is written: the answer
-// differs from that to what was not done.
+// TestUndetermined has a caller give up during the commit: the error differs from that of
+// a request that was not done.
 func TestUndetermined(t *testing.T) {
 	r := start(t)
 	r.fault.Delay(300 * time.Millisecond)
@@ -298,7 +298,7 @@ func (r *env) eventually(t *testing.T) muster.JobID {
 	}
 }
 
-// TestDiskFull says so for as long as the disk is full, and goes on afterwards.
+// TestDiskFull checks that requests fail while the disk is full, and succeed afterwards.
 func TestDiskFull(t *testing.T) {
 	r := start(t)
 	r.fault.SetError(muster.Errorf(muster.StorageFull, "no space"))
@@ -314,7 +314,7 @@ func TestDiskFull(t *testing.T) {
 	r.healthy(t, true)
 }
 
-// healthy waits until the engine says that it can, or cannot, do its work.
+// healthy waits until the engine is healthy, or not.
 func (r *env) healthy(t *testing.T, want bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -354,11 +354,11 @@ func TestIdempotency(t *testing.T) {
 	}
 	by.Owner = "you"
 	if id, err := r.Submit(t.Context(), spec(2), by); err != nil || ids[id] {
-		t.Errorf("somebody else's key made job %d (%v)", id, err)
+		t.Errorf("another owner's key made job %d (%v)", id, err)
 	}
 }
 
-// TestIdempotencyEnds forgets a key in the end.
+// TestIdempotencyEnds checks that keys expire.
 func TestIdempotencyEnds(t *testing.T) {
 	r := start(t)
 	first := r.submit(t, 1)
@@ -372,8 +372,8 @@ func TestIdempotencyEnds(t *testing.T) {
 	}
 }
 
-// TestTakeover ends the session before when the same worker connects again, and
-// the end of the old one does not touch the new one.
+// TestTakeover checks that a new session of a worker ends the previous one, whose end does
+// not affect the new one.
 func TestTakeover(t *testing.T) {
 	r := start(t)
 	old := r.connect(t)
@@ -391,7 +391,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestRetry takes an ended job back into memory and runs it again.
+// TestRetry retries an ended job.
 func TestRetry(t *testing.T) {
 	r := start(t)
 	id := r.submit(t, 3)
@@ -413,7 +413,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestLogs keeps what is shipped once, and asks again for what is missing.
+// TestLogs stores log bytes once, and asks again for missing ones.
 func TestLogs(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -435,7 +435,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestShutdown answers callers that come too late.
+// TestShutdown checks the error of callers after the shutdown.
 func TestShutdown(t *testing.T) {
 	r := start(t)
 	ctx, cancel := context.WithCancel(t.Context())

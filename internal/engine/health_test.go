@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestHealth holds that an engine which loads its state, whose store failed, or which is stuck says so. Nothing runs here
-// that could be asked.
+// TestHealth checks Health of an engine that is loading its state, whose store failed, or which is stuck. It does not need
+// the engine to run.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%s: %v, want %q", when, err, want)
 			}
 		}
-		check("before the state is loaded", "loads its state")
+		check("before the state is loaded", "is loading its state")
 		close(e.ready)
 		check("once it is loaded", "")
 		time.Sleep(time.Hour)

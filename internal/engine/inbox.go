@@ -8,34 +8,32 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// request is one thing to decide. Its functions run on the engine's goroutine and
-// do not block.
+// request is a request to the engine. Its functions run on the engine's goroutine and must
+// not block.
 type request struct {
-	// decide applies it to the state. An error means that it was refused and changed
-	// nothing; it becomes the answer.
+	// decide applies it to the state. An error means that it changed nothing; it is the reply.
 	decide func(st *sched.State, now muster.Time, b *batch) error
-	// done gets the answer: nil after the commit, or why it was not done.
+	// done receives the reply: nil after the commit, or an error.
 	done func(error)
-	// barrier asks that everything before it is committed first, because decide reads
-	// the store.
+	// barrier requires a commit of everything before it, because decide reads the store.
 	barrier bool
 }
 
-// inboxLimit is how many letters wait before senders are held up.
+// inboxLimit is how many requests wait before post blocks.
 const inboxLimit = 50_000
 
-// inbox is the engine's mailbox. Many send, one takes.
+// inbox is the engine's queue of requests, with many senders and one receiver.
 type inbox struct {
 	mu      sync.Mutex
 	queue   []request
-	closed  error         // set once the engine takes no more
-	wake    chan struct{} // holds a token while there are letters
-	notFull chan struct{} // closed when a full queue was emptied; nil while it is not full
+	closed  error         // the reply to all requests once it is closed
+	wake    chan struct{} // has a token while there are requests
+	notFull chan struct{} // closed when a full queue was drained; nil while it is not full
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
-// post adds a letter. It waits only while the inbox is full.
+// post adds a request. It waits only while the inbox is full.
 func (in *inbox) post(ctx context.Context, l request) error {
 	for {
 		in.mu.Lock()
@@ -60,12 +58,12 @@ func (in *inbox) post(ctx context.Context, l request) error {
 		select {
 		case <-notFull:
 		case <-ctx.Done():
-			return muster.Errorf(muster.Unavailable, "the server is busy and has not done this; try again: %w", ctx.Err())
+			return muster.Errorf(muster.Unavailable, "not done, safe to retry: the server is busy: %w", ctx.Err())
 		}
 	}
 }
 
-// drain returns all letters that wait, putting them in buf's place.
+// drain returns all waiting requests. The inbox reuses buf.
 func (in *inbox) drain(buf []request) []request {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -78,7 +76,7 @@ func (in *inbox) drain(buf []request) []request {
 	return requests
 }
 
-// close refuses all letters, those that wait too, with err.
+// close fails all waiting and future requests with err.
 func (in *inbox) close(err error) {
 	in.mu.Lock()
 	in.closed = err

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestFramesAreHeldUp lets one session fill its part of the inbox and no more,
-// and go on when that was decided.
+// TestFramesAreHeldUp checks that one session can fill only its part of the inbox, and
+// continues when its frames were handled.
 func TestFramesAreHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{})
@@ -36,7 +36,7 @@ func TestFramesAreHeldUp(t *testing.T) {
 	})
 }
 
-// TestTreesAreForgotten bounds what is remembered, in number and in time.
+// TestTreesAreForgotten checks that the cache is bounded in size and time.
 func TestTreesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all checkpointCache

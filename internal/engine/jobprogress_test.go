@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestProgressOfAJob holds that readers have a job's progress with what its running tasks report, which falls when an attempt
+// TestProgressOfAJob checks that readers have a job's progress with what its running tasks report, which falls when an attempt
 // is lost, is not counted twice when a task ends, and is there after a restart.
 func TestProgressOfAJob(t *testing.T) {
 	r := start(t)
@@ -56,7 +56,7 @@ func TestProgressOfAJob(t *testing.T) {
 	handle(&link.ToServer{Finished: []muster.Report{succeeded(a[0])}})
 	await("one has ended", 0.4375)
 	handle(&link.ToServer{Progress: []muster.Progress{{Attempt: a[1], Step: new("epoch 7")}}})
-	await("a step says nothing of the progress", 0.4375)
+	await("a step does not change the progress", 0.4375)
 	r = r.restart(t)
 	await("after a restart the rows count that were written", 0.375)
 	r.connect(t) // the worker has lost the attempt

@@ -3,46 +3,46 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// logPause is how long a worker waits before it sends log bytes again that could
-// not be stored.
+// logPause is how long a worker waits before it resends log bytes that could not be stored.
 const logPause = muster.Duration(5 * time.Second)
 
-// setAsideLogs sets logs aside that have the numbers of attempts which are about to be assigned: they are of attempts of
-// a time that the server has lost, because an older copy of its database was restored. The numbers of jobs that are
-// new since this process began were never used before. A log that cannot be set aside costs the attempt its log, not
-// the server its work.
-func (e *Engine) setAsideLogs(ctx context.Context, cmds []effect.Command) {
+// setAsideLogs archives existing logs of attempts that are about to be assigned: the numbers were used before an older
+// backup of the database was restored. Jobs that are new since this process started cannot have such logs. An error costs
+// the attempt its log, but does not stop the server.
+func (e *Engine) setAsideLogs(ctx context.Context, cmds []sched.Command) {
 	for _, cmd := range cmds {
-		as, ok := cmd.(effect.Assign)
+		as, ok := cmd.(sched.Assign)
 		if !ok || as.Attempt.Task.Job >= e.firstJob {
 			continue
 		}
 		found, err := e.cfg.Logs.Archive(ctx, as.Attempt)
 		switch {
 		case err != nil:
-			e.cfg.Log.Error("a log that has the number of a new attempt cannot be set aside", slog.String("attempt", as.Attempt.String()),
+			e.cfg.Log.Error("cannot archive an old log with the number of a new attempt", slog.String("attempt", as.Attempt.String()),
 				slog.String("trace_id", traceparent.TraceText(as.UID)), slog.Any("error", err))
 		case found:
-			e.cfg.Log.Warn("the log of an attempt with the same number is set aside: it is of a time before a backup was restored",
+			e.cfg.Log.Warn("archived an old log with the number of a new attempt: it is from before a backup was restored",
 				slog.String("attempt", as.Attempt.String()), slog.String("trace_id", traceparent.TraceText(as.UID)))
 		}
 	}
 }
 
-// appendLogs writes what a worker ships of its attempts' logs, and says how much
-// of each is there. What it ships of others is dropped, and acknowledged all the
-// same: repeating it would not help. Bytes that cannot be stored, for instance
-// because the disk is full, are refused with a pause: they cost neither the session
-// nor anything else in the frame, since the worker keeps them.
+// appendLogs stores log chunks and acknowledges the size of each log. Logs of attempts that
+// are not the worker's are dropped and acknowledged too, since a resend would not help.
+// Bytes that cannot be stored, for instance because the disk is full, are refused with a
+// pause: the worker keeps them, and the session and the rest of the frame continue.
 func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 	acks := make([]link.LogAck, 0, len(chunks))
 	for _, c := range chunks {
@@ -54,36 +54,87 @@ func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 			ack.Size, err = s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
 		}
 		if ctx.Err() != nil {
-			return // the session is over, and its successor begins with the sizes
+			return // the session is over, and the next one starts with the sizes
 		}
 		if err != nil && muster.CodeOf(err) != muster.Conflict {
 			ack.Pause = logPause
-			s.engine.logErrors.report(s.engine.cfg.Log, s.worker, err)
+			s.engine.reportLogError(s.worker, err)
 		}
 		acks = append(acks, ack)
 	}
 	s.post(&link.ToWorker{LogAck: acks})
 }
 
-// logThrottle limits how often the server logs that task logs cannot be stored.
-type logThrottle struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-// logInterval is the least time between two such messages.
+// logInterval is the minimum time between two messages that task logs cannot be stored.
 const logInterval = time.Minute
 
-func (t *logThrottle) report(log *slog.Logger, w muster.WorkerID, err error) {
-	t.mu.Lock()
-	now := time.Now()
-	due := now.Sub(t.last) >= logInterval
-	if due {
-		t.last = now
+func (e *Engine) reportLogError(w muster.WorkerID, err error) {
+	e.logErrors.Do(func() {
+		e.cfg.Log.Error("cannot store task logs, workers keep and resend them", slog.String("worker", string(w)), slog.Any("error", err))
+	})
+}
+
+// ownedAttempts caches which attempts a session's worker was assigned. It does not cache misses: an attempt may be assigned to
+// the worker later.
+type ownedAttempts struct {
+	mu  sync.Mutex
+	ids map[muster.AttemptID]struct{}
+
+	// misses limits the lookups in the store of attempts that are not the worker's. Only the goroutine that calls
+	// Handle waits for it, and so only the worker that sends such logs.
+	misses *rate.Limiter
+	warned muster.AttemptID // the last one that was not the worker's
+}
+
+const (
+	maxOwned  = 10_000                // cached attempts
+	missEvery = 10 * time.Millisecond // rate of lookups of attempts that are not the worker's
+	missBurst = 1_000                 // such lookups without delay
+)
+
+func newOwnedAttempts() *ownedAttempts {
+	return &ownedAttempts{ids: map[muster.AttemptID]struct{}{}, misses: rate.NewLimiter(rate.Every(missEvery), missBurst)}
+}
+
+// add adds attempts that were assigned to the worker.
+func (o *ownedAttempts) add(ids ...muster.AttemptID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range ids {
+		if len(o.ids) >= maxOwned {
+			clear(o.ids) // the others are found in the store
+		}
+		o.ids[a] = struct{}{}
 	}
-	t.mu.Unlock()
-	if due {
-		log.Error("task logs cannot be stored; workers keep them and send them again later",
-			slog.String("worker", string(w)), slog.Any("error", err))
+}
+
+func (o *ownedAttempts) has(a muster.AttemptID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.ids[a]
+	return ok
+}
+
+// owns reports whether an attempt was ever assigned to the session's worker. An assignment
+// is committed, and added here, before it is sent.
+func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
+	if s.owned.has(a) {
+		return true, nil
 	}
+	attempts, err := s.engine.cfg.Store.Attempts(ctx, a.Task)
+	if err != nil && muster.CodeOf(err) != muster.NotFound {
+		return false, err
+	}
+	if slices.ContainsFunc(attempts, func(b muster.Attempt) bool { return b.ID == a && b.Worker == s.worker }) {
+		s.owned.add(a)
+		return true, nil
+	}
+	if s.owned.warned != a {
+		s.owned.warned = a
+		s.warn(ctx, a, "worker sent the log of an attempt that is not its own, dropping it")
+	}
+	if err := s.owned.misses.Wait(ctx); err != nil {
+		return false, err
+	}
+	return false, nil
 }

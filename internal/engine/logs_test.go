@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// fullLogs stores only the first bytes of each log while full is set, as a full disk
-// does.
+// fullLogs stores only the first bytes of each log while full is set, like a full disk.
 type fullLogs struct {
 	engine.Logs
 
@@ -31,8 +30,8 @@ func (l *fullLogs) Append(ctx context.Context, a muster.AttemptID, offset int64,
 	return size, muster.Errorf(muster.StorageFull, "no space left for the log of %s", a)
 }
 
-// TestFullLogsCostOnlyLogs refuses log bytes for which there is no space, with a pause,
-// and takes everything else in their frame; the session goes on.
+// TestFullLogsCostOnlyLogs checks that log bytes without space are refused with a pause,
+// while the rest of their frame is accepted and the session continues.
 func TestFullLogsCostOnlyLogs(t *testing.T) {
 	logs := &fullLogs{}
 	r := start(t, func(cfg *engine.Config) {

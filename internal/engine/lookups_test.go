@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// stuckLogs cannot set a log aside.
+// stuckLogs cannot archive a log.
 type stuckLogs struct {
 	engine.Logs
 
@@ -32,7 +32,7 @@ func (l *stuckLogs) Archive(context.Context, muster.AttemptID) (bool, error) {
 	return false, errors.New("permission denied")
 }
 
-// TestALogThatCannotBeSetAsideStopsNothing holds that an attempt is assigned all the same, and that the engine goes on.
+// TestALogThatCannotBeSetAsideStopsNothing checks that an attempt is still assigned, and that the engine continues.
 func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
 	r := start(t)
 	id := r.submit(t, 1) // no worker is connected
@@ -66,7 +66,7 @@ func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
 	}
 }
 
-// TestAnOldNoIsCorrected holds that a blob which an attempt needs since the last look at the worker's attempts is found:
+// TestAnOldNoIsCorrected checks that a blob which an attempt needs since the last look at the worker's attempts is found:
 // at once for a download, and after two seconds for an upload, whose lookups take no time before that.
 func TestAnOldNoIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -123,8 +123,7 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 	})
 }
 
-// TestADamagedTreeIsSetAside holds that a list of files which was damaged on the server's disk is not believed, and may
-// be uploaded again.
+// TestADamagedTreeIsSetAside checks that a corrupt list of files is quarantined, and may be uploaded again.
 func TestADamagedTreeIsSetAside(t *testing.T) {
 	r := start(t)
 	file := r.put(t, []byte("weights"))

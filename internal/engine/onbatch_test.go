@@ -8,17 +8,17 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// TestBatchesAreWatched holds that those who measure the engine learn what was committed, and what was not.
+// TestBatchesAreWatched checks that OnBatch receives committed and failed batches.
 func TestBatchesAreWatched(t *testing.T) {
 	var mu sync.Mutex
-	var batches []effect.Batch
+	var batches []sched.Batch
 	accepted := make(chan struct{}, 10) // jobs: a batch is watched after its callers were answered
 	r := start(t, func(c *engine.Config) {
-		c.OnBatch = func(b effect.Batch) {
+		c.OnBatch = func(b sched.Batch) {
 			mu.Lock()
 			defer mu.Unlock()
 			batches = append(batches, b)
@@ -56,10 +56,10 @@ func TestBatchesAreWatched(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	var submitted, failed int
-	var assigned []effect.Assign
-	var started []effect.AttemptStarted
-	var ended []effect.AttemptEnded
-	var done []effect.JobEnded
+	var assigned []sched.Assign
+	var started []sched.AttemptStarted
+	var ended []sched.AttemptEnded
+	var done []sched.JobEnded
 	var entered muster.Counts
 	for _, b := range batches {
 		switch {
@@ -71,7 +71,7 @@ func TestBatchesAreWatched(t *testing.T) {
 		}
 		submitted += len(b.Submitted)
 		for _, send := range b.Effects.Commands {
-			if a, ok := send.(effect.Assign); ok && a.Attempt == offer {
+			if a, ok := send.(sched.Assign); ok && a.Attempt == offer {
 				assigned = append(assigned, a)
 			}
 		}

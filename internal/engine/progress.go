@@ -4,29 +4,29 @@ import (
 	"sync"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
-// progressCache is the progress of running tasks: what is newer than their rows in the store, and the sum of each job.
+// progressCache has the progress of running tasks that is newer than their stored rows, and the sum for each job.
 type progressCache struct {
 	mu     sync.RWMutex
-	byTask map[muster.TaskID]effect.Progress
-	shares map[muster.TaskID]float64 // of tasks that a worker holds and that reported progress
+	byTask map[muster.TaskID]sched.Progress
+	shares map[muster.TaskID]float64 // progress of tasks that a worker holds
 	jobs   map[muster.JobID]jobShare
 }
 
-// jobShare adds up the shares of the tasks of a job.
+// jobShare is the sum of the progress of a job's running tasks.
 type jobShare struct {
 	sum   float64
 	tasks int
 }
 
 func newProgressCache() progressCache {
-	return progressCache{byTask: map[muster.TaskID]effect.Progress{}, shares: map[muster.TaskID]float64{}, jobs: map[muster.JobID]jobShare{}}
+	return progressCache{byTask: map[muster.TaskID]sched.Progress{}, shares: map[muster.TaskID]float64{}, jobs: map[muster.JobID]jobShare{}}
 }
 
-// update adds what a batch reported. Rows that were written have all of theirs.
-func (l *progressCache) update(reported []effect.Progress, written []muster.Task) {
+// update adds the progress of a batch. Written rows include theirs.
+func (l *progressCache) update(reported []sched.Progress, written []muster.Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range reported {
@@ -44,7 +44,7 @@ func (l *progressCache) update(reported []effect.Progress, written []muster.Task
 	}
 }
 
-// setShare sets the share of a task that is done, nil if it does not count.
+// setShare sets the progress of a task, or removes it if nil.
 func (l *progressCache) setShare(id muster.TaskID, setShare *float64) {
 	before, had := l.shares[id]
 	if !had && setShare == nil {
@@ -62,13 +62,13 @@ func (l *progressCache) setShare(id muster.TaskID, setShare *float64) {
 		l.shares[id] = *setShare
 	}
 	if j.tasks == 0 {
-		delete(l.jobs, id.Job) // with what adding and subtracting has rounded
+		delete(l.jobs, id.Job) // also drops rounding errors
 		return
 	}
 	l.jobs[id.Job] = j
 }
 
-// reset begins with the rows of a state that was loaded.
+// reset replaces everything with the rows of a loaded state.
 func (l *progressCache) reset(tasks []muster.Task) {
 	l.mu.Lock()
 	clear(l.byTask)
@@ -78,7 +78,7 @@ func (l *progressCache) reset(tasks []muster.Task) {
 	l.update(nil, tasks)
 }
 
-// ApplyProgress sets the progress of a task that was read from the store to what its attempt last reported: that is
+// ApplyProgress sets the progress of a task that was read from the store to what its attempt last reported, which is
 // written every few seconds only.
 func (e *Engine) ApplyProgress(t *muster.Task) {
 	l := &e.progress
@@ -89,8 +89,8 @@ func (e *Engine) ApplyProgress(t *muster.Task) {
 	}
 }
 
-// ApplyJobProgress sets the progress of a job that was read from the store: the finished tasks and the shares of the running
-// ones, of all tasks.
+// ApplyJobProgress sets the progress of a job that was read from the store: the finished tasks and the progress of the running
+// ones, divided by the number of tasks.
 func (e *Engine) ApplyJobProgress(j *muster.Job) {
 	c := &j.Counts
 	total := c.Total()
@@ -100,7 +100,7 @@ func (e *Engine) ApplyJobProgress(j *muster.Job) {
 	e.progress.mu.RLock()
 	sum := e.progress.jobs[j.ID].sum
 	e.progress.mu.RUnlock()
-	// A task may have ended since the counts were read, or begun.
+	// A task may have started or ended since the counts were read.
 	sum = min(max(sum, 0), float64(c[muster.Assigned]+c[muster.Running]+c[muster.Cancelling]))
 	share := (float64(c.Finished()) + sum) / float64(total)
 	j.Progress = &share

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestProgressIsReadBeforeItIsWritten holds that readers have the latest progress of a running task, though
+// TestProgressIsReadBeforeItIsWritten checks that readers have the latest progress of a running task, though
 // it costs no commit.
 func TestProgressIsReadBeforeItIsWritten(t *testing.T) {
 	r := start(t)

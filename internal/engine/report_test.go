@@ -6,10 +6,9 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
-// TestReportsThatTheLinkCarriesAreTaken holds that a session and the scheduler agree on what a report may say: what one
+// TestReportsThatTheLinkCarriesAreTaken checks that a session and the scheduler agree on what a report may say: what one
 // lets pass the other does not drop.
 func TestReportsThatTheLinkCarriesAreTaken(t *testing.T) {
 	t.Parallel()
@@ -23,7 +22,7 @@ func TestReportsThatTheLinkCarriesAreTaken(t *testing.T) {
 			attempt := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
 			spec := &muster.Spec{Name: "job", Project: "p", Tasks: []muster.TaskSpec{{Name: "a", Kind: muster.KindNoop}}}
 			worker := muster.Worker{ID: "w", Name: "w", Kinds: []string{muster.KindNoop}, Resources: muster.Resources{Slots: 1}}
-			for _, ev := range []event.Event{event.Joined{Worker: worker}, event.Submit{ID: 1, Spec: spec}} {
+			for _, ev := range []sched.Event{sched.Joined{Worker: worker}, sched.Submit{ID: 1, Spec: spec}} {
 				if err := st.Apply(now, ev); err != nil {
 					t.Fatal(err)
 				}
@@ -33,7 +32,7 @@ func TestReportsThatTheLinkCarriesAreTaken(t *testing.T) {
 			refused := link.CheckReport(&report)
 			if refused == nil {
 				carried++
-				if err := st.Apply(now, event.Finished{Worker: "w", Report: report}); err != nil {
+				if err := st.Apply(now, sched.Finished{Worker: "w", Report: report}); err != nil {
 					t.Errorf("%s, %q: %v", outcome, reason, err)
 				}
 			} else if outcome != muster.AttemptRejected {

@@ -6,23 +6,22 @@ import (
 	"sync/atomic"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
-// session is one connected worker. What only the engine's goroutine touches is
-// marked so.
+// session is the session of one connected worker.
 type session struct {
 	engine *Engine
 	worker muster.WorkerID
 	post   func(*link.ToWorker)
-	ended  atomic.Bool // no more words: taken over, or the state was lost
-	refs   groupRefs   // engine's goroutine
+	ended  atomic.Bool // send nothing more
+	refs   groupRefs   // Run's goroutine only
 	owned  *ownedAttempts
 
-	uploaded map[string]struct{} // blobs that the worker uploaded, of those that it named; the goroutine that calls Handle
-	inflight chan struct{}       // holds a token for each frame that waits to be decided
+	uploaded map[string]struct{} // named blobs that the worker uploaded; the goroutine that calls Handle
+	inflight chan struct{}       // has a token for each frame that waits for the engine
 }
 
 var _ link.SessionHandler = (*Engine)(nil)
@@ -31,7 +30,7 @@ func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *sessi
 	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), owned: newOwnedAttempts(), uploaded: map[string]struct{}{}, inflight: make(chan struct{}, maxFrames)}
 }
 
-// Open starts the session of the worker that said hello.
+// Open starts the session of a worker.
 func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	address, err := e.addresses.verify(ctx, h)
 	if err != nil {
@@ -41,7 +40,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	type lists struct{ keep, stop []muster.AttemptID }
 	held, err := call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		next := st.NextJob()
-		err = st.Apply(now, event.Joined{Worker: muster.Worker{
+		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, CustomKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
 			UnsupportedFeatures: h.Lacks, Projects: h.Projects,
@@ -50,7 +49,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 			return l, err
 		}
 		if st.NextJob() > next {
-			e.cfg.Log.Warn("a worker knows jobs that this server does not know, as after a restored backup; their numbers are skipped",
+			e.cfg.Log.Warn("worker knows jobs that this server does not, as after a restored backup, skipping their numbers",
 				slog.String("worker", string(h.Worker)), slog.String("from", next.String()), slog.String("next", st.NextJob().String()))
 		}
 		l.keep, l.stop = st.Reconcile(h.Worker, h.Held)
@@ -58,15 +57,15 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return l, nil
 	})
 	if err != nil {
-		s.Close(false) //nolint:contextcheck // it may be open already, if the answer came too late: ctx is over then
+		s.Close(false) //nolint:contextcheck // ctx is over if the session opened after the timeout
 		return nil, nil, err
 	}
 	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
 	s.owned.add(held.keep...)
 	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
-		if err != nil { // sent from the beginning, and only what is new is stored
-			e.logErrors.report(e.cfg.Log, h.Worker, err)
+		if err != nil { // the worker resends the whole log, and only new bytes are stored
+			e.reportLogError(h.Worker, err)
 			size = 0
 		}
 		w.Keep = append(w.Keep, link.LogAck{Attempt: a, Size: size})
@@ -74,7 +73,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	return s, w, nil
 }
 
-// replaceSession makes s the session of its worker and ends the one before.
+// replaceSession makes s the session of its worker and ends the previous one.
 func (e *Engine) replaceSession(s *session) {
 	e.mu.Lock()
 	old := e.sessions[s.worker]
@@ -92,7 +91,7 @@ func (s *session) end(code muster.Code, message string) {
 	}
 }
 
-// endSessions ends every session: the workers come back and say what they hold.
+// endSessions ends every session: the workers reconnect and list what they hold.
 func (e *Engine) endSessions(code muster.Code, message string) {
 	e.mu.Lock()
 	open := e.sessions
@@ -113,7 +112,7 @@ func (e *Engine) session(w muster.WorkerID) *session {
 // current reports whether s is its worker's session.
 func (e *Engine) current(s *session) bool { return e.session(s.worker) == s }
 
-// Close ends the session at the desk.
+// Close ends the session in the engine; orderly means that the worker shut down.
 func (s *session) Close(orderly bool) {
 	s.ended.Store(true)
 	err := s.engine.inbox.post(context.Background(), request{
@@ -125,25 +124,24 @@ func (s *session) Close(orderly bool) {
 			delete(s.engine.sessions, s.worker)
 			s.engine.mu.Unlock()
 			if orderly {
-				return st.Apply(now, event.ShutDown{Worker: s.worker})
+				return st.Apply(now, sched.ShutDown{Worker: s.worker})
 			}
-			return st.Apply(now, event.Disconnected{Worker: s.worker})
+			return st.Apply(now, sched.Disconnected{Worker: s.worker})
 		},
 		done: func(error) {},
 	})
 	if err != nil {
-		s.engine.cfg.Log.Debug("a session ended after the engine", slog.String("worker", string(s.worker)))
+		s.engine.cfg.Log.Debug("session ended after the engine", slog.String("worker", string(s.worker)))
 	}
 }
 
-// maxFrames is how many frames of one session wait to be decided before the next
-// one is held up: frames may be big, and the engine busy for a while.
+// maxFrames is how many frames of one session wait for the engine before Handle blocks:
+// frames may be large.
 const maxFrames = 64
 
-// Handle takes a frame. Its log bytes are written before it returns, which is
-// what slows down a worker that sends more than the disk takes; the rest is
-// posted to the engine, whatever became of the log bytes, and acknowledged after the
-// commit.
+// Handle handles a frame. It stores the log bytes before it returns, which slows down a
+// worker that sends more than the disk takes. The rest is posted to the engine, even if the
+// log bytes were not stored, and acknowledged after the commit.
 func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	if s.ended.Load() {
 		return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
@@ -174,7 +172,7 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 			}
 			for _, ev := range events {
 				if err := st.Apply(now, ev); err != nil {
-					s.engine.cfg.Log.Debug("a report was refused", slog.String("worker", string(s.worker)), slog.Any("error", err))
+					s.engine.cfg.Log.Debug("report refused", slog.String("worker", string(s.worker)), slog.Any("error", err))
 				}
 			}
 			return nil
@@ -192,44 +190,44 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	return err
 }
 
-// events translates a frame, in its order of effect. Of what it says was saved, those
-// are taken that were found to be here.
-func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
-	events := make([]event.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(saved)+len(f.Finished)+3)
+// events translates a frame to events, in order of effect. saved lists the verified
+// checkpoints of the frame.
+func (s *session) events(f *link.ToServer, saved []link.Saved) []sched.Event {
+	events := make([]sched.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(saved)+len(f.Finished)+3)
 	if f.Ready != nil {
-		events = append(events, event.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
+		events = append(events, sched.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
 	}
 	if o := f.Offer; o != nil {
-		events = append(events, event.Offered{
+		events = append(events, sched.Offered{
 			Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, OwnKinds: o.OwnKinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.Lacks, Projects: o.Projects,
 		})
 	}
 	for _, a := range f.Accepted {
-		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})
+		events = append(events, sched.Accepted{Worker: s.worker, Attempt: a})
 	}
 	for _, r := range f.Rejected {
-		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
+		events = append(events, sched.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
 	}
 	for _, a := range f.Started {
-		events = append(events, event.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
+		events = append(events, sched.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
 	}
 	for _, p := range f.Progress {
-		events = append(events, event.Progressed{Worker: s.worker, Progress: p})
+		events = append(events, sched.Progressed{Worker: s.worker, Progress: p})
 	}
 	for _, c := range saved {
-		events = append(events, event.CheckpointSaved{Worker: s.worker, Attempt: c.Attempt, SHA256: c.SHA256})
+		events = append(events, sched.CheckpointSaved{Worker: s.worker, Attempt: c.Attempt, SHA256: c.SHA256})
 	}
 	for _, r := range f.Finished {
-		events = append(events, event.Finished{Worker: s.worker, Report: r})
+		events = append(events, sched.Finished{Worker: s.worker, Report: r})
 	}
 	if f.Renew != nil {
-		events = append(events, event.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
+		events = append(events, sched.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
 	}
 	return events
 }
 
-// acknowledge answers a frame whose effects are on disk. A report that was
-// refused is acknowledged too: repeating it would not help.
+// acknowledge acknowledges the reports of a committed frame, also refused ones: a resend
+// would not help.
 func (s *session) acknowledge(f *link.ToServer) {
 	if s.ended.Load() || len(f.Finished) == 0 {
 		return
@@ -239,4 +237,98 @@ func (s *session) acknowledge(f *link.ToServer) {
 		out.FinishedAck = append(out.FinishedAck, r.Attempt)
 	}
 	s.post(out)
+}
+
+// send sends commands, in one frame for each worker, or more if they have very many stage
+// specs. A command to a worker without a session is dropped: Welcome covers it when the
+// worker reconnects.
+func (e *Engine) send(cmds []sched.Command) {
+	if len(cmds) == 0 {
+		return
+	}
+	frames := map[*session]*link.ToWorker{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, cmd := range cmds {
+		s := e.sessions[cmd.To()]
+		if s == nil || s.ended.Load() {
+			continue
+		}
+		f := frames[s]
+		if f != nil && len(f.Specs) >= link.MaxNewGroupSpecs {
+			s.post(f)
+			f = nil
+		}
+		if f == nil {
+			f = &link.ToWorker{}
+			frames[s] = f
+		}
+		switch w := cmd.(type) {
+		case sched.Assign:
+			s.assign(f, w)
+		case sched.Stop:
+			f.Cancel = append(f.Cancel, link.Cancel{Attempt: w.Attempt, Reason: w.Reason, Drop: w.Outcome == muster.AttemptLost})
+		case sched.Drained:
+			f.Drain = true
+		case sched.HealGPUs:
+			f.Heal = append(f.Heal, w.GPUs...)
+		}
+	}
+	for s, f := range frames {
+		s.post(f)
+	}
+}
+
+// assign adds an assignment to a frame, and the stage's spec if the session has not sent it.
+func (s *session) assign(f *link.ToWorker, w sched.Assign) {
+	s.owned.add(w.Attempt)
+	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
+	if isNew {
+		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec})
+	}
+	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: (*link.Gang)(w.Gang)}
+	for _, in := range w.Inputs {
+		a.Inputs = append(a.Inputs, link.Input(in))
+	}
+	if s.refs.perElement[ref] {
+		a.Spec = dag.Bind(w.Spec, w.Element)
+	}
+	f.Assign = append(f.Assign, a)
+}
+
+// groupRefs numbers the stage specs that a session has sent. It keeps the last
+// link.MaxNewGroupSpecs.
+type groupRefs struct {
+	last       int
+	byGroup    map[groupKey]int
+	keys       map[int]groupKey
+	perElement map[int]bool
+}
+
+type groupKey struct {
+	job   muster.JobID
+	group int
+	spec  *muster.TaskSpec // a retried stage may have been resolved again
+}
+
+func newGroupRefs() groupRefs {
+	return groupRefs{byGroup: map[groupKey]int{}, keys: map[int]groupKey{}, perElement: map[int]bool{}}
+}
+
+func (r *groupRefs) get(job muster.JobID, group int, spec *muster.TaskSpec) (ref int, isNew bool) {
+	key := groupKey{job, group, spec}
+	if ref, ok := r.byGroup[key]; ok {
+		return ref, false
+	}
+	r.last++
+	if old, ok := r.keys[r.last-link.MaxNewGroupSpecs]; ok {
+		delete(r.byGroup, old)
+		delete(r.keys, r.last-link.MaxNewGroupSpecs)
+		delete(r.perElement, r.last-link.MaxNewGroupSpecs)
+	}
+	r.byGroup[key], r.keys[r.last] = r.last, key
+	if dag.PerElement(spec) {
+		r.perElement[r.last] = true
+	}
+	return r.last, true
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// hello is what a worker says that can hold very many tasks.
+// hello returns the hello of a worker with very many slots.
 func hello(id muster.WorkerID) *link.Hello {
 	return &link.Hello{
 		Version: link.Version, Worker: id, Name: string(id), Kinds: []string{muster.KindNoop},
@@ -23,8 +23,8 @@ func hello(id muster.WorkerID) *link.Hello {
 	}
 }
 
-// TestManyStages offers more stages at once than a session remembers: a worker
-// that forgets as early as it may still knows each one that is offered.
+// TestManyStages assigns tasks of more stages than a session keeps: a worker that drops
+// specs as early as allowed still has the spec of each assignment.
 func TestManyStages(t *testing.T) {
 	r := start(t)
 	outbox := link.NewOutbox(1 << 17)
@@ -42,7 +42,7 @@ func TestManyStages(t *testing.T) {
 			}
 		})
 	}
-	submits.Wait() // all is said before the first frame is read
+	submits.Wait() // all are submitted before the first frame is read
 	known := map[int]bool{}
 	for offers := 0; offers < jobs; {
 		f, err := outbox.Next(t.Context())
@@ -55,15 +55,15 @@ func TestManyStages(t *testing.T) {
 		}
 		for _, a := range f.Assign {
 			if !known[a.Ref] {
-				t.Fatalf("offer %d is of stage %d, which the worker has forgotten", offers, a.Ref)
+				t.Fatalf("offer %d is of stage %d, which the worker has dropped", offers, a.Ref)
 			}
 			offers++
 		}
 	}
 }
 
-// TestLogsOfOthers keeps a worker from writing into the logs of attempts that are
-// not its own, and from making logs of what never was.
+// TestLogsOfOthers checks that a worker cannot write to the logs of attempts that are not
+// its own, or create logs of unknown attempts.
 func TestLogsOfOthers(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -79,7 +79,7 @@ func TestLogsOfOthers(t *testing.T) {
 		if err := other.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte("forged")}}}); err != nil {
 			t.Fatal(err)
 		}
-		// It is told that all is there, so that it does not send it for ever.
+		// The bytes are acknowledged, so that it does not resend them for ever.
 		ack := other.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
 		if ack.LogAck[0] != (link.LogAck{Attempt: a, Size: 6}) {
 			t.Errorf("the answer is %+v", ack.LogAck)
@@ -92,7 +92,7 @@ func TestLogsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.next(t, "an acknowledgement", func(f *link.ToWorker) bool { return len(f.FinishedAck) > 0 })
-	// What its own worker still has to say of an ended attempt is taken.
+	// Its own worker may still send logs of an ended attempt.
 	if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: own, Data: []byte("tail")}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestLogsOfOthers(t *testing.T) {
 	}
 }
 
-// TestALogIsTakenAfterItWasRefused holds that a log which is not a worker's own now is taken once it is: after a
+// TestALogIsTakenAfterItWasRefused checks that a log which is not a worker's own now is taken once it is: after a
 // restored backup the numbers of a lost time may be given again.
 func TestALogIsTakenAfterItWasRefused(t *testing.T) {
 	r := start(t)
@@ -130,7 +130,7 @@ func TestALogIsTakenAfterItWasRefused(t *testing.T) {
 	}
 }
 
-// TestMadeUpAttemptsHoldUpOnlyTheirWorker holds that a worker which ships logs of attempts that never were does not
+// TestMadeUpAttemptsHoldUpOnlyTheirWorker checks that a worker which ships logs of attempts that never were does not
 // have the store asked as fast as it can send.
 func TestMadeUpAttemptsHoldUpOnlyTheirWorker(t *testing.T) {
 	r := start(t)
@@ -152,7 +152,7 @@ func TestMadeUpAttemptsHoldUpOnlyTheirWorker(t *testing.T) {
 	}
 }
 
-// TestALogThatIsThereIsSetAside holds that an attempt of a job from before this start does not begin with output that
+// TestALogThatIsThereIsSetAside checks that an attempt of a job from before this start does not begin with output that
 // is there by its number already: that is of a time which the server has lost.
 func TestALogThatIsThereIsSetAside(t *testing.T) {
 	r := start(t)
@@ -181,8 +181,8 @@ func TestALogThatIsThereIsSetAside(t *testing.T) {
 	}
 }
 
-// TestWhatAnOwnerAllowsIsKept says it in a hello and takes it back in an offer. It is
-// on disk by then, so that a restarted server knows it before the worker is back.
+// TestWhatAnOwnerAllowsIsKept checks that the owner's policy of a hello or an offer is
+// stored, so that a restarted server knows it before the worker reconnects.
 func TestWhatAnOwnerAllowsIsKept(t *testing.T) {
 	r := start(t)
 	h := hello("w1")

@@ -19,12 +19,12 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // Source is where the figures come from.
 type Source interface {
-	Fleet(ctx context.Context) (*fleet.Snapshot, error)
+	Fleet(ctx context.Context) (*sched.FleetSnapshot, error)
 }
 
 // Config is what a History is made of.
@@ -47,7 +47,7 @@ type History struct {
 	workers map[muster.WorkerID]*rings[uint16]
 	slabs   slabAllocator
 
-	prevTotal   fleet.Total // Run's goroutine
+	prevTotal   sched.Total // Run's goroutine
 	prevAt      time.Time   // when before was taken
 	behindSince time.Time   // since when the clock has been behind by more than maxClockSlip; zero if it is not
 	schedule    saveSchedule
@@ -113,14 +113,14 @@ func (h *History) sample(ctx context.Context) {
 	defer cancel()
 	p, err := h.cfg.Source.Fleet(ctx)
 	if err != nil {
-		h.prevTotal, h.prevAt = fleet.Total{}, time.Time{}
+		h.prevTotal, h.prevAt = sched.Total{}, time.Time{}
 		return
 	}
 	h.record(time.Now(), p)
 }
 
 // record records a picture that was taken now.
-func (h *History) record(now time.Time, p *fleet.Snapshot) {
+func (h *History) record(now time.Time, p *sched.FleetSnapshot) {
 	slot := now.Unix() / resolutions[0].step
 	since := 0.0
 	if !h.prevAt.IsZero() {
@@ -171,9 +171,9 @@ func (h *History) isBehind(now time.Time, slots int64) bool {
 }
 
 // syncWorkers makes room for new workers, and forgets those that were removed.
-func (h *History) syncWorkers(p *fleet.Snapshot) {
-	present := make(map[muster.WorkerID]*fleet.Worker, len(p.Workers))
-	var disconnected []*fleet.Worker
+func (h *History) syncWorkers(p *sched.FleetSnapshot) {
+	present := make(map[muster.WorkerID]*sched.WorkerSnapshot, len(p.Workers))
+	var disconnected []*sched.WorkerSnapshot
 	for i := range p.Workers {
 		w := &p.Workers[i]
 		present[w.ID] = w
@@ -186,7 +186,7 @@ func (h *History) syncWorkers(p *fleet.Snapshot) {
 			h.removeWorker(id)
 		}
 	}
-	slices.SortFunc(disconnected, func(a, b *fleet.Worker) int { return cmp.Compare(a.SeenAt, b.SeenAt) })
+	slices.SortFunc(disconnected, func(a, b *sched.WorkerSnapshot) int { return cmp.Compare(a.SeenAt, b.SeenAt) })
 	for i := range p.Workers {
 		w := &p.Workers[i]
 		if h.workers[w.ID] != nil || !w.Connected() || len(w.ID) > maxIDSize {

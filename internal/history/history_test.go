@@ -22,23 +22,23 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // source gives the picture that it has.
 type source struct {
 	mu       sync.Mutex
-	snapshot *fleet.Snapshot
+	snapshot *sched.FleetSnapshot
 	err      error
 }
 
-func (s *source) Fleet(context.Context) (*fleet.Snapshot, error) {
+func (s *source) Fleet(context.Context) (*sched.FleetSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.snapshot, s.err
 }
 
-func (s *source) set(p *fleet.Snapshot, err error) {
+func (s *source) set(p *sched.FleetSnapshot, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snapshot, s.err = p, err
@@ -51,12 +51,12 @@ func open(tb testing.TB, s Source, file string) (*History, *bytes.Buffer) {
 }
 
 // makeSnapshot is one of n workers that each hold so many tasks and whose machines have a load.
-func makeSnapshot(n, running int, load float64) *fleet.Snapshot {
-	p := &fleet.Snapshot{}
+func makeSnapshot(n, running int, load float64) *sched.FleetSnapshot {
+	p := &sched.FleetSnapshot{}
 	offers := &muster.Resources{CPUs: 10, Memory: 64 << 30, GPUs: []muster.GPU{{UUID: "a", Memory: 80 << 30}}}
 	used, watts := muster.Size(load*80*(1<<30)), 400*load
 	for i := range n {
-		p.Workers = append(p.Workers, fleet.Worker{
+		p.Workers = append(p.Workers, sched.WorkerSnapshot{
 			ID: muster.WorkerID(fmt.Sprint("w", i)), State: muster.WorkerActive, Offers: offers, GPUTasks: []int{0}, Running: running, Price: 2,
 			Load: &muster.Load{CPU: load, Memory: muster.Size(load * 64 * (1 << 30)), GPUs: []muster.GPULoad{{UUID: "a", Utilization: &load, Memory: &used, Power: &watts}}},
 		})
@@ -215,7 +215,7 @@ func TestRatesComeFromTotals(t *testing.T) {
 	h := newHistory()
 	p := makeSnapshot(1, 1, 0.5)
 	for i, total := range []int64{100, 150, 10, 40} { // the engine loaded its state again before the third
-		p.All.Total = fleet.Total{Finished: total, Failed: total / 10}
+		p.All.Total = sched.Total{Finished: total, Failed: total / 10}
 		h.record(start.Add(time.Duration(i)*10*time.Second), p)
 	}
 	got := h.Query(muster.NewTime(start.Add(39*time.Second)), Query{From: muster.NewTime(start), Points: 100})

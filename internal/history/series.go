@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // The figures of the fleet and of one worker, in the order in which they are kept. Who changes them changes the format.
@@ -19,7 +19,7 @@ var (
 var noValue = math.NaN()
 
 // fleetFigures returns the figures of a picture. since is how many seconds ago before was taken.
-func fleetFigures(p *fleet.Snapshot, prev fleet.Total, since float64) [len(fleetSeries)]float64 {
+func fleetFigures(p *sched.FleetSnapshot, prev sched.Total, since float64) [len(fleetSeries)]float64 {
 	s, c := p.Sums(), &p.All.Counts
 	finished, failed := noValue, noValue
 	if since > 0 && p.All.Total.Finished >= prev.Finished && p.All.Total.Failed >= prev.Failed {
@@ -35,7 +35,7 @@ func fleetFigures(p *fleet.Snapshot, prev fleet.Total, since float64) [len(fleet
 }
 
 // workerFigures returns the figures of a connected worker. What its machine does not tell is not known.
-func workerFigures(w *fleet.Worker) [len(workerSeries)]float64 {
+func workerFigures(w *sched.WorkerSnapshot) [len(workerSeries)]float64 {
 	f := [...]float64{noValue, noValue, noValue, noValue, noValue, float64(w.Running)}
 	if w.Load == nil {
 		return f

@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/obs"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // scrapeRegistry scrapes a registry.
@@ -47,27 +47,27 @@ func TestWaitsAreObservedInTime(t *testing.T) {
 
 func TestGaugesOfTheFleet(t *testing.T) {
 	gpu := func(quarantined string) muster.GPU { return muster.GPU{Memory: 10, Quarantined: quarantined} }
-	p := fleet.Snapshot{
+	p := sched.FleetSnapshot{
 		At: 60_000,
-		Workers: []fleet.Worker{
+		Workers: []sched.WorkerSnapshot{
 			{
 				State: muster.WorkerActive, Offers: &muster.Resources{CPUs: 8, Memory: 100, Slots: 16, GPUs: []muster.GPU{gpu(""), gpu(""), gpu("it is hot")}},
-				GPUTasks: []int{2, 0, 0}, Reserved: fleet.Resources{CPUs: 3, Memory: 40, Slots: 1, GPUs: 1, GPUMemory: 7},
+				GPUTasks: []int{2, 0, 0}, Reserved: sched.Resources{CPUs: 3, Memory: 40, Slots: 1, GPUs: 1, GPUMemory: 7},
 				Load: &muster.Load{GPUs: []muster.GPULoad{{Power: new(100.5)}, {}, {Power: new(20.0)}}},
 			},
 			{State: muster.WorkerActive, Offers: &muster.Resources{CPUs: 1}, Constrained: "its disk is full"},
 			{State: muster.WorkerActive, Offers: &muster.Resources{CPUs: 1}, Avoided: "attempts fail there"},
 			{State: muster.WorkerDraining, Offers: &muster.Resources{CPUs: 1}, Avoided: "is draining"},
-			{State: muster.WorkerUnreachable, Offers: &muster.Resources{CPUs: 64, GPUs: []muster.GPU{gpu("")}}, Reserved: fleet.Resources{CPUs: 2}},
+			{State: muster.WorkerUnreachable, Offers: &muster.Resources{CPUs: 64, GPUs: []muster.GPU{gpu("")}}, Reserved: sched.Resources{CPUs: 2}},
 			{State: muster.WorkerGone, Offers: &muster.Resources{CPUs: 64}},
 		},
-		Failing: make([]fleet.Job, 2),
-		All:     fleet.Workload{Oldest: &fleet.Oldest{QueuedAt: 15_000}},
+		Failing: make([]sched.FailingJob, 2),
+		All:     sched.Workload{Oldest: &sched.OldestTask{QueuedAt: 15_000}},
 	}
 	p.All.Counts[muster.Running] = 5
 	registry := obs.NewRegistry(obs.Build{Version: "v1", Revision: "abc"})
 	obs.NewServer(registry, obs.ServerSources{
-		Fleet: func(context.Context) (fleet.Snapshot, error) { return p, nil }, Health: func() error { return nil }, Inbox: func() int { return 4 },
+		Fleet: func(context.Context) (sched.FleetSnapshot, error) { return p, nil }, Health: func() error { return nil }, Inbox: func() int { return 4 },
 		Sessions: func() int { return 3 }, StoreSize: func() (int64, error) { return 0, errors.New("no") },
 		Disk: func(context.Context) (int64, int64, error) { return 1, 2, nil },
 	})
@@ -91,7 +91,9 @@ func TestGaugesOfTheFleet(t *testing.T) {
 // TestAnEngineThatDoesNotAnswer holds that nothing is shown that is not known.
 func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (fleet.Snapshot, error) { return fleet.Snapshot{}, errors.New("it is busy") }})
+	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (sched.FleetSnapshot, error) {
+		return sched.FleetSnapshot{}, errors.New("it is busy")
+	}})
 	got := scrapeRegistry(t, registry)
 	if err := got.check(map[string]float64{`muster_engine_ready`: 0}); err != nil {
 		t.Error(err)

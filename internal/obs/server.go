@@ -9,15 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // ServerSources are what a server's gauges are read from when it is scraped. All may be called at the same time and return soon; nil
 // ones are not read.
 type ServerSources struct {
 	// Fleet is the state of the fleet, within the time that ctx allows.
-	Fleet func(ctx context.Context) (fleet.Snapshot, error)
+	Fleet func(ctx context.Context) (sched.FleetSnapshot, error)
 	// Health says why the engine does not work, or nil.
 	Health func() error
 	// Inbox is how many events wait for the engine.
@@ -121,7 +120,7 @@ func durationBuckets() []float64 {
 }
 
 // ObserveBatch counts what the engine did in a batch. It is called on the engine's goroutine.
-func (m *Server) ObserveBatch(b *effect.Batch) {
+func (m *Server) ObserveBatch(b *sched.Batch) {
 	m.events.Add(float64(b.Events))
 	m.decideDuration.Observe(b.Decided.Sub(b.Began).Seconds())
 	if b.Failed {
@@ -140,7 +139,7 @@ func (m *Server) ObserveBatch(b *effect.Batch) {
 		}
 	}
 	for _, send := range b.Effects.Commands {
-		if a, ok := send.(effect.Assign); ok && a.QueuedAt != 0 {
+		if a, ok := send.(sched.Assign); ok && a.QueuedAt != 0 {
 			m.queueDuration.Observe(a.At.Sub(a.QueuedAt).Std().Seconds())
 		}
 	}
@@ -172,7 +171,7 @@ type endKey struct {
 	reason  muster.Reason
 }
 
-func (m *Server) attemptEnded(e *effect.AttemptEnded) {
+func (m *Server) attemptEnded(e *sched.AttemptEnded) {
 	key := endKey{e.Outcome, e.Reason}
 	ended := m.endCounters[key]
 	if ended == nil {

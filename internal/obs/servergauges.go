@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // serverGauges are read when the server is scraped.
@@ -98,7 +98,7 @@ const (
 type amounts struct{ cpus, memory, vram, slots, gpus float64 }
 
 // collectFleet sends what is known of the fleet.
-func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *fleet.Snapshot) {
+func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *sched.FleetSnapshot) {
 	for _, state := range muster.TaskStates {
 		g.tasks.send(ch, float64(p.All.Counts[state]), state.String())
 	}
@@ -164,7 +164,7 @@ func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *fleet.Snapsh
 	g.fleetGPUReserved.send(ch, reserved.gpus)
 }
 
-func (a *amounts) add(r *fleet.Resources) {
+func (a *amounts) add(r *sched.Resources) {
 	a.cpus += r.CPUs
 	a.memory += float64(r.Memory)
 	a.vram += float64(r.GPUMemory)
@@ -173,7 +173,7 @@ func (a *amounts) add(r *fleet.Resources) {
 }
 
 // gpuStateOf returns where a device of a worker stands.
-func gpuStateOf(w *fleet.Worker, device int) gpuState {
+func gpuStateOf(w *sched.WorkerSnapshot, device int) gpuState {
 	switch {
 	case !w.Connected():
 		return gpuUnavailable

@@ -14,8 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/obs"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
@@ -23,13 +22,13 @@ func attempt(job, task, n int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: muster.JobID(job), Num: task}, N: n}
 }
 
-func testBatch() effect.Batch {
+func testBatch() sched.Batch {
 	now := time.Now()
-	b := effect.Batch{Began: now, Decided: now.Add(time.Microsecond), Committed: now.Add(time.Millisecond), Events: 3}
+	b := sched.Batch{Began: now, Decided: now.Add(time.Microsecond), Committed: now.Add(time.Millisecond), Events: 3}
 	b.Effects.Entered[muster.Running] = 2
-	b.Effects.Commands = []effect.Command{effect.Assign{Attempt: attempt(2, 0, 1), UID: "j0124", QueuedAt: 1_000, At: 3_000}}
-	b.Effects.AttemptsStarted = []effect.AttemptStarted{{Attempt: attempt(1, 0, 1), AssignedAt: 2, At: 3}}
-	b.Effects.AttemptsEnded = []effect.AttemptEnded{{
+	b.Effects.Commands = []sched.Command{sched.Assign{Attempt: attempt(2, 0, 1), UID: "j0124", QueuedAt: 1_000, At: 3_000}}
+	b.Effects.AttemptsStarted = []sched.AttemptStarted{{Attempt: attempt(1, 0, 1), AssignedAt: 2, At: 3}}
+	b.Effects.AttemptsEnded = []sched.AttemptEnded{{
 		Attempt: attempt(1, 0, 1), UID: "j0123", Spec: &muster.TaskSpec{}, Outcome: muster.AttemptSucceeded, QueuedAt: 1, AssignedAt: 2, StartedAt: 3, At: 4,
 		Usage: &muster.Usage{CPUSeconds: 1, EnergyWh: 2},
 	}}
@@ -253,7 +252,7 @@ func TestLogLines(t *testing.T) {
 
 // BenchmarkScrape scrapes a server with 2,000 workers of 8 GPUs.
 func BenchmarkScrape(b *testing.B) {
-	picture := fleet.Snapshot{Workers: make([]fleet.Worker, 2_000)}
+	picture := sched.FleetSnapshot{Workers: make([]sched.WorkerSnapshot, 2_000)}
 	watts := 300.0
 	for i := range picture.Workers {
 		w := &picture.Workers[i]
@@ -263,7 +262,7 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (fleet.Snapshot, error) { return picture, nil }})
+	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (sched.FleetSnapshot, error) { return picture, nil }})
 	handler := registry.Handler(slog.New(slog.DiscardHandler))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // maxBatches is how many batches of the engine wait to be made spans. More are dropped: the engine does not wait.
@@ -18,14 +18,14 @@ const maxBatches = 256
 // queuedBatch is what spans are made of.
 type queuedBatch struct {
 	start, decided, committed time.Time
-	submitted                 []effect.Submitted
-	commands                  []effect.Command
-	ended                     []effect.AttemptEnded
-	jobsEnded                 []effect.JobEnded
+	submitted                 []sched.Submitted
+	commands                  []sched.Command
+	ended                     []sched.AttemptEnded
+	jobsEnded                 []sched.JobEnded
 }
 
 // QueueBatch takes a batch of the engine, and reports false if it had to drop it. It does not block. It is called on the engine's goroutine.
-func (t *Tracer) QueueBatch(b *effect.Batch) bool {
+func (t *Tracer) QueueBatch(b *sched.Batch) bool {
 	if t == nil || b.Failed || b.Committed.IsZero() {
 		return true
 	}
@@ -79,7 +79,7 @@ func (t *Tracer) emitBatch(ctx context.Context, b *queuedBatch) {
 		t.emitSubmitted(b, &b.submitted[i])
 	}
 	for _, send := range b.commands {
-		if a, ok := send.(effect.Assign); ok {
+		if a, ok := send.(sched.Assign); ok {
 			t.queue.waitForSpace(ctx)
 			t.emitAssigned(b, &a)
 		}
@@ -111,7 +111,7 @@ func attemptAttributes(a muster.AttemptID) []attribute.KeyValue {
 }
 
 // emitSubmitted makes the spans of a job that was accepted.
-func (t *Tracer) emitSubmitted(b *queuedBatch, s *effect.Submitted) {
+func (t *Tracer) emitSubmitted(b *queuedBatch, s *sched.Submitted) {
 	j, ok := t.traceOf(s.UID)
 	if !ok {
 		return
@@ -128,14 +128,14 @@ func (t *Tracer) emitDecision(j *jobTrace, b *queuedBatch, parent trace.SpanCont
 }
 
 // emitAssigned makes the spans of how an attempt was placed.
-func (t *Tracer) emitAssigned(b *queuedBatch, a *effect.Assign) {
+func (t *Tracer) emitAssigned(b *queuedBatch, a *sched.Assign) {
 	if j, ok := t.traceOf(a.UID); ok {
 		t.emitDecision(&j, b, j.spanContext(attemptSpanKey(a.Attempt)), b.start, attemptAttributes(a.Attempt))
 	}
 }
 
 // emitEnded makes the spans of an attempt that ended.
-func (t *Tracer) emitEnded(e *effect.AttemptEnded) {
+func (t *Tracer) emitEnded(e *sched.AttemptEnded) {
 	j, ok := t.traceOf(e.UID)
 	if !ok {
 		return
@@ -175,7 +175,7 @@ func failureText(o muster.Outcome, r muster.Reason) string {
 }
 
 // emitJob makes the span of a job that ended. One that is tried again ends again: then the same span is sent with another end.
-func (t *Tracer) emitJob(d *effect.JobEnded) {
+func (t *Tracer) emitJob(d *sched.JobEnded) {
 	j, ok := t.traceOf(d.UID)
 	if !ok {
 		return

@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // When a disk is filling up, and when it is nearly full.
@@ -148,7 +148,7 @@ func server(f *Input) []wire.Attention {
 }
 
 // worker lists what is wrong with a worker.
-func worker(f *Input, w *fleet.Worker) []wire.Attention {
+func worker(f *Input, w *sched.WorkerSnapshot) []wire.Attention {
 	var list []wire.Attention
 	add := func(s wire.Severity, k wire.AttentionKind, action wire.AttentionAction, format string, args ...any) {
 		list = append(list, wire.Attention{Severity: s, Kind: k, Worker: w.ID, WorkerName: w.Name, Action: action, Message: fmt.Sprintf(format, args...)})

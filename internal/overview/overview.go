@@ -6,7 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -18,8 +18,8 @@ const (
 
 // Input are what an overview is made of.
 type Input struct {
-	Fleet        *fleet.Snapshot
-	Workload     fleet.Workload      // of all projects, or of the only one that the reader may see
+	Fleet        *sched.FleetSnapshot
+	Workload     sched.Workload      // of all projects, or of the only one that the reader may see
 	Project      string              // that the reader is bound to, or ""
 	OldestReason string              // why Work.Oldest waits
 	Failing      []store.FailingName // names of which the last FailingStreak jobs failed
@@ -58,7 +58,7 @@ func Build(f *Input) wire.Overview {
 	return o
 }
 
-func count(c *wire.WorkerCounts, w *fleet.Worker) {
+func count(c *wire.WorkerCounts, w *sched.WorkerSnapshot) {
 	c.Total++
 	switch w.State {
 	case muster.WorkerActive:
@@ -78,7 +78,7 @@ func count(c *wire.WorkerCounts, w *fleet.Worker) {
 }
 
 // gpus lists the devices of a connected worker.
-func gpus(w *fleet.Worker) []wire.OverviewGPU {
+func gpus(w *sched.WorkerSnapshot) []wire.OverviewGPU {
 	list := make([]wire.OverviewGPU, len(w.Offers.GPUs))
 	for i := range w.Offers.GPUs {
 		d, x := &w.Offers.GPUs[i], &list[i]

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/overview"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -21,8 +21,8 @@ const day = muster.Time(24 * 3600 * 1000)
 // unhealthyFleet is a fleet in which each sort of trouble is there once.
 func unhealthyFleet() *overview.Input {
 	none := &muster.Resources{CPUs: 4}
-	worker := func(name string, state muster.WorkerState, change func(*fleet.Worker)) fleet.Worker {
-		w := fleet.Worker{ID: muster.WorkerID("id-" + name), Name: name, State: state, Version: "v2", Offers: none, SeenAt: 100 * day}
+	worker := func(name string, state muster.WorkerState, change func(*sched.WorkerSnapshot)) sched.WorkerSnapshot {
+		w := sched.WorkerSnapshot{ID: muster.WorkerID("id-" + name), Name: name, State: state, Version: "v2", Offers: none, SeenAt: 100 * day}
 		if change != nil {
 			change(&w)
 		}
@@ -30,27 +30,29 @@ func unhealthyFleet() *overview.Input {
 	}
 	return &overview.Input{
 		Version: "v2", OldestReason: "no worker fits", Disk: overview.Disk{Free: 20 << 30, Size: 100 << 30},
-		Workload: fleet.Workload{Oldest: &fleet.Oldest{Task: muster.TaskID{Job: 3, Num: 4}, Name: "big", QueuedAt: 5}},
+		Workload: sched.Workload{Oldest: &sched.OldestTask{Task: muster.TaskID{Job: 3, Num: 4}, Name: "big", QueuedAt: 5}},
 		Gateways: []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis does not answer"}},
 		Failing:  []store.FailingName{{Project: "red", Name: "nightly", Job: 8, FinishedAt: 100 * day}, {Project: "blue", Name: "old", Job: 2, FinishedAt: 50 * day}},
-		Fleet: &fleet.Snapshot{
+		Fleet: &sched.FleetSnapshot{
 			At:      101 * day,
-			Failing: []fleet.Job{{ID: 9, Name: "train", Project: "blue", Failures: 4}},
-			Workers: []fleet.Worker{
+			Failing: []sched.FailingJob{{ID: 9, Name: "train", Project: "blue", Failures: 4}},
+			Workers: []sched.WorkerSnapshot{
 				worker("well", muster.WorkerActive, nil),
 				worker("silent", muster.WorkerUnreachable, nil),
-				worker("busy-silent", muster.WorkerUnreachable, func(w *fleet.Worker) { w.Running = 2 }),
+				worker("busy-silent", muster.WorkerUnreachable, func(w *sched.WorkerSnapshot) { w.Running = 2 }),
 				worker("lost", muster.WorkerGone, nil),
-				worker("lost-long-ago", muster.WorkerGone, func(w *fleet.Worker) { w.SeenAt = day }),
-				worker("left", muster.WorkerGone, func(w *fleet.Worker) { w.CleanShutdown = true }),
+				worker("lost-long-ago", muster.WorkerGone, func(w *sched.WorkerSnapshot) { w.SeenAt = day }),
+				worker("left", muster.WorkerGone, func(w *sched.WorkerSnapshot) { w.CleanShutdown = true }),
 				worker("held", muster.WorkerPaused, nil),
-				worker("old", muster.WorkerPaused, func(w *fleet.Worker) { w.Version, w.Deadline = "v1", 102*day }),
-				worker("full", muster.WorkerActive, func(w *fleet.Worker) { w.Constrained = "disk at 1GiB free is under 5GiB" }),
-				worker("filling", muster.WorkerActive, func(w *fleet.Worker) {
+				worker("old", muster.WorkerPaused, func(w *sched.WorkerSnapshot) { w.Version, w.Deadline = "v1", 102*day }),
+				worker("full", muster.WorkerActive, func(w *sched.WorkerSnapshot) { w.Constrained = "disk at 1GiB free is under 5GiB" }),
+				worker("filling", muster.WorkerActive, func(w *sched.WorkerSnapshot) {
 					w.Load = &muster.Load{Disk: &muster.DiskLoad{Free: 2 << 30, Total: 100 << 30, Low: true}}
 				}),
-				worker("bad", muster.WorkerActive, func(w *fleet.Worker) { w.Avoided = "is avoided until noon, because attempts keep failing there" }),
-				worker("gpu", muster.WorkerActive, func(w *fleet.Worker) {
+				worker("bad", muster.WorkerActive, func(w *sched.WorkerSnapshot) {
+					w.Avoided = "is avoided until noon, because attempts keep failing there"
+				}),
+				worker("gpu", muster.WorkerActive, func(w *sched.WorkerSnapshot) {
 					w.Offers = &muster.Resources{GPUs: []muster.GPU{{UUID: "GPU-1", Index: 1, Quarantined: "it fell off the bus"}}}
 					w.GPUTasks = []int{0}
 				}),
@@ -99,7 +101,7 @@ func TestManyOfAKind(t *testing.T) {
 	f := unhealthyFleet()
 	f.Fleet.Failing = nil
 	for i := range 1000 {
-		f.Fleet.Failing = append(f.Fleet.Failing, fleet.Job{ID: muster.JobID(i + 1), Name: "train", Failures: 3})
+		f.Fleet.Failing = append(f.Fleet.Failing, sched.FailingJob{ID: muster.JobID(i + 1), Name: "train", Failures: 3})
 	}
 	o := overview.Build(f)
 	var order []wire.AttentionKind
@@ -133,7 +135,7 @@ func TestDisk(t *testing.T) {
 		{50 << 30, 100 << 30, ""}, {11 << 30, 100 << 30, ""}, {9 << 30, 100 << 30, wire.Warning}, {90 << 30, 1000 << 30, wire.Warning},
 		{4 << 30, 20 << 30, wire.Warning}, {1<<30 - 1, 20 << 30, wire.Critical}, {10 << 30, 1000 << 30, wire.Critical}, {0, 100 << 30, wire.Critical}, {0, 0, ""},
 	} {
-		o := overview.Build(&overview.Input{Fleet: &fleet.Snapshot{}, Disk: overview.Disk{Free: c.free, Size: c.size}})
+		o := overview.Build(&overview.Input{Fleet: &sched.FleetSnapshot{}, Disk: overview.Disk{Free: c.free, Size: c.size}})
 		var got wire.Severity
 		for _, a := range o.Attention {
 			if a.Kind == wire.DiskFilling && a.Action == wire.ActFreeDisk {
@@ -151,10 +153,10 @@ func TestMake(t *testing.T) {
 	t.Parallel()
 	states := []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
 	rapid.Check(t, func(t *rapid.T) {
-		f := &overview.Input{Fleet: &fleet.Snapshot{}, Version: "v1", WithGPUs: true}
+		f := &overview.Input{Fleet: &sched.FleetSnapshot{}, Version: "v1", WithGPUs: true}
 		gpus := 0
 		for i := range rapid.IntRange(0, 150).Draw(t, "workers") {
-			w := fleet.Worker{
+			w := sched.WorkerSnapshot{
 				ID: muster.WorkerID(strconv.Itoa(i)), State: rapid.SampledFrom(states).Draw(t, "state"), Running: rapid.IntRange(0, 2).Draw(t, "running"), Price: 1,
 				Version: rapid.SampledFrom([]string{"v1", "v0", ""}).Draw(t, "version"), Offers: &muster.Resources{GPUs: make([]muster.GPU, rapid.IntRange(0, 200).Draw(t, "gpus"))},
 			}

@@ -9,26 +9,26 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Evaluation is what one worker says to a need.
+// Evaluation is the result of checking a need on one worker.
 type Evaluation struct {
 	Usage        *WorkerUsage
 	Need         *Need
-	Now          Filter      // the first that it fails as things stand
-	Empty        Filter      // and if the worker were open and empty
-	AvoidedUntil muster.Time // set if the worker would not take the very task, and is not asked again before
-	Failed       bool        // it took the task, rather, which failed for what the worker lacks
-	Message      string      // by the worker, on why; or ""
-	ReservedFor  string      // the other task for which the worker is kept free, or ""
+	Now          Filter      // the first that fails now
+	Empty        Filter      // the first that would fail if the worker were open and empty
+	AvoidedUntil muster.Time // set if the worker rejected or failed the task, which avoids it until then
+	Failed       bool        // it failed the task rather than rejecting it
+	Message      string      // the worker's reason, or ""
+	ReservedFor  string      // another task that the worker is reserved for, or ""
 }
 
-// Evaluate asks one worker.
+// Evaluate checks a need on one worker.
 func Evaluate(b *WorkerUsage, n *Need) Evaluation {
 	return Evaluation{Usage: b, Need: n, Now: b.Fits(n), Empty: b.FitsEmpty(n)}
 }
 
-// SortEvaluations puts the workers in order that are nearest to running the task:
-// those that fit, those that could once they have room, those that never could,
-// and among them those that fail a later filter.
+// SortEvaluations sorts workers by how close they are to running the task: those that
+// fit, those that will fit once they have room, those that never fit; and among equals
+// those that fail a later filter first.
 func SortEvaluations(evals []Evaluation) {
 	slices.SortFunc(evals, func(a, b Evaluation) int {
 		return cmp.Or(cmp.Compare(b.nearness(), a.nearness()), strings.Compare(a.Usage.Worker.Name, b.Usage.Worker.Name),
@@ -38,7 +38,7 @@ func SortEvaluations(evals []Evaluation) {
 
 func (a *Evaluation) fits() bool { return a.Now == Fits && a.AvoidedUntil == 0 && a.ReservedFor == "" }
 
-// blockedByReservation reports whether the worker would do, were it not kept free for another.
+// blockedByReservation reports whether the worker is excluded only by a reservation.
 func (a *Evaluation) blockedByReservation() bool {
 	return a.ReservedFor != "" && a.Empty == Fits && a.Now != State
 }
@@ -55,8 +55,8 @@ func (a *Evaluation) nearness() int {
 	}
 }
 
-// failedFilter returns the filter that says the most: what the worker lacks for good
-// before what it lacks now.
+// failedFilter returns the filter that excludes the worker permanently if there is one,
+// else the one that excludes it now.
 func (a *Evaluation) failedFilter() Filter {
 	if a.Empty != Fits {
 		return a.Empty
@@ -64,8 +64,8 @@ func (a *Evaluation) failedFilter() Filter {
 	return a.Now
 }
 
-// Explain names the filter that the worker fails, "" if it fits, and words it, or for how
-// many of a gang it has room.
+// Explain returns the name of the filter that the worker fails, "" if it fits, and the
+// reason, or how many members of a gang fit.
 func (a *Evaluation) Explain() (filter, reason string) {
 	if a.Now == Fits && a.AvoidedUntil > 0 {
 		filter, detail := "rejected", ""
@@ -78,7 +78,7 @@ func (a *Evaluation) Explain() (filter, reason string) {
 		return filter, fmt.Sprintf("%s it a moment ago%s, and is asked again at %s", filter, detail, a.AvoidedUntil)
 	}
 	if a.blockedByReservation() {
-		return "kept", "is kept free for " + a.ReservedFor + ", which has waited for long"
+		return "kept", "is kept free for " + a.ReservedFor + ", which has waited for longer"
 	}
 	f := a.failedFilter()
 	if n := a.Need.Gang; f == Fits && n > 0 {
@@ -87,13 +87,7 @@ func (a *Evaluation) Explain() (filter, reason string) {
 	return f.String(), a.Usage.Explain(a.Need, f)
 }
 
-// How a summary begins where none of the workers can ever run the task.
-const (
-	Unschedulable = "can never start with the workers there are"
-	NoWorker      = "no worker has joined"
-)
-
-// Summarize says in one sentence what all workers together answer.
+// Summarize summarizes the evaluations of all workers in one sentence.
 func Summarize(evals []Evaluation) string {
 	if len(evals) > 0 && evals[0].Need.Gang > 0 {
 		return summarizeGang(evals)
@@ -114,7 +108,7 @@ func Summarize(evals []Evaluation) string {
 	}
 	switch {
 	case len(evals) == 0:
-		return NoWorker
+		return muster.SummaryNoWorker
 	case fit > 0:
 		return "can start now: " + pluralWorkers(fit, "fits", "fit")
 	case busy > 0:
@@ -130,7 +124,7 @@ func Summarize(evals []Evaluation) string {
 			parts = append(parts, fmt.Sprintf("%d by %s", n, f))
 		}
 	}
-	return Unschedulable + ": ruled out " + strings.Join(parts, ", ")
+	return muster.SummaryUnschedulable + ": ruled out " + strings.Join(parts, ", ")
 }
 
 func pluralWorkers(n int, singular, plural string) string {
@@ -140,8 +134,8 @@ func pluralWorkers(n int, singular, plural string) string {
 	return fmt.Sprintf("%d workers %s", n, plural)
 }
 
-// Nearest words the smallest change that would let the task start: of its
-// request alone, or the passing of time on one worker. answers are sorted.
+// Nearest describes the smallest change that would let the task start: a change of its
+// request, or something that must happen on one worker. evals are sorted.
 func Nearest(evals []Evaluation) string {
 	if len(evals) == 0 {
 		return "start a worker and let it join this server"
@@ -153,7 +147,7 @@ func Nearest(evals []Evaluation) string {
 		return ""
 	}
 	var change, wait string
-	var from *Evaluation // of whom the change is
+	var from *Evaluation // the origin of change
 	for i := range evals {
 		a := &evals[i]
 		if wait == "" {
@@ -170,34 +164,34 @@ func Nearest(evals []Evaluation) string {
 	case change != "" && wait != "":
 		return change + ", or " + wait
 	case change+wait == "":
-		return "no single change of the request would do: see what each worker lacks, or start a worker that fits"
+		return "no single change of the request is enough: see what each worker lacks, or start a worker that fits"
 	default:
 		return change + wait
 	}
 }
 
-// closerThan reports whether a smaller change of the same part of the request is enough for
-// a than for o.
+// closerThan reports whether a needs a smaller change of the same part of the request
+// than o.
 func (a *Evaluation) closerThan(o *Evaluation) bool {
 	return a.failedFilter() == o.failedFilter() && a.Usage.shortfall(a.Need, a.failedFilter(), a.Empty != Fits) < o.Usage.shortfall(o.Need, o.failedFilter(), o.Empty != Fits)
 }
 
-// waitAdvice words what must happen on the worker, if that is enough.
+// waitAdvice returns what must happen on the worker if that is enough, else "".
 func (a *Evaluation) waitAdvice() string {
 	name := a.Usage.Worker.Name
 	switch {
 	case a.Empty == GPUs && a.Usage.healable(a.Need):
-		return fmt.Sprintf("let worker %s look at its quarantined GPUs again (muster workers heal %s)", name, name)
+		return fmt.Sprintf("let worker %s check its quarantined GPUs again (muster workers heal %s)", name, name)
 	case a.Empty == Engine && a.fixable():
-		return fmt.Sprintf("start Docker or Podman on worker %s (muster doctor there tells what is wrong)", name)
+		return fmt.Sprintf("start Docker or Podman on worker %s (run muster doctor there to find the cause)", name)
 	case a.Empty == Owner && a.fixable():
 		return fmt.Sprintf("ask the owner of worker %s to allow it", name)
 	case a.Empty != Fits:
 		return ""
 	case a.AvoidedUntil > 0:
-		return fmt.Sprintf("wait until worker %s is asked again", name)
+		return fmt.Sprintf("wait until worker %s is tried again", name)
 	case a.blockedByReservation():
-		return fmt.Sprintf("wait until %s has had its turn on worker %s", a.ReservedFor, name)
+		return fmt.Sprintf("wait until %s has started, for which worker %s is kept free", a.ReservedFor, name)
 	case a.Now == State && a.Usage.WillReopen:
 		return fmt.Sprintf("wait for worker %s, which %s", name, a.Usage.ClosedReason)
 	case a.Now == State:
@@ -207,8 +201,8 @@ func (a *Evaluation) waitAdvice() string {
 	}
 }
 
-// fixable reports whether the worker could run the task if it had a container engine
-// that is ready, or if its owner allowed it: of these, what it fails by.
+// fixable reports whether the worker could run the task if only the failed filter Engine
+// or Owner passed.
 func (a *Evaluation) fixable() bool {
 	c := *a.Need
 	switch a.Empty {
@@ -232,8 +226,8 @@ func countEngineFixable(evals []Evaluation) (n int) {
 	return n
 }
 
-// changeAdvice words a change of the request by which it would fit the worker at once,
-// or, if it never could, some day.
+// changeAdvice returns a change of the request after which it would fit the worker now
+// or, if it never could, later.
 func (a *Evaluation) changeAdvice() string {
 	never := a.Empty != Fits
 	if a.blockedByReservation() {

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/policy"
 )
 
-// Explain words the failure of filter f, as returned by Fits for n, in a few words
-// for the user. It returns "" for Fits.
+// Explain describes the failure of filter f, as returned by Fits for n, in a few words.
+// It returns "" for Fits.
 func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	w, r := b.Worker, &n.Request
 	switch f {
@@ -20,7 +20,7 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	case State:
 		return b.ClosedReason
 	case Kind:
-		const maxListed = 6 // that are worth reading in a line
+		const maxListed = 6
 		if len(w.Kinds) > maxListed {
 			return fmt.Sprintf("does not run kind %q", n.Kind)
 		}
@@ -28,13 +28,13 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	case Engine:
 		return "has no container engine that is ready"
 	case Features:
-		return "cannot carry: " + strings.Join((b.lacks&n.features).names(), ", ") + b.dialectSuffix()
+		return "does not support: " + strings.Join((b.lacks&n.features).names(), ", ") + b.dialectSuffix()
 	case Project:
 		return "takes tasks of project " + strings.Join(w.Projects, ", ") + " only"
 	case Tags:
-		return "lacks the tag " + firstMissing(n.Where.Tags, w.Tags)
+		return "lacks the tag " + firstTag(n.Where.Tags, w.Tags, false)
 	case ExcludedTags:
-		return "has the excluded tag " + firstCommon(n.Where.ExcludeTags, w.Tags)
+		return "has the excluded tag " + firstTag(n.Where.ExcludeTags, w.Tags, true)
 	case Workers:
 		return "is not among the workers asked for: " + strings.Join(n.Where.Workers, ", ")
 	case Price:
@@ -60,16 +60,16 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 		if !b.hasDevices(n, true) {
 			return fmt.Sprintf("needs %s, has %s%s", request, b.inventory(), out)
 		}
-		return fmt.Sprintf("needs %s, %d of %d would do now%s", request, b.usableNow(n), len(b.gpus), out)
+		return fmt.Sprintf("needs %s; %d of %d free and suitable%s", request, b.usableNow(n), len(b.gpus), out)
 	default:
 		return f.String()
 	}
 }
 
-// LabelDialect is the label of workers of another system, which names it.
+// LabelDialect is the label that names the system of a worker of another system.
 const LabelDialect = "dialect"
 
-// dialectSuffix says whose worker it is, if it is one of another system.
+// dialectSuffix names the system of a worker of another system.
 func (b *WorkerUsage) dialectSuffix() string {
 	if name := b.Worker.Labels[LabelDialect]; name != "" {
 		return " (" + name + " worker)"
@@ -77,7 +77,7 @@ func (b *WorkerUsage) dialectSuffix() string {
 	return ""
 }
 
-// amount words a lack: forever if the worker has too little even when empty.
+// amount describes a shortage, which is permanent if forever is set.
 func amount(unit, need, free, all string, forever bool) string {
 	if forever {
 		return fmt.Sprintf("needs %s %s, has %s", need, unit, all)
@@ -85,7 +85,7 @@ func amount(unit, need, free, all string, forever bool) string {
 	return fmt.Sprintf("needs %s %s, %s of %s free", need, unit, free, all)
 }
 
-// FormatGPURequest words a GPU request, such as "2 GPUs with 10GiB each".
+// FormatGPURequest returns a text such as "2 GPUs with 10GiB each".
 func FormatGPURequest(r muster.GPURequest) string {
 	s := strconv.Itoa(r.Count) + " GPU"
 	if r.Count != 1 {
@@ -100,7 +100,7 @@ func FormatGPURequest(r muster.GPURequest) string {
 	return s
 }
 
-// inventory words the worker's devices.
+// inventory lists the worker's devices.
 func (b *WorkerUsage) inventory() string {
 	if len(b.gpus) == 0 {
 		return "none"
@@ -116,7 +116,7 @@ func (b *WorkerUsage) inventory() string {
 	return strings.Join(names, ", ")
 }
 
-// quarantined words which devices would do for n if they were not quarantined.
+// quarantined lists the devices that are excluded for n only by a quarantine.
 func (b *WorkerUsage) quarantined(n *Need) string {
 	var s strings.Builder
 	for i := range b.gpus {
@@ -127,8 +127,7 @@ func (b *WorkerUsage) quarantined(n *Need) string {
 	return s.String()
 }
 
-// healable reports whether the worker would have enough devices for n if none were
-// quarantined.
+// healable reports whether only quarantines exclude the worker for n.
 func (b *WorkerUsage) healable(n *Need) bool {
 	c := WorkerUsage{gpus: slices.Clone(b.gpus)}
 	for i := range c.gpus {
@@ -149,20 +148,144 @@ func (b *WorkerUsage) usableNow(n *Need) int {
 
 func formatCores(m int64) string { return strconv.FormatFloat(float64(max(m, 0))/1000, 'f', -1, 64) }
 
-func firstMissing(want, have []string) string {
-	for _, t := range want {
-		if !slices.Contains(have, t) {
-			return t
-		}
+// firstTag returns the first wanted tag that is in have, or is missing there.
+func firstTag(want, have []string, present bool) string {
+	if i := slices.IndexFunc(want, func(t string) bool { return slices.Contains(have, t) == present }); i >= 0 {
+		return want[i]
 	}
 	return ""
 }
 
-func firstCommon(want, have []string) string {
-	for _, t := range want {
-		if slices.Contains(have, t) {
-			return t
+// Relax returns n with the smallest change that makes it pass filter f on this worker,
+// now or, with empty set, as if it were empty; and a text that says what to do. The
+// caller checks whether the changed need fits. It returns false where no change helps.
+func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
+	c := *n
+	c.Where.Tags = slices.Clone(n.Where.Tags)
+	name := b.Worker.Name
+	r := &c.Request
+	free := b.available(empty)
+	switch f {
+	case Features:
+		c.features &^= b.lacks
+		return &c, fmt.Sprintf("do without %s, which worker %s does not support", strings.Join((b.lacks&n.features).names(), ", "), name), true
+	case Project:
+		c.project = b.Worker.Projects[0]
+		return &c, fmt.Sprintf("submit it to project %s, whose tasks worker %s takes", c.project, name), true
+	case Tags:
+		tag := firstTag(n.Where.Tags, b.Worker.Tags, false)
+		c.Where.Tags = slices.DeleteFunc(c.Where.Tags, func(t string) bool { return t == tag })
+		return &c, fmt.Sprintf("do without the tag %s, or give it to worker %s", tag, name), true
+	case ExcludedTags:
+		tag := firstTag(n.Where.ExcludeTags, b.Worker.Tags, true)
+		c.Where.ExcludeTags = slices.DeleteFunc(slices.Clone(n.Where.ExcludeTags), func(t string) bool { return t == tag })
+		return &c, fmt.Sprintf("do not exclude the tag %s, which worker %s has", tag, name), true
+	case Workers:
+		c.Where.Workers = nil
+		return &c, fmt.Sprintf("allow worker %s, too", name), true
+	case Price:
+		c.Where.MaxPrice = b.Worker.Price
+		return &c, fmt.Sprintf("allow a price of %g per hour instead of %g (worker %s)", b.Worker.Price, n.Where.MaxPrice, name), true
+	case Vendor:
+		r.GPUs.Vendor = ""
+		return &c, fmt.Sprintf("ask for no GPU vendor: worker %s has %s", name, b.inventory()), true
+	case Model:
+		r.GPUs.Model = ""
+		return &c, fmt.Sprintf("ask for no GPU model: worker %s has %s", name, b.inventory()), true
+	case CPUs:
+		c.mcpu, r.CPUs = free.mcpu, float64(free.mcpu)/1000
+		return &c, fmt.Sprintf("ask for %s cpus instead of %s (worker %s)", formatCores(free.mcpu), formatCores(n.mcpu), name), free.mcpu > 0
+	case Memory:
+		r.Memory = free.memory
+		return &c, fmt.Sprintf("ask for %s memory instead of %s (worker %s)", free.memory, n.Request.Memory, name), free.memory > 0
+	case Disk:
+		r.Disk = free.disk
+		return &c, fmt.Sprintf("ask for %s disk instead of %s (worker %s)", free.disk, n.Request.Disk, name), free.disk > 0
+	case GPUs:
+		r.GPUs = b.reduceGPUs(&c, empty)
+		return &c, fmt.Sprintf("ask for %s instead of %s (worker %s)", FormatGPURequest(r.GPUs), FormatGPURequest(n.Request.GPUs), name), r.GPUs.Count > 0
+	default:
+		return nil, "", false
+	}
+}
+
+// shortfall returns by how much the request exceeds filter f, in the unit of f, and 0 where
+// f is not about an amount.
+func (b *WorkerUsage) shortfall(n *Need, f Filter, empty bool) float64 {
+	free := b.available(empty)
+	switch f {
+	case Price:
+		return b.Worker.Price - n.Where.MaxPrice
+	case CPUs:
+		return float64(n.mcpu - free.mcpu)
+	case Memory:
+		return float64(n.Request.Memory - free.memory)
+	case Disk:
+		return float64(n.Request.Disk - free.disk)
+	default:
+		return 0
+	}
+}
+
+// available returns what is free, or all if empty is set, never below zero.
+func (b *WorkerUsage) available(empty bool) WorkerUsage {
+	if empty {
+		r := &b.Worker.Resources
+		return WorkerUsage{mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots}
+	}
+	return WorkerUsage{mcpu: max(b.mcpu, 0), memory: max(b.memory, 0), disk: max(b.disk, 0), slots: max(b.slots, 0)}
+}
+
+// reduceGPUs returns the closest GPU request that the worker can meet: the same memory on
+// fewer devices, else as many devices with less memory.
+func (b *WorkerUsage) reduceGPUs(n *Need, empty bool) muster.GPURequest {
+	c := *n
+	for c.Request.GPUs.Count--; c.Request.GPUs.Count > 0; c.Request.GPUs.Count-- {
+		if b.hasDevices(&c, empty) {
+			return c.Request.GPUs
 		}
 	}
-	return ""
+	c.Request.GPUs.Count = n.Request.GPUs.Count
+	var sizes []muster.Size
+	for i := range b.gpus {
+		d := &b.gpus[i]
+		size := d.gpu.Memory
+		if n.sharesGPU() && !empty {
+			size = d.free()
+		}
+		if size > 0 && size < n.Request.GPUs.Memory {
+			sizes = append(sizes, size)
+		}
+	}
+	slices.Sort(sizes)
+	for _, size := range slices.Backward(sizes) {
+		c.Request.GPUs.Memory = size
+		if b.hasDevices(&c, empty) {
+			return c.Request.GPUs
+		}
+	}
+	c.Request.GPUs.Count = 0
+	return c.Request.GPUs
+}
+
+// Shortage describes how much more must be free for n to pass the capacity filter f, such
+// as "2 cpus". It returns "" for other filters.
+func (b *WorkerUsage) Shortage(n *Need, f Filter) string {
+	r := &n.Request
+	switch f {
+	case MaxTasks:
+		return "room for one more task"
+	case Slots:
+		return "a slot"
+	case CPUs:
+		return formatCores(n.mcpu-b.mcpu) + " cpus"
+	case Memory:
+		return (r.Memory - b.memory).String() + " memory"
+	case Disk:
+		return (r.Disk - b.disk).String() + " disk"
+	case GPUs:
+		return FormatGPURequest(muster.GPURequest{Count: max(r.GPUs.Count-b.usableNow(n), 1), Memory: r.GPUs.Memory})
+	default:
+		return ""
+	}
 }

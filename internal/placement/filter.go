@@ -8,11 +8,11 @@ import (
 	"github.com/muster-dev/muster/internal/policy"
 )
 
-// Filter is a reason why a task cannot be on a worker, or Fits. A greater one
-// stands later in the order of asking: the worker is nearer to fitting.
+// Filter is a reason why a task cannot run on a worker, or Fits. Filters are checked in
+// ascending order: a greater one means that the worker is closer to fitting.
 type Filter uint8
 
-// The filters in the order in which they are asked.
+// The filters in order.
 const (
 	Fits Filter = iota
 	State
@@ -46,11 +46,7 @@ var filterNames = [...]string{
 // String returns the filter's name, and "" for Fits.
 func (f Filter) String() string { return filterNames[f] }
 
-// Capacity reports whether the filter is about how much there is, rather than
-// about what the worker is.
-func (f Filter) Capacity() bool { return f >= MaxTasks }
-
-// Fits returns the first filter that n fails on the worker as it stands now.
+// Fits returns the first filter that n fails on the worker now.
 func (b *WorkerUsage) Fits(n *Need) Filter {
 	if b.ClosedReason != "" {
 		return State
@@ -62,7 +58,7 @@ func (b *WorkerUsage) Fits(n *Need) Filter {
 }
 
 // FitsEmpty returns the first filter that n would fail on the worker if it were open
-// and empty. Fits means that n can run there some day.
+// and empty. Fits means that n can run there later.
 func (b *WorkerUsage) FitsEmpty(n *Need) Filter {
 	if f := b.fitsStatic(n); f != Fits {
 		return f
@@ -70,7 +66,7 @@ func (b *WorkerUsage) FitsEmpty(n *Need) Filter {
 	return b.fitsCapacity(n, true)
 }
 
-// fitsStatic asks what does not depend on load.
+// fitsStatic checks what does not depend on load.
 func (b *WorkerUsage) fitsStatic(n *Need) Filter {
 	w := b.Worker
 	if n.Kind != muster.KindContainer && !slices.Contains(w.Kinds, n.Kind) {
@@ -120,11 +116,11 @@ func (b *WorkerUsage) fitsStatic(n *Need) Filter {
 	return f
 }
 
-// maxRefused is how many answers of an owner a Book remembers.
+// maxRefused is how many decisions of an owner's policy a WorkerUsage caches.
 const maxRefused = 256
 
-// ownerRefuses reports whether the worker's owner does not allow what is asked of it. The answer is
-// remembered: it stays, and the question comes again whenever the worker's load changes.
+// ownerRefuses reports whether the worker's owner does not allow the spec. The result is cached,
+// because it is needed whenever the worker's load changes.
 func (b *WorkerUsage) ownerRefuses(spec *muster.TaskSpec) bool {
 	if b.Worker.Allow == nil {
 		return policy.Check(nil, spec) != ""
@@ -140,7 +136,7 @@ func (b *WorkerUsage) ownerRefuses(spec *muster.TaskSpec) bool {
 	return refuses
 }
 
-// matches asks vendor and model of one device.
+// matches checks vendor and model of one device.
 func (d *device) matches(n *Need) Filter {
 	if v := n.Request.GPUs.Vendor; v != "" && v != d.gpu.Vendor {
 		return Vendor
@@ -151,7 +147,7 @@ func (d *device) matches(n *Need) Filter {
 	return Fits
 }
 
-// fitsCapacity asks what depends on load, as if the worker were empty if empty is set.
+// fitsCapacity checks what depends on load, as if the worker were empty if empty is set.
 func (b *WorkerUsage) fitsCapacity(n *Need, empty bool) Filter {
 	mcpu, memory, disk, slots := b.mcpu, b.memory, b.disk, b.slots
 	if empty {
@@ -177,7 +173,7 @@ func (b *WorkerUsage) fitsCapacity(n *Need, empty bool) Filter {
 	}
 }
 
-// hasDevices reports whether enough devices of one vendor can be given.
+// hasDevices reports whether enough devices of one vendor are usable.
 func (b *WorkerUsage) hasDevices(n *Need, empty bool) bool {
 	for i := range b.gpus {
 		have := 0
@@ -196,8 +192,8 @@ func (b *WorkerUsage) hasDevices(n *Need, empty bool) bool {
 	return false
 }
 
-// usable reports whether the device can be given to n, and how much of its memory
-// would lie idle then. One that is quarantined is given to nobody.
+// usable reports whether the device can be granted to n, and how much of its memory
+// would be idle then.
 func (d *device) usable(n *Need, empty bool) (waste muster.Size, ok bool) {
 	if d.gpu.Quarantined != "" || d.matches(n) != Fits {
 		return 0, false

@@ -10,17 +10,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// GangFit is how many members of a gang one worker has room for, or takes. With
+// GangFit is how many members of a gang fit on one worker, or are placed there. With
 // GPUs all of its members get devices of one vendor.
 type GangFit struct {
 	Usage   *WorkerUsage
 	Members int
 	Vendor  string // "" without GPUs
-	Models  string // names of the devices that would do, in order; "" without GPUs
+	Models  string // sorted names of the suitable devices; "" without GPUs
 }
 
-// GangFit tells how many tasks with need n the worker could take now, at most so
-// many. It changes nothing.
+// GangFit returns how many tasks with need n fit on the worker now, up to limit.
 func (b *WorkerUsage) GangFit(n *Need, limit int) GangFit {
 	if b.Fits(n) != Fits {
 		return GangFit{Usage: b}
@@ -28,7 +27,7 @@ func (b *WorkerUsage) GangFit(n *Need, limit int) GangFit {
 	return b.countMembers(n, limit)
 }
 
-// GangFitEmpty is Room as if the worker were open and empty.
+// GangFitEmpty is GangFit as if the worker were open and empty.
 func (b *WorkerUsage) GangFitEmpty(n *Need, limit int) GangFit {
 	if b.FitsEmpty(n) != Fits {
 		return GangFit{Usage: b}
@@ -39,7 +38,7 @@ func (b *WorkerUsage) GangFitEmpty(n *Need, limit int) GangFit {
 	return r
 }
 
-// countMembers counts on a worker that fits n once at least.
+// countMembers is GangFit on a worker where n fits at least once.
 func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 	r := GangFit{Usage: b, Members: limit}
 	fit := func(free, each int64) {
@@ -61,9 +60,10 @@ func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 		return r
 	}
 	best := GangFit{Usage: b}
-	for _, vendor := range b.vendors(n) {
+	for _, vendor := range b.suitable(n, func(d *device) string { return d.gpu.Vendor }) {
 		v := n.WithVendor(vendor)
-		fitting := GangFit{Usage: b, Vendor: vendor, Models: b.models(v)}
+		models := b.suitable(v, func(d *device) string { return d.gpu.Name })
+		fitting := GangFit{Usage: b, Vendor: vendor, Models: strings.Join(models, ", ")}
 		c := WorkerUsage{Worker: b.Worker, mcpu: math.MaxInt64, memory: math.MaxInt64, disk: math.MaxInt64, slots: math.MaxInt, gpus: slices.Clone(b.gpus)}
 		for fitting.Members < r.Members && c.hasDevices(v, false) {
 			g := c.Grant(v)
@@ -77,37 +77,20 @@ func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 	return best
 }
 
-// vendors lists those of whom the worker has devices that would do, sorted.
-func (b *WorkerUsage) vendors(n *Need) []string {
+// suitable returns the sorted, distinct names of the devices that could be granted to n if they were free.
+func (b *WorkerUsage) suitable(n *Need, name func(*device) string) []string {
 	var list []string
 	for i := range b.gpus {
-		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Vendor) {
-			list = append(list, d.gpu.Vendor)
+		d := &b.gpus[i]
+		if _, ok := d.usable(n, true); ok && !slices.Contains(list, name(d)) {
+			list = append(list, name(d))
 		}
 	}
 	slices.Sort(list)
 	return list
 }
 
-// models names the devices that would do.
-func (b *WorkerUsage) models(n *Need) string {
-	var list []string
-	for i := range b.gpus {
-		if d := &b.gpus[i]; d.usableEmpty(n) && !slices.Contains(list, d.gpu.Name) {
-			list = append(list, d.gpu.Name)
-		}
-	}
-	slices.Sort(list)
-	return strings.Join(list, ", ")
-}
-
-// usableEmpty reports whether the device could be given to n if it were free.
-func (d *device) usableEmpty(n *Need) bool {
-	_, ok := d.usable(n, true)
-	return ok
-}
-
-// WithVendor returns n with a vendor of GPUs, to be asked on one worker.
+// WithVendor returns n restricted to a GPU vendor.
 func (n *Need) WithVendor(vendor string) *Need {
 	if n.Request.GPUs.Count == 0 || n.Request.GPUs.Vendor == vendor {
 		return n
@@ -117,10 +100,10 @@ func (n *Need) WithVendor(vendor string) *Need {
 	return &c
 }
 
-// Pack chooses workers for a gang of n members from those with room: as few as
-// can be, and of those the ones with the least room to spare. GPUs are of one
-// vendor, and of one model if that is possible. It returns how many each takes,
-// the fullest first, or nil if there is not enough room. It sorts rooms.
+// Pack chooses workers for a gang of n members: as few as possible, and among those the
+// ones with the least room to spare. GPUs are of one vendor, and of one model if
+// possible. It returns how many members each takes, the most first, or nil if they do
+// not fit. It sorts fits.
 func Pack(fits []GangFit, n int) []GangFit {
 	if best := packBy(fits, n, func(r *GangFit) string { return r.Vendor + "\x00" + r.Models }); best != nil {
 		return best
@@ -128,7 +111,7 @@ func Pack(fits []GangFit, n int) []GangFit {
 	return packBy(fits, n, func(r *GangFit) string { return r.Vendor })
 }
 
-// packBy is Gather from workers that are alike by their key.
+// packBy is Pack from workers with equal keys.
 func packBy(fits []GangFit, n int, key func(*GangFit) string) []GangFit {
 	slices.SortFunc(fits, func(x, y GangFit) int {
 		return cmp.Or(strings.Compare(key(&x), key(&y)), cmp.Compare(y.Members, x.Members), cmp.Compare(x.Usage.Worker.ID, y.Usage.Worker.ID))
@@ -147,8 +130,8 @@ func packBy(fits []GangFit, n int, key func(*GangFit) string) []GangFit {
 	return best
 }
 
-// packSorted takes the roomiest workers until one can take the rest, and for that the
-// tightest that can. rooms are sorted, the roomiest first.
+// packSorted takes the roomiest workers until one can take the remaining members, and
+// for those the tightest that can. fits are sorted, the roomiest first.
 func packSorted(fits []GangFit, n int) []GangFit {
 	var packed []GangFit
 	for i := range fits {
@@ -157,7 +140,7 @@ func packSorted(fits []GangFit, n int) []GangFit {
 			for last+1 < len(fits) && fits[last+1].Members >= n {
 				last++
 			}
-			for last > i && fits[last-1].Members == fits[last].Members { // equals by id
+			for last > i && fits[last-1].Members == fits[last].Members { // the first by id
 				last--
 			}
 			r := fits[last]
@@ -173,8 +156,8 @@ func packSorted(fits []GangFit, n int) []GangFit {
 	return nil
 }
 
-// sumGangFit adds up how many members of the gang the workers together take now, and
-// how many if all of them were open and empty.
+// sumGangFit returns how many members of the gang fit on all workers together now, and
+// how many would if all workers were open and empty.
 func sumGangFit(evals []Evaluation) (now, whenEmpty int) {
 	n := evals[0].Need
 	free, empty := map[string]int{}, map[string]int{}
@@ -199,11 +182,11 @@ func summarizeGang(evals []Evaluation) string {
 	case now >= n:
 		return fmt.Sprintf("can start now: there is room for all %d tasks of the gang", n)
 	case whenEmpty >= n:
-		return fmt.Sprintf("waits for room: the gang needs it for %d tasks at once, and there is room for %d now", n, now)
+		return fmt.Sprintf("waits for room: the gang needs room for %d tasks at once, and there is room for %d now", n, now)
 	case countEngineFixable(evals) > 0:
 		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, whenEmpty)
 	default:
-		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and all of them together have room for %d", Unschedulable, n, whenEmpty)
+		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and all of them together have room for %d", muster.SummaryUnschedulable, n, whenEmpty)
 	}
 }
 

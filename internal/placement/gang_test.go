@@ -40,7 +40,7 @@ func TestRoomCountsMembers(t *testing.T) {
 		if now.Members != c.now || empty.Members != c.empty || c.now > 0 && now.Vendor != c.vendor {
 			t.Errorf("%s: room for %d %s, empty for %d", c.name, now.Members, now.Vendor, empty.Members)
 		}
-		b.ClosedReason = "is away"
+		b.ClosedReason = "is unreachable"
 		if b.GangFit(n, 10).Members != 0 || b.GangFitEmpty(n, 10).Members != c.empty {
 			t.Errorf("%s: a closed worker has room", c.name)
 		}
@@ -51,8 +51,8 @@ func sharing(memory muster.Size) muster.Request {
 	return muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1, Memory: memory, Share: true}}
 }
 
-// TestRoomIsWhatCanBeTaken holds that so many members fit one after the other, and
-// no more of that vendor.
+// TestRoomIsWhatCanBeTaken checks that as many members fit one after the other as GangFit
+// returns, and no more of that vendor.
 func TestRoomIsWhatCanBeTaken(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Grant says what a task with need n would be given. It changes nothing; call it
-// only where Fits returned Fits.
+// Grant returns the grant for a task with need n. It changes nothing. Call it only where
+// n fits.
 func (b *WorkerUsage) Grant(n *Need) muster.Grant {
 	g := muster.Grant{Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs}
 	if n.mcpu > 0 {
@@ -30,8 +30,8 @@ func (b *WorkerUsage) Grant(n *Need) muster.Grant {
 	return g
 }
 
-// pickDevices chooses the tightest devices of one vendor: those whose memory would lie
-// idle the least. It returns their positions in order, and the idle memory.
+// pickDevices chooses the tightest devices of one vendor: those that leave the least
+// memory idle. It returns their positions in order, and the idle memory.
 func (b *WorkerUsage) pickDevices(n *Need) (best []int, waste muster.Size) {
 	type candidate struct {
 		at    int
@@ -69,22 +69,20 @@ func (b *WorkerUsage) pickDevices(n *Need) (best []int, waste muster.Size) {
 	return best, waste
 }
 
-// Rank says how good it is to put a task on a worker, beside other ranks for the same
-// need.
+// Rank is how well a worker suits a task, compared with other ranks for the same need.
 type Rank struct {
-	idle  float64 // device memory, in MiB, that would lie idle
+	idle  float64 // device memory, in MiB, that would be idle
 	price float64 // of the worker
-	free  float64 // least free share, after the grant, of what is asked for, 0 to 1; or minus the free devices
+	free  float64 // least free share of the requested resources after the grant, 0 to 1; with GPUs the negative number of free devices
 }
 
-// Compare is negative if r is better than o: if less device memory would lie idle, else
-// if the worker is cheaper, else if more of it stays free, or, of one with GPUs, less.
+// Compare is negative if r is better than o: less idle device memory, else a lower
+// price, else more free resources, or with GPUs fewer free devices.
 func (r *Rank) Compare(o *Rank) int {
 	return cmp.Or(cmp.Compare(r.idle, o.idle), cmp.Compare(r.price, o.price), cmp.Compare(o.free, r.free))
 }
 
-// Rank ranks the worker for a task with need n. It means something only where Fits
-// returned Fits.
+// Rank ranks the worker for a task with need n, which must fit.
 func (b *WorkerUsage) Rank(n *Need) Rank {
 	rank := Rank{price: b.Worker.Price}
 	if n.Request.GPUs.Count > 0 {
@@ -99,23 +97,24 @@ func (b *WorkerUsage) Rank(n *Need) Rank {
 	}
 	r := &b.Worker.Resources
 	if n.mcpu > 0 {
-		rank.free = share(b.mcpu-n.mcpu, Milli(r.CPUs))
+		rank.free = Ratio(b.mcpu-n.mcpu, Milli(r.CPUs))
 	} else {
-		rank.free = share(int64(b.slots-1), int64(r.Slots))
+		rank.free = Ratio(int64(b.slots-1), int64(r.Slots))
 	}
 	if limit := r.MaxTasks; limit > 0 {
-		rank.free = min(rank.free, share(int64(limit-b.tasks-1), int64(limit)))
+		rank.free = min(rank.free, Ratio(int64(limit-b.tasks-1), int64(limit)))
 	}
 	if m := n.Request.Memory; m > 0 {
-		rank.free = min(rank.free, share(int64(b.memory-m), int64(r.Memory)))
+		rank.free = min(rank.free, Ratio(int64(b.memory-m), int64(r.Memory)))
 	}
 	if d := n.Request.Disk; d > 0 {
-		rank.free = min(rank.free, share(int64(b.disk-d), int64(r.Disk)))
+		rank.free = min(rank.free, Ratio(int64(b.disk-d), int64(r.Disk)))
 	}
 	return rank
 }
 
-func share(free, all int64) float64 {
+// Ratio returns free/all, or 0 if all is not positive.
+func Ratio(free, all int64) float64 {
 	if all <= 0 {
 		return 0
 	}

@@ -38,14 +38,14 @@ func TestWhatAWorkerLacksRulesItOut(t *testing.T) {
 	}{
 		{"what it can do", "red", plain, placement.Fits, "", ""},
 		{
-			"what it lacks", "red", rich, placement.Features, "cannot carry: files, env (other worker)",
-			"do without files, env, which worker far cannot carry",
+			"what it lacks", "red", rich, placement.Features, "does not support: files, env (other worker)",
+			"do without files, env, which worker far does not support",
 		},
 		{
 			"another project", "blue", plain, placement.Project, "takes tasks of project red only",
 			"submit it to project red, whose tasks worker far takes",
 		},
-		{"both", "blue", rich, placement.Features, "cannot carry: files, env (other worker)", "no single change of the request would do: see what each worker lacks, or start a worker that fits"},
+		{"both", "blue", rich, placement.Features, "does not support: files, env (other worker)", "no single change of the request is enough: see what each worker lacks, or start a worker that fits"},
 	} {
 		b := placement.NewWorkerUsage(foreignWorker())
 		n := needFor(b.Worker, c.project, c.spec)
@@ -83,7 +83,7 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 	b.Reserve(&two)
 	for name, n := range map[string]*placement.Need{"slots": slot, "cpus": cores, "gang": team} {
 		if now, ever := b.Fits(n), b.FitsEmpty(n); now != placement.MaxTasks || ever != placement.Fits {
-			t.Errorf("%s: %q, some day %q", name, now, ever)
+			t.Errorf("%s: now %q, empty %q", name, now, ever)
 		}
 	}
 	if why := b.Explain(slot, placement.MaxTasks); why != "has 2 tasks, and runs at most 2 at once" {
@@ -104,11 +104,11 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 		b.Release(g)
 	}
 	if !b.Equal(placement.NewWorkerUsage(foreignWorker())) {
-		t.Error("the account is not as before")
+		t.Error("the usage is not as before")
 	}
 }
 
-// TestLimitsTellNeedsApartAsFarAsWorkersDo holds that tasks with one key get one answer of every
+// TestLimitsTellNeedsApartAsFarAsWorkersDo checks that tasks with one key get one answer of every
 // worker, that a fleet that restricts nothing has one class, and that Count says when Needs become too coarse.
 func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 	t.Parallel()
@@ -141,7 +141,7 @@ func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 				fleet = append(fleet, w)
 			}
 			if len(fleet) == 0 && l.Need("red", &specs[3]).Key() != new(placement.Limits).Need("", &specs[0]).Key() {
-				t.Fatal("nobody restricts anything, and tasks are told apart")
+				t.Fatal("no worker restricts anything, but the keys differ")
 			}
 			for i, n := range before {
 				spec, project := &specs[i/len(projects)], projects[i%len(projects)]

@@ -10,19 +10,19 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Need is what a task asks of a worker. Make it with Limits.Need: tasks whose Needs
-// have equal Keys are interchangeable to the placement.
+// Need is what a task requires of a worker. Make it with Limits.Need. Tasks whose Needs
+// have equal Keys are interchangeable for placement.
 type Need struct {
 	Kind    string
-	Engine  bool // it runs in a container, and nowhere else
+	Engine  bool // it must run in a container
 	Request muster.Request
 	Where   muster.Where
-	Gang    int // so many must be placed at once, or none; 0 for a task by itself
+	Gang    int // size of the gang, or 0
 
 	mcpu        int64
 	features    features         // that the task uses and some worker lacks
 	project     string           // of the task; "" if no worker names it
-	ownerPolicy *muster.TaskSpec // what of the spec a worker's owner may refuse; nil if there is nothing
+	ownerPolicy *muster.TaskSpec // the part of the spec that a worker's owner may refuse, or nil
 	key         string
 }
 
@@ -63,7 +63,7 @@ func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 	return n
 }
 
-// addOwnerPolicy notes what package allow looks at, and appends it to the key. Most tasks have nothing of it.
+// addOwnerPolicy copies what package policy checks, and appends it to the key. Most tasks have nothing of it.
 func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	n.Engine = t.Isolation == muster.IsolationContainer || t.Kind == muster.KindContainer
 	if !n.Engine && len(t.Env) == 0 {
@@ -72,7 +72,7 @@ func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	n.ownerPolicy = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env))}
 	b = append(b, " env"...)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
-		n.ownerPolicy.Env[name] = "" // the names alone matter: values may be secret, and differ
+		n.ownerPolicy.Env[name] = "" // only names matter; values may be secret
 		b = strconv.AppendQuote(append(b, ' '), name)
 	}
 	if !n.Engine {
@@ -94,16 +94,16 @@ func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	return b
 }
 
-// Key is equal for two Needs exactly if they ask the same.
+// Key is equal for equal Needs only.
 func (n *Need) Key() string { return n.key }
 
-// sharesGPU reports whether devices are given by memory rather than whole.
+// sharesGPU reports whether devices are granted by memory rather than as a whole.
 func (n *Need) sharesGPU() bool { return n.Request.GPUs.Share && n.Request.GPUs.Memory > 0 }
 
-// Milli counts cores in thousandths.
+// Milli converts cores to thousandths.
 func Milli(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 
-// sortedUnique returns the list sorted and without doubles, leaving the argument alone.
+// sortedUnique returns a sorted copy of the list without duplicates.
 func sortedUnique(list []string) []string {
 	if len(list) < 2 {
 		return list
@@ -111,4 +111,96 @@ func sortedUnique(list []string) []string {
 	list = slices.Clone(list)
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// features is a set of muster.SpecFeatures, by their positions.
+type features uint32
+
+// featuresOf returns the set that a list names. It ignores other names, such as muster.RunFeatures.
+func featuresOf(list []string) (set features) {
+	for _, name := range list {
+		if i := slices.Index(muster.SpecFeatures, name); i >= 0 {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// names lists the features of a set in order.
+func (set features) names() []string {
+	var list []string
+	for i, name := range muster.SpecFeatures {
+		if set&(1<<i) != 0 {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// Limits counts the features that workers of a fleet lack, and the projects that they are
+// restricted to. Only these features and projects make Needs differ, so that a fleet without
+// such workers has fewer shapes. The zero value is of a fleet without workers.
+type Limits struct {
+	lacks    [32]int // number of workers that lack a feature, by its position
+	lacked   features
+	projects map[string]int // number of workers that name a project
+}
+
+// Count adds a worker (sign 1), or removes one that was added (sign -1). It reports whether
+// earlier Needs may have become too coarse, which Current checks.
+func (l *Limits) Count(w *muster.Worker, sign int) (refined bool) {
+	for i, set := 0, featuresOf(w.UnsupportedFeatures); set != 0; i, set = i+1, set>>1 {
+		if set&1 == 0 {
+			continue
+		}
+		l.lacks[i] += sign
+		switch bit := features(1) << i; {
+		case l.lacks[i] == 0:
+			l.lacked &^= bit
+		case l.lacked&bit == 0:
+			l.lacked |= bit
+			refined = true
+		}
+	}
+	for i, name := range w.Projects {
+		if slices.Contains(w.Projects[:i], name) {
+			continue
+		}
+		if l.projects == nil {
+			l.projects = map[string]int{}
+		}
+		l.projects[name] += sign
+		switch l.projects[name] {
+		case 0:
+			delete(l.projects, name)
+		case sign: // the first one
+			refined = true
+		}
+	}
+	return refined
+}
+
+// Need makes the Need of the tasks of a normalized stage of a project.
+func (l *Limits) Need(project string, t *muster.TaskSpec) *Need {
+	uses, project := l.relevant(project, t)
+	return newNeed(t, uses, project)
+}
+
+// Current reports whether Need would still return an equal of n.
+func (l *Limits) Current(n *Need, project string, t *muster.TaskSpec) bool {
+	uses, project := l.relevant(project, t)
+	return n.features == uses && n.project == project
+}
+
+// relevant returns the features of a stage that some worker lacks, and its project if some worker
+// names it.
+func (l *Limits) relevant(project string, t *muster.TaskSpec) (features, string) {
+	var uses features
+	if l.lacked != 0 {
+		uses = featuresOf(muster.Features(t)) & l.lacked
+	}
+	if l.projects[project] == 0 {
+		project = ""
+	}
+	return uses, project
 }

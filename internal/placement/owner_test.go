@@ -50,8 +50,8 @@ func drawAllow(t *rapid.T) *muster.Allow {
 	}), true).Draw(t, "allow")
 }
 
-// TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec holds that a Need forgets nothing that
-// package allow looks at, and that tasks with one key get one answer.
+// TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec checks that a Need keeps everything that
+// package policy checks, and that tasks with equal keys get the same result.
 func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,7 +63,7 @@ func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 		want := policy.Check(w.Allow, one)
 		switch f := b.Fits(n); {
 		case (f == placement.Owner) != (want != ""):
-			t.Fatalf("filter %q, want to hear that %q", f, want)
+			t.Fatalf("filter %q, want the refusal %q", f, want)
 		case f == placement.Owner && b.Explain(n, f) != want:
 			t.Fatalf("%q, want %q", b.Explain(n, f), want)
 		}
@@ -73,7 +73,7 @@ func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 	})
 }
 
-// TestPlainTasksShareOneClass keeps the classes few: what nobody refuses is in no key.
+// TestPlainTasksShareOneClass checks that what no owner can refuse is not in the key.
 func TestPlainTasksShareOneClass(t *testing.T) {
 	t.Parallel()
 	plain := muster.TaskSpec{Kind: muster.KindProcess}
@@ -89,7 +89,7 @@ func TestPlainTasksShareOneClass(t *testing.T) {
 	}
 }
 
-// TestOwnersAnswersAreForgottenNotMixedUp asks for more images than are remembered, twice.
+// TestOwnersAnswersAreForgottenNotMixedUp checks more images than the cache holds, twice.
 func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
 	t.Parallel()
 	w := testWorker()
@@ -130,12 +130,12 @@ func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 		"no engine": {
 			[]*placement.WorkerUsage{small, bare}, 0,
 			"waits for a container engine: 1 worker could run it with one, but none is ready",
-			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
+			"start Docker or Podman on worker bare (run muster doctor there to find the cause)",
 		},
 		"nothing would do": {
 			[]*placement.WorkerUsage{small}, 0,
 			"can never start with the workers there are: ruled out 1 by engine",
-			"no single change of the request would do: see what each worker lacks, or start a worker that fits",
+			"no single change of the request is enough: see what each worker lacks, or start a worker that fits",
 		},
 		"not allowed": {
 			[]*placement.WorkerUsage{engine}, 0,
@@ -145,7 +145,7 @@ func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 		"a gang without engines": {
 			[]*placement.WorkerUsage{bare, engine, small}, 2,
 			"waits for container engines: the gang needs room for 2 tasks at once, and the workers with one that is ready have room for 0",
-			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
+			"start Docker or Podman on worker bare (run muster doctor there to find the cause)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

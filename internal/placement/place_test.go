@@ -186,8 +186,8 @@ func TestScorePacksGPUsAndSpreadsTheRest(t *testing.T) {
 	}
 }
 
-// Of workers that fit equally the cheaper one is taken: with GPUs among those on which as
-// much device memory would lie idle, without them among all.
+// Of workers that fit equally the cheaper one wins: with GPUs among those that leave equal
+// device memory idle, without GPUs among all.
 func TestRankPrefersTheCheaperWorker(t *testing.T) {
 	t.Parallel()
 	priced := func(price float64) *placement.WorkerUsage {
@@ -280,8 +280,8 @@ func TestRelaxNamesTheNearestChange(t *testing.T) {
 	}
 }
 
-// TestNeverOverCommits gives and takes back at random. What was given never
-// exceeds what is there, and when all is returned everything is free again.
+// TestNeverOverCommits reserves and releases at random. The reservations never exceed the
+// offer, and when all are released everything is free again.
 func TestNeverOverCommits(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -367,12 +367,12 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 			t.Fatalf("there is room in %d, want %d", got, want)
 		}
 		if diff := cmp.Diff(before, b.Free()); diff != "" {
-			t.Fatalf("to ask has changed the account:\n%s", diff)
+			t.Fatalf("FreeIn changed the usage:\n%s", diff)
 		}
 	})
 }
 
-// The change that is proposed is the smallest: not that of the worker whose name comes first.
+// The proposed change is the smallest one, not that of the first worker by name.
 func TestNearestIsTheSmallestChange(t *testing.T) {
 	t.Parallel()
 	named := func(name string, change func(*muster.Worker)) *placement.WorkerUsage {

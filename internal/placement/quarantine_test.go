@@ -27,7 +27,7 @@ func TestAQuarantinedDeviceIsGivenToNobody(t *testing.T) {
 		t.Errorf("why: %s", why)
 	}
 	answers := []placement.Evaluation{placement.Evaluate(b, big)}
-	if s := placement.Nearest(answers); !strings.HasSuffix(s, "or let worker rig look at its quarantined GPUs again (muster workers heal rig)") {
+	if s := placement.Nearest(answers); !strings.HasSuffix(s, "or let worker rig check its quarantined GPUs again (muster workers heal rig)") {
 		t.Errorf("nearest: %s", s)
 	}
 	for _, share := range []bool{false, true} {

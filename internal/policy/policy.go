@@ -1,23 +1,25 @@
-// Package allow knows what a worker's owner lets tasks have: what of a task is beyond it, and which
-// lists an owner can write. The server asks it so as to place tasks elsewhere, the worker
-// so as to refuse them whatever the server says. It is pure.
+// Package policy checks tasks against what a worker's owner allows, and parses the owner's lists.
+// The server uses it for placement, and the worker to refuse tasks whatever the server decided. It
+// is pure.
 package policy
 
 import (
+	"errors"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
 )
 
-// Check says in one sentence what of a spec is beyond a, "" if nothing is. A task that may
-// run as a container or as a process is refused for what it has in both. A nil Allow is that of a new worker.
+// Check returns in one sentence what a does not allow of a spec, or "". For a task that may run as a
+// container or as a process it checks what applies to both. A nil Allow is the default policy.
 func Check(a *muster.Allow, t *muster.TaskSpec) string {
 	if a != nil && a.Env != nil {
 		for _, name := range slices.Sorted(maps.Keys(t.Env)) {
-			// What follows = in a name, or its own end, would be of another variable.
+			// With = or NUL in its name, it would set another variable.
 			if strings.ContainsAny(name, "=\x00") || !slices.ContainsFunc(a.Env, func(p string) bool { return matchPattern(p, name) }) {
 				return "its owner does not allow tasks to set the variable " + name
 			}
@@ -29,8 +31,8 @@ func Check(a *muster.Allow, t *muster.TaskSpec) string {
 	return CheckContainer(a, t)
 }
 
-// RunsInContainer reports whether a task is to run in a container and nowhere else. What a spec says that is not
-// normalized, or that nobody understands, is taken for that.
+// RunsInContainer reports whether a task must run in a container. It is true for an unknown isolation, and handles
+// specs that are not normalized.
 func RunsInContainer(t *muster.TaskSpec) bool {
 	switch t.Isolation {
 	case muster.IsolationProcess, muster.IsolationAuto:
@@ -42,8 +44,8 @@ func RunsInContainer(t *muster.TaskSpec) bool {
 	}
 }
 
-// CheckContainer says in one sentence what of the container that t asks for is beyond a, "" if nothing is.
-// An image with a reference that is not resolved yet is not looked at.
+// CheckContainer returns in one sentence what a does not allow of t's container, or "". It does not check an
+// image with an unresolved reference.
 func CheckContainer(a *muster.Allow, t *muster.TaskSpec) string {
 	if a == nil {
 		a = &muster.Allow{}
@@ -75,9 +77,9 @@ func CheckContainer(a *muster.Allow, t *muster.TaskSpec) string {
 	return ""
 }
 
-// matchImage reports whether an image is among those that a pattern stands for. A pattern without
-// a tag or digest stands for all of them. One with a tag does not stand for an image
-// with a digest, which decides what is run, whatever the tag.
+// matchImage reports whether a pattern matches an image. A pattern without a tag or digest matches
+// any of them. One with a tag does not match an image with a digest, because the digest overrides
+// the tag.
 func matchImage(pattern, ref string) bool {
 	name, version, ok := muster.ParseImage(ref)
 	if !ok {
@@ -92,7 +94,7 @@ func matchImage(pattern, ref string) bool {
 	return matchPattern(pattern, name)
 }
 
-// matchPattern reports whether s is as the pattern has it, in which * stands for any text.
+// matchPattern reports whether the pattern, in which * stands for any text, matches s.
 func matchPattern(pattern, s string) bool {
 	parts := strings.Split(pattern, "*")
 	rest, ok := strings.CutPrefix(s, parts[0])
@@ -108,9 +110,93 @@ func matchPattern(pattern, s string) bool {
 	return strings.HasSuffix(rest, parts[last])
 }
 
-// mountAllowed reports whether a mount is of folder or of what is in it. With :ro the folder is for reading only.
+// mountAllowed reports whether a mount is folder or below it. With the suffix :ro only read-only mounts are allowed.
 func mountAllowed(folder string, m muster.Mount) bool {
 	folder, readOnly := strings.CutSuffix(folder, ":ro")
 	source := path.Clean(m.Source)
 	return (m.ReadOnly || !readOnly) && path.IsAbs(source) && (source == folder || strings.HasPrefix(source, strings.TrimSuffix(folder, "/")+"/"))
+}
+
+// NoneKeyword alone in a list stands for an empty list; ImageUser among users for the image's own user.
+const (
+	NoneKeyword = "none"
+	ImageUser   = "default"
+)
+
+var (
+	imageEntry    = regexp.MustCompile(`^[A-Za-z0-9*\[][A-Za-z0-9*._/:@\[\]-]{0,511}$`)
+	userEntry     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
+	variableEntry = regexp.MustCompile(`^[A-Za-z0-9_*]{1,256}$`)
+)
+
+// ParseImage reads an entry of muster.Allow.Images.
+func ParseImage(s string) (string, error) {
+	if !imageEntry.MatchString(s) || strings.HasSuffix(s, "/") || strings.Contains(s, "//") {
+		return "", errors.New("write names of images, in which * stands for any text, such as ghcr.io/acme/* or python:3.*")
+	}
+	return s, nil
+}
+
+// ParseUser reads an entry of muster.Allow.Users.
+func ParseUser(s string) (string, error) {
+	switch {
+	case s == ImageUser:
+		return "", nil
+	case !userEntry.MatchString(s):
+		return "", errors.New("write users as container.user names them, such as 1000:1000, or " + ImageUser + " for the image's own")
+	}
+	return s, nil
+}
+
+// ParseMount reads an entry of muster.Allow.Mounts.
+func ParseMount(s string) (string, error) {
+	folder, readOnly := strings.CutSuffix(s, ":ro")
+	if !path.IsAbs(folder) || strings.ContainsAny(folder, ":*") {
+		return "", errors.New("write absolute paths of folders, with :ro for reading only, such as /data:ro")
+	}
+	if folder = path.Clean(folder); readOnly {
+		folder += ":ro"
+	}
+	return folder, nil
+}
+
+// ParseVariable reads an entry of muster.Allow.Env.
+func ParseVariable(s string) (string, error) {
+	if !variableEntry.MatchString(s) {
+		return "", errors.New("write names of variables, in which * stands for any text, such as HF_*")
+	}
+	return s, nil
+}
+
+// Rule is one rule of an owner's policy, for display.
+type Rule struct{ Subject, Allowed string }
+
+// Rules returns an owner's policy in a fixed order, and nothing for a nil Allow.
+func Rules(a *muster.Allow) []Rule {
+	if a == nil {
+		return nil
+	}
+	var all []Rule
+	for _, l := range []struct {
+		of      string
+		entries []string
+	}{{"images", a.Images}, {"users", a.Users}, {"variables", a.Env}, {"mounts", a.Mounts}} {
+		if l.entries == nil {
+			continue
+		}
+		shown := make([]string, len(l.entries))
+		for i, entry := range l.entries {
+			if shown[i] = entry; entry == "" {
+				shown[i] = ImageUser
+			}
+		}
+		if len(shown) == 0 {
+			shown = []string{NoneKeyword}
+		}
+		all = append(all, Rule{l.of, strings.Join(shown, ", ")})
+	}
+	if a.HostNetwork {
+		all = append(all, Rule{"host network", "yes"})
+	}
+	return all
 }

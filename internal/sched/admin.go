@@ -5,39 +5,34 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/health"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-func (s *State) pause(now muster.Time, ev event.Pause) error {
+func (s *State) pause(now muster.Time, ev Pause) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
 	}
 	if !ev.On {
-		w.Health = health.Record{}
+		w.health = healthRecord{}
 		s.onHealthChange(now, w)
 	}
-	switch r := &w.Row; {
+	switch r := &w.row; {
 	case !r.Draining:
 		s.setAdminState(now, w, ev.On, false, ev.Until)
 	case ev.Until > 0:
-		return muster.Errorf(muster.Conflict, "worker %s is draining and takes nothing new anyway: resume it before you pause it for a while", r.Name)
+		return muster.Errorf(muster.Conflict, "worker %s is draining: resume it before you pause it with a timeout", r.Name)
 	default:
 		s.setAdminState(now, w, ev.On, true, r.Deadline)
 	}
 	return nil
 }
 
-func (s *State) drain(now muster.Time, ev event.Drain) error {
+func (s *State) drain(now muster.Time, ev Drain) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	switch r := &w.Row; {
+	switch r := &w.row; {
 	case ev.On:
 		s.setAdminState(now, w, r.Paused && (r.Draining || r.Deadline == 0), true, ev.Until)
 	case r.Draining:
@@ -46,135 +41,135 @@ func (s *State) drain(now muster.Time, ev event.Drain) error {
 	return nil
 }
 
-// setAdminState sets what an administrator wants of a worker.
-func (s *State) setAdminState(now muster.Time, w *model.Worker, paused, draining bool, deadline muster.Time) {
-	r := &w.Row
+// setAdminState sets what an administrator asked of a worker.
+func (s *State) setAdminState(now muster.Time, w *worker, paused, draining bool, deadline muster.Time) {
+	r := &w.row
 	if r.Paused == paused && r.Draining == draining && r.Deadline == deadline {
 		return
 	}
-	w.DrainSent = w.DrainSent && draining
-	w.Evicting = false
+	w.drainSent = w.drainSent && draining
+	w.evicting = false
 	r.Paused, r.Draining, r.Deadline = paused, draining, deadline
 	s.changedWorker(w)
 	if !s.deriveState(now, w) {
 		s.publishWorker(now, w)
 	}
 	s.armWorker(now, w)
-	if len(w.Held) == 0 {
+	if len(w.held) == 0 {
 		s.onIdle(now, w)
 	}
 }
 
-// onDeadline does what an administrator wanted at the worker's deadline: a pause
-// ends; what a draining worker still holds has to make room.
-func (s *State) onDeadline(now muster.Time, w *model.Worker) {
-	if !w.Row.Draining {
+// onDeadline handles the worker's deadline: a pause ends; the tasks of a draining
+// worker are preempted.
+func (s *State) onDeadline(now muster.Time, w *worker) {
+	if !w.row.Draining {
 		s.setAdminState(now, w, false, false, 0)
 		return
 	}
-	w.Evicting = true
-	for _, t := range w.SortedTasks() {
+	w.evicting = true
+	for _, t := range w.sortedTasks() {
 		s.preemptGroup(now, t, muster.Preempted)
 	}
 }
 
-// preemptGroup tells a held task, and all of its gang, to make room, and why: it is tried
-// again, and that costs it nothing.
-func (s *State) preemptGroup(now muster.Time, t *model.Task, reason muster.Reason) {
-	if !t.Group.Gang() {
+// preemptGroup preempts a held task and all of its gang. The tasks are queued again,
+// without a counted retry.
+func (s *State) preemptGroup(now muster.Time, t *task, reason muster.Reason) {
+	if !t.group.gang() {
 		s.preempt(now, t, reason)
 		return
 	}
-	for _, m := range t.Group.SortedTasks() {
+	for _, m := range t.group.sortedTasks() {
 		s.preempt(now, m, reason)
 	}
 }
 
-// preempt tells a held task to make room. What is being cancelled ends anyway.
-func (s *State) preempt(now muster.Time, t *model.Task, reason muster.Reason) {
-	if t.Worker != nil && t.Row.State != muster.Cancelling && t.PreemptReason == muster.NoReason {
-		t.PreemptReason = reason
+// preempt stops a held task unless it is being cancelled or preempted already.
+func (s *State) preempt(now muster.Time, t *task, reason muster.Reason) {
+	if t.worker != nil && t.row.State != muster.Cancelling && t.preemptReason == muster.NoReason {
+		t.preemptReason = reason
 		s.stop(now, t)
 	}
 }
 
-// stop tells a worker, again after it was away, to end an attempt, and gives it
-// the time that this may take.
-func (s *State) stop(now muster.Time, t *model.Task) {
-	t.StopBy = now.Add(t.StopTimeout())
+// stop sends the worker a stop for the current attempt, again after a reconnect, and
+// sets the deadline for its report.
+func (s *State) stop(now muster.Time, t *task) {
+	t.stopBy = now.Add(t.stopTimeout())
 	s.armTask(t)
-	reason := t.PreemptReason
-	if t.Row.State == muster.Cancelling {
+	reason := t.preemptReason
+	if t.row.State == muster.Cancelling {
 		reason = muster.CancelledByUser
 	}
-	s.send(t.Worker, effect.Stop{Worker: t.Row.Worker, Attempt: t.Attempt(), Outcome: muster.AttemptCancelled, Reason: reason})
+	s.send(t.worker, Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: reason})
 }
 
-func (s *State) heal(ev event.Heal) error {
+func (s *State) heal(ev Heal) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	if !w.Reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.Row.Name, w.Row.State)
+	if !w.reachable() {
+		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be checked again when it reconnects", w.row.Name, w.row.State)
 	}
-	gpus, err := placement.Quarantined(&w.Row, ev.GPUs)
+	gpus, err := placement.Quarantined(&w.row, ev.GPUs)
 	if err == nil {
-		s.send(w, effect.Heal{Worker: w.Row.ID, GPUs: gpus})
+		s.send(w, HealGPUs{Worker: w.row.ID, GPUs: gpus})
 	}
 	return err
 }
 
-func (s *State) remove(now muster.Time, ev event.Remove) error {
+func (s *State) remove(now muster.Time, ev Remove) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	if !w.Gone && w.Reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: drain it, or stop it, before it is removed", w.Row.ID, w.Row.State)
+	if !w.gone && w.reachable() {
+		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.row.ID, w.row.State)
 	}
-	for _, t := range w.SortedTasks() {
-		s.end(now, t, judge.AttemptEnd{
-			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Message: "worker " + w.Row.Name + " was removed",
+	for _, t := range w.sortedTasks() {
+		s.end(now, t, attemptEnd{
+			outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, message: "worker " + w.row.Name + " was removed",
 		})
 	}
-	w.Connected = false
+	w.connected = false
 	s.markGone(now, w)
 	s.queue.RemoveWorker(&w.Worker)
-	s.limits.Count(&w.Row, -1)
-	s.timers.Arm(&w.Timer, 0)
-	i, _ := s.find(w.Row.ID)
+	s.limits.Count(&w.row, -1)
+	s.timers.Arm(&w.timer, 0)
+	i, _ := s.find(w.row.ID)
 	s.workers = slices.Delete(s.workers, i, i+1)
 	s.out.removeWorker(w)
 	return nil
 }
 
-// maxListedTasks is how many of the tasks that a worker holds are listed.
+// maxListedTasks limits how many of a worker's tasks Workers lists.
 const maxListedTasks = 100
 
-// Workers returns all workers by id, with what only memory knows: free
-// resources, tasks that each holds, load, why it takes nothing, how attempts failed
-// there, and when it was last heard.
+// Workers returns all workers by id, with what is kept in memory only: free
+// resources, held tasks, load, why it takes no tasks, its health, and when it was
+// last seen.
 func (s *State) Workers(now muster.Time) []muster.Worker {
 	list := make([]muster.Worker, len(s.workers))
 	for i, w := range s.workers {
-		row := w.Row
+		row := w.row
 		free := w.Usage.Free()
-		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.Held), w.Load, w.Seen
-		if w.Reachable() {
-			row.Constrained = w.Constrained
+		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.held), w.load, w.seen
+		if w.reachable() {
+			row.Constrained = w.constrained
 		}
-		row.Health = w.Health.Summary(now)
-		row.Tasks = make([]muster.TaskID, min(len(w.Held), maxListedTasks))
+		row.Health = w.health.summary(now)
+		row.Tasks = make([]muster.TaskID, min(len(w.held), maxListedTasks))
 		for i := range row.Tasks {
-			row.Tasks[i] = w.Held[i].Row.ID
+			row.Tasks[i] = w.held[i].row.ID
 		}
 		list[i] = row
 	}
 	return list
 }
 
-func (s *State) cancel(now muster.Time, ev event.Cancel) error {
+func (s *State) cancel(now muster.Time, ev Cancel) error {
 	j := s.jobs[ev.Job]
 	switch {
 	case j == nil && (ev.Job < 1 || ev.Job >= s.nextJob):
@@ -182,53 +177,67 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 	case j == nil:
 		return muster.Errorf(muster.Conflict, "job %s has already ended", ev.Job)
 	}
-	last := &j.Groups[len(j.Groups)-1].Row
-	spans, err := event.NormalizeSpans(ev.Tasks, last.First+last.Size-1)
+	last := &j.groups[len(j.groups)-1].row
+	spans, err := normalizeSpans(ev.Tasks, last.First+last.Size-1)
 	if err != nil {
 		return muster.Errorf(muster.NotFound, "job %s %w", ev.Job, err)
 	}
 	n := 0
-	for _, g := range j.Groups {
+	for _, g := range j.groups {
 		for _, span := range spans {
-			first, last := max(span.First-g.Row.First, 0), min(span.Last-g.Row.First, g.Row.Size-1)
+			first, last := max(span.First-g.row.First, 0), min(span.Last-g.row.First, g.row.Size-1)
 			if first <= last {
 				n += s.cancelRange(now, g, first, last)
 			}
 		}
 	}
 	if n == 0 {
-		return muster.Errorf(muster.Conflict, "job %s: all of these tasks have ended already, or are being cancelled", ev.Job)
+		return muster.Errorf(muster.Conflict, "job %s: all of these tasks have already ended or are being cancelled", ev.Job)
 	}
 	return nil
 }
 
-// cancelRange cancels elements of a group and returns how many were not final and
-// not being cancelled already. If they include all of the rest, that goes in one
-// step. To cancel a part of a gang is to cancel it.
-func (s *State) cancelRange(now muster.Time, g *model.Group, first, last int) int {
-	n := 0
-	if g.Gang() {
-		first, last = 0, g.Row.Size-1
-		defer s.armGroup(g)
-		if g.Item.Queued() && g.Unmaterialized() == 0 {
-			s.queue.Remove(&g.Item)
+// normalizeSpans merges spans of the tasks 0 to last; nil means all of them. A span
+// outside is a NotFound error.
+func normalizeSpans(spans []muster.Span, last int) ([]muster.Span, error) {
+	if spans == nil {
+		return []muster.Span{{First: 0, Last: last}}, nil
+	}
+	for _, s := range spans {
+		if s.First < 0 || s.First > s.Last || s.Last > last {
+			return nil, muster.Errorf(muster.NotFound, "has tasks 0 to %d, not %d to %d", last, s.First, s.Last)
 		}
 	}
-	for _, t := range g.SortedTasks() {
-		if e := t.Element(); e >= first && e <= last && s.cancelTask(now, t) {
+	return muster.MergeSpans(spans), nil
+}
+
+// cancelRange cancels elements of a group and returns how many it cancelled. If the
+// range includes all unmaterialized elements, they are cancelled in one step.
+// Cancelling a part of a gang cancels all of it.
+func (s *State) cancelRange(now muster.Time, g *group, first, last int) int {
+	n := 0
+	if g.gang() {
+		first, last = 0, g.row.Size-1
+		defer s.armGroup(g)
+		if g.item.Queued() && g.unmaterialized() == 0 {
+			s.queue.Remove(&g.item)
+		}
+	}
+	for _, t := range g.sortedTasks() {
+		if e := t.element(); e >= first && e <= last && s.cancelTask(now, t) {
 			n++
 		}
 	}
-	rest := g.Unmaterialized()
-	if g.Row.UnmaterializedState.Final() || rest == 0 || last < g.Row.Materialized {
+	rest := g.unmaterialized()
+	if g.row.UnmaterializedState.Final() || rest == 0 || last < g.row.Materialized {
 		return n
 	}
-	if first <= g.Row.Materialized && last == g.Row.Size-1 {
+	if first <= g.row.Materialized && last == g.row.Size-1 {
 		s.transitionRest(now, g, muster.Cancelled, muster.CancelledByUser, "")
 		return n + rest
 	}
-	for e := max(first, g.Row.Materialized); e <= last; e++ {
-		if g.Tasks[e] == nil && e >= g.Row.Materialized {
+	for e := max(first, g.row.Materialized); e <= last; e++ {
+		if g.tasks[e] == nil && e >= g.row.Materialized {
 			s.cancelTask(now, s.materialize(g, e))
 			n++
 		}
@@ -236,22 +245,22 @@ func (s *State) cancelRange(now muster.Time, g *model.Group, first, last int) in
 	return n
 }
 
-func (s *State) cancelTask(now muster.Time, t *model.Task) bool {
-	switch t.Row.State {
+func (s *State) cancelTask(now muster.Time, t *task) bool {
+	switch t.row.State {
 	case muster.Waiting, muster.Queued:
-		if t.Item.Queued() {
-			s.queue.Remove(&t.Item)
+		if t.item.Queued() {
+			s.queue.Remove(&t.item)
 		}
-		t.Row.Reason, t.Row.Message, t.Row.FinishedAt, t.Row.NotBefore = muster.CancelledByUser, "", now, 0
+		t.row.Reason, t.row.Message, t.row.FinishedAt, t.row.NotBefore = muster.CancelledByUser, "", now, 0
 		s.setState(now, t, muster.Cancelled)
 		return true
 	case muster.Assigned, muster.Running:
-		if t.AwaitingGang() {
-			t.Row.Reason, t.Row.FinishedAt = muster.CancelledByUser, now
+		if t.awaitingGang() {
+			t.row.Reason, t.row.FinishedAt = muster.CancelledByUser, now
 			s.setState(now, t, muster.Cancelled)
 			return true
 		}
-		t.Row.Reason = muster.CancelledByUser
+		t.row.Reason = muster.CancelledByUser
 		s.setState(now, t, muster.Cancelling)
 		s.stop(now, t)
 		return true

@@ -7,8 +7,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func (d *env) worker(w muster.WorkerID) muster.Worker {
@@ -22,20 +20,20 @@ func (d *env) worker(w muster.WorkerID) muster.Worker {
 	return muster.Worker{}
 }
 
-// heartbeat lets time pass in steps in which a worker says that it is there.
-func (d *env) heartbeat(by muster.Duration, w muster.WorkerID, held ...muster.AttemptID) (commands []effect.Command) {
+// heartbeat advances the time in steps, with heartbeats of a worker.
+func (d *env) heartbeat(by muster.Duration, w muster.WorkerID, held ...muster.AttemptID) (commands []sched.Command) {
 	d.t.Helper()
 	for end := d.now.Add(by); d.now < end; {
 		d.advance(min(10*second, end.Sub(d.now)))
 		commands = append(commands, d.commands...)
-		d.do(event.Renewed{Worker: w, Held: held})
+		d.do(sched.Renewed{Worker: w, Held: held})
 		commands = append(commands, d.commands...)
 	}
 	d.commands = commands
 	return commands
 }
 
-// rebuild rebuilds the scheduler from what was committed, as a restart does.
+// rebuild rebuilds the scheduler from the committed rows, as a restart does.
 func (d *env) rebuild() {
 	d.t.Helper()
 	st, err := sched.Rebuild(sched.Config{}, d.now, d.store.snapshot())
@@ -50,7 +48,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
-	d.do(event.Pause{Worker: w, On: true, Until: d.now.Add(10 * minute)})
+	d.do(sched.Pause{Worker: w, On: true, Until: d.now.Add(10 * minute)})
 	job := d.submit(stage("a"))
 	d.wantSent()
 	d.heartbeat(9*minute, w)
@@ -70,8 +68,8 @@ func TestAPauseEndsByItselfWhileTheWorkerIsAwayOrTheServer(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
-	d.do(event.Pause{Worker: w, On: true, Until: d.now.Add(10 * minute)})
-	d.do(event.Disconnected{Worker: w})
+	d.do(sched.Pause{Worker: w, On: true, Until: d.now.Add(10 * minute)})
+	d.do(sched.Disconnected{Worker: w})
 	d.advance(5 * minute)
 	d.rebuild()
 	d.advance(5 * minute)
@@ -87,27 +85,27 @@ func TestADrainStopsWhatRunsAtItsDeadline(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a*2"))
 	d.start(job, 0)
-	d.do(event.Drain{Worker: w, On: true, Until: d.now.Add(minute)})
+	d.do(sched.Drain{Worker: w, On: true, Until: d.now.Add(minute)})
 	both := []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}
 	d.heartbeat(minute, w, both...)
 	d.wantSent("stop w 1.0#1 cancelled", "stop w 1.1#1 cancelled")
 	for _, cmd := range d.commands {
-		if stop, ok := cmd.(effect.Stop); !ok || stop.Reason != muster.Preempted {
+		if stop, ok := cmd.(sched.Stop); !ok || stop.Reason != muster.Preempted {
 			t.Fatalf("%+v", cmd)
 		}
 	}
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.Preempted))
 	d.wantTask(job, 0, muster.Queued, muster.Preempted)
-	d.finish(job, 1, muster.AttemptSucceeded) // it was done before it heard of it
+	d.finish(job, 1, muster.AttemptSucceeded) // it finished before it received the stop
 	d.wantSent("leave w")
-	d.do(event.ShutDown{Worker: w})
+	d.do(sched.ShutDown{Worker: w})
 	if got := d.store.workers[w]; got.Draining || got.Deadline != 0 {
 		t.Fatalf("after it left: %+v", got)
 	}
 	d.join("x")
 	d.wantSent("assign x 1.0#2")
 	if got := d.task(job, 0); got.Crashes != 0 || got.Retried != 0 {
-		t.Fatalf("to make room cost %d crashes and %d retries", got.Crashes, got.Retried)
+		t.Fatalf("the preemption cost %d crashes and %d retries", got.Crashes, got.Retried)
 	}
 }
 
@@ -119,7 +117,7 @@ func TestAPreemptionWithoutAnAnswerIsGivenUp(t *testing.T) {
 	saves := stage("saves", func(s *muster.TaskSpec) { s.Checkpoint = &muster.Checkpoint{Grace: 2 * minute} })
 	job := d.submit(short, saves)
 	held := []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}
-	d.do(event.Drain{Worker: w, On: true, Until: d.now})
+	d.do(sched.Drain{Worker: w, On: true, Until: d.now})
 	d.advance(0)
 	d.wantSent("stop w 1.0#1 cancelled", "stop w 1.1#1 cancelled")
 	d.heartbeat(minute+29*second, w, held...)
@@ -127,7 +125,7 @@ func TestAPreemptionWithoutAnAnswerIsGivenUp(t *testing.T) {
 	d.heartbeat(second, w, held...)
 	d.wantTask(job, 0, muster.Queued, muster.Preempted)
 	d.wantTask(job, 1, muster.Assigned, muster.NoReason)
-	d.heartbeat(6*minute, w, held[1]) // to bring what it saved to the server may take longer
+	d.heartbeat(6*minute, w, held[1]) // the upload of its checkpoint may take longer
 	d.wantTask(job, 1, muster.Queued, muster.Preempted)
 	if got := d.task(job, 1); got.Crashes != 0 {
 		t.Fatalf("that cost %d crashes", got.Crashes)
@@ -141,11 +139,11 @@ func TestAWorkerThatIsAwayAtTheDeadlineHearsOfItWhenItIsBack(t *testing.T) {
 	job := d.submit(stage("a"))
 	d.start(job, 0)
 	a := d.attempt(job, 0)
-	d.do(event.Drain{Worker: w, On: true, Until: d.now.Add(minute)})
-	d.do(event.Disconnected{Worker: w})
-	d.advance(5 * minute) // longer than it takes to make room, shorter than the lease
+	d.do(sched.Drain{Worker: w, On: true, Until: d.now.Add(minute)})
+	d.do(sched.Disconnected{Worker: w})
+	d.advance(5 * minute) // longer than a preemption, shorter than the lease
 	d.wantTask(job, 0, muster.Running, muster.NoReason)
-	d.do(event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+	d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 	d.wantSent("stop w 1.0#1 cancelled")
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.Preempted))
 	d.wantSent("leave w")
@@ -159,10 +157,10 @@ func TestADeadlineOutlivesTheServer(t *testing.T) {
 		job := d.submit(stage("a"))
 		d.start(job, 0)
 		a := d.attempt(job, 0)
-		d.do(event.Drain{Worker: w, On: true, Until: d.now.Add(2 * minute)})
+		d.do(sched.Drain{Worker: w, On: true, Until: d.now.Add(2 * minute)})
 		d.now = d.now.Add(away)
 		d.rebuild()
-		d.do(event.Tick{}, event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+		d.do(sched.Tick{}, sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 		if away == 0 {
 			d.wantSent()
 			d.heartbeat(2*minute, w, a)
@@ -177,11 +175,11 @@ func TestADeadlineThatHasPassedIsKnownAgainAfterARestart(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	a := d.attempt(job, 0)
-	d.do(event.Drain{Worker: w, On: true, Until: d.now})
+	d.do(sched.Drain{Worker: w, On: true, Until: d.now})
 	d.advance(0)
 	d.wantSent("stop w 1.0#1 cancelled")
 	d.rebuild()
-	d.do(event.Tick{}, event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+	d.do(sched.Tick{}, sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 	d.wantSent("stop w 1.0#1 cancelled")
 }
 
@@ -193,28 +191,28 @@ func TestOrdersTakeEachOthersPlace(t *testing.T) {
 	soon, late := d.now.Add(minute), d.now.Add(9*minute)
 	for _, c := range []struct {
 		name     string
-		do       event.Event
+		do       sched.Event
 		paused   bool
 		draining bool
 		deadline muster.Time
 	}{
-		{"a pause for a while", event.Pause{Worker: w, On: true, Until: soon}, true, false, soon},
-		{"a longer one", event.Pause{Worker: w, On: true, Until: late}, true, false, late},
-		{"a drain ends it", event.Drain{Worker: w, On: true}, false, true, 0},
-		{"a drain by a deadline", event.Drain{Worker: w, On: true, Until: late}, false, true, late},
-		{"a pause for good leaves it be", event.Pause{Worker: w, On: true}, true, true, late},
-		{"and so does its end", event.Pause{Worker: w}, false, true, late},
-		{"an earlier deadline", event.Drain{Worker: w, On: true, Until: soon}, false, true, soon},
-		{"the drain is taken back", event.Drain{Worker: w}, false, false, 0},
-		{"a pause for good", event.Pause{Worker: w, On: true}, true, false, 0},
-		{"a drain keeps it", event.Drain{Worker: w, On: true, Until: late}, true, true, late},
+		{"a pause for a while", sched.Pause{Worker: w, On: true, Until: soon}, true, false, soon},
+		{"a longer one", sched.Pause{Worker: w, On: true, Until: late}, true, false, late},
+		{"a drain ends it", sched.Drain{Worker: w, On: true}, false, true, 0},
+		{"a drain by a deadline", sched.Drain{Worker: w, On: true, Until: late}, false, true, late},
+		{"a pause for good leaves it be", sched.Pause{Worker: w, On: true}, true, true, late},
+		{"and so does its end", sched.Pause{Worker: w}, false, true, late},
+		{"an earlier deadline", sched.Drain{Worker: w, On: true, Until: soon}, false, true, soon},
+		{"the drain is taken back", sched.Drain{Worker: w}, false, false, 0},
+		{"a pause for good", sched.Pause{Worker: w, On: true}, true, false, 0},
+		{"a drain keeps it", sched.Drain{Worker: w, On: true, Until: late}, true, true, late},
 	} {
 		d.do(c.do)
 		if got := d.store.workers[w]; got.Paused != c.paused || got.Draining != c.draining || got.Deadline != c.deadline {
 			t.Fatalf("%s: paused %v, draining %v, deadline %s", c.name, got.Paused, got.Draining, got.Deadline)
 		}
 	}
-	d.refuse(muster.Conflict, event.Pause{Worker: w, On: true, Until: soon})
+	d.refuse(muster.Conflict, sched.Pause{Worker: w, On: true, Until: soon})
 }
 
 func TestACancelledTaskOfAClearedWorkerEndsAsCancelled(t *testing.T) {
@@ -223,9 +221,9 @@ func TestACancelledTaskOfAClearedWorkerEndsAsCancelled(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	d.start(job, 0)
-	d.do(event.Drain{Worker: w, On: true, Until: d.now})
+	d.do(sched.Drain{Worker: w, On: true, Until: d.now})
 	d.advance(0)
-	d.do(event.Cancel{Job: job})
+	d.do(sched.Cancel{Job: job})
 	d.wantSent("stop w 1.0#1 cancelled")
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.Preempted))
 	d.wantTask(job, 0, muster.Cancelled, muster.CancelledByUser)
@@ -238,21 +236,21 @@ func TestASavedCheckpointGoesWithTheNextAttempt(t *testing.T) {
 	job := d.submit(stage("a"))
 	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	a := d.attempt(job, 0)
-	d.do(event.CheckpointSaved{Worker: w, Attempt: a, SHA256: one}, event.CheckpointSaved{Worker: w, Attempt: a, SHA256: two})
-	d.refuse(muster.Conflict, event.CheckpointSaved{Worker: "x", Attempt: a, SHA256: one})
-	d.do(event.Disconnected{Worker: w})
+	d.do(sched.CheckpointSaved{Worker: w, Attempt: a, SHA256: one}, sched.CheckpointSaved{Worker: w, Attempt: a, SHA256: two})
+	d.refuse(muster.Conflict, sched.CheckpointSaved{Worker: "x", Attempt: a, SHA256: one})
+	d.do(sched.Disconnected{Worker: w})
 	d.advance(11 * minute)
 	d.rebuild()
 	d.join("x")
 	if len(d.commands) != 1 {
 		t.Fatalf("sent %v", d.commands)
 	}
-	if assign, ok := d.commands[0].(effect.Assign); !ok || assign.Checkpoint != two || assign.Attempt.N != 2 {
+	if assign, ok := d.commands[0].(sched.Assign); !ok || assign.Checkpoint != two || assign.Attempt.N != 2 {
 		t.Fatalf("sent %+v", d.commands[0])
 	}
-	d.refuse(muster.Conflict, event.CheckpointSaved{Worker: w, Attempt: a, SHA256: one})
+	d.refuse(muster.Conflict, sched.CheckpointSaved{Worker: w, Attempt: a, SHA256: one})
 	if got := d.task(job, 0).Checkpoint; got != two {
-		t.Fatalf("the task goes on from %s", got)
+		t.Fatalf("the task continues from %s", got)
 	}
 }
 
@@ -270,9 +268,9 @@ func gpus(n int) func(*muster.TaskSpec) {
 	return func(s *muster.TaskSpec) { s.Resources.GPUs.Count = n }
 }
 
-// offered is what a worker offers anew.
-func offered(w muster.Worker) event.Offered {
-	return event.Offered{Worker: w.ID, Tags: w.Tags, Kinds: w.Kinds, Resources: w.Resources}
+// offered returns a new description of a worker.
+func offered(w muster.Worker) sched.Offered {
+	return sched.Offered{Worker: w.ID, Tags: w.Tags, Kinds: w.Kinds, Resources: w.Resources}
 }
 
 func TestAnOfferQuarantinesAndReleasesADevice(t *testing.T) {
@@ -283,7 +281,7 @@ func TestAnOfferQuarantinesAndReleasesADevice(t *testing.T) {
 	d.wantSent("assign w 1.0#1", "assign w 1.1#1")
 	d.do(offered(offer("w", withGPUs("xid 79"))))
 	d.wantSent()
-	d.finish(job, 0, muster.AttemptSucceeded) // what runs on it goes on, and nothing new comes
+	d.finish(job, 0, muster.AttemptSucceeded) // its task keeps running, and it gets no new ones
 	d.wantSent()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 2})
 	if err != nil || len(x.Workers) != 1 || !strings.Contains(x.Workers[0].Why, "GPU-0) is quarantined: xid 79") {
@@ -303,9 +301,9 @@ func TestAnOfferIsRefusedWhereAHelloWouldBe(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
-	d.refuse(muster.NotFound, event.Offered{Worker: "nobody"})
-	d.refuse(muster.Invalid, event.Offered{Worker: w, Resources: muster.Resources{CPUs: -1}})
-	d.do(event.Disconnected{Worker: w})
+	d.refuse(muster.NotFound, sched.Offered{Worker: "nobody"})
+	d.refuse(muster.Invalid, sched.Offered{Worker: w, Resources: muster.Resources{CPUs: -1}})
+	d.do(sched.Disconnected{Worker: w})
 	d.refuse(muster.Conflict, offered(offer("w", slots(7))))
 	if got := d.worker(w).Resources; got.Slots != 2 {
 		t.Fatalf("a refused offer was taken: %+v", got)
@@ -326,35 +324,35 @@ func TestHealReachesAConnectedWorkerOnly(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w", withGPUs("xid 79"))
-	d.do(event.Heal{Worker: w})
+	d.do(sched.Heal{Worker: w})
 	d.wantSent("heal w GPU-0")
-	d.do(event.Heal{Worker: w, GPUs: []string{"0"}})
+	d.do(sched.Heal{Worker: w, GPUs: []string{"0"}})
 	d.wantSent("heal w GPU-0")
-	d.refuse(muster.Conflict, event.Heal{Worker: w, GPUs: []string{"1"}})
-	d.refuse(muster.NotFound, event.Heal{Worker: w, GPUs: []string{"GPU-9"}})
-	d.refuse(muster.NotFound, event.Heal{Worker: "nobody"})
-	d.do(event.Disconnected{Worker: w})
-	d.refuse(muster.Conflict, event.Heal{Worker: w})
+	d.refuse(muster.Conflict, sched.Heal{Worker: w, GPUs: []string{"1"}})
+	d.refuse(muster.NotFound, sched.Heal{Worker: w, GPUs: []string{"GPU-9"}})
+	d.refuse(muster.NotFound, sched.Heal{Worker: "nobody"})
+	d.do(sched.Disconnected{Worker: w})
+	d.refuse(muster.Conflict, sched.Heal{Worker: w})
 }
 
 func TestAWorkerShowsWhyItTakesNothing(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w", func(w *muster.Worker) { w.Address = "10.0.0.7" })
-	d.do(event.Ready{Worker: w, Constrained: "on battery"})
+	d.do(sched.Ready{Worker: w, Constrained: "on battery"})
 	if got := d.worker(w); got.Constrained != "on battery" || got.State != muster.WorkerActive || got.Address != "10.0.0.7" {
 		t.Fatalf("%+v", got)
 	}
 	if n := len(d.last.Events); n != 1 || d.last.Events[0].Constrained != "on battery" {
 		t.Fatalf("events: %+v", d.last.Events)
 	}
-	d.do(event.Ready{Worker: w, Constrained: "on battery"})
+	d.do(sched.Ready{Worker: w, Constrained: "on battery"})
 	if n := len(d.last.Events); n != 0 {
-		t.Fatalf("nothing changed, and %d events came", n)
+		t.Fatalf("nothing changed, but %d events were published", n)
 	}
-	d.do(event.Disconnected{Worker: w})
+	d.do(sched.Disconnected{Worker: w})
 	if got := d.worker(w); got.Constrained != "" {
-		t.Fatalf("away, it says %q", got.Constrained)
+		t.Fatalf("while unreachable, it says %q", got.Constrained)
 	}
 }
 

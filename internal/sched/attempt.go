@@ -1,114 +1,112 @@
 package sched
 
 import (
+	"fmt"
+
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// current returns the task whose current attempt is a, held by worker w. Any
-// word about another attempt is too late: a Conflict.
-func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*model.Task, error) {
+// current returns the task whose current attempt is a, held by worker w. For any
+// other attempt it returns a Conflict error.
+func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*task, error) {
 	t := s.task(a.Task)
-	if t == nil || t.Worker == nil || t.Row.Attempt != a.N || t.Row.Worker != w {
+	if t == nil || t.worker == nil || t.row.Attempt != a.N || t.row.Worker != w {
 		return nil, muster.Errorf(muster.Conflict, "attempt %s is not current on worker %s", a, w)
 	}
 	return t, nil
 }
 
 // task returns a task in memory, or nil.
-func (s *State) task(id muster.TaskID) *model.Task {
+func (s *State) task(id muster.TaskID) *task {
 	j := s.jobs[id.Job]
 	if j == nil {
 		return nil
 	}
-	if g := j.Group(id.Num); g != nil {
-		return g.Tasks[id.Num-g.Row.First]
+	if g := j.group(id.Num); g != nil {
+		return g.tasks[id.Num-g.row.First]
 	}
 	return nil
 }
 
-func (s *State) accept(now muster.Time, ev event.Accepted) error {
+func (s *State) accept(now muster.Time, ev Accepted) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
 	}
-	s.touch(now, t.Worker)
-	t.Accepted = true
+	s.touch(now, t.worker)
+	t.accepted = true
 	return nil
 }
 
-func (s *State) reject(now muster.Time, ev event.Rejected) error {
+func (s *State) reject(now muster.Time, ev Rejected) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
 	}
-	if t.Row.State == muster.Running {
-		return muster.Errorf(muster.Conflict, "attempt %s runs already on worker %s: it cannot be rejected", ev.Attempt, ev.Worker)
+	if t.row.State == muster.Running {
+		return muster.Errorf(muster.Conflict, "attempt %s already runs on worker %s and cannot be rejected", ev.Attempt, ev.Worker)
 	}
-	w := t.Worker
+	w := t.worker
 	s.touch(now, w)
-	t.Rejections++
-	counts := t.Rejections > maxRejections
+	t.rejections++
+	counts := t.rejections > maxRejections
 	if counts {
-		t.Rejections = 0
+		t.rejections = 0
 	}
-	message := judge.TruncateMessage(ev.Message)
+	message := truncateMessage(ev.Message)
 	if !ev.Constrained {
-		t.Avoid = append(t.Avoid.Active(now), queue.Avoidance{Worker: &w.Worker, Until: now.Add(minAvoid), Message: message})
+		t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &w.Worker, Until: now.Add(minAvoid), Message: message})
 	}
-	s.end(now, t, judge.AttemptEnd{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: message, Uncounted: !counts, At: now})
+	s.end(now, t, attemptEnd{outcome: muster.AttemptRejected, reason: muster.Rejected, message: message, uncounted: !counts, at: now})
 	return nil
 }
 
-func (s *State) start(now muster.Time, ev event.Started) error {
+func (s *State) start(now muster.Time, ev Started) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
 	}
-	s.touch(now, t.Worker)
-	t.Accepted, t.Rejections, t.Avoid = true, 0, t.Avoid.Active(now)
-	if t.Row.StartedAt == 0 {
-		s.setStarted(t, judge.ClampTime(ev.At, t.Row.AssignedAt, now))
+	s.touch(now, t.worker)
+	t.accepted, t.rejections, t.avoid = true, 0, t.avoid.Active(now)
+	if t.row.StartedAt == 0 {
+		s.setStarted(t, clampTime(ev.At, t.row.AssignedAt, now))
 		s.changedTask(t)
 	}
-	if t.Row.State == muster.Assigned {
+	if t.row.State == muster.Assigned {
 		s.setState(now, t, muster.Running)
 	}
 	return nil
 }
 
-// setStarted notes the start of an attempt, and of the stage and the job if it is their first.
-func (s *State) setStarted(t *model.Task, at muster.Time) {
-	t.Row.StartedAt = at
-	s.out.attemptsStarted = append(s.out.attemptsStarted, effect.AttemptStarted{Attempt: t.Attempt(), AssignedAt: t.Row.AssignedAt, At: at})
-	if g := t.Group; g.Row.StartedAt == 0 {
-		g.Row.StartedAt = at
+// setStarted records the start of an attempt, and of the stage and the job if it is their first.
+func (s *State) setStarted(t *task, at muster.Time) {
+	t.row.StartedAt = at
+	s.out.attemptsStarted = append(s.out.attemptsStarted, AttemptStarted{Attempt: t.attempt(), AssignedAt: t.row.AssignedAt, At: at})
+	if g := t.group; g.row.StartedAt == 0 {
+		g.row.StartedAt = at
 		s.changedGroup(g)
 	}
-	if j := t.Group.Job; j.Row.StartedAt == 0 {
-		j.Row.StartedAt = at
+	if j := t.group.job; j.row.StartedAt == 0 {
+		j.row.StartedAt = at
 		s.changedJob(j)
 	}
 }
 
-func (s *State) saved(now muster.Time, ev event.CheckpointSaved) error {
+func (s *State) saved(now muster.Time, ev CheckpointSaved) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
 	}
-	s.touch(now, t.Worker)
-	if t.Row.Checkpoint != ev.SHA256 {
-		t.Row.Checkpoint = ev.SHA256
+	s.touch(now, t.worker)
+	if t.row.Checkpoint != ev.SHA256 {
+		t.row.Checkpoint = ev.SHA256
 		s.changedTask(t)
 	}
 	return nil
 }
 
-func (s *State) finish(now muster.Time, ev event.Finished) error {
+func (s *State) finish(now muster.Time, ev Finished) error {
 	r := &ev.Report
 	t, err := s.current(ev.Worker, r.Attempt)
 	if err != nil {
@@ -117,21 +115,21 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 		}
 		return err
 	}
-	s.touch(now, t.Worker)
-	if r.StartedAt != 0 && t.Row.StartedAt == 0 {
-		s.setStarted(t, judge.ClampTime(r.StartedAt, t.Row.AssignedAt, now))
+	s.touch(now, t.worker)
+	if r.StartedAt != 0 && t.row.StartedAt == 0 {
+		s.setStarted(t, clampTime(r.StartedAt, t.row.AssignedAt, now))
 	}
-	judge.ApplyReport(&t.Row, r)
-	reason := judge.ReasonOf(r)
-	s.end(now, t, judge.AttemptEnd{
-		Outcome: r.Outcome, Reason: reason, Message: judge.TruncateMessage(r.Message), NoRetry: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.DisconnectFail,
-		At: judge.ClampTime(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
+	applyReport(&t.row, r)
+	reason := reasonOf(r)
+	s.end(now, t, attemptEnd{
+		outcome: r.Outcome, reason: reason, message: truncateMessage(r.Message), noRetry: reason == muster.WorkerLost && t.group.spec().Disconnect.Then == muster.DisconnectFail,
+		at: clampTime(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
 	})
 	return nil
 }
 
-// plausible reports whether the attempt may have been. Whether it was is known to the store, which keeps its report only
-// then: of ended jobs nothing is here.
+// plausible reports whether the attempt may have existed. The store knows for certain and keeps the late report only then:
+// ended jobs are not in memory.
 func (s *State) plausible(a muster.AttemptID) bool {
 	if a.Task.Job < 1 || a.Task.Job >= s.nextJob || a.Task.Num < 0 || a.Task.Num >= muster.MaxTasks || a.N < 1 {
 		return false
@@ -140,13 +138,96 @@ func (s *State) plausible(a muster.AttemptID) bool {
 	if j == nil {
 		return true
 	}
-	g := j.Group(a.Task.Num)
+	g := j.group(a.Task.Num)
 	if g == nil {
 		return false
 	}
-	t := g.Tasks[a.Task.Num-g.Row.First]
+	t := g.tasks[a.Task.Num-g.row.First]
 	if t == nil {
-		return a.Task.Num < g.Row.First+g.Row.Materialized
+		return a.Task.Num < g.row.First+g.row.Materialized
 	}
-	return a.N <= t.Row.Attempt
+	return a.N <= t.row.Attempt
+}
+
+// end ends the current attempt of a held task. The task ends too, or is queued again.
+func (s *State) end(now muster.Time, t *task, e attemptEnd) {
+	s.recordHealth(now, t, &e)
+	s.out.attemptsEnded = append(s.out.attemptsEnded, AttemptEnded{
+		Attempt: t.attempt(), UID: t.group.job.row.UID, Spec: t.group.spec(), Worker: t.row.Worker, Outcome: e.outcome, Reason: e.reason,
+		QueuedAt: t.row.QueuedAt, AssignedAt: t.row.AssignedAt, StartedAt: t.row.StartedAt, At: e.at, Usage: t.row.Usage,
+	})
+	s.recordFailure(t.group.job, &e)
+	s.recordUsage(t)
+	if t.group.gang() {
+		s.endMember(now, t, e)
+		return
+	}
+	s.applyDecision(now, t, e, decide(&t.row, t.group.spec(), e, s.crashLimit(t, &e)))
+}
+
+// applyDecision carries out the decision about an attempt that ended.
+func (s *State) applyDecision(now muster.Time, t *task, e attemptEnd, v decision) {
+	if t.worker != nil {
+		if d := s.avoidFor(t, &e, v); d > 0 {
+			t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &t.worker.Worker, Until: now.Add(d), Failed: true, Message: truncateMessage(e.message)})
+		}
+		s.release(now, t)
+	}
+	t.stopBy, t.preemptReason = 0, muster.NoReason
+	t.row.Retried += v.retried
+	t.row.Crashes += v.crashes
+	if v.state != muster.Queued {
+		if v.state == muster.Succeeded {
+			t.recordRuntime(e.at)
+		}
+		t.row.Reason, t.row.Message, t.row.FinishedAt = v.reason, v.message, e.at
+		s.setState(now, t, v.state)
+		return
+	}
+	r := &t.row
+	s.out.attempts = append(s.out.attempts, historyRow(r, e))
+	clearExecution(r)
+	r.Reason, r.Message = v.reason, v.message
+	if e.outcome != muster.AttemptRejected {
+		r.QueuedAt = now
+	}
+	if v.backoff > 0 {
+		r.NotBefore = now.Add(v.backoff)
+	}
+	s.setState(now, t, muster.Queued)
+	if v.backoff <= 0 {
+		s.enqueue(t)
+	}
+}
+
+// expireLease ends an attempt whose worker has been unreachable for the whole disconnect.grace.
+func (s *State) expireLease(now muster.Time, t *task) {
+	d := t.group.spec().Disconnect
+	s.end(now, t, attemptEnd{
+		outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, noRetry: d.Then == muster.DisconnectFail,
+		message: fmt.Sprintf("worker %s was unreachable for %s", t.worker.row.Name, d.Grace.Or(defaultLease)),
+	})
+}
+
+// loseAttempt ends an attempt that its worker no longer has. If the worker never accepted it,
+// this does not count as a crash.
+func (s *State) loseAttempt(now muster.Time, t *task, reason muster.Reason) {
+	s.end(now, t, attemptEnd{
+		outcome: muster.AttemptLost, reason: reason, at: now, uncounted: !t.accepted && t.row.State == muster.Assigned,
+		message: fmt.Sprintf("worker %s no longer has this attempt", t.worker.row.Name),
+	})
+}
+
+// abandonAttempt ends an attempt whose worker did not confirm a stop in time.
+func (s *State) abandonAttempt(now muster.Time, t *task) {
+	w, a := t.worker, t.attempt()
+	e := attemptEnd{
+		outcome: muster.AttemptCancelled, reason: muster.CancelledByUser, at: now,
+		message: fmt.Sprintf("worker %s did not confirm in time that it stopped", w.row.Name),
+	}
+	if t.row.State != muster.Cancelling {
+		e.outcome, e.reason = muster.AttemptLost, t.preemptReason
+	}
+	s.end(now, t, e)
+	s.send(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: e.reason})
 }

@@ -6,8 +6,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func noops(n int) *muster.Spec {
@@ -18,7 +16,7 @@ func noops(n int) *muster.Spec {
 	return &muster.Spec{Name: "noops", Project: "default", Tasks: []muster.TaskSpec{ts}}
 }
 
-func apply(tb testing.TB, s *sched.State, now muster.Time, ev event.Event) {
+func apply(tb testing.TB, s *sched.State, now muster.Time, ev sched.Event) {
 	tb.Helper()
 	if err := s.Apply(now, ev); err != nil {
 		tb.Fatal(err)
@@ -29,7 +27,7 @@ func joinMany(tb testing.TB, s *sched.State, n, slots int) {
 	tb.Helper()
 	for i := range n {
 		id := muster.WorkerID(fmt.Sprintf("w%05d", i))
-		apply(tb, s, 1, event.Joined{Worker: muster.Worker{
+		apply(tb, s, 1, sched.Joined{Worker: muster.Worker{
 			ID: id, Name: string(id), Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 8, Memory: 32 << 30, Slots: slots},
 		}})
 	}
@@ -48,7 +46,7 @@ func BenchmarkPlace(b *testing.B) {
 			joinMany(b, s, 10_000, 4)
 			spec := noops(queued / c.jobs)
 			for range c.jobs {
-				apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+				apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
 			}
 			s.Place(1)
 			running := assigned(s.Flush())
@@ -61,7 +59,7 @@ func BenchmarkPlace(b *testing.B) {
 				}
 				a := running[0]
 				running = running[1:]
-				apply(b, s, 1, event.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}})
+				apply(b, s, 1, sched.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}})
 				if done++; done == queued-50_000 {
 					b.Fatal("the queue is too short for so many rounds: use -benchtime with fewer")
 				}
@@ -72,10 +70,10 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-func assigned(fx effect.Effects) []effect.Assign {
-	list := make([]effect.Assign, 0, len(fx.Commands))
+func assigned(fx sched.Effects) []sched.Assign {
+	list := make([]sched.Assign, 0, len(fx.Commands))
 	for _, cmd := range fx.Commands {
-		if a, ok := cmd.(effect.Assign); ok {
+		if a, ok := cmd.(sched.Assign); ok {
 			list = append(list, a)
 		}
 	}
@@ -92,11 +90,11 @@ func BenchmarkLife(b *testing.B) {
 	for b.Loop() {
 		if done == 0 {
 			if !s.Live(s.NextJob() - 1) {
-				apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(1_000_000)})
+				apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: noops(1_000_000)})
 			}
 			s.Place(1)
 			for _, a := range assigned(s.Flush()) {
-				apply(b, s, 1, event.Finished{Worker: a.Worker, Report: muster.Report{
+				apply(b, s, 1, sched.Finished{Worker: a.Worker, Report: muster.Report{
 					Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 1,
 				}})
 				done++
@@ -116,7 +114,7 @@ func BenchmarkRebuild(b *testing.B) {
 	}{{"rest", false}, {"rows", true}} {
 		b.Run(c.name, func(b *testing.B) {
 			s := sched.New(sched.Config{})
-			apply(b, s, 1, event.Submit{ID: 1, Spec: noops(n)})
+			apply(b, s, 1, sched.Submit{ID: 1, Spec: noops(n)})
 			snap := s.Snapshot()
 			if c.rows {
 				g := &snap.Groups[0]
@@ -135,23 +133,23 @@ func BenchmarkRebuild(b *testing.B) {
 }
 
 // BenchmarkPlaceManyNeeds measures a batch of one finish while tasks of 500
-// different needs wait in vain.
+// different needs do not fit.
 func BenchmarkPlaceManyNeeds(b *testing.B) {
 	s := sched.New(sched.Config{})
 	joinMany(b, s, 1000, 64)
 	for i := range 500 {
 		spec := noops(100)
 		spec.Tasks[0].Resources.Memory = muster.Size(64+i) << 30
-		apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+		apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
 	}
-	apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
+	apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
 	s.Place(1)
 	running := assigned(s.Flush())
 	b.ReportAllocs()
 	for b.Loop() {
 		a := running[0]
 		running = running[1:]
-		apply(b, s, 1, event.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}})
+		apply(b, s, 1, sched.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}})
 		s.Place(1)
 		running = append(running, assigned(s.Flush())...)
 	}
@@ -162,14 +160,14 @@ func BenchmarkPlaceManyNeeds(b *testing.B) {
 func BenchmarkPlaceStarving(b *testing.B) {
 	s := sched.New(sched.Config{})
 	joinMany(b, s, 1000, 64)
-	apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
+	apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
 	s.Place(1)
 	running := assigned(s.Flush())
 	for i := range 500 {
 		spec := noops(100)
 		spec.Tasks[0].Resources.CPUs = 8
 		spec.Tasks[0].Resources.Memory = muster.Size(32<<30 - i)
-		apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+		apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
 	}
 	s.Place(1)
 	now := muster.Time(100_000)
@@ -177,7 +175,7 @@ func BenchmarkPlaceStarving(b *testing.B) {
 	for b.Loop() {
 		a := running[0]
 		running = running[1:]
-		apply(b, s, now, event.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: now}})
+		apply(b, s, now, sched.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: now}})
 		s.Place(now)
 		running = append(running, assigned(s.Flush())...)
 	}
@@ -191,7 +189,7 @@ func BenchmarkExplain(b *testing.B) {
 			joinMany(b, s, c.workers, 1)
 			spec := noops(1)
 			for range c.jobs {
-				apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+				apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
 			}
 			s.Place(1)
 			b.ReportAllocs()
@@ -205,21 +203,21 @@ func BenchmarkExplain(b *testing.B) {
 }
 
 // heartbeat returns a scheduler with a worker that holds so many tasks, and its heartbeat that lists all of them.
-func heartbeat(tb testing.TB, held int) (*sched.State, event.Renewed) {
+func heartbeat(tb testing.TB, held int) (*sched.State, sched.Renewed) {
 	tb.Helper()
 	s := sched.New(sched.Config{})
 	joinMany(tb, s, 1, held)
-	apply(tb, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(held)})
+	apply(tb, s, 1, sched.Submit{ID: s.NextJob(), Spec: noops(held)})
 	s.Place(1)
 	s.Flush()
-	renewed := event.Renewed{Worker: "w00000"}
+	renewed := sched.Renewed{Worker: "w00000"}
 	for num := range held {
 		renewed.Held = append(renewed.Held, muster.AttemptID{Task: muster.TaskID{Job: 1, Num: num}, N: 1})
 	}
 	return s, renewed
 }
 
-// BenchmarkHeartbeat is that of a worker with a thousand tasks, all of which are as the scheduler has them.
+// BenchmarkHeartbeat measures the heartbeat of a worker with a thousand tasks that the scheduler knows.
 func BenchmarkHeartbeat(b *testing.B) {
 	s, renewed := heartbeat(b, 1000)
 	b.ReportAllocs()
@@ -228,7 +226,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// TestAHeartbeatThatListsAllIsCheap holds that nothing is copied, sorted or indexed for it.
+// TestAHeartbeatThatListsAllIsCheap checks that nothing is copied, sorted or indexed for it.
 func TestAHeartbeatThatListsAllIsCheap(t *testing.T) {
 	s, renewed := heartbeat(t, 1000)
 	if n := testing.AllocsPerRun(100, func() { apply(t, s, 1, renewed) }); n > 5 {

@@ -1,116 +1,169 @@
-// Package sched decides: which task runs where and when, what is tried again,
-// what is given up. It is pure. State.Apply takes an event and the time, State.Place
-// assigns what can be assigned, and State.Take gives back what follows: rows to
-// commit, words to workers, events to publish. It does no I/O, starts no
-// goroutine, reads no clock and rolls no dice: equal histories have equal effects.
-// What a State remembers, package model says.
+// Package sched decides which task runs where and when, what is retried and what fails.
+// It is pure: State.Apply takes an Event and the time, State.Place assigns what can be
+// assigned, and State.Flush returns the Effects: rows to commit, commands to workers and
+// events to publish. It does no I/O, starts no goroutine, reads no clock and uses no
+// random numbers: equal histories have equal effects.
 //
-// # The life of a task
+// A State holds the jobs that are not final, with their groups (stages) and tasks, and
+// the workers:
+//
+//	job ──► group ◄──► group         needs, dependents
+//	          │  elements without a row of their own
+//	          ▼
+//	        task ◄──► worker         held
+//
+// Each of them is a row as it is committed, plus what a restart loses: the queue item,
+// the timer, whether the row must be flushed (dirty).
+//
+// # The states of a task
 //
 //	                 needs met              placed               started
 //	       waiting ────────────► queued ────────────► assigned ────────────► running
 //	          │                   │ ▲ ▲                 │   │                  │   │
 //	          │                   │ │ └─────────────────┘   │ cancel    cancel │   │
 //	          │                   │ │  rejected, lost       └──► cancelling ◄──┘   │
-//	          │                   │ └────────────────────────────────│─────────────┤ another try
+//	          │                   │ └────────────────────────────────│─────────────┤ retry
 //	          ▼                   ▼                                  ▼             ▼
 //	skipped, failed,      cancelled, timed_out,          cancelled, succeeded,   succeeded,
 //	   cancelled                failed                     failed, timed_out   failed, timed_out
 //
-// One table says which moves are legal (muster.TaskState.CanBecome), and one
-// function makes them (State.move). What has ended goes back to queued or
-// waiting only when a user asks for a retry.
+// One table has the legal transitions (muster.TaskState.CanBecome), and one function
+// makes them (State.transition). An ended task becomes queued or waiting again only when
+// a user retries it.
 //
-// An attempt is a task's execution on one worker, and its number is the fence:
-// only the current attempt's word counts, and it is current from its assignment
-// until it ends or is given up. Everything else is a Conflict; a late report is
-// kept for diagnosis (Rows.Late).
+// An attempt is one execution of a task on one worker, and its number is the fencing
+// token: only events of the current attempt are accepted. It is current from its
+// assignment until it ends or is abandoned. Events of any other attempt are a Conflict; a
+// late report is kept for diagnosis (Rows.LateReports).
 //
-// An attempt that fails by its own fault is tried again as its spec's retries
-// say. One that fails by the fleet's fault (muster.Reason.FleetFault) is tried again
-// without counting there, up to Config.CrashLimit times. Between two attempts
-// lies a pause that doubles; what spreads it is a hash of the attempt's id. A
-// worker that shuts down, and one that never accepted the task, cost it nothing, nor
-// does it to have made room (Preempted, GangMember). What an attempt saved of its
-// checkpoint folder goes with the next one.
+// An attempt that fails by its own fault is retried as its spec's retries allow. One that
+// fails by the fleet's fault (muster.Reason.FleetFault) is retried without counting as
+// such, up to Config.CrashLimit times. The backoff between two attempts doubles; its
+// jitter is a hash of the attempt's id. A shutdown of the worker, an attempt that the
+// worker never accepted and a preemption (Preempted, GangMember) count as neither. The
+// next attempt gets the checkpoint of the last one.
 //
 // # Arrays
 //
-// A group (a stage) of a million elements is one row with a cursor: the elements
-// from Next on that have no row of their own are its rest, all in one state.
-// An element gets a row when it is first assigned, in order, or when it is
-// singled out before (a part of the array is cancelled or retried). So to
-// submit, cancel, time out or skip a million tasks writes a handful of rows.
+// A group of a million elements is one row with a cursor (Materialized): the elements
+// from the cursor on that have no row of their own share one state. An element gets a row
+// (is materialized) when it is first assigned, in order, or earlier when a part of the
+// array is cancelled or retried. So submitting, cancelling, timing out or skipping a
+// million tasks writes a handful of rows.
 //
 // # Workers
 //
 //	joined ──► active ◄──► paused, draining
 //	             │  ▲            │
-//	 connection lost │ joined,   │ emptied: told to leave
-//	   or silent ▼  │ heard      ▼
+//	  disconnect │ │ joined,     │ drain complete
+//	  or timeout ▼ │ any event   ▼
 //	         unreachable ─────► gone ──► removed
-//	                    away for an hour
+//	              unreachable for an hour
 //
-// A worker that was not heard for Config.Silent, or whose connection ended, is
-// unreachable: it is given nothing, and its running tasks go on. Each of its
-// attempts is given up when the worker was last heard longer ago than that
-// stage's disconnect.grace. A worker that comes back says what it holds: what it lost
-// is tried again, what was given up meanwhile it must stop.
+// A worker that sent nothing for Config.HeartbeatTimeout, or that disconnected, is
+// unreachable: it gets no tasks, and its running tasks continue. Each of its attempts is
+// lost when the worker was last seen longer ago than that stage's disconnect.grace. A
+// worker that reconnects lists its attempts: those that it no longer has are retried, and
+// those that were given up meanwhile it must stop.
 //
-// At a worker's deadline a pause ends, and what a draining worker still holds is told to
-// make room. What does not confirm within its grace is given up, but not while the
-// worker is away: it may run there still. A worker may describe itself anew at any
-// time; a GPU that it quarantines is given to nobody, and what runs on it goes on.
+// At a worker's deadline a pause ends, and the tasks of a draining worker are preempted.
+// An attempt whose stop is not confirmed within its grace is abandoned, unless the worker
+// is unreachable: it may still run there. A worker may change its description at any
+// time; a GPU that it quarantines gets no new tasks, and its running tasks continue.
 //
-// A worker on which attempts fail by the fleet's fault has a record of that (package health):
-// others that fit go first, and after several failures it is closed for a while, then given one task on
-// trial. A task whose attempt failed so prefers other workers for a while, if any could run it, and is not given
-// up before it failed on several.
+// Workers have a health record, a circuit breaker for attempts that fail by the worker's
+// fault:
+//
+//	          score over the limit             pause over, next assignment
+//	healthy ───────────────────────► paused ─────────────────────────► on trial
+//	   ▲                               ▲                                  │  │
+//	   │                               └───────── the trial fails ────────┘  │
+//	   └──────────── the trial succeeds, or outlasts the failures ───────────┘
+//
+// The score is a number of recent failures. It halves with every attempt that succeeds,
+// and every halfLife. While it is not zero, other workers that fit are preferred. A worker
+// over the limit gets no tasks for a pause that doubles each time, up to maxPause; then it
+// gets one task at a time until one of them shows that the worker is healthy. So no worker
+// is avoided for ever, and a fleet of unhealthy workers still works. A task that failed so
+// prefers other workers for a while, and does not fail for good before it failed on
+// several workers.
+//
+// # Gangs
+//
+// The members of a gang are the elements of one group that start together or not at all;
+// element n has rank n.
+//
+//	          all placed in one Place              all others are done
+//	queued ───────────────────────────► running ───────────────────────► succeeded
+//	   ▲                                   │ succeeded: done, waits for the others
+//	   │                                   │
+//	   │  the last of the others ended     │ one ended otherwise, or was rejected
+//	   └───────────────────────────── broken ──────────────────────────► failed, timed_out,
+//	      restart: as retries allow                end: no retry           the others cancelled
+//
+// They are queued as one item, and placed when all of them fit at the same time: two gangs
+// cannot deadlock, because a waiting one holds nothing. After that each member is a task
+// with its own worker, lease and reports. A member whose attempt succeeds is done: its
+// resources are released, and its row is that of a running task without a grant. When the
+// last one is done, all have succeeded.
+//
+// When a member ends otherwise, the gang is broken. The decision about that member holds
+// for all: either it is queued again, which counts once in each row, or it has ended. In
+// the same commit the members that were done are queued or cancelled, too, and the others
+// are stopped with the reason gang_member, and follow when their attempts have ended. So
+// the rows tell whether a broken gang restarts: yes if a member is queued, no if one has
+// ended. The gang is placed again when the last member is queued and all backoffs are over.
+//
+// When a machine fails, its members disappear and the others fail because of that, long
+// before the lease of the machine's worker expires. So a member that fails while another
+// member's worker is unreachable counts as a failure by the fleet's fault. If a worker of
+// a gang is drained or shuts down, the whole gang is preempted, so that all members save
+// at the same time.
 //
 // # The queue
 //
-// What waits stands in lanes of equal priority, project and need (package queue).
-// Place goes through the priorities from the highest; at each it always takes the
-// project whose dominant share is the least, and of that its oldest task. For a
-// task that has been overtaken for longer than Config.Patience one worker is kept
-// free, and for a gang (package gang) as many as it needs. Which is best, package place says.
+// Queued tasks are in buckets of equal priority, project and need (package queue). Place
+// goes from the highest priority down; at each it always takes the project with the least
+// dominant share, and of that its oldest task. For a task that has been overtaken for
+// longer than Config.StarvationTimeout one worker is reserved, and for a gang as many as
+// it needs. Package placement chooses the best worker.
 //
-// A decision costs a few microseconds and grows with the logarithm of the workers
-// and of the queued items, and for each Place with the number of different needs
-// that wait in vain.
+// A decision takes a few microseconds. The time grows with the logarithm of the number of
+// workers and queued items, and for each Place with the number of different needs that
+// cannot be placed.
 //
 // # What is promised
 //
 //   - A task has at most one accepted result, and attempt numbers only grow.
-//   - A worker is never given more than it has. (One that comes back smaller than
-//     it was may hold more until that ends.)
+//   - A worker never gets more than it offers. (One that reconnects with less may hold
+//     more until its tasks end.)
 //   - Nothing is queued before the stages that it needs have succeeded.
 //   - A refused event changes nothing.
-//   - A cancelled task ends within kill.grace and half a minute, whatever its
-//     worker does.
-//   - After Place, no task is left in the queue that a worker could run now,
-//     except one that this worker rejected less than ten seconds ago, and where
-//     the worker is kept free for another.
-//   - Nobody starves: if all that runs ends, a task that some worker could run starts
-//     some day, however many others of equal or lower priority come.
-//   - A State that is rebuilt from the rows that were committed has the same
-//     Snapshot as the one that made them.
+//   - A cancelled task ends within kill.grace and half a minute, whatever its worker does.
+//   - After Place, no queued task fits a worker, except one that avoids this worker for a
+//     while, and where the worker is reserved for another task.
+//   - No starvation: if every running task ends, a task that some worker could run starts
+//     eventually, however many others of equal or lower priority arrive.
+//   - No member of a gang is assigned unless all are, in the same commit, and none has
+//     succeeded unless all have. While one is queued or has ended, every other one is
+//     being stopped. A gang ends or restarts as a whole.
+//   - A State that is rebuilt from the committed rows has the same Snapshot as the one
+//     that made them.
 //
-// That last equality leaves out what does not outlive the process: whether a
-// worker is connected, constrained or was told to leave; when it was last heard
-// (after a Rebuild: at that moment), and so whether it is unreachable; its load; whether an
-// attempt was accepted; rejections in a row, and who is not asked again for now; how healthy a worker is;
-// whether an attempt was told to make room, which follows from its worker's deadline;
-// when a stopped attempt is given up (the wait begins anew); observed
-// durations; since when nothing of a lane could be placed, and for whom a worker is
-// kept free; progress that was reported in the last saveProgressEvery; how many
-// tasks moved in the last minute, and how many attempts of a job failed, as far as its rows do not say. In a Snapshot every worker that is not gone is therefore unreachable.
+// The last one excludes what a restart loses: whether a worker is connected, constrained
+// or received Drained; when it was last seen (after a Rebuild: now), and
+// so whether it is unreachable (in a Snapshot every worker that is not gone is); its load
+// and its health; whether an attempt was accepted; rejections in a row and avoided workers;
+// preemptions, which follow from the worker's deadline; when a stopped attempt is abandoned
+// (the wait restarts); observed run times; blocked buckets and reservations; progress
+// reported within the last saveProgressEvery; transition rates; and the failures of a job
+// beyond what its rows count.
 //
 // # What is not promised
 //
-//   - A task starts at least once, not exactly once: an attempt that was given up
-//     may still run on a worker that is cut off, until it learns of it or its own lease ends.
-//   - A higher priority always goes first: it may keep a lower one waiting for ever,
-//     and use the worker that is kept free for it.
-//   - Nothing that runs is stopped for something more important.
+//   - A task runs at least once, not exactly once: an abandoned attempt may still run on a
+//     worker without a connection, until the worker reconnects or its lease ends.
+//   - A higher priority always goes first: it may delay a lower one for ever, and use the
+//     worker that is reserved for it.
+//   - Running tasks are not preempted for more important ones.
 package sched

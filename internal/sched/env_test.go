@@ -7,20 +7,18 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 const gib = muster.Size(1) << 30
 
-// env plays everybody around one scheduler, in scripted order.
+// env drives one scheduler with scripted events.
 type env struct {
 	t        *testing.T
 	s        *sched.State
 	now      muster.Time
 	store    *memStore
-	commands []effect.Command // of the last turn
-	last     effect.Effects
+	commands []sched.Command // of the last turn
+	last     sched.Effects
 }
 
 func newEnv(t *testing.T) *env {
@@ -28,8 +26,8 @@ func newEnv(t *testing.T) *env {
 	return &env{t: t, s: sched.New(sched.Config{}), now: 1_000_000, store: newMemStore()}
 }
 
-// do applies events that must be accepted, and ends the batch.
-func (d *env) do(events ...event.Event) {
+// do applies events that must succeed, and ends the batch.
+func (d *env) do(events ...sched.Event) {
 	d.t.Helper()
 	for _, ev := range events {
 		if err := d.s.Apply(d.now, ev); err != nil {
@@ -40,7 +38,7 @@ func (d *env) do(events ...event.Event) {
 }
 
 // refuse applies an event that must be refused with that code.
-func (d *env) refuse(code muster.Code, ev event.Event) {
+func (d *env) refuse(code muster.Code, ev sched.Event) {
 	d.t.Helper()
 	if err := d.s.Apply(d.now, ev); err == nil || muster.CodeOf(err) != code {
 		d.t.Fatalf("%#v: %v, want a refusal with %s", ev, err, code)
@@ -61,14 +59,14 @@ func (d *env) flush() {
 	}
 }
 
-// advance lets time pass, tick by tick as Wake says.
+// advance advances the time, with the ticks that NextTick asks for.
 func (d *env) advance(by muster.Duration) {
 	d.t.Helper()
 	end := d.now.Add(by)
-	var commands []effect.Command
+	var commands []sched.Command
 	for at := d.s.NextTick(); at != 0 && at <= end; at = d.s.NextTick() {
 		d.now = max(d.now, at)
-		d.do(event.Tick{})
+		d.do(sched.Tick{})
 		commands = append(commands, d.commands...)
 	}
 	d.now, d.commands = end, commands
@@ -76,7 +74,7 @@ func (d *env) advance(by muster.Duration) {
 
 func (d *env) join(name string, change ...func(*muster.Worker)) muster.WorkerID {
 	d.t.Helper()
-	d.do(event.Joined{Worker: offer(name, change...)})
+	d.do(sched.Joined{Worker: offer(name, change...)})
 	return muster.WorkerID(name)
 }
 
@@ -97,7 +95,7 @@ func (d *env) submit(stages ...muster.TaskSpec) muster.JobID {
 func (d *env) submitAs(project string, priority int, stages ...muster.TaskSpec) muster.JobID {
 	d.t.Helper()
 	id := d.s.NextJob()
-	d.do(event.Submit{ID: id, Spec: &muster.Spec{Name: "job", Project: project, Priority: &priority, Tasks: stages}})
+	d.do(sched.Submit{ID: id, Spec: &muster.Spec{Name: "job", Project: project, Priority: &priority, Tasks: stages}})
 	return id
 }
 
@@ -129,7 +127,7 @@ func (d *env) attempt(job muster.JobID, num int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: job, Num: num}, N: d.task(job, num).Attempt}
 }
 
-// wantTask holds that a task is in that state, with that reason.
+// wantTask checks that a task is in that state, with that reason.
 func (d *env) wantTask(job muster.JobID, num int, state muster.TaskState, reason muster.Reason) {
 	d.t.Helper()
 	if t := d.task(job, num); t.State != state || t.Reason != reason {
@@ -139,7 +137,7 @@ func (d *env) wantTask(job muster.JobID, num int, state muster.TaskState, reason
 
 func (d *env) start(job muster.JobID, num int) {
 	d.t.Helper()
-	d.do(event.Started{Worker: d.task(job, num).Worker, Attempt: d.attempt(job, num), At: d.now})
+	d.do(sched.Started{Worker: d.task(job, num).Worker, Attempt: d.attempt(job, num), At: d.now})
 }
 
 func (d *env) finish(job muster.JobID, num int, outcome muster.Outcome, change ...func(*muster.Report)) {
@@ -148,7 +146,7 @@ func (d *env) finish(job muster.JobID, num int, outcome muster.Outcome, change .
 	for _, c := range change {
 		c(&r)
 	}
-	d.do(event.Finished{Worker: d.task(job, num).Worker, Report: r})
+	d.do(sched.Finished{Worker: d.task(job, num).Worker, Report: r})
 }
 
 func withReason(reason muster.Reason) func(*muster.Report) {
@@ -161,20 +159,20 @@ func withExitCode(code int) func(*muster.Report) {
 
 func (d *env) job(id muster.JobID) muster.JobState { return d.store.jobs[id].State }
 
-// wantSent holds that exactly these words were sent in the last turn or pass, each
-// written as "assign w 1.0#1", "stop w 1.0#1 lost", "leave w" or "heal w GPU-1".
+// wantSent checks that exactly these commands were sent in the last batch, each written as
+// "assign w 1.0#1", "stop w 1.0#1 lost", "leave w" or "heal w GPU-1".
 func (d *env) wantSent(want ...string) {
 	d.t.Helper()
 	var got []string
 	for _, cmd := range d.commands {
 		switch w := cmd.(type) {
-		case effect.Assign:
+		case sched.Assign:
 			got = append(got, fmt.Sprintf("assign %s %s", w.Worker, w.Attempt))
-		case effect.Stop:
+		case sched.Stop:
 			got = append(got, fmt.Sprintf("stop %s %s %s", w.Worker, w.Attempt, w.Outcome))
-		case effect.Drained:
+		case sched.Drained:
 			got = append(got, "leave "+string(w.Worker))
-		case effect.Heal:
+		case sched.HealGPUs:
 			got = append(got, "heal "+string(w.Worker)+" "+strings.Join(w.GPUs, ","))
 		}
 	}

@@ -1,95 +1,213 @@
 package sched
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
+
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/explain"
+	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Explain says why a live task stands where it stands. It returns a NotFound
-// error for a task that is not known, or has ended. It changes nothing, and costs
-// a look at every worker and at some ten thousand queued tasks at the most.
-func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation, error) {
-	ended := muster.Errorf(muster.NotFound, "task %s has ended, or never was: only a task that has not ended can be explained", id)
+// Explain says why a live task is in its state. It returns a NotFound error for a
+// task that is unknown or has ended. It changes nothing, and examines every worker
+// and at most about ten thousand queued tasks.
+func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, error) {
+	ended := muster.Errorf(muster.NotFound, "task %s has ended or does not exist: only an unfinished task can be explained", id)
 	j := s.jobs[id.Job]
 	if j == nil {
-		return explain.Explanation{}, ended
+		return muster.Explanation{}, ended
 	}
-	g := j.Group(id.Num)
+	g := j.group(id.Num)
 	if g == nil {
-		return explain.Explanation{}, ended
+		return muster.Explanation{}, ended
 	}
-	x := explain.Explanation{Task: id, State: g.Row.UnmaterializedState}
-	t := g.Tasks[id.Num-g.Row.First]
+	x := muster.Explanation{Task: id, State: g.row.UnmaterializedState}
+	t := g.tasks[id.Num-g.row.First]
 	if t != nil {
-		x.State = t.Row.State
+		x.State = t.row.State
 	}
-	if x.State.Final() || t == nil && id.Num < g.Row.First+g.Row.Materialized {
-		return explain.Explanation{}, ended
+	if x.State.Final() || t == nil && id.Num < g.row.First+g.row.Materialized {
+		return muster.Explanation{}, ended
 	}
 	switch x.State {
 	case muster.Waiting:
-		for _, n := range g.Needs {
-			if !n.Succeeded() {
-				x.Waiting = append(x.Waiting, n.Row.Name)
+		for _, n := range g.needs {
+			if !n.succeeded() {
+				x.Waiting = append(x.Waiting, n.row.Name)
 			}
 		}
-		x.Summary = explain.WaitingMessage(x.Waiting)
+		x.Summary = waitingMessage(x.Waiting)
 	case muster.Queued:
-		q := explain.Query{ID: id, Need: s.shapeOf(g).Need, Priority: j.Row.Priority, Project: j.Project}
+		q := explainQuery{id: id, need: s.shapeOf(g).Need, priority: j.row.Priority, project: j.project}
 		switch {
-		case g.Gang():
-			if n := g.MemberCounts(nil); n.Held > 0 {
-				x.Summary = explain.GangRestartMessage(&t.Row, n.Held)
+		case g.gang():
+			if n := g.memberCounts(nil); n.held > 0 {
+				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.held, t.row.Message)
 				return x, nil
 			}
-			q.ID.Num = g.Row.First
-			for _, m := range g.SortedTasks() {
-				q.AddTask(&m.Row, m.Avoid)
+			q.id.Num = g.row.First
+			for _, m := range g.sortedTasks() {
+				q.addTask(&m.row, m.avoid)
 			}
 		case t != nil:
-			q.AddTask(&t.Row, t.Avoid)
+			q.addTask(&t.row, t.avoid)
 		}
-		x.Evaluate(now, q, s.queue, s.presentWorkers())
+		s.evaluate(&x, now, q)
 	default:
-		if t.AwaitingGang() {
-			n := g.MemberCounts(t)
-			x.Summary = explain.GangWaitMessage(n.Held)
+		if t.awaitingGang() {
+			x.Summary = fmt.Sprintf("has succeeded and waits for %d other tasks of its gang", g.memberCounts(t).held)
 			return x, nil
 		}
-		h := explain.Assignment{Worker: t.Worker.Row.Name, PreemptReason: t.PreemptReason, StopBy: t.StopBy, LeaseExpiry: t.LeaseExpiry(), Lacks: t.Worker.Row.UnsupportedFeatures}
-		x.Summary = h.Describe(&t.Row)
+		x.Summary = t.describe()
 	}
 	return x, nil
 }
 
 // Plan says where the first task of each stage of a normalized spec would run if
-// it were submitted now.
-func (s *State) Plan(now muster.Time, spec *muster.Spec) []explain.Explanation {
-	list := make([]explain.Explanation, len(spec.Tasks))
+// the spec were submitted now.
+func (s *State) Plan(now muster.Time, spec *muster.Spec) []muster.Explanation {
+	list := make([]muster.Explanation, len(spec.Tasks))
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
 		x := &list[i]
-		*x = explain.Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
-		x.Evaluate(now, explain.Query{
-			ID: muster.TaskID{Job: s.nextJob}, Need: s.limits.Need(spec.Project, t), Priority: priority(spec), Project: s.projects[spec.Project],
-		}, s.queue, s.presentWorkers())
+		*x = muster.Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
+		s.evaluate(x, now, explainQuery{
+			id: muster.TaskID{Job: s.nextJob}, need: s.limits.Need(spec.Project, t), priority: priority(spec), project: s.projects[spec.Project],
+		})
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting
-			x.Summary = explain.WaitingMessage(t.Needs) + "; then: " + x.Summary
+			x.Summary = waitingMessage(t.Needs) + "; then: " + x.Summary
 			x.Ahead, x.Position, x.Start, x.AheadTruncated = 0, 0, 0, false
 		}
 	}
 	return list
 }
 
-// presentWorkers returns the workers that have not left: what those lack is beside the point.
-func (s *State) presentWorkers() []*queue.Worker {
-	list := make([]*queue.Worker, 0, len(s.workers))
-	for _, w := range s.workers {
-		if !w.Gone {
-			list = append(list, &w.Worker)
-		}
+// maxVerdicts limits the workers of an Explanation.
+const maxVerdicts = 50
+
+// explainQuery describes the queued task to explain.
+type explainQuery struct {
+	id       muster.TaskID // its id in the queue; in a plan: as if it were submitted now
+	need     *placement.Need
+	priority int
+	project  *queue.Project // nil if it has no live job
+
+	// Of a task that has a row, or of all members of a gang:
+	avoid     queue.AvoidList
+	notBefore muster.Time
+	message   string // why it waits until then
+}
+
+// addTask adds the avoided workers and the backoff of a row.
+func (q *explainQuery) addTask(t *muster.Task, avoid queue.AvoidList) {
+	q.avoid = append(q.avoid, avoid...)
+	if t.NotBefore > q.notBefore {
+		q.notBefore, q.message = t.NotBefore, t.Message
 	}
-	return list
+}
+
+// evaluate fills in the verdicts of the queue and of the workers that have not left.
+func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery) {
+	evals := make([]placement.Evaluation, 0, len(s.workers))
+	shape, reserved := s.queue.LookupShape(q.need), []string(nil)
+	for _, w := range s.workers {
+		if w.gone {
+			continue
+		}
+		a := placement.Evaluate(w.Usage, q.need)
+		if it, blocked := s.queue.ReservedFor(now, &w.Worker, shape, q.priority); it != nil {
+			switch holder := (muster.TaskID{Job: it.Job, Num: it.Num}); {
+			case holder == q.id:
+				reserved = append(reserved, w.Usage.Worker.Name)
+			case blocked:
+				a.ReservedFor = holder.String()
+			}
+		}
+		avoidance := q.avoid.ForWorker(&w.Worker, now)
+		a.AvoidedUntil, a.Failed, a.Message = avoidance.Until, avoidance.Failed, avoidance.Message
+		evals = append(evals, a)
+	}
+	placement.SortEvaluations(evals)
+	for i := range evals {
+		if i == maxVerdicts {
+			x.More = len(evals) - maxVerdicts
+			break
+		}
+		a := &evals[i]
+		filter, reason := a.Explain()
+		x.Workers = append(x.Workers, muster.Verdict{Worker: a.Usage.Worker.ID, Name: a.Usage.Worker.Name, Fits: filter == "", Filter: filter, Why: reason})
+	}
+	var own int
+	var exact bool
+	x.Ahead, own, exact = s.queue.CountAhead(q.priority, q.project, q.id.Job, q.id.Num)
+	x.Position, x.AheadTruncated = own+1, !exact
+	x.Summary = placement.Summarize(evals)
+	switch len(reserved) {
+	case 0:
+	case 1:
+		x.Summary += "; worker " + reserved[0] + " is kept free for it"
+	default:
+		x.Summary += fmt.Sprintf("; %d workers are kept free for it", len(reserved))
+	}
+	x.Nearest = placement.Nearest(evals)
+	if q.notBefore > now {
+		x.NotUntil = q.notBefore
+		x.Summary = fmt.Sprintf("%s; it is retried after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)
+		x.Nearest = ""
+	}
+	x.Start = estimateStart(x, now, shape)
+}
+
+// estimateStart returns when the task will start if tasks of its shape keep taking as long
+// as they did, and as many of them run at once as now. It returns 0 without such
+// history, and in a queue too long to count.
+func estimateStart(x *muster.Explanation, now muster.Time, sh *queue.Shape) muster.Time {
+	if sh == nil || sh.Ran == 0 || sh.Held == 0 || x.AheadTruncated {
+		return 0
+	}
+	each := sh.Runtime / muster.Duration(sh.Ran)
+	rounds := (x.Position + sh.Held - 1) / sh.Held
+	return max(now.Add(each*muster.Duration(rounds)), x.NotUntil)
+}
+
+// waitingMessage says which stages a task waits for.
+func waitingMessage(stages []string) string {
+	if len(stages) == 1 {
+		return "waits for stage " + stages[0] + " to succeed"
+	}
+	return "waits for the stages " + strings.Join(stages, ", ") + " to succeed"
+}
+
+// describe describes the state of a held task.
+func (t *task) describe() string {
+	var s string
+	w := &t.worker.row
+	switch t.row.State {
+	case muster.Assigned:
+		s = fmt.Sprintf("offered to worker %s, which has not started it yet", w.Name)
+		if t.row.Step != "" {
+			s = fmt.Sprintf("worker %s is preparing it: %s", w.Name, t.row.Step)
+		}
+	case muster.Running:
+		s = fmt.Sprintf("runs on worker %s since %s", w.Name, t.row.StartedAt)
+		if lacks := muster.Limitations(w.UnsupportedFeatures); len(lacks) > 0 {
+			s += "; its worker " + strings.Join(lacks, "; its worker ")
+		}
+	default:
+		s = fmt.Sprintf("is being stopped on worker %s, until %s at the latest", w.Name, t.stopBy)
+	}
+	switch t.preemptReason {
+	case muster.NoReason:
+	case muster.GangMember:
+		s += "; it is being stopped because another task of its gang has ended"
+	default:
+		s += fmt.Sprintf("; it is being preempted (%s) and will run elsewhere", t.preemptReason)
+	}
+	if at := t.leaseExpiry(); at > 0 {
+		s += fmt.Sprintf("; the worker is unreachable; the attempt is lost at %s unless the worker reconnects", at)
+	}
+	return s
 }

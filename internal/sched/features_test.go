@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 func withEnv(t *muster.TaskSpec) { t.Env = map[string]string{"A": "1"} }
 
-// on holds that a task is given to a worker.
+// on checks that a task is given to a worker.
 func (d *env) on(w muster.WorkerID, job muster.JobID, num int) {
 	d.t.Helper()
 	if t := d.task(job, num); t.Worker != w || t.State != muster.Assigned {
@@ -18,7 +18,7 @@ func (d *env) on(w muster.WorkerID, job muster.JobID, num int) {
 	}
 }
 
-// TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt holds this for tasks that were queued
+// TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt checks this for tasks that were queued
 // before anybody lacked it, too, and after a restart.
 func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	t.Parallel()
@@ -33,12 +33,12 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	for range 2 {
 		for _, id := range []muster.TaskID{{Job: rich}, {Job: rich, Num: 2}, {Job: retried}} {
 			x, err := d.s.Explain(d.now, id)
-			if err != nil || x.State != muster.Queued || !x.Unschedulable() || x.Workers[0].Why != "cannot carry: env (other worker)" || x.Workers[0].Filter != "features" {
+			if err != nil || x.State != muster.Queued || !x.Unschedulable() || x.Workers[0].Why != "does not support: env (other worker)" || x.Workers[0].Filter != "features" {
 				t.Fatalf("%s: %+v, %v", id, x, err)
 			}
 		}
 		d.rebuild()
-		d.do(event.Joined{Worker: offer("foreign", func(w *muster.Worker) {
+		d.do(sched.Joined{Worker: offer("foreign", func(w *muster.Worker) {
 			w.UnsupportedFeatures, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"}
 		}), Held: []muster.AttemptID{d.attempt(plain, 0)}})
 	}
@@ -47,12 +47,12 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	d.on(own, rich, 1)
 
 	// It can do it from now on, and a task that waits for a worker that can is placed there.
-	d.do(event.Offered{Worker: foreign, Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Slots: 4}})
+	d.do(sched.Offered{Worker: foreign, Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Slots: 4}})
 	d.on(foreign, rich, 2)
 	d.on(foreign, retried, 0)
 }
 
-// TestAWorkerOfOneProjectTakesNoTasksOfOthers holds this for tasks that were queued before, too.
+// TestAWorkerOfOneProjectTakesNoTasksOfOthers checks this for tasks that were queued before, too.
 func TestAWorkerOfOneProjectTakesNoTasksOfOthers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -85,7 +85,7 @@ func TestMaxTasksHoldsForTasksWithAndWithoutCPUs(t *testing.T) {
 	}
 }
 
-// TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns holds that nobody waits for what will not come.
+// TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns checks that the missing features are shown.
 func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -94,7 +94,7 @@ func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
 		w.UnsupportedFeatures = []string{muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts}
 	})
 	at := d.attempt(job, 0)
-	d.do(event.Started{Worker: w, Attempt: at, At: d.now})
+	d.do(sched.Started{Worker: w, Attempt: at, At: d.now})
 	x, err := d.s.Explain(d.now, at.Task)
 	const want = "; its worker cannot be stopped: a cancel takes effect at the server only" +
 		"; its worker sends the log of a task only after the task has ended; its worker sends no artifacts"

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/explain"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 func slots(n int) func(*muster.Worker) {
@@ -88,32 +87,32 @@ func TestSteering(t *testing.T) {
 		}
 	}
 	first := d.submit(stage("a"))
-	d.do(event.Pause{Worker: w, On: true})
+	d.do(sched.Pause{Worker: w, On: true})
 	state(muster.WorkerPaused)
 	second := d.submit(stage("a"))
 	d.wantSent()
-	d.do(event.Pause{Worker: w})
+	d.do(sched.Pause{Worker: w})
 	d.wantSent("assign w 2.0#1")
-	d.do(event.Ready{Worker: w, Constrained: "on battery"})
+	d.do(sched.Ready{Worker: w, Constrained: "on battery"})
 	third := d.submit(stage("a"))
 	d.finish(second, 0, muster.AttemptSucceeded)
 	d.wantSent()
-	d.do(event.Ready{Worker: w})
+	d.do(sched.Ready{Worker: w})
 	d.wantSent("assign w 3.0#1")
-	d.refuse(muster.Conflict, event.Remove{Worker: w})
-	d.do(event.Drain{Worker: w, On: true})
+	d.refuse(muster.Conflict, sched.Remove{Worker: w})
+	d.do(sched.Drain{Worker: w, On: true})
 	state(muster.WorkerDraining)
 	d.finish(third, 0, muster.AttemptSucceeded)
 	d.wantSent()
 	d.finish(first, 0, muster.AttemptSucceeded)
 	d.wantSent("leave w")
-	d.do(event.ShutDown{Worker: w})
+	d.do(sched.ShutDown{Worker: w})
 	state(muster.WorkerGone)
-	d.do(event.Remove{Worker: w})
+	d.do(sched.Remove{Worker: w})
 	if len(d.s.Workers(d.now)) != 0 || len(d.store.workers) != 0 {
 		t.Fatalf("workers: %v, %v", d.s.Workers(d.now), d.store.workers)
 	}
-	d.refuse(muster.NotFound, event.Pause{Worker: w, On: true})
+	d.refuse(muster.NotFound, sched.Pause{Worker: w, On: true})
 }
 
 func TestWorkerThatLeavesGivesBackItsTasks(t *testing.T) {
@@ -122,7 +121,7 @@ func TestWorkerThatLeavesGivesBackItsTasks(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	d.start(job, 0)
-	d.do(event.ShutDown{Worker: w})
+	d.do(sched.ShutDown{Worker: w})
 	d.wantTask(job, 0, muster.Queued, muster.WorkerShutdown)
 	d.join("x")
 	d.wantSent("assign x 1.0#2")
@@ -135,7 +134,7 @@ func TestWorkerThatStaysAwayIsGone(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
-	d.do(event.Disconnected{Worker: w})
+	d.do(sched.Disconnected{Worker: w})
 	d.advance(muster.Duration(59 * time.Minute))
 	if got := d.store.workers[w].State; got != muster.WorkerUnreachable {
 		t.Fatalf("the worker is %s", got)
@@ -155,7 +154,7 @@ func TestWorkersAreShownWithWhatIsFree(t *testing.T) {
 	d := newEnv(t)
 	w := d.join("w")
 	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources = muster.Request{CPUs: 1.5, Memory: gib} }))
-	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{d.attempt(job, 0)}, Load: &muster.Load{CPU: 0.5}})
+	d.do(sched.Renewed{Worker: w, Held: []muster.AttemptID{d.attempt(job, 0)}, Load: &muster.Load{CPU: 0.5}})
 	got := d.s.Workers(d.now)[0]
 	if got.Free.CPUs != 2.5 || got.Free.Memory != 15*gib || got.Free.Slots != 2 || got.Running != 1 || got.Load.CPU != 0.5 || got.LastSeenAt != d.now {
 		t.Fatalf("%+v, free %+v", got, got.Free)
@@ -171,7 +170,7 @@ func TestUnsoundWorkersAreRefused(t *testing.T) {
 		"negative price": func(w *muster.Worker) { w.Price = -1 },
 		"same gpu twice": func(w *muster.Worker) { w.Resources.GPUs = []muster.GPU{{UUID: "g"}, {UUID: "g"}} },
 	} {
-		if err := d.s.Apply(d.now, event.Joined{Worker: offer("w", change)}); muster.CodeOf(err) != muster.Invalid {
+		if err := d.s.Apply(d.now, sched.Joined{Worker: offer("w", change)}); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -190,7 +189,7 @@ func TestReportsOfStrangersAreNotKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.refuse(muster.Conflict, event.Finished{Worker: w, Report: muster.Report{Attempt: id, Outcome: muster.AttemptSucceeded}})
+		d.refuse(muster.Conflict, sched.Finished{Worker: w, Report: muster.Report{Attempt: id, Outcome: muster.AttemptSucceeded}})
 	}
 	if len(d.store.late) > 0 {
 		t.Fatalf("kept: %v", d.store.late)
@@ -218,7 +217,7 @@ func TestExplain(t *testing.T) {
 			"never, by two things", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) {
 				s.Resources.Memory, s.Where.Tags = 32*gib, []string{"fast"}
 			},
-			"can never start with the workers there are: ruled out 1 by tags", "no single change of the request would do: see what each worker lacks, or start a worker that fits", "lacks the tag fast",
+			"can never start with the workers there are: ruled out 1 by tags", "no single change of the request is enough: see what each worker lacks, or start a worker that fits", "lacks the tag fast",
 		},
 		{
 			"not now, by cpus", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) { s.Resources.CPUs = 3 },
@@ -229,7 +228,7 @@ func TestExplain(t *testing.T) {
 			t.Parallel()
 			d := newEnv(t)
 			for _, w := range c.workers {
-				d.do(event.Joined{Worker: w})
+				d.do(sched.Joined{Worker: w})
 			}
 			if len(c.workers) > 0 {
 				d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources.CPUs = 2 }))
@@ -275,7 +274,7 @@ func TestExplainPassesOverWorkersThatLeft(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("here")
-	d.do(event.ShutDown{Worker: d.join("was")})
+	d.do(sched.ShutDown{Worker: d.join("was")})
 	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources.CPUs = 99 }))
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
 	if err != nil || len(x.Workers) != 1 || x.Workers[0].Name != "here" {
@@ -290,10 +289,10 @@ func TestExplainListsTheNearestWorkersFirst(t *testing.T) {
 		d.join(fmt.Sprintf("w%02d", i), func(w *muster.Worker) { w.Kinds = []string{"script"} })
 	}
 	d.join("x-small")
-	d.do(event.Pause{Worker: d.join("y-paused", func(w *muster.Worker) { w.Resources.Memory = 64 * gib }), On: true})
+	d.do(sched.Pause{Worker: d.join("y-paused", func(w *muster.Worker) { w.Resources.Memory = 64 * gib }), On: true})
 	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources.Memory = 32 * gib }))
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
-	if err != nil || len(x.Workers) != explain.MaxVerdicts || x.More != 12 || x.Workers[0].Name != "y-paused" || x.Workers[1].Name != "x-small" {
+	if err != nil || len(x.Workers) != 50 || x.More != 12 || x.Workers[0].Name != "y-paused" || x.Workers[1].Name != "x-small" {
 		t.Fatalf("%+v, %v", x, err)
 	}
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/fleet"
 )
 
 // TestPicture brings a fleet to where each kind of fact has something to show.
@@ -19,7 +17,7 @@ func TestPicture(t *testing.T) {
 	s := sched.New(sched.Config{})
 	gpus := []muster.GPU{{UUID: "a", Memory: 40, Vendor: "nvidia"}, {UUID: "b", Memory: 20, Vendor: "nvidia"}}
 	join := func(id muster.WorkerID, gpus ...muster.GPU) {
-		apply(t, s, 1_000, event.Joined{Worker: muster.Worker{
+		apply(t, s, 1_000, sched.Joined{Worker: muster.Worker{
 			ID: id, Name: string(id), Kinds: []string{muster.KindNoop}, Price: 3, Resources: muster.Resources{CPUs: 8, Memory: 100, Slots: 2, GPUs: gpus},
 		}})
 	}
@@ -30,7 +28,7 @@ func TestPicture(t *testing.T) {
 		spec := noops(n)
 		spec.Name, spec.Project, spec.Tasks[0].Resources = name, project, ask
 		spec.Tasks[0].Retries = muster.Retries{Max: 5}
-		apply(t, s, at, event.Submit{ID: s.NextJob(), Spec: spec})
+		apply(t, s, at, sched.Submit{ID: s.NextJob(), Spec: spec})
 	}
 	submit(2_000, "whole", "red", muster.Request{CPUs: 2, Memory: 10, GPUs: muster.GPURequest{Count: 1, Memory: 30}}, 1)
 	submit(2_000, "parts", "red", muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1, Memory: 5, Share: true}}, 2)
@@ -38,45 +36,45 @@ func TestPicture(t *testing.T) {
 	submit(3_000, "huge", "red", muster.Request{Memory: 1_000}, 4)
 	s.Place(3_000)
 	for _, a := range assigned(s.Flush()) {
-		apply(t, s, 3_000, event.Started{Worker: a.Worker, Attempt: a.Attempt, At: 3_000})
+		apply(t, s, 3_000, sched.Started{Worker: a.Worker, Attempt: a.Attempt, At: 3_000})
 	}
-	apply(t, s, 3_500, event.ShutDown{Worker: "w2"})
-	apply(t, s, 3_500, event.Disconnected{Worker: "w3"})
-	apply(t, s, 3_600, event.Ready{Worker: "w1", Constrained: "the disk is full"})
+	apply(t, s, 3_500, sched.ShutDown{Worker: "w2"})
+	apply(t, s, 3_500, sched.Disconnected{Worker: "w3"})
+	apply(t, s, 3_600, sched.Ready{Worker: "w1", Constrained: "the disk is full"})
 	load := &muster.Load{CPU: 0.5}
-	apply(t, s, 4_000, event.Renewed{Worker: "w1", Load: load, Held: []muster.AttemptID{
+	apply(t, s, 4_000, sched.Renewed{Worker: "w1", Load: load, Held: []muster.AttemptID{
 		{Task: muster.TaskID{Job: 1}, N: 1}, {Task: muster.TaskID{Job: 2}, N: 1}, {Task: muster.TaskID{Job: 2, Num: 1}, N: 1},
 	}})
 	p := s.FleetSnapshot(5_000)
-	want := fleet.Snapshot{
-		At: 5_000, Failing: []fleet.Job{},
-		Workers: []fleet.Worker{
+	want := sched.FleetSnapshot{
+		At: 5_000, Failing: []sched.FailingJob{},
+		Workers: []sched.WorkerSnapshot{
 			{
 				ID: "w1", Name: "w1", State: muster.WorkerActive, Price: 3, Offers: &muster.Resources{CPUs: 8, Memory: 100, Slots: 2, GPUs: gpus},
-				Reserved: fleet.Resources{CPUs: 4, Memory: 10, GPUs: 2, GPUMemory: 50}, GPUTasks: []int{1, 2}, Running: 3, Load: load,
+				Reserved: sched.Resources{CPUs: 4, Memory: 10, GPUs: 2, GPUMemory: 50}, GPUTasks: []int{1, 2}, Running: 3, Load: load,
 				Constrained: "the disk is full", SeenAt: 4_000,
 			},
 			{ID: "w2", Name: "w2", State: muster.WorkerGone, Price: 3, Offers: &muster.Resources{CPUs: 8, Memory: 100, Slots: 2}, CleanShutdown: true, SeenAt: 3_500},
 			{ID: "w3", Name: "w3", State: muster.WorkerUnreachable, Price: 3, Offers: &muster.Resources{CPUs: 8, Memory: 100, Slots: 2}, SeenAt: 1_000},
 		},
-		All: fleet.Workload{
-			Counts: muster.Counts{muster.Queued: 7, muster.Running: 3}, Rate: fleet.Rate{Started: 3.0 / 60}, Total: fleet.Total{Started: 3},
-			Oldest: &fleet.Oldest{Task: muster.TaskID{Job: 3}, Name: "never", QueuedAt: 2_500},
+		All: sched.Workload{
+			Counts: muster.Counts{muster.Queued: 7, muster.Running: 3}, Rate: sched.Rate{Started: 3.0 / 60}, Total: sched.Total{Started: 3},
+			Oldest: &sched.OldestTask{Task: muster.TaskID{Job: 3}, Name: "never", QueuedAt: 2_500},
 		},
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
-		t.Errorf("picture (-want +got):\n%s", diff)
+		t.Errorf("snapshot (-want +got):\n%s", diff)
 	}
 	red := s.Workload(5_000, "red")
 	if red.Counts != (muster.Counts{muster.Queued: 4, muster.Running: 3}) || red.Oldest == nil || red.Oldest.Task.Job != 4 {
 		t.Errorf("the work of one project: %+v, %+v", red, red.Oldest)
 	}
-	if none := s.Workload(5_000, "green"); none != (fleet.Workload{}) {
+	if none := s.Workload(5_000, "green"); none != (sched.Workload{}) {
 		t.Errorf("the work of a project without jobs: %+v", none)
 	}
 }
 
-// TestFailingJobsAreListed holds that a live job with three failed attempts is listed, also after a restart, and not once it has ended.
+// TestFailingJobsAreListed checks that a live job with three failed attempts is listed, also after a restart, and not once it has ended.
 func TestFailingJobsAreListed(t *testing.T) {
 	t.Parallel()
 	s := sched.New(sched.Config{})
@@ -84,7 +82,7 @@ func TestFailingJobsAreListed(t *testing.T) {
 	m := newMemStore()
 	spec := noops(3)
 	spec.Tasks[0].Retries = muster.Retries{Max: 5}
-	apply(t, s, 1, event.Submit{ID: 1, Spec: spec})
+	apply(t, s, 1, sched.Submit{ID: 1, Spec: spec})
 	now := muster.Time(1)
 	fail := func() {
 		t.Helper()
@@ -98,16 +96,16 @@ func TestFailingJobsAreListed(t *testing.T) {
 				if a.Attempt.Task.Num != 0 {
 					continue
 				}
-				apply(t, s, now, event.Finished{Worker: a.Worker, Report: muster.Report{
+				apply(t, s, now, sched.Finished{Worker: a.Worker, Report: muster.Report{
 					Attempt: a.Attempt, Outcome: muster.AttemptFailed, Reason: muster.ExitCode, StartedAt: now, FinishedAt: now,
 				}})
 				return
 			}
 			now = max(now+1, s.NextTick())
-			apply(t, s, now, event.Renewed{Worker: "w00000"})
-			apply(t, s, now, event.Tick{})
+			apply(t, s, now, sched.Renewed{Worker: "w00000"})
+			apply(t, s, now, sched.Tick{})
 		}
-		t.Fatal("the task is not tried again")
+		t.Fatal("the task is not retried")
 	}
 	fail()
 	fail()
@@ -115,7 +113,7 @@ func TestFailingJobsAreListed(t *testing.T) {
 		t.Fatalf("after two failures: %+v", p.Failing)
 	}
 	fail()
-	want := []fleet.Job{{ID: 1, Name: "noops", Project: "default", Failures: 3}}
+	want := []sched.FailingJob{{ID: 1, Name: "noops", Project: "default", Failures: 3}}
 	if p := s.FleetSnapshot(now); !slices.Equal(p.Failing, want) {
 		t.Fatalf("after three failures: %+v", p.Failing)
 	}
@@ -129,10 +127,10 @@ func TestFailingJobsAreListed(t *testing.T) {
 	if p := again.FleetSnapshot(now); !slices.Equal(p.Failing, want) {
 		t.Errorf("after a restart: %+v", p.Failing)
 	}
-	apply(t, s, now, event.Cancel{Job: 1})
+	apply(t, s, now, sched.Cancel{Job: 1})
 	for _, w := range s.Workers(now) {
 		for _, id := range w.Tasks {
-			apply(t, s, now, event.Finished{Worker: w.ID, Report: muster.Report{
+			apply(t, s, now, sched.Finished{Worker: w.ID, Report: muster.Report{
 				Attempt: muster.AttemptID{Task: id, N: 1}, Outcome: muster.AttemptCancelled, FinishedAt: now,
 			}})
 		}
@@ -142,18 +140,18 @@ func TestFailingJobsAreListed(t *testing.T) {
 	}
 }
 
-// TestUsageOfJobsIsSummed holds that each attempt's usage is counted once, whether its task is tried again or not, and that of the
+// TestUsageOfJobsIsSummed checks that each attempt's usage is counted once, whether its task is retried or not, and that of the
 // devices the wall time counts.
 func TestUsageOfJobsIsSummed(t *testing.T) {
 	t.Parallel()
 	s := sched.New(sched.Config{})
-	apply(t, s, 1, event.Joined{Worker: muster.Worker{
+	apply(t, s, 1, sched.Joined{Worker: muster.Worker{
 		ID: "w", Name: "w", Kinds: []string{muster.KindNoop}, Resources: muster.Resources{Slots: 4, GPUs: []muster.GPU{{UUID: "a", Memory: 9}, {UUID: "b", Memory: 9}}},
 	}})
 	spec := noops(1)
 	spec.Tasks[0].Retries = muster.Retries{Max: 1}
 	spec.Tasks[0].Resources.GPUs = muster.GPURequest{Count: 2}
-	apply(t, s, 1, event.Submit{ID: 1, Spec: spec})
+	apply(t, s, 1, sched.Submit{ID: 1, Spec: spec})
 	now := muster.Time(1)
 	var job muster.Job
 	for _, outcome := range []muster.Outcome{muster.AttemptFailed, muster.AttemptSucceeded} {
@@ -167,8 +165,8 @@ func TestUsageOfJobsIsSummed(t *testing.T) {
 				break
 			}
 			now = max(now+1, s.NextTick())
-			apply(t, s, now, event.Renewed{Worker: "w"})
-			apply(t, s, now, event.Tick{})
+			apply(t, s, now, sched.Renewed{Worker: "w"})
+			apply(t, s, now, sched.Tick{})
 		}
 		if len(a) != 1 {
 			t.Fatalf("%d attempts were started", len(a))
@@ -180,7 +178,7 @@ func TestUsageOfJobsIsSummed(t *testing.T) {
 		if outcome == muster.AttemptFailed {
 			report.Reason = muster.ExitCode
 		}
-		apply(t, s, now, event.Finished{Worker: "w", Report: report})
+		apply(t, s, now, sched.Finished{Worker: "w", Report: report})
 		rows := s.Flush().Rows.Jobs
 		job = rows[len(rows)-1]
 	}
@@ -199,7 +197,7 @@ func BenchmarkPicture(b *testing.B) {
 	}
 	for i := range 2_000 {
 		id := muster.WorkerID(fmt.Sprintf("w%05d", i))
-		apply(b, s, 1, event.Joined{Worker: muster.Worker{
+		apply(b, s, 1, sched.Joined{Worker: muster.Worker{
 			ID: id, Name: string(id), Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 64, Memory: 512 << 30, Slots: 64, GPUs: gpus},
 		}})
 	}
@@ -208,7 +206,7 @@ func BenchmarkPicture(b *testing.B) {
 		if i%2 == 0 {
 			spec.Tasks[0].Resources = muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1, Memory: 1 << 30, Share: true}}
 		}
-		apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+		apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
 	}
 	s.Place(1)
 	s.Flush()

@@ -8,8 +8,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func members(n int) func(*muster.TaskSpec) {
@@ -22,7 +20,7 @@ func retries(n int) func(*muster.TaskSpec) {
 	return func(t *muster.TaskSpec) { t.Retries.Max = n }
 }
 
-// wantStates holds that the tasks of a job are in these states.
+// wantStates checks that the tasks of a job are in these states.
 func (d *env) wantStates(job muster.JobID, want ...muster.TaskState) {
 	d.t.Helper()
 	var got []muster.TaskState
@@ -35,7 +33,7 @@ func (d *env) wantStates(job muster.JobID, want ...muster.TaskState) {
 	d.checkRebuild()
 }
 
-// checkRebuild holds that the committed rows give the same state, and that it goes on.
+// checkRebuild rebuilds the state from the committed rows, checks that it is the same, and continues with it.
 func (d *env) checkRebuild() {
 	d.t.Helper()
 	s, err := sched.Rebuild(sched.Config{}, d.now, d.store.snapshot())
@@ -47,15 +45,14 @@ func (d *env) checkRebuild() {
 	}
 }
 
-// gangAssigns returns what the members that were assigned in the last turn were told of
-// each other.
-func (d *env) gangAssigns() []effect.Assign {
+// gangAssigns returns the assignments of gang members of the last batch.
+func (d *env) gangAssigns() []sched.Assign {
 	d.t.Helper()
-	var list []effect.Assign
+	var list []sched.Assign
 	for _, cmd := range d.commands {
-		if a, ok := cmd.(effect.Assign); ok {
+		if a, ok := cmd.(sched.Assign); ok {
 			if a.Gang == nil {
-				d.t.Fatalf("attempt %s has no place in its gang", a.Attempt)
+				d.t.Fatalf("attempt %s has no rank in its gang", a.Attempt)
 			}
 			list = append(list, a)
 		}
@@ -91,7 +88,7 @@ func TestAGangStartsAtOnceOrNotAtAll(t *testing.T) {
 		}
 	}
 	if assigns[0].Worker != "b" || assigns[1].Worker != "a" || assigns[2].Worker != "a" || assigns[3].Worker != "c" {
-		t.Errorf("on %s, %s, %s and %s: the master's worker is not the one that others reach", assigns[0].Worker, assigns[1].Worker, assigns[2].Worker, assigns[3].Worker)
+		t.Errorf("on %s, %s, %s and %s: the master is not on the worker that others reach", assigns[0].Worker, assigns[1].Worker, assigns[2].Worker, assigns[3].Worker)
 	}
 	for i := range 4 {
 		d.start(job, i)
@@ -152,7 +149,7 @@ func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
 	}
 }
 
-// started is a desk on which a gang of three runs, two of them on worker a.
+// started returns an env in which a gang of three runs, two of them on worker a.
 func started(t *testing.T, change ...func(*muster.TaskSpec)) (*env, muster.JobID) {
 	t.Helper()
 	d := newEnv(t)
@@ -174,11 +171,11 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	d.wantSent("stop a 1.1#1 cancelled")
 	d.wantStates(job, muster.Queued, muster.Running, muster.Queued)
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 0})
-	if err != nil || !strings.HasPrefix(x.Summary, "its gang starts anew when the 1 of its tasks that still run have been stopped (member 1.2 (rank 2) of its gang ended: exit_code)") {
+	if err != nil || !strings.HasPrefix(x.Summary, "its gang restarts when its 1 running tasks have stopped (member 1.2 (rank 2) of its gang ended: exit_code)") {
 		t.Errorf("%s, %v", x.Summary, err)
 	}
 	if m := d.task(job, 1).Message; m != "member 1.2 (rank 2) of its gang ended: exit_code" {
-		t.Errorf("told: %s", m)
+		t.Errorf("the message is %q", m)
 	}
 	d.advance(5 * second)
 	d.wantStates(job, muster.Queued, muster.Running, muster.Queued) // the pause is over, but not the last attempt
@@ -201,7 +198,7 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	for _, i := range []int{0, 2} {
 		d.wantTask(job, i, muster.Cancelled, muster.GangMember)
 		if m := d.task(job, i).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
-			t.Errorf("told: %s", m)
+			t.Errorf("the message is %q", m)
 		}
 	}
 	if d.job(job) != muster.JobFailed {
@@ -214,7 +211,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 	d, job := started(t)
 	d.finish(job, 0, muster.AttemptSucceeded)
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 0})
-	if err != nil || x.Summary != "has ended well, and waits for 2 other tasks of its gang to do so, too" {
+	if err != nil || x.Summary != "has succeeded and waits for 2 other tasks of its gang" {
 		t.Errorf("%s, %v", x.Summary, err)
 	}
 	for _, w := range d.s.Workers(d.now) {
@@ -225,7 +222,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode))
 	d.wantTask(job, 0, muster.Cancelled, muster.GangMember)
 	if m := d.task(job, 0).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
-		t.Errorf("told: %s", m)
+		t.Errorf("the message is %q", m)
 	}
 	d.heartbeatAll(41 * second) // the last one's worker does not confirm
 	d.wantTask(job, 2, muster.Cancelled, muster.GangMember)
@@ -234,7 +231,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 func TestALostWorkerRestartsTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
-	d.do(event.ShutDown{Worker: "a"}) // which has ranks 0 and 1
+	d.do(sched.ShutDown{Worker: "a"}) // which has ranks 0 and 1
 	d.wantSent("stop b 1.2#1 cancelled")
 	d.wantStates(job, muster.Queued, muster.Queued, muster.Running)
 	d.finish(job, 2, muster.AttemptFailed, withReason(muster.ExitCode))
@@ -247,7 +244,7 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 		}
 	}
 	// A crash counts, once for each.
-	d.do(event.Disconnected{Worker: "b"})
+	d.do(sched.Disconnected{Worker: "b"})
 	d.advance(11 * minute)
 	for i := range 3 {
 		if row := d.task(job, i); row.Crashes != 1 {
@@ -256,16 +253,16 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 	}
 }
 
-// TestOthersDieOfALostMember has a machine go, and with it the connections of the
-// others to its members.
+// TestOthersDieOfALostMember loses a machine, and with it the connections of the other
+// members to those on it.
 func TestOthersDieOfALostMember(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
-	d.do(event.Disconnected{Worker: "b"})
+	d.do(sched.Disconnected{Worker: "b"})
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
 	d.wantTask(job, 0, muster.Queued, muster.WorkerLost)
-	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was away (exit_code)") {
-		t.Errorf("told: %s", m)
+	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was unreachable (exit_code)") {
+		t.Errorf("the message is %q", m)
 	}
 	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode), withExitCode(1))
 	d.join("b", withSlots(1)) // without what it had
@@ -281,10 +278,10 @@ func TestOthersDieOfALostMember(t *testing.T) {
 func TestAGangMayEndWithItsFirstLoss(t *testing.T) {
 	t.Parallel()
 	d, job := started(t, retries(5), onLossEnd)
-	d.do(event.Disconnected{Worker: "b"})
+	d.do(sched.Disconnected{Worker: "b"})
 	for d.task(job, 2).State == muster.Running {
 		d.advance(10 * second)
-		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
+		d.do(sched.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
 	}
 	d.wantTask(job, 2, muster.Failed, muster.WorkerLost)
 	d.finish(job, 0, muster.AttemptCancelled, withReason(muster.GangMember))
@@ -301,11 +298,11 @@ func TestARejectionTakesAllBack(t *testing.T) {
 		job := d.submit(stage("g", members(3), loss))
 		port := d.gangAssigns()[0].Gang.Port
 		d.start(job, 1)
-		d.do(event.Rejected{Worker: "a", Attempt: d.attempt(job, 0), Message: "port 20001 is taken"})
+		d.do(sched.Rejected{Worker: "a", Attempt: d.attempt(job, 0), Message: "port 20001 is taken"})
 		d.wantSent("stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
 		d.wantStates(job, muster.Queued, muster.Running, muster.Assigned)
 		d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
-		d.do(event.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was told to stop"})
+		d.do(sched.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was told to stop"})
 		d.wantStates(job, muster.Queued, muster.Queued, muster.Queued)
 		x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 2})
 		if err != nil || x.Workers[0].Filter != "rejected" {
@@ -314,7 +311,7 @@ func TestARejectionTakesAllBack(t *testing.T) {
 		d.advance(11 * second)
 		d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 		if now := d.gangAssigns()[0].Gang.Port; now == port {
-			t.Errorf("port %d is tried again", port)
+			t.Errorf("port %d is reused", port)
 		}
 		if row := d.task(job, 0); row.Attempt != 2 || row.Retried+row.Crashes != 0 {
 			t.Errorf("%+v", row)
@@ -326,9 +323,9 @@ func TestToCancelOneIsToCancelTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
 	d.finish(job, 1, muster.AttemptSucceeded)
-	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 2, Last: 2}}})
+	d.do(sched.Cancel{Job: job, Tasks: []muster.Span{{First: 2, Last: 2}}})
 	d.wantStates(job, muster.Cancelling, muster.Cancelled, muster.Cancelling)
-	d.finish(job, 0, muster.AttemptSucceeded) // it made it, but not the others
+	d.finish(job, 0, muster.AttemptSucceeded) // it succeeded, but the others did not
 	d.refuse(muster.Conflict, d.retryAll(job))
 	d.finish(job, 2, muster.AttemptCancelled, withReason(muster.CancelledByUser))
 	for i := range 3 {
@@ -337,23 +334,23 @@ func TestToCancelOneIsToCancelTheGang(t *testing.T) {
 
 	// While it is queued, before its first attempt and between two.
 	job = d.submit(stage("g", members(4)))
-	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 1, Last: 1}}})
+	d.do(sched.Cancel{Job: job, Tasks: []muster.Span{{First: 1, Last: 1}}})
 	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelled, muster.Cancelled)
 	job = d.submit(stage("g", members(3), retries(1)))
 	d.finish(job, 0, muster.AttemptFailed, withReason(muster.ExitCode))
 	d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
-	d.do(event.Cancel{Job: job, Tasks: nil})
+	d.do(sched.Cancel{Job: job, Tasks: nil})
 	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelling)
 	d.finish(job, 2, muster.AttemptCancelled, withReason(muster.GangMember))
 	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Cancelled)
 }
 
 // retryAll asks to retry what has ended of a job without success.
-func (d *env) retryAll(job muster.JobID) event.Retry { return d.store.retry(job, nil) }
+func (d *env) retryAll(job muster.JobID) sched.Retry { return d.store.retry(job, nil) }
 
 // retryOf asks to retry one task.
-func (d *env) retryOf(job muster.JobID, num int) event.Retry {
-	return d.store.retry(job, []event.Span{{First: num, Last: num}})
+func (d *env) retryOf(job muster.JobID, num int) sched.Retry {
+	return d.store.retry(job, []muster.Span{{First: num, Last: num}})
 }
 
 func TestToRetryOneIsToRetryTheGang(t *testing.T) {
@@ -369,7 +366,7 @@ func TestToRetryOneIsToRetryTheGang(t *testing.T) {
 
 	// Of one that never ran.
 	job = d.submit(stage("g", members(4)))
-	d.do(event.Cancel{Job: job})
+	d.do(sched.Cancel{Job: job})
 	d.do(d.retryOf(job, 3))
 	d.wantStates(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
 }
@@ -378,18 +375,18 @@ func TestADrainPreemptsTheWholeGang(t *testing.T) {
 	t.Parallel()
 	for _, loss := range []func(*muster.TaskSpec){func(*muster.TaskSpec) {}, onLossEnd} {
 		d, job := started(t, loss)
-		d.do(event.Drain{Worker: "b", On: true, Until: d.now.Add(minute)})
-		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
+		d.do(sched.Drain{Worker: "b", On: true, Until: d.now.Add(minute)})
+		d.do(sched.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
 		for range 6 {
 			d.advance(10 * second)
 			commands := d.commands
-			d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}},
-				event.Renewed{Worker: "b", Held: []muster.AttemptID{d.attempt(job, 2)}})
+			d.do(sched.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}},
+				sched.Renewed{Worker: "b", Held: []muster.AttemptID{d.attempt(job, 2)}})
 			d.commands = commands
 		}
 		d.wantSent("stop a 1.0#1 cancelled", "stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
 		for _, cmd := range d.commands {
-			if stop, ok := cmd.(effect.Stop); !ok || stop.Reason != muster.Preempted {
+			if stop, ok := cmd.(sched.Stop); !ok || stop.Reason != muster.Preempted {
 				t.Errorf("%+v", cmd)
 			}
 		}
@@ -438,7 +435,7 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	busy := d.submit(stage("busy"))
 	waits, never := d.submit(stage("g", members(3))), d.submit(stage("g", members(4)))
 	for job, want := range map[muster.JobID]string{
-		waits: "waits for room: the gang needs it for 3 tasks at once, and there is room for 2 now",
+		waits: "waits for room: the gang needs room for 3 tasks at once, and there is room for 2 now",
 		never: "can never start with the workers there are: the gang needs room for 4 tasks at once, and all of them together have room for 3",
 	} {
 		for num := range 3 {
@@ -454,14 +451,13 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	d.finish(busy, 0, muster.AttemptSucceeded)
 	d.wantTask(waits, 0, muster.Assigned, muster.NoReason)
 	plan := d.s.Plan(d.now, &muster.Spec{Project: "default", Tasks: []muster.TaskSpec{stage("g", members(2))}})
-	if plan[0].Summary != "waits for room: the gang needs it for 2 tasks at once, and there is room for 0 now" {
+	if plan[0].Summary != "waits for room: the gang needs room for 2 tasks at once, and there is room for 0 now" {
 		t.Errorf("%+v", plan)
 	}
 }
 
-// TestAGangDoesNotStarve has small tasks take all room that becomes free, never all of
-// it at once, until so many workers are kept free for the gang as it needs, though these
-// are all.
+// TestAGangDoesNotStarve has small tasks take all room that becomes free, until as many
+// workers are reserved as the gang needs, which is all of them.
 func TestAGangDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -483,7 +479,7 @@ func TestAGangDoesNotStarve(t *testing.T) {
 		if d.task(job, 0).State == muster.Assigned {
 			d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
 			if kept == 0 {
-				t.Error("it was placed without any worker kept free for it")
+				t.Error("it was placed without a reserved worker")
 			}
 			return
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // failWith ends an attempt by the fleet's fault.
@@ -25,8 +25,8 @@ func (d *env) health(w muster.WorkerID) *muster.WorkerHealth {
 	return nil
 }
 
-// A worker on which attempts fail is given tasks after all others that fit, and then none
-// for a while; that is shown, explained and told to those who follow events.
+// A worker on which attempts fail gets tasks only if no other fits, and then none for a
+// while; this is shown, explained and published.
 func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -39,9 +39,9 @@ func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
 			other := d.submit(stage("a"))
 			d.wantSent("assign good 2.0#1") // though the other one has more room
 			d.finish(other, 0, muster.AttemptSucceeded)
-			d.do(event.Drain{Worker: "good", On: true}, event.ShutDown{Worker: "good"})
+			d.do(sched.Drain{Worker: "good", On: true}, sched.ShutDown{Worker: "good"})
 		}
-		d.do(event.Cancel{Job: job})
+		d.do(sched.Cancel{Job: job})
 	}
 	why := "is avoided until " + d.now.Add(10*second).String() + ", because attempts keep failing there (disk_full)"
 	if h := d.health(bad); h == nil || h.Avoided != why || h.Until != d.now.Add(10*second) || h.Reason != muster.DiskFull || h.Attempt.String() != "4.0#1" || h.Score != 0.13 {
@@ -88,19 +88,19 @@ func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 		}
 	}
 	if len(reasons) != 1 || !strings.HasPrefix(reasons[0], "is avoided until ") {
-		t.Fatalf("events told %q", reasons)
+		t.Fatalf("events have %q", reasons)
 	}
 	d.advance(2 * second)
 	d.wantSent()
-	d.do(event.Pause{Worker: "bad"}) // as muster workers resume
+	d.do(sched.Pause{Worker: "bad"}) // as muster workers resume
 	d.wantSent("assign bad 1.0#2", "assign bad 1.1#2", "assign bad 1.2#2")
 	if h := d.health("bad"); h != nil {
 		t.Fatalf("its health is %+v", h)
 	}
 }
 
-// Attempts that fail for what their stage asks for keep no other task from the worker, until a
-// task of the stage has succeeded.
+// Failures that the stage may cause do not count against the worker until a task of the
+// stage has succeeded.
 func TestWhatATaskAsksForIsNoFaultOfWorkers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -126,8 +126,8 @@ func TestWhatATaskAsksForIsNoFaultOfWorkers(t *testing.T) {
 	}
 }
 
-// A task is not given up for attempts that failed on one worker while another could run it,
-// and is given up if there is none, or if it may be the task that takes workers down.
+// A task does not fail for good because of one worker while another could run it, but does
+// if there is no other, or if the task may crash workers.
 func TestCrashLimitCountsWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -151,12 +151,12 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 			for range 7 {
 				for d.task(job, 0).State == muster.Queued {
 					d.advance(10 * second)
-					d.do(event.Renewed{Worker: "bad"})
+					d.do(sched.Renewed{Worker: "bad"})
 					if c.others > 0 {
-						d.do(event.Renewed{Worker: "busy", Held: []muster.AttemptID{d.attempt(1, 0)}})
+						d.do(sched.Renewed{Worker: "busy", Held: []muster.AttemptID{d.attempt(1, 0)}})
 					}
 					if d.now > 1_000_000+muster.Time(24*3600*1000) {
-						t.Fatal("it waits for ever")
+						t.Fatal("it never starts")
 					}
 				}
 				if d.task(job, 0).State.Final() {
@@ -171,7 +171,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 				d.finish(1, 0, muster.AttemptSucceeded)
 				for d.task(job, 0).State == muster.Queued {
 					d.advance(10 * second)
-					d.do(event.Renewed{Worker: "busy"})
+					d.do(sched.Renewed{Worker: "busy"})
 				}
 				if got := d.task(job, 0); got.Worker != "busy" {
 					t.Fatalf("once the other one has room the task is %s on %q", got.State, got.Worker)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
@@ -19,7 +18,7 @@ func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
 	w := d.join("w")
 	d.wantSent("assign w 1.0#1")
 	d.wantTask(job, 0, muster.Assigned, "")
-	d.do(event.Accepted{Worker: w, Attempt: d.attempt(job, 0)})
+	d.do(sched.Accepted{Worker: w, Attempt: d.attempt(job, 0)})
 	d.wantTask(job, 0, muster.Assigned, "")
 	d.start(job, 0)
 	d.wantTask(job, 0, muster.Running, "")
@@ -32,8 +31,8 @@ func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
 	}
 }
 
-// What a task shows while it runs is in its events, is there when its attempt ends otherwise than well, and gives way to
-// what a success reports.
+// Artifacts that a task publishes while it runs are in its events, are kept if its attempt does not succeed, and are
+// replaced by what a success reports.
 func TestWhatATaskShowed(t *testing.T) {
 	t.Parallel()
 	preview, curve, model := muster.Artifact{Name: "live/a.png", SHA256: "1"}, muster.Artifact{Name: "live/b.png", SHA256: "2"}, muster.Artifact{Name: "model"}
@@ -50,7 +49,7 @@ func TestWhatATaskShowed(t *testing.T) {
 		{"it succeeded", func(d *env, job muster.JobID) { d.finish(job, 0, muster.AttemptSucceeded, with(model)) }, []muster.Artifact{model}},
 		{"it failed", func(d *env, job muster.JobID) { d.finish(job, 0, muster.AttemptFailed, with(model, later)) }, []muster.Artifact{model, later, preview}},
 		{"it was cancelled", func(d *env, job muster.JobID) { d.finish(job, 0, muster.AttemptCancelled) }, []muster.Artifact{preview, curve}},
-		{"its worker came back without it", func(d *env, _ muster.JobID) { d.do(event.Disconnected{Worker: "w"}, event.Joined{Worker: offer("w")}) }, []muster.Artifact{preview, curve}},
+		{"its worker came back without it", func(d *env, _ muster.JobID) { d.do(sched.Disconnected{Worker: "w"}, sched.Joined{Worker: offer("w")}) }, []muster.Artifact{preview, curve}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,11 +58,11 @@ func TestWhatATaskShowed(t *testing.T) {
 			job := d.submit(stage("a"))
 			d.start(job, 0)
 			shows := func(list ...muster.Artifact) {
-				d.do(event.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Artifacts: list}})
+				d.do(sched.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Artifacts: list}})
 			}
 			shows(preview)
 			shows(preview, curve)
-			d.do(event.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Step: new("on")}})
+			d.do(sched.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Step: new("on")}})
 			if e := d.last.Events; len(e) != 1 || !slices.Equal(e[0].Detail.Artifacts, []muster.Artifact{preview, curve}) {
 				t.Errorf("the event is %+v", e)
 			}
@@ -85,7 +84,7 @@ func TestEachRowIsTakenOnceInItsLatestForm(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	a := d.attempt(job, 0)
-	d.do(event.Started{Worker: w, Attempt: a, At: d.now}, event.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
+	d.do(sched.Started{Worker: w, Attempt: a, At: d.now}, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
 	if r := d.last.Rows; len(r.Tasks) != 1 || r.Tasks[0].State != muster.Succeeded || len(r.Jobs) != 1 || r.Jobs[0].Spec != nil || len(r.Groups) != 1 {
 		t.Fatalf("rows: %+v", r)
 	}
@@ -180,13 +179,13 @@ func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
 		d.advance(60 * second)
 		w := d.join("w")
 		d.start(job, 0)
-		d.do(event.Disconnected{Worker: w}, event.Joined{Worker: offer("w")}) // it came back with nothing
+		d.do(sched.Disconnected{Worker: w}, sched.Joined{Worker: offer("w")}) // it came back with nothing
 	}
 	d.wantTask(job, 0, muster.Failed, muster.CrashLimit)
 }
 
-// A worker that is shut down hands back what it runs, and one whose supervisor stood still reports what that
-// has ended: both are tried again at once, also if the connection breaks right after.
+// A worker that shuts down returns its attempts, and one whose supervisor hung reports what it ended: both
+// are retried at once, also if the connection ends right after.
 func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -208,41 +207,41 @@ func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
 		job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Disconnect.Then = c.then }))
 		d.start(job, 0)
 		d.join("x", slots(1))
-		d.do(event.Ready{Worker: w, Constrained: "the worker is shutting down"})
+		d.do(sched.Ready{Worker: w, Constrained: "the worker is shutting down"})
 		d.finish(job, 0, muster.AttemptLost, withReason(c.reported))
 		got := d.task(job, 0)
 		if got.State != c.state || got.Reason != c.reason || got.Crashes != c.crashes || c.state == muster.Assigned && got.Worker != "x" {
 			t.Errorf("after %q, then %q: %s (%s) on %q with %d crashes", c.reported, c.then, got.State, got.Reason, got.Worker, got.Crashes)
 		}
-		d.do(event.Disconnected{Worker: w})
+		d.do(sched.Disconnected{Worker: w})
 		if d.advance(2 * second); c.state != muster.Failed && d.task(job, 0).Worker != "x" {
 			t.Errorf("after %q the task is %s", c.reported, d.task(job, 0).State)
 		}
 	}
 }
 
-// A worker that is not ready is offered nothing, and what it rejects for that is offered to it again
-// as soon as it is.
+// A worker that is not ready gets no tasks, and gets those that it rejected for that reason as soon as it
+// is ready.
 func TestAWorkerThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	job := d.submit(stage("a"))
-	d.do(event.Joined{Worker: offer("w"), Constrained: "it probes its machine"})
+	d.do(sched.Joined{Worker: offer("w"), Constrained: "it probes its machine"})
 	d.wantSent()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
 	if err != nil || x.Workers[0].Why != "takes no tasks now: it probes its machine" {
 		t.Fatalf("explained as %+v, %v", x, err)
 	}
-	d.do(event.Ready{Worker: "w"})
+	d.do(sched.Ready{Worker: "w"})
 	d.wantSent("assign w 1.0#1")
-	d.do(event.Ready{Worker: "w", Constrained: "hot"}, event.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
+	d.do(sched.Ready{Worker: "w", Constrained: "hot"}, sched.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
 	d.wantTask(job, 0, muster.Queued, muster.Rejected)
 	d.wantSent()
 	d.now += 2000
-	d.do(event.Ready{Worker: "w"})
+	d.do(sched.Ready{Worker: "w"})
 	d.wantSent("assign w 1.0#2")
-	for n := 2; n < 14 && d.task(job, 0).NotBefore == 0; n++ { // it says so of every task, and takes none
-		d.do(event.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
+	for n := 2; n < 14 && d.task(job, 0).NotBefore == 0; n++ { // it rejects every task
+		d.do(sched.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
 	}
 	if got := d.task(job, 0); got.Crashes != 1 || got.NotBefore == 0 {
 		t.Fatalf("a worker that rejects for ever is asked without a pause: %+v", got)
@@ -255,7 +254,7 @@ func TestRejectedTaskGoesElsewhere(t *testing.T) {
 	d.join("w1")
 	job := d.submit(stage("a"))
 	reject := func() {
-		d.do(event.Rejected{Worker: d.task(job, 0).Worker, Attempt: d.attempt(job, 0), Message: "no room"})
+		d.do(sched.Rejected{Worker: d.task(job, 0).Worker, Attempt: d.attempt(job, 0), Message: "no room"})
 	}
 	reject()
 	d.wantTask(job, 0, muster.Queued, muster.Rejected)
@@ -289,7 +288,7 @@ func TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere(t *testing.T) {
 		fail := func() {
 			t.Helper()
 			d.start(job, 0)
-			d.do(event.Finished{Worker: d.task(job, 0).Worker, Report: muster.Report{
+			d.do(sched.Finished{Worker: d.task(job, 0).Worker, Report: muster.Report{
 				Attempt: d.attempt(job, 0), Outcome: muster.AttemptFailed, Reason: reason, Message: "the engine is gone", FinishedAt: d.now,
 			}})
 			d.wantTask(job, 0, muster.Queued, reason)
@@ -330,7 +329,7 @@ func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
 			job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Disconnect = muster.Disconnect{Grace: 120 * second, Then: c.then} }))
 			d.start(job, 0)
 			a := d.attempt(job, 0)
-			d.do(event.Disconnected{Worker: w})
+			d.do(sched.Disconnected{Worker: w})
 			if got := d.store.workers[w].State; got != muster.WorkerUnreachable {
 				t.Fatalf("the worker is %s", got)
 			}
@@ -338,11 +337,11 @@ func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
 			d.wantTask(job, 0, muster.Running, "")
 			d.advance(second)
 			d.wantTask(job, 0, c.state, c.reason)
-			d.do(event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+			d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 			if keep, stop := d.s.Reconcile(w, []muster.AttemptID{a}); len(keep) != 0 || len(stop) != 1 {
 				t.Fatalf("keep %v, stop %v", keep, stop)
 			}
-			d.refuse(muster.Conflict, event.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
+			d.refuse(muster.Conflict, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
 			if len(d.store.late) != 1 {
 				t.Fatalf("late: %v", d.store.late)
 			}
@@ -365,7 +364,7 @@ func TestFrozenWorkerThaws(t *testing.T) {
 	d.wantTask(job, 0, muster.Queued, muster.WorkerLost)
 	d.advance(5 * second)
 	d.wantSent() // nothing is placed on it
-	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{a}})
+	d.do(sched.Renewed{Worker: w, Held: []muster.AttemptID{a}})
 	d.wantSent("stop w 1.0#1 lost", "assign w 1.0#2")
 }
 
@@ -374,9 +373,9 @@ func TestWorkerThatComesBackWithoutItsTask(t *testing.T) {
 	d := newEnv(t)
 	w := d.join("w")
 	job := d.submit(stage("a*2"))
-	d.do(event.Accepted{Worker: w, Attempt: d.attempt(job, 1)})
-	d.do(event.Disconnected{Worker: w})
-	d.do(event.Joined{Worker: offer("w")})
+	d.do(sched.Accepted{Worker: w, Attempt: d.attempt(job, 1)})
+	d.do(sched.Disconnected{Worker: w})
+	d.do(sched.Joined{Worker: offer("w")})
 	d.wantTask(job, 0, muster.Assigned, "") // never accepted: queued and offered again, without blame
 	d.wantTask(job, 1, muster.Queued, muster.WorkerRestarted)
 	if a, b := d.task(job, 0), d.task(job, 1); a.Crashes != 0 || a.Attempt != 2 || b.Crashes != 1 {
@@ -391,14 +390,14 @@ func TestWorkerThatForgets(t *testing.T) {
 	job := d.submit(stage("a"))
 	d.start(job, 0)
 	d.now += 15_000
-	d.do(event.Renewed{Worker: w})
+	d.do(sched.Renewed{Worker: w})
 	d.wantTask(job, 0, muster.Running, "") // the assignment may still be under way
 	d.now++
-	d.do(event.Renewed{Worker: w})
+	d.do(sched.Renewed{Worker: w})
 	d.wantTask(job, 0, muster.Queued, muster.WorkerLost) // it was not restarted
 	d.advance(2 * second)
 	d.start(job, 0)
-	d.do(event.Disconnected{Worker: w}, event.Joined{Worker: offer("w")})
+	d.do(sched.Disconnected{Worker: w}, sched.Joined{Worker: offer("w")})
 	d.wantTask(job, 0, muster.Queued, muster.WorkerRestarted)
 }
 
@@ -424,7 +423,7 @@ func TestSubmitOfAMillionMakesTwoRows(t *testing.T) {
 	if r := d.last.Rows; len(r.Jobs) != 1 || len(r.Groups) != 1 || len(r.Tasks) != 0 || r.Jobs[0].Spec == nil {
 		t.Fatalf("%d jobs, %d groups, %d tasks", len(r.Jobs), len(r.Groups), len(r.Tasks))
 	}
-	d.do(event.Cancel{Job: job})
+	d.do(sched.Cancel{Job: job})
 	if r := d.last.Rows; len(r.Tasks) != 0 || d.job(job) != muster.JobCancelled {
 		t.Fatalf("%d tasks; the job is %s", len(r.Tasks), d.job(job))
 	}

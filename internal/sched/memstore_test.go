@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // memStore keeps committed rows as a store does.
@@ -144,10 +144,10 @@ func (m *memStore) allTasks(id muster.JobID) []muster.Task {
 	return list
 }
 
-// retry makes the event by which the tasks within spans, or all, are tried again.
-func (m *memStore) retry(id muster.JobID, spans []event.Span) event.Retry {
+// retry makes the event by which the tasks within spans, or all, are retried.
+func (m *memStore) retry(id muster.JobID, spans []muster.Span) sched.Retry {
 	j := m.jobs[id]
-	ev := event.Retry{Job: j, Groups: m.groupsOf(id), Unmaterialized: spans == nil}
+	ev := sched.Retry{Job: j, Groups: m.groupsOf(id), Unmaterialized: spans == nil}
 	for _, t := range m.allTasks(id) {
 		asked := spans == nil && !t.Synthesized
 		for _, s := range spans {

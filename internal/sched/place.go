@@ -6,91 +6,88 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/gang"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Place assigns what can be assigned: for each priority from the highest, always
-// to the project with the least dominant share, its oldest task whose need a
-// worker can meet now. Workers that are kept free for a task that has waited for
-// too long are left to it. Call it once after a batch of events.
+// Place assigns what can be assigned. From the highest priority down, it repeatedly
+// takes the project with the least dominant share and assigns its oldest task that
+// fits a worker now. Workers reserved for a starving task are left to it. Call it
+// once after a batch of events.
 func (s *State) Place(now muster.Time) {
 	s.queue.Place(now, &s.capacity, func(it *queue.Item) queue.Outcome { return s.placeItem(now, it) })
 	s.propagate(now)
 }
 
-// enqueue puts a queued task into the queue and sets its timer. Of a gang all
-// members stand there together: see enqueueGang.
-func (s *State) enqueue(t *model.Task) {
-	j := t.Group.Job
-	if t.Group.Gang() {
+// enqueue puts a queued task into the queue and sets its timer. It ignores members of
+// a gang, which are queued together: see enqueueGang.
+func (s *State) enqueue(t *task) {
+	j := t.group.job
+	if t.group.gang() {
 		return
 	}
-	s.queue.Add(&t.Item, j.Row.Priority, j.Project, s.shapeOf(t.Group))
+	s.queue.Add(&t.item, j.row.Priority, j.project, s.shapeOf(t.group))
 	s.armTask(t)
 }
 
-// enqueueRest puts the group's rest into the queue.
-func (s *State) enqueueRest(g *model.Group) {
-	g.Item.Num = g.Row.First + g.Row.Materialized
-	s.queue.Add(&g.Item, g.Job.Row.Priority, g.Job.Project, s.shapeOf(g))
+// enqueueRest puts the group's unmaterialized elements into the queue.
+func (s *State) enqueueRest(g *group) {
+	g.item.Num = g.row.First + g.row.Materialized
+	s.queue.Add(&g.item, g.job.row.Priority, g.job.project, s.shapeOf(g))
 }
 
-// requeueRest corrects the place of a group's rest after Next or the number of
-// elements without rows changed.
-func (s *State) requeueRest(g *model.Group) {
-	if g.Unmaterialized() > 0 {
-		s.queue.Renumber(&g.Item, g.Row.First+g.Row.Materialized)
+// requeueRest updates the queue item of a group's unmaterialized elements after their
+// first index or number changed.
+func (s *State) requeueRest(g *group) {
+	if g.unmaterialized() > 0 {
+		s.queue.Renumber(&g.item, g.row.First+g.row.Materialized)
 		return
 	}
-	s.queue.Remove(&g.Item)
+	s.queue.Remove(&g.item)
 	s.armGroup(g)
 }
 
-// shapeOf returns the shape of the need of the group's tasks. It is asked for
-// only once the stage is ready: until then references in its spec are open.
-func (s *State) shapeOf(g *model.Group) *queue.Shape {
-	if g.Shape == nil || g.Shape.Evicted() {
-		g.Shape = s.queue.Shape(s.limits.Need(g.Job.Row.Project, g.Spec()))
+// shapeOf returns the shape of the group's tasks. The stage must be ready: until then
+// references in its spec are not resolved.
+func (s *State) shapeOf(g *group) *queue.Shape {
+	if g.shape == nil || g.shape.Evicted() {
+		g.shape = s.queue.Shape(s.limits.Need(g.job.row.Project, g.spec()))
 	}
-	return g.Shape
+	return g.shape
 }
 
-// reshape gives what is queued the shapes that the workers' limits ask for. It is called when the
-// first worker joins that lacks a feature or names a project, which is seldom: it looks at every stage.
+// reshape recomputes the shapes of queued tasks. It is called when the first worker joins that lacks
+// a feature or names a project, which is rare: it examines every stage.
 func (s *State) reshape() {
 	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
 		j := s.jobs[id]
-		for _, g := range j.Groups {
-			if g.Shape == nil || s.limits.Current(g.Shape.Need, j.Row.Project, g.Spec()) {
+		for _, g := range j.groups {
+			if g.shape == nil || s.limits.Current(g.shape.Need, j.row.Project, g.spec()) {
 				continue
 			}
-			g.Shape = nil
-			if g.Item.Queued() {
-				s.queue.Remove(&g.Item)
-				s.queue.Add(&g.Item, j.Row.Priority, j.Project, s.shapeOf(g))
+			g.shape = nil
+			if g.item.Queued() {
+				s.queue.Remove(&g.item)
+				s.queue.Add(&g.item, j.row.Priority, j.project, s.shapeOf(g))
 			}
-			for _, t := range g.SortedTasks() {
-				if t.Item.Queued() {
-					s.queue.Remove(&t.Item)
-					s.queue.Add(&t.Item, j.Row.Priority, j.Project, s.shapeOf(g))
+			for _, t := range g.sortedTasks() {
+				if t.item.Queued() {
+					s.queue.Remove(&t.item)
+					s.queue.Add(&t.item, j.row.Priority, j.project, s.shapeOf(g))
 				}
 			}
 		}
 	}
 }
 
-// placeItem assigns the item's task, or the next element of its group's rest, to the
-// best worker, if there is one.
+// placeItem assigns the item's task, or the next unmaterialized element of its group,
+// to the best worker, if there is one.
 func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
-	if g, ok := it.Owner.(*model.Group); ok && g.Gang() {
+	if g, ok := it.Owner.(*group); ok && g.gang() {
 		return s.placeGang(now, g)
 	}
 	var avoid func(*queue.Worker) bool
-	if t, ok := it.Owner.(*model.Task); ok && len(t.Avoid) > 0 {
-		avoid = t.Avoid.Active(now).Has
+	if t, ok := it.Owner.(*task); ok && len(t.avoid) > 0 {
+		avoid = t.avoid.Active(now).Has
 	}
 	best, onlyAvoided := s.queue.Best(now, it, avoid)
 	switch {
@@ -99,62 +96,62 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 	case best == nil:
 		return queue.Blocked
 	}
-	w := best.Owner.(*model.Worker) //nolint:forcetypeassert // all workers of the index are
+	w := best.Owner.(*worker) //nolint:forcetypeassert // all workers of the index are
 	need := it.Shape().Need
 	switch owner := it.Owner.(type) {
-	case *model.Task:
+	case *task:
 		s.queue.Remove(it)
 		s.assign(now, owner, w, need, nil)
-	case *model.Group:
-		s.assign(now, s.materialize(owner, owner.Row.Materialized), w, need, nil)
+	case *group:
+		s.assign(now, s.materialize(owner, owner.row.Materialized), w, need, nil)
 	}
 	return queue.Placed
 }
 
-// assign starts a new attempt of t, which needs n, on w. seat is that of a gang's
-// member, or nil.
-func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *placement.Need, membership *gang.Membership) {
-	g := t.Group
+// assign starts a new attempt of t, which needs n, on w. membership is nil except for
+// a gang's member.
+func (s *State) assign(now muster.Time, t *task, w *worker, n *placement.Need, membership *Membership) {
+	g := t.group
 	grant := w.Usage.Grant(n)
-	t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)
-	t.Row.Worker, t.Row.Grant, t.Row.AssignedAt = w.Row.ID, &grant, now
-	t.Row.NotBefore, t.Row.Reason, t.Row.Message = 0, muster.NoReason, ""
+	t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)
+	t.row.Worker, t.row.Grant, t.row.AssignedAt = w.row.ID, &grant, now
+	t.row.NotBefore, t.row.Reason, t.row.Message = 0, muster.NoReason, ""
 	s.allocate(t, w)
-	w.Health.RecordAssigned(now, t.Attempt())
+	w.health.recordAssigned(now, t.attempt())
 	s.onHealthChange(now, w)
 	s.setState(now, t, muster.Assigned)
-	s.send(w, effect.Assign{
-		Worker: w.Row.ID, Attempt: t.Attempt(), UID: g.Job.Row.UID, Group: g.Row.Index, Element: t.Element(), Grant: grant, Spec: g.Spec(), Inputs: g.Inputs,
-		Checkpoint: t.Row.Checkpoint, Gang: membership, QueuedAt: t.Row.QueuedAt, At: now,
+	s.send(w, Assign{
+		Worker: w.row.ID, Attempt: t.attempt(), UID: g.job.row.UID, Group: g.row.Index, Element: t.element(), Grant: grant, Spec: g.spec(), Inputs: g.inputs,
+		Checkpoint: t.row.Checkpoint, Gang: membership, QueuedAt: t.row.QueuedAt, At: now,
 	})
 }
 
-// allocate enters what the task's row grants it of w.
-func (s *State) allocate(t *model.Task, w *model.Worker) {
-	w.Usage.Reserve(t.Row.Grant)
+// allocate reserves the task's grant on w.
+func (s *State) allocate(t *task, w *worker) {
+	w.Usage.Reserve(t.row.Grant)
 	s.queue.LoadChanged(&w.Worker)
-	t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, 1)
-	t.Shape = s.shapeOf(t.Group)
-	t.Shape.Held++
-	t.Worker, t.HeldIndex, t.Accepted, t.LastRenewal = w, len(w.Held), false, 0
-	w.Held = append(w.Held, t)
+	t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, 1)
+	t.shape = s.shapeOf(t.group)
+	t.shape.Held++
+	t.worker, t.heldIndex, t.accepted, t.lastRenewal = w, len(w.held), false, 0
+	w.held = append(w.held, t)
 }
 
-// release ends what a task holds of its worker.
-func (s *State) release(now muster.Time, t *model.Task) {
-	w := t.Worker
-	w.Usage.Release(t.Row.Grant)
-	w.Shrunk = w.Shrunk && w.Usage.Overcommitted()
+// release returns the task's grant to its worker.
+func (s *State) release(now muster.Time, t *task) {
+	w := t.worker
+	w.Usage.Release(t.row.Grant)
+	w.shrunk = w.shrunk && w.Usage.Overcommitted()
 	s.queue.LoadChanged(&w.Worker)
-	t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, -1)
-	t.Shape.Held--
-	last := len(w.Held) - 1
-	w.Held[t.HeldIndex] = w.Held[last]
-	w.Held[t.HeldIndex].HeldIndex = t.HeldIndex
-	w.Held[last] = nil
-	w.Held = w.Held[:last]
-	t.Worker = nil
-	if len(w.Held) == 0 {
+	t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, -1)
+	t.shape.Held--
+	last := len(w.held) - 1
+	w.held[t.heldIndex] = w.held[last]
+	w.held[t.heldIndex].heldIndex = t.heldIndex
+	w.held[last] = nil
+	w.held = w.held[:last]
+	t.worker = nil
+	if len(w.held) == 0 {
 		s.onIdle(now, w)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // Progress is published at once, and its rows are written together some seconds later, or with the next
@@ -18,7 +18,7 @@ func TestProgressIsWrittenLater(t *testing.T) {
 	d.start(job, 0)
 	report := func(share float64) {
 		t.Helper()
-		d.do(event.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Progress: &share, Metrics: map[string]float64{"loss": 1 - share}}})
+		d.do(sched.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Progress: &share, Metrics: map[string]float64{"loss": 1 - share}}})
 		if n := len(d.last.Rows.Tasks); n != 0 {
 			t.Errorf("%d rows are written for a progress", n)
 		}

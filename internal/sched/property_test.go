@@ -13,14 +13,11 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 const second = muster.Duration(time.Second)
 
-// twinEnv drives two schedulers with the same events, and holds after each that
+// twinEnv drives two schedulers with the same events, and checks after each that
 // they decide the same, that their invariants stand, and that the committed rows
 // make the same state.
 type twinEnv struct {
@@ -30,15 +27,15 @@ type twinEnv struct {
 	twin     *sched.State
 	store    *memStore
 	sessions map[muster.WorkerID]bool
-	assigned map[muster.WorkerID][]muster.AttemptID // attempts that workers were told of
+	assigned map[muster.WorkerID][]muster.AttemptID // attempts that were sent to workers
 	results  map[muster.TaskID]int
 }
 
-func (w *twinEnv) apply(ev event.Event) error {
+func (w *twinEnv) apply(ev sched.Event) error {
 	err := w.state.Apply(w.now, ev)
 	twinErr := w.twin.Apply(w.now, ev)
 	if fmt.Sprint(err) != fmt.Sprint(twinErr) {
-		w.t.Fatalf("the same event was answered %v and %v", err, twinErr)
+		w.t.Fatalf("the same event returned %v and %v", err, twinErr)
 	}
 	if muster.CodeOf(err) == muster.Internal && err != nil {
 		w.t.Fatalf("%T: %v", ev, err)
@@ -59,9 +56,9 @@ func (w *twinEnv) flush() {
 	}
 	for _, cmd := range fx.Commands {
 		if !w.sessions[cmd.To()] {
-			w.t.Fatalf("a word for %s, which has no session: %#v", cmd.To(), cmd)
+			w.t.Fatalf("a command for %s, which has no session: %#v", cmd.To(), cmd)
 		}
-		if a, ok := cmd.(effect.Assign); ok {
+		if a, ok := cmd.(sched.Assign); ok {
 			w.assigned[a.Worker] = append(w.assigned[a.Worker], a.Attempt)
 		}
 	}
@@ -95,8 +92,8 @@ func (w *twinEnv) check() {
 	}
 }
 
-// checkPlaced holds that after a Place no task is left that a worker could run now.
-func (w *twinEnv) checkPlaced(x explain.Explanation) {
+// checkPlaced checks that after a Place no task is left that a worker could run now.
+func (w *twinEnv) checkPlaced(x muster.Explanation) {
 	if x.State == muster.Queued && x.NotUntil == 0 && strings.HasPrefix(x.Summary, "can start now") {
 		w.t.Fatalf("task %s was not placed, although it fits: %+v", x.Task, x)
 	}
@@ -153,19 +150,19 @@ func (w *twinEnv) job() muster.JobID {
 	return muster.JobID(rapid.Int64Range(1, max(int64(w.state.NextJob()-1), 1)).Draw(w.t, "job"))
 }
 
-func (w *twinEnv) spans() []event.Span {
+func (w *twinEnv) spans() []muster.Span {
 	if rapid.Bool().Draw(w.t, "all") {
 		return nil
 	}
-	var list []event.Span
+	var list []muster.Span
 	for range rapid.IntRange(1, 2).Draw(w.t, "spans") {
 		first := rapid.IntRange(0, 12).Draw(w.t, "first")
-		list = append(list, event.Span{First: first, Last: first + rapid.IntRange(0, 3).Draw(w.t, "more")})
+		list = append(list, muster.Span{First: first, Last: first + rapid.IntRange(0, 3).Draw(w.t, "more")})
 	}
 	return list
 }
 
-// attempt draws one that the worker was told of, if there is any.
+// attempt draws an attempt that was sent to the worker, if there is one.
 func (w *twinEnv) attempt(worker muster.WorkerID) (muster.AttemptID, bool) {
 	if len(w.assigned[worker]) == 0 {
 		return muster.AttemptID{}, false
@@ -193,7 +190,7 @@ func (w *twinEnv) join(id muster.WorkerID) {
 		CPUs: float64(rapid.IntRange(2, 4).Draw(w.t, "cpus")), Memory: 8 << 30, Slots: 3,
 		GPUs: []muster.GPU{{UUID: "g0-" + string(id), Vendor: "nvidia", Memory: 8 << 30}, {UUID: "g1-" + string(id), Index: 1, Vendor: "nvidia", Memory: 16 << 30}},
 	}}
-	if err := w.apply(event.Joined{Worker: row, Held: held}); err != nil {
+	if err := w.apply(sched.Joined{Worker: row, Held: held}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.sessions[id] = true
@@ -228,7 +225,7 @@ func (w *twinEnv) succeed(id muster.WorkerID, a muster.AttemptID) {
 func (w *twinEnv) report(id muster.WorkerID, r muster.Report) {
 	a := r.Attempt
 	late := len(w.store.late)
-	err := w.apply(event.Finished{Worker: id, Report: r})
+	err := w.apply(sched.Finished{Worker: id, Report: r})
 	w.drop(id, a)
 	w.flush()
 	switch {
@@ -251,14 +248,14 @@ func TestRandomHistories(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
 				w.t = t
-				if err := w.apply(event.Submit{ID: w.state.NextJob(), Spec: drawSpec(t)}); err != nil {
+				if err := w.apply(sched.Submit{ID: w.state.NextJob(), Spec: drawSpec(t)}); err != nil {
 					t.Fatal(err)
 				}
 				w.flush()
 			},
 			"cancel": func(t *rapid.T) {
 				w.t = t
-				_ = w.apply(event.Cancel{Job: w.job(), Tasks: w.spans()})
+				_ = w.apply(sched.Cancel{Job: w.job(), Tasks: w.spans()})
 				w.flush()
 			},
 			"retry": func(t *rapid.T) {
@@ -272,21 +269,21 @@ func TestRandomHistories(t *testing.T) {
 			"lose": func(t *rapid.T) {
 				w.t = t
 				id := w.worker()
-				_ = w.apply(event.Disconnected{Worker: id})
+				_ = w.apply(sched.Disconnected{Worker: id})
 				w.sessions[id] = false
 				w.flush()
 			},
 			"leave": func(t *rapid.T) {
 				w.t = t
 				id := w.worker()
-				_ = w.apply(event.ShutDown{Worker: id})
+				_ = w.apply(sched.ShutDown{Worker: id})
 				w.sessions[id], w.assigned[id] = false, nil
 				w.flush()
 			},
 			"renew": func(t *rapid.T) {
 				w.t = t
 				for _, id := range []muster.WorkerID{"w1", "w2", "w3"} {
-					_ = w.apply(event.Renewed{Worker: id, Held: w.held(id)})
+					_ = w.apply(sched.Renewed{Worker: id, Held: w.held(id)})
 				}
 				w.flush()
 			},
@@ -295,13 +292,13 @@ func TestRandomHistories(t *testing.T) {
 				on := rapid.Bool().Draw(t, "on")
 				switch rapid.IntRange(0, 3).Draw(t, "what") {
 				case 0:
-					_ = w.apply(event.Pause{Worker: w.worker(), On: on})
+					_ = w.apply(sched.Pause{Worker: w.worker(), On: on})
 				case 1:
-					_ = w.apply(event.Drain{Worker: w.worker(), On: on})
+					_ = w.apply(sched.Drain{Worker: w.worker(), On: on})
 				case 2:
-					_ = w.apply(event.Remove{Worker: w.worker()})
+					_ = w.apply(sched.Remove{Worker: w.worker()})
 				default:
-					_ = w.apply(event.Ready{Worker: w.worker(), Constrained: map[bool]string{true: "on battery"}[on]})
+					_ = w.apply(sched.Ready{Worker: w.worker(), Constrained: map[bool]string{true: "on battery"}[on]})
 				}
 				w.flush()
 			},
@@ -314,15 +311,15 @@ func TestRandomHistories(t *testing.T) {
 				}
 				switch rapid.IntRange(0, 4).Draw(t, "word") {
 				case 0:
-					_ = w.apply(event.Accepted{Worker: id, Attempt: a})
+					_ = w.apply(sched.Accepted{Worker: id, Attempt: a})
 				case 1:
-					_ = w.apply(event.Started{Worker: id, Attempt: a, At: w.now})
+					_ = w.apply(sched.Started{Worker: id, Attempt: a, At: w.now})
 				case 2:
-					if w.apply(event.Rejected{Worker: id, Attempt: a, Message: "full"}) == nil {
+					if w.apply(sched.Rejected{Worker: id, Attempt: a, Message: "full"}) == nil {
 						w.drop(id, a)
 					}
 				case 3:
-					_ = w.apply(event.Progressed{Worker: id, Progress: muster.Progress{Attempt: a, Metrics: map[string]float64{"loss": 1}, Artifacts: []muster.Artifact{{Name: "live/a"}}}})
+					_ = w.apply(sched.Progressed{Worker: id, Progress: muster.Progress{Attempt: a, Metrics: map[string]float64{"loss": 1}, Artifacts: []muster.Artifact{{Name: "live/a"}}}})
 				default:
 					w.finish(id, a)
 				}
@@ -347,7 +344,7 @@ func TestRandomHistories(t *testing.T) {
 			"pass time": func(t *rapid.T) {
 				w.t = t
 				w.now = w.now.Add(muster.Duration(rapid.SampledFrom([]int{1, 5, 10, 20, 30, 60, 600, 3600}).Draw(t, "seconds")) * second)
-				if err := w.apply(event.Tick{}); err != nil {
+				if err := w.apply(sched.Tick{}); err != nil {
 					t.Fatal(err)
 				}
 				if at := w.state.NextTick(); at != 0 && at <= w.now {

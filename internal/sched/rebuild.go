@@ -5,13 +5,11 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// Rebuild makes the State that has the committed rows snap, after a restart or a
-// failed commit. No worker is connected, and each counts as heard now: the
-// leases of running attempts start anew. It refuses rows that contradict each
-// other with an Internal error.
+// Rebuild makes a State from the committed rows, after a restart or a failed commit.
+// No worker is connected, and each counts as last seen now: the leases of running
+// attempts restart. Rows that contradict each other are an Internal error.
 func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) {
 	s := New(cfg)
 	s.nextJob = max(snap.NextJob, 1)
@@ -19,7 +17,7 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 		s.restoreWorker(now, row)
 	}
 	for project, counts := range snap.Totals {
-		s.statsOf(project).Counts = counts
+		s.statsOf(project).counts = counts
 	}
 	groups := map[muster.JobID][]muster.Group{}
 	for _, g := range snap.Groups {
@@ -28,9 +26,9 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 	for _, row := range snap.Jobs {
 		list := groups[row.ID]
 		slices.SortFunc(list, func(a, b muster.Group) int { return cmp.Compare(a.Index, b.Index) })
-		j, err := model.NewJob(row, list)
+		j, err := newJob(row, list)
 		if err != nil {
-			return nil, muster.Errorf(muster.Internal, "job %s as stored is not sound: %w", row.ID, err)
+			return nil, muster.Errorf(muster.Internal, "stored job %s is invalid: %w", row.ID, err)
 		}
 		s.addJob(j)
 		s.addFailures(j, int(row.Counts[muster.Failed]+row.Counts[muster.TimedOut]))
@@ -55,20 +53,20 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	if known {
 		return
 	}
-	w := model.NewWorker(row)
-	w.Seen = now
-	s.limits.Count(&w.Row, 1)
+	w := newWorker(row)
+	w.seen = now
+	s.limits.Count(&w.row, 1)
 	s.workers = slices.Insert(s.workers, i, w)
 	gone := row.State == muster.WorkerGone
 	s.applyDescription(w, row)
 	if gone {
-		w.Gone = true
-		s.capacity.AddCapacity(&w.Row.Resources, -1)
+		w.gone = true
+		s.capacity.AddCapacity(&w.row.Resources, -1)
 	}
-	w.Row.State = muster.WorkerUnreachable
+	w.row.State = muster.WorkerUnreachable
 	w.Usage.ClosedReason = "is unreachable"
 	if gone {
-		w.Row.State = muster.WorkerGone
+		w.row.State = muster.WorkerGone
 		w.Usage.ClosedReason = "has left"
 	}
 	s.queue.SpecChanged(&w.Worker)
@@ -77,49 +75,48 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	j := s.jobs[row.ID.Job]
 	if j == nil {
-		return muster.Errorf(muster.Internal, "task %s as stored has no live job", row.ID)
+		return muster.Errorf(muster.Internal, "stored task %s has no live job", row.ID)
 	}
-	g := j.Group(row.ID.Num)
-	if g == nil || g.Tasks[row.ID.Num-g.Row.First] != nil {
-		return muster.Errorf(muster.Internal, "task %s as stored is in no group of its job, or there twice", row.ID)
+	g := j.group(row.ID.Num)
+	if g == nil || g.tasks[row.ID.Num-g.row.First] != nil {
+		return muster.Errorf(muster.Internal, "stored task %s is in no group of its job, or duplicated", row.ID)
 	}
-	t := &model.Task{Row: *row}
-	g.Attach(t)
+	t := &task{row: *row}
+	g.attach(t)
 	s.addFailures(j, row.Retried)
-	if !t.Row.State.HoldsResources() || t.AwaitingGang() {
+	if !t.row.State.HoldsResources() || t.awaitingGang() {
 		return nil
 	}
-	w, err := s.worker(t.Row.Worker)
-	if err != nil || t.Row.Grant == nil {
-		return muster.Errorf(muster.Internal, "task %s as stored is %s on worker %q, without that worker or a grant", row.ID, row.State, row.Worker)
+	w, err := s.worker(t.row.Worker)
+	if err != nil || t.row.Grant == nil {
+		return muster.Errorf(muster.Internal, "stored task %s is %s on worker %q, but the worker or the grant is missing", row.ID, row.State, row.Worker)
 	}
 	s.allocate(t, w)
-	w.Shrunk = w.Usage.Overcommitted()
-	if t.Row.State == muster.Cancelling {
-		t.StopBy = now.Add(t.StopTimeout())
+	w.shrunk = w.Usage.Overcommitted()
+	if t.row.State == muster.Cancelling {
+		t.stopBy = now.Add(t.stopTimeout())
 	}
 	return nil
 }
 
-// resume queues what may be placed and sets the timers of a job that was
-// restored.
-func (s *State) resume(now muster.Time, j *model.Job) {
-	for _, g := range j.Groups {
-		if g.Row.Counts[muster.Waiting] == 0 && len(g.Spec().Inputs) > 0 && g.Row.Counts.Finished() < int64(g.Row.Size) {
-			if reason, err := g.Resolve(); err != nil {
+// resume queues the placeable tasks of a restored job and sets its timers.
+func (s *State) resume(now muster.Time, j *job) {
+	for _, g := range j.groups {
+		if g.row.Counts[muster.Waiting] == 0 && len(g.spec().Inputs) > 0 && g.row.Counts.Finished() < int64(g.row.Size) {
+			if reason, err := g.resolve(); err != nil {
 				s.failQueued(now, g, reason, err.Error())
 			}
 		}
-		if g.Gang() {
+		if g.gang() {
 			s.resumeGang(now, g)
 			continue
 		}
-		if g.Row.UnmaterializedState == muster.Queued && g.Unmaterialized() > 0 {
+		if g.row.UnmaterializedState == muster.Queued && g.unmaterialized() > 0 {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
-		for _, t := range g.SortedTasks() {
-			if t.Row.State == muster.Queued && t.Row.NotBefore <= now {
+		for _, t := range g.sortedTasks() {
+			if t.row.State == muster.Queued && t.row.NotBefore <= now {
 				s.enqueue(t)
 			}
 			s.armTask(t)
@@ -127,22 +124,21 @@ func (s *State) resume(now muster.Time, j *model.Job) {
 	}
 }
 
-// failQueued ends what is queued of a stage whose inputs are no longer there.
-func (s *State) failQueued(now muster.Time, g *model.Group, reason muster.Reason, message string) {
-	for _, t := range g.SortedTasks() {
-		if t.Row.State == muster.Queued {
-			t.Row.Reason, t.Row.Message, t.Row.FinishedAt = reason, message, now
+// failQueued fails the queued tasks of a stage whose inputs are missing.
+func (s *State) failQueued(now muster.Time, g *group, reason muster.Reason, message string) {
+	for _, t := range g.sortedTasks() {
+		if t.row.State == muster.Queued {
+			t.row.Reason, t.row.Message, t.row.FinishedAt = reason, message, now
 			s.setState(now, t, muster.Failed)
 		}
 	}
-	if g.Row.UnmaterializedState == muster.Queued {
+	if g.row.UnmaterializedState == muster.Queued {
 		s.transitionRest(now, g, muster.Failed, reason, message)
 	}
 }
 
-// Snapshot returns what Rebuild needs of the live state. Rebuilding from the
-// rows that were committed gives a State with an equal Snapshot. It leaves out what
-// does not outlive the process, as the package comment lists.
+// Snapshot returns what Rebuild needs. A State rebuilt from the committed rows has an
+// equal Snapshot. It leaves out what a restart loses, as the package comment lists.
 func (s *State) Snapshot() muster.Snapshot {
 	snap := muster.Snapshot{NextJob: s.nextJob, Totals: s.projectTotals()}
 	ids := make([]muster.JobID, 0, len(s.jobs))
@@ -152,21 +148,21 @@ func (s *State) Snapshot() muster.Snapshot {
 	slices.Sort(ids)
 	for _, id := range ids {
 		j := s.jobs[id]
-		row := j.RowWithProgress()
+		row := j.rowWithProgress()
 		snap.Jobs = append(snap.Jobs, row)
-		for _, g := range j.Groups {
-			snap.Groups = append(snap.Groups, g.Row)
-			for _, t := range g.SortedTasks() {
-				row := t.Row
-				if t.StoredProgress != nil {
-					row.Progress, row.Step, row.Metrics = t.StoredProgress.Progress, t.StoredProgress.Step, t.StoredProgress.Metrics
+		for _, g := range j.groups {
+			snap.Groups = append(snap.Groups, g.row)
+			for _, t := range g.sortedTasks() {
+				row := t.row
+				if t.storedProgress != nil {
+					row.Progress, row.Step, row.Metrics = t.storedProgress.progress, t.storedProgress.step, t.storedProgress.metrics
 				}
 				snap.Tasks = append(snap.Tasks, row)
 			}
 		}
 	}
 	for _, w := range s.workers {
-		row := w.Row
+		row := w.row
 		if row.State != muster.WorkerGone {
 			row.State = muster.WorkerUnreachable
 		}

@@ -6,91 +6,99 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/health"
-	"github.com/muster-dev/muster/internal/sched/judge"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // worker returns a known worker, or a NotFound error.
-func (s *State) worker(id muster.WorkerID) (*model.Worker, error) {
+func (s *State) worker(id muster.WorkerID) (*worker, error) {
 	if i, ok := s.find(id); ok {
 		return s.workers[i], nil
 	}
 	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
 }
 
-// find returns the position of id among the workers, and whether it is there.
+// connectedWorker returns a worker that has a session, or a NotFound or Conflict error.
+func (s *State) connectedWorker(id muster.WorkerID) (*worker, error) {
+	w, err := s.worker(id)
+	if err == nil && !w.connected {
+		return nil, notConnected(w)
+	}
+	return w, err
+}
+
+// find returns the position of id among the workers, and whether it is known.
 func (s *State) find(id muster.WorkerID) (int, bool) {
-	return slices.BinarySearchFunc(s.workers, id, func(w *model.Worker, id muster.WorkerID) int {
-		return strings.Compare(string(w.Row.ID), string(id))
+	return slices.BinarySearchFunc(s.workers, id, func(w *worker, id muster.WorkerID) int {
+		return strings.Compare(string(w.row.ID), string(id))
 	})
 }
 
-func (s *State) join(now muster.Time, ev event.Joined) error {
+func (s *State) join(now muster.Time, ev Joined) error {
 	if err := placement.Validate(&ev.Worker); err != nil {
 		return err
 	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
-		w := model.NewWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
+		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
 		s.workers = slices.Insert(s.workers, i, w)
 		s.out.removed = slices.DeleteFunc(s.out.removed, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
 	w := s.workers[i]
-	if w.Gone {
-		w.Health = health.Record{} // it was started again on purpose
+	if w.gone {
+		w.health = healthRecord{} // it was restarted on purpose
 		s.onHealthChange(now, w)
 	}
 	s.applyDescription(w, ev.Worker)
-	w.Connected, w.Responsive, w.DrainSent, w.CleanShutdown, w.Constrained, w.Load = true, true, false, false, ev.Constrained, nil
-	w.Seen, w.SessionStart = now, now
+	w.connected, w.responsive, w.drainSent, w.cleanShutdown, w.constrained, w.load = true, true, false, false, ev.Constrained, nil
+	w.seen, w.sessionStart = now, now
 	s.changedWorker(w)
 	s.deriveState(now, w)
 	s.armWorker(now, w)
 
-	held := attemptSet(ev.Held)
-	for _, t := range w.SortedTasks() {
-		switch _, listed := held[t.Attempt()]; {
-		case !listed:
+	held := make(map[muster.AttemptID]bool, len(ev.Held))
+	for _, a := range ev.Held {
+		held[a] = true
+	}
+	for _, t := range w.sortedTasks() {
+		switch {
+		case !held[t.attempt()]:
 			s.loseAttempt(now, t, muster.WorkerRestarted)
-		case t.Row.State == muster.Cancelling || t.PreemptReason != muster.NoReason:
-			t.Accepted = true
+		case t.row.State == muster.Cancelling || t.preemptReason != muster.NoReason:
+			t.accepted = true
 			s.stop(now, t)
 		default:
-			t.Accepted = true
+			t.accepted = true
 		}
 	}
-	for _, t := range w.Held {
+	for _, t := range w.held {
 		s.armTask(t)
 	}
-	if len(w.Held) == 0 {
+	if len(w.held) == 0 {
 		s.onIdle(now, w)
 	}
 	s.recordUsedAttempts(w, ev.Held, ev.Stale)
 	return nil
 }
 
-// maxJobSkip is how many job numbers one hello can make the server skip: a worker that lies does not use them up.
+// maxJobSkip limits how many job numbers one hello can make the server skip, so that a false one cannot exhaust them.
 const maxJobSkip = 1_000_000
 
-// recordUsedAttempts notes which attempts a worker knows that are not current here. Some may be of a time that the server
-// has lost, because a backup was restored: then their numbers would be given again. They are never given to this
-// worker again as long as it has something left of them, and the numbers of jobs that are unknown here are skipped.
-func (s *State) recordUsedAttempts(w *model.Worker, lists ...[]muster.AttemptID) {
-	w.UsedAttempts = nil
+// recordUsedAttempts records the attempts that a worker knows and that are not current here. After a restored backup the
+// server could reuse their numbers. It does not assign them to this worker while it still has data of them, and it
+// skips the numbers of unknown jobs.
+func (s *State) recordUsedAttempts(w *worker, lists ...[]muster.AttemptID) {
+	w.usedAttempts = nil
 	next := s.nextJob
 	for _, list := range lists {
 		for _, a := range list {
-			if _, err := s.current(w.Row.ID, a); err == nil {
+			if _, err := s.current(w.row.ID, a); err == nil {
 				continue
 			}
-			if w.UsedAttempts == nil {
-				w.UsedAttempts = map[muster.AttemptID]struct{}{}
+			if w.usedAttempts == nil {
+				w.usedAttempts = map[muster.AttemptID]struct{}{}
 			}
-			w.UsedAttempts[a] = struct{}{}
+			w.usedAttempts[a] = struct{}{}
 			if job := a.Task.Job; job >= next && job < s.nextJob+maxJobSkip {
 				next = job + 1
 			}
@@ -101,51 +109,51 @@ func (s *State) recordUsedAttempts(w *model.Worker, lists ...[]muster.AttemptID)
 	}
 }
 
-// applyDescription takes over what a worker says about itself, and opens its account
-// anew with what it holds.
-func (s *State) applyDescription(w *model.Worker, row muster.Worker) {
-	if !w.Gone {
-		s.capacity.AddCapacity(&w.Row.Resources, -1)
+// applyDescription replaces the worker's description, and recomputes its usage from the
+// tasks that it holds.
+func (s *State) applyDescription(w *worker, row muster.Worker) {
+	if !w.gone {
+		s.capacity.AddCapacity(&w.row.Resources, -1)
 	}
-	for _, t := range w.Held {
-		t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, -1)
+	for _, t := range w.held {
+		t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, -1)
 	}
-	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.Row.Paused, w.Row.Draining, w.Row.Deadline, w.Row.JoinedAt, w.Row.State
+	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.Deadline, w.row.JoinedAt, w.row.State
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
 	if s.limits.Count(&row, 1) {
 		s.reshape()
 	}
-	s.limits.Count(&w.Row, -1)
-	w.Row = row
-	w.Usage = placement.NewWorkerUsage(&w.Row)
-	for _, t := range w.Held {
-		w.Usage.Reserve(t.Row.Grant)
-		t.Group.Job.Project.Usage.AddGrant(t.Row.Grant, &w.Row.Resources, 1)
+	s.limits.Count(&w.row, -1)
+	w.row = row
+	w.Usage = placement.NewWorkerUsage(&w.row)
+	for _, t := range w.held {
+		w.Usage.Reserve(t.row.Grant)
+		t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, 1)
 	}
-	w.Gone, w.Shrunk = false, w.Usage.Overcommitted()
-	s.capacity.AddCapacity(&w.Row.Resources, 1)
+	w.gone, w.shrunk = false, w.Usage.Overcommitted()
+	s.capacity.AddCapacity(&w.row.Resources, 1)
 	s.queue.SpecChanged(&w.Worker)
 }
 
-// updateOffer takes over what a connected worker says about itself. What it holds goes
-// on, also on a GPU that nobody is given any more.
-func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
+// updateOffer replaces the description of a connected worker. Its tasks keep running,
+// also on a GPU that is quarantined now.
+func (s *State) updateOffer(now muster.Time, ev Offered) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	row := w.Row
+	row := w.row
 	row.Tags, row.Kinds, row.CustomKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
 	row.UnsupportedFeatures, row.Projects = ev.Lacks, ev.Projects
 	if err := placement.Validate(&row); err != nil {
 		return err
 	}
-	if !w.Connected {
+	if !w.connected {
 		return notConnected(w)
 	}
 	s.touch(now, w)
-	if reflect.DeepEqual(&row, &w.Row) {
-		return nil // it was said in a session before
+	if reflect.DeepEqual(&row, &w.row) {
+		return nil // unchanged since an earlier session
 	}
 	s.applyDescription(w, row)
 	s.changedWorker(w)
@@ -155,179 +163,168 @@ func (s *State) updateOffer(now muster.Time, ev event.Offered) error {
 	return nil
 }
 
-// deriveState derives the worker's state after anything that it depends on changed, and
-// reports whether the state did.
-func (s *State) deriveState(now muster.Time, w *model.Worker) bool {
-	state, closed := muster.WorkerActive, w.Health.AvoidReason(now)
+// deriveState recomputes the worker's state, and reports whether it changed.
+func (s *State) deriveState(now muster.Time, w *worker) bool {
+	state, closed := muster.WorkerActive, w.health.avoidReason(now)
 	switch {
-	case w.Gone:
+	case w.gone:
 		state, closed = muster.WorkerGone, "has left"
-	case !w.Reachable():
+	case !w.reachable():
 		state, closed = muster.WorkerUnreachable, "is unreachable"
-	case w.Row.Draining:
+	case w.row.Draining:
 		state, closed = muster.WorkerDraining, "is draining"
-	case w.Row.Paused:
+	case w.row.Paused:
 		state, closed = muster.WorkerPaused, "is paused"
-	case w.Constrained != "":
-		closed = "takes no tasks now: " + w.Constrained
+	case w.constrained != "":
+		closed = "takes no tasks now: " + w.constrained
 	}
 	w.Usage.WillReopen = state == muster.WorkerActive && closed != ""
 	if closed != w.Usage.ClosedReason {
 		w.Usage.ClosedReason = closed
 		s.queue.SpecChanged(&w.Worker)
 	}
-	if state == w.Row.State {
+	if state == w.row.State {
 		return false
 	}
-	w.Row.State = state
+	w.row.State = state
 	s.changedWorker(w)
 	s.publishWorker(now, w)
 	return true
 }
 
-// touch notes a sign of life of a worker.
-func (s *State) touch(now muster.Time, w *model.Worker) {
-	if !w.Connected {
+// touch records that the worker sent something.
+func (s *State) touch(now muster.Time, w *worker) {
+	if !w.connected {
 		return
 	}
-	w.Seen = now
-	if w.Responsive {
+	w.seen = now
+	if w.responsive {
 		return
 	}
-	w.Responsive = true
+	w.responsive = true
+	s.reachabilityChanged(now, w)
+}
+
+// markUnreachable starts the leases of the worker's tasks, from the time when it was last seen.
+func (s *State) markUnreachable(now muster.Time, w *worker) {
+	w.responsive = false
+	s.reachabilityChanged(now, w)
+}
+
+func (s *State) reachabilityChanged(now muster.Time, w *worker) {
 	s.deriveState(now, w)
-	for _, t := range w.Held {
+	for _, t := range w.held {
 		s.armTask(t)
 	}
 	s.armWorker(now, w)
 }
 
-// markUnreachable notes that a worker is not there: its leases run from the last time it
-// was heard.
-func (s *State) markUnreachable(now muster.Time, w *model.Worker) {
-	w.Responsive = false
-	s.deriveState(now, w)
-	for _, t := range w.Held {
-		s.armTask(t)
-	}
-	s.armWorker(now, w)
-}
-
-// markGone notes that a worker is no part of the fleet any more.
-func (s *State) markGone(now muster.Time, w *model.Worker) {
-	if !w.Gone {
-		w.Gone = true
-		s.capacity.AddCapacity(&w.Row.Resources, -1)
+// markGone removes a worker's capacity from the fleet.
+func (s *State) markGone(now muster.Time, w *worker) {
+	if !w.gone {
+		w.gone = true
+		s.capacity.AddCapacity(&w.row.Resources, -1)
 	}
 	s.deriveState(now, w)
 }
 
-// onIdle notes that a worker holds nothing any more.
-func (s *State) onIdle(now muster.Time, w *model.Worker) {
+// onIdle handles a worker that holds no task: a draining one receives Drained.
+func (s *State) onIdle(now muster.Time, w *worker) {
 	switch {
-	case w.Gone:
-	case !w.Reachable():
+	case w.gone:
+	case !w.reachable():
 		s.armWorker(now, w)
-	case w.Row.Draining && !w.DrainSent:
-		w.DrainSent = true
-		s.send(w, effect.Drained{Worker: w.Row.ID})
+	case w.row.Draining && !w.drainSent:
+		w.drainSent = true
+		s.send(w, Drained{Worker: w.row.ID})
 	}
 }
 
-func (s *State) ready(now muster.Time, ev event.Ready) error {
-	w, err := s.worker(ev.Worker)
+func (s *State) ready(now muster.Time, ev Ready) error {
+	w, err := s.connectedWorker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	if !w.Connected {
-		return notConnected(w)
-	}
 	s.touch(now, w)
-	if w.Constrained == ev.Constrained {
+	if w.constrained == ev.Constrained {
 		return nil
 	}
-	w.Constrained = ev.Constrained
+	w.constrained = ev.Constrained
 	if !s.deriveState(now, w) {
 		s.publishWorker(now, w)
 	}
 	return nil
 }
 
-func notConnected(w *model.Worker) error {
-	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.Row.ID)
+func notConnected(w *worker) error {
+	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.row.ID)
 }
 
-func (s *State) disconnected(now muster.Time, ev event.Disconnected) error {
-	w, err := s.worker(ev.Worker)
+func (s *State) disconnected(now muster.Time, ev Disconnected) error {
+	w, err := s.connectedWorker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	if !w.Connected {
-		return notConnected(w)
-	}
-	w.Connected = false
+	w.connected = false
 	s.markUnreachable(now, w)
 	return nil
 }
 
-func (s *State) shutDown(now muster.Time, ev event.ShutDown) error {
+func (s *State) shutDown(now muster.Time, ev ShutDown) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	if w.Gone {
+	if w.gone {
 		return notConnected(w)
 	}
-	w.Connected, w.Responsive, w.CleanShutdown, w.Seen = false, false, true, now
-	if w.Row.Draining { // it was obeyed: when the worker comes back, it is meant to work
-		w.Row.Draining, w.Row.Deadline, w.Evicting = false, 0, false
+	w.connected, w.responsive, w.cleanShutdown, w.seen = false, false, true, now
+	if w.row.Draining { // the drain is complete: a worker that reconnects is meant to work
+		w.row.Draining, w.row.Deadline, w.evicting = false, 0, false
 	}
 	s.changedWorker(w)
 	s.markGone(now, w)
-	for _, t := range w.SortedTasks() {
-		s.end(now, t, judge.AttemptEnd{
-			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.Row.Name + " was shut down",
+	for _, t := range w.sortedTasks() {
+		s.end(now, t, attemptEnd{
+			outcome: muster.AttemptLost, reason: muster.WorkerShutdown, at: now, message: "worker " + w.row.Name + " was shut down",
 		})
 	}
 	s.armWorker(now, w)
 	return nil
 }
 
-func (s *State) renew(now muster.Time, ev event.Renewed) error {
-	w, err := s.worker(ev.Worker)
+func (s *State) renew(now muster.Time, ev Renewed) error {
+	w, err := s.connectedWorker(ev.Worker)
 	if err != nil {
 		return err
 	}
-	if !w.Connected {
-		return notConnected(w)
-	}
 	s.touch(now, w)
-	w.Load = ev.Load
-	w.Renewals++
+	w.load = ev.Load
+	w.renewals++
 	found := 0
 	for _, a := range ev.Held {
-		if t, err := s.current(w.Row.ID, a); err == nil && t.LastRenewal != w.Renewals {
-			t.LastRenewal, t.Accepted = w.Renewals, true
+		if t, err := s.current(w.row.ID, a); err == nil && t.lastRenewal != w.renewals {
+			t.lastRenewal, t.accepted = w.renewals, true
 			found++
 		}
 	}
-	if found == len(w.Held) && found == len(ev.Held) {
-		return nil // all is as it should be, as nearly always
+	if found == len(w.held) && found == len(ev.Held) {
+		return nil // the usual case
 	}
-	for _, t := range w.SortedTasks() {
-		if t.LastRenewal != w.Renewals && max(t.Row.AssignedAt, w.SessionStart).Add(s.cfg.AssignGrace) < now {
+	for _, t := range w.sortedTasks() {
+		if t.lastRenewal != w.renewals && max(t.row.AssignedAt, w.sessionStart).Add(s.cfg.AssignGrace) < now {
 			s.loseAttempt(now, t, muster.WorkerLost)
 		}
 	}
-	_, stop := s.Reconcile(w.Row.ID, ev.Held)
+	_, stop := s.Reconcile(w.row.ID, ev.Held)
 	for _, a := range stop {
-		s.send(w, effect.Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		s.send(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 	}
 	return nil
 }
 
-// Reconcile divides the attempts that a worker holds into those that are its own and
-// current, and those that it must stop and forget. Ask it right after Joined.
+// Reconcile splits the attempts that a worker holds into the current ones, which it keeps,
+// and those that it must stop and forget. Call it right after Joined.
 func (s *State) Reconcile(w muster.WorkerID, held []muster.AttemptID) (keep, stop []muster.AttemptID) {
 	for _, a := range held {
 		if _, err := s.current(w, a); err != nil {
@@ -339,10 +336,29 @@ func (s *State) Reconcile(w muster.WorkerID, held []muster.AttemptID) (keep, sto
 	return keep, stop
 }
 
-func attemptSet(list []muster.AttemptID) map[muster.AttemptID]struct{} {
-	m := make(map[muster.AttemptID]struct{}, len(list))
-	for _, a := range list {
-		m[a] = struct{}{}
+// BlobRefs lists the stored blobs that an attempt reads.
+type BlobRefs struct {
+	Attempt muster.AttemptID
+	Trees   []string        // hashes of trees; the attempt needs their files, too
+	Inputs  []dag.InputFile // of a stage: shared, not to be changed
+}
+
+// BlobRefs returns what the attempts of a worker need, including those just assigned.
+func (s *State) BlobRefs(id muster.WorkerID) []BlobRefs {
+	w, err := s.worker(id)
+	if err != nil {
+		return nil
 	}
-	return m
+	refs := make([]BlobRefs, 0, len(w.held))
+	for _, t := range w.held {
+		n := BlobRefs{Attempt: t.attempt(), Inputs: t.group.inputs}
+		if tree, ok := strings.CutPrefix(t.group.spec().Files, "sha256:"); ok {
+			n.Trees = append(n.Trees, tree)
+		}
+		if t.row.Checkpoint != "" {
+			n.Trees = append(n.Trees, t.row.Checkpoint)
+		}
+		refs = append(refs, n)
+	}
+	return refs
 }

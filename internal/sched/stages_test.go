@@ -6,9 +6,8 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func result(text string) func(*muster.Report) {
@@ -51,9 +50,9 @@ func TestStageAfterAFailureIsSkippedAndRetriedWithIt(t *testing.T) {
 	if d.job(job) != muster.JobFailed || d.s.Live(job) {
 		t.Fatalf("the job is %s", d.job(job))
 	}
-	d.refuse(muster.Conflict, d.store.retry(job, []event.Span{{First: 2, Last: 2}})) // its need stays failed
-	d.refuse(muster.Conflict, d.store.retry(job, []event.Span{{First: 0, Last: 0}})) // it succeeded
-	d.do(d.store.retry(job, []event.Span{{First: 1, Last: 1}}))
+	d.refuse(muster.Conflict, d.store.retry(job, []muster.Span{{First: 2, Last: 2}})) // its need stays failed
+	d.refuse(muster.Conflict, d.store.retry(job, []muster.Span{{First: 0, Last: 0}})) // it succeeded
+	d.do(d.store.retry(job, []muster.Span{{First: 1, Last: 1}}))
 	d.wantTask(job, 1, muster.Assigned, "")
 	d.wantTask(job, 2, muster.Waiting, "")
 	if got := d.task(job, 1); got.Attempt != 2 || d.job(job) != muster.JobRunning || d.store.jobs[job].FinishedAt != 0 {
@@ -68,9 +67,9 @@ func TestRetryOfACancelledArrayIsOneStep(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	job := d.submit(stage("a*1000000"))
-	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 10, Last: 12}}})
-	d.do(event.Cancel{Job: job})
-	ev := event.Retry{Job: d.store.jobs[job], Groups: d.store.groupsOf(job), Unmaterialized: true}
+	d.do(sched.Cancel{Job: job, Tasks: []muster.Span{{First: 10, Last: 12}}})
+	d.do(sched.Cancel{Job: job})
+	ev := sched.Retry{Job: d.store.jobs[job], Groups: d.store.groupsOf(job), Unmaterialized: true}
 	ev.Ended = append(ev.Ended, d.store.rows(job)...)
 	d.do(ev)
 	if g := d.store.groups[job][0]; g.Counts[muster.Queued] != 1_000_000 || len(d.last.Rows.Tasks) != 3 {
@@ -92,8 +91,8 @@ func TestResultsReachTheNextStage(t *testing.T) {
 	d.finish(job, 0, muster.AttemptSucceeded, result(`{"accuracy":0.97}`), func(r *muster.Report) {
 		r.Artifacts = []muster.Artifact{{Name: "model.pt", Size: 7, SHA256: "abc"}}
 	})
-	a, ok := d.commands[0].(effect.Assign)
-	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (effect.Input{Path: "model.pt", SHA256: "abc", Size: 7}) {
+	a, ok := d.commands[0].(sched.Assign)
+	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (dag.InputFile{Path: "model.pt", SHA256: "abc", Size: 7}) {
 		t.Fatalf("assigned %+v", d.commands)
 	}
 	// After a restart the inputs are known from the rows alone.
@@ -101,7 +100,7 @@ func TestResultsReachTheNextStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s, d.now, event.Joined{Worker: offer("w")}) // without the attempt: it is offered again
+	apply(t, s, d.now, sched.Joined{Worker: offer("w")}) // without the attempt: it is offered again
 	s.Place(d.now)
 	if again := assigned(s.Flush()); len(again) != 1 || len(again[0].Inputs) != 1 || again[0].Spec.Env["BASE"] != "0.97" {
 		t.Fatalf("assigned %+v", again)
@@ -142,7 +141,7 @@ func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 		"no stage":      nil,
 		"too many":      {stage("a*6000000"), stage("b*6000000")},
 	} {
-		err := d.s.Apply(d.now, event.Submit{ID: d.s.NextJob(), Spec: &muster.Spec{Tasks: stages}})
+		err := d.s.Apply(d.now, sched.Submit{ID: d.s.NextJob(), Spec: &muster.Spec{Tasks: stages}})
 		if muster.CodeOf(err) != muster.InvalidSpec {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -158,32 +157,32 @@ func TestCancel(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a*6", func(s *muster.TaskSpec) { s.Kill.Grace = 5 * second }))
 	d.start(job, 0)
-	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 0, Last: 1}, {First: 3, Last: 4}}})
+	d.do(sched.Cancel{Job: job, Tasks: []muster.Span{{First: 0, Last: 1}, {First: 3, Last: 4}}})
 	d.wantSent("stop w 1.0#1 cancelled", "stop w 1.1#1 cancelled")
 	d.wantTask(job, 0, muster.Cancelling, muster.CancelledByUser)
 	d.wantTask(job, 2, muster.Queued, "")
 	d.wantTask(job, 3, muster.Cancelled, muster.CancelledByUser)
-	d.refuse(muster.Conflict, event.Cancel{Job: job, Tasks: []event.Span{{First: 0, Last: 1}}})
-	d.refuse(muster.NotFound, event.Cancel{Job: job, Tasks: []event.Span{{First: 5, Last: 6}}})
-	d.refuse(muster.NotFound, event.Cancel{Job: 99})
+	d.refuse(muster.Conflict, sched.Cancel{Job: job, Tasks: []muster.Span{{First: 0, Last: 1}}})
+	d.refuse(muster.NotFound, sched.Cancel{Job: job, Tasks: []muster.Span{{First: 5, Last: 6}}})
+	d.refuse(muster.NotFound, sched.Cancel{Job: 99})
 	d.finish(job, 0, muster.AttemptCancelled)
 	d.wantSent("assign w 1.2#1")
 	d.finish(job, 2, muster.AttemptSucceeded)
 	d.wantSent("assign w 1.5#1") // 3 and 4 are passed over
 	a := d.attempt(job, 1)
 	d.now += 20_000
-	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{a, d.attempt(job, 5)}})
+	d.do(sched.Renewed{Worker: w, Held: []muster.AttemptID{a, d.attempt(job, 5)}})
 	d.advance(14 * second)
 	d.wantTask(job, 1, muster.Cancelling, muster.CancelledByUser)
 	d.advance(second)
 	d.wantTask(job, 1, muster.Cancelled, muster.CancelledByUser)
 	d.wantSent("stop w 1.1#1 lost")
-	d.refuse(muster.Conflict, event.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptCancelled}})
+	d.refuse(muster.Conflict, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptCancelled}})
 	d.finish(job, 5, muster.AttemptSucceeded)
 	if d.job(job) != muster.JobCancelled {
 		t.Fatalf("the job is %s", d.job(job))
 	}
-	d.refuse(muster.Conflict, event.Cancel{Job: job})
+	d.refuse(muster.Conflict, sched.Cancel{Job: job})
 }
 
 func TestTaskThatSucceedsWhileItIsCancelledHasSucceeded(t *testing.T) {
@@ -191,7 +190,7 @@ func TestTaskThatSucceedsWhileItIsCancelledHasSucceeded(t *testing.T) {
 	d := newEnv(t)
 	d.join("w")
 	job := d.submit(stage("a"))
-	d.do(event.Cancel{Job: job})
+	d.do(sched.Cancel{Job: job})
 	d.finish(job, 0, muster.AttemptSucceeded)
 	d.wantTask(job, 0, muster.Succeeded, "")
 }
@@ -202,9 +201,9 @@ func TestCancelWhileTheWorkerIsAwayIsToldWhenItComesBack(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	a := d.attempt(job, 0)
-	d.do(event.Disconnected{Worker: w})
-	d.do(event.Cancel{Job: job})
+	d.do(sched.Disconnected{Worker: w})
+	d.do(sched.Cancel{Job: job})
 	d.wantSent()
-	d.do(event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+	d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 	d.wantSent("stop w 1.0#1 cancelled")
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 const minute = 60 * second
@@ -15,9 +14,9 @@ func cpus(n float64) func(*muster.TaskSpec) {
 	return func(t *muster.TaskSpec) { t.Resources.CPUs = n }
 }
 
-// newStarvedEnv is a desk with workers of 4 cpus, on each of which two tasks of job 1 run that
-// ask for 2, with many more of them queued, and then a job that asks for 4 and was
-// overtaken by one of them, half a minute after it was submitted and as long ago.
+// newStarvedEnv returns an env with workers of 4 cpus, on each of which two tasks of job 1
+// run that need 2, with many more of them queued, and a job that needs 4 and was overtaken
+// by one of them, half a minute after it was submitted and half a minute ago.
 func newStarvedEnv(t *testing.T, workers ...string) (d *env, big muster.JobID) {
 	t.Helper()
 	d = newEnv(t)
@@ -33,7 +32,7 @@ func newStarvedEnv(t *testing.T, workers ...string) (d *env, big muster.JobID) {
 	return d, big
 }
 
-// wantReserved holds that the worker is kept free for that task, or not.
+// wantReserved checks whether the worker is reserved for a task.
 func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) {
 	d.t.Helper()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
@@ -45,7 +44,7 @@ func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) 
 	}
 }
 
-// heartbeatAll lets every worker be heard while time passes.
+// heartbeatAll advances the time with heartbeats of every worker.
 func (d *env) heartbeatAll(by muster.Duration) {
 	d.t.Helper()
 	const every = 10 * second
@@ -58,7 +57,7 @@ func (d *env) heartbeatAll(by muster.Duration) {
 					held = append(held, muster.AttemptID{Task: t.ID, N: t.Attempt})
 				}
 			}
-			d.do(event.Renewed{Worker: w.ID, Held: held})
+			d.do(sched.Renewed{Worker: w.ID, Held: held})
 		}
 	}
 }
@@ -75,7 +74,7 @@ func (d *env) workerReason(job muster.JobID, num int, worker string) string {
 			return v.Why
 		}
 	}
-	d.t.Fatalf("nothing is said of worker %s: %+v", worker, x)
+	d.t.Fatalf("no verdict for worker %s: %+v", worker, x)
 	return ""
 }
 
@@ -85,8 +84,8 @@ func TestOvertakenTaskGetsAWorkerInTheEnd(t *testing.T) {
 	d.wantReserved("a", big, 0, false)
 	d.heartbeatAll(second)
 	d.wantReserved("a", big, 0, true)
-	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for long" {
-		t.Errorf("of the small task is said: %s", why)
+	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for longer" {
+		t.Errorf("the reason for the small task is: %s", why)
 	}
 	d.finish(1, 1, muster.AttemptSucceeded)
 	d.wantSent() // nothing new of that priority
@@ -105,7 +104,7 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 		do   func(d *env, big muster.JobID)
 		want []string
 	}{
-		"cancelled": {func(d *env, big muster.JobID) { d.do(event.Cancel{Job: big}) }, []string{"assign a 1.5#1"}},
+		"cancelled": {func(d *env, big muster.JobID) { d.do(sched.Cancel{Job: big}) }, []string{"assign a 1.5#1"}},
 		"elsewhere": {func(d *env, _ muster.JobID) {
 			d.join("c", func(w *muster.Worker) { w.Tags = []string{"dear"} })
 		}, []string{"assign c 2.0#1", "assign a 1.5#1"}},
@@ -123,14 +122,14 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 	}
 }
 
-// TestAnotherWorkerIsKeptWhenOneGoes holds that a worker that cannot run the task
-// any more is kept for nobody, and another one is.
+// TestAnotherWorkerIsKeptWhenOneGoes checks that a worker that cannot run the task
+// is not reserved any more, and another one is.
 func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	t.Parallel()
-	for name, ev := range map[string]event.Event{
-		"lost":   event.Disconnected{Worker: "a"},
-		"paused": event.Pause{Worker: "a", On: true},
-		"small":  event.Joined{Worker: offer("a", func(w *muster.Worker) { w.Resources.CPUs = 3 })},
+	for name, ev := range map[string]sched.Event{
+		"lost":   sched.Disconnected{Worker: "a"},
+		"paused": sched.Pause{Worker: "a", On: true},
+		"small":  sched.Joined{Worker: offer("a", func(w *muster.Worker) { w.Resources.CPUs = 3 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +142,7 @@ func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	}
 }
 
-// TestFewWorkersAreKeptFree holds that a task that fits nowhere reserves nothing, and
+// TestFewWorkersAreKeptFree checks that a task that fits nowhere reserves nothing, and
 // that of four workers one at the most is kept free.
 func TestFewWorkersAreKeptFree(t *testing.T) {
 	t.Parallel()
@@ -166,13 +165,13 @@ func TestFewWorkersAreKeptFree(t *testing.T) {
 	}
 }
 
-// TestHigherPriorityTakesOverWhatIsKept holds that of two starving tasks the more
-// important one is served, whoever waited longer.
+// TestHigherPriorityTakesOverWhatIsKept checks that of two starving tasks the one with the
+// higher priority is served first.
 func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
 	t.Parallel()
 	d, big := newStarvedEnv(t, "a")
 	low := d.submitAs("default", 10, stage("low", cpus(4)))
-	d.do(event.Cancel{Job: big})
+	d.do(sched.Cancel{Job: big})
 	d.heartbeatAll(30 * second)
 	high := d.submitAs("default", 90, stage("high", cpus(4)))
 	d.finish(1, 1, muster.AttemptSucceeded)
@@ -186,7 +185,7 @@ func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
 	d.wantSent("assign a 4.0#1")
 }
 
-// TestEndlessTaskDoesNotHoldUpAReservation holds that another worker is kept free when
+// TestEndlessTaskDoesNotHoldUpAReservation checks that another worker is kept free when
 // the one that was chosen first turns out to be busy for ever.
 func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 	t.Parallel()
@@ -208,8 +207,8 @@ func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 	t.Error("it waits for the endless one")
 }
 
-// TestTurnInVainEnds holds that a task for which no room ever comes does not keep
-// others from theirs.
+// TestTurnInVainEnds checks that a task that never fits does not block the reservations of
+// others.
 func TestTurnInVainEnds(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
@@ -235,7 +234,7 @@ func TestTurnInVainEnds(t *testing.T) {
 	t.Error("it waits for the other one")
 }
 
-// TestShortTasksFillWhatIsKept holds that a worker on which something long runs is not
+// TestShortTasksFillWhatIsKept checks that a worker on which something long runs is not
 // left idle for the task that it is kept for, and that this ends with the long one.
 func TestShortTasksFillWhatIsKept(t *testing.T) {
 	t.Parallel()
@@ -266,14 +265,14 @@ func TestShortTasksFillWhatIsKept(t *testing.T) {
 	d.wantTask(big, 0, muster.Assigned, muster.NoReason)
 }
 
-// TestLongQueueIsNotCounted holds that an explanation does not look at every
+// TestLongQueueIsNotCounted checks that an explanation does not look at every
 // queued task.
 func TestLongQueueIsNotCounted(t *testing.T) {
 	t.Parallel()
 	s := sched.New(sched.Config{})
 	spec := noops(1)
 	for range 20_000 {
-		apply(t, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+		apply(t, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
 	}
 	for job, want := range map[muster.JobID]int{1: 0, 500: 499, 10_000: 9_999} {
 		if x, err := s.Explain(1, muster.TaskID{Job: job}); err != nil || x.Ahead != want || x.AheadTruncated {

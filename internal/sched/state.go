@@ -5,20 +5,16 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/fleet"
-	"github.com/muster-dev/muster/internal/sched/heap"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-// Config sets the scheduler's patience. Zero fields take their defaults.
+// Config sets the scheduler's timeouts and limits. Zero fields take their defaults.
 type Config struct {
 	Heartbeat         muster.Duration // how often a worker is expected to renew; default 10s
-	HeartbeatTimeout  muster.Duration // a worker that was not heard for so long is unreachable; default 3×Heartbeat
-	AssignGrace       muster.Duration // how long a worker may not list an attempt that it was given; default 15s
-	StarvationTimeout muster.Duration // how long a task may be overtaken before a worker is kept free for it; default 1m
-	CrashLimit        int             // how many attempts of a task may be lost by the fleet's fault; default 5
+	HeartbeatTimeout  muster.Duration // a worker that sent nothing for so long is unreachable; default 3×Heartbeat
+	AssignGrace       muster.Duration // how long a worker may omit a new attempt from its heartbeats; default 15s
+	StarvationTimeout muster.Duration // how long a task may be overtaken before a worker is reserved for it; default 1m
+	CrashLimit        int             // how many attempts of a task may fail by the fleet's fault; default 5
 }
 
 func (c Config) withDefaults() Config {
@@ -32,40 +28,40 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// State is the scheduler's memory: all jobs that are not final, their tasks that
-// are not final, and all workers. It is not safe for use by several goroutines.
+// State is the scheduler's state: all jobs and tasks that are not final, and all
+// workers. It is not safe for use by several goroutines.
 type State struct {
 	cfg          Config
 	nextJob      muster.JobID
-	jobs         map[muster.JobID]*model.Job
+	jobs         map[muster.JobID]*job
 	projects     map[string]*queue.Project
-	projectStats map[string]*fleet.ProjectStats // of all projects that ever had a job
-	failing      map[muster.JobID]*model.Job
-	workers      []*model.Worker  // by id
-	capacity     queue.Resources  // what all workers offer together, except those that are gone
-	limits       placement.Limits // of all workers, also of those that are gone
+	projectStats map[string]*projectStats // of all projects that ever had a job
+	failing      map[muster.JobID]*job
+	workers      []*worker        // by id
+	capacity     queue.Resources  // what all workers offer together, except removed ones
+	limits       placement.Limits // of all workers, including those that left
 	queue        *queue.Queue
-	timers       heap.Timers
+	timers       queue.Timers
 
-	dirtyProgress   []*model.Task // with progress that is in memory only; some may have been written since
-	progressFlushAt muster.Time   // when it is to be written; 0 if there is none
+	dirtyProgress   []*task     // with progress in memory only; some may have been written since
+	progressFlushAt muster.Time // when to write it; 0 if there is none
 
-	touchedJobs   []*model.Job   // whose state is to be derived anew
-	touchedGroups []*model.Group // whose readers are to be looked at
+	touchedJobs   []*job   // whose state must be recomputed
+	touchedGroups []*group // whose dependents must be checked
 
 	out pending
 }
 
-// New makes the State of a server that has seen nothing yet.
+// New returns an empty State.
 func New(cfg Config) *State {
 	cfg = cfg.withDefaults()
 	return &State{
 		cfg:          cfg,
 		nextJob:      1,
-		jobs:         map[muster.JobID]*model.Job{},
+		jobs:         map[muster.JobID]*job{},
 		projects:     map[string]*queue.Project{},
-		projectStats: map[string]*fleet.ProjectStats{},
-		failing:      map[muster.JobID]*model.Job{},
+		projectStats: map[string]*projectStats{},
+		failing:      map[muster.JobID]*job{},
 		queue:        queue.New(cfg.StarvationTimeout),
 	}
 }
@@ -76,60 +72,59 @@ func (s *State) NextJob() muster.JobID { return s.nextJob }
 // Live reports whether the job is in memory: it is known and not final.
 func (s *State) Live(id muster.JobID) bool { return s.jobs[id] != nil }
 
-// Apply decides upon one event. An error means that the event was refused and
-// changed nothing, with one exception: a Finished that comes too late is a
-// Conflict, and still Rows.Late has its report. Times must not go backwards
-// between calls.
-func (s *State) Apply(now muster.Time, ev event.Event) error {
+// Apply applies one event. An error means that the event was refused and changed
+// nothing, with one exception: the report of a late Finished, which is a Conflict,
+// is kept in Rows.LateReports. Times must not go backwards between calls.
+func (s *State) Apply(now muster.Time, ev Event) error {
 	err := s.apply(now, ev)
 	s.propagate(now)
 	return err
 }
 
-func (s *State) apply(now muster.Time, ev event.Event) error {
+func (s *State) apply(now muster.Time, ev Event) error {
 	switch ev := ev.(type) {
-	case event.Submit:
+	case Submit:
 		return s.submit(now, ev)
-	case event.Cancel:
+	case Cancel:
 		return s.cancel(now, ev)
-	case event.Retry:
+	case Retry:
 		return s.retry(now, ev)
-	case event.Joined:
+	case Joined:
 		return s.join(now, ev)
-	case event.Ready:
+	case Ready:
 		return s.ready(now, ev)
-	case event.Offered:
+	case Offered:
 		return s.updateOffer(now, ev)
-	case event.Disconnected:
+	case Disconnected:
 		return s.disconnected(now, ev)
-	case event.ShutDown:
+	case ShutDown:
 		return s.shutDown(now, ev)
-	case event.Renewed:
+	case Renewed:
 		return s.renew(now, ev)
-	case event.Pause:
+	case Pause:
 		return s.pause(now, ev)
-	case event.Drain:
+	case Drain:
 		return s.drain(now, ev)
-	case event.Heal:
+	case Heal:
 		return s.heal(ev)
-	case event.Remove:
+	case Remove:
 		return s.remove(now, ev)
-	case event.Accepted:
+	case Accepted:
 		return s.accept(now, ev)
-	case event.Rejected:
+	case Rejected:
 		return s.reject(now, ev)
-	case event.Started:
+	case Started:
 		return s.start(now, ev)
-	case event.Progressed:
+	case Progressed:
 		return s.progress(now, ev)
-	case event.CheckpointSaved:
+	case CheckpointSaved:
 		return s.saved(now, ev)
-	case event.Finished:
+	case Finished:
 		return s.finish(now, ev)
-	case event.Tick:
+	case Tick:
 		s.tick(now)
 		return nil
 	default:
-		return muster.Errorf(muster.Internal, "the scheduler knows no event %T", ev)
+		return muster.Errorf(muster.Internal, "unknown event %T", ev)
 	}
 }

@@ -1,14 +1,14 @@
 package sched
 
 import (
+	"slices"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
-	"github.com/muster-dev/muster/internal/sched/event"
-	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-func (s *State) submit(now muster.Time, ev event.Submit) error {
+func (s *State) submit(now muster.Time, ev Submit) error {
 	if ev.ID != s.nextJob {
 		return muster.Errorf(muster.Internal, "job %s cannot be accepted: the next number is %s", ev.ID, s.nextJob)
 	}
@@ -37,20 +37,20 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 		g.Counts[g.UnmaterializedState] = int64(g.Size)
 		row.Counts[g.UnmaterializedState] += int64(g.Size)
 	}
-	j, err := model.NewJob(row, groups)
+	j, err := newJob(row, groups)
 	if err != nil {
 		return err
 	}
 	s.nextJob++
-	j.SpecDirty = true
+	j.specDirty = true
 	s.addJob(j)
-	s.out.entered = s.out.entered.Add(j.Row.Counts)
-	j.Stats.Counts = j.Stats.Counts.Add(row.Counts)
+	s.out.entered = s.out.entered.Add(j.row.Counts)
+	j.stats.counts = j.stats.counts.Add(row.Counts)
 	s.changedJob(j)
 	s.touchJob(j)
-	for _, g := range j.Groups {
+	for _, g := range j.groups {
 		s.changedGroup(g)
-		if g.Row.UnmaterializedState == muster.Queued {
+		if g.row.UnmaterializedState == muster.Queued {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
@@ -65,14 +65,116 @@ func priority(spec *muster.Spec) int {
 	return *spec.Priority
 }
 
-// addJob brings a job into memory.
-func (s *State) addJob(j *model.Job) {
-	p := s.projects[j.Row.Project]
+// addJob adds a job to the live ones.
+func (s *State) addJob(j *job) {
+	p := s.projects[j.row.Project]
 	if p == nil {
-		p = &queue.Project{Name: j.Row.Project}
+		p = &queue.Project{Name: j.row.Project}
 		s.projects[p.Name] = p
 	}
 	p.Jobs++
-	j.Project, j.Stats = p, s.statsOf(p.Name)
-	s.jobs[j.Row.ID] = j
+	j.project, j.stats = p, s.statsOf(p.Name)
+	s.jobs[j.row.ID] = j
+}
+
+// retry queues ended tasks again. It first plans, stage by stage in dependency order,
+// which tasks can be retried, and only then changes anything.
+func (s *State) retry(now muster.Time, ev Retry) error {
+	j := s.jobs[ev.Job.ID]
+	if j == nil {
+		var err error
+		if j, err = s.reviveJob(ev); err != nil {
+			return err
+		}
+	}
+	plans, n, err := j.planRetry(ev)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return muster.Errorf(muster.Conflict, "nothing to retry in job %s: only ended tasks that did not succeed are retried, "+
+			"and skipped ones only together with the tasks that they need", j.row.ID)
+	}
+	if s.jobs[j.row.ID] == nil {
+		s.addJob(j)
+	}
+	for _, g := range j.order {
+		s.retryGroup(now, g, &plans[g.row.Index])
+	}
+	s.changedJob(j)
+	s.touchJob(j)
+	return nil
+}
+
+// reviveJob restores an ended job to memory, with those tasks that a live job keeps.
+func (s *State) reviveJob(ev Retry) (*job, error) {
+	id := ev.Job.ID
+	if id < 1 || id >= s.nextJob {
+		return nil, muster.Errorf(muster.NotFound, "there is no job %s", id)
+	}
+	if slices.ContainsFunc(s.out.jobs, func(j *job) bool { return j.row.ID == id }) {
+		return nil, muster.Errorf(muster.Unavailable, "job %s has only just ended: try again", id)
+	}
+	j, err := newJob(ev.Job, ev.Groups)
+	if err != nil {
+		return nil, err
+	}
+	for _, rows := range [][]muster.Task{ev.Ended, ev.Kept} {
+		for i := range rows {
+			row := &rows[i]
+			g := j.group(row.ID.Num)
+			if g == nil || row.Synthesized {
+				continue
+			}
+			if e := row.ID.Num - g.row.First; g.tasks[e] == nil && (g.row.Retained || e >= g.row.Materialized) {
+				g.attach(&task{row: *row})
+			}
+		}
+	}
+	return j, nil
+}
+
+// retryGroup carries out the plan for one stage. A stage with needs becomes waiting
+// first, and is queued at once if they are met.
+func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
+	to := muster.Queued
+	if len(g.needs) > 0 {
+		to = muster.Waiting
+	}
+	for i := range p.rows {
+		row := &p.rows[i]
+		e := row.ID.Num - g.row.First
+		t := g.tasks[e]
+		switch {
+		case t != nil:
+		case e >= g.row.Materialized:
+			t = s.materialize(g, e)
+			g.tasks[e] = t // materialize drops a final task that the cursor has passed
+		default:
+			t = &task{row: *row}
+			g.attach(t)
+		}
+		if past, ok := lastAttempt(&t.row); ok {
+			s.out.attempts = append(s.out.attempts, past)
+		}
+		clearExecution(&t.row)
+		r := &t.row
+		r.Reason, r.Message, r.Retried, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0
+		if to == muster.Queued {
+			r.QueuedAt = now
+		}
+		s.setState(now, t, to)
+		if to == muster.Queued {
+			s.enqueue(t)
+		}
+	}
+	if p.unmaterialized {
+		s.transitionRest(now, g, to, muster.NoReason, "")
+	}
+	if g.gang() {
+		s.enqueueGang(now, g)
+	}
+	if to == muster.Waiting && p.size(g) > 0 {
+		s.advanceStage(now, g)
+	}
 }

@@ -4,82 +4,68 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/model"
 )
 
-// transition is the one function by which tasks change their state: n tasks of g, from
-// one state to another. It keeps all counts. An illegal move is a bug, and going
-// on would spread it: it panics.
-func (s *State) transition(now muster.Time, g *model.Group, from, to muster.TaskState, n int) {
+// transition moves n tasks of g from one state to another, and keeps all counts. Every
+// state change goes through it. It panics on an illegal transition, which is a bug.
+func (s *State) transition(now muster.Time, g *group, from, to muster.TaskState, n int) {
 	if !from.CanBecome(to) {
-		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.Row.Job, g.Row.Name, to, from))
+		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.row.Job, g.row.Name, to, from))
 	}
-	g.Row.Counts[from] -= int64(n)
-	g.Row.Counts[to] += int64(n)
-	g.Job.Row.Counts[from] -= int64(n)
-	g.Job.Row.Counts[to] += int64(n)
+	g.row.Counts[from] -= int64(n)
+	g.row.Counts[to] += int64(n)
+	g.job.row.Counts[from] -= int64(n)
+	g.job.row.Counts[to] += int64(n)
 	s.out.entered[to] += int64(n)
-	g.Job.Stats.RecordTransition(now, from, to, n)
-	g.Row.FinishedAt = 0
-	if to.Final() && g.Row.Counts.Finished() == int64(g.Row.Size) {
-		g.Row.FinishedAt = now
+	g.job.stats.recordTransition(now, from, to, n)
+	g.row.FinishedAt = 0
+	if to.Final() && g.row.Counts.Finished() == int64(g.row.Size) {
+		g.row.FinishedAt = now
 	}
 	s.changedGroup(g)
-	s.changedJob(g.Job)
-	s.touchJob(g.Job)
-	if to.Final() && len(g.Dependents) > 0 {
+	s.changedJob(g.job)
+	s.touchJob(g.job)
+	if to.Final() && len(g.dependents) > 0 {
 		s.touchGroup(g)
 	}
 }
 
-func (s *State) touchJob(j *model.Job) {
-	if !j.Touched {
-		j.Touched = true
-		s.touchedJobs = append(s.touchedJobs, j)
-	}
-}
+func (s *State) touchJob(j *job)     { addOnce(&s.touchedJobs, &j.touched, j) }
+func (s *State) touchGroup(g *group) { addOnce(&s.touchedGroups, &g.touched, g) }
 
-func (s *State) touchGroup(g *model.Group) {
-	if !g.Touched {
-		g.Touched = true
-		s.touchedGroups = append(s.touchedGroups, g)
-	}
-}
-
-// setState moves one task that has a row. What else changes in the row must be there
-// already. A task that is final leaves memory, unless it is kept.
-func (s *State) setState(now muster.Time, t *model.Task, to muster.TaskState) {
-	s.transition(now, t.Group, t.Row.State, to, 1)
-	t.Row.State = to
+// setState changes the state of one task that has a row, after all other changes to the
+// row. A final task leaves memory, unless its group is retained.
+func (s *State) setState(now muster.Time, t *task, to muster.TaskState) {
+	s.transition(now, t.group, t.row.State, to, 1)
+	t.row.State = to
 	s.changedTask(t)
 	s.publishTask(now, t)
-	if g := t.Group; to.Final() && !g.Row.Retained && t.Element() < g.Row.Materialized {
-		delete(g.Tasks, t.Element())
+	if g := t.group; to.Final() && !g.row.Retained && t.element() < g.row.Materialized {
+		delete(g.tasks, t.element())
 	}
 	s.armTask(t)
 }
 
-// transitionRest moves all elements that have no row of their own at once.
-func (s *State) transitionRest(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
-	n := g.Unmaterialized()
+// transitionRest changes the state of all unmaterialized elements at once.
+func (s *State) transitionRest(now muster.Time, g *group, to muster.TaskState, reason muster.Reason, message string) {
+	n := g.unmaterialized()
 	if n == 0 {
 		return
 	}
-	s.transition(now, g, g.Row.UnmaterializedState, to, n)
-	g.Row.UnmaterializedState, g.Row.UnmaterializedSince, g.Row.Reason, g.Row.Message = to, now, reason, message
+	s.transition(now, g, g.row.UnmaterializedState, to, n)
+	g.row.UnmaterializedState, g.row.UnmaterializedSince, g.row.Reason, g.row.Message = to, now, reason, message
 	if to == muster.Queued {
 		s.enqueueRest(g)
-	} else if g.Item.Queued() {
-		s.queue.Remove(&g.Item)
+	} else if g.item.Queued() {
+		s.queue.Remove(&g.item)
 	}
 	s.armGroup(g)
 }
 
-// materialize gives an element of the rest a row of its own, in the state of the rest.
-func (s *State) materialize(g *model.Group, element int) *model.Task {
-	t := g.Materialize(element)
-	if g.Item.Queued() {
+// materialize gives an element a row of its own, in the state of the unmaterialized elements.
+func (s *State) materialize(g *group, element int) *task {
+	t := g.materialize(element)
+	if g.item.Queued() {
 		s.requeueRest(g)
 	}
 	s.changedGroup(g)
@@ -87,35 +73,35 @@ func (s *State) materialize(g *model.Group, element int) *model.Task {
 	return t
 }
 
-// propagate draws the conclusions of what was moved: stages that became ready or
-// will never be, jobs whose state changed, jobs that ended.
+// propagate handles the consequences of state changes: stages that became ready or
+// never will, jobs whose state changed, jobs that ended.
 func (s *State) propagate(now muster.Time) {
 	for len(s.touchedGroups) > 0 {
 		g := s.touchedGroups[0]
 		s.touchedGroups = s.touchedGroups[1:]
-		g.Touched = false
-		for _, r := range g.Dependents {
+		g.touched = false
+		for _, r := range g.dependents {
 			s.advanceStage(now, r)
 		}
 	}
 	s.touchedGroups = nil
 	for _, j := range s.touchedJobs {
-		j.Touched = false
-		if state := j.Row.Counts.State(); state != j.Row.State {
-			if j.Row.State.Final() {
-				j.Row.RetriedAt = now
+		j.touched = false
+		if state := j.row.Counts.State(); state != j.row.State {
+			if j.row.State.Final() {
+				j.row.RetriedAt = now
 			}
-			j.Row.State = state
-			j.Row.FinishedAt = 0
+			j.row.State = state
+			j.row.FinishedAt = 0
 			if state.Final() {
-				j.Row.FinishedAt = now
+				j.row.FinishedAt = now
 			}
 			s.changedJob(j)
 			s.publishJob(now, j)
 		}
-		if j.Row.State.Final() {
-			s.out.jobsEnded = append(s.out.jobsEnded, effect.JobEnded{
-				Job: j.Row.ID, UID: j.Row.UID, Name: j.Row.Name, State: j.Row.State, CreatedAt: j.Row.CreatedAt, At: j.Row.FinishedAt,
+		if j.row.State.Final() {
+			s.out.jobsEnded = append(s.out.jobsEnded, JobEnded{
+				Job: j.row.ID, UID: j.row.UID, Name: j.row.Name, State: j.row.State, CreatedAt: j.row.CreatedAt, At: j.row.FinishedAt,
 			})
 			s.removeJob(j)
 		}
@@ -123,33 +109,33 @@ func (s *State) propagate(now muster.Time) {
 	s.touchedJobs = s.touchedJobs[:0]
 }
 
-// removeJob takes a job that has ended out of memory.
-func (s *State) removeJob(j *model.Job) {
-	delete(s.jobs, j.Row.ID)
-	delete(s.failing, j.Row.ID)
-	j.Project.Jobs--
-	if j.Project.Jobs == 0 {
-		delete(s.projects, j.Project.Name)
+// removeJob removes an ended job from memory.
+func (s *State) removeJob(j *job) {
+	delete(s.jobs, j.row.ID)
+	delete(s.failing, j.row.ID)
+	j.project.Jobs--
+	if j.project.Jobs == 0 {
+		delete(s.projects, j.project.Name)
 	}
 }
 
-// advanceStage looks whether a stage that waits became ready, or never will be.
-func (s *State) advanceStage(now muster.Time, g *model.Group) {
-	if g.Row.Counts[muster.Waiting] == 0 {
+// advanceStage queues a waiting stage that became ready, or skips one that never will.
+func (s *State) advanceStage(now muster.Time, g *group) {
+	if g.row.Counts[muster.Waiting] == 0 {
 		return
 	}
 	all := true
-	for _, n := range g.Needs {
-		if n.Unsuccessful() > 0 {
-			s.transitionWaiting(now, g, muster.Skipped, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", n.Row.Name))
+	for _, n := range g.needs {
+		if n.unsuccessful() > 0 {
+			s.transitionWaiting(now, g, muster.Skipped, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", n.row.Name))
 			return
 		}
-		all = all && n.Succeeded()
+		all = all && n.succeeded()
 	}
 	if !all {
 		return
 	}
-	if reason, err := g.Resolve(); err != nil {
+	if reason, err := g.resolve(); err != nil {
 		s.transitionWaiting(now, g, muster.Failed, reason, err.Error())
 		return
 	}
@@ -157,18 +143,18 @@ func (s *State) advanceStage(now muster.Time, g *model.Group) {
 	s.transitionWaiting(now, g, muster.Queued, muster.NoReason, "")
 }
 
-// transitionWaiting moves all waiting tasks of a stage.
-func (s *State) transitionWaiting(now muster.Time, g *model.Group, to muster.TaskState, reason muster.Reason, message string) {
-	if int64(g.Unmaterialized()) < g.Row.Counts[muster.Waiting] || g.Row.UnmaterializedState != muster.Waiting {
-		for _, t := range g.SortedTasks() {
-			if t.Row.State != muster.Waiting {
+// transitionWaiting changes the state of all waiting tasks of a stage.
+func (s *State) transitionWaiting(now muster.Time, g *group, to muster.TaskState, reason muster.Reason, message string) {
+	if int64(g.unmaterialized()) < g.row.Counts[muster.Waiting] || g.row.UnmaterializedState != muster.Waiting {
+		for _, t := range g.sortedTasks() {
+			if t.row.State != muster.Waiting {
 				continue
 			}
-			t.Row.Reason, t.Row.Message = reason, message
+			t.row.Reason, t.row.Message = reason, message
 			if to == muster.Queued {
-				t.Row.QueuedAt = now
+				t.row.QueuedAt = now
 			} else {
-				t.Row.FinishedAt = now
+				t.row.FinishedAt = now
 			}
 			s.setState(now, t, to)
 			if to == muster.Queued {
@@ -176,10 +162,10 @@ func (s *State) transitionWaiting(now muster.Time, g *model.Group, to muster.Tas
 			}
 		}
 	}
-	if g.Row.UnmaterializedState == muster.Waiting {
+	if g.row.UnmaterializedState == muster.Waiting {
 		s.transitionRest(now, g, to, reason, message)
 	}
-	if g.Gang() {
+	if g.gang() {
 		s.enqueueGang(now, g)
 	}
 }

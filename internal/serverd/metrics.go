@@ -13,8 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/obs"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
@@ -25,13 +24,13 @@ func (s *Server) registerMetrics() {
 		s.cfg.Metrics = obs.NewRegistry(obs.Build{Version: s.cfg.Version})
 	}
 	s.metrics = obs.NewServer(s.cfg.Metrics, obs.ServerSources{
-		Fleet: func(ctx context.Context) (fleet.Snapshot, error) {
+		Fleet: func(ctx context.Context) (sched.FleetSnapshot, error) {
 			if err := s.engine.Health(); err != nil {
-				return fleet.Snapshot{}, err
+				return sched.FleetSnapshot{}, err
 			}
 			p, err := s.engine.Fleet(ctx)
 			if err != nil {
-				return fleet.Snapshot{}, err
+				return sched.FleetSnapshot{}, err
 			}
 			return *p, nil
 		},
@@ -65,7 +64,7 @@ func (s *Server) storeSize() (size int64, err error) {
 var errDiskUnknown = errors.New("the disk of the data folder cannot be asked")
 
 // observeBatch is told of each batch of the engine.
-func (s *Server) observeBatch(b effect.Batch) {
+func (s *Server) observeBatch(b sched.Batch) {
 	s.metrics.ObserveBatch(&b)
 	if !s.cfg.Tracer.QueueBatch(&b) {
 		s.metrics.SpansDropped()
@@ -76,7 +75,7 @@ func (s *Server) observeBatch(b effect.Batch) {
 }
 
 // logBatch logs which jobs were accepted and how attempts and jobs ended.
-func (s *Server) logBatch(b *effect.Batch) {
+func (s *Server) logBatch(b *sched.Batch) {
 	if b.Failed {
 		return
 	}

@@ -1,3 +1,5 @@
+// Package usageseries adds up the samples of an attempt to its usage, and downsamples
+// long series.
 package usageseries
 
 import (
@@ -6,18 +8,18 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// MaxSpan is the longest time for which one sample stands. What is longer is a gap,
-// while no worker was there, and counts as that long only.
+// MaxSpan is the longest time that one sample stands for. A longer one is a gap without
+// a worker, and counts as MaxSpan.
 const MaxSpan = 65 * time.Second
 
-// Accumulator add a series up.
+// Accumulator adds up a series.
 type Accumulator struct {
-	Shared bool // the devices have other users too: of their power only the attempt's part counts
+	Shared bool // the devices have other users: only the attempt's part of their power counts
 
 	n                                                   int
 	cpu, memory, read, written, in, out                 float64 // times seconds
 	gpu, watts                                          float64
-	cpuSeconds, memorySeconds, gpuSeconds, powerSeconds float64 // seconds for which it is known
+	cpuSeconds, memorySeconds, gpuSeconds, powerSeconds float64 // seconds with a reading
 	peaks                                               Peaks
 }
 
@@ -32,12 +34,12 @@ type Peaks struct {
 // Len returns how many samples were added.
 func (t *Accumulator) Len() int { return t.n }
 
-// AddSince adds a sample up that stands for the time since before, up to MaxSpan.
+// AddSince adds a sample for the time since a time, up to MaxSpan.
 func (t *Accumulator) AddSince(since time.Time, s *muster.Sample) {
 	t.Add(s, min(MaxSpan, max(0, s.At.Std().Sub(since))))
 }
 
-// Add adds a sample up that stands for the span before it.
+// Add adds a sample for the span before it.
 func (t *Accumulator) Add(s *muster.Sample, span time.Duration) {
 	t.n++
 	t.peaks.Observe(s)
@@ -73,8 +75,8 @@ func (t *Accumulator) Add(s *muster.Sample, span time.Duration) {
 	}
 }
 
-// Power returns the attempt's part of its devices' power in watts, and false if that is
-// unknown. Of shared devices it is the part that corresponds to the attempt's part of the memory in use.
+// Power returns the attempt's part of its devices' power in watts, and false if it is
+// unknown. On shared devices it is proportional to the attempt's part of the memory in use.
 func Power(s *muster.Sample, shared bool) (watts float64, ok bool) {
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
@@ -91,14 +93,13 @@ func Power(s *muster.Sample, shared bool) (watts float64, ok bool) {
 	return watts, ok
 }
 
-// MergePeaks raises the peaks to those that were seen between two samples.
+// MergePeaks raises the peaks to those seen between two samples.
 func (t *Accumulator) MergePeaks(q *Peaks) { t.peaks.merge(q) }
 
-// MergePeaksOf raises the peaks to those of other sums.
+// MergePeaksOf raises the peaks to those of another Accumulator.
 func (t *Accumulator) MergePeaksOf(other *Accumulator) { t.peaks.merge(&other.peaks) }
 
-// Usage returns what the series tells: averages, peaks, totals of rates, and
-// energy. It does not tell times and cost.
+// Usage returns averages, peaks, totals and energy, without times and cost.
 func (t *Accumulator) Usage() muster.Usage {
 	p := &t.peaks
 	u := muster.Usage{
@@ -138,7 +139,7 @@ func (p *Peaks) merge(q *Peaks) {
 	p.pids, p.gpu, p.temperature = max(p.pids, q.pids), max(p.gpu, q.gpu), max(p.temperature, q.temperature)
 }
 
-// value is what p points to, 0 for what was not measured.
+// value returns what p points to, or 0.
 func value[T float64 | muster.Size](p *T) (v T) {
 	if p != nil {
 		v = *p

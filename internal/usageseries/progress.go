@@ -6,31 +6,31 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// What a point, and a value beside its name, have of bytes in JSON, about.
+// Approximate sizes in JSON of a point, and of a value without its name.
 const (
 	pointBytes = 96
 	valueBytes = 28
 )
 
-// maxNames bounds the metrics of one point, whatever a worker sends. No honest one has as many.
+// maxNames limits the metrics of one point, whatever a worker sends.
 const maxNames = 256
 
-// ProgressSeries holds what a task reported, however often it did, in at most so many points, and about so many bytes of JSON. Where points are left out, two stand for several that follow
-// each other: between them they have the lowest and the highest value of each metric, in their order, so that no peak is lost, and the last
-// progress and step. The last point stays as it is.
+// ProgressSeries holds the progress reports of a task in a limited number of points and bytes of JSON. Beyond that,
+// two points stand for a span of consecutive ones: together they have the lowest and the highest value of each
+// metric, in order, so that no peak is lost, and the last progress and step. The last point is always exact.
 type ProgressSeries struct {
 	maxPoints  int
 	maxBytes   int
 	stride     int    // points in one span
-	spans      []span // full ones
+	spans      []span // complete ones
 	size       int    // of spans, in bytes of JSON
 	partial    span
-	partialLen int // points in open
+	partialLen int // points in partial
 	last       muster.Point
 	n          int
 }
 
-// span stands for points that follow each other.
+// span summarizes consecutive points.
 type span struct {
 	from, to muster.Time
 	progress *float64
@@ -38,13 +38,13 @@ type span struct {
 	metrics  map[string]extremes
 }
 
-// extremes are the lowest and the highest value of a metric, and when they were.
+// extremes are the lowest and the highest value of a metric, and their times.
 type extremes struct {
 	low, high     float64
 	lowAt, highAt muster.Time
 }
 
-// NewProgressSeries makes a Curve of at most so many points, which must be 10 or more, and as few as it takes to have about so many bytes as JSON.
+// NewProgressSeries makes a ProgressSeries of at most maxPoints, which must be 10 or more, and about maxBytes of JSON.
 func NewProgressSeries(maxPoints, maxBytes int) *ProgressSeries {
 	return &ProgressSeries{maxPoints: maxPoints, maxBytes: maxBytes, stride: 1}
 }
@@ -74,7 +74,7 @@ func (c *ProgressSeries) push(p *muster.Point) {
 	}
 }
 
-// maxSpans is how many spans there may be: two points for each, two for the span that is not full, and one for the last point.
+// maxSpans returns how many spans there may be: each takes two points, the partial one too, and the last point takes one.
 func (c *ProgressSeries) maxSpans() int {
 	if c.stride == 1 {
 		return c.maxPoints - 4
@@ -82,7 +82,7 @@ func (c *ProgressSeries) maxSpans() int {
 	return c.maxPoints/2 - 2
 }
 
-// halve joins the spans in pairs.
+// halve merges the spans in pairs.
 func (c *ProgressSeries) halve() {
 	if len(c.spans)%2 == 1 {
 		last := c.spans[len(c.spans)-1]
@@ -101,7 +101,7 @@ func (c *ProgressSeries) halve() {
 	c.spans, c.stride = half, 2*c.stride
 }
 
-// size is about how many bytes of JSON stand for the span.
+// size returns the approximate size of the span in JSON.
 func (s *span) size() int {
 	n := pointBytes
 	for name := range s.metrics {
@@ -140,7 +140,7 @@ func (s *span) add(p *muster.Point) {
 	}
 }
 
-// mergeSpans makes one span of two that follow each other. It uses what they hold.
+// mergeSpans merges two consecutive spans. It reuses their memory.
 func mergeSpans(a, b span) span {
 	s := span{from: a.from, to: b.to, progress: a.progress, step: a.step, metrics: a.metrics}
 	if b.progress != nil {
@@ -167,7 +167,7 @@ func mergeSpans(a, b span) span {
 	return s
 }
 
-// points appends what stands for the span.
+// points appends the points of the span.
 func (s *span) points(list []muster.Point) []muster.Point {
 	first, second := muster.Point{At: s.from, Metrics: map[string]float64{}}, muster.Point{At: s.to, Progress: s.progress, Step: s.step, Metrics: map[string]float64{}}
 	for name, e := range s.metrics {
@@ -186,7 +186,7 @@ func (s *span) points(list []muster.Point) []muster.Point {
 	return append(list, second)
 }
 
-// Points returns the curve as it is held, never nil.
+// Points returns the series, never nil.
 func (c *ProgressSeries) Points() []muster.Point {
 	list := make([]muster.Point, 0, min(c.n, c.maxPoints))
 	for i := range c.spans {

@@ -28,8 +28,8 @@ func drawPoints(t *rapid.T) []muster.Point {
 	return all
 }
 
-// A curve is short, in order, ends with the last point as it was, and has the lowest and the highest value of each metric of
-// every part of the series that it stands for.
+// A downsampled series is short, in order, ends with the exact last point, and has the lowest and the highest value of each
+// metric of every part of the original.
 func TestCurveKeepsPeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawPoints(t)
@@ -75,7 +75,7 @@ func TestCurveKeepsPeaks(t *testing.T) {
 	})
 }
 
-// TestCurveIsBounded holds that a curve has about as many bytes as it may, whatever the names and steps of its points, and still keeps the peaks.
+// TestCurveIsBounded checks that a curve has about as many bytes as it may, whatever the names and steps of its points, and still keeps the peaks.
 func TestCurveIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const maxPoints = 300

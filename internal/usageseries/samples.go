@@ -2,20 +2,20 @@ package usageseries
 
 import "github.com/muster-dev/muster"
 
-// SampleSeries holds a series of any length in at most so many points. Where samples are
-// left out, a point stands for several that follow each other: it has the time of their last, and
-// the highest of each figure, so that no peak is lost. The last sample stays as it is.
+// SampleSeries holds a series of any length in a limited number of points. Beyond that, a point
+// stands for several consecutive samples: it has the time of the last one and the maximum of each
+// value, so that no peak is lost. The last sample is always exact.
 type SampleSeries struct {
 	maxPoints  int
 	stride     int // samples in one point
 	points     []muster.Sample
-	partial    muster.Sample // a point that is not full
-	partialLen int           // samples in next
+	partial    muster.Sample // an incomplete point
+	partialLen int           // samples in partial
 	last       muster.Sample
 	n          int // samples
 }
 
-// NewSampleSeries makes a Thin of at most so many points, which must be 4 or more.
+// NewSampleSeries makes a SampleSeries of at most maxPoints, which must be 4 or more.
 func NewSampleSeries(maxPoints int) *SampleSeries {
 	return &SampleSeries{maxPoints: maxPoints, stride: 1}
 }
@@ -23,7 +23,7 @@ func NewSampleSeries(maxPoints int) *SampleSeries {
 // Len returns how many samples were added.
 func (t *SampleSeries) Len() int { return t.n }
 
-// Add adds the next sample, and keeps it.
+// Add adds the next sample.
 func (t *SampleSeries) Add(s muster.Sample) {
 	if t.n++; t.n > 1 {
 		t.push(t.last)
@@ -31,7 +31,7 @@ func (t *SampleSeries) Add(s muster.Sample) {
 	t.last = s
 }
 
-// push adds a sample to the point that is not full.
+// push adds a sample to the incomplete point.
 func (t *SampleSeries) push(s muster.Sample) {
 	if t.partialLen++; t.partialLen == 1 {
 		t.partial = s
@@ -42,9 +42,9 @@ func (t *SampleSeries) push(s muster.Sample) {
 		return
 	}
 	t.points, t.partialLen = append(t.points, t.partial), 0
-	limit := t.maxPoints - 1 // a place is the last sample's
+	limit := t.maxPoints - 1 // one is for the last sample
 	if t.stride > 1 {
-		limit-- // and one that of the point that is not full
+		limit-- // and one for the incomplete point
 	}
 	if len(t.points) <= limit {
 		return
@@ -59,7 +59,7 @@ func (t *SampleSeries) push(s muster.Sample) {
 	t.points, t.stride = half, 2*t.stride
 }
 
-// Points returns the series as it is held, never nil. It must not be changed.
+// Points returns the series, never nil. The samples share pointers with it and must not be changed.
 func (t *SampleSeries) Points() []muster.Sample {
 	points := make([]muster.Sample, len(t.points), len(t.points)+2)
 	copy(points, t.points)
@@ -72,11 +72,11 @@ func (t *SampleSeries) Points() []muster.Sample {
 	return points
 }
 
-// maxDevices bounds what a point holds, whatever a worker sends. No machine has as many.
+// maxDevices limits the devices of a point, whatever a worker sends.
 const maxDevices = 64
 
-// maxSample returns the highest of each figure of two samples, of which b is the
-// later one. It shares what they point to.
+// maxSample returns the maximum of each value of two samples, where b is the later one. It
+// shares their pointers.
 func maxSample(a, b muster.Sample) muster.Sample {
 	m := muster.Sample{
 		At: b.At, CPU: maxPtr(a.CPU, b.CPU), Memory: maxPtr(a.Memory, b.Memory), Disk: maxPtr(a.Disk, b.Disk),
@@ -94,7 +94,7 @@ func maxSample(a, b muster.Sample) muster.Sample {
 	return m
 }
 
-// mergeGPU raises the figures of one device.
+// mergeGPU raises the values of one device.
 func mergeGPU(m *muster.Sample, g *muster.GPUSample) {
 	for i := range m.GPUs {
 		h := &m.GPUs[i]

@@ -78,8 +78,8 @@ func maxSample(all []muster.Sample) map[string]float64 {
 	return top
 }
 
-// A thinned series is short, in order, ends with the last sample as it was, and has
-// every peak in the point that stands for its time. What was given stays as it is.
+// A downsampled series is short, in order, ends with the exact last sample, and has every
+// peak in the point of its time. The input is not changed.
 func TestThinKeepsPeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawSamples(t)
@@ -153,7 +153,7 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// What a worker sends does not grow without a bound, whatever it is.
+// Points are bounded, whatever a worker sends.
 func TestThinIsBounded(t *testing.T) {
 	thin := usageseries.NewSampleSeries(10)
 	for i := range 5000 {

@@ -109,7 +109,7 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 		t.Errorf("the job is %s", j.State)
 	}
 	stop()
-	if text := log.String(); !strings.Contains(text, "worker connected") || strings.Contains(text, "a report was refused") || strings.Contains(text, "a worker knows jobs") {
+	if text := log.String(); !strings.Contains(text, "worker connected") || strings.Contains(text, "report refused") || strings.Contains(text, "worker knows jobs") {
 		t.Errorf("the second server heard of a task of the first one:\n%s", text)
 	}
 	id, ok, err := agent.LoadIdentity(data)

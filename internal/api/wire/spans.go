@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // maxSpans is how many parts a text of spans may have.
@@ -13,7 +12,7 @@ const maxSpans = 1_000
 
 // ParseSpans reads task numbers and ranges such as "0-9,12". The empty text
 // means all tasks and is nil.
-func ParseSpans(s string) ([]event.Span, error) {
+func ParseSpans(s string) ([]muster.Span, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -21,7 +20,7 @@ func ParseSpans(s string) ([]event.Span, error) {
 	if len(parts) > maxSpans {
 		return nil, muster.Errorf(muster.Invalid, "%d ranges of tasks are too many: write at most %d", len(parts), maxSpans)
 	}
-	spans := make([]event.Span, len(parts))
+	spans := make([]muster.Span, len(parts))
 	for i, part := range parts {
 		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
 		if !isRange {
@@ -32,7 +31,7 @@ func ParseSpans(s string) ([]event.Span, error) {
 		if errA != nil || errB != nil || b < a {
 			return nil, muster.Errorf(muster.Invalid, "%q is not a range of tasks: write numbers and ranges such as 0-9,12", part)
 		}
-		spans[i] = event.Span{First: a, Last: b}
+		spans[i] = muster.Span{First: a, Last: b}
 	}
 	return spans, nil
 }
@@ -43,7 +42,7 @@ func parseTaskNumber(s string) (int, error) {
 }
 
 // FormatSpans writes what ParseSpans reads.
-func FormatSpans(spans []event.Span) string {
+func FormatSpans(spans []muster.Span) string {
 	parts := make([]string, len(spans))
 	for i, s := range spans {
 		parts[i] = strconv.Itoa(s.First)

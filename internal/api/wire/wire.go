@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // Prefix is where the API lives.
@@ -97,7 +96,7 @@ type Kinds struct {
 
 // Plan says where the first task of each stage would run.
 type Plan struct {
-	Stages []explain.Explanation `json:"stages" nullable:"false"`
+	Stages []muster.Explanation `json:"stages" nullable:"false"`
 }
 
 // Selection picks tasks of a job.

@@ -10,14 +10,13 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func TestSpansRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		spans := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Span {
+		spans := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) muster.Span {
 			first := rapid.IntRange(0, muster.MaxTasks).Draw(t, "first")
-			return event.Span{First: first, Last: rapid.IntRange(first, muster.MaxTasks).Draw(t, "last")}
+			return muster.Span{First: first, Last: rapid.IntRange(first, muster.MaxTasks).Draw(t, "last")}
 		}), 1, 20).Draw(t, "spans")
 		text := wire.FormatSpans(spans)
 		got, err := wire.ParseSpans(text)

@@ -16,7 +16,6 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/policy"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 func (a *runner) showWorkerCommand() *cli.Command {
@@ -154,7 +153,7 @@ func addMissingFeatures(f *app.Details, lacks []string) {
 		words = append(words, "takes no tasks that use "+strings.Join(specs, ", "))
 	}
 	name := "lacks"
-	for _, w := range append(words, explain.Limitations(lacks)...) {
+	for _, w := range append(words, muster.Limitations(lacks)...) {
 		f.Add(name, w)
 		name = ""
 	}

@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 func TestTaskStatus(t *testing.T) {
@@ -54,15 +53,15 @@ func TestStatusLine(t *testing.T) {
 }
 
 func TestWhyAJobNeverStarts(t *testing.T) {
-	owner := explain.Verdict{Name: "vm", Filter: "owner", Why: "its owner does not allow the image a"}
-	for want, x := range map[string]explain.Explanation{
+	owner := muster.Verdict{Name: "vm", Filter: "owner", Why: "its owner does not allow the image a"}
+	for want, x := range map[string]muster.Explanation{
 		"": {Summary: "can start now: 1 worker fits"},
 		"muster: job 7 waits: no worker has joined; muster explain 7 says more": {Summary: "no worker has joined"},
 		"muster: job 7 waits: can never start with the only worker vm: its owner does not allow the image a; muster explain 7 says more": {
-			Summary: "can never start with the workers there are: ruled out 1 by owner", Workers: []explain.Verdict{owner},
+			Summary: "can never start with the workers there are: ruled out 1 by owner", Workers: []muster.Verdict{owner},
 		},
 		"muster: job 7 waits: can never start with the workers there are: ruled out 2 by owner; muster explain 7 says more": {
-			Summary: "can never start with the workers there are: ruled out 2 by owner", Workers: []explain.Verdict{owner, owner},
+			Summary: "can never start with the workers there are: ruled out 2 by owner", Workers: []muster.Verdict{owner, owner},
 		},
 	} {
 		if x.Unschedulable() != (want != "") || want != "" && neverStartsMessage(7, &x) != want {

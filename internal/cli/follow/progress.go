@@ -10,7 +10,6 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // progressView is what is known of a job that goes on.
@@ -107,7 +106,7 @@ func (f *follower) pollJob(ctx context.Context) error {
 }
 
 // neverStartsMessage says why a job cannot start as things are.
-func neverStartsMessage(id muster.JobID, x *explain.Explanation) string {
+func neverStartsMessage(id muster.JobID, x *muster.Explanation) string {
 	reason := x.Summary
 	if len(x.Workers) == 1 {
 		reason = fmt.Sprintf("can never start with the only worker %s: %s", x.Workers[0].Name, x.Workers[0].Why)

@@ -19,7 +19,6 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/usage"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // taskPage is the page of one task: where it stands, charts, and the end of its log.
@@ -29,7 +28,7 @@ type taskPage struct {
 	explainPacer pacer // of reason
 	usagePacer   pacer // of series
 	metricsPacer pacer // of points
-	explanation  explain.Explanation
+	explanation  muster.Explanation
 	series       client.Series
 	follower     *jobFollower
 	ring         *ring
@@ -93,8 +92,8 @@ func (p *taskPage) load(m *model) tea.Cmd {
 		p.t = t
 	})}
 	if p.isWaiting() {
-		cmds = append(cmds, read(m, &p.explainPacer, func(ctx context.Context) (explain.Explanation, error) { return m.api.Explain(ctx, id) },
-			func(_ *model, x explain.Explanation) { p.explanation = x }))
+		cmds = append(cmds, read(m, &p.explainPacer, func(ctx context.Context) (muster.Explanation, error) { return m.api.Explain(ctx, id) },
+			func(_ *model, x muster.Explanation) { p.explanation = x }))
 	}
 	if p.t.Attempt > 0 {
 		p.usagePacer.interval, p.metricsPacer.interval = 5*time.Second, 5*time.Second

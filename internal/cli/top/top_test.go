@@ -21,7 +21,6 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 var update = flag.Bool("update", false, "write the golden frames again")
@@ -216,7 +215,7 @@ func TestFrames(t *testing.T) {
 		"task":        func(m *model) { openTask(m, testTasks()[0]) },
 		"task-waits": func(m *model) {
 			p := openTask(m, testTasks()[3])
-			p.explanation = explain.Explanation{Summary: "waits for room: 9 workers could run it, but all are busy", Nearest: "resume worker rig-3, which is paused", Position: 12, Ahead: 11}
+			p.explanation = muster.Explanation{Summary: "waits for room: 9 workers could run it, but all are busy", Nearest: "resume worker rig-3, which is paused", Position: 12, Ahead: 11}
 			p.t.Metrics, p.series.Samples = nil, nil
 			*p.ring = ring{stop: p.ring.stop}
 		},

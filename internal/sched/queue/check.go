@@ -7,7 +7,7 @@ import (
 )
 
 func broken(format string, args ...any) error {
-	return muster.Errorf(muster.Internal, "the queue is broken: "+format, args...)
+	return muster.Errorf(muster.Internal, "queue is inconsistent: "+format, args...)
 }
 
 // Check returns an Internal error that names the first broken invariant, or nil;
@@ -30,11 +30,11 @@ func (q *Queue) Check(workers int) error {
 		buckets[l.projectQueue]++
 	}
 	if len(buckets) != len(q.projectQueues) || len(q.skipped) > 0 {
-		return broken("%d lines are known, %d have lanes; %d items are set aside", len(q.projectQueues), len(buckets), len(q.skipped))
+		return broken("%d project queues are known, %d have buckets; %d items are skipped", len(q.projectQueues), len(buckets), len(q.skipped))
 	}
 	for l, n := range buckets {
 		if l.total != n || !slices.Contains(q.byPriority[l.key.priority], l) {
-			return broken("a line of project %q counts %d lanes, has %d", l.key.project.Name, l.total, n)
+			return broken("a queue of project %q counts %d buckets, has %d", l.key.project.Name, l.total, n)
 		}
 	}
 	return nil
@@ -43,21 +43,21 @@ func (q *Queue) Check(workers int) error {
 func (q *Queue) checkBucket(key bucketKey, l *bucket) error {
 	sh := key.shape
 	if key != l.key || len(l.items) == 0 || q.projectQueues[key.projectKey] != l.projectQueue || q.shapes[sh.Need.Key()] != sh || sh.evicted {
-		return broken("a lane of priority %d is filed wrongly, or empty", key.priority)
+		return broken("a bucket of priority %d has a wrong key or is empty", key.priority)
 	}
 	if l.parked != slices.Contains(sh.parked, l) || l.parked == (l.pos > 0) {
-		return broken("a lane is parked: %t, and in its line: %t", l.parked, l.pos > 0)
+		return broken("a bucket is parked: %t, but in its project queue: %t", l.parked, l.pos > 0)
 	}
 	for i, it := range l.items {
 		if it.pos != i+1 || it.bucket != l || i > 0 && it.Before(l.items[(i-1)/2]) {
-			return broken("a lane is out of order at place %d", i)
+			return broken("a bucket is out of order at index %d", i)
 		}
 	}
 	return nil
 }
 
-// checkReserved holds that every lane that is blocked has its clock, and that each
-// reservation is known to both sides, can bear fruit, and is not one too many.
+// checkReserved checks that every blocked bucket has a timer, and that reservations are
+// consistent on both sides, feasible and not too many.
 func (q *Queue) checkReserved() error {
 	timers, starving, reserved, served, open := 0, 0, 0, 0, 0
 	for _, l := range q.buckets {
@@ -69,11 +69,11 @@ func (q *Queue) checkReserved() error {
 		}
 		switch {
 		case l.parked && l.blockedSince == 0:
-			return broken("a lane of priority %d is parked, and its patience is not measured", l.key.priority)
+			return broken("a bucket of priority %d is parked, but not blocked since a time", l.key.priority)
 		case (l.blockedSince > 0) != (l.timer.pos > 0 || l.starving):
-			return broken("a lane of priority %d is blocked since %d; its clock runs: %t, it starves: %t", l.key.priority, l.blockedSince, l.timer.pos > 0, l.starving)
+			return broken("a bucket of priority %d is blocked since %d; its timer is set: %t, it starves: %t", l.key.priority, l.blockedSince, l.timer.pos > 0, l.starving)
 		case l.starving != slices.Contains(q.starving, l):
-			return broken("a lane of priority %d is filed wrongly among the starving", l.key.priority)
+			return broken("a bucket of priority %d is wrong in the list of starving ones", l.key.priority)
 		}
 		if len(l.reserved) > 0 {
 			served++
@@ -81,7 +81,7 @@ func (q *Queue) checkReserved() error {
 		reserved += len(l.reserved)
 		for _, w := range l.reserved {
 			if w.reservedFor != l || !l.starving || !w.feasible(l.key.shape) {
-				return broken("worker %s is kept free in vain", w.Usage.Worker.ID)
+				return broken("worker %s is reserved for a bucket that cannot use it", w.Usage.Worker.ID)
 			}
 		}
 	}
@@ -91,14 +91,14 @@ func (q *Queue) checkReserved() error {
 			open++
 		}
 		if w.open != (w.Usage.ClosedReason == "") || w.reservedFor != nil && !slices.Contains(w.reservedFor.reserved, w) {
-			return broken("worker %s is open: %t, and kept free for a lane that does not know: %t", w.Usage.Worker.ID, w.open, w.reservedFor != nil)
+			return broken("worker %s is open: %t, reserved for a bucket that does not refer back: %t", w.Usage.Worker.ID, w.open, w.reservedFor != nil)
 		}
 	}
 	if timers != len(q.timers) || starving != len(q.starving) || reserved != q.reserved || open != q.openWorkers {
-		return broken("%d clocks, %d starving lanes, %d reservations and %d open workers are counted wrongly", timers, starving, reserved, open)
+		return broken("%d timers, %d starving buckets, %d reservations and %d open workers are counted wrongly", timers, starving, reserved, open)
 	}
 	if !q.reviewNeeded && served > 1 && reserved > q.maxReserved() {
-		return broken("%d workers are kept free, %d are open", reserved, open)
+		return broken("%d workers are reserved, %d are open", reserved, open)
 	}
 	return nil
 }

@@ -2,13 +2,13 @@ package queue
 
 import "github.com/muster-dev/muster"
 
-// maxCounted is how many items Ahead looks at, about.
+// maxCounted is about how many items CountAhead examines.
 const maxCounted = 10_000
 
-// CountAhead counts the queued tasks that go before a task of that priority, project,
-// job and number: those of a higher priority, and the older ones of the same. own
-// counts those of the same project and priority only. In a long queue it does not
-// look at all of them: then there are more, and exact is false.
+// CountAhead counts the queued tasks ahead of a task of that priority, project, job and
+// number: those of a higher priority, and the older ones of the same. sameProject counts
+// those of the same project and priority only. In a long queue it does not examine all
+// of them: then there are more, and exact is false.
 func (q *Queue) CountAhead(priority int, p *Project, job muster.JobID, num int) (all, sameProject int, exact bool) {
 	exact = true
 	perBucket := maxCounted
@@ -30,17 +30,17 @@ func (q *Queue) CountAhead(priority int, p *Project, job muster.JobID, num int) 
 	return all, sameProject, exact
 }
 
-// counter counts tasks of one lane that are older than a task.
+// counter counts the tasks of one bucket that are older than a task.
 type counter struct {
 	job      muster.JobID
 	num      int
-	countAll bool // count all
-	budget   int  // items that may still be looked at
+	countAll bool
+	budget   int // items that may still be examined
 	tasks    int
 }
 
-// count counts the items from place i of the heap downwards. Below one that is not
-// older none is.
+// count counts the items from index i of the heap downwards. Below an item that is not
+// older there are no older ones.
 func (c *counter) count(items []*Item, i int) {
 	if i >= len(items) || c.budget < 0 {
 		return
@@ -61,4 +61,42 @@ func (c *counter) count(items []*Item, i int) {
 	c.tasks += n
 	c.count(items, 2*i+1)
 	c.count(items, 2*i+2)
+}
+
+// Oldest returns the item of a project, or of all if p is nil, that has been queued for longest according to since, or nil. It
+// examines the first items of each bucket only, in a long queue not of all buckets.
+func (q *Queue) Oldest(p *Project, since func(*Item) muster.Time) *Item {
+	o := oldestSearch{since: since, budget: 2 * maxCounted}
+	perBucket := max(maxCounted/max(len(q.buckets), 1), 1)
+	for key, l := range q.buckets {
+		if p != nil && key.project != p {
+			continue
+		}
+		o.scan(l.items[:min(perBucket, len(l.items))])
+		if o.budget <= 0 {
+			break
+		}
+	}
+	return o.item
+}
+
+// oldestSearch is the search of Oldest.
+type oldestSearch struct {
+	since  func(*Item) muster.Time
+	budget int // items that may still be examined
+	item   *Item
+	at     muster.Time
+}
+
+// scan examines the first items of a bucket's heap, which are the oldest by job and number and so usually by time.
+func (o *oldestSearch) scan(items []*Item) {
+	for _, it := range items {
+		if o.budget--; o.budget < 0 {
+			return
+		}
+		at := o.since(it)
+		if o.item == nil || at < o.at || at == o.at && it.Before(o.item) {
+			o.item, o.at = it, at
+		}
+	}
 }

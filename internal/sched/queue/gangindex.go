@@ -8,12 +8,12 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// gangIndex is the index of a gang's shape, in place of fits: how many members each
-// worker has room for, and all of them together, by the vendor of their GPUs.
+// gangIndex is the index of a gang's shape: how many members fit on each worker, and on
+// all workers together by the vendor of their GPUs.
 type gangIndex struct {
 	byWorker   map[*Worker]capacity
 	total      map[string]int
-	unreserved map[string]int // of workers that are not kept free
+	unreserved map[string]int // of workers that are not reserved
 }
 
 type capacity struct {
@@ -21,7 +21,7 @@ type capacity struct {
 	reserved bool
 }
 
-// update brings a worker's room up to date.
+// update updates a worker's entry.
 func (c *gangIndex) update(w *Worker, n *placement.Need) {
 	c.remove(w)
 	b := capacity{w.Usage.GangFit(n, n.Gang), w.reservedFor != nil}
@@ -49,7 +49,7 @@ func (c *gangIndex) count(b *capacity, sign int) {
 	}
 }
 
-// hasSuspects reports whether others go before one of the workers.
+// hasSuspects reports whether one of the workers is suspect.
 func (c *gangIndex) hasSuspects() bool {
 	for w := range c.byWorker {
 		if w.Suspect {
@@ -59,7 +59,7 @@ func (c *gangIndex) hasSuspects() bool {
 	return false
 }
 
-// maxByVendor returns the most of any vendor.
+// maxByVendor returns the maximum of all vendors.
 func maxByVendor(total map[string]int) int {
 	n := 0
 	for _, k := range total {
@@ -68,8 +68,8 @@ func maxByVendor(total map[string]int) int {
 	return n
 }
 
-// refreshGangIndex brings the index up to date and reports whether there is room for
-// the whole gang on workers that are not kept free.
+// refreshGangIndex updates the index and reports whether the whole gang fits on workers
+// that are not reserved.
 func (q *Queue) refreshGangIndex(sh *Shape) bool {
 	for k := q.loadChanges.latest; k != nil && k.seq > sh.seen; k = k.older {
 		sh.gangIndex.update(k.worker, sh.Need)
@@ -78,15 +78,15 @@ func (q *Queue) refreshGangIndex(sh *Shape) bool {
 	return maxByVendor(sh.gangIndex.unreserved) >= sh.Need.Gang
 }
 
-// PackGang chooses workers for the gang that the item stands for, and how many
-// members each takes, or returns nil: some that are kept free only if there are
-// not enough others. Without such workers, shy reports whether there would be enough with
-// those that are avoided. avoid may be nil.
+// PackGang chooses workers for the item's gang and how many members each takes, or
+// returns nil. It takes reserved workers only if there are not enough others. If there
+// are too few workers, onlyAvoided reports whether the avoided ones would be enough.
+// avoid may be nil.
 func (q *Queue) PackGang(now muster.Time, it *Item, avoid func(*Worker) bool) (fits []placement.GangFit, onlyAvoided bool) {
 	sh := it.bucket.key.shape
 	c := &sh.gangIndex
 	if q.refreshGangIndex(sh) {
-		if c.hasSuspects() { // only if there are not enough others
+		if c.hasSuspects() { // they are used only if there are not enough others
 			fits, _ = c.pack(sh.Need.Gang, avoid, func(w *Worker, b *capacity) bool { return !b.reserved && !w.Suspect })
 			if fits != nil {
 				return fits, false
@@ -117,8 +117,7 @@ func (c *gangIndex) pack(n int, avoid func(*Worker) bool, allowed func(*Worker, 
 	return nil, len(avoided) > 0 && placement.Pack(append(usable, avoided...), n) != nil
 }
 
-// canPackGang reports whether the gangs of l have enough room, with what is kept free
-// and they may have.
+// canPackGang reports whether a gang of l fits, with the reserved workers that it may use.
 func (q *Queue) canPackGang(now muster.Time, l *bucket) bool {
 	c, n := &l.key.shape.gangIndex, l.key.shape.Need.Gang
 	if maxByVendor(c.total) < n {
@@ -135,16 +134,16 @@ func (q *Queue) canPackGang(now muster.Time, l *bucket) bool {
 	return false
 }
 
-// candidate is what a worker can do for a gang that waits.
+// candidate is a worker that could be reserved.
 type candidate struct {
 	worker *Worker
-	fit    placement.GangFit // once it is empty
+	fit    placement.GangFit // when it is empty
 	freeIn muster.Duration
 }
 
-// selectWorkers takes, of those that will have room soonest, as many workers as the gang
-// needs, all with GPUs of one vendor. It returns nil if they are too few. It sorts
-// chances.
+// selectWorkers chooses the workers that will have room soonest, as many as the gang
+// needs, all with GPUs of one vendor. It returns nil if there are too few. It sorts
+// candidates.
 func selectWorkers(candidates []candidate, n int) (ws []*Worker, freeIn muster.Duration) {
 	slices.SortFunc(candidates, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.freeIn, y.freeIn), cmp.Compare(x.worker.Usage.Worker.ID, y.worker.Usage.Worker.ID))

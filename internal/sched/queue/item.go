@@ -4,11 +4,10 @@ import (
 	"cmp"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
-// Item is a place in a lane: of one task, or of many in a row that are numbered
-// from Num. Set Job, Num and Owner before it is added.
+// Item is a queue entry: one task, or many with consecutive numbers from Num. Set Job,
+// Num and Owner before it is added.
 type Item struct {
 	Job   muster.JobID
 	Num   int
@@ -20,8 +19,8 @@ type Item struct {
 
 // Owner is what an Item stands for.
 type Owner interface {
-	Size() int              // tasks
-	CountBelow(num int) int // of these, those with a lower number
+	Size() int              // number of tasks
+	CountBelow(num int) int // number of tasks with a lower number
 }
 
 // Queued reports whether the item is in the queue.
@@ -30,10 +29,10 @@ func (i *Item) Queued() bool { return i.bucket != nil }
 // Shape returns the shape under which the item is queued.
 func (i *Item) Shape() *Shape { return i.bucket.key.shape }
 
-// HeapIndex and Before make Item a heap.Node: the older one first.
+// HeapIndex makes Item a Node.
 func (i *Item) HeapIndex() *int { return &i.pos }
 
-// Before orders by job, then by number.
+// Before orders by age: by job, then by number.
 func (i *Item) Before(o *Item) bool {
 	if i.Job != o.Job {
 		return i.Job < o.Job
@@ -50,23 +49,23 @@ type bucketKey struct {
 	shape *Shape
 }
 
-// bucket is a queue, by age, of tasks with equal priority, project and need. If
-// the first one cannot be placed, none of them can.
+// bucket is a queue, by age, of tasks with equal priority, project and need. If the first
+// one cannot be placed, none of them can.
 type bucket struct {
 	key          bucketKey
 	projectQueue *projectQueue
-	items        heap.Heap[*Item]
+	items        Heap[*Item]
 	pos          int
-	parked       bool // tried in vain, and no worker changed since
+	parked       bool // not placeable, and no worker changed since
 
-	blockedSince muster.Time // of the first try in vain after which nothing of it was placed, or of its last turn in vain, or 0
+	blockedSince muster.Time // first failed try since something of it was placed, or end of its last unsuccessful reservation, or 0
 	timer        starvationTimer
-	starving     bool      // its patience has ended: it is in Queue.starving
-	reserved     []*Worker // are kept free for its first task: one, or as many as a gang needs
+	starving     bool      // blocked for longer than the starvation timeout: it is in Queue.starving
+	reserved     []*Worker // for its first task: one, or as many as a gang needs
 	reservedAt   muster.Time
-	freeAt       muster.Time     // when these will have room, by what they held at reservedAt; a guess
-	holdFor      muster.Duration // how long they are stood by, whoever else would be better
-	reconsider   bool            // freeAt is past: ask whether others would be better
+	freeAt       muster.Time     // estimate of when these will have room, by what they held at reservedAt
+	holdFor      muster.Duration // how long the reservation is kept, even if other workers would be better
+	reconsider   bool            // holdFor is over: check whether other workers are better
 }
 
 func (l *bucket) HeapIndex() *int       { return &l.pos }
@@ -77,11 +76,11 @@ type projectKey struct {
 	project  *Project
 }
 
-// projectQueue is all lanes of one project at one priority.
+// projectQueue is all buckets of one project at one priority.
 type projectQueue struct {
 	key     projectKey
-	buckets heap.Heap[*bucket] // that are worth trying, by the age of their first task
-	total   int                // lanes, with those that are parked
+	buckets Heap[*bucket] // not parked, by the age of their first task
+	total   int           // buckets, including parked ones
 	pos     int
 	share   float64 // of the project, during a Place
 }

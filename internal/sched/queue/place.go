@@ -4,29 +4,27 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
-// Outcome is what came of trying an item.
+// Outcome is the result of trying an item.
 type Outcome int
 
 // The outcomes of a try.
 const (
-	Placed  Outcome = iota // it, or its first task, is placed: it was removed or renumbered
+	Placed  Outcome = iota // it, or its first task, was placed: it was removed or renumbered
 	Blocked                // no worker fits its shape
-	Skipped                // a worker fits, but not this task: leave it out of this Place
+	Skipped                // only avoided workers fit: leave it out of this Place
 )
 
-// skippedItem is an item that is left out of a Place, and where it belongs.
+// skippedItem is an item that is left out of a Place, and its bucket.
 type skippedItem struct {
 	item *Item
 	key  bucketKey
 }
 
-// Place asks try to place items until none is left that might be: for each
-// priority from the highest, always of the project with the least dominant share
-// of all, its oldest. try may place or block, but must not add items. Before that
-// it keeps workers free for those who have waited in vain for too long.
+// Place calls try until no item is left that might be placeable. From the highest
+// priority down, it takes the project with the least dominant share of total and tries
+// its oldest item. try must not add items. Before that, Place reviews the reservations.
 func (q *Queue) Place(now muster.Time, total *Resources, try func(*Item) Outcome) {
 	q.reviewReservations(now)
 	for again := true; again; again = q.released {
@@ -45,7 +43,7 @@ func (q *Queue) Place(now muster.Time, total *Resources, try func(*Item) Outcome
 	q.skipped = q.skipped[:0]
 }
 
-// unparkFitting brings back the lanes that may have a worker that fits by now.
+// unparkFitting unparks the buckets that may have a worker that fits by now.
 func (q *Queue) unparkFitting(now muster.Time) {
 	remaining := q.parked[:0]
 	for _, sh := range q.parked {
@@ -67,8 +65,8 @@ func (q *Queue) unparkFitting(now muster.Time) {
 	q.parked = remaining
 }
 
-// keepParked moves the parked lanes that may have none of the workers that are kept
-// free to the front, in order, and returns them.
+// keepParked moves the parked buckets that may use none of the reserved workers to the
+// front, in order, and returns them.
 func (q *Queue) keepParked(now muster.Time, sh *Shape) []*bucket {
 	if len(sh.reserved) == 0 && (sh.Need.Gang == 0 || q.reserved == 0) {
 		return sh.parked
@@ -84,10 +82,10 @@ func (q *Queue) keepParked(now muster.Time, sh *Shape) []*bucket {
 	return sh.parked[:n]
 }
 
-// placePriority places items of one priority, until none is left that might be, or
-// the end of a reservation calls for a new beginning.
+// placePriority places items of one priority, until none is left that might be
+// placeable or a reservation ended.
 func (q *Queue) placePriority(now muster.Time, queues []*projectQueue, total *Resources, try func(*Item) Outcome) {
-	var order heap.Heap[*projectQueue]
+	var order Heap[*projectQueue]
 	for _, l := range queues {
 		if len(l.buckets) > 0 {
 			l.share = l.key.project.Usage.DominantShare(total)

@@ -1,9 +1,10 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 // Queue holds items and the index of workers. Make it with New. It is not safe
@@ -11,35 +12,35 @@ import (
 type Queue struct {
 	buckets       map[bucketKey]*bucket
 	projectQueues map[projectKey]*projectQueue
-	byPriority    [muster.MaxPriority + 1][]*projectQueue // by priority; lines in the order of their making
+	byPriority    [muster.MaxPriority + 1][]*projectQueue // in order of creation
 	shapes        map[string]*Shape
-	idle          []*Shape      // without lanes, oldest first: kept for a while, since their index is dear
-	parked        []*Shape      // that have parked lanes
+	idle          []*Shape      // without buckets, oldest first: kept for a while, since an index is expensive
+	parked        []*Shape      // with parked buckets
 	skipped       []skippedItem // of this Place
 
-	loadChanges changeList // all workers, by their last change of any sort
-	specChanges changeList // and of what they are, or whether they are open
-	openWorkers int        // workers
+	loadChanges changeList // all workers, by their last change of any kind
+	specChanges changeList // all workers, by their last change of description or openness
+	openWorkers int
 
 	starvationTimeout muster.Duration
-	timers            heap.Heap[*starvationTimer] // of lanes that are blocked, and of reservations
-	timerSeq          uint64                      // of clocks
-	starving          []*bucket                   // whose patience has ended
-	reserved          int                         // workers that are kept free
-	reviewNeeded      bool                        // what the reservations depend on has changed since the last review
-	released          bool                        // a reservation ended since the lanes were brought back
+	timers            Heap[*starvationTimer] // of blocked buckets and of reservations
+	timerSeq          uint64
+	starving          []*bucket
+	reserved          int  // number of reserved workers
+	reviewNeeded      bool // what the reservations depend on has changed since the last review
+	released          bool // a reservation ended since the last unparkFitting
 }
 
-// maxIdleShapes is how many shapes without a queued task are remembered.
+// maxIdleShapes is how many shapes without a queued task are kept.
 const maxIdleShapes = 64
 
-// New makes an empty queue. A worker is kept free for a lane from which nothing
-// could be placed for longer than patience.
+// New makes an empty queue. A worker is reserved for a bucket from which nothing could
+// be placed for longer than starvationTimeout.
 func New(starvationTimeout muster.Duration) *Queue {
 	return &Queue{buckets: map[bucketKey]*bucket{}, projectQueues: map[projectKey]*projectQueue{}, shapes: map[string]*Shape{}, starvationTimeout: starvationTimeout}
 }
 
-// Add puts an item into the queue.
+// Add adds an item.
 func (q *Queue) Add(it *Item, priority int, p *Project, sh *Shape) {
 	key := bucketKey{projectKey{priority, p}, sh}
 	l := q.buckets[key]
@@ -60,7 +61,7 @@ func (q *Queue) Add(it *Item, priority int, p *Project, sh *Shape) {
 	}
 }
 
-// Remove takes a queued item out.
+// Remove removes a queued item.
 func (q *Queue) Remove(it *Item) {
 	l := it.bucket
 	it.bucket = nil
@@ -68,7 +69,7 @@ func (q *Queue) Remove(it *Item) {
 	q.reorder(l)
 }
 
-// Renumber gives a queued item another number.
+// Renumber changes the number of a queued item.
 func (q *Queue) Renumber(it *Item, num int) {
 	it.Num = num
 	it.bucket.items.Fix(it)
@@ -84,8 +85,8 @@ func (q *Queue) Each(f func(priority int, p *Project, it *Item)) {
 	}
 }
 
-// reorder corrects the place of a lane in its line after its first item changed,
-// and drops the lane if it is empty.
+// reorder updates the position of a bucket after its first item changed, and drops the
+// bucket if it is empty.
 func (q *Queue) reorder(l *bucket) {
 	if len(l.items) > 0 {
 		if !l.parked {
@@ -118,7 +119,7 @@ func (q *Queue) projectQueue(key projectKey) *projectQueue {
 	return l
 }
 
-// park sets a lane aside until a worker changes to fit its shape.
+// park sets a bucket aside until a worker changes to fit its shape.
 func (q *Queue) park(l *bucket) {
 	l.projectQueue.buckets.Remove(l)
 	l.parked = true
@@ -129,7 +130,7 @@ func (q *Queue) park(l *bucket) {
 	sh.parked = append(sh.parked, l)
 }
 
-// unpark takes a lane out of its shape's list.
+// unpark removes a bucket from its shape's parked ones.
 func (q *Queue) unpark(l *bucket) {
 	sh := l.key.shape
 	l.parked = false
@@ -139,10 +140,10 @@ func (q *Queue) unpark(l *bucket) {
 	}
 }
 
-// LookupShape returns the shape for a need if one is remembered, else nil.
+// LookupShape returns the shape for a need if there is one, else nil.
 func (q *Queue) LookupShape(n *placement.Need) *Shape { return q.shapes[n.Key()] }
 
-// Shape returns the shape for a need. It is right until the shape is Forgotten.
+// Shape returns the shape for a need. It is valid until it is Evicted.
 func (q *Queue) Shape(n *placement.Need) *Shape {
 	sh := q.shapes[n.Key()]
 	if sh == nil {
@@ -153,7 +154,7 @@ func (q *Queue) Shape(n *placement.Need) *Shape {
 	return sh
 }
 
-// retainShape counts one more lane of a shape.
+// retainShape counts one more bucket of a shape.
 func (q *Queue) retainShape(sh *Shape) {
 	if sh.buckets == 0 {
 		q.idle = removeFrom(q.idle, sh)
@@ -161,7 +162,7 @@ func (q *Queue) retainShape(sh *Shape) {
 	sh.buckets++
 }
 
-// releaseShape counts one lane less of a shape.
+// releaseShape counts one bucket less of a shape.
 func (q *Queue) releaseShape(sh *Shape) {
 	sh.buckets--
 	if sh.buckets == 0 {
@@ -169,8 +170,7 @@ func (q *Queue) releaseShape(sh *Shape) {
 	}
 }
 
-// markIdle lists a shape that has no lane, and forgets the one that had none for
-// longest.
+// markIdle lists a shape without buckets, and evicts the one that had none for longest.
 func (q *Queue) markIdle(sh *Shape) {
 	q.idle = append(q.idle, sh)
 	if len(q.idle) > maxIdleShapes {
@@ -180,15 +180,10 @@ func (q *Queue) markIdle(sh *Shape) {
 	}
 }
 
-// removeFrom returns the list with x taken out, in place and in order.
+// removeFrom removes x from the list, in place and in order.
 func removeFrom[T comparable](list []T, x T) []T {
-	for i, y := range list {
-		if y == x {
-			copy(list[i:], list[i+1:])
-			var zero T
-			list[len(list)-1] = zero
-			return list[:len(list)-1]
-		}
+	if i := slices.Index(list, x); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
 	return list
 }

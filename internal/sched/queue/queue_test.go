@@ -31,7 +31,7 @@ func (o *testTask) CountBelow(num int) int {
 	return 0
 }
 
-// fixedFreeIn is how long a worker says that it takes to have room.
+// fixedFreeIn is a fixed estimate of FreeIn.
 type fixedFreeIn muster.Duration
 
 func (h fixedFreeIn) FreeIn(muster.Time, *placement.Need, int, muster.Time) muster.Duration {
@@ -42,10 +42,10 @@ func need(cpus int) *placement.Need {
 	return new(placement.Limits).Need("", &muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
 }
 
-// TestIndexFindsWhatASearchFinds keeps a fleet, a queue and running tasks in random
-// motion, and holds that the index answers as a look at every worker does, that tasks
-// come by priority, share and age, and that nothing that fits is left, except on
-// workers that are kept free for another.
+// TestIndexFindsWhatASearchFinds changes a fleet, a queue and running tasks at random, and
+// checks that the index gives the same results as a search of all workers, that tasks are
+// placed by priority, share and age, and that nothing that fits remains, except on
+// reserved workers.
 func TestIndexFindsWhatASearchFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -141,8 +141,8 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 	})
 }
 
-// search looks at every worker that is not kept free, and then at those that are
-// and that x may have.
+// search searches all workers that are not reserved, and then the reserved ones that x may
+// use.
 func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *testTask) *queue.Worker {
 	n := x.item.Shape().Need
 	var best [2]*queue.Worker
@@ -174,7 +174,7 @@ func better(w, o *queue.Worker, n *placement.Need) bool {
 	return cmp.Or(a.Compare(&b), cmp.Compare(w.Usage.Worker.ID, o.Usage.Worker.ID)) < 0
 }
 
-// expected looks at every waiting task for the first one that some worker fits.
+// expected searches all waiting tasks for the first one that fits some worker.
 func expected(q *queue.Queue, now muster.Time, waiting []*testTask, fleet []*queue.Worker, total *queue.Resources) *testTask {
 	var first *testTask
 	for _, x := range waiting {

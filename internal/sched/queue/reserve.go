@@ -9,27 +9,27 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// What bounds the work for reservations, and how many there are.
+// Limits of the number of reservations and of the work for them.
 const (
-	maxEstimate  = muster.Duration(time.Hour) // in a guess when a worker will have room
-	maxReserved  = 64                         // at once, and no more than a quarter of the open workers
-	maxInspected = 4096                       // workers that one review asks when they will be free, or what they could run
-	sampleSize   = 256                        // workers that are asked for one reservation
+	maxEstimate  = muster.Duration(time.Hour) // of the time until a worker has room
+	maxReserved  = 64                         // workers at once, and no more than a quarter of the open ones
+	maxInspected = 4096                       // workers that one review examines
+	sampleSize   = 256                        // workers that are examined for one reservation
 )
 
-// starvationTimer goes off when a lane has been blocked for too long, or its reservation
-// has stood for too long.
+// starvationTimer is due when a bucket has been blocked for the starvation timeout, or its
+// reservation has lasted for holdFor.
 type starvationTimer struct {
 	bucket *bucket
 	at     muster.Time
-	seq    uint64 // that it was set
+	seq    uint64 // order of setting
 	pos    int
 }
 
-// HeapIndex and Before make clock a heap.Node: what goes off first, first.
+// HeapIndex makes starvationTimer a Node.
 func (c *starvationTimer) HeapIndex() *int { return &c.pos }
 
-// Before orders by time, then by who was set first.
+// Before orders by time, then by order of setting.
 func (c *starvationTimer) Before(o *starvationTimer) bool {
 	if c.at != o.at {
 		return c.at < o.at
@@ -37,7 +37,7 @@ func (c *starvationTimer) Before(o *starvationTimer) bool {
 	return c.seq < o.seq
 }
 
-// setTimer sets a lane's clock.
+// setTimer sets a bucket's timer.
 func (q *Queue) setTimer(l *bucket, at muster.Time) {
 	if l.timer.pos > 0 {
 		q.timers.Remove(&l.timer)
@@ -47,7 +47,7 @@ func (q *Queue) setTimer(l *bucket, at muster.Time) {
 	q.timers.Push(&l.timer)
 }
 
-// NextTimeout returns when Pass will have something to do, and 0 for never.
+// NextTimeout returns when Expire will have something to do, or 0 for never.
 func (q *Queue) NextTimeout() muster.Time {
 	if len(q.timers) == 0 {
 		return 0
@@ -55,8 +55,8 @@ func (q *Queue) NextTimeout() muster.Time {
 	return q.timers[0].at
 }
 
-// Expire notes whose patience has ended by now. The next Place draws the
-// conclusions.
+// Expire marks the buckets whose timers are due as starving. The next Place reserves
+// workers for them.
 func (q *Queue) Expire(now muster.Time) {
 	for len(q.timers) > 0 && q.timers[0].at <= now {
 		l := q.timers[0].bucket
@@ -72,7 +72,7 @@ func (q *Queue) Expire(now muster.Time) {
 	}
 }
 
-// markBlocked starts a lane's clock, unless it runs already.
+// markBlocked starts a bucket's timer, unless it runs already.
 func (q *Queue) markBlocked(now muster.Time, l *bucket) {
 	if l.blockedSince == 0 {
 		l.blockedSince = now
@@ -80,7 +80,7 @@ func (q *Queue) markBlocked(now muster.Time, l *bucket) {
 	}
 }
 
-// clearStarvation stops a lane's clock: its first task was placed, or it has none any more.
+// clearStarvation stops a bucket's timer and ends its reservation: its first task was placed, or it is empty.
 func (q *Queue) clearStarvation(l *bucket) {
 	if l.blockedSince == 0 {
 		return
@@ -99,7 +99,7 @@ func (q *Queue) clearStarvation(l *bucket) {
 	}
 }
 
-// releaseReservation ends a lane's reservation.
+// releaseReservation ends a bucket's reservation.
 func (q *Queue) releaseReservation(l *bucket) {
 	ws := l.reserved
 	l.reserved = nil
@@ -111,11 +111,10 @@ func (q *Queue) releaseReservation(l *bucket) {
 	}
 }
 
-// reserve keeps workers free for the first task of l, until it is placed, one of
-// them can no longer run it, or a lane of a higher priority needs one. After a while
-// in vain it is the turn of others that starve, if there are more than can be served
-// at once, or of better workers. The while doubles, so that in the end whatever ends
-// is awaited.
+// reserve reserves workers for the first task of l, until it is placed, one of them can
+// no longer run it, or a bucket of a higher priority needs one. After holdFor, other
+// starving buckets may be served instead, or better workers may be chosen. holdFor
+// doubles each time, so that eventually it exceeds the run time of any task.
 func (q *Queue) reserve(now muster.Time, l *bucket, ws []*Worker, freeIn muster.Duration) {
 	l.reconsider = false
 	l.freeAt = now.Add(freeIn)
@@ -138,9 +137,9 @@ func (q *Queue) reserve(now muster.Time, l *bucket, ws []*Worker, freeIn muster.
 	q.reserved += len(ws)
 }
 
-// reviewReservations makes the reservations what they should be: for the lanes that have
-// starved for longest, those of the highest priority first. The first one gets all
-// that it needs, be it a gang that needs the whole fleet.
+// reviewReservations updates the reservations: the buckets of the highest priority, and
+// of these the ones that are blocked for longest, are served first. The first one gets
+// all workers that it needs, even if that is the whole fleet.
 func (q *Queue) reviewReservations(now muster.Time) {
 	q.Expire(now)
 	if !q.reviewNeeded {
@@ -159,7 +158,7 @@ func (q *Queue) reviewReservations(now muster.Time) {
 			}
 		case len(l.reserved) > 0 && !l.reconsider:
 		case inspected >= maxInspected:
-			q.reviewNeeded = true // go on in the next Place
+			q.reviewNeeded = true // continue in the next Place
 		default:
 			ws, freeIn, cost := q.pickWorkers(now, l, n == 0)
 			inspected += cost
@@ -174,9 +173,9 @@ func (q *Queue) reviewReservations(now muster.Time) {
 func (q *Queue) maxReserved() int { return min(max(q.openWorkers/4, 1), maxReserved) }
 
 // pickWorkers chooses the worker, or for a gang the workers, that will likely have room for
-// l's first task soonest, of those that are not kept free for one of at least its
-// priority. The first that starves is given those of its own priority, too, if the
-// others are too few. In a large fleet it asks a sample, another one each time.
+// l's first task soonest. It excludes workers that are reserved for buckets of at least
+// l's priority; the first bucket may take those of its own priority if the others are too
+// few. In a large fleet it examines a sample, another one each time.
 func (q *Queue) pickWorkers(now muster.Time, l *bucket, first bool) (ws []*Worker, freeIn muster.Duration, inspected int) {
 	sh := l.key.shape
 	inspected = q.refreshFeasible(sh)
@@ -208,7 +207,7 @@ func (q *Queue) pickWorkers(now muster.Time, l *bucket, first bool) (ws []*Worke
 	return ws, freeIn, inspected
 }
 
-// candidate asks what a worker can do for l's first task, which takes n places.
+// candidate returns w as a candidate for l's first task, which has n members.
 func (l *bucket) candidate(now muster.Time, w *Worker, n int, since muster.Time) candidate {
 	c := candidate{worker: w, fit: placement.GangFit{Members: 1}}
 	if n > 1 {
@@ -218,8 +217,8 @@ func (l *bucket) candidate(now muster.Time, w *Worker, n int, since muster.Time)
 	return c
 }
 
-// refreshFeasible brings the list of workers that could run what sh needs if they were empty
-// up to date, and returns how many it looked at.
+// refreshFeasible updates the list of workers that could run sh if they were empty, and
+// returns how many it examined.
 func (q *Queue) refreshFeasible(sh *Shape) int {
 	valid := sh.feasible[:0]
 	for _, h := range sh.feasible {
@@ -240,22 +239,21 @@ func (q *Queue) refreshFeasible(sh *Shape) int {
 	return inspected
 }
 
-// feasibleWorker says that a worker could run something if it were empty, by its terms of
-// that version.
+// feasibleWorker is a worker that could run a shape if it were empty, as of a version of
+// its description.
 type feasibleWorker struct {
 	worker  *Worker
 	version uint64
 }
 
-// mayUse reports whether tasks of l may have w, which is kept free.
+// mayUse reports whether tasks of l may use w, which is reserved.
 func (q *Queue) mayUse(now muster.Time, l *bucket, w *Worker) bool {
 	return w.reservedFor == l || l.key.priority > w.reservedFor.key.priority || q.backfills(now, l.key.shape, w.reservedFor)
 }
 
-// backfills reports whether a task of sh, which may be nil, will likely have ended on
-// the worker that is kept free for l before that could have room for l's first
-// task anyway. What came since the reservation never counts for that, so it is not
-// put off without end.
+// backfills reports whether a task of sh, which may be nil, will likely end on the worker
+// that is reserved for l before that has room for l's first task. freeAt ignores tasks
+// assigned since the reservation, so that backfilling cannot delay l for ever.
 func (q *Queue) backfills(now muster.Time, sh *Shape, l *bucket) bool {
 	each := q.starvationTimeout
 	if sh != nil && sh.Ran > 0 {
@@ -264,9 +262,8 @@ func (q *Queue) backfills(now muster.Time, sh *Shape, l *bucket) bool {
 	return now.Add(2*each) <= l.freeAt
 }
 
-// ReservedFor returns the queued item for which w is kept free, or nil, and whether
-// another task of that need, whose Shape may be unknown, and priority is barred
-// from w.
+// ReservedFor returns the queued item that w is reserved for, or nil, and whether a task
+// of another bucket with that priority and shape, which may be nil, is blocked from w.
 func (q *Queue) ReservedFor(now muster.Time, w *Worker, sh *Shape, priority int) (it *Item, blocked bool) {
 	l := w.reservedFor
 	if l == nil {

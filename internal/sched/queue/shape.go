@@ -7,32 +7,31 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// Shape is a need together with an index of the workers that fit it, best first.
+// Shape is a need with an index of the workers that fit it, best first.
 type Shape struct {
 	Need *placement.Need
 
 	Held    int             // tasks of this shape on workers
-	Ran     int64           // that succeeded
+	Ran     int64           // tasks that succeeded
 	Runtime muster.Duration // of all of these together
 
 	buckets      int
 	parked       []*bucket
 	evicted      bool
-	seen         uint64           // Queue.loads.n up to which fits, kept and crowd are right
+	seen         uint64           // Queue.loadChanges.seq up to which fits, reserved and gangIndex are current
 	fits         []fit            // a heap; may hold outdated entries, but never first after refresh
-	reserved     []fit            // on workers that are kept free; none outdated after refresh
-	gangIndex    gangIndex        // of a gang, in place of fits and kept
-	feasibleSeen uint64           // Queue.terms.n up to which hopes is right
-	feasible     []feasibleWorker // in the order of finding; may hold outdated entries
-	sampleOffset int              // samples of hopes taken
+	reserved     []fit            // on reserved workers; none outdated after refresh
+	gangIndex    gangIndex        // of a gang, instead of fits and reserved
+	feasibleSeen uint64           // Queue.specChanges.seq up to which feasible is current
+	feasible     []feasibleWorker // in order of discovery; may hold outdated entries
+	sampleOffset int              // number of samples of feasible taken
 }
 
-// Evicted reports whether the queue made room for others: ask it for the need's
-// Shape again.
+// Evicted reports whether the queue dropped the shape: call Queue.Shape again.
 func (sh *Shape) Evicted() bool { return sh.evicted }
 
-// fit says that a worker fitted at its change with the number version. It is
-// outdated as soon as the worker changes again.
+// fit is a worker that fits as of its change with the number version. It is outdated as
+// soon as the worker changes again.
 type fit struct {
 	worker  *Worker
 	version uint64
@@ -52,8 +51,8 @@ func (f *fit) before(o *fit) bool {
 	return f.worker.Usage.Worker.ID < o.worker.Usage.Worker.ID
 }
 
-// refresh brings the index up to date and reports whether any worker fits that is
-// not kept free, or, for a gang, enough of them do.
+// refresh updates the index and reports whether any worker fits that is not reserved or,
+// for a gang, enough of them do.
 func (q *Queue) refresh(sh *Shape) bool {
 	if sh.Need.Gang > 0 {
 		return q.refreshGangIndex(sh)
@@ -82,8 +81,8 @@ func (q *Queue) refresh(sh *Shape) bool {
 	return len(sh.fits) > 0
 }
 
-// Best returns the best worker for the item that fits and is not avoided, or nil:
-// one that is kept free only if there is no other. Without such a worker, shy
+// Best returns the best worker for the item that fits and is not avoided, or nil. It
+// returns a reserved one only if there is no other. Without such a worker, onlyAvoided
 // reports whether an avoided one fits. avoid may be nil.
 func (q *Queue) Best(now muster.Time, it *Item, avoid func(*Worker) bool) (w *Worker, onlyAvoided bool) {
 	sh := it.bucket.key.shape
@@ -110,7 +109,7 @@ func (q *Queue) Best(now muster.Time, it *Item, avoid func(*Worker) bool) (w *Wo
 	return best.worker, false
 }
 
-// best returns the best worker of a fresh index that is not avoided, or nil.
+// best returns the best worker of an updated index that is not avoided, or nil.
 func (sh *Shape) best(avoid func(*Worker) bool) (w *Worker) {
 	if avoid == nil {
 		return sh.fits[0].worker

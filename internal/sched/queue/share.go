@@ -5,14 +5,14 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// Project is who shares the fleet with others.
+// Project is a project with live jobs, which shares the fleet with others.
 type Project struct {
 	Name  string
-	Jobs  int // live ones
+	Jobs  int // live jobs
 	Usage Resources
 }
 
-// Resources is what fairness counts.
+// Resources is the amounts that fair sharing counts.
 type Resources struct {
 	Slots  int64
 	MCPU   int64 // thousandths of cores
@@ -20,7 +20,7 @@ type Resources struct {
 	MGPU   int64 // thousandths of devices
 }
 
-// AddGrant adds sign times what a grant takes of a worker that offers r.
+// AddGrant adds sign times a grant of a worker that offers r.
 func (a *Resources) AddGrant(g *muster.Grant, r *muster.Resources, sign int64) {
 	a.Slots += sign * int64(g.Slots)
 	a.MCPU += sign * placement.Milli(g.CPUs)
@@ -30,7 +30,7 @@ func (a *Resources) AddGrant(g *muster.Grant, r *muster.Resources, sign int64) {
 	}
 }
 
-// AddCapacity adds sign times all that a worker offers.
+// AddCapacity adds sign times what a worker offers.
 func (a *Resources) AddCapacity(r *muster.Resources, sign int64) {
 	a.Slots += sign * int64(r.Slots)
 	a.MCPU += sign * placement.Milli(r.CPUs)
@@ -38,20 +38,12 @@ func (a *Resources) AddCapacity(r *muster.Resources, sign int64) {
 	a.MGPU += sign * 1000 * int64(len(r.GPUs))
 }
 
-// DominantShare is the dominant share: the greatest part that a is of any of all's
-// amounts.
+// DominantShare returns the greatest fraction that a is of any amount of all.
 func (a *Resources) DominantShare(all *Resources) float64 {
-	return max(ratio(a.Slots, all.Slots), ratio(a.MCPU, all.MCPU), ratio(a.Memory, all.Memory), ratio(a.MGPU, all.MGPU))
+	return max(placement.Ratio(a.Slots, all.Slots), placement.Ratio(a.MCPU, all.MCPU), placement.Ratio(a.Memory, all.Memory), placement.Ratio(a.MGPU, all.MGPU))
 }
 
-func ratio(n, total int64) float64 {
-	if total <= 0 {
-		return 0
-	}
-	return float64(n) / float64(total)
-}
-
-// deviceShare returns how many thousandths of a device are granted.
+// deviceShare returns the granted part of a device in thousandths.
 func deviceShare(r *muster.Resources, uuid string, memory muster.Size) int64 {
 	if memory == 0 {
 		return 1000

@@ -5,13 +5,12 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // TestBrokenWorkersSwallowNoTasks has workers that fail every attempt at once, and therefore always have
-// the most room, beside one that is well and whose tasks take minutes. No task may fail for
-// that, though none has retries; the healthy worker is never idle while tasks wait; and workers that are mended
-// are used again.
+// the most room, and a healthy one whose tasks take minutes. No task may fail because of that, though none
+// has retries; the healthy worker is never idle while tasks wait; and repaired workers are used again.
 func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 	for s := range uint64(40) {
 		w := newSimulation(3000+s, nil)
@@ -30,12 +29,12 @@ func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 		}
 		job := w.st.NextJob()
 		submitted := false
-		w.extraEvents = func() []event.Event {
+		w.extraEvents = func() []sched.Event {
 			if submitted {
 				return nil
 			}
 			submitted = true
-			return []event.Event{event.Submit{ID: job, Spec: brokenSpec()}}
+			return []sched.Event{sched.Submit{ID: job, Spec: brokenSpec()}}
 		}
 		begun := w.now
 		for w.now.Sub(begun) < muster.Duration(40*time.Minute) {
@@ -45,7 +44,7 @@ func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 		}
 		lost, most := 0, 80
 		if s%4 > 1 {
-			most = 250 // until a task has succeeded the fault may be the stage's own
+			most = 250 // until a task has succeeded, the stage may be at fault
 		}
 		for _, a := range w.disk.attempts {
 			if a.Outcome == muster.AttemptFailed {
@@ -56,7 +55,7 @@ func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 		if c[muster.Failed] > 0 || c[muster.Succeeded] < 15 || lost > most*(len(w.workers)-1) {
 			t.Fatalf("seed %d, %s: after 40 minutes %d tasks have succeeded and %d failed; %d attempts were lost", 3000+s, reason, c[muster.Succeeded], c[muster.Failed], lost)
 		}
-		if err := w.heal(); err != nil { // mends the workers
+		if err := w.heal(); err != nil { // repairs the workers
 			t.Fatalf("seed %d at %s: %v", 3000+s, w.now, err)
 		}
 		if j := w.disk.jobs[job]; j.State != muster.JobSucceeded {
@@ -67,7 +66,7 @@ func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
 			helped = helped || task.Worker != w.workers[0].id
 		}
 		if !helped {
-			t.Errorf("seed %d: a worker that was mended is not used again", 3000+s)
+			t.Errorf("seed %d: a repaired worker is not used again", 3000+s)
 		}
 	}
 }

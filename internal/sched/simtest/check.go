@@ -13,13 +13,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/policy"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
-// checkRows holds what a commit may change: a success stands for ever, an end
-// stands until a user retries, attempt numbers only grow, and an attempt's
-// history is written once.
+// checkRows checks a commit: a success is permanent, another end changes only by a
+// user's retry, attempt numbers only grow, and an attempt's history is written once.
 func (w *simulation) checkRows(rows muster.Rows) error {
 	for _, t := range rows.Tasks {
 		old, known := w.disk.tasks[t.ID]
@@ -42,9 +39,9 @@ func (w *simulation) checkRows(rows muster.Rows) error {
 		case t.State == muster.Assigned && old.State != muster.Assigned && t.Attempt == old.Attempt:
 			return fmt.Errorf("task %s is assigned again as attempt %d", t.ID, t.Attempt)
 		case old.State == muster.Succeeded && t.State != muster.Succeeded:
-			return fmt.Errorf("task %s had succeeded and is %s now", t.ID, t.State)
+			return fmt.Errorf("task %s succeeded before and is %s now", t.ID, t.State)
 		case old.State.Final() && !t.State.Final() && !w.retried[t.ID]:
-			return fmt.Errorf("task %s had ended as %s and is %s now, though nobody retried it", t.ID, old.State, t.State)
+			return fmt.Errorf("task %s ended as %s before and is %s now without a retry", t.ID, old.State, t.State)
 		}
 	}
 	for _, a := range rows.Attempts {
@@ -58,22 +55,22 @@ func (w *simulation) checkRows(rows muster.Rows) error {
 	return nil
 }
 
-// checkSend holds what may be said: only what is on disk, and a task only once
-// everything that it needs has succeeded.
-func (w *simulation) checkSend(cmd effect.Command) error {
-	var m effect.Assign
+// checkSend checks a command: it matches the committed rows, and everything that an
+// assigned task needs has succeeded.
+func (w *simulation) checkSend(cmd sched.Command) error {
+	var m sched.Assign
 	switch cmd := cmd.(type) {
-	case effect.Assign:
+	case sched.Assign:
 		m = cmd
-	case effect.Stop:
+	case sched.Stop:
 		if cmd.Reason == muster.Preempted && cmd.Outcome == muster.AttemptCancelled {
 			w.stats.preemptions++
 		}
 		return nil
-	case effect.Heal:
+	case sched.HealGPUs:
 		w.stats.heals++
 		return nil
-	case effect.Drained:
+	case sched.Drained:
 		return nil
 	}
 	w.stats.assigns++
@@ -102,9 +99,9 @@ func (w *simulation) checkSend(cmd effect.Command) error {
 	return nil
 }
 
-// checkGiven holds that a task goes to a worker that takes tasks, on devices that
-// nobody warns of, and with what was saved of it last.
-func (w *simulation) checkGiven(m effect.Assign) error {
+// checkGiven checks that a task is assigned to a worker that takes it, on devices that
+// are not quarantined, and with its last checkpoint.
+func (w *simulation) checkGiven(m sched.Assign) error {
 	t, row := w.disk.tasks[m.Attempt.Task], w.disk.workers[m.Worker]
 	if row.Paused || row.Draining {
 		return fmt.Errorf("attempt %s is offered to %s, which takes nothing", m.Attempt, m.Worker)
@@ -120,10 +117,10 @@ func (w *simulation) checkGiven(m effect.Assign) error {
 			return fmt.Errorf("attempt %s needs an engine, and is offered to %s, which has none", m.Attempt, m.Worker)
 		}
 		for _, a := range w.disk.attempts {
-			if a.ID.Task == m.Attempt.Task && a.ID.N == m.Attempt.N-1 && judge.PreferOtherWorker(a.Reason) {
+			if a.ID.Task == m.Attempt.Task && a.ID.N == m.Attempt.N-1 && (a.Reason == muster.ImagePull || a.Reason == muster.EngineFailed) {
 				w.stats.retriedElsewhere++
 				if since := w.now.Sub(a.FinishedAt); a.Worker == m.Worker && since < 10*muster.Duration(time.Second) && a.FinishedAt > w.serverStart {
-					return fmt.Errorf("attempt %s is offered to %s again, %s after it failed for what that lacks", m.Attempt, m.Worker, since)
+					return fmt.Errorf("attempt %s is offered to %s again, %s after it failed there", m.Attempt, m.Worker, since)
 				}
 			}
 		}
@@ -140,7 +137,7 @@ func (w *simulation) checkGiven(m effect.Assign) error {
 		return fmt.Errorf("attempt %s is offered to %s, though %s", m.Attempt, m.Worker, why)
 	}
 	if m.Checkpoint != t.Checkpoint {
-		return fmt.Errorf("attempt %s goes on from %q, but %q was saved last", m.Attempt, m.Checkpoint, t.Checkpoint)
+		return fmt.Errorf("attempt %s continues from %q, but %q was saved last", m.Attempt, m.Checkpoint, t.Checkpoint)
 	}
 	if m.Checkpoint != "" {
 		w.stats.continued++
@@ -154,20 +151,20 @@ func (w *simulation) gangOf(id muster.TaskID) *muster.Gang {
 	return w.disk.jobs[id.Job].Spec.Tasks[g.Index].Gang
 }
 
-// checkSeat holds that a member of a gang is offered with all others, each at the
-// same attempt, and told the same place to meet.
-func (w *simulation) checkSeat(m effect.Assign) error {
+// checkSeat checks that the members of a gang are assigned together, with the same
+// attempt number and the right ranks.
+func (w *simulation) checkSeat(m sched.Assign) error {
 	spec := w.gangOf(m.Attempt.Task)
 	if spec == nil || m.Gang == nil {
 		if spec != nil || m.Gang != nil {
-			return fmt.Errorf("attempt %s is in a gang: %v, and told %v", m.Attempt, spec, m.Gang)
+			return fmt.Errorf("attempt %s is in a gang: %v, but assigned with %v", m.Attempt, spec, m.Gang)
 		}
 		return nil
 	}
 	w.stats.gangMembers++
 	g, _ := w.disk.groupOf(m.Attempt.Task)
 	if rank := m.Attempt.Task.Num - g.First; m.Gang.Rank != rank || m.Gang.Size != spec.Size || m.Gang.Master == "" || m.Gang.Port == 0 {
-		return fmt.Errorf("attempt %s has rank %d and is told %+v", m.Attempt, rank, m.Gang)
+		return fmt.Errorf("attempt %s has rank %d but is assigned with %+v", m.Attempt, rank, m.Gang)
 	}
 	for n := range g.Size {
 		t := w.disk.tasks[muster.TaskID{Job: g.Job, Num: g.First + n}]
@@ -178,8 +175,8 @@ func (w *simulation) checkSeat(m effect.Assign) error {
 	return nil
 }
 
-// checkGangs holds that the members of a gang succeed together, and that no one is
-// left behind by one that ended.
+// checkGangs checks that the members of a gang succeed together, and that none waits
+// when another one has ended.
 func (w *simulation) checkGangs() error {
 	for _, g := range w.disk.groups {
 		if w.disk.jobs[g.Job].Spec.Tasks[g.Index].Gang == nil {
@@ -187,18 +184,17 @@ func (w *simulation) checkGangs() error {
 		}
 		c := g.Counts
 		if done := c[muster.Succeeded]; done > 0 && done < int64(g.Size) {
-			return fmt.Errorf("gang %d of job %d has succeeded by %d of %d", g.Index, g.Job, done, g.Size)
+			return fmt.Errorf("gang %d of job %d has %d of %d successes", g.Index, g.Job, done, g.Size)
 		}
 		if c[muster.Waiting]+c[muster.Queued] > 0 && c.Finished() > 0 {
-			return fmt.Errorf("gang %d of job %d is torn: %v", g.Index, g.Job, c)
+			return fmt.Errorf("gang %d of job %d is partly ended: %v", g.Index, g.Job, c)
 		}
 	}
 	return nil
 }
 
-// checkLeases holds that nothing stays assigned to a worker that has been
-// disconnected for longer than the lease; a new life of the server starts all leases
-// again.
+// checkLeases checks that nothing stays assigned to a worker that has been
+// disconnected for longer than the lease; a restart of the server restarts all leases.
 func (w *simulation) checkLeases() error {
 	for _, t := range w.disk.tasks {
 		if !t.State.HoldsResources() || t.Grant == nil {
@@ -217,10 +213,10 @@ func (w *simulation) checkLeases() error {
 	return nil
 }
 
-// resultOf is the result that an attempt reports.
+// resultOf returns the result that an attempt reports.
 func resultOf(attempt int) string { return fmt.Sprintf(`{"attempt":%d}`, attempt) }
 
-// treeOf is the hash of what an attempt saved: it tells which attempt.
+// treeOf returns the hash of a tree that an attempt saved, which contains its number.
 func treeOf(attempt, n int) string { return fmt.Sprintf("%032x%032x", attempt, n) }
 
 // savedBy returns the attempt that saved a tree.
@@ -232,8 +228,8 @@ func savedBy(tree string) int {
 	return n
 }
 
-// checkAll looks at everything: the books of every job, the load of every
-// worker, and that the committed rows give the live state again.
+// checkAll checks everything: the counts of every job, the usage of every worker, and
+// that a rebuild from the committed rows gives the live state.
 func (w *simulation) checkAll() error {
 	if err := w.checkCounts(); err != nil {
 		return err
@@ -252,7 +248,7 @@ func (w *simulation) checkAll() error {
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	if err := rebuilt.Check(); err != nil {
-		return fmt.Errorf("the rebuilt state contradicts itself: %w", err)
+		return fmt.Errorf("the rebuilt state is inconsistent: %w", err)
 	}
 	if d := diff(w.st.Snapshot(), rebuilt.Snapshot()); d != "" {
 		return fmt.Errorf("the live state (-) is not the committed one (+):\n%s", d)
@@ -294,7 +290,7 @@ func (w *simulation) checkCounts() error {
 	return nil
 }
 
-// checkWorkers adds up what each worker holds.
+// checkWorkers checks the grants of each worker.
 func (w *simulation) checkWorkers() error {
 	for _, wk := range w.workers {
 		var used muster.Resources
@@ -326,20 +322,19 @@ func (w *simulation) checkWorkers() error {
 		}
 		for _, g := range has.GPUs {
 			if n := gpus[g.UUID]; n > g.Memory && n != 1<<50 {
-				return fmt.Errorf("device %s was given away twice", g.UUID)
+				return fmt.Errorf("device %s was granted twice", g.UUID)
 			}
 			delete(gpus, g.UUID)
 		}
 		if len(gpus) > 0 {
-			return fmt.Errorf("worker %s was asked for devices that it has not: %v", wk.id, gpus)
+			return fmt.Errorf("worker %s was assigned devices that it does not have: %v", wk.id, gpus)
 		}
 	}
 	return nil
 }
 
-// diff compares two snapshots in what must survive a restart. What the schema of
-// liveness says (when a worker was last heard, its load, whether it is
-// connected) is known anew when workers come back.
+// diff compares what must survive a restart of two snapshots. It ignores what workers
+// report again: when a worker was last seen, its load, whether it is connected.
 func diff(a, b muster.Snapshot) string {
 	a, b = durable(a), durable(b)
 	if reflect.DeepEqual(a, b) {

@@ -58,7 +58,7 @@ func (d *disk) commit(r muster.Rows) {
 	d.next = max(d.next, r.NextJob)
 }
 
-// load is the Snapshot that a store would give.
+// load returns the Snapshot that a store would load.
 func (d *disk) load() muster.Snapshot {
 	s := muster.Snapshot{NextJob: 1}
 	s.Totals = map[string]muster.Counts{}
@@ -120,7 +120,7 @@ func (d *disk) stateOf(id muster.TaskID) muster.TaskState {
 	return g.UnmaterializedState
 }
 
-// retry is what the engine would read for a retry of a whole job.
+// retry returns what the engine would read for a retry of a whole job.
 func (d *disk) retry(id muster.JobID) (job muster.Job, groups []muster.Group, ended, kept []muster.Task) {
 	for _, g := range d.sortedGroups() {
 		if g.Job == id {

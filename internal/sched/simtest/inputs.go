@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // newWorker makes a worker with random resources.
@@ -43,7 +43,7 @@ func (w *simulation) newWorker(i int) *worker {
 	}
 }
 
-// restrict draws what a worker lacks, and whose tasks it takes.
+// restrict draws the features that a worker lacks, and the projects that it is restricted to.
 func (w *simulation) restrict() (lacks, projects []string) {
 	if w.rng.IntN(4) == 0 {
 		lacks = [][]string{{muster.FeatureEnv}, {muster.FeatureInputs, muster.FeatureCancel}, {muster.FeatureElement, muster.FeatureEnv}}[w.rng.IntN(3)]
@@ -54,21 +54,21 @@ func (w *simulation) restrict() (lacks, projects []string) {
 	return lacks, projects
 }
 
-// userEvents submit, cancel, retry and steer.
-func (w *simulation) userEvents() []event.Event {
-	var events []event.Event
+// userEvents returns random requests of users and administrators.
+func (w *simulation) userEvents() []sched.Event {
+	var events []sched.Event
 	if w.rng.IntN(8) == 0 && w.openJobs() < 12 {
 		w.stats.submits++
-		events = append(events, event.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
+		events = append(events, sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
 	}
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 {
 		id := muster.JobID(1 + w.rng.IntN(n))
 		if w.st.Live(id) {
 			w.stats.cancels++
-			ev := event.Cancel{Job: id}
+			ev := sched.Cancel{Job: id}
 			if w.rng.IntN(2) == 0 {
 				first := w.rng.IntN(6)
-				ev.Tasks = []event.Span{{First: first, Last: first + w.rng.IntN(5)}}
+				ev.Tasks = []muster.Span{{First: first, Last: first + w.rng.IntN(5)}}
 			}
 			events = append(events, ev)
 		}
@@ -79,51 +79,51 @@ func (w *simulation) userEvents() []event.Event {
 		for _, t := range ended {
 			w.retried[t.ID] = true
 		}
-		events = append(events, event.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Unmaterialized: true})
+		events = append(events, sched.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Unmaterialized: true})
 	}
 	wk := w.workers[w.rng.IntN(len(w.workers))].id
 	switch w.rng.IntN(200) {
 	case 0:
-		events = append(events, event.Pause{Worker: wk, On: true})
+		events = append(events, sched.Pause{Worker: wk, On: true})
 	case 1:
-		events = append(events, event.Pause{Worker: wk})
+		events = append(events, sched.Pause{Worker: wk})
 	case 2:
-		events = append(events, event.Drain{Worker: wk, On: true})
+		events = append(events, sched.Drain{Worker: wk, On: true})
 	case 6:
-		events = append(events, event.Pause{Worker: wk, On: true, Until: w.soon()})
+		events = append(events, sched.Pause{Worker: wk, On: true, Until: w.soon()})
 	case 7, 8:
-		events = append(events, event.Drain{Worker: wk, On: true, Until: w.soon()})
+		events = append(events, sched.Drain{Worker: wk, On: true, Until: w.soon()})
 	case 9, 10, 11:
-		events = append(events, event.Heal{Worker: wk})
+		events = append(events, sched.Heal{Worker: wk})
 	case 3:
-		events = append(events, event.Drain{Worker: wk})
+		events = append(events, sched.Drain{Worker: wk})
 	case 4:
-		events = append(events, event.Ready{Worker: wk, Constrained: "hot"})
+		events = append(events, sched.Ready{Worker: wk, Constrained: "hot"})
 	case 5:
-		events = append(events, event.Ready{Worker: wk})
+		events = append(events, sched.Ready{Worker: wk})
 	}
 	return events
 }
 
-// soon is now, or within a minute.
+// soon returns a time within the next minute.
 func (w *simulation) soon() muster.Time { return w.now + muster.Time(w.rng.IntN(60_000)) }
 
-// unpause takes back what administrators did.
-func (w *simulation) unpause() []event.Event {
-	var events []event.Event
+// unpause returns events that resume all workers.
+func (w *simulation) unpause() []sched.Event {
+	var events []sched.Event
 	for _, wk := range w.workers {
 		if row, ok := w.disk.workers[wk.id]; ok && (row.Paused || row.Draining) {
-			events = append(events, event.Pause{Worker: wk.id}, event.Drain{Worker: wk.id})
+			events = append(events, sched.Pause{Worker: wk.id}, sched.Drain{Worker: wk.id})
 		}
 		if wk.session != 0 {
-			events = append(events, event.Ready{Worker: wk.id})
+			events = append(events, sched.Ready{Worker: wk.id})
 		}
 	}
 	return events
 }
 
-// faultEvents is what fails in this turn.
-func (w *simulation) faultEvents() []event.Event {
+// faultEvents injects a random fault.
+func (w *simulation) faultEvents() []sched.Event {
 	i := w.rng.IntN(len(w.workers))
 	wk := w.workers[i]
 	switch w.rng.IntN(60) {
@@ -145,19 +145,19 @@ func (w *simulation) faultEvents() []event.Event {
 			w.stats.quarantines++
 			wk.quarantine(gpus[w.rng.IntN(len(gpus))].UUID, "xid 79")
 			if wk.session != 0 {
-				return []event.Event{wk.offered()}
+				return []sched.Event{wk.offered()}
 			}
 		}
 	case 9, 10:
 		if wk.awake() && wk.session != 0 {
 			w.stats.engines++
 			wk.toggleEngine()
-			return []event.Event{wk.offered()}
+			return []sched.Event{wk.offered()}
 		}
 	case 14:
 		if wk.awake() && wk.session != 0 {
 			wk.offer.UnsupportedFeatures, wk.offer.Projects = w.restrict()
-			return []event.Event{wk.offered()}
+			return []sched.Event{wk.offered()}
 		}
 	case 11, 12:
 		if wk.broken != muster.NoReason {
@@ -172,12 +172,12 @@ func (w *simulation) faultEvents() []event.Event {
 			wk.handBack(w.now, []muster.Reason{muster.WorkerShutdown, muster.WorkerLost}[w.rng.IntN(2)])
 		}
 	case 7:
-		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens anywhere for a while
+		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens for a while
 	}
 	return nil
 }
 
-// newSpec makes a random job that can end in this world.
+// newSpec makes a random job that ends in this simulation.
 func (w *simulation) newSpec() *muster.Spec {
 	priority := []int{10, 50, 50, 90}[w.rng.IntN(4)]
 	s := &muster.Spec{Name: "job", Project: []string{"red", "blue"}[w.rng.IntN(2)], Priority: &priority}
@@ -190,7 +190,7 @@ func (w *simulation) newSpec() *muster.Spec {
 		switch w.rng.IntN(9) {
 		case 0:
 			t.Gang = &muster.Gang{Size: 1 + w.rng.IntN(5), OnLoss: []string{"", muster.GangRestart, muster.GangEnd}[w.rng.IntN(3)]}
-			t.QueueTimeout = muster.Duration(10 * time.Minute) // the world may be too small
+			t.QueueTimeout = muster.Duration(10 * time.Minute) // the workers may be too few
 		case 1, 2, 3:
 			t.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(w.rng.IntN(30)), Step: 1}}}
 		}
@@ -223,21 +223,18 @@ func (w *simulation) setResources(t *muster.TaskSpec) {
 		t.Where.ExcludeTags = []string{"laptop"}
 		t.QueueTimeout = muster.Duration(5 * time.Minute)
 	case 4:
-		r.CPUs = 100 // nobody has them
+		r.CPUs = 100 // no worker has them
 		t.QueueTimeout = muster.Duration(time.Minute)
 	}
 	if w.rng.IntN(4) == 0 {
 		t.Image, t.Isolation = []string{"acme/train", "python"}[w.rng.IntN(2)], muster.IsolationContainer
-		t.QueueTimeout = muster.Duration(10 * time.Minute) // there may be no engine, or nobody who allows it
+		t.QueueTimeout = muster.Duration(10 * time.Minute) // no worker may have an engine or allow it
 	}
 	if w.rng.IntN(4) == 0 {
 		t.Env = map[string]string{"SEED": "1"}
 	}
 	if t.QueueTimeout == 0 { // all workers may lack what it uses, or serve other projects
 		t.QueueTimeout = muster.Duration(30 * time.Minute)
-	}
-	if (r.CPUs > 1 || r.Memory > 0) && t.QueueTimeout == 0 {
-		t.QueueTimeout = muster.Duration(20 * time.Minute)
 	}
 	if w.rng.IntN(2) == 0 {
 		t.Retries = muster.Retries{Max: 1 + w.rng.IntN(3), Backoff: muster.Duration(time.Second)}

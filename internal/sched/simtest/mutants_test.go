@@ -10,20 +10,19 @@ import (
 	"testing"
 )
 
-// mutants are the scheduler with one fault each: an edit of one of its files, and
-// what the simulation must say about it. A mutant that survives means that
-// the simulation does not hold what it claims to hold. An edit that does not
-// apply any more has to be made again for the new code.
+// mutants are edits that each add one fault to the scheduler, and what the simulation
+// must report about it. If a mutant passes, the simulation does not check what it claims
+// to check. Update an edit that no longer applies.
 var mutants = []struct {
-	name, file string // the file is named from the root of the module
+	name, file string // relative to the root of the module
 	old, new   string
-	caught     string // a regular expression of the invariant that must be reported
+	caught     string // regular expression of the expected report
 }{
 	{
 		name: "the late report of an earlier attempt is accepted",
 		file: "internal/sched/attempt.go",
 		old:  "t, err := s.current(ev.Worker, r.Attempt)\n",
-		new:  "t, err := s.current(ev.Worker, r.Attempt)\nif late := s.task(r.Attempt.Task); late != nil && late.Worker != nil { t, err = late, nil }\n",
+		new:  "t, err := s.current(ev.Worker, r.Attempt)\nif late := s.task(r.Attempt.Task); late != nil && late.worker != nil { t, err = late, nil }\n",
 
 		caught: `succeeded at attempt \d+ with the result .* of another attempt`,
 	},
@@ -44,7 +43,7 @@ var mutants = []struct {
 		caught: `worker w\d+ runs at most \d tasks and was given \d`,
 	},
 	{
-		name: "what is queued does not heed what a new worker lacks",
+		name: "queued tasks ignore the missing features of a new worker",
 		file: "internal/sched/session.go",
 		old:  "if s.limits.Count(&row, 1) {\n",
 		new:  "if s.limits.Count(&row, 1) && false {\n",
@@ -52,34 +51,34 @@ var mutants = []struct {
 		caught: `uses \w+, and is offered to w\d+, which lacks it|of project \w+ is offered to w\d+, which takes those of`,
 	},
 	{
-		name: "a stage starts before what it needs has succeeded",
+		name: "a stage starts before its needs have succeeded",
 		file: "internal/sched/transition.go",
-		old:  "all = all && n.Succeeded()\n",
-		new:  "all = all || n.Succeeded()\n",
+		old:  "all = all && n.succeeded()\n",
+		new:  "all = all || n.succeeded()\n",
 
-		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ tasks on their way before "stage-\d" succeeded`,
+		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ active tasks before "stage-\d" succeeded`,
 	},
 	{
 		name: "a lease never expires",
-		file: "internal/sched/model/deadlines.go",
-		old:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease))",
-		new:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease) + 1e6*DefaultLease)",
+		file: "internal/sched/timer.go",
+		old:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease))",
+		new:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease) + 1e6*defaultLease)",
 
 		caught: `is still \w+ on w\d+, which has been disconnected for .*, longer than the lease of`,
 	},
 	{
 		name: "a change is not committed",
 		file: "internal/sched/attempt.go",
-		old:  "t.Row.Checkpoint = ev.SHA256\n\t\ts.changedTask(t)\n",
-		new:  "t.Row.Checkpoint = ev.SHA256\n",
+		old:  "t.row.Checkpoint = ev.SHA256\n\t\ts.changedTask(t)\n",
+		new:  "t.row.Checkpoint = ev.SHA256\n",
 
-		caught: `the live state \(-\) is not the committed one \(\+\)|goes on from "\w*", but "\w*" was saved last`,
+		caught: `the live state \(-\) is not the committed one \(\+\)|continues from "\w*", but "\w*" was saved last`,
 	},
 	{
-		name: "an attempt takes the number of the one before it",
+		name: "an attempt reuses the number of the previous one",
 		file: "internal/sched/place.go",
-		old:  "t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)\n",
-		new:  "t.Row.Attempt = max(t.Row.Attempt, 1)\n",
+		old:  "t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)\n",
+		new:  "t.row.Attempt = max(t.row.Attempt, 1)\n",
 
 		caught: `is assigned again as attempt \d+`,
 	},
@@ -105,7 +104,7 @@ func TestMutants(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := strings.Count(string(source), m.old); n != 1 {
-				t.Fatalf("the edit applies to %d places of %s, not to one: write the mutant for the code as it is now\n%s", n, m.file, m.old)
+				t.Fatalf("the edit matches %d times in %s, want once: update the mutant\n%s", n, m.file, m.old)
 			}
 			out, err := simulate(t, file, strings.Replace(string(source), m.old, m.new, 1))
 			switch {

@@ -13,8 +13,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 const (
@@ -23,7 +21,7 @@ const (
 	someHash     = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 )
 
-// simulation is everything there is, and the one clock.
+// simulation is the simulated server, workers, network and clock.
 type simulation struct {
 	rng         *rand.Rand
 	cfg         sched.Config
@@ -31,19 +29,19 @@ type simulation struct {
 	st          *sched.State
 	disk        *disk
 	workers     []*worker
-	packets     []packet // under way, by time
+	packets     []packet // in flight, by time
 	sent        int      // packets ever, to order those of one time
 	joins       int      // sessions ever
 	faults      bool
-	extraEvents func() []event.Event // comes in every turn, if it is set
-	digest      hash.Hash64          // of all effects, if it is kept
+	extraEvents func() []sched.Event // called in every step, may be nil
+	digest      hash.Hash64          // of all effects, may be nil
 	retried     map[muster.TaskID]bool
-	serverStart muster.Time // start of the server's present life
+	serverStart muster.Time // last start of the server
 	trace       func(format string, args ...any)
 	stats       stats
 }
 
-// stats says what a run met, so that a test can tell that it met everything.
+// stats counts what happened in a run, so that a test can check that everything happened.
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
 	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
@@ -56,8 +54,8 @@ type packet struct {
 	order    int
 	worker   int
 	session  int
-	toServer []event.Event
-	toWorker effect.Command
+	toServer []sched.Event
+	toWorker sched.Command
 	acks     []muster.AttemptID
 }
 
@@ -74,8 +72,8 @@ func newSimulation(seed uint64, trace func(string, ...any)) *simulation {
 	return w
 }
 
-// run lets faults happen for a number of steps and then heals everything and
-// waits until all tasks have ended.
+// run injects faults for a number of steps, then heals everything and waits until all
+// tasks have ended.
 func (w *simulation) run(steps int) error {
 	for range steps {
 		if err := w.step(); err != nil {
@@ -132,13 +130,13 @@ func (w *simulation) describeOpen() string {
 	return "but no task is open"
 }
 
-// step is one turn of the world.
+// step is one step of the simulation.
 func (w *simulation) step() error {
 	w.now += muster.Time(20 + w.rng.IntN(480))
 	if !w.faults {
-		w.now += muster.Time(w.rng.IntN(1500)) // less happens: pass the time faster
+		w.now += muster.Time(w.rng.IntN(1500)) // less happens: advance faster
 	}
-	var events []event.Event
+	var events []sched.Event
 	if w.faults {
 		events = append(events, w.userEvents()...)
 		events = append(events, w.faultEvents()...)
@@ -160,23 +158,23 @@ func (w *simulation) step() error {
 	return w.serve(events, joined)
 }
 
-// deliver hands out every packet that is due: those to workers at once, those to
-// the server as the events of this turn.
-func (w *simulation) deliver() []event.Event {
-	var events []event.Event
+// deliver delivers every packet that is due: those to workers at once, those to the
+// server as the events of this step.
+func (w *simulation) deliver() []sched.Event {
+	var events []sched.Event
 	for len(w.packets) > 0 && w.packets[0].at <= w.now {
 		p := w.packets[0]
 		w.packets = w.packets[1:]
 		wk := w.workers[p.worker]
 		switch {
-		case p.session != wk.session: // of a session that is over
+		case p.session != wk.session: // of an ended session
 		case p.toServer != nil:
 			events = append(events, p.toServer...)
 			if w.faults && w.rng.IntN(20) == 0 {
-				events = append(events, p.toServer...) // said twice
+				events = append(events, p.toServer...) // a repeated packet
 			}
 		case !wk.awake():
-			p.at = w.now + 300 // it lies in the socket until the worker thaws
+			p.at = w.now + 300 // it stays in the socket until the worker is not frozen
 			w.insert(p)
 		default:
 			for _, a := range p.acks {
@@ -194,8 +192,7 @@ func (w *simulation) deliver() []event.Event {
 	return events
 }
 
-// post sends a packet over its worker's session: with a delay, and in the order
-// of sending.
+// post sends a packet over its worker's session, with a random delay and in order.
 func (w *simulation) post(p packet) {
 	wk := w.workers[p.worker]
 	if wk.session == 0 {
@@ -220,40 +217,40 @@ func (w *simulation) insert(p packet) {
 	w.packets = slices.Insert(w.packets, i, p)
 }
 
-// disconnect ends a worker's session and returns what the server notices.
-func (w *simulation) disconnect(i int) []event.Event {
+// disconnect ends a worker's session and returns the event for the server.
+func (w *simulation) disconnect(i int) []sched.Event {
 	wk := w.workers[i]
 	if wk.session == 0 {
 		return nil
 	}
 	wk.session, wk.disconnectedAt = 0, w.now
 	w.packets = slices.DeleteFunc(w.packets, func(p packet) bool { return p.worker == i })
-	return []event.Event{event.Disconnected{Worker: wk.id}}
+	return []sched.Event{sched.Disconnected{Worker: wk.id}}
 }
 
-// connecting lists the workers that connect in this turn.
+// connecting lists the workers that connect in this step.
 func (w *simulation) connecting() []int {
 	var joined []int
 	for i, wk := range w.workers {
 		if wk.awake() && wk.session == 0 && (!w.faults || w.rng.IntN(4) == 0) {
-			wk.step(w.now) // it checks its deadlines before it speaks
+			wk.step(w.now) // it checks its leases before it connects
 			joined = append(joined, i)
 		}
 	}
 	return joined
 }
 
-// serve is one turn of the server: decide, commit, act, and die in between.
-func (w *simulation) serve(events []event.Event, joined []int) error {
+// serve is one batch of the server: decide, commit, act, with random crashes in between.
+func (w *simulation) serve(events []sched.Event, joined []int) error {
 	acks := map[int][]muster.AttemptID{}
 	for _, ev := range events {
 		if err := w.apply(ev); err != nil {
 			return err
 		}
-		if f, ok := ev.(event.Finished); ok {
+		if f, ok := ev.(sched.Finished); ok {
 			acks[w.index(f.Worker)] = append(acks[w.index(f.Worker)], f.Report.Attempt)
 		}
-		if r, ok := ev.(event.Renewed); ok {
+		if r, ok := ev.(sched.Renewed); ok {
 			acks[w.index(r.Worker)] = append(acks[w.index(r.Worker)], muster.AttemptID{})
 		}
 	}
@@ -261,20 +258,20 @@ func (w *simulation) serve(events []event.Event, joined []int) error {
 	for _, i := range joined {
 		wk := w.workers[i]
 		offer := wk.offer
-		if err := w.apply(event.Joined{Worker: offer, Held: wk.held()}); err != nil {
+		if err := w.apply(sched.Joined{Worker: offer, Held: wk.held()}); err != nil {
 			return err
 		}
 		_, stops[i] = w.st.Reconcile(wk.id, wk.held())
 	}
 	if wake := w.st.NextTick(); wake != 0 && wake <= w.now {
-		if err := w.apply(event.Tick{}); err != nil {
+		if err := w.apply(sched.Tick{}); err != nil {
 			return err
 		}
 	}
 	w.st.Place(w.now)
 	fx := w.st.Flush()
 	if err := w.st.Check(); err != nil {
-		return fmt.Errorf("the state contradicts itself: %w", err)
+		return fmt.Errorf("the state is inconsistent: %w", err)
 	}
 	if w.faults && w.rng.IntN(150) == 0 {
 		w.stats.crashesBefore++
@@ -316,9 +313,8 @@ func (w *simulation) serve(events []event.Event, joined []int) error {
 	return nil
 }
 
-// apply decides on one event. Most refusals are part of life; they must leave no
-// trace.
-func (w *simulation) apply(ev event.Event) error {
+// apply applies one event. Refusals are expected, but must not change anything.
+func (w *simulation) apply(ev sched.Event) error {
 	var before muster.Snapshot
 	compare := w.rng.IntN(60) == 0
 	if compare {
@@ -331,13 +327,13 @@ func (w *simulation) apply(ev event.Event) error {
 	w.stats.refusals++
 	if compare {
 		if d := diff(before, w.st.Snapshot()); d != "" {
-			return fmt.Errorf("%T was refused (%w) and left a trace:\n%s", ev, err, d)
+			return fmt.Errorf("%T was refused (%w) but changed the state:\n%s", ev, err, d)
 		}
 	}
 	return nil
 }
 
-// restart is the death of the server and its next life.
+// restart crashes and restarts the server.
 func (w *simulation) restart() error {
 	w.serverStart = w.now
 	for i := range w.workers {
@@ -355,8 +351,8 @@ func (w *simulation) restart() error {
 	return nil
 }
 
-// recordEffects keeps the digest of effects.
-func (w *simulation) recordEffects(fx effect.Effects) {
+// recordEffects updates the trace, the stats and the digest.
+func (w *simulation) recordEffects(fx sched.Effects) {
 	if w.trace != nil {
 		for _, t := range fx.Rows.Tasks {
 			w.trace("%s task %s %s attempt %d on %s %s", w.now, t.ID, t.State, t.Attempt, t.Worker, t.Reason)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 var (
@@ -17,7 +17,7 @@ var (
 
 const steps = 400
 
-// TestWorld runs many worlds; each must keep every invariant.
+// TestWorld runs many simulations and checks every invariant.
 func TestWorld(t *testing.T) {
 	if *seed >= 0 {
 		w := newSimulation(uint64(*seed), t.Logf)
@@ -48,13 +48,12 @@ func TestWorld(t *testing.T) {
 		}
 	})
 	if *seeds >= 20 && total.lowest() == 0 {
-		t.Errorf("the worlds never met some fault: %+v", total)
+		t.Errorf("some fault never happened: %+v", total)
 	}
 	t.Logf("met %+v", total)
 }
 
-// TestSameSeed holds that a world is a function of its seed: the same effects,
-// to the byte.
+// TestSameSeed checks that equal seeds have equal effects, byte for byte.
 func TestSameSeed(t *testing.T) {
 	for s := range uint64(3) {
 		var sums [2]uint64
@@ -66,14 +65,14 @@ func TestSameSeed(t *testing.T) {
 			sums[i] = w.digest.Sum64()
 		}
 		if sums[0] != sums[1] {
-			t.Errorf("seed %d gave two histories", 1000+s)
+			t.Errorf("seed %d has two different histories", 1000+s)
 		}
 	}
 }
 
-// TestNobodyStarves lets small tasks come without end, so that every worker is always
-// partly busy, and now and then one that needs a whole worker. Each of these must
-// start before long.
+// TestNobodyStarves submits small tasks all the time, so that every worker is always
+// partly busy, and sometimes one that needs a whole worker, which must start within a
+// bound.
 func TestNobodyStarves(t *testing.T) {
 	const bound = 30 * time.Minute
 	for s := range uint64(4) {
@@ -84,7 +83,7 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		big := map[muster.JobID]bool{}
 		end := w.now.Add(muster.Duration(time.Hour))
-		w.extraEvents = func() []event.Event {
+		w.extraEvents = func() []sched.Event {
 			var queued int64
 			for _, j := range w.disk.jobs {
 				queued += j.Counts[muster.Queued]
@@ -97,9 +96,9 @@ func TestNobodyStarves(t *testing.T) {
 				return nil
 			case w.rng.IntN(400) == 0:
 				big[w.st.NextJob()] = true
-				return []event.Event{event.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 4, 1)}}
+				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 4, 1)}}
 			case queued < 40:
-				return []event.Event{event.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 1, 20)}}
+				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: smallSpec(w, 1, 20)}}
 			}
 			return nil
 		}
@@ -112,7 +111,7 @@ func TestNobodyStarves(t *testing.T) {
 			t.Fatalf("seed %d at %s: %v", 2000+s, w.now, err)
 		}
 		if len(big) < 3 {
-			t.Errorf("seed %d had %d big tasks only", 2000+s, len(big))
+			t.Errorf("seed %d has only %d big tasks", 2000+s, len(big))
 		}
 	}
 }

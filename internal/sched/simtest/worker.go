@@ -7,20 +7,19 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/effect"
-	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
-// worker is a model of the real one: it keeps its word about leases, repeats
-// reports until they are acknowledged, and can crash and freeze.
+// worker is a model of the real one: it respects leases, repeats reports until they are
+// acknowledged, and can crash and freeze.
 type worker struct {
 	id             muster.WorkerID
 	offer          muster.Worker
 	session        int // 0: not connected; else the number of its session
 	frozen         bool
-	dead           bool          // its process is gone, until it is restarted
+	dead           bool          // its process has exited, until it is restarted
 	alwaysSucceeds bool          // every attempt succeeds after two minutes, unless it is broken
-	broken         muster.Reason // every attempt fails at once for that; NoReason while it is well
+	broken         muster.Reason // every attempt fails at once with it; NoReason while it is healthy
 	lastContact    muster.Time
 	disconnectedAt muster.Time // when its last session ended
 	runs           map[muster.AttemptID]*execution
@@ -32,7 +31,7 @@ type worker struct {
 // execution is one attempt on a worker.
 type execution struct {
 	attempt muster.AttemptID
-	grace   muster.Duration // how long it may go on while the server is away
+	grace   muster.Duration // how long it may run without contact to the server
 	grant   muster.Grant
 	endAt   muster.Time
 	started muster.Time
@@ -54,13 +53,13 @@ func (w *worker) held() []muster.AttemptID {
 	return ids
 }
 
-// receive takes a word from the server and returns the events it answers with.
-func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd effect.Command) []event.Event {
+// receive handles a command from the server and returns the resulting events.
+func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd sched.Command) []sched.Event {
 	w.lastContact = now
 	switch m := cmd.(type) {
-	case effect.Assign:
+	case sched.Assign:
 		if !w.alwaysSucceeds && rng.IntN(40) == 0 {
-			return []event.Event{event.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
+			return []sched.Event{sched.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
 		}
 		ex := newExecution(now, rng, m)
 		switch {
@@ -70,11 +69,11 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd effect.Command) []
 			ex.succeed(2 * time.Minute)
 		}
 		w.runs[m.Attempt] = ex
-		return []event.Event{
-			event.Accepted{Worker: w.id, Attempt: m.Attempt},
-			event.Started{Worker: w.id, Attempt: m.Attempt, At: now},
+		return []sched.Event{
+			sched.Accepted{Worker: w.id, Attempt: m.Attempt},
+			sched.Started{Worker: w.id, Attempt: m.Attempt, At: now},
 		}
-	case effect.Stop:
+	case sched.Stop:
 		delete(w.reports, m.Attempt)
 		ex := w.runs[m.Attempt]
 		if ex == nil {
@@ -85,26 +84,26 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, cmd effect.Command) []
 			return nil
 		}
 		if m.Reason.FleetFault() && rng.IntN(8) == 0 {
-			return nil // it does not get it done
+			return nil // it does not stop in time
 		}
 		ex.endAt = now + muster.Time(rng.IntN(4000))
 		ex.report.Outcome, ex.report.Reason, ex.report.ExitCode = muster.AttemptCancelled, m.Reason, nil
 		if m.Reason.FleetFault() {
 			ex.report.Outcome = muster.AttemptFailed
 		}
-	case effect.Heal:
+	case sched.HealGPUs:
 		for _, uuid := range m.GPUs {
 			w.quarantine(uuid, "")
 		}
-		return []event.Event{w.offered()}
-	case effect.Drained:
+		return []sched.Event{w.offered()}
+	case sched.Drained:
 	}
 	return nil
 }
 
-// quarantine says why a device is given to nobody, or takes that back.
+// quarantine sets or clears the quarantine of a device.
 func (w *worker) quarantine(uuid, why string) {
-	gpus := slices.Clone(w.offer.Resources.GPUs) // the old ones were given away in events
+	gpus := slices.Clone(w.offer.Resources.GPUs) // events share the old ones
 	for i := range gpus {
 		if gpus[i].UUID == uuid {
 			gpus[i].Quarantined = why
@@ -113,7 +112,7 @@ func (w *worker) quarantine(uuid, why string) {
 	w.offer.Resources.GPUs = gpus
 }
 
-// toggleEngine stops the worker's container engine, or starts it.
+// toggleEngine stops or starts the worker's container engine.
 func (w *worker) toggleEngine() {
 	kinds := slices.DeleteFunc(slices.Clone(w.offer.Kinds), func(kind string) bool { return kind == muster.KindContainer })
 	if len(kinds) == len(w.offer.Kinds) {
@@ -122,12 +121,12 @@ func (w *worker) toggleEngine() {
 	w.offer.Kinds = kinds
 }
 
-func (w *worker) offered() event.Event {
+func (w *worker) offered() sched.Event {
 	o := &w.offer
-	return event.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.UnsupportedFeatures, Projects: o.Projects}
+	return sched.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.UnsupportedFeatures, Projects: o.Projects}
 }
 
-func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
+func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {
 	grace := m.Spec.Disconnect.Grace
 	if grace == 0 {
 		grace = defaultGrace
@@ -162,13 +161,13 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 	return ex
 }
 
-// fail has an execution end at once by the fleet's fault.
+// fail makes an execution fail at once by the fleet's fault.
 func (ex *execution) fail(reason muster.Reason) {
 	ex.endAt = ex.started
 	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptFailed, Reason: reason}
 }
 
-// handBack ends all that runs unfinished, and reports it as lost.
+// handBack ends all executions and reports them as lost.
 func (w *worker) handBack(now muster.Time, why muster.Reason) {
 	for _, ex := range w.runs {
 		ex.endAt = now
@@ -176,15 +175,15 @@ func (w *worker) handBack(now muster.Time, why muster.Reason) {
 	}
 }
 
-// succeed has an execution end well after so long.
+// succeed makes an execution succeed after a time.
 func (ex *execution) succeed(after time.Duration) {
 	ex.endAt = ex.started.Add(muster.Duration(after))
 	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded, Result: []byte(resultOf(ex.attempt.N))}
 }
 
-// step ends what is due and returns reports; it also kills what outlived its
-// lease, before anything else, as the real worker does after a thaw.
-func (w *worker) step(now muster.Time) []event.Event {
+// step ends what is due and returns reports. It first kills what outlived its lease, as
+// the real worker does after it was frozen.
+func (w *worker) step(now muster.Time) []sched.Event {
 	w.steps++
 	for _, id := range slices.SortedFunc(maps.Keys(w.runs), func(a, b muster.AttemptID) int { return compareTasks(a.Task, b.Task) }) {
 		ex := w.runs[id]
@@ -200,29 +199,29 @@ func (w *worker) step(now muster.Time) []event.Event {
 	if w.session == 0 {
 		return nil
 	}
-	var events []event.Event
+	var events []sched.Event
 	for _, id := range w.held() {
 		if w.runs[id] != nil && (w.steps+id.Task.Num)%16 == 0 {
-			events = append(events, event.CheckpointSaved{Worker: w.id, Attempt: id, SHA256: treeOf(id.N, w.steps)})
+			events = append(events, sched.CheckpointSaved{Worker: w.id, Attempt: id, SHA256: treeOf(id.N, w.steps)})
 		}
 		if r, ok := w.reports[id]; ok {
-			events = append(events, event.Finished{Worker: w.id, Report: r})
+			events = append(events, sched.Finished{Worker: w.id, Report: r})
 		}
 	}
 	if w.nextRenew <= now {
 		w.nextRenew = now + muster.Time(heartbeat.Std().Milliseconds())
-		events = append(events, event.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
+		events = append(events, sched.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
 	}
 	return events
 }
 
-// crash loses everything; the disk of the worker keeps unacknowledged reports.
+// crash ends all executions; unacknowledged reports are on the worker's disk.
 func (w *worker) crash() {
 	w.dead, w.session = true, 0
 	clear(w.runs)
 }
 
-// welcome takes the server's keep and stop lists.
+// welcome handles the stop list of a new session.
 func (w *worker) welcome(now muster.Time, stop []muster.AttemptID) {
 	w.lastContact = now
 	for _, id := range stop {

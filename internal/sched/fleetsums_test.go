@@ -1,4 +1,4 @@
-package fleet_test
+package sched
 
 import (
 	"math"
@@ -7,10 +7,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/fleet"
 )
 
-// TestTallyCountsTheLastMinute holds that the counts are the sum of all moves, and that a rate is what happened in the last 60
+// TestTallyCountsTheLastMinute checks that the counts are the sum of all moves, and that a rate is what happened in the last 60
 // seconds, up to what lies within five seconds of its beginning.
 func TestTallyCountsTheLastMinute(t *testing.T) {
 	t.Parallel()
@@ -21,24 +20,24 @@ func TestTallyCountsTheLastMinute(t *testing.T) {
 			n        int
 		}
 		var moves []move
-		var tally fleet.ProjectStats
+		var tally projectStats
 		var counts muster.Counts
 		now := muster.Time(rapid.Int64Range(0, 1<<40).Draw(t, "start"))
 		for range rapid.IntRange(0, 60).Draw(t, "moves") {
 			now += muster.Time(rapid.Int64Range(0, 20_000).Draw(t, "later"))
 			from := rapid.SampledFrom(muster.TaskStates).Draw(t, "from")
 			m := move{now, from, rapid.SampledFrom(muster.TaskStates).Draw(t, "to"), rapid.IntRange(1, 1000).Draw(t, "n")}
-			tally.RecordTransition(m.at, m.from, m.to, m.n)
+			tally.recordTransition(m.at, m.from, m.to, m.n)
 			counts[m.from] -= int64(m.n)
 			counts[m.to] += int64(m.n)
 			moves = append(moves, m)
 		}
 		now += muster.Time(rapid.Int64Range(0, 100_000).Draw(t, "until"))
-		got := tally.Workload(now)
+		got := tally.workload(now)
 		if got.Counts != counts {
 			t.Fatalf("counts %v, want %v", got.Counts, counts)
 		}
-		var total fleet.Total
+		var total Total
 		least, most := [3]float64{}, [3]float64{}
 		for _, m := range moves {
 			is := [3]bool{m.to == muster.Running, m.to.Final(), m.to == muster.Failed || m.to == muster.TimedOut}
@@ -66,23 +65,23 @@ func TestTallyCountsTheLastMinute(t *testing.T) {
 	})
 }
 
-// TestSums holds that only connected workers are added up, and readings by the devices' UUIDs.
+// TestSums checks that only connected workers are added up, and readings by the devices' UUIDs.
 func TestSums(t *testing.T) {
 	t.Parallel()
 	half, watts, used := 0.5, 200.0, muster.Size(3)
 	offers := &muster.Resources{CPUs: 8, Memory: 100, Slots: 4, GPUs: []muster.GPU{{UUID: "a", Memory: 10}, {UUID: "b", Memory: 20}}}
-	worker := func(state muster.WorkerState, running int) fleet.Worker {
-		return fleet.Worker{
-			State: state, Price: 2, Offers: offers, GPUTasks: []int{0, 0}, Running: running, Reserved: fleet.Resources{Slots: 1, GPUs: 1, GPUMemory: 5},
+	worker := func(state muster.WorkerState, running int) WorkerSnapshot {
+		return WorkerSnapshot{
+			State: state, Price: 2, Offers: offers, GPUTasks: []int{0, 0}, Running: running, Reserved: Resources{Slots: 1, GPUs: 1, GPUMemory: 5},
 			Load: &muster.Load{CPU: 0.25, Memory: 40, GPUs: []muster.GPULoad{{UUID: "b", Utilization: &half, Power: &watts, Memory: &used}, {UUID: "gone", Power: &watts}}},
 		}
 	}
-	p := fleet.Snapshot{Workers: []fleet.Worker{
+	p := FleetSnapshot{Workers: []WorkerSnapshot{
 		worker(muster.WorkerActive, 1), worker(muster.WorkerDraining, 0), worker(muster.WorkerUnreachable, 1), worker(muster.WorkerGone, 0),
 	}}
-	want := fleet.Sums{
-		Workers: 2, Price: 4, Cost: 2, Capacity: fleet.Resources{Slots: 8, CPUs: 16, Memory: 200, GPUs: 4, GPUMemory: 60},
-		Reserved: fleet.Resources{Slots: 2, GPUs: 2, GPUMemory: 10}, Used: fleet.Used{CPUs: 4, Memory: 80, GPUs: 1, GPUMemory: 6, Power: 400},
+	want := Sums{
+		Workers: 2, Price: 4, Cost: 2, Capacity: Resources{Slots: 8, CPUs: 16, Memory: 200, GPUs: 4, GPUMemory: 60},
+		Reserved: Resources{Slots: 2, GPUs: 2, GPUMemory: 10}, Used: Used{CPUs: 4, Memory: 80, GPUs: 1, GPUMemory: 6, Power: 400},
 	}
 	if got := p.Sums(); got != want {
 		t.Errorf("sums %+v\nwant %+v", got, want)

@@ -1,12 +1,10 @@
-package heap_test
+package queue
 
 import (
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 type num struct{ value, id, index int }
@@ -24,7 +22,7 @@ func (n *num) Before(o *num) bool {
 func TestFirstIsAlwaysTheLeast(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var h heap.Heap[*num]
+		var h Heap[*num]
 		var list []*num
 		for i := range rapid.IntRange(1, 100).Draw(t, "steps") {
 			switch op := rapid.IntRange(0, 3).Draw(t, "op"); {
@@ -37,7 +35,7 @@ func TestFirstIsAlwaysTheLeast(t *testing.T) {
 				h.Remove(n)
 				list = slices.DeleteFunc(list, func(o *num) bool { return o == n })
 				if n.index != 0 {
-					t.Fatalf("removed, and still seated at %d", n.index)
+					t.Fatalf("removed, but still has index %d", n.index)
 				}
 			default:
 				n := rapid.SampledFrom(list).Draw(t, "changed")
@@ -49,7 +47,7 @@ func TestFirstIsAlwaysTheLeast(t *testing.T) {
 			}
 			for i, n := range h {
 				if n.index != i+1 || n.Before(h[0]) {
-					t.Fatalf("node %d has seat %d; it is before the first: %t", i, n.index, n.Before(h[0]))
+					t.Fatalf("node %d has index %d; it is before the first: %t", i, n.index, n.Before(h[0]))
 				}
 			}
 		}

@@ -1,21 +1,30 @@
+// Package auth decides who may do what: principals, roles, tokens, and the function
+// Authorize. It is pure: the caller passes random bytes and stores the keys.
+//
+// A token is "mst_ROLE_RANDOM". Only its hash is stored, and a key is looked up by the
+// hash of the presented token, so that secrets are never compared byte by byte.
 package auth
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
 	"slices"
+	"strings"
 
 	"github.com/muster-dev/muster"
 )
 
-// Role is what a key is for.
+// Role is the purpose of a key.
 type Role string
 
 // The roles.
 const (
 	Admin     Role = "admin"     // everything
-	Submitter Role = "submitter" // jobs and their bytes
-	Viewer    Role = "viewer"    // looks, changes nothing
-	Worker    Role = "worker"    // one worker's own: its link and its bytes
-	Join      Role = "join"      // may only make workers
+	Submitter Role = "submitter" // jobs and blobs
+	Viewer    Role = "viewer"    // read-only
+	Worker    Role = "worker"    // connect as one worker, and its blobs
+	Join      Role = "join"      // register workers only
 )
 
 // Roles lists every role.
@@ -26,21 +35,21 @@ func ParseRole(s string) (Role, error) {
 	if r := Role(s); slices.Contains(Roles, r) {
 		return r, nil
 	}
-	return "", muster.Errorf(muster.Invalid, "%q is not a role: write admin, submitter, viewer, worker or join", s)
+	return "", muster.Errorf(muster.Invalid, "unknown role %q: use admin, submitter, viewer, worker or join", s)
 }
 
-// Principal is who asks: what is known of the key behind a request.
+// Principal is the key behind a request.
 type Principal struct {
 	KeyID   string
 	Name    string
 	Role    Role
-	Project string          // the only one that it may touch; "" means all
-	Job     muster.JobID    // the only one that it may read; 0 means all
-	Worker  muster.WorkerID // that it is, for the role worker
+	Project string          // the only project that it may access; "" means all
+	Job     muster.JobID    // the only job that it may read; 0 means all
+	Worker  muster.WorkerID // the worker of a key with the role worker
 	Expires muster.Time     // 0 means never
 }
 
-// Verb is one thing that a principal may want to do.
+// Verb is an operation that needs a permission.
 type Verb string
 
 // The verbs.
@@ -70,7 +79,7 @@ var roleVerbs = map[Role][]Verb{
 // Verbs lists every verb.
 var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify}
 
-// Permissions returns the verbs that p may do to something.
+// Permissions returns the verbs that p may use on some object.
 func Permissions(p Principal) []Verb {
 	var verbs []Verb
 	for _, v := range Verbs {
@@ -81,18 +90,18 @@ func Permissions(p Principal) []Verb {
 	return verbs
 }
 
-// fleetWide are the verbs whose effect is not within one project.
+// fleetWide lists the verbs whose effect is not limited to one project.
 var fleetWide = []Verb{ManageWorkers, ManageKeys, JoinWorkers}
 
-// Object is what a verb is applied to. Its zero value is nothing in particular.
+// Object is what a verb applies to. Empty fields mean any.
 type Object struct {
 	Project string
 	Job     muster.JobID
 	Worker  muster.WorkerID
 }
 
-// Authorize returns nil if p may do verb to what, else a Forbidden error that says who
-// may.
+// Authorize returns nil if p may use verb on obj, else a Forbidden error that names the
+// role that may.
 func Authorize(p Principal, verb Verb, obj Object) error {
 	if !slices.Contains(roleVerbs[p.Role], verb) {
 		return muster.Errorf(muster.Forbidden, "the key %q has the role %s, which may not %s: use a key with the role %s",
@@ -114,7 +123,7 @@ func Authorize(p Principal, verb Verb, obj Object) error {
 	return nil
 }
 
-// leastRole names the role that may do verb and the least else.
+// leastRole returns the role with the fewest permissions that may use verb.
 func leastRole(verb Verb) Role {
 	for _, r := range []Role{Join, Viewer, Worker, Submitter} {
 		if slices.Contains(roleVerbs[r], verb) {
@@ -122,4 +131,53 @@ func leastRole(verb Verb) Role {
 		}
 	}
 	return Admin
+}
+
+// RandomBytes is how many random bytes NewToken needs: 160 bits.
+const RandomBytes = 20
+
+// MinToken and MaxToken limit the length of a token that a user chose.
+const (
+	MinToken = 16
+	MaxToken = 256
+)
+
+// NewToken makes a token for a role from random bytes.
+func NewToken(role Role, random [RandomBytes]byte) string {
+	return "mst_" + string(role) + "_" + encode(random[:])
+}
+
+// NewID makes the public id of a key from random bytes.
+func NewID(random [5]byte) string { return "k" + encode(random[:]) }
+
+func encode(b []byte) string {
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b))
+}
+
+// Hash returns the SHA-256 of a token in hex, by which its key is found.
+func Hash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// CheckToken returns an Invalid error if a token that a user chose is not usable.
+func CheckToken(token string) error {
+	if len(token) < MinToken || len(token) > MaxToken {
+		return muster.Errorf(muster.Invalid, "a token has %d to %d characters, this one has %d", MinToken, MaxToken, len(token))
+	}
+	for i := range len(token) {
+		if c := token[i]; c <= ' ' || c > '~' {
+			return muster.Errorf(muster.Invalid, "a token must be visible ASCII without spaces: character %d is not", i+1)
+		}
+	}
+	return nil
+}
+
+// Bearer returns the token of an Authorization header, or "".
+func Bearer(header string) string {
+	scheme, token, ok := strings.Cut(header, " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
 }

@@ -1,0 +1,176 @@
+package sched
+
+import (
+	"encoding/json"
+
+	"github.com/muster-dev/muster"
+)
+
+// Event is an input of State.Apply. The set is closed.
+//
+//sumtype:decl
+type Event interface{ event() }
+
+// Submit accepts a job. Spec is valid and normalized, and ID is State.NextJob.
+type Submit struct {
+	ID    muster.JobID
+	UID   string // globally unique
+	Spec  *muster.Spec
+	Owner string
+}
+
+// Cancel stops the tasks of a job in Tasks, or all of them if Tasks is nil. Ended tasks
+// do not change. It is a Conflict if there is no task to cancel.
+type Cancel struct {
+	Job   muster.JobID
+	Tasks []muster.Span
+}
+
+// Retry queues ended tasks that did not succeed. Job, Groups and Ended are their stored
+// rows (the job may have left memory); Unmaterialized includes the ended tasks without
+// rows of their own. The rows must be those of the last commit, with nothing applied
+// since: read them between two batches.
+type Retry struct {
+	Job            muster.Job // with Spec
+	Groups         []muster.Group
+	Ended          []muster.Task // rows to retry
+	Kept           []muster.Task // other finished rows of retained groups and from the cursor on, as in a Snapshot
+	Unmaterialized bool
+}
+
+// Joined is a worker that connected, for the first time or again. Held lists the
+// attempts that it still runs or whose reports it still keeps. State.Reconcile returns
+// afterwards which of them it may keep. Constrained is as in Ready.
+type Joined struct {
+	Worker      muster.Worker
+	Held        []muster.AttemptID
+	Stale       []muster.AttemptID // other attempts that it still has processes or output of
+	Constrained string
+}
+
+// Ready reports whether a worker takes tasks: Constrained is why it does not, or "".
+type Ready struct {
+	Worker      muster.WorkerID
+	Constrained string
+}
+
+// Disconnected is a worker whose connection ended. Its leases continue.
+type Disconnected struct{ Worker muster.WorkerID }
+
+// ShutDown is a worker that said goodbye: it runs nothing.
+type ShutDown struct{ Worker muster.WorkerID }
+
+// Renewed is a heartbeat: it renews the leases of Held, which lists all attempts of the
+// worker. An attempt assigned longer ago than Config.AssignGrace that is not listed is lost.
+type Renewed struct {
+	Worker muster.WorkerID
+	Load   *muster.Load
+	Held   []muster.AttemptID
+}
+
+// Offered is a new description of a connected worker.
+type Offered struct {
+	Worker    muster.WorkerID
+	Tags      []string
+	Kinds     []string
+	OwnKinds  json.RawMessage
+	Resources muster.Resources
+	Allow     *muster.Allow
+	Lacks     []string
+	Projects  []string
+}
+
+// Pause stops or resumes assigning tasks to a worker. A pause ends at Until, unless
+// that is 0; a pause with an end is a Conflict on a draining worker.
+type Pause struct {
+	Worker muster.WorkerID
+	On     bool
+	Until  muster.Time
+}
+
+// Drain lets a worker finish its tasks and leave, or cancels that. What still runs at
+// Until, unless that is 0, is preempted. A drain replaces a pause that has an end.
+type Drain struct {
+	Worker muster.WorkerID
+	On     bool
+	Until  muster.Time
+}
+
+// Heal asks a worker to check quarantined GPUs again: those named by UUID or index, or
+// all if GPUs is empty.
+type Heal struct {
+	Worker muster.WorkerID
+	GPUs   []string
+}
+
+// Remove removes a worker that is unreachable or gone; its attempts are lost.
+type Remove struct{ Worker muster.WorkerID }
+
+// Accepted confirms that a worker will run the attempt.
+type Accepted struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+}
+
+// Rejected reports that a worker will not run the attempt now. Constrained means that
+// the worker takes no tasks at all until it is Ready.
+type Rejected struct {
+	Worker      muster.WorkerID
+	Attempt     muster.AttemptID
+	Message     string
+	Constrained bool
+}
+
+// Started implies Accepted.
+type Started struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+	At      muster.Time
+}
+
+// Progressed updates progress, step and metrics.
+type Progressed struct {
+	Worker   muster.WorkerID
+	Progress muster.Progress
+}
+
+// CheckpointSaved reports the tree that an attempt saved of its checkpoint folder.
+type CheckpointSaved struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+	SHA256  string
+}
+
+// Finished ends an attempt; it implies Accepted, and Started if the report has a start.
+// Package link has validated the report. A worker that shuts down returns attempts with
+// the outcome lost. A report of an attempt that is not current is a Conflict, and kept
+// in Rows.LateReports.
+type Finished struct {
+	Worker muster.WorkerID
+	Report muster.Report
+}
+
+// Tick ends the leases, timeouts and backoffs that are due. It is due at
+// State.NextTick, and may come earlier or later.
+type Tick struct{}
+
+func (Submit) event()          {}
+func (Cancel) event()          {}
+func (Retry) event()           {}
+func (Joined) event()          {}
+func (Ready) event()           {}
+func (Offered) event()         {}
+func (Disconnected) event()    {}
+func (ShutDown) event()        {}
+func (Renewed) event()         {}
+func (Pause) event()           {}
+func (Drain) event()           {}
+func (Heal) event()            {}
+func (Remove) event()          {}
+func (Accepted) event()        {}
+func (Rejected) event()        {}
+func (Started) event()         {}
+func (Progressed) event()      {}
+func (CheckpointSaved) event() {}
+func (Finished) event()        {}
+func (Tick) event()            {}
