@@ -10,26 +10,25 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// maxLogReaders bounds the local logs that are kept open between two frames.
+// maxLogReaders is the maximum number of local logs that are kept open between frames.
 const maxLogReaders = 64
 
-// logReaders reads local logs and keeps those open that were read last, since a log
-// is usually read on from where it was left. The methods may be called at the same time.
+// logReaders reads local logs and keeps the most recently read ones open, since a log is usually read sequentially. Its methods may be
+// called concurrently.
 type logReaders struct {
 	logs Logs
 
 	mu   sync.Mutex
-	open []*logReader // the least recently used first
+	open []*logReader // least recently used first
 }
 
 type logReader struct {
 	id     muster.AttemptID
 	rc     io.ReadCloser
-	offset int64 // the offset of what Read returns next
+	offset int64 // of the next Read
 }
 
-// read returns the bytes of a range. With an error it returns those before it; the
-// error is io.ErrUnexpectedEOF if the log is shorter.
+// read returns the bytes of a range. With an error it returns the bytes before it; the error is io.ErrUnexpectedEOF if the log is shorter.
 func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +61,7 @@ func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
 	return data, nil
 }
 
-// pop removes the reader of an attempt from those that are open and returns it; nil
-// if there is none.
+// pop removes and returns the open reader of an attempt; nil if there is none.
 func (c *logReaders) pop(id muster.AttemptID) *logReader {
 	i := slices.IndexFunc(c.open, func(r *logReader) bool { return r.id == id })
 	if i < 0 {
@@ -74,7 +72,7 @@ func (c *logReaders) pop(id muster.AttemptID) *logReader {
 	return r
 }
 
-// close closes the log of an attempt, whose space is then free once it is removed.
+// close closes the log of an attempt, so that its removal frees the space.
 func (c *logReaders) close(id muster.AttemptID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

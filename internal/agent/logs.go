@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Logs is where the worker's own copies of the logs are (package tasklog).
+// Logs reads and removes the worker's local logs (package tasklog).
 type Logs interface {
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
 	Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error)
@@ -20,24 +20,24 @@ type Logs interface {
 }
 
 const (
-	logWindow        = 1 << 20               // bytes that are not acknowledged, over all attempts
-	maxFrameLogs     = link.MaxLogs / 2      // bytes in one frame, so that a slow line still carries heartbeats
-	logQuantum       = 32 << 10              // bytes that an attempt gets at least before the next one has its turn
-	logFrameInterval = 20 * time.Millisecond // between frames of log, so that lines gather
-	logAckTimeout    = 30 * time.Second      // without an acknowledgement, then bytes are sent again
-	logProbeSize     = 4 << 10               // bytes that are sent at once of a log that the server refused last
-	maxLogPause      = time.Minute           // the longest pause after which a refused log is tried again
+	logWindow        = 1 << 20               // bytes sent and not acknowledged, of all attempts
+	maxFrameLogs     = link.MaxLogs / 2      // bytes in one frame, so that a slow connection still carries heartbeats
+	logQuantum       = 32 << 10              // bytes that an attempt may send before it is the next one's turn, at least
+	logFrameInterval = 20 * time.Millisecond // between frames with logs, to batch lines
+	logAckTimeout    = 30 * time.Second      // without an acknowledgement bytes are sent again
+	logProbeSize     = 4 << 10               // bytes sent at once of a log that the server could not store
+	maxLogPause      = time.Minute           // before a log that the server could not store is sent again
 )
 
-// logRange is a part of a local log to be read and sent.
+// logRange is a part of a local log to read and send.
 type logRange struct {
 	at     *attempt
 	offset int64
 	n      int64
-	failed bool // the last try to read it
+	failed bool // the last read failed
 }
 
-// queueLog notes that at has log bytes that were not sent. The lock is held.
+// queueLog queues at if it has unsent log bytes. The lock is held.
 func (tbl *attemptTable) queueLog(at *attempt) {
 	if at.logQueued || !tbl.connected || at.logSent >= at.logSize {
 		return
@@ -47,8 +47,8 @@ func (tbl *attemptTable) queueLog(at *attempt) {
 	trySend(tbl.wake)
 }
 
-// pickLogs picks what to send of the logs, in turns, within the window, and returns
-// how long to wait for more unless the roster is woken. What is paused keeps its turn.
+// pickLogs picks the log bytes of the next frame, round-robin and within the window, and returns how long to wait for more unless the table
+// is woken. A paused log keeps its place in the queue.
 func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration) {
 	if len(tbl.logQueue) == 0 || tbl.inflight >= logWindow {
 		return nil, time.Hour
@@ -82,7 +82,7 @@ func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration)
 		tbl.inflight += n
 		budget -= n
 		if at.logRejected {
-			at.logRetryAt = now + logAckTimeout // or until the answer
+			at.logRetryAt = now + logAckTimeout // or until the acknowledgement
 		}
 		tbl.queueLog(at)
 	}
@@ -102,9 +102,8 @@ func totalSize(ranges []logRange) (n int64) {
 	return n
 }
 
-// logAck takes up how much of a log the server has. Less than was acknowledged
-// before means that it lost some: that is sent again. With a pause the server could
-// not store the rest of what was sent: it is sent again after that time.
+// logAck handles the size of a log on the server. A smaller size than before means that the server lost bytes, which are sent again. A pause
+// means that the server could not store the rest, which is sent again after that time.
 func (tbl *attemptTable) logAck(ack link.LogAck) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -130,16 +129,16 @@ func (tbl *attemptTable) logAck(ack link.LogAck) {
 	tbl.lastLogAck = now
 	tbl.queueLog(at)
 	tbl.removeIfDone(at)
-	trySend(tbl.wake) // there is room in the window
+	trySend(tbl.wake) // the window has room
 }
 
-// resendLog takes the log to be acknowledged up to size and sends the rest again.
+// resendLog takes the log as acknowledged up to size and sends the rest again.
 func (tbl *attemptTable) resendLog(at *attempt, size int64) {
 	tbl.inflight -= at.logSent - at.logAcked
 	at.logSent, at.logAcked = size, size
 }
 
-// rewindLogs sends everything again that was not acknowledged.
+// rewindLogs sends all unacknowledged bytes again.
 func (tbl *attemptTable) rewindLogs() {
 	tbl.inflight, tbl.logQueue, tbl.nextLogFrame = 0, nil, 0
 	for _, at := range tbl.held {
@@ -148,9 +147,8 @@ func (tbl *attemptTable) rewindLogs() {
 	}
 }
 
-// shipRemainingLog keeps an attempt that was given up until the server has all of its log.
-// Its report is only kept on disk for that, over a restart of the worker: the server
-// does not wait for it, and it claims no result.
+// shipRemainingLog keeps a dropped attempt until the server has its log. Its report is only stored for that, across a restart of the
+// worker: the server does not wait for it, and it claims no result.
 func (tbl *attemptTable) shipRemainingLog(at *attempt, report *muster.Report) {
 	if tbl.held[at.id] != at {
 		return
@@ -177,28 +175,26 @@ func (tbl *attemptTable) shipRemainingLog(at *attempt, report *muster.Report) {
 }
 
 const (
-	minLogRetry = 100 * time.Millisecond // before a log that cannot be read is tried again, doubling
+	minLogRetry = 100 * time.Millisecond // before an unreadable log is read again, growing
 	maxLogRetry = 10 * time.Second
-	logGiveUp   = 2 * time.Minute // from the first failure, then the rest of the log is given up
+	logGiveUp   = 2 * time.Minute // after the first failure the rest of the log is lost
 )
 
-// onLogReadError takes note that a range of a log could not be read from its byte n on.
-// The cause may pass, such as too many open files: the range is read again after a
-// growing pause. A log that is shorter than it was, or that stays unreadable, is given
-// up.
+// onLogReadError records that a range of a log could not be read from its byte n on. The cause may be temporary, such as too many open
+// files: the range is read again after a growing pause. The rest of a log is lost if it became shorter or stays unreadable.
 func (tbl *attemptTable) onLogReadError(l logRange, n int64, why error) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	at, now := l.at, tbl.clock()
 	if tbl.held[at.id] != at || at.logSent != l.offset+l.n {
-		return // it was removed, or is sent again anyway
+		return // removed, or rewound
 	}
 	if at.logFailedSince == 0 {
 		at.logFailedSince = now
-		tbl.log.Warn("the local copy of a log cannot be read; trying again", slog.String("attempt", at.id.String()), slog.Any("error", why))
+		tbl.log.Warn("local log unreadable, retrying", slog.String("attempt", at.id.String()), slog.Any("error", why))
 	}
 	if errors.Is(why, io.ErrUnexpectedEOF) || now-at.logFailedSince >= logGiveUp {
-		tbl.log.Warn("the rest of a log is lost: the local copy cannot be read",
+		tbl.log.Warn("local log unreadable, the rest of it is lost",
 			slog.String("attempt", at.id.String()), slog.Any("error", why))
 		tbl.resendLog(at, at.logSize)
 		tbl.removeIfDone(at)
@@ -210,14 +206,14 @@ func (tbl *attemptTable) onLogReadError(l logRange, n int64, why error) {
 	tbl.queueLog(at)
 }
 
-// onLogReadable takes note that a log which could not be read can be read again.
+// onLogReadable records that an unreadable log can be read again.
 func (tbl *attemptTable) onLogReadable(at *attempt) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	at.logFailedSince = 0
 }
 
-// readLogs fills a frame with what was picked.
+// readLogs reads the picked ranges into a frame.
 func (a *Agent) readLogs(ctx context.Context, f *link.ToServer, ranges []logRange) {
 	for _, l := range ranges {
 		data, err := a.readers.read(ctx, l)
@@ -234,7 +230,7 @@ func (a *Agent) readLogs(ctx context.Context, f *link.ToServer, ranges []logRang
 	}
 }
 
-// countLogSent counts bytes that are sent.
+// countLogSent counts sent log bytes.
 func (tbl *attemptTable) countLogSent(n int64) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()

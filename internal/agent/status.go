@@ -2,25 +2,25 @@ package agent
 
 import "github.com/muster-dev/muster"
 
-// Status is how a worker stands, for those who measure it.
+// Status is the state of a worker, for its metrics.
 type Status struct {
-	Connected   bool             // it has a session that the server welcomed
-	Constrained string           // why nothing new is taken, or ""
-	Executing   int              // attempts whose executor has not returned
-	Held        int              // these, and those whose report or log the server does not have yet
+	Connected   bool             // a session is open
+	Constrained string           // why no new tasks are accepted, or ""
+	Executing   int              // attempts that are executed
+	Held        int              // these, and attempts whose report or log the server does not have yet
 	Offers      muster.Resources // must not be changed
 	Traffic
 }
 
-// Traffic is what a worker exchanged with its server in this life.
+// Traffic counts what a worker exchanged with its server since the process started.
 type Traffic struct {
 	Sessions   int64 // that the server welcomed
 	Expired    int64 // attempts that were killed, or whose result was dropped, because their leases had ended
-	LogSent    int64 // bytes of logs, those that were sent again included
-	LogPending int64 // bytes of logs that the server has not acknowledged
+	LogSent    int64 // bytes of logs, including bytes that were sent again
+	LogPending int64 // bytes of logs that are not acknowledged
 }
 
-// Status returns how the worker stands now. It waits for nobody.
+// Status returns the current state. It does not block.
 func (a *Agent) Status() Status {
 	tbl := a.table
 	tbl.mu.Lock()
