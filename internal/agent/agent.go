@@ -115,13 +115,6 @@ func (a *Agent) accepts(kind string) bool {
 	return a.executors[kind] != nil && (a.cfg.Kinds == nil || slices.Contains(a.cfg.Kinds, kind))
 }
 
-func (a *Agent) load(ctx context.Context) *muster.Load {
-	if a.cfg.Load == nil {
-		return nil
-	}
-	return a.cfg.Load(ctx)
-}
-
 // Run works until ctx ends. Then it accepts no new tasks, lets running tasks continue for Config.Grace, hands back the others, and says
 // goodbye. It returns nil after that, or after the server drained the worker; then no task runs. After Detach it returns run.ErrDetach,
 // and the tasks keep running. It returns an error at once if the server permanently refuses the worker.
@@ -193,8 +186,7 @@ func (a *Agent) shutDown(ctx, runCtx context.Context) error {
 		a.table.stopAll(errShutDown)
 		a.waitIdle(runCtx, killTimeout, nil, a.executing)
 	}
-	holding := func() bool { _, n := a.table.count(); return n > 0 }
-	a.waitIdle(runCtx, reportTimeout, a.forced, holding)
+	a.waitIdle(runCtx, reportTimeout, a.forced, func() bool { _, held := a.table.count(); return held > 0 })
 	if a.table.queueGoodbye() {
 		a.waitIdle(runCtx, goodbyeTimeout, nil, func() bool { return true }) // connect ends runCtx
 	}
@@ -257,32 +249,30 @@ func (a *Agent) waitIdle(ctx context.Context, timeout time.Duration, stop <-chan
 	return true
 }
 
-// start runs a task on its own goroutine.
-func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
-	ctx, cancel := context.WithCancelCause(ctx)
+// start runs a task: inline, on the goroutine of the session, if it takes no time, else on its own goroutine.
+func (a *Agent) start(ctx context.Context, t *run.Task, inline bool) {
+	ex := a.executors[t.Spec.Kind]
+	var cancel context.CancelCauseFunc
+	if !inline {
+		ctx, cancel = context.WithCancelCause(ctx)
+	}
 	at, rejection := a.table.admit(t.Attempt, t.Spec, t.Grant, cancel)
-	if at == nil {
+	if rejection != nil {
+		a.table.reject(rejection)
+	}
+	switch {
+	case inline && at != nil:
+		a.execute(ctx, ex, t, at)
+	case inline:
+	case at == nil:
 		cancel(nil)
 		t.ReleasePort()
-		if rejection != nil {
-			a.table.reject(rejection)
-		}
-		return
-	}
-	a.tasks.Go(func() {
-		defer cancel(nil)
-		defer t.ReleasePort()
-		a.execute(ctx, ex, t, at)
-	})
-}
-
-// runInline runs a task that takes no time, on the goroutine of the session.
-func (a *Agent) runInline(ctx context.Context, ex run.Executor, t *run.Task) {
-	at, rejection := a.table.admit(t.Attempt, t.Spec, t.Grant, nil)
-	if at != nil {
-		a.execute(ctx, ex, t, at)
-	} else if rejection != nil {
-		a.table.reject(rejection)
+	default:
+		a.tasks.Go(func() {
+			defer cancel(nil)
+			defer t.ReleasePort()
+			a.execute(ctx, ex, t, at)
+		})
 	}
 }
 

@@ -154,10 +154,8 @@ func (at *attempt) LogGrew(size int64) {
 	tbl.queueLog(at)
 }
 
-// stop ends the attempt's execution for the given cause.
-func (at *attempt) stop(cause *run.Stopped) { at.cancelWith(cause) }
-
-func (at *attempt) cancelWith(cause error) {
+// stop ends the attempt's execution with a cause: a *run.Stopped, or run.ErrDetach.
+func (at *attempt) stop(cause error) {
 	if at.cancel != nil {
 		at.cancel(cause)
 	}

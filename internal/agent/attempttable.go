@@ -155,11 +155,6 @@ func (tbl *attemptTable) track(at *attempt, spec *muster.TaskSpec) {
 	tbl.executing++
 }
 
-// rejectAttempt reports that an attempt will not run here.
-func (tbl *attemptTable) rejectAttempt(id muster.AttemptID, why string) {
-	tbl.reject(&link.Rejected{Attempt: id, Message: why})
-}
-
 // reject reports that an attempt will not run here.
 func (tbl *attemptTable) reject(rejection *link.Rejected) {
 	tbl.mu.Lock()
@@ -233,13 +228,12 @@ func (tbl *attemptTable) remove(at *attempt) {
 	tbl.inflight -= at.logSent - at.logAcked
 	at.logSent, at.logAcked = at.logSize, at.logSize
 	at.dropped = true
-	if !at.inline && !at.persisted {
-		tbl.toForget = append(tbl.toForget, at.id)
-		trySend(tbl.ioWake)
-	}
-	if at.persisted {
+	switch {
+	case at.persisted:
 		tbl.reportsToDelete = append(tbl.reportsToDelete, at.id)
 		trySend(tbl.ioWake)
+	case !at.inline:
+		tbl.toForget = append(tbl.toForget, at.id)
 	}
 	if !at.inline { // an inline attempt has no log; the log of a process may exist and be empty
 		tbl.logsToDelete = append(tbl.logsToDelete, at.id)

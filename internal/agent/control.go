@@ -117,12 +117,6 @@ func (a *Agent) CheckpointSaved(id muster.AttemptID, sha256 string) {
 	tbl.queue(at)
 }
 
-// currentOffer returns a copy of the offer. Its slices are not changed.
-func (tbl *attemptTable) currentOffer() *link.Offer {
-	offer := tbl.offer
-	return &offer
-}
-
 // preemptAll preempts the attempts that have a checkpoint.
 func (tbl *attemptTable) preemptAll(reason string) {
 	tbl.mu.Lock()
@@ -142,7 +136,7 @@ func (tbl *attemptTable) detachAll() {
 		switch {
 		case !at.running():
 		case at.pid.PID != 0:
-			at.cancelWith(run.ErrDetach)
+			at.stop(run.ErrDetach)
 		default:
 			at.stop(preempted("the worker was upgraded before the task started"))
 		}
@@ -170,4 +164,36 @@ func (tbl *attemptTable) hasUnacked() bool {
 		}
 	}
 	return false
+}
+
+// Status is the state of a worker, for its metrics.
+type Status struct {
+	Connected   bool             // a session is open
+	Constrained string           // why no new tasks are accepted, or ""
+	Executing   int              // attempts that are executed
+	Held        int              // these, and attempts whose report or log the server does not have yet
+	Offers      muster.Resources // must not be changed
+	Traffic
+}
+
+// Traffic counts what a worker exchanged with its server since the process started.
+type Traffic struct {
+	Sessions   int64 // that the server welcomed
+	Expired    int64 // attempts that were killed, or whose result was dropped, because their leases had ended
+	LogSent    int64 // bytes of logs, including bytes that were sent again
+	LogPending int64 // bytes of logs that are not acknowledged
+}
+
+// Status returns the current state. It does not block.
+func (a *Agent) Status() Status {
+	tbl := a.table
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	traffic := tbl.traffic
+	for _, at := range tbl.held {
+		traffic.LogPending += at.logSize - at.logAcked
+	}
+	return Status{
+		Connected: tbl.connected, Constrained: tbl.constrained(), Executing: tbl.executing, Held: len(tbl.held), Offers: tbl.offer.Resources, Traffic: traffic,
+	}
 }

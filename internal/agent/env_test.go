@@ -96,7 +96,7 @@ func (e *env) crash() {
 	e.server.setDown(true)
 	e.agent.table.mu.Lock()
 	for id, at := range e.agent.table.held {
-		at.cancelWith(run.ErrDetach)
+		at.stop(run.ErrDetach)
 		at.dropped, at.persisted, at.logSize, at.inline = true, false, 0, true
 		delete(e.agent.table.held, id)
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -42,25 +44,6 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token-file to join again", path)
 	}
 	return id, true, nil
-}
-
-// save writes the identity atomically.
-func (id Identity) save(dir string) error {
-	b, err := json.MarshalIndent(id, "", "  ")
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, identityFile+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone if all went well
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, identityFile))
 }
 
 const (
@@ -99,7 +82,11 @@ func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, na
 
 // saveJoined saves an identity that a server has just issued.
 func (id Identity) saveJoined(dir string, log *slog.Logger) error {
-	if err := id.save(dir); err != nil {
+	b, err := json.MarshalIndent(id, "", "  ")
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(dir, identityFile), append(b, '\n'), 0o600)
+	}
+	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot save the worker's identity: %w", err)
 	}
 	log.Info("joined", slog.String("server", id.Server), slog.String("worker", string(id.Worker)))
@@ -108,7 +95,7 @@ func (id Identity) saveJoined(dir string, log *slog.Logger) error {
 
 // join requests an identity until the server answers.
 func join(ctx context.Context, client *http.Client, server *url.URL, token, name string, log *slog.Logger) (Identity, error) {
-	var backoff link.Backoff
+	var pause backoff.Backoff
 	for {
 		id, err := joinOnce(ctx, client, server, token, name)
 		if err == nil {
@@ -118,7 +105,7 @@ func join(ctx context.Context, client *http.Client, server *url.URL, token, name
 			return Identity{}, err
 		}
 		log.Warn("join failed, retrying", slog.Any("error", err))
-		if err := backoff.Wait(ctx); err != nil {
+		if err := pause.Wait(ctx); err != nil {
 			return Identity{}, err
 		}
 	}

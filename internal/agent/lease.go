@@ -51,15 +51,18 @@ func (tbl *attemptTable) onContact(pong bool) (contact time.Duration) {
 	return tbl.lastContact
 }
 
-// hello returns the contents of a Hello: the attempts that are held, attempts of which only parts are left, the offer, and why no new tasks
-// are accepted. The session counts from at.
-func (tbl *attemptTable) hello() (held, stale []muster.AttemptID, offer *link.Offer, constrained string, at time.Duration) {
+// fillHello adds to h the attempts that are held, attempts of which only parts are left, the offer, and why no new tasks are accepted. The
+// session counts from now.
+func (tbl *attemptTable) fillHello(h *link.Hello) (now time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
-	now := tbl.clock()
+	now = tbl.clock()
 	tbl.expire(now)
 	current := func(at *attempt) bool { return !at.dropped && !at.acked }
-	return tbl.ids(current), tbl.ids(func(at *attempt) bool { return !current(at) }), tbl.currentOffer(), tbl.constrained(), now
+	h.Held, h.Stale, h.Constrained = tbl.ids(current), tbl.ids(func(at *attempt) bool { return !current(at) }), tbl.constrained()
+	o := &tbl.offer
+	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow, h.Lacks, h.Projects = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow, o.Lacks, o.Projects
+	return now
 }
 
 // onWelcome begins a session: everything is to be sent again. helloAt is when hello was called. It returns the time of the last contact.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -34,7 +36,6 @@ type logRange struct {
 	at     *attempt
 	offset int64
 	n      int64
-	failed bool // the last read failed
 }
 
 // queueLog queues at if it has unsent log bytes. The lock is held.
@@ -77,7 +78,7 @@ func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration)
 		if n <= 0 {
 			continue
 		}
-		ranges = append(ranges, logRange{at, at.logSent, n, at.logFailedSince != 0})
+		ranges = append(ranges, logRange{at, at.logSent, n})
 		at.logSent += n
 		tbl.inflight += n
 		budget -= n
@@ -180,22 +181,27 @@ const (
 	logGiveUp   = 2 * time.Minute // after the first failure the rest of the log is lost
 )
 
-// onLogReadError records that a range of a log could not be read from its byte n on. The cause may be temporary, such as too many open
-// files: the range is read again after a growing pause. The rest of a log is lost if it became shorter or stays unreadable.
-func (tbl *attemptTable) onLogReadError(l logRange, n int64, why error) {
+// onLogRead records that the first n bytes of a range were read for the next frame; err is why the others were not. The cause may be
+// temporary, such as too many open files: the range is read again after a growing pause. The rest of a log is lost if it became shorter or
+// stays unreadable.
+func (tbl *attemptTable) onLogRead(l logRange, n int64, err error) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
+	tbl.traffic.LogSent += n
 	at, now := l.at, tbl.clock()
+	if err == nil {
+		at.logFailedSince = 0
+		return
+	}
 	if tbl.held[at.id] != at || at.logSent != l.offset+l.n {
 		return // removed, or rewound
 	}
 	if at.logFailedSince == 0 {
 		at.logFailedSince = now
-		tbl.log.Warn("local log unreadable, retrying", slog.String("attempt", at.id.String()), slog.Any("error", why))
+		tbl.log.Warn("local log unreadable, retrying", slog.String("attempt", at.id.String()), slog.Any("error", err))
 	}
-	if errors.Is(why, io.ErrUnexpectedEOF) || now-at.logFailedSince >= logGiveUp {
-		tbl.log.Warn("local log unreadable, the rest of it is lost",
-			slog.String("attempt", at.id.String()), slog.Any("error", why))
+	if errors.Is(err, io.ErrUnexpectedEOF) || now-at.logFailedSince >= logGiveUp {
+		tbl.log.Warn("local log unreadable, the rest of it is lost", slog.String("attempt", at.id.String()), slog.Any("error", err))
 		tbl.resendLog(at, at.logSize)
 		tbl.removeIfDone(at)
 		return
@@ -206,33 +212,96 @@ func (tbl *attemptTable) onLogReadError(l logRange, n int64, why error) {
 	tbl.queueLog(at)
 }
 
-// onLogReadable records that an unreadable log can be read again.
-func (tbl *attemptTable) onLogReadable(at *attempt) {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	at.logFailedSince = 0
-}
-
 // readLogs reads the picked ranges into a frame.
 func (a *Agent) readLogs(ctx context.Context, f *link.ToServer, ranges []logRange) {
 	for _, l := range ranges {
 		data, err := a.readers.read(ctx, l)
-		switch {
-		case err == nil && l.failed:
-			a.table.onLogReadable(l.at)
-		case err != nil && ctx.Err() == nil:
-			a.table.onLogReadError(l, int64(len(data)), err)
-		}
 		if len(data) > 0 {
 			f.Logs = append(f.Logs, link.LogChunk{Attempt: l.at.id, Offset: l.offset, Data: data})
-			a.table.countLogSent(int64(len(data)))
+		}
+		if err == nil || ctx.Err() == nil { // else the session has ended: all is read again in the next one
+			a.table.onLogRead(l, int64(len(data)), err)
 		}
 	}
 }
 
-// countLogSent counts sent log bytes.
-func (tbl *attemptTable) countLogSent(n int64) {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	tbl.traffic.LogSent += n
+// maxLogReaders is the maximum number of local logs that are kept open between frames.
+const maxLogReaders = 64
+
+// logReaders reads local logs and keeps the most recently read ones open, since a log is usually read sequentially. Its methods may be
+// called concurrently.
+type logReaders struct {
+	logs Logs
+
+	mu   sync.Mutex
+	open []*logReader // least recently used first
+}
+
+type logReader struct {
+	id     muster.AttemptID
+	rc     io.ReadCloser
+	offset int64 // of the next Read
+}
+
+// read returns the bytes of a range. With an error it returns the bytes before it; the error is io.ErrUnexpectedEOF if the log is shorter.
+func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.pop(l.at.id)
+	if r != nil && r.offset != l.offset {
+		_ = r.rc.Close() // it was only read
+		r = nil
+	}
+	if r == nil {
+		rc, err := c.logs.Open(ctx, l.at.id, l.offset)
+		if err != nil {
+			return nil, err
+		}
+		r = &logReader{id: l.at.id, rc: rc, offset: l.offset}
+	}
+	data := make([]byte, l.n)
+	n, err := io.ReadFull(r.rc, data)
+	if err != nil {
+		_ = r.rc.Close() // it was only read
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return data[:n], err
+	}
+	r.offset += l.n
+	if c.open = append(c.open, r); len(c.open) > maxLogReaders {
+		_ = c.open[0].rc.Close() // it was only read
+		c.open = slices.Delete(c.open, 0, 1)
+	}
+	return data, nil
+}
+
+// pop removes and returns the open reader of an attempt; nil if there is none.
+func (c *logReaders) pop(id muster.AttemptID) *logReader {
+	i := slices.IndexFunc(c.open, func(r *logReader) bool { return r.id == id })
+	if i < 0 {
+		return nil
+	}
+	r := c.open[i]
+	c.open = slices.Delete(c.open, i, i+1)
+	return r
+}
+
+// close closes the log of an attempt, so that its removal frees the space.
+func (c *logReaders) close(id muster.AttemptID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.pop(id); r != nil {
+		_ = r.rc.Close() // it was only read
+	}
+}
+
+// closeAll closes all logs.
+func (c *logReaders) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.open {
+		_ = r.rc.Close() // it was only read
+	}
+	c.open = nil
 }

@@ -52,8 +52,8 @@ func (tbl *attemptTable) nextFrame(load *muster.Load) (f *link.ToServer, logs []
 		tbl.readyDirty = false
 	}
 	if tbl.offerDirty {
-		f.Offer = tbl.currentOffer()
-		tbl.offerDirty = false
+		offer := tbl.offer
+		f.Offer, tbl.offerDirty = &offer, false
 	}
 	f.Rejected, tbl.rejected = tbl.rejected, nil
 

@@ -104,7 +104,7 @@ func TestAGangsPortWithConnectionsThatEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, err := reserveGangPort(t.Context(), port)
+	held, err := bindPort(t.Context(), port)
 	if err != nil {
 		t.Fatal(err)
 	}

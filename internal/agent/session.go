@@ -1,24 +1,25 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/policy"
 )
 
 // connect keeps a session open until the worker has said goodbye or ctx ends, which return nil, or until the server permanently refuses it.
 func (a *Agent) connect(ctx context.Context) error {
-	var backoff link.Backoff
+	var pause backoff.Backoff
 	_, held := a.table.count()
 	everWelcomed := held > 0 // the server has welcomed this worker, or its previous process
 	tries := 0               // since the last session
@@ -33,7 +34,7 @@ func (a *Agent) connect(ctx context.Context) error {
 			everWelcomed = true
 		}
 		if s.healthy() {
-			backoff.Reset()
+			pause.Reset()
 		}
 		if isFatal(err, everWelcomed) {
 			return a.explainRefusal(err)
@@ -43,7 +44,7 @@ func (a *Agent) connect(ctx context.Context) error {
 			level, tries = slog.LevelWarn, 1
 		}
 		a.log.Log(ctx, level, "not connected, retrying", slog.Any("error", err))
-		if backoff.Wait(ctx) != nil {
+		if pause.Wait(ctx) != nil {
 			return nil //nolint:nilerr // ctx ended
 		}
 	}
@@ -123,10 +124,7 @@ func (s *session) hello() *link.Hello {
 	h := &link.Hello{
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
-	var o *link.Offer
-	h.Held, h.Stale, o, h.Constrained, s.helloAt = s.agent.table.hello()
-	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
-	h.Lacks, h.Projects = o.Lacks, o.Projects
+	s.helloAt = s.agent.table.fillHello(h)
 	return h
 }
 
@@ -135,8 +133,8 @@ func (s *session) Next(ctx context.Context) (*link.ToServer, error) {
 	tbl := s.agent.table
 	for {
 		var load *muster.Load
-		if tbl.heartbeatDue() {
-			load = s.agent.load(ctx)
+		if s.agent.cfg.Load != nil && tbl.heartbeatDue() {
+			load = s.agent.cfg.Load(ctx)
 		}
 		f, logs, wait := tbl.nextFrame(load)
 		if f != nil {
@@ -201,91 +199,55 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 // assign starts an attempt or rejects it.
 func (s *session) assign(ctx context.Context, as *link.Assign) {
 	a := s.agent
+	reject := func(why string) { a.table.reject(&link.Rejected{Attempt: as.Attempt, Message: why}) }
 	group := s.specs[as.Ref]
-	spec := as.Spec
-	if group != nil && spec == nil {
-		spec = &group.Spec
-	}
-	if spec == nil || group == nil {
-		a.table.rejectAttempt(as.Attempt, "the assignment refers to a stage spec that this session never received")
+	if group == nil {
+		reject("the assignment refers to a stage spec that this session never received")
 		return
 	}
-	if why := policy.Check(a.cfg.Allow, spec); why != "" {
-		a.table.rejectAttempt(as.Attempt, why)
+	spec := cmp.Or(as.Spec, &group.Spec)
+	if why := a.refusal(spec); why != "" {
+		reject(why)
 		return
-	}
-	if why := a.missingFeature(spec); why != "" {
-		a.table.rejectAttempt(as.Attempt, why)
-		return
-	}
-	ex := a.executors[spec.Kind]
-	if !a.accepts(spec.Kind) {
-		a.table.rejectAttempt(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
-		return
-	}
-	if !a.accepts(muster.KindContainer) && policy.RunsInContainer(spec) {
-		a.table.rejectAttempt(as.Attempt, "this worker does not run containers")
-		return
-	}
-	var port io.Closer
-	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {
-		var err error
-		if port, err = reserveGangPort(ctx, g.Port); err != nil {
-			a.table.rejectAttempt(as.Attempt, err.Error())
-			return
-		}
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.table.clock(),
+		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Assigned: a.table.clock(),
+	}
+	inline := spec.Kind == muster.KindNoop
+	if g := as.Gang; g != nil && g.Rank == 0 && !inline && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {
+		var err error
+		if t.Port, err = bindPort(ctx, g.Port); err != nil {
+			reject(fmt.Sprintf("port %d of the gang is not free on this worker: %v", g.Port, err))
+			return
+		}
 	}
 	for _, in := range as.Inputs {
 		t.Inputs = append(t.Inputs, run.Input(in))
 	}
-	if spec.Kind == muster.KindNoop {
-		a.runInline(ctx, ex, t)
-	} else {
-		a.start(ctx, ex, t)
-	}
+	a.start(ctx, t, inline)
 }
 
-// missingFeature returns a feature of spec that this worker lacks, as a sentence, or "". The server does not assign such a task; a server
-// that did would have it run without what it requests.
-func (a *Agent) missingFeature(spec *muster.TaskSpec) string {
-	if len(a.cfg.Lacks) == 0 {
-		return ""
+// refusal returns why the worker does not run a task, "" if it does. The server does not assign such a task; a server that did would have
+// it run with what the owner does not allow, or without what it requests.
+func (a *Agent) refusal(spec *muster.TaskSpec) string {
+	if why := policy.Check(a.cfg.Allow, spec); why != "" {
+		return why
 	}
-	for _, feature := range muster.Features(spec) {
-		if slices.Contains(a.cfg.Lacks, feature) {
-			return "this worker does not support " + feature
+	if len(a.cfg.Lacks) > 0 {
+		for _, feature := range muster.Features(spec) {
+			if slices.Contains(a.cfg.Lacks, feature) {
+				return "this worker does not support " + feature
+			}
 		}
 	}
+	if !a.accepts(spec.Kind) {
+		return "this worker does not run tasks of kind " + spec.Kind
+	}
+	if !a.accepts(muster.KindContainer) && policy.RunsInContainer(spec) {
+		return "this worker does not run containers"
+	}
 	return ""
-}
-
-// reserveGangPort reserves the port of a gang until the process of its first member starts.
-func reserveGangPort(ctx context.Context, port int) (io.Closer, error) {
-	reserved, err := bindPort(ctx, port)
-	if err != nil {
-		return nil, muster.Errorf(muster.Conflict, "port %d of the gang is not free on this worker: %w", port, err)
-	}
-	return reserved, nil
-}
-
-// unreservedPort is a port that was free, and is not reserved.
-type unreservedPort struct{}
-
-// Close does nothing.
-func (unreservedPort) Close() error { return nil }
-
-// checkPort checks that a TCP port is free by listening on it.
-func checkPort(ctx context.Context, port int) (io.Closer, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
-	if err != nil {
-		return nil, err
-	}
-	return unreservedPort{}, l.Close()
 }
 
 // ping makes the next frame a ping, unless one was just sent.

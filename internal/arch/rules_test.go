@@ -124,7 +124,7 @@ var rules = map[string]rule{
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "origin"}, external: []string{"golang.org/x/"}},
 
 	"engine":  {ring: shell, internal: []string{"sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "dag", "store", "link", "eventbus", "traceparent"}, external: []string{"golang.org/x/time"}},
-	"agent":   {ring: shell, internal: []string{"agent/run", "policy", "link", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"agent":   {ring: shell, internal: []string{"agent/run", "atomicfile", "backoff", "policy", "link", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":     {ring: shell, internal: []string{"docs", "api/cache", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "specvalidate", "cid", "connlimit", "sched/event", "sched/explain", "dag", "store", "blob", "tasklog", "link", "eventbus", "usageseries", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched/effect", "sched/fleet", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
