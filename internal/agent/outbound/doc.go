@@ -1,3 +1,3 @@
-// Package outbound is how a worker, and the programs that come with it, fetch what a user names by URL: by HTTP and, unless the worker's owner
-// says otherwise, from public addresses only, so that no job reaches what is behind the worker's firewall.
+// Package outbound fetches URLs that users name, for a worker and its helper programs: by HTTP, and only from public addresses unless the
+// worker's owner allows others, so that no job reaches hosts behind the worker's firewall.
 package outbound

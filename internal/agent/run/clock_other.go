@@ -4,5 +4,5 @@ package run
 
 import "time"
 
-// BootClock is the time by which leases are counted.
+// BootClock is the clock of leases.
 func BootClock() time.Duration { return wallClock() }

@@ -4,6 +4,5 @@ package run
 
 import "syscall"
 
-// errDiskFull is how the system says that there is no space left
-// (ERROR_DISK_FULL).
+// errDiskFull is the error for no space left (ERROR_DISK_FULL).
 const errDiskFull = syscall.Errno(112)

@@ -4,5 +4,5 @@ package run
 
 import "syscall"
 
-// errDiskFull is how the system says that there is no space left.
+// errDiskFull is the error for no space left.
 const errDiskFull = syscall.ENOSPC

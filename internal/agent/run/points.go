@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// MinPointInterval is the least time between two points of a task at its beginning. It doubles with each pointIntervalDoubling bytes of points,
-	// so that a task of any length has points in MaxPointBytes.
+	// MinPointInterval is the minimum time between two points at the start of a task. It doubles with each pointIntervalDoubling bytes of
+	// points, so that a task of any length fits in MaxPointBytes.
 	MinPointInterval      = 100 * time.Millisecond
 	pointIntervalDoubling = 2 << 20
-	// MaxPointBytes is the most bytes of points in the log of one attempt.
+	// MaxPointBytes is the maximum of bytes of points in the log of one attempt.
 	MaxPointBytes = 32 << 20
 )
 
-// PointLogger thins what a task reports into points for its log. What is reported between two of them is merged: the last value of each
-// name counts, and none is lost at the end. Its methods may be called at the same time.
+// PointLogger reduces the progress of a task to points for its log. Progress between two points is merged: the last value of each name
+// counts, and none is lost at the end. Its methods may be called concurrently.
 type PointLogger struct {
 	write func(at time.Time, data []byte)
 
@@ -32,12 +32,12 @@ type PointLogger struct {
 	closed     bool
 }
 
-// NewPointLogger returns Points that are written by write: one call at a time, which must not take long.
+// NewPointLogger returns a PointLogger that calls write for each point: one call at a time, which must not block for long.
 func NewPointLogger(write func(at time.Time, data []byte)) *PointLogger {
 	return &PointLogger{write: write}
 }
 
-// Add takes what a task reports.
+// Add adds progress of the task.
 func (p *PointLogger) Add(r *muster.Progress) {
 	if r.Progress == nil && r.Step == nil && len(r.Metrics) == 0 {
 		return
@@ -84,7 +84,7 @@ func (p *PointLogger) interval() time.Duration {
 	return MinPointInterval << (p.written / pointIntervalDoubling)
 }
 
-// onTimer writes what came since the last point.
+// onTimer writes the merged progress.
 func (p *PointLogger) onTimer() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *PointLogger) onTimer() {
 	}
 }
 
-// flush writes what is pending. The lock is held.
+// flush writes the pending point. The lock is held.
 func (p *PointLogger) flush() {
 	if p.pending == nil {
 		return
@@ -102,13 +102,13 @@ func (p *PointLogger) flush() {
 	data, err := json.Marshal(p.pending)
 	p.pending, p.writtenAt = nil, time.Now()
 	if err != nil || p.written+int64(len(data)) > MaxPointBytes {
-		return // a value that is no number, or a task of months
+		return // a value that is not a number, or a task that runs for months
 	}
 	p.written += int64(len(data))
 	p.write(p.reportedAt, data)
 }
 
-// Flush writes what is pending, however little time has passed.
+// Flush writes the pending point at once.
 func (p *PointLogger) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *PointLogger) Flush() {
 	}
 }
 
-// Close writes what is pending. Nothing is written after it.
+// Close writes the pending point. Later calls do nothing.
 func (p *PointLogger) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,5 +131,5 @@ func (p *PointLogger) Close() {
 	p.flush()
 }
 
-// CheckpointPoint is the data of a record that says that the task's checkpoint was saved.
+// CheckpointPoint returns the data of the record of a saved checkpoint.
 func CheckpointPoint() []byte { return []byte(`{"checkpoint":true}`) }

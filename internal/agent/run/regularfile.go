@@ -5,8 +5,7 @@ import (
 	"os"
 )
 
-// OpenRegularIn opens a plain file in a folder that a task made or may still change. Links are
-// followed as far as they stay in it.
+// OpenRegularIn opens a regular file in a folder that a task made or may still change. It follows symbolic links that stay in the folder.
 func OpenRegularIn(folder *os.Root, name string) (*os.File, error) {
 	f, err := folder.OpenFile(name, os.O_RDONLY|nonBlock, 0)
 	if err != nil {
@@ -19,8 +18,8 @@ func OpenRegularIn(folder *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// ReplaceFile writes a new file into a directory that a task made or may still change, in place of what has its name. A link
-// leads nowhere: it is replaced, and none of the folders on the way may lead out.
+// ReplaceFile replaces a file in a folder that a task made or may still change. A symbolic link is replaced, and not followed; no folder on
+// the path may leave the folder.
 func ReplaceFile(folder *os.Root, name string, data []byte) error {
 	if err := folder.RemoveAll(name); err != nil {
 		return err
@@ -33,10 +32,9 @@ func ReplaceFile(folder *os.Root, name string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-var errNotRegular = errors.New("it is not a plain file")
+var errNotRegular = errors.New("not a regular file")
 
-// OpenRegular opens a file that a task made, if it is a plain one: a link may lead
-// anywhere, and a pipe would block.
+// OpenRegular opens a file that a task made, if it is a regular one: a link may lead anywhere, and a pipe would block.
 func OpenRegular(path string) (*os.File, error) {
 	before, err := os.Lstat(path)
 	if err != nil {
@@ -51,7 +49,7 @@ func OpenRegular(path string) (*os.File, error) {
 	}
 	if after, err := f.Stat(); err != nil || !os.SameFile(before, after) {
 		_ = f.Close()
-		return nil, errors.New("it was replaced while it was opened")
+		return nil, errors.New("the file was replaced while it was opened")
 	}
 	return f, nil
 }

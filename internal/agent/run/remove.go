@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// RemoveAll removes a folder, also where a task took its own rights away. One that is
-// not there is no error.
+// RemoveAll removes a folder, even if a task removed its own permissions. A missing folder is not an error.
 func RemoveAll(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil
