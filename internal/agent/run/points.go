@@ -2,7 +2,6 @@ package run
 
 import (
 	"encoding/json"
-	"maps"
 	"sync"
 	"time"
 
@@ -49,10 +48,9 @@ func (p *PointLogger) Add(r *muster.Progress) {
 	}
 	p.reportedAt = time.Now()
 	if p.pending == nil {
-		p.pending = &muster.Point{Progress: r.Progress, Step: r.Step, Metrics: maps.Clone(r.Metrics)}
-	} else {
-		p.merge(r)
+		p.pending = &muster.Point{}
 	}
+	p.merge(r)
 	if p.timer != nil {
 		return
 	}

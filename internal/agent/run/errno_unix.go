@@ -1,8 +1,0 @@
-//go:build unix
-
-package run
-
-import "syscall"
-
-// errDiskFull is the error for no space left.
-const errDiskFull = syscall.ENOSPC
