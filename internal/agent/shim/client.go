@@ -15,28 +15,28 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
-// Config says how a worker's processes are stood by.
+// Config configures how a worker's processes are supervised.
 type Config struct {
-	Dir     string   // the worker's data dir: shim/ and logs/ lie in it
-	Command []string // what starts a shim, to which Main's arguments are added; nil: it is a part of this process
-	Helper  []string // what is netns.Helped, for a shim in this process; nil: without privileges its tasks have no allowlist
-	Build   string   // names this program's build; "" for the file that runs
-	Logs    run.Logs // of a shim in this process; nil for those of Dir
+	Dir     string   // the worker's data dir: it has shim/ and logs/
+	Command []string // the command of a shim, to which the arguments of Main are added; nil: it is part of this process
+	Helper  []string // the command that runs netns.Init, for a shim in this process; nil: without privileges tasks have no allowlist
+	Build   string   // of this program; "" derives it from the executable
+	Logs    run.Logs // for a shim in this process; nil for those of Dir
 	Log     *slog.Logger
 }
 
-// Client is a worker's side: a run.Supervisor over the shims of all its lives.
+// Client is the worker's side: a run.Supervisor for all shims of a data dir.
 type Client struct {
 	cfg     Config
-	tracker *proctree.Tracker // nil if shims are a part of this process, which have their own
+	tracker *proctree.Tracker // nil if the shim is part of this process and has its own
 
-	wg       sync.WaitGroup // of lines
+	wg       sync.WaitGroup // of connections
 	starting chan struct{}  // held while a shim is started
 	closing  chan struct{}  // closed by Close
 
 	mu        sync.Mutex
 	conns     []*shimConn
-	current   *shimConn // for new tasks, nil until there is one
+	current   *shimConn // for new tasks, nil for none
 	recovered []run.Recovered
 	contact   time.Duration
 	closed    bool
@@ -44,9 +44,8 @@ type Client struct {
 
 var _ run.Supervisor = (*Client)(nil)
 
-// Open finds the shims of the worker's earlier lives and what they hold. What a shim
-// held that is gone is ended before Open returns. Only one process at a time may use a data
-// dir.
+// Open connects to the shims of the worker's data dir and recovers their attempts. What an exited shim left is ended before Open returns.
+// Only one process at a time may use a data dir.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, starting: make(chan struct{}, 1), closing: make(chan struct{})}
 	if cfg.Build == "" {
@@ -70,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// reconnect takes up a shim of an earlier life, or cleans up after one that is gone.
+// reconnect connects to an existing shim, or cleans up after one that has exited.
 func (c *Client) reconnect(ctx context.Context, d *stateDir) error {
 	log := c.cfg.Log
 	for try := 1; ; try++ {
@@ -82,8 +81,8 @@ func (c *Client) reconnect(ctx context.Context, d *stateDir) error {
 			d.killAndRemove(run.Pid{}, log)
 			return nil
 		}
-		if err != nil { // such as too many open files: what it holds goes on, and has its lease
-			return muster.Errorf(muster.Unavailable, "the shim that stands by the tasks of this worker cannot be reached in %s: %w", d.path, err)
+		if err != nil { // such as too many open files: its tasks keep running, with their leases
+			return muster.Errorf(muster.Unavailable, "cannot reach the supervisor (shim) of this worker's tasks in %s: %w", d.path, err)
 		}
 		sc, recovered, err := handshake(conn, d, 0, log)
 		if err == nil {
@@ -91,20 +90,19 @@ func (c *Client) reconnect(ctx context.Context, d *stateDir) error {
 			return nil
 		}
 		if try == handshakeTries || errors.Is(err, errProtocol) {
-			// What cannot be talked to cannot be kept: its tasks would run twice.
-			log.Error("a shim of an earlier life cannot be talked to; ending it and its tasks", slog.String("folder", d.path), slog.Any("error", err))
+			// Its tasks would run twice.
+			log.Error("shim does not respond, ending it and its tasks", slog.String("folder", d.path), slog.Any("error", err))
 			d.killAndRemove(run.Pid{}, log)
 			return nil
 		}
 	}
 }
 
-// handshakeTries is how often a shim is called that has something to lose: either side may have
-// stood still meanwhile.
+// handshakeTries is how often an existing shim is tried: either process may have been stopped meanwhile.
 const handshakeTries = 2
 
 func (c *Client) attach(sc *shimConn, recovered []run.Recovered) {
-	c.mu.Lock() // another one's line may be ending
+	c.mu.Lock() // another connection may be ending
 	defer c.mu.Unlock()
 	c.contact = max(c.contact, sc.contact)
 	c.recovered = append(c.recovered, recovered...)
@@ -116,7 +114,7 @@ func (c *Client) attach(sc *shimConn, recovered []run.Recovered) {
 	}
 }
 
-// addConn begins to hear a shim. The lock is held.
+// addConn begins to serve a connection. The lock is held.
 func (c *Client) addConn(sc *shimConn) {
 	c.conns = append(c.conns, sc)
 	c.wg.Go(func() {
@@ -126,13 +124,12 @@ func (c *Client) addConn(sc *shimConn) {
 	})
 }
 
-// reap buries the shim that has just ended, if it is a child of this process, and what
-// it left: the kernel gives that to the worker.
+// reap reaps a shim that has just exited, if it is a child of this process, and the orphans that it left to the worker.
 func (c *Client) reap() {
 	if c.tracker == nil {
 		return
 	}
-	for range 2 * idleExitTicks { // one that was let go takes that long
+	for range 2 * idleExitTicks { // an unused shim exits within this time
 		c.tracker.Reap()
 		select {
 		case <-time.After(tickInterval):
@@ -142,11 +139,10 @@ func (c *Client) reap() {
 	}
 }
 
-// Outlives reports whether tasks go on after this process has ended.
+// Outlives reports whether tasks keep running after this process has ended.
 func (c *Client) Outlives() bool { return outlives && c.cfg.Command != nil }
 
-// Close lets go of the shims. They and what they hold go on, unless they are a part of
-// this process: then everything is killed.
+// Close closes the connections to the shims. Their tasks keep running, unless the shim is part of this process: then they are killed.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if !c.closed {
@@ -167,7 +163,7 @@ func (c *Client) acquireConn(ctx context.Context) (*shimConn, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.closed {
-			return nil, run.Failf(muster.WorkerInternal, "the worker is being stopped")
+			return nil, run.Failf(muster.WorkerInternal, "the worker is shutting down")
 		}
 		return c.current, nil
 	}
@@ -183,7 +179,7 @@ func (c *Client) acquireConn(ctx context.Context) (*shimConn, error) {
 	if sc, err := find(); sc != nil || err != nil {
 		return sc, err
 	}
-	return c.launch() //nolint:contextcheck // a shim outlives whoever asks for it first
+	return c.launch() //nolint:contextcheck // a shim outlives the request that starts it
 }
 
 // launch starts a shim.
@@ -204,7 +200,7 @@ func (c *Client) launch() (*shimConn, error) {
 	if err != nil {
 		d.killAndRemove(run.Pid{}, c.cfg.Log)
 		c.reap()
-		return nil, run.Failf(muster.WorkerInternal, "the shim that would stand by the task does not answer: see %s: %w", d.logPath(), err)
+		return nil, run.Failf(muster.WorkerInternal, "the task's supervisor (shim) does not respond: see %s: %w", d.logPath(), err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +210,7 @@ func (c *Client) launch() (*shimConn, error) {
 	c.addConn(sc)
 	if c.closed {
 		sc.close()
-		return nil, run.Failf(muster.WorkerInternal, "the worker is being stopped")
+		return nil, run.Failf(muster.WorkerInternal, "the worker is shutting down")
 	}
 	c.current = sc
 	return sc, nil
@@ -239,7 +235,7 @@ func (c *Client) Start(ctx context.Context, s *run.StartSpec, reporter run.Repor
 	}
 }
 
-// retire has no new task started over a line. What its shim holds it holds.
+// retire starts no new tasks on a shim. It keeps its attempts.
 func (c *Client) retire(sc *shimConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +247,7 @@ func (c *Client) retire(sc *shimConn) {
 	}
 }
 
-// removeConn forgets a line that has ended.
+// removeConn removes a closed connection.
 func (c *Client) removeConn(sc *shimConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -272,7 +268,7 @@ func (c *Client) Adopt(h *run.Recovered, reporter run.Reporter) (run.Proc, error
 			return p, nil
 		}
 	}
-	return nil, run.Failf(muster.WorkerInternal, "the shim that stood by %s is gone", h.Start.Attempt)
+	return nil, run.Failf(muster.WorkerInternal, "the supervisor (shim) of %s has exited", h.Start.Attempt)
 }
 
 // Recovered implements run.Supervisor.
@@ -310,11 +306,10 @@ func (c *Client) Freeze(id muster.AttemptID, on bool) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s has no process here", id)
+	return fmt.Errorf("attempt %s has no process on this worker", id)
 }
 
-// Forget implements run.Supervisor. A shim of another build that holds nothing any
-// more is let go.
+// Forget implements run.Supervisor. It disconnects from a shim of another build that holds no attempts.
 func (c *Client) Forget(ids ...muster.AttemptID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/egress"
 )
 
-// NSInitCommand is the first argument by which this program is to be netns.Helped.
+// NSInitCommand is the first argument with which this program runs netns.Init.
 const NSInitCommand = "helped"
 
-// initEgress reads what the task may reach by the proxy of an allowlist.
+// initEgress reads the hosts of the allowlist.
 func (a *attempt) initEgress() (err error) {
 	var hosts []string
 	if c := a.spec.Container; c != nil {
@@ -26,20 +26,20 @@ func (a *attempt) initEgress() (err error) {
 	return nil
 }
 
-// serveEgress lets the task out by what listens in its network, until its end.
+// serveEgress serves the task's proxy at a listener in its network, until its end.
 func (a *attempt) serveEgress(l net.Listener) {
-	a.egress.Start(l, func(f func()) { a.async("it let the task out of its network", f) })
+	a.egress.Start(l, func(f func()) { a.async("serving the task's egress proxy", f) })
 }
 
-// serveContainerEgress lets a container out whose main process has this number, 0 if it is none of this machine's.
-// Its program waits for that: see gate.Enter.
+// serveContainerEgress serves the proxy of a container, whose program waits for it: see egress.Entrypoint. pid is its main process, 0 if
+// that is not on this machine.
 func (a *attempt) serveContainerEgress(pid int) error {
 	if pid == 0 {
-		return run.Failf(muster.EngineFailed, "the task has network: allowlist, and the process of its container, which is made by the engine at %s, is not found on the worker's machine", a.spec.Container.Engine)
+		return run.Failf(muster.EngineFailed, "network: allowlist needs an engine on the worker's machine: the process of the container at %s is not there", a.spec.Container.Engine)
 	}
 	l, err := netns.ListenIn(pid, a.spec.Container.ID)
 	if err != nil {
-		return run.Failf(muster.StartFailed, "the task has network: allowlist, and the network of its container cannot be entered, for which a worker has to be root: %w", err)
+		return run.Failf(muster.StartFailed, "network: allowlist needs a worker that runs as root: cannot enter the network of the container: %w", err)
 	}
 	a.serveEgress(l)
 	return nil

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileIDOf returns where a file is.
+// fileIDOf returns the ID of a file.
 func fileIDOf(path string) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -19,8 +19,8 @@ func fileIDOf(path string) (fileID, error) {
 	return fileID{Dev: st.Dev, Ino: st.Ino}, nil
 }
 
-// startedElsewhere reports whether a shim of a build that did not note its place was started for a folder of the same
-// name elsewhere.
+// startedElsewhere reports whether a shim of an old build, which did not record its directory, was started for another directory of the same
+// name.
 func (d *stateDir) startedElsewhere(pid int) bool {
 	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -35,13 +35,13 @@ func (d *stateDir) startedElsewhere(pid int) bool {
 	return false
 }
 
-// dirHandle holds the folder of a shim open, wherever it is moved to, to notice that no worker can call at it any more.
+// dirHandle keeps a shim's directory open, even if it is moved, to notice when workers can no longer connect.
 type dirHandle struct {
 	fd       int // descriptor
 	socketID fileID
 }
 
-// openHandle opens the home's anchor.
+// openHandle opens the directory.
 func (d *stateDir) openHandle() (*dirHandle, error) {
 	dir, err := unix.Open(d.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -63,8 +63,7 @@ func (a *dirHandle) statSocket() (fileID, error) {
 	return fileID{Dev: st.Dev, Ino: st.Ino}, nil
 }
 
-// deleted reports whether the folder or its socket was deleted. A disk that cannot be read at the moment is none
-// that was.
+// deleted reports whether the directory or its socket was deleted. It is false if the disk is temporarily unreadable.
 func (a *dirHandle) deleted() bool {
 	now, err := a.statSocket()
 	return errors.Is(err, unix.ENOENT) || err == nil && now != a.socketID

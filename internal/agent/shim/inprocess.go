@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// startInProcess makes a shim that is a part of this process, and returns the connection with
-// it and what to wait for after that is closed.
+// startInProcess starts a shim in this process. It returns a connection, and a function that waits for its end after the connection is
+// closed.
 func (c *Client) startInProcess(d *stateDir) (net.Conn, func(), error) {
 	var ownLogs *tasklog.Dir
 	logs := c.cfg.Logs

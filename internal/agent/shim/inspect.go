@@ -10,18 +10,18 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
 
-// Status is the folder of a shim, as it looks to who is not its worker.
+// Status is the state of a shim's directory for other programs than its worker.
 type Status struct {
 	Dir     string
-	PID     int  // of the shim, 0 if it is gone
-	Orphans int  // recorded tasks of a shim that is gone of which something goes on
-	Stale   bool // neither the shim nor anything of its tasks is there: nobody misses the folder
+	PID     int  // of the shim, 0 if it exited
+	Orphans int  // recorded tasks of an exited shim that still run
+	Stale   bool // neither the shim nor its tasks run: the directory can be removed
 }
 
-// startupGrace is how long a shim may take to note who it is.
+// startupGrace is how long a shim may take to record its PID.
 const startupGrace = time.Minute
 
-// Inspect tells of the shims of a data dir. It speaks with none and changes nothing.
+// Inspect returns the states of the shims of a data dir. It connects to none and changes nothing.
 func Inspect(data string) ([]Status, error) {
 	dirs, err := listStateDirs(data)
 	if err != nil {
@@ -33,10 +33,10 @@ func Inspect(data string) ([]Status, error) {
 		pid := d.pid()
 		switch info, err := os.Stat(d.path); {
 		case errors.Is(err, fs.ErrNotExist):
-			continue // it has just ended
+			continue // it has just exited
 		case pid.PID == 0 && err == nil && time.Since(info.ModTime()) < startupGrace:
 		case d.isCopy():
-			status.Stale = true // what it names is another worker's
+			status.Stale = true // its processes belong to another worker
 		case proctree.Alive(pid):
 			status.PID = pid.PID
 		default:
@@ -52,8 +52,7 @@ func Inspect(data string) ([]Status, error) {
 	return list, nil
 }
 
-// Remove removes the home of a shim that was Dead. Nobody else may use the data dir
-// meanwhile.
+// Remove removes the directory of a stale shim. No other program may use the data dir meanwhile.
 func (s *Status) Remove(data string) error {
 	if !s.Stale || filepath.Dir(s.Dir) != shimsDir(data) {
 		return fs.ErrInvalid

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newPipe makes a pipe whose reading end the runtime waits for, and whose writing end
-// is as programs expect their output.
+// newPipe creates a pipe with a reading end for the runtime's poller, and a blocking writing end, as programs expect.
 func newPipe() (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {

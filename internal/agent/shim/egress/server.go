@@ -5,8 +5,7 @@ import (
 	"net"
 )
 
-// Server is the way out of one task's network, from before its start to its end. The zero Way is of a task
-// that has none.
+// Server serves the egress proxy of one task, from before its start to its end. The zero Server is for a task without a proxy.
 type Server struct {
 	rules   *Rules
 	logLine func(line string)
@@ -14,7 +13,7 @@ type Server struct {
 	done    chan struct{}
 }
 
-// NewServer reads what a task may reach, which is nothing for no hosts. say is for its log.
+// NewServer parses the hosts that the task may reach; there is no proxy for no hosts. logLine writes to its log.
 func NewServer(hosts []string, logLine func(line string)) (s Server, err error) {
 	if len(hosts) > 0 {
 		s.rules, err = Parse(hosts)
@@ -23,10 +22,10 @@ func NewServer(hosts []string, logLine func(line string)) (s Server, err error) 
 	return s, err
 }
 
-// Enabled reports whether Open is to be called.
+// Enabled reports whether the task has a proxy: Start is to be called.
 func (s *Server) Enabled() bool { return s.rules != nil }
 
-// Start lets the task out by what listens in its network, until Close. start starts what runs on.
+// Start serves the proxy on a listener in the task's network, until Close, on a goroutine that spawn starts.
 func (s *Server) Start(l net.Listener, spawn func(func())) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.done = cancel, make(chan struct{})
@@ -36,7 +35,7 @@ func (s *Server) Start(l net.Listener, spawn func(func())) {
 	})
 }
 
-// Close ends the task's connections, and returns when nothing is left of them.
+// Close closes the task's connections, and returns when they have ended.
 func (s *Server) Close() {
 	if s.cancel != nil {
 		s.cancel()

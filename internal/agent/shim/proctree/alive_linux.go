@@ -6,8 +6,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Alive reports whether something of a recorded process goes on: the process itself, or one with
-// its mark. It touches nothing.
+// Alive reports whether a recorded process, or one with its tag, still runs. It changes nothing.
 func Alive(p run.Pid) bool {
 	if p.BootID != BootID() {
 		return false
@@ -26,7 +25,7 @@ func Alive(p run.Pid) bool {
 	return false
 }
 
-// Identify names a process that runs now.
+// Identify returns the identity of a running process.
 func Identify(pid int) run.Pid {
 	p := run.Pid{PID: pid, BootID: BootID()}
 	if st, err := readStat(pid); err == nil {

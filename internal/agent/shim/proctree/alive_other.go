@@ -4,8 +4,8 @@ package proctree
 
 import "github.com/muster-dev/muster/internal/agent/run"
 
-// Alive says no: here nothing outlives the worker.
+// Alive returns false: here no process outlives the worker.
 func Alive(run.Pid) bool { return false }
 
-// Identify names a process by its number alone.
+// Identify identifies a process by its PID only.
 func Identify(pid int) run.Pid { return run.Pid{PID: pid} }

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// ErrNoExec says that a file has no form that the system can execute.
+// ErrNoExec is the error of a file that the system cannot execute.
 var ErrNoExec = errors.New("not a program")
 
 // Wait blocks until the main process has exited.
@@ -26,5 +26,5 @@ func (c *Child) Wait() ExitStatus {
 	return ExitStatus{Code: st.ExitCode(), CPU: st.UserTime() + st.SystemTime()}
 }
 
-// Signal ends the process: here there is no milder way.
+// Signal kills the process: this system has no signals.
 func (c *Child) Signal(string) { c.Kill() }

@@ -4,12 +4,12 @@ package proctree
 
 import "os"
 
-// killGroup kills the one process that it can name.
+// killGroup kills the process: this system has no groups.
 func killGroup(pid int) {
 	if p, err := os.FindProcess(pid); err == nil {
-		_ = p.Kill() // gone is the wanted state
+		_ = p.Kill() // an error means that it has exited
 	}
 }
 
-// freezeGroup does nothing: there is no such signal here.
+// freezeGroup does nothing: this system has no such signal.
 func freezeGroup(int, bool) {}

@@ -6,7 +6,7 @@ import "syscall"
 
 func killGroup(pgid int) {
 	if pgid > 1 {
-		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH is the wanted state
+		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH: it has ended
 	}
 }
 

@@ -4,7 +4,7 @@ package proctree
 
 import "time"
 
-// OOMDetector knows nothing here.
+// OOMDetector detects nothing on this system.
 type OOMDetector struct{}
 
 func (*OOMDetector) Refresh(time.Time) {}
