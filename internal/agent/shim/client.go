@@ -130,7 +130,7 @@ func (c *Client) reap() {
 		return
 	}
 	for range 2 * idleExitTicks { // an unused shim exits within this time
-		c.tracker.Reap()
+		c.tracker.Sweep()
 		select {
 		case <-time.After(tickInterval):
 		case <-c.closing:

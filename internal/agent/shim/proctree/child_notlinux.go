@@ -19,3 +19,13 @@ func (c *Child) reap() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
 	killGroup(c.PID)
 	return ws, ru, err
 }
+
+func freezeGroup(pgid int, on bool) {
+	sig := syscall.SIGCONT
+	if on {
+		sig = syscall.SIGSTOP
+	}
+	if pgid > 1 {
+		_ = syscall.Kill(-pgid, sig) // ESRCH: it has just ended
+	}
+}

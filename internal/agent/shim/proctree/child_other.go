@@ -28,3 +28,13 @@ func (c *Child) Wait() ExitStatus {
 
 // Signal kills the process: this system has no signals.
 func (c *Child) Signal(string) { c.Kill() }
+
+// killGroup kills the process: this system has no groups.
+func killGroup(pid int) {
+	if p, err := os.FindProcess(pid); err == nil {
+		_ = p.Kill() // an error means that it has exited
+	}
+}
+
+// freezeGroup does nothing: this system has no such signal.
+func freezeGroup(int, bool) {}

@@ -121,3 +121,7 @@ func (p *PIDFile) write(n int64, b []byte) error {
 	_, err := p.f.WriteAt(padded[:], n*slotSize)
 	return err
 }
+
+// KillTagged kills all processes that were started with envTag in their environment: tools of a previous worker process that was killed. It
+// returns an error if some of them still run after 5 seconds.
+func KillTagged(envTag string) error { return KillOrphan(run.Pid{BootID: BootID(), EnvTag: envTag}) }

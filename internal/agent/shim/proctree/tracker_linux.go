@@ -169,7 +169,8 @@ func (t *Tracker) CleanupLater(p run.Pid) {
 	t.deferred[0] = append(t.deferred[0], p)
 }
 
-// Sweep ends the leftover processes of attempts of CleanupLater, and reaps orphans. It is called about once per second.
+// Sweep ends the leftover processes of attempts of CleanupLater, and reaps orphans, which may be those of a killed shim. A shim calls it about
+// once per second.
 func (t *Tracker) Sweep() {
 	t.mu.Lock()
 	ended := slices.Concat(t.deferred[0], t.deferred[1]) // twice, since an approximate list may lack one
@@ -325,16 +326,6 @@ func IsDescendant(pid, ancestor int) bool {
 	return pid == ancestor
 }
 
-// Reap reaps exited children that this process did not start: the kernel reparents the processes of a killed shim to the worker.
-func (t *Tracker) Reap() {
-	children, quiescent := t.untrackedChildren(approximate)
-	for _, st := range children {
-		if quiescent && st.state == 'Z' && t.isReparented(st) {
-			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nothing else waits for it
-		}
-	}
-}
-
 // kill kills a process unless its PID was reused.
 func kill(st stat) { signalTo(st, syscall.SIGKILL) }
 
@@ -353,12 +344,6 @@ func signalTo(st stat, sig syscall.Signal) {
 	defer func() { _ = unix.Close(fd) }()
 	if now, err := readStat(st.pid); err == nil && now.start == st.start { // then fd is of st
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // ESRCH: it has just ended
-	}
-}
-
-func killGroup(pgid int) {
-	if pgid > 1 {
-		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH: it has ended
 	}
 }
 

@@ -65,7 +65,7 @@ func TestTwoInOneProcessDoNotReapEachOthersTasks(t *testing.T) {
 		}
 		child.waitExit()
 		two.Sweep()
-		two.Reap()
+		two.Sweep()
 		if x := child.Wait(); x.Code != 7 {
 			t.Fatalf("%+v", x)
 		}

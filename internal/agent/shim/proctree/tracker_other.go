@@ -52,5 +52,15 @@ func KillOrphans([]run.Pid) error { return nil }
 // BootID returns "": this system has no boot ID.
 func BootID() string { return "" }
 
-// Reap does nothing: this system has no subreapers.
-func (*Tracker) Reap() {}
+// Alive returns false: here no process outlives the worker.
+func Alive(run.Pid) bool { return false }
+
+// Identify identifies a process by its PID only.
+func Identify(pid int) run.Pid { return run.Pid{PID: pid} }
+
+// OOMDetector detects nothing on this system.
+type OOMDetector struct{}
+
+func (*OOMDetector) Refresh(time.Time) {}
+
+func (*OOMDetector) Detected() bool { return false }
