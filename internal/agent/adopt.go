@@ -126,7 +126,7 @@ func (tbl *attemptTable) addRecovered(h *run.Recovered, t *run.Task, cancel cont
 	if at.leaseExpired(tbl.clock(), tbl.lastContact) || leaseLost(h.Exit) {
 		tbl.log.Warn("lease ended without contact to the server, killing the attempt",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
-		tbl.drop(at, errLeaseEnded)
+		tbl.drop(at, run.ErrLeaseEnded)
 	}
 	return at
 }

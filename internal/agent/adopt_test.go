@@ -130,14 +130,14 @@ func TestRecoveryKeepsTheLease(t *testing.T) {
 		short, usual, killed := e.run(0, grace(time.Minute)), e.run(1), e.run(2, grace(time.Minute))
 		time.Sleep(30 * time.Second)
 		e.crash()
-		e.supervisor.change(killed.id, func(h *run.Recovered) { h.Exit = &run.Exit{Code: 137, Stopped: errLeaseEnded} })
+		e.supervisor.change(killed.id, func(h *run.Recovered) { h.Exit = &run.Exit{Code: 137, Stopped: run.ErrLeaseEnded} })
 		e.server.forgetFrames()
 		e.server.setDown(true)
 		time.Sleep(2 * time.Minute)
 		e.start()
 		again := e.adopted()
 		for _, s := range []*fakeTask{short, killed} {
-			if now := again[s.id.Task.Num]; now == nil || run.StopCause(now.ctx) != errLeaseEnded {
+			if now := again[s.id.Task.Num]; now == nil || run.StopCause(now.ctx) != run.ErrLeaseEnded {
 				t.Errorf("%s runs after its lease has ended", s.id)
 			}
 		}

@@ -122,7 +122,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.readers.closeAll()
 	tasks := context.WithoutCancel(ctx)
 	if err := a.restore(ctx, tasks); err != nil {
-		a.table.detachAll() // keep the tasks running
+		a.table.stopEach(detachCause) // keep the tasks running
 		a.tasks.Wait()
 		return err
 	}
@@ -139,7 +139,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := g.Wait()
 
 	a.table.stopAccepting("the worker has stopped")
-	a.table.stopAll(errShutDown)
+	a.table.stopEach(shutDownCause)
 	a.tasks.Wait()
 	_, saveErr := a.flushIO(context.WithoutCancel(ctx), true)
 	if errors.Is(err, errStopped) {
@@ -152,7 +152,24 @@ func (a *Agent) Run(ctx context.Context) error {
 // without a process are handed back.
 func (a *Agent) Detach() { a.detachOnce.Do(func() { close(a.detaching) }) }
 
-var errShutDown = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+// shutDownCause stops every attempt.
+func shutDownCause(*attempt) error { return run.ErrShutDown }
+
+// preemptCause preempts the attempts that have a checkpoint.
+func preemptCause(at *attempt) error {
+	if at.checkpoint {
+		return preempted("the worker is shutting down")
+	}
+	return nil
+}
+
+// detachCause leaves attempts with a process to the supervisor, for the next process of the worker, and hands back the others.
+func detachCause(at *attempt) error {
+	if at.pid.PID != 0 {
+		return run.ErrDetach
+	}
+	return preempted("the worker was upgraded before the task started")
+}
 
 // onDrained ends the worker: the server reports that it has drained.
 func (a *Agent) onDrained() { a.drainedOnce.Do(func() { close(a.drained) }) }
@@ -180,10 +197,10 @@ func (a *Agent) shutDown(ctx, runCtx context.Context) error {
 		a.log.Info("shutting down", slog.Duration("grace", a.cfg.Grace))
 	}
 	a.table.stopAccepting("the worker is shutting down")
-	a.table.preemptAll("the worker is shutting down")
+	a.table.stopEach(preemptCause)
 	if a.executing() && !a.waitIdle(runCtx, a.cfg.Grace, a.forced, a.executing) {
 		a.log.Warn("stopping the running tasks", a.runningTasks())
-		a.table.stopAll(errShutDown)
+		a.table.stopEach(shutDownCause)
 		a.waitIdle(runCtx, killTimeout, nil, a.executing)
 	}
 	a.waitIdle(runCtx, reportTimeout, a.forced, func() bool { _, held := a.table.count(); return held > 0 })
@@ -199,7 +216,7 @@ func (a *Agent) detach(runCtx context.Context) error {
 		a.log.Info("leaving the running tasks to the next worker process", a.runningTasks())
 	}
 	a.table.stopAccepting("the worker is being upgraded")
-	a.table.detachAll()
+	a.table.stopEach(detachCause)
 	a.waitIdle(runCtx, killTimeout, a.forced, a.executing)
 	a.waitIdle(runCtx, reportTimeout, a.forced, a.table.hasUnacked)
 	return run.ErrDetach

@@ -109,38 +109,13 @@ func (at *attempt) Progress(p muster.Progress) {
 	if !at.running() {
 		return
 	}
-	at.progress = mergeProgress(at.progress, &p)
-	at.mergedProgress = mergeProgress(at.mergedProgress, &p)
+	at.progress = run.MergeProgress(at.progress, &p, maxResentMetrics)
+	at.mergedProgress = run.MergeProgress(at.mergedProgress, &p, maxResentMetrics)
 	tbl.queue(at)
 }
 
 // maxResentMetrics is how many names of metrics of an attempt are sent again in a new session.
 const maxResentMetrics = 100
-
-// mergeProgress adds what p has to old, which may be nil and is changed.
-func mergeProgress(old, p *muster.Progress) *muster.Progress {
-	if old == nil {
-		old = &muster.Progress{Attempt: p.Attempt}
-	}
-	if p.Progress != nil {
-		old.Progress = p.Progress
-	}
-	if p.Step != nil {
-		old.Step = p.Step
-	}
-	for name, v := range p.Metrics {
-		if old.Metrics == nil {
-			old.Metrics = make(map[string]float64, len(p.Metrics))
-		}
-		if _, known := old.Metrics[name]; known || len(old.Metrics) < maxResentMetrics {
-			old.Metrics[name] = v
-		}
-	}
-	if len(p.Artifacts) > 0 {
-		old.Artifacts = p.Artifacts
-	}
-	return old
-}
 
 // LogGrew implements run.Reporter.
 func (at *attempt) LogGrew(size int64) {

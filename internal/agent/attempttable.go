@@ -267,13 +267,16 @@ func (tbl *attemptTable) stopAccepting(why string) {
 	}
 }
 
-// stopAll stops all running attempts.
-func (tbl *attemptTable) stopAll(why *run.Stopped) {
+// stopEach stops the running attempts for which cause is not nil.
+func (tbl *attemptTable) stopEach(cause func(at *attempt) error) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	for _, at := range tbl.held {
-		if at.running() {
-			at.stop(why)
+		if !at.running() {
+			continue
+		}
+		if err := cause(at); err != nil {
+			at.stop(err)
 		}
 	}
 }

@@ -117,32 +117,6 @@ func (a *Agent) CheckpointSaved(id muster.AttemptID, sha256 string) {
 	tbl.queue(at)
 }
 
-// preemptAll preempts the attempts that have a checkpoint.
-func (tbl *attemptTable) preemptAll(reason string) {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	for _, at := range tbl.held {
-		if at.running() && at.checkpoint {
-			at.stop(preempted(reason))
-		}
-	}
-}
-
-// detachAll leaves attempts with a process to the supervisor, for the next process of the worker, and hands back the others.
-func (tbl *attemptTable) detachAll() {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	for _, at := range tbl.held {
-		switch {
-		case !at.running():
-		case at.pid.PID != 0:
-			at.stop(run.ErrDetach)
-		default:
-			at.stop(preempted("the worker was upgraded before the task started"))
-		}
-	}
-}
-
 // onDetached records that an executor returned and left its process running. The attempt is still held.
 func (tbl *attemptTable) onDetached(at *attempt) {
 	tbl.mu.Lock()

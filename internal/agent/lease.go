@@ -21,13 +21,11 @@ func (tbl *attemptTable) expire(now time.Duration) {
 		}
 		tbl.log.Warn("lease ended without contact to the server, killing the attempt",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
-		tbl.drop(at, errLeaseEnded)
+		tbl.drop(at, run.ErrLeaseEnded)
 		tbl.traffic.Expired++
 	}
 	tbl.findGrace()
 }
-
-var errLeaseEnded = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the lease ended while the server was unreachable"}
 
 // findGrace updates minGrace.
 func (tbl *attemptTable) findGrace() {

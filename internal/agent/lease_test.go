@@ -29,7 +29,7 @@ func TestLeaseEndsWhileTheServerIsUnreachable(t *testing.T) {
 			t.Fatal("killed before its grace has passed")
 		}
 		time.Sleep(30 * time.Second)
-		if why := run.StopCause(short.ctx); short.ctx.Err() == nil || why != errLeaseEnded {
+		if why := run.StopCause(short.ctx); short.ctx.Err() == nil || why != run.ErrLeaseEnded {
 			t.Fatalf("after its grace: %v", why)
 		}
 		e.server.forgetFrames()
@@ -201,7 +201,7 @@ func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
 			t.Errorf("13 s after the last contact, with a lease of 15 s: %v", context.Cause(ctx))
 		}
 		time.Sleep(4 * time.Second)
-		if why := context.Cause(ctx); why != errLeaseEnded { //nolint:errorlint // it is this very error
+		if why := context.Cause(ctx); why != run.ErrLeaseEnded { //nolint:errorlint // it is this very error
 			t.Errorf("17 s after the last contact, with a lease of 15 s: %v", why)
 		}
 		e.agent.table.finish(e.agent.table.held[attemptID(0)], &muster.Report{Outcome: muster.AttemptLost})

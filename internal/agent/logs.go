@@ -154,7 +154,7 @@ func (tbl *attemptTable) shipRemainingLog(at *attempt, report *muster.Report) {
 	if tbl.held[at.id] != at {
 		return
 	}
-	why := errLeaseEnded
+	why := run.ErrLeaseEnded
 	if report.Outcome == muster.AttemptLost && report.Message != "" {
 		why = &run.Stopped{Reason: report.Reason, Message: report.Message}
 	}

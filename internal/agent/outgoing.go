@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -162,7 +163,7 @@ func (at *attempt) resendProgress() {
 	if at.mergedProgress == nil {
 		return
 	}
-	at.progress = mergeProgress(nil, at.mergedProgress)
+	at.progress = run.MergeProgress(nil, at.mergedProgress, maxResentMetrics)
 	if at.report != nil {
 		at.progress.Artifacts = nil // the report has them
 	}

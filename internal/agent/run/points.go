@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ type PointLogger struct {
 	write func(at time.Time, data []byte)
 
 	mu         sync.Mutex
-	pending    *muster.Point
+	pending    *muster.Progress
 	reportedAt time.Time // when the last part of pending was reported
 	writtenAt  time.Time // when a point was last written
 	timer      *time.Timer
@@ -47,10 +48,7 @@ func (p *PointLogger) Add(r *muster.Progress) {
 		return
 	}
 	p.reportedAt = time.Now()
-	if p.pending == nil {
-		p.pending = &muster.Point{}
-	}
-	p.merge(r)
+	p.pending = MergeProgress(p.pending, r, MaxMetrics)
 	if p.timer != nil {
 		return
 	}
@@ -59,23 +57,6 @@ func (p *PointLogger) Add(r *muster.Progress) {
 		return
 	}
 	p.flush()
-}
-
-func (p *PointLogger) merge(r *muster.Progress) {
-	if r.Progress != nil {
-		p.pending.Progress = r.Progress
-	}
-	if r.Step != nil {
-		p.pending.Step = r.Step
-	}
-	for name, v := range r.Metrics {
-		if p.pending.Metrics == nil {
-			p.pending.Metrics = map[string]float64{}
-		}
-		if _, known := p.pending.Metrics[name]; known || len(p.pending.Metrics) < MaxMetrics {
-			p.pending.Metrics[name] = v
-		}
-	}
 }
 
 func (p *PointLogger) interval() time.Duration {
@@ -97,7 +78,7 @@ func (p *PointLogger) flush() {
 	if p.pending == nil {
 		return
 	}
-	data, err := json.Marshal(p.pending)
+	data, err := json.Marshal(muster.Point{Progress: p.pending.Progress, Step: p.pending.Step, Metrics: p.pending.Metrics})
 	p.pending, p.writtenAt = nil, time.Now()
 	if err != nil || p.written+int64(len(data)) > MaxPointBytes {
 		return // a value that is not a number, or a task that runs for months
@@ -131,3 +112,31 @@ func (p *PointLogger) Close() {
 
 // CheckpointPoint returns the data of the record of a saved checkpoint.
 func CheckpointPoint() []byte { return []byte(`{"checkpoint":true}`) }
+
+// MergeProgress returns old, which may be nil, with the fields of p, and with at most maxMetrics metrics. It changes neither.
+func MergeProgress(old, p *muster.Progress, maxMetrics int) *muster.Progress {
+	m := &muster.Progress{}
+	if old != nil {
+		*m = *old
+		m.Metrics = maps.Clone(old.Metrics)
+	}
+	m.Attempt = p.Attempt
+	if p.Progress != nil {
+		m.Progress = p.Progress
+	}
+	if p.Step != nil {
+		m.Step = p.Step
+	}
+	for name, v := range p.Metrics {
+		if m.Metrics == nil {
+			m.Metrics = make(map[string]float64, len(p.Metrics))
+		}
+		if _, known := m.Metrics[name]; known || len(m.Metrics) < maxMetrics {
+			m.Metrics[name] = v
+		}
+	}
+	if len(p.Artifacts) > 0 {
+		m.Artifacts = p.Artifacts
+	}
+	return m
+}

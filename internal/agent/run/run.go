@@ -112,8 +112,14 @@ func StopCause(ctx context.Context) *Stopped {
 	if s, ok := errors.AsType[*Stopped](context.Cause(ctx)); ok {
 		return s
 	}
-	return &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+	return ErrShutDown
 }
+
+// The causes that both a worker and its supervisor stop tasks for.
+var (
+	ErrShutDown   = &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+	ErrLeaseEnded = &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the lease ended while the server was unreachable"}
+)
 
 // ErrDetach is the cause with which a task's context is cancelled to leave its process to the next process of the worker: the executor
 // returns at once, stops nothing and removes nothing. Its report is ignored.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -458,33 +457,8 @@ func (a *attempt) OnProgress(p muster.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.Attempt = a.spec.Attempt
-	a.progress, a.unsentProgress = mergeProgress(a.progress, &p), mergeProgress(a.unsentProgress, &p)
+	a.progress, a.unsentProgress = run.MergeProgress(a.progress, &p, run.MaxMetrics), run.MergeProgress(a.unsentProgress, &p, run.MaxMetrics)
 	a.notifyLater()
-}
-
-// mergeProgress returns old with the fields of p, with up to run.MaxMetrics metrics.
-func mergeProgress(old, p *muster.Progress) *muster.Progress {
-	m := &muster.Progress{}
-	if old != nil {
-		*m = *old
-		m.Metrics = maps.Clone(old.Metrics)
-	}
-	m.Attempt = p.Attempt
-	if p.Progress != nil {
-		m.Progress = p.Progress
-	}
-	if p.Step != nil {
-		m.Step = p.Step
-	}
-	for name, v := range p.Metrics {
-		if m.Metrics == nil {
-			m.Metrics = make(map[string]float64, len(p.Metrics))
-		}
-		if _, known := m.Metrics[name]; known || len(m.Metrics) < run.MaxMetrics {
-			m.Metrics[name] = v
-		}
-	}
-	return m
 }
 
 // OnParseError implements output.Listener. It writes to the log once.

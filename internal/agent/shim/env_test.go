@@ -368,7 +368,7 @@ func (*fakeReporter) Process(run.Pid)     {}
 func (s *fakeReporter) Progress(p muster.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress = mergeProgress(s.progress, &p)
+	s.progress = run.MergeProgress(s.progress, &p, run.MaxMetrics)
 }
 
 func (s *fakeReporter) LogGrew(size int64) {

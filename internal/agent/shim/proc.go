@@ -145,7 +145,7 @@ func (p *proc) onUpdate(n *wire.Update) {
 	reporter, grew := p.reporter, n.LogSize > p.size
 	p.size = max(p.size, n.LogSize)
 	if n.Progress != nil && reporter == nil {
-		p.progress = mergeProgress(p.progress, n.Progress)
+		p.progress = run.MergeProgress(p.progress, n.Progress, run.MaxMetrics)
 	}
 	p.mu.Unlock()
 	if reporter != nil && n.Progress != nil {

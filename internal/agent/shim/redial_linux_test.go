@@ -476,7 +476,7 @@ func TestASlowShimEndsLeases(t *testing.T) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stopped != &errLeaseEnded {
+	if a.stopped != run.ErrLeaseEnded {
 		t.Errorf("%s after its start it runs with a lease of %s: %+v", now-a.startClock, st.Lease, a.stopped)
 	}
 }

@@ -128,7 +128,7 @@ func (s *server) tick(now time.Duration) bool {
 			}
 		case since > a.spec.Lease && a.spec.Lease > 0:
 			if s.worker.Load() == nil || s.stalledFor < a.spec.Lease/2 { // else its frame about a contact may be waiting
-				a.stop(&errLeaseEnded, muster.Kill{})
+				a.stop(run.ErrLeaseEnded, muster.Kill{})
 			}
 		case a.idlePolls.Load() < idlePollTicks || s.ticks%idlePollEvery == 0:
 			trySend(a.wake)
@@ -196,8 +196,6 @@ func (s *server) abandonTasks() {
 }
 
 var errShutDown = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker's machine, or the task's supervisor (shim), was shut down"}
-
-var errLeaseEnded = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the lease ended while the server was unreachable"}
 
 // killAll kills all tasks and waits for their end, except for processes that the kernel cannot end.
 func (s *server) killAll() {
