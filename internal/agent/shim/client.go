@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // Config configures how a worker's processes are supervised.
@@ -224,14 +229,13 @@ func (c *Client) Start(ctx context.Context, s *run.StartSpec, reporter run.Repor
 			return nil, err
 		}
 		p, err := sc.start(s, reporter)
-		if errors.Is(err, errExitedBefore) {
-			c.retire(sc)
-			continue
+		if err == nil {
+			return p, nil
 		}
-		if err != nil {
+		if !errors.Is(err, errExitedBefore) {
 			return nil, err
 		}
-		return p, nil
+		c.retire(sc)
 	}
 }
 
@@ -259,16 +263,24 @@ func (c *Client) removeConn(sc *shimConn) {
 
 // Adopt implements run.Supervisor.
 func (c *Client) Adopt(h *run.Recovered, reporter run.Reporter) (run.Proc, error) {
+	if _, p := c.find(h.Start.Attempt); p != nil {
+		p.setReporter(reporter)
+		return p, nil
+	}
+	return nil, run.Failf(muster.WorkerInternal, "the supervisor (shim) of %s has exited", h.Start.Attempt)
+}
+
+// find returns an attempt and its shim, nil if no shim holds it.
+func (c *Client) find(id muster.AttemptID) (*shimConn, *proc) {
 	c.mu.Lock()
 	conns := slices.Clone(c.conns)
 	c.mu.Unlock()
 	for _, sc := range conns {
-		if p := sc.find(h.Start.Attempt); p != nil {
-			p.setReporter(reporter)
-			return p, nil
+		if p := sc.find(id); p != nil {
+			return sc, p
 		}
 	}
-	return nil, run.Failf(muster.WorkerInternal, "the supervisor (shim) of %s has exited", h.Start.Attempt)
+	return nil, nil
 }
 
 // Recovered implements run.Supervisor.
@@ -297,14 +309,9 @@ func (c *Client) LastContact() time.Duration {
 
 // Freeze implements run.Supervisor.
 func (c *Client) Freeze(id muster.AttemptID, on bool) error {
-	c.mu.Lock()
-	conns := slices.Clone(c.conns)
-	c.mu.Unlock()
-	for _, sc := range conns {
-		if sc.find(id) != nil {
-			_, err := sc.call(&wire.ToShim{Freeze: &wire.FreezeFrame{Attempt: id, On: on}})
-			return err
-		}
+	if sc, p := c.find(id); p != nil {
+		_, err := sc.call(&wire.ToShim{Freeze: &wire.FreezeFrame{Attempt: id, On: on}})
+		return err
 	}
 	return fmt.Errorf("attempt %s has no process on this worker", id)
 }
@@ -328,4 +335,46 @@ func (c *Client) Forget(ids ...muster.AttemptID) {
 			sc.close()
 		}
 	}
+}
+
+// startInProcess starts a shim in this process. It returns a connection, and a function that waits for its end after the connection is
+// closed.
+func (c *Client) startInProcess(d *stateDir) (net.Conn, func(), error) {
+	var ownLogs *tasklog.Dir
+	logs := c.cfg.Logs
+	if logs == nil {
+		var err error
+		if ownLogs, err = tasklog.OpenDir(filepath.Join(c.cfg.Dir, "logs")); err != nil {
+			return nil, nil, err
+		}
+		logs = ownLogs
+	}
+	record, err := proctree.CreatePIDFile(d.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := newServer(logs, record, c.cfg.Build, d.key, c.cfg.Log)
+	if err != nil {
+		_ = record.Close()
+		return nil, nil, err
+	}
+	s.helper = c.cfg.Helper
+	local, remote := net.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	var g errgroup.Group
+	g.Go(func() error { s.run(ctx, false); return nil })
+	g.Go(func() error {
+		s.serve(remote)
+		s.killAll()
+		stop()
+		return nil
+	})
+	return local, func() {
+		_ = g.Wait()
+		_ = record.Close()
+		if ownLogs != nil {
+			_ = ownLogs.Close()
+		}
+		d.remove(c.cfg.Log)
+	}, nil
 }

@@ -118,10 +118,13 @@ func (s *server) tick(now time.Duration) bool {
 	s.detectStall(now)
 	running := 0
 	for id, a := range s.attempts {
-		running += boolToInt(!a.hasEnded())
+		ended := a.hasEnded()
+		if !ended {
+			running++
+		}
 		since := now - max(s.contact, a.startClock)
 		switch {
-		case a.hasEnded():
+		case ended:
 			if since > a.spec.Lease+leaseRetention {
 				s.log.Warn("finished attempt was never collected, dropping it", slog.String("attempt", id.String()))
 				s.drop(id)
@@ -348,11 +351,4 @@ func trySend(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -1,10 +1,12 @@
 package containerrun
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -268,4 +270,10 @@ func (c *Container) current() *docker.Engine {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.engine
+}
+
+// inContainer reports whether a process of this machine is in a container, whose ID is in the names of its control groups.
+func inContainer(pid int, id string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	return err == nil && bytes.Contains(b, []byte(id))
 }

@@ -27,46 +27,14 @@ func exitStatusOf(code int) proctree.ExitStatus {
 // signalName returns the name of the signal of an exit code, for signals that end a program. A container's signals are those of Linux, on any
 // system.
 func signalName(code int) string {
-	switch code - signalBase {
-	case 1:
-		return "SIGHUP"
-	case 2:
-		return "SIGINT"
-	case 3:
-		return "SIGQUIT"
-	case 4:
-		return "SIGILL"
-	case 5:
-		return "SIGTRAP"
-	case 6:
-		return "SIGABRT"
-	case 7:
-		return "SIGBUS"
-	case 8:
-		return "SIGFPE"
-	case 9:
-		return "SIGKILL"
-	case 10:
-		return "SIGUSR1"
-	case 11:
-		return "SIGSEGV"
-	case 12:
-		return "SIGUSR2"
-	case 13:
-		return "SIGPIPE"
-	case 14:
-		return "SIGALRM"
-	case 15:
-		return "SIGTERM"
-	case 24:
-		return "SIGXCPU"
-	case 25:
-		return "SIGXFSZ"
-	case 31:
-		return "SIGSYS"
-	default:
-		return ""
+	names := [...]string{
+		1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 10: "SIGUSR1",
+		11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
 	}
+	if n := code - signalBase; n > 0 && n < len(names) {
+		return names[n]
+	}
+	return ""
 }
 
 // exitStatus returns how a container ended whose exit code the engine returned. An error says that the engine does not respond any more: an
