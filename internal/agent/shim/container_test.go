@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Tests of attempts in containers.
@@ -86,7 +87,7 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 			p, _ := startTask(t, c, s)
 			waitReady(t, dir, s)
 			p.Stop(why, muster.Kill{Signal: "SIGHUP"})
-			eventually(t, "its signal", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
+			testkit.Await(t, "its signal", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 			if x := waitTask(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || x.Survivors != 0 {
 				t.Errorf("%+v", x)
@@ -126,7 +127,7 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 			s := containerTask(t, "while echo a line of output; do :; done")
 			s.LogCap = 10 << 10
 			p, _ := startTask(t, c, s)
-			eventually(t, "the message about the truncated log", func() bool {
+			testkit.Await(t, "the message about the truncated log", func() bool {
 				return strings.Contains(printed(t, dir, s.Attempt, tasklog.System), "output truncated")
 			})
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
@@ -157,7 +158,7 @@ func TestContainerIsRecoveredAfterARestart(t *testing.T) {
 	}
 	p, k := adopt(t, c, h)
 	_, before := k.last()
-	eventually(t, "its log to grow", func() bool { _, now := k.last(); return now > before })
+	testkit.Await(t, "its log to grow", func() bool { _, now := k.last(); return now > before })
 	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // allowlistTask is an attempt that runs a shell text in its own network, which can reach only hosts.
@@ -83,7 +84,7 @@ func TestAllowlistOutlivesTheWorker(t *testing.T) {
 	w.kill()
 	c := openDetached(t, dir)
 	p, _ := adopt(t, c, recoveredAttempt(t, c))
-	eventually(t, "the first answer", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "reached "+good+"\n" })
+	testkit.Await(t, "the first answer", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "reached "+good+"\n" })
 	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo >"+fifo).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // The first arguments with which this program is not its tests.
@@ -199,7 +200,7 @@ func needShims(t *testing.T) {
 // openClient opens a client that is closed at the end, and its shims ended.
 func openClient(t *testing.T, dir string, m mode, tune ...func(*Config)) *Client {
 	t.Helper()
-	cfg := Config{Dir: dir, Command: m.command, Helper: []string{os.Args[0], NSInitCommand}, Build: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	cfg := Config{Dir: dir, Command: m.command, Helper: []string{os.Args[0], NSInitCommand}, Build: "test", Log: testkit.Logger(t)}
 	for _, f := range tune {
 		f(&cfg)
 	}
@@ -213,7 +214,15 @@ func openClient(t *testing.T, dir string, m mode, tune ...func(*Config)) *Client
 			t.Error(err)
 		}
 		for _, p := range signalled { // until then they write to the test's directories
-			eventually(t, "the end of a shim", func() bool { return !isRunning(p) })
+			err := testkit.Poll(context.WithoutCancel(t.Context()), testTimeout, func() error {
+				if isRunning(p) {
+					return fmt.Errorf("shim %d still runs", p.PID)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	return c
@@ -282,15 +291,6 @@ func waitTask(t *testing.T, p run.Proc) *run.Exit {
 	case <-time.After(testTimeout):
 		t.Fatal("the task does not end")
 		return nil
-	}
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testTimeout); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Tests of the moments at which one worker disconnects and another one connects.
@@ -212,7 +213,7 @@ func TestEndedTaskCannotBeStopped(t *testing.T) {
 		defer close(done)
 		a.supervise()
 	}()
-	eventually(t, "the end of the process", func() bool {
+	testkit.Await(t, "the end of the process", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.ended
@@ -258,7 +259,7 @@ func TestOrphansThatEndAreReapedWhileTheTaskRuns(t *testing.T) {
 		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	shim := strconv.Itoa(homes[0].pid().PID)
-	eventually(t, "the task to be the shim's only child", func() bool {
+	testkit.Await(t, "the task to be the shim's only child", func() bool {
 		threads, _ := filepath.Glob("/proc/" + shim + "/task/*/children") // the pattern is right
 		n := 0
 		for _, f := range threads {

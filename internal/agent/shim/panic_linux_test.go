@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // faulty is a log with a bug: it panics when the data has certain texts, and for a certain attempt already when its log is opened.
@@ -132,17 +133,17 @@ func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follow
 				if got := printed(t, dir, s.Attempt, tasklog.Stdout); !strings.HasPrefix(got, "before\n") {
 					t.Errorf("its log is %q", got)
 				}
-				eventually(t, "the end of all its processes", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+				testkit.Await(t, "the end of all its processes", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 			})
 		}
 		t.Run("in a word of the worker", func(t *testing.T) {
 			t.Parallel()
 			s := shellTask(t, stuck+"sleep 1000")
 			p, k := startTask(t, c, s)
-			eventually(t, "output", func() bool { _, size := k.last(); return size > 0 })
+			testkit.Await(t, "output", func() bool { _, size := k.last(); return size > 0 })
 			p.AppendLog(tasklog.System, []byte(bugText))
 			checkFailed(t, waitTask(t, p))
-			eventually(t, "the end of all its processes", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+			testkit.Await(t, "the end of all its processes", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 		})
 		t.Run("in the start of the task", func(t *testing.T) {
 			t.Parallel()

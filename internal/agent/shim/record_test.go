@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // A sample does not wait for the shim, and is in the log before LogSize returns.
@@ -17,7 +18,7 @@ func TestSamplesDoNotWaitForTheShim(t *testing.T) {
 	c := openDetached(t, dir)
 	s := shellTask(t, "echo ready; exec sleep 1000")
 	p, k := startTask(t, c, s)
-	eventually(t, "the log to grow", func() bool { _, size := k.last(); return size > 0 })
+	testkit.Await(t, "the log to grow", func() bool { _, size := k.last(); return size > 0 })
 	pid := stateDirOf(t, dir).pid().PID
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // fakeShim is a fake shim that accepts one connection at a time.
@@ -192,7 +193,7 @@ func TestResentStartIsNotRepeated(t *testing.T) {
 	}()
 	ss.handle(&wire.ToShim{Seq: 1, Start: st})
 	in := wire.NewFrameReader(peer)
-	eventually(t, "the start", func() bool { return s.find(st.Attempt) != nil })
+	testkit.Await(t, "the start", func() bool { return s.find(st.Attempt) != nil })
 	ss.handle(&wire.ToShim{Seq: 2, Start: st, Resent: true})
 	var pids []int
 	for range 2 {

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Tests of restarts of the worker.
@@ -30,10 +31,10 @@ func TestATaskOutlivesAKilledWorker(t *testing.T) {
 	s := shellTask(t, `echo '::muster progress=0.25 step="one" loss=3'; i=0; while [ ! -e go ]; do echo line $i; i=$((i+1)); sleep 0.01; done
 		echo '::muster step="two" acc=1'; echo last; exit 42`)
 	w.do(workerCommand{Start: s})
-	eventually(t, "output", func() bool { return len(records(t, dir, s.Attempt)) > 3 })
+	testkit.Await(t, "output", func() bool { return len(records(t, dir, s.Attempt)) > 3 })
 	w.kill()
 	seen := len(records(t, dir, s.Attempt))
-	eventually(t, "output without a worker", func() bool { return len(records(t, dir, s.Attempt)) > seen+3 })
+	testkit.Await(t, "output without a worker", func() bool { return len(records(t, dir, s.Attempt)) > seen+3 })
 
 	c := openDetached(t, dir)
 	h := recoveredAttempt(t, c)
@@ -98,7 +99,7 @@ func TestEventsWithoutAWorkerAreReported(t *testing.T) {
 	w.do(workerCommand{Settle: report}) // which returns when all earlier frames are sent
 	w.kill()
 	for _, s := range []*run.StartSpec{ends, dies, late, lost} {
-		eventually(t, "the end of its process", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+		testkit.Await(t, "the end of its process", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	}
 	c := openDetached(t, dir)
 	if c.LastContact() != contact {
@@ -142,7 +143,7 @@ func TestAnotherWorkerDisplacesTheFirst(t *testing.T) {
 	waitReady(t, dir, s)
 	two := openDetached(t, dir)
 	q, _ := adopt(t, two, recoveredAttempt(t, two))
-	if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal || !strings.Contains(x.Stopped.Message, "taken over") {
+	if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal || !strings.Contains(x.Stopped.Message, "took over") {
 		t.Errorf("the first worker received %+v", x)
 	}
 	if q.Exit() != nil {
@@ -181,7 +182,7 @@ func TestAShimOfAnotherBuildKeepsWhatItRuns(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	c.Forget(s.Attempt, next.Attempt)
-	eventually(t, "the end of the old shim, which holds nothing", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
+	testkit.Await(t, "the end of the old shim, which holds nothing", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
 }
 
 func TestIdleShimExits(t *testing.T) {
@@ -200,7 +201,7 @@ func TestIdleShimExits(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the shim", func() bool { return !isRunning(shim) })
+	testkit.Await(t, "the end of the shim", func() bool { return !isRunning(shim) })
 	if homes, err := listStateDirs(dir); err != nil || len(homes) != 0 {
 		t.Errorf("its directory still exists: %v %v", homes, err)
 	}
@@ -286,7 +287,7 @@ func TestTerminatedShimStopsItsTasks(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	c.Forget(s.Attempt)
-	eventually(t, "the end of the shim", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
+	testkit.Await(t, "the end of the shim", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
 }
 
 func TestADataDirMayHaveALongPath(t *testing.T) {
@@ -309,7 +310,7 @@ func TestHangingWorkerBlocksNothing(t *testing.T) {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+	testkit.Await(t, "the end of the task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	c := openDetached(t, dir)
 	h := recoveredAttempt(t, c)
 	p, k := adopt(t, c, h)

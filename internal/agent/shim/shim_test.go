@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Tests of a shim in the worker's process and of one in its own process.
@@ -103,7 +104,7 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 		}
 		s.LogSize = int64(len(before))
 		p, k := startTask(t, c, s)
-		eventually(t, "the log grows", func() bool { _, size := k.last(); return size > s.LogSize })
+		testkit.Await(t, "the log grows", func() bool { _, size := k.last(); return size > s.LogSize })
 		p.AppendLog(tasklog.Usage, []byte(`{"at":1}`))
 		if size := p.LogSize(); size != sizeOf(records(t, dir, s.Attempt)) {
 			t.Errorf("the log has %d bytes, reported are %d", sizeOf(records(t, dir, s.Attempt)), size)
@@ -194,7 +195,7 @@ func TestStop(t *testing.T) {
 				t.Logf("the task printed %q", printed(t, dir, attempt, tasklog.Stdout))
 			}
 		}(s.Attempt)
-		eventually(t, "its signal", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nusr2\n" })
+		testkit.Await(t, "its signal", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nusr2\n" })
 		p.Stop(second, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 		if x := waitTask(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || *x.Stopped != *first || x.Survivors != 0 {
 			t.Errorf("the first reason and the shorter grace count: %+v", x)
@@ -205,7 +206,7 @@ func TestStop(t *testing.T) {
 // waitReady waits until the task prints "ready".
 func waitReady(t *testing.T, dir string, s *run.StartSpec) {
 	t.Helper()
-	eventually(t, "the task is ready", func() bool { return strings.HasPrefix(printed(t, dir, s.Attempt, tasklog.Stdout), "ready\n") })
+	testkit.Await(t, "the task is ready", func() bool { return strings.HasPrefix(printed(t, dir, s.Attempt, tasklog.Stdout), "ready\n") })
 }
 
 func TestTimeoutAndLeaseAreKept(t *testing.T) {
@@ -250,7 +251,7 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 		p, _ := startTask(t, c, s)
 		waitReady(t, dir, s)
 		var child int
-		eventually(t, "the child's PID", func() bool {
+		testkit.Await(t, "the child's PID", func() bool {
 			b, _ := os.ReadFile(filepath.Join(s.Dir, "child"))
 			child, _ = strconv.Atoi(strings.TrimSpace(string(b)))
 			return child > 0
@@ -260,7 +261,7 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, pid := range []int{p.Pid().PID, child} {
-				eventually(t, fmt.Sprintf("process %d stopped: %t", pid, on), func() bool {
+				testkit.Await(t, fmt.Sprintf("process %d stopped: %t", pid, on), func() bool {
 					// A shell that waits for its child to execute a program stops with it.
 					s := procState(pid)
 					return (s == 'T' || s == 'D') == on
@@ -293,7 +294,7 @@ func TestForgetKillsWhatRuns(t *testing.T) {
 		p, _ := startTask(t, c, s)
 		waitReady(t, dir, s)
 		c.Forget(s.Attempt, muster.AttemptID{Task: muster.TaskID{Job: 9}, N: 1})
-		eventually(t, "the end of the process", func() bool { return syscall.Kill(p.Pid().PID, 0) != nil })
+		testkit.Await(t, "the end of the process", func() bool { return syscall.Kill(p.Pid().PID, 0) != nil })
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // A shim whose directory is deleted ends its tasks once no worker is connected, since the next one would not find it, and then exits.
@@ -34,8 +35,8 @@ func TestShimWithoutItsStateDirExits(t *testing.T) {
 			if err := remove(h); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the end of its task", func() bool { return len(taggedPIDs(stays.EnvTag)) == 0 })
-			eventually(t, "the end of the shim", func() bool { return !isRunning(pid) })
+			testkit.Await(t, "the end of its task", func() bool { return len(taggedPIDs(stays.EnvTag)) == 0 })
+			testkit.Await(t, "the end of the shim", func() bool { return !isRunning(pid) })
 		})
 	}
 }
@@ -52,7 +53,7 @@ func TestShimWithoutItsStateDirServesItsWorker(t *testing.T) {
 	if err := os.RemoveAll(h.path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new task in another shim", func() bool {
+	testkit.Await(t, "a new task in another shim", func() bool {
 		other := shellTask(t, "exit 5")
 		q, _ := startTask(t, c, other)
 		if x := waitTask(t, q); x.Code != 5 {
@@ -75,7 +76,7 @@ func TestShimWithoutItsStateDirServesItsWorker(t *testing.T) {
 		t.Errorf("the output is %q", got)
 	}
 	c.Forget(s.Attempt)
-	eventually(t, "the shim to exit after its last task", func() bool { return !isRunning(pid) })
+	testkit.Await(t, "the shim to exit after its last task", func() bool { return !isRunning(pid) })
 }
 
 // A moved directory does not count as deleted.
@@ -162,7 +163,7 @@ func TestACopyWithoutItsOriginalStarts(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of its task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+	testkit.Await(t, "the end of its task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	c := openDetached(t, copied)
 	if n := len(c.Recovered()); n != 0 {
 		t.Errorf("%d attempts are held", n)
