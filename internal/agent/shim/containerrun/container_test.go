@@ -308,7 +308,7 @@ func TestFailedStartIsExplained(t *testing.T) {
 	}{
 		{"no program", nil, []string{"no-such"}, muster.StartFailed, "no-such: no such command in the image " + p.image},
 		{"no file", nil, []string{"/no/such"}, muster.StartFailed, "/no/such: no such command in the image"},
-		{"a shell text", nil, []string{"echo a"}, muster.StartFailed, "is a list, or a text that a shell runs"},
+		{"a shell text", nil, []string{"echo a"}, muster.StartFailed, "as a list, or as a text for a shell"},
 		{"no permission", func(d *docker.ContainerSpec) { d.Mounts = []docker.Mount{{Source: plain, Target: "/plain"}} }, []string{"/plain"}, muster.StartFailed, "/plain cannot be executed in the image"},
 		{"a folder", nil, []string{"/etc"}, muster.StartFailed, "/etc cannot be executed in the image"},
 		{"no user", func(d *docker.ContainerSpec) { d.User = "nobody-here" }, []string{"true"}, muster.StartFailed, "there is no user nobody-here in the image"},

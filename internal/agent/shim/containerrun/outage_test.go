@@ -154,7 +154,7 @@ func TestContainerOutlivesItsEngine(t *testing.T) {
 			if !strings.HasSuffix(c.stdout(), "\nend\n") {
 				t.Errorf("the output ends with %.50q", c.stdout()[max(0, len(c.stdout())-50):])
 			}
-			if messages := c.messages(); !strings.Contains(messages, "is back") || !strings.HasSuffix(messages, "|") {
+			if messages := c.messages(); !strings.Contains(messages, "is available again") || !strings.HasSuffix(messages, "|") {
 				t.Errorf("messages: %s", messages)
 			}
 		})
@@ -224,7 +224,7 @@ func TestOutageTimeout(t *testing.T) {
 	p.Outage = 300 * time.Millisecond
 	c := runContainer(t, s.create(nil, "sleep", "1000"), p)
 	s.d.Stop()
-	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed || !strings.Contains(x.Stopped.Message, "was not back") {
+	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed || !strings.Contains(x.Stopped.Message, "was unreachable for") {
 		t.Errorf("%+v", x)
 	}
 	s.d.Restart() // for the removal of the container
