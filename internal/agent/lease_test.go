@@ -57,7 +57,7 @@ func TestThaw(t *testing.T) {
 		wake func(e *env, s *fakeTask)
 	}{
 		{"the task ended meanwhile", func(_ *env, s *fakeTask) { s.finish() }},
-		{"the task goes on", func(*env, *fakeTask) {}},
+		{"the task continues", func(*env, *fakeTask) {}},
 		{"the task prints", func(e *env, s *fakeTask) { e.print(s, 0, []byte("late")) }},
 		{"an old frame is read first", func(e *env, s *fakeTask) {
 			e.server.send(&link.ToWorker{Pong: true})

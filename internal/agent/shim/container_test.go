@@ -57,7 +57,7 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 		c := openClient(t, dir, m)
 		why := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"}
 
-		t.Run("its words", func(t *testing.T) {
+		t.Run("its output", func(t *testing.T) {
 			s := containerTask(t, `echo '{"step":"one"}' >> /muster/events; echo '::muster progress=0.5 loss=2'; echo out; echo err >&2; exit 4`)
 			p, k := startTask(t, c, s)
 			if x := waitTask(t, p); x.Code != 4 || x.Stopped != nil || x.Wall <= 0 {

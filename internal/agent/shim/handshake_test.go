@@ -305,7 +305,7 @@ func TestATaskIsNotServed(t *testing.T) {
 func TestStalledShimReadsItsWorkerFirst(t *testing.T) {
 	const lease = time.Minute
 	for name, tc := range map[string]struct{ connected, contact, lost bool }{
-		"it had contact": {connected: true, contact: true}, "it says nothing": {connected: true, lost: true}, "there is none": {lost: true},
+		"it had contact": {connected: true, contact: true}, "it sends nothing": {connected: true, lost: true}, "there is none": {lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testServer(t, openLogs(t))

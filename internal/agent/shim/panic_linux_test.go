@@ -136,7 +136,7 @@ func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follow
 				testkit.Await(t, "the end of all its processes", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 			})
 		}
-		t.Run("in a word of the worker", func(t *testing.T) {
+		t.Run("in a record of the worker", func(t *testing.T) {
 			t.Parallel()
 			s := shellTask(t, stuck+"sleep 1000")
 			p, k := startTask(t, c, s)

@@ -156,7 +156,7 @@ func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
 			}
 			p, err := c.Start(t.Context(), s, newFakeReporter())
 			if err != nil && strings.Contains(err.Error(), "no Landlock") {
-				t.Skipf("there is no sandbox here: %v", err)
+				t.Skipf("no sandbox on this system: %v", err)
 			} else if err != nil {
 				t.Fatal(err)
 			}

@@ -57,7 +57,7 @@ func engineAt(t *testing.T, host string) *testEngine {
 func (p *testEngine) create(change func(*docker.ContainerSpec), command ...string) *run.Container {
 	p.t.Helper()
 	plan := &docker.ContainerSpec{
-		Name: fmt.Sprintf("vessel-%d-%d", os.Getpid(), numbers.Add(1)), Image: p.image, Command: command,
+		Name: fmt.Sprintf("containerrun-%d-%d", os.Getpid(), numbers.Add(1)), Image: p.image, Command: command,
 		Entrypoint: []string{}, LogSize: "32m", LogFiles: 2, Network: "none", CapAdd: []string{"KILL"},
 	}
 	if change != nil {
@@ -311,7 +311,7 @@ func TestFailedStartIsExplained(t *testing.T) {
 		{"a shell text", nil, []string{"echo a"}, muster.StartFailed, "as a list, or as a text for a shell"},
 		{"no permission", func(d *docker.ContainerSpec) { d.Mounts = []docker.Mount{{Source: plain, Target: "/plain"}} }, []string{"/plain"}, muster.StartFailed, "/plain cannot be executed in the image"},
 		{"a folder", nil, []string{"/etc"}, muster.StartFailed, "/etc cannot be executed in the image"},
-		{"no user", func(d *docker.ContainerSpec) { d.User = "nobody-here" }, []string{"true"}, muster.StartFailed, "there is no user nobody-here in the image"},
+		{"no user", func(d *docker.ContainerSpec) { d.User = "nobody-here" }, []string{"true"}, muster.StartFailed, "no user nobody-here in the image"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctr := p.create(c.change, c.argv...)
@@ -353,7 +353,7 @@ func TestFailedStartIsExplained(t *testing.T) {
 
 func TestPidOfAContainer(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cgroup"); err != nil {
-		t.Skip("processes are told apart on Linux only")
+		t.Skip("processes are only identified on Linux")
 	}
 	p := sharedEngine(t)
 	c := runContainer(t, p.create(nil, "sleep", "1000"), testTimeouts)

@@ -136,7 +136,7 @@ func TestClassifyExit(t *testing.T) {
 		{"while it was away, and keeps containers", outage{engineDown: true}, docker.State{ExitCode: 143, Finished: after}, true, false, true},
 		{"stopped, with a handler", outage{engineDown: true}, docker.State{ExitCode: 0, Finished: after}, false, false, false},
 		{"stopped, without one", outage{engineDown: true}, docker.State{ExitCode: 137, Finished: after}, false, false, false},
-		{"stopped, and told of it", outage{engineDown: true, waitResult: waitResult{exited: true, code: 0}}, docker.State{ExitCode: 0, Finished: before}, false, false, false},
+		{"stopped, and reported", outage{engineDown: true, waitResult: waitResult{exited: true, code: 0}}, docker.State{ExitCode: 0, Finished: before}, false, false, false},
 		{"the engine crashed, and it ended", outage{engineDown: true, crashed: true}, docker.State{ExitCode: 3, Finished: after}, false, false, true},
 		{"the engine crashed, and stopped it later", outage{engineDown: true, crashed: true}, docker.State{ExitCode: 137, Finished: after}, false, false, false},
 		{"it was to end", outage{engineDown: true}, docker.State{ExitCode: 137, Finished: after}, false, true, true},

@@ -110,7 +110,7 @@ func TestKillOrphanSparesARecycledPID(t *testing.T) {
 	unknown := other
 	unknown.StartTicks = 0
 	elsewhere := p
-	elsewhere.BootID = "another life of the machine"
+	elsewhere.BootID = "another boot of the machine"
 	for _, o := range []run.Pid{other, unknown, elsewhere, {}, {BootID: p.BootID}} {
 		if err := KillOrphan(o); err != nil {
 			t.Error(err)
