@@ -109,7 +109,7 @@ func (tbl *attemptTable) addReport(report *muster.Report, persisted bool) {
 	tbl.held[at.id] = at
 	if !persisted {
 		tbl.reportsToSave = append(tbl.reportsToSave, at)
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
 	}
 }
 
@@ -142,5 +142,5 @@ func (tbl *attemptTable) discard(id muster.AttemptID) {
 	defer tbl.mu.Unlock()
 	tbl.toForget = append(tbl.toForget, id)
 	tbl.logsToDelete = append(tbl.logsToDelete, id)
-	trySend(tbl.ioWake)
+	run.Notify(tbl.ioWake)
 }

@@ -91,14 +91,6 @@ func newAttemptTable(offer link.Offer, clock func() time.Duration, log *slog.Log
 	}
 }
 
-// trySend puts a token into c unless it holds one.
-func trySend(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // admit reserves the resources of an attempt, or returns why it is rejected. It returns neither for an attempt that is held already: its
 // acceptance is sent again. An attempt that the server dropped, and then assigned again after it lost its data, is rejected until the old
 // one is removed. An attempt without cancel runs inline: it ends before the next frame is made.
@@ -160,7 +152,7 @@ func (tbl *attemptTable) reject(rejection *link.Rejected) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.rejected = append(tbl.rejected, *rejection)
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 }
 
 // finish records the report of an attempt whose executor has returned.
@@ -188,7 +180,7 @@ func (tbl *attemptTable) finish(at *attempt, report *muster.Report) {
 	}
 	tbl.queue(at)
 	if tbl.executing == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 
@@ -231,16 +223,16 @@ func (tbl *attemptTable) remove(at *attempt) {
 	switch {
 	case at.persisted:
 		tbl.reportsToDelete = append(tbl.reportsToDelete, at.id)
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
 	case !at.inline:
 		tbl.toForget = append(tbl.toForget, at.id)
 	}
 	if !at.inline { // an inline attempt has no log; the log of a process may exist and be empty
 		tbl.logsToDelete = append(tbl.logsToDelete, at.id)
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
 	}
 	if tbl.executing == 0 || len(tbl.held) == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 
@@ -263,7 +255,7 @@ func (tbl *attemptTable) stopAccepting(why string) {
 	if tbl.closeReason == "" {
 		tbl.closeReason = why
 		tbl.readyDirty = true
-		trySend(tbl.wake)
+		run.Notify(tbl.wake)
 	}
 }
 

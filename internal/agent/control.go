@@ -29,7 +29,7 @@ func (a *Agent) Constrain(source, reason string) {
 		delete(tbl.constraints, source)
 	}
 	tbl.readyDirty = true
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 }
 
 // Offer replaces the worker's offer. Running tasks continue, even if they use more than it has. Kinds without an executor are left out.
@@ -49,7 +49,7 @@ func (a *Agent) Offer(tags, kinds []string, res muster.Resources) {
 	}
 	tbl.capacity.offer = res
 	tbl.offerDirty = tbl.connected // else the next hello has it
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 }
 
 // Running lists the attempts that are executed, sorted.
@@ -124,7 +124,7 @@ func (tbl *attemptTable) onDetached(at *attempt) {
 	tbl.executing--
 	at.cancel = nil
 	if tbl.executing == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 

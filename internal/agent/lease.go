@@ -94,7 +94,7 @@ func (tbl *attemptTable) onWelcome(w *link.Welcome, helloAt time.Duration) (cont
 		tbl.removeIfDone(at)
 	}
 	tbl.rewindLogs()
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 	return tbl.lastContact
 }
 
@@ -106,7 +106,7 @@ func (tbl *attemptTable) onDisconnect() {
 	defer tbl.mu.Unlock()
 	tbl.connected = false
 	tbl.dirty, tbl.deferred, tbl.rejected = nil, nil, nil
-	trySend(tbl.ioWake)
+	run.Notify(tbl.ioWake)
 }
 
 // leaseCheckInterval is how often leases are checked between frames.

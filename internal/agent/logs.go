@@ -45,7 +45,7 @@ func (tbl *attemptTable) queueLog(at *attempt) {
 	}
 	at.logQueued = true
 	tbl.logQueue = append(tbl.logQueue, at)
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 }
 
 // pickLogs picks the log bytes of the next frame, round-robin and within the window, and returns how long to wait for more unless the table
@@ -130,7 +130,7 @@ func (tbl *attemptTable) logAck(ack link.LogAck) {
 	tbl.lastLogAck = now
 	tbl.queueLog(at)
 	tbl.removeIfDone(at)
-	trySend(tbl.wake) // the window has room
+	run.Notify(tbl.wake) // the window has room
 }
 
 // resendLog takes the log as acknowledged up to size and sends the rest again.
@@ -171,7 +171,7 @@ func (tbl *attemptTable) shipRemainingLog(at *attempt, report *muster.Report) {
 	}
 	tbl.removeIfDone(at)
 	if tbl.executing == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 

@@ -24,7 +24,7 @@ func (tbl *attemptTable) queue(at *attempt) {
 	at.queued = true
 	tbl.dirty = append(tbl.dirty, at)
 	if !at.inline {
-		trySend(tbl.wake)
+		run.Notify(tbl.wake)
 	}
 }
 
@@ -83,7 +83,7 @@ func (tbl *attemptTable) addAttempts(f *link.ToServer, now time.Duration) (compl
 	for i, at := range tbl.dirty {
 		if budget < at.size && budget < frameBudget || budget <= 0 || len(f.Finished) >= maxFrameReports {
 			tbl.dirty = slices.Delete(tbl.dirty, 0, i)
-			trySend(tbl.wake)
+			run.Notify(tbl.wake)
 			return false
 		}
 		at.queued = false
@@ -231,6 +231,6 @@ func (tbl *attemptTable) queueGoodbye() bool {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.goodbyeQueued = true
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 	return tbl.connected
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // pendingIO is due work for the disk and the supervisor.
@@ -20,7 +21,7 @@ type pendingIO struct {
 func (tbl *attemptTable) queueSave(at *attempt, now time.Duration) {
 	at.saveDeadline = now + saveDelay
 	if len(tbl.reportsToSave) == 0 {
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
 	}
 	tbl.reportsToSave = append(tbl.reportsToSave, at)
 }
@@ -63,7 +64,7 @@ func (tbl *attemptTable) onSaved(saved []*attempt, deleted []muster.AttemptID, o
 		at.persisted = true
 		if at.dropped { // acknowledged meanwhile
 			tbl.reportsToDelete = append(tbl.reportsToDelete, at.id)
-			trySend(tbl.ioWake)
+			run.Notify(tbl.ioWake)
 		}
 	}
 }

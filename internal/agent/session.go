@@ -177,7 +177,7 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 		s.assign(ctx, &f.Assign[i])
 	}
 	if len(f.Assign) > 0 {
-		trySend(tbl.wake) // one frame for all that ran inline
+		run.Notify(tbl.wake) // one frame for all that ran inline
 	}
 	for i := range f.Cancel {
 		tbl.cancel(&f.Cancel[i])
@@ -256,7 +256,7 @@ func (tbl *attemptTable) ping() {
 	defer tbl.mu.Unlock()
 	if now := tbl.clock(); now-tbl.lastHeartbeat > tbl.heartbeat/2 {
 		tbl.nextHeartbeat = now
-		trySend(tbl.wake)
+		run.Notify(tbl.wake)
 	}
 }
 

@@ -222,7 +222,7 @@ func (a *attempt) stop(why *run.Stopped, opts muster.Kill) {
 	default:
 		return
 	}
-	trySend(a.wake)
+	run.Notify(a.wake)
 }
 
 // forget kills the task at once, and drops the attempt at its end.
@@ -234,7 +234,7 @@ func (a *attempt) forget() {
 		a.stopped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the worker dropped the attempt"}
 	}
 	a.signal, a.killAt = "", time.Now()
-	trySend(a.wake)
+	run.Notify(a.wake)
 }
 
 // sendPendingSignal sends the signal of stop, once, and returns when the task is to be killed; zero for never.
@@ -362,7 +362,7 @@ func (a *attempt) freeze(on bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.frozen = on
-	trySend(a.wake) // a signal may be pending
+	run.Notify(a.wake) // a signal may be pending
 	return nil
 }
 

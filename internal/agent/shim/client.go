@@ -144,9 +144,6 @@ func (c *Client) reap() {
 	}
 }
 
-// Outlives reports whether tasks keep running after this process has ended.
-func (c *Client) Outlives() bool { return outlives && c.cfg.Command != nil }
-
 // Close closes the connections to the shims. Their tasks keep running, unless the shim is part of this process: then they are killed.
 func (c *Client) Close() error {
 	c.mu.Lock()

@@ -57,16 +57,11 @@ type request struct {
 }
 
 var (
-	// errShimExited: the shim exited.
-	errShimExited = errors.New("the task's supervisor (shim) exited")
-	// errExitedBefore: it had exited before the request.
-	errExitedBefore = errors.New("the shim had exited before")
-	// errUnresponsive: it runs and does not reply.
+	errShimExited   = errors.New("the task's supervisor (shim) exited")
+	errExitedBefore = errors.New("the shim had exited before") // before the request: another shim can handle it
 	errUnresponsive = errors.New("the task's supervisor (shim) does not respond")
-	// errDisplaced: another worker is connected to it.
-	errDisplaced = errors.New("another worker took over")
-	// errProtocol: it is permanently incompatible.
-	errProtocol = errors.New("incompatible protocol")
+	errDisplaced    = errors.New("another worker took over")
+	errProtocol     = errors.New("incompatible protocol")
 )
 
 // handshake opens a connection and receives the attempts of the shim.

@@ -79,6 +79,5 @@
 // starts; containers are removed by the worker then. The same holds if the whole service is killed, as systemd does without
 // KillMode=process, and for a container of the worker with its first process.
 //
-// On other systems than Linux the shim is part of the worker: tasks do not outlive it, and only their process groups are known. See
-// Client.Outlives.
+// On other systems than Linux the shim is part of the worker: tasks do not outlive it, and only their process groups are known.
 package shim

@@ -40,7 +40,7 @@ func (a *attempt) fail(doing string, err error) {
 		a.stopped = a.panicked
 	}
 	a.signal, a.killAt = "", time.Now()
-	trySend(a.wake)
+	run.Notify(a.wake)
 }
 
 // minimalUpdate returns an update that can be encoded, for an attempt that failed because another one could not be. The task's progress is

@@ -134,7 +134,7 @@ func (s *server) tick(now time.Duration) bool {
 				a.stop(run.ErrLeaseEnded, muster.Kill{})
 			}
 		case a.idlePolls.Load() < idlePollTicks || s.ticks%idlePollEvery == 0:
-			trySend(a.wake)
+			run.Notify(a.wake)
 		}
 	}
 	switch noWorker := s.worker.Load() == nil; {
@@ -342,13 +342,5 @@ func (s *server) drop(id muster.AttemptID) {
 		CloseAttempt(a muster.AttemptID) error
 	}); ok {
 		_ = l.CloseAttempt(id) // nothing is buffered
-	}
-}
-
-// trySend puts a token into c unless it holds one.
-func trySend(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -180,7 +180,7 @@ func (ss *session) flushLater() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if !ss.ended {
-		trySend(ss.flushRequests)
+		run.Notify(ss.flushRequests)
 	}
 }
 

@@ -36,10 +36,10 @@ func shimsDir(data string) string { return filepath.Join(data, "shim") }
 
 // newStateDir creates the directory of a new shim.
 func newStateDir(data string) (*stateDir, error) {
-	if err := os.MkdirAll(shimsDir(data), 0o700); err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "cannot create the directory of the shim: %w", err)
+	dir, err := "", os.MkdirAll(shimsDir(data), 0o700)
+	if err == nil {
+		dir, err = os.MkdirTemp(shimsDir(data), "")
 	}
-	dir, err := os.MkdirTemp(shimsDir(data), "")
 	if err != nil {
 		return nil, run.Failf(muster.WorkerInternal, "cannot create the directory of the shim: %w", err)
 	}

@@ -77,10 +77,7 @@ func (c *Container) update(change func(o *commands)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.commands)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	run.Notify(c.wake)
 }
 
 // pending returns the requested commands.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
@@ -106,21 +107,21 @@ func (o *Outbox) protect(f func()) {
 
 func (o *Outbox) flush() {
 	if o.writeNonblock == nil || !o.writing.TryLock() {
-		o.wakeRun()
+		run.Notify(o.wake)
 		return
 	}
 	defer o.writing.Unlock()
 	o.collect()
 	o.unwritten = o.unwritten[o.writeNonblock(o.unwritten):]
 	if len(o.unwritten) > 0 {
-		o.wakeRun()
+		run.Notify(o.wake)
 		return
 	}
 	o.notifyWritten()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.finishing || len(o.buf) > 0 {
-		o.wakeRun()
+		run.Notify(o.wake)
 	}
 }
 
@@ -157,7 +158,7 @@ func (o *Outbox) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.finishing = true
-	o.wakeRun()
+	run.Notify(o.wake)
 }
 
 // Close closes the connection at once. Later calls do nothing; the first reason is the error of later sends.
@@ -185,7 +186,7 @@ func (o *Outbox) fail(reason error) {
 	}
 	o.waiting = nil
 	_ = o.conn.Close()
-	o.wakeRun()
+	run.Notify(o.wake)
 }
 
 // Run writes what could not be written without waiting, until the end.
@@ -214,12 +215,4 @@ func (o *Outbox) writeAll() bool {
 		o.fail(ErrClosed)
 	}
 	return o.err == nil
-}
-
-// wakeRun wakes Run.
-func (o *Outbox) wakeRun() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
 }
