@@ -9,12 +9,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// restore takes up what earlier lives left: reports that are kept, and the
-// attempts that the supervisor holds.
+// restore recovers the state of the previous process of this worker: stored reports, and the attempts that the supervisor holds.
 func (a *Agent) restore(ctx, runCtx context.Context) error {
 	reports, err := a.cfg.Reports.Reports()
 	if err != nil {
-		a.log.Error("some reports of an earlier life are lost", slog.Any("error", err))
+		a.log.Error("some stored reports are unreadable and lost", slog.Any("error", err))
 	}
 	for i := range reports {
 		if err := a.restoreReport(ctx, &reports[i], true); err != nil {
@@ -27,7 +26,7 @@ func (a *Agent) restore(ctx, runCtx context.Context) error {
 	for i := range recovered {
 		h := &recovered[i]
 		switch {
-		case a.table.has(h.Start.Attempt): // by its kept report
+		case a.table.has(h.Start.Attempt): // its report is stored
 			a.cfg.Supervisor.Forget(h.Start.Attempt)
 		case h.Report != nil:
 			if err := a.restoreReport(ctx, h.Report, false); err != nil {
@@ -38,14 +37,13 @@ func (a *Agent) restore(ctx, runCtx context.Context) error {
 		}
 	}
 	if len(recovered) > 0 {
-		a.log.Info("took up what an earlier life of this worker had started",
+		a.log.Info("recovered attempts from the previous worker process",
 			slog.Int("running", running), slog.Int("ended", len(recovered)-running), slog.Duration("took", time.Since(began)))
 	}
 	return nil
 }
 
-// restoreReport takes up the report of an ended attempt, which is in the keep or
-// is to be put there.
+// restoreReport holds the report of an attempt that ended before this process started. persisted says that the report store has it.
 func (a *Agent) restoreReport(ctx context.Context, report *muster.Report, persisted bool) error {
 	size, err := a.cfg.Logs.Size(ctx, report.Attempt)
 	if err != nil {
@@ -56,27 +54,26 @@ func (a *Agent) restoreReport(ctx context.Context, report *muster.Report, persis
 	return nil
 }
 
-// adopt goes on with an attempt that an earlier life started, and reports
-// whether its process runs. One of which nothing can be made ends: the server learns
-// from the hello that it is not here any more.
+// adopt continues an attempt of the previous process and reports whether its task still runs. An attempt that cannot be continued is
+// discarded: the next hello does not list it.
 func (a *Agent) adopt(runCtx context.Context, h *run.Recovered) bool {
 	id := h.Start.Attempt
 	t, err := h.Task()
 	if err != nil {
-		a.log.Error("an attempt of an earlier life is given up", slog.String("attempt", id.String()), slog.Any("error", err))
+		a.log.Error("recovered attempt discarded", slog.String("attempt", id.String()), slog.Any("error", err))
 		a.table.discard(id)
 		return false
 	}
 	ex := a.executors[t.Spec.Kind]
 	if ex == nil {
-		a.log.Error("an attempt of an earlier life is given up: this worker does not run its kind any more",
+		a.log.Error("recovered attempt discarded: this worker no longer runs its kind",
 			slog.String("attempt", id.String()), slog.String("kind", t.Spec.Kind))
 		a.table.discard(id)
 		return false
 	}
-	if h.Frozen { // whoever froze it is gone, and will do it again if need be
+	if h.Frozen { // the process that froze it has exited; a later policy decision may freeze it again
 		if err := a.cfg.Supervisor.Freeze(id, false); err != nil {
-			a.log.Warn("a frozen attempt of an earlier life cannot be thawed", slog.String("attempt", id.String()), slog.Any("error", err))
+			a.log.Warn("cannot thaw a recovered attempt", slog.String("attempt", id.String()), slog.Any("error", err))
 		}
 	}
 	ctx, cancel := context.WithCancelCause(runCtx)
@@ -88,8 +85,7 @@ func (a *Agent) adopt(runCtx context.Context, h *run.Recovered) bool {
 	return h.Exit == nil
 }
 
-// restoreContact sets when an earlier life was last in contact with the server, so
-// that its attempts gain nothing by the new one; 0 if there was none.
+// restoreContact sets the time of the previous process's last contact with the server, so that a restart does not extend leases; 0 for none.
 func (tbl *attemptTable) restoreContact(at time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -104,7 +100,7 @@ func (tbl *attemptTable) has(id muster.AttemptID) bool {
 	return tbl.held[id] != nil
 }
 
-// addReport takes up an ended attempt of an earlier life.
+// addReport holds an attempt that ended before this process started.
 func (tbl *attemptTable) addReport(report *muster.Report, persisted bool) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -113,12 +109,11 @@ func (tbl *attemptTable) addReport(report *muster.Report, persisted bool) {
 	tbl.held[at.id] = at
 	if !persisted {
 		tbl.reportsToSave = append(tbl.reportsToSave, at)
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
 	}
 }
 
-// addRecovered enters an attempt of an earlier life: it has its place already. One that
-// outlived its lease is stopped, and nothing is said of it.
+// addRecovered holds an attempt of the previous process, whose resources are in use already. An attempt whose lease has ended is dropped.
 func (tbl *attemptTable) addRecovered(h *run.Recovered, t *run.Task, cancel context.CancelCauseFunc) *attempt {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -129,23 +124,23 @@ func (tbl *attemptTable) addRecovered(h *run.Recovered, t *run.Task, cancel cont
 	tbl.capacity.forceReserve(&at.grant)
 	tbl.track(at, t.Spec)
 	if at.leaseExpired(tbl.clock(), tbl.lastContact) || leaseLost(h.Exit) {
-		tbl.log.Warn("the worker was away for longer than the attempt may go on; killing it",
+		tbl.log.Warn("lease ended without contact to the server, killing the attempt",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
-		tbl.drop(at, errLeaseEnded)
+		tbl.drop(at, run.ErrLeaseEnded)
 	}
 	return at
 }
 
-// leaseLost reports whether the supervisor ended the attempt for want of contact.
+// leaseLost reports whether the supervisor ended the attempt because its lease ended.
 func leaseLost(x *run.Exit) bool {
 	return x != nil && x.Stopped != nil && x.Stopped.Outcome == muster.AttemptLost
 }
 
-// discard has the supervisor end and forget an attempt.
+// discard makes the supervisor end and forget an attempt.
 func (tbl *attemptTable) discard(id muster.AttemptID) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.toForget = append(tbl.toForget, id)
 	tbl.logsToDelete = append(tbl.logsToDelete, id)
-	trySend(tbl.ioWake)
+	run.Notify(tbl.ioWake)
 }

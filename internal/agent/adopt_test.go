@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// adopted returns what the second life runs of the first one's tasks, by number.
+// adopted returns the tasks of the first process that the second one runs, by number.
 func (e *env) adopted() map[int]*fakeTask {
 	e.t.Helper()
 	synctest.Wait()
@@ -29,8 +29,7 @@ func (e *env) adopted() map[int]*fakeTask {
 	return tasks
 }
 
-// Tasks go on over a crash of the worker: the next life says that it holds them,
-// takes their capacity, goes on with their logs and reports their ends.
+// Tasks survive a crash of the worker: the next process holds them, reserves their resources, continues their logs and reports their ends.
 func TestTasksOutliveACrash(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -52,22 +51,22 @@ func TestTasksOutliveACrash(t *testing.T) {
 			t.Fatalf("%d of 2 tasks are adopted", len(again))
 		}
 		if frozen, thawed := e.supervisor.frozen[first.id]; frozen || !thawed {
-			t.Error("a frozen task stays frozen without whoever froze it")
+			t.Error("a recovered task is still frozen")
 		}
 		got := *again[0].task
 		got.Recovered = nil
 		if d := cmp.Diff(*first.task, got); d != "" {
-			t.Errorf("the task is another one now: %s", d)
+			t.Errorf("the recovered task differs: %s", d)
 		}
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{first.id, second.id}) {
-			t.Errorf("the second life says that it holds %v", held)
+			t.Errorf("the second process holds %v", held)
 		}
 		for i := range 3 {
 			e.assign(2 + i)
 		}
 		time.Sleep(time.Second)
 		if h := e.server.received(); len(h.Rejected) != 1 {
-			t.Errorf("rejected %v: two slots of four are taken", h.Rejected)
+			t.Errorf("rejected %v: two of four slots are in use", h.Rejected)
 		}
 		e.print(again[0], 8, []byte("three"))
 		again[0].finish()
@@ -90,8 +89,7 @@ func TestTasksOutliveACrash(t *testing.T) {
 	})
 }
 
-// An attempt that ended in the time without a worker, or whose report the crash
-// kept from the disk, is reported once.
+// An attempt that ended while no worker ran, or whose report was not stored before the crash, is reported once.
 func TestEndsWithoutAWorkerAreReported(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -102,12 +100,12 @@ func TestEndsWithoutAWorkerAreReported(t *testing.T) {
 		e.supervisor.change(settled.id, func(h *run.Recovered) {
 			h.Report = &muster.Report{Attempt: settled.id, Outcome: muster.AttemptSucceeded, FinishedAt: 7}
 		})
-		time.Sleep(10 * time.Minute) // longer than the grace: its end was in time
+		time.Sleep(10 * time.Minute) // longer than the grace; the task had ended in time
 		e.server.set(func(d *fakeServer) { d.holdAcks = true })
 		e.start()
 		again := e.adopted()
 		if len(again) != 1 || again[0] == nil || again[0].task.Recovered.Exit == nil {
-			t.Fatalf("taken up: %v, want the one without a report", again)
+			t.Fatalf("recovered: %v, want the one without a report", again)
 		}
 		again[0].finish()
 		time.Sleep(time.Second)
@@ -125,37 +123,36 @@ func TestEndsWithoutAWorkerAreReported(t *testing.T) {
 	})
 }
 
-// A worker that was away for longer than the lease says nothing of what it left,
-// and ends it.
+// A worker that starts after a lease has ended kills the attempt and does not report it.
 func TestRecoveryKeepsTheLease(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		short, usual, killed := e.run(0, grace(time.Minute)), e.run(1), e.run(2, grace(time.Minute))
 		time.Sleep(30 * time.Second)
 		e.crash()
-		e.supervisor.change(killed.id, func(h *run.Recovered) { h.Exit = &run.Exit{Code: 137, Stopped: errLeaseEnded} })
+		e.supervisor.change(killed.id, func(h *run.Recovered) { h.Exit = &run.Exit{Code: 137, Stopped: run.ErrLeaseEnded} })
 		e.server.forgetFrames()
 		e.server.setDown(true)
 		time.Sleep(2 * time.Minute)
 		e.start()
 		again := e.adopted()
 		for _, s := range []*fakeTask{short, killed} {
-			if now := again[s.id.Task.Num]; now == nil || run.StopCause(now.ctx) != errLeaseEnded {
-				t.Errorf("%s goes on after its lease", s.id)
+			if now := again[s.id.Task.Num]; now == nil || run.StopCause(now.ctx) != run.ErrLeaseEnded {
+				t.Errorf("%s runs after its lease has ended", s.id)
 			}
 		}
 		if again[1] == nil || again[1].ctx.Err() != nil {
-			t.Error("the other one does not go on")
+			t.Error("the other one does not run")
 		}
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if held := e.server.held(e.server.sessions() - 1); !slices.Equal(held, []muster.AttemptID{usual.id}) {
-			t.Errorf("says that it holds %v", held)
+			t.Errorf("the hello holds %v", held)
 		}
 		if h := e.server.received(); len(h.Finished) != 0 || e.supervisor.count() != 1 {
 			t.Errorf("reported %v; the supervisor holds %d", h.Finished, e.supervisor.count())
 		}
-		// The new life gives no new lease while the server stays away.
+		// The restart does not extend the lease while the server is unreachable.
 		e.crash()
 		e.server.setDown(true)
 		time.Sleep(9 * time.Minute)
@@ -165,12 +162,12 @@ func TestRecoveryKeepsTheLease(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if e.supervisor.count() != 0 {
-			t.Error("it outlives its lease by the restart of its worker")
+			t.Error("the restart of the worker extended the lease")
 		}
 	})
 }
 
-// What cannot be taken up is ended and forgotten, and the server starts it anew.
+// An attempt that cannot be recovered is ended and forgotten, and the server starts it again.
 func TestRecoveryOfUnusableAttempts(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -193,13 +190,12 @@ func TestRecoveryOfUnusableAttempts(t *testing.T) {
 		}
 		e.assign(3)
 		if h := e.server.received(); len(h.Rejected) != 1 {
-			t.Errorf("rejected %v: the machine became smaller, and its one slot is taken", h.Rejected)
+			t.Errorf("rejected %v: the machine now has one slot, which is in use", h.Rejected)
 		}
 	})
 }
 
-// An upgrade leaves what runs to the next life, hands back what does not run
-// yet, and says no goodbye.
+// An upgrade leaves running tasks to the next process, hands back tasks that have not started, and says no goodbye.
 func TestDetach(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -213,7 +209,7 @@ func TestDetach(t *testing.T) {
 		synctest.Wait()
 		h := e.server.received()
 		if h.Goodbye != nil || e.server.closedCleanly() {
-			t.Error("it said goodbye: the server gives its tasks up")
+			t.Error("it said goodbye: the server drops its tasks")
 		}
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != preparing.id || h.Finished[0].Reason != muster.Preempted {
 			t.Errorf("reported %+v", h.Finished)
@@ -222,7 +218,7 @@ func TestDetach(t *testing.T) {
 		e.start()
 		again := e.adopted()
 		if len(again) != 1 || again[0] == nil || again[0].id != running.id {
-			t.Fatalf("the next life took up %v", again)
+			t.Fatalf("the next process recovered %v", again)
 		}
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{running.id}) || e.savedReports() != 0 {
 			t.Errorf("it holds %v, and %d reports", held, e.savedReports())
@@ -230,7 +226,7 @@ func TestDetach(t *testing.T) {
 	})
 }
 
-// With tasks that run, strange answers on the way are not the end of a new life.
+// A worker with running tasks does not exit because of unexpected answers.
 func TestRecoveryOutlastsUnexpectedAnswers(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t

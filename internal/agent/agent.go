@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Config is what an Agent is made of.
+// Config configures an Agent.
 type Config struct {
 	Identity  Identity
 	Name      string // shown to people
@@ -29,39 +29,37 @@ type Config struct {
 	Tags      []string
 	Labels    map[string]string
 	Price     float64 // per hour
-	Address   string  // at which other workers reach this one; "" means where the server sees it
+	Address   string  // where other workers reach this one; "" means the address that the server sees
 	Resources muster.Resources
-	Dir       string        // the data dir, of which Keep is the lock
-	Allow     *muster.Allow // what tasks may have, whatever the server says; nil means what a new worker allows
+	Dir       string        // the data dir; Reports is its lock
+	Allow     *muster.Allow // what tasks may use, whatever the server assigns; nil means the defaults
 	Executors []run.Executor
-	Kinds     []string        // of Executors that new tasks are taken for; nil means all
-	OwnKinds  json.RawMessage // definitions of the kinds among them that the owner added: a list
-	Lacks     []string        // features that no task here can have: see muster.Worker
-	Projects  []string        // whose tasks are taken; none means all
+	Kinds     []string        // accept new tasks only for these kinds of Executors; nil means all
+	OwnKinds  json.RawMessage // definitions of the owner's custom kinds, as a JSON list
+	Lacks     []string        // features that tasks cannot use here: see muster.Worker
+	Projects  []string        // accept tasks only from these projects; empty means all
 	Reports   *ReportStore
 
-	// Supervisor stands by the processes of tasks, from one life of the worker to the
-	// next.
+	// Supervisor is the parent of the tasks' processes, across restarts of the worker.
 	Supervisor Supervisor
-	// OnReportAcked is told of each ended attempt once, when the server has its report, which is recorded then, or wants nothing
-	// of it any more. It must not block. Nil means that nobody asks.
+	// OnReportAcked is called once for each ended attempt: when the server has recorded its report, or does not want it. It must not
+	// block. Nil is allowed.
 	OnReportAcked func(id muster.AttemptID, recorded bool)
-	// RemoteTasks says that tasks run on another machine: the ports at which gangs meet are not held on this one.
+	// RemoteTasks says that tasks run on another machine: the ports of gangs are not reserved on this one.
 	RemoteTasks bool
-	// OnHeal is told which quarantined GPUs to look at again: UUIDs, or "all". It must
-	// not block. Nil means that there is nothing to heal.
+	// OnHeal receives the quarantined GPUs to check again: UUIDs, or "all". It must not block. Nil is allowed.
 	OnHeal func(uuids []string)
 
 	Logs   Logs
 	Dialer link.Dialer
-	Load   func(ctx context.Context) *muster.Load // what the host does now; nil where unknown
-	Grace  time.Duration                          // how long running tasks may go on after Run's ctx ended
+	Load   func(ctx context.Context) *muster.Load // the current load of the host; nil where unknown
+	Grace  time.Duration                          // how long running tasks may continue after Run's ctx ended
 	Log    *slog.Logger
 }
 
 func (c *Config) identityPath() string { return filepath.Join(c.Dir, identityFile) }
 
-// Supervisor is what an Agent asks of a run.Supervisor, which says more of each method.
+// Supervisor is the part of run.Supervisor that an Agent uses itself.
 type Supervisor interface {
 	Recovered() []run.Recovered
 	SetLastContact(at time.Duration)
@@ -76,18 +74,18 @@ type Agent struct {
 	log       *slog.Logger
 	table     *attemptTable
 	executors map[string]run.Executor
-	tasks     sync.WaitGroup // executors that have not returned
-	readers   *logReaders    // of the logs that are shipped
+	tasks     sync.WaitGroup // running executors
+	readers   *logReaders    // open local logs
 
-	drained     chan struct{} // closed when the server lets the worker go
+	drained     chan struct{} // closed when the server has drained the worker
 	drainedOnce sync.Once
-	detaching   chan struct{} // closed when the tasks are left to the next life
+	detaching   chan struct{} // closed when the tasks are left to the next process
 	detachOnce  sync.Once
-	forced      chan struct{} // closed when nothing is waited for any more
+	forced      chan struct{} // closed when the shutdown no longer waits
 	forceOnce   sync.Once
 }
 
-// New makes an agent that does nothing until Run.
+// New returns an agent that is idle until Run.
 func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg:       cfg,
@@ -108,7 +106,7 @@ func New(cfg Config) *Agent {
 	return a
 }
 
-// kinds lists what new tasks are taken for.
+// kinds lists the kinds of which new tasks are accepted.
 func (a *Agent) kinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(a.executors)), func(kind string) bool { return !a.accepts(kind) })
 }
@@ -117,23 +115,14 @@ func (a *Agent) accepts(kind string) bool {
 	return a.executors[kind] != nil && (a.cfg.Kinds == nil || slices.Contains(a.cfg.Kinds, kind))
 }
 
-func (a *Agent) load(ctx context.Context) *muster.Load {
-	if a.cfg.Load == nil {
-		return nil
-	}
-	return a.cfg.Load(ctx)
-}
-
-// Run works until ctx ends; then it takes nothing new, lets running tasks go on
-// for Config.Grace, hands back what is left, and says goodbye. It returns nil
-// after that, and after the server drained the worker; then no task runs. After
-// Leave it returns run.ErrDetach, and tasks run on. It returns an error at once if
-// the server refuses the worker for good.
+// Run works until ctx ends. Then it accepts no new tasks, lets running tasks continue for Config.Grace, hands back the others, and says
+// goodbye. It returns nil after that, or after the server drained the worker; then no task runs. After Detach it returns run.ErrDetach,
+// and the tasks keep running. It returns an error at once if the server permanently refuses the worker.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.readers.closeAll()
 	tasks := context.WithoutCancel(ctx)
 	if err := a.restore(ctx, tasks); err != nil {
-		a.table.detachAll() // nothing of them is lost yet
+		a.table.stopEach(detachCause) // keep the tasks running
 		a.tasks.Wait()
 		return err
 	}
@@ -150,7 +139,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := g.Wait()
 
 	a.table.stopAccepting("the worker has stopped")
-	a.table.stopAll(errShutDown)
+	a.table.stopEach(shutDownCause)
 	a.tasks.Wait()
 	_, saveErr := a.flushIO(context.WithoutCancel(ctx), true)
 	if errors.Is(err, errStopped) {
@@ -159,62 +148,75 @@ func (a *Agent) Run(ctx context.Context) error {
 	return errors.Join(err, saveErr)
 }
 
-// Detach ends Run without ending the tasks: their processes go on, and the next
-// Agent on this data dir finds them. Those that have none yet are handed back.
+// Detach ends Run without ending the tasks: their processes keep running, and the next Agent on this data dir recovers them. Tasks
+// without a process are handed back.
 func (a *Agent) Detach() { a.detachOnce.Do(func() { close(a.detaching) }) }
 
-var errShutDown = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+// shutDownCause stops every attempt.
+func shutDownCause(*attempt) error { return run.ErrShutDown }
 
-// onDrained ends the worker on the server's word: it holds nothing any more.
+// preemptCause preempts the attempts that have a checkpoint.
+func preemptCause(at *attempt) error {
+	if at.checkpoint {
+		return preempted("the worker is shutting down")
+	}
+	return nil
+}
+
+// detachCause leaves attempts with a process to the supervisor, for the next process of the worker, and hands back the others.
+func detachCause(at *attempt) error {
+	if at.pid.PID != 0 {
+		return run.ErrDetach
+	}
+	return preempted("the worker was upgraded before the task started")
+}
+
+// onDrained ends the worker: the server reports that it has drained.
 func (a *Agent) onDrained() { a.drainedOnce.Do(func() { close(a.drained) }) }
 
-// ForceShutdown ends the grace of a shutdown at once: what still runs is killed and
-// handed back.
+// ForceShutdown ends the grace period of a shutdown at once: running tasks are killed and handed back.
 func (a *Agent) ForceShutdown() { a.forceOnce.Do(func() { close(a.forced) }) }
 
 const (
-	killTimeout         = 2 * time.Minute // for executors to end what was killed; they keep to each task's own grace
+	killTimeout         = 2 * time.Minute // for executors to return after a kill; each task has its own grace as well
 	reportTimeout       = 5 * time.Second // for the last reports to be acknowledged
-	goodbyeTimeout      = 5 * time.Second // for the goodbye to leave
-	progressLogInterval = 5 * time.Second // what is waited for
+	goodbyeTimeout      = 5 * time.Second // for the goodbye to be sent
+	progressLogInterval = 5 * time.Second
 )
 
-// shutDown waits until the worker is to go, and sees to it that it goes in
-// order. It returns errStopped when it went.
+// shutDown waits until the worker has to stop, and stops it in order. It returns errStopped after that.
 func (a *Agent) shutDown(ctx, runCtx context.Context) error {
 	select {
 	case <-runCtx.Done():
 		return nil
 	case <-a.drained:
-		a.log.Info("drained; leaving")
+		a.log.Info("drained, leaving")
 	case <-a.detaching:
 		return a.detach(runCtx)
 	case <-ctx.Done():
 		a.log.Info("shutting down", slog.Duration("grace", a.cfg.Grace))
 	}
 	a.table.stopAccepting("the worker is shutting down")
-	a.table.preemptAll("the worker is shutting down")
+	a.table.stopEach(preemptCause)
 	if a.executing() && !a.waitIdle(runCtx, a.cfg.Grace, a.forced, a.executing) {
-		a.log.Warn("stopping the tasks that still run", a.runningTasks())
-		a.table.stopAll(errShutDown)
+		a.log.Warn("stopping the running tasks", a.runningTasks())
+		a.table.stopEach(shutDownCause)
 		a.waitIdle(runCtx, killTimeout, nil, a.executing)
 	}
-	holding := func() bool { _, n := a.table.count(); return n > 0 }
-	a.waitIdle(runCtx, reportTimeout, a.forced, holding)
+	a.waitIdle(runCtx, reportTimeout, a.forced, func() bool { _, held := a.table.count(); return held > 0 })
 	if a.table.queueGoodbye() {
-		a.waitIdle(runCtx, goodbyeTimeout, nil, func() bool { return true }) // connect ends life
+		a.waitIdle(runCtx, goodbyeTimeout, nil, func() bool { return true }) // connect ends runCtx
 	}
 	return errStopped
 }
 
-// detach ends the worker's part in its tasks and leaves them running. There is no
-// goodbye: for the server it is a connection that broke, and comes back.
+// detach leaves the tasks running. It sends no goodbye: the server sees a broken connection until the next process connects.
 func (a *Agent) detach(runCtx context.Context) error {
 	if a.executing() {
-		a.log.Info("leaving the running tasks to the next life of this worker", a.runningTasks())
+		a.log.Info("leaving the running tasks to the next worker process", a.runningTasks())
 	}
 	a.table.stopAccepting("the worker is being upgraded")
-	a.table.detachAll()
+	a.table.stopEach(detachCause)
 	a.waitIdle(runCtx, killTimeout, a.forced, a.executing)
 	a.waitIdle(runCtx, reportTimeout, a.forced, a.table.hasUnacked)
 	return run.ErrDetach
@@ -225,7 +227,7 @@ func (a *Agent) executing() bool {
 	return n > 0
 }
 
-// runningTasks names the tasks that run.
+// runningTasks lists the running tasks for a log message.
 func (a *Agent) runningTasks() slog.Attr {
 	const limit = 20
 	var names []string
@@ -238,8 +240,8 @@ func (a *Agent) runningTasks() slog.Attr {
 	return slog.String("tasks", strings.Join(names, " "))
 }
 
-// waitIdle returns true once busy does not hold any more, and false after most, when stop
-// is closed, or when ctx ends. It tells now and then what it waits for.
+// waitIdle waits until busy returns false, and returns true then. It returns false after timeout, when stop is closed, or when ctx ends.
+// It logs its progress.
 func (a *Agent) waitIdle(ctx context.Context, timeout time.Duration, stop <-chan struct{}, busy func() bool) bool {
 	began := time.Now()
 	t := time.NewTimer(timeout)
@@ -264,42 +266,40 @@ func (a *Agent) waitIdle(ctx context.Context, timeout time.Duration, stop <-chan
 	return true
 }
 
-// start runs a task on a goroutine of its own.
-func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	at, rejection := a.table.admit(t.Attempt, t.Spec, t.Grant, cancel)
-	if at == nil {
-		cancel(nil)
-		t.ReleasePort()
-		if rejection != nil {
-			a.table.reject(rejection)
-		}
-		return
+// start runs a task: inline, on the goroutine of the session, if it takes no time, else on its own goroutine.
+func (a *Agent) start(ctx context.Context, t *run.Task, inline bool) {
+	ex := a.executors[t.Spec.Kind]
+	var cancel context.CancelCauseFunc
+	if !inline {
+		ctx, cancel = context.WithCancelCause(ctx)
 	}
-	a.tasks.Go(func() {
-		defer cancel(nil)
-		defer t.ReleasePort()
-		a.execute(ctx, ex, t, at)
-	})
-}
-
-// runInline runs a task that takes no time on the goroutine of the session.
-func (a *Agent) runInline(ctx context.Context, ex run.Executor, t *run.Task) {
-	at, rejection := a.table.admit(t.Attempt, t.Spec, t.Grant, nil)
-	if at != nil {
-		a.execute(ctx, ex, t, at)
-	} else if rejection != nil {
+	at, rejection := a.table.admit(t.Attempt, t.Spec, t.Grant, cancel)
+	if rejection != nil {
 		a.table.reject(rejection)
 	}
+	switch {
+	case inline && at != nil:
+		a.execute(ctx, ex, t, at)
+	case inline:
+	case at == nil:
+		cancel(nil)
+		t.ReleasePort()
+	default:
+		a.tasks.Go(func() {
+			defer cancel(nil)
+			defer t.ReleasePort()
+			a.execute(ctx, ex, t, at)
+		})
+	}
 }
 
-// execute runs a task and takes its report. A panic is the report of a bug.
+// execute runs a task and finishes its attempt with the report. A panic fails the attempt.
 func (a *Agent) execute(ctx context.Context, ex run.Executor, t *run.Task, at *attempt) {
 	report := new(muster.Report)
 	defer func() {
 		if p := recover(); p != nil {
-			a.log.Error("an executor panicked", slog.String("attempt", t.Attempt.String()), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			*report = muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: fmt.Sprintf("a bug of the worker: %v", p)}
+			a.log.Error("executor panicked", slog.String("attempt", t.Attempt.String()), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			*report = muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: fmt.Sprintf("bug in the worker: %v", p)}
 		}
 		if errors.Is(context.Cause(ctx), run.ErrDetach) {
 			a.table.onDetached(at)

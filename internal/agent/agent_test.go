@@ -110,12 +110,12 @@ func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
 			t.Fatalf("said %+v", h)
 		}
 		if diff := e.reports.db.Stats(); diff.TxStats.GetWrite() != before.TxStats.GetWrite() {
-			t.Error("the keep was written for a report that was acknowledged at once")
+			t.Error("a report that was acknowledged at once was written to disk")
 		}
 	})
 }
 
-// A server that does not heed what the worker's owner allows gets nothing started.
+// A worker rejects tasks that its owner does not allow, even if the server assigns them.
 func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -125,7 +125,7 @@ func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
 		e.cfg.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{"SEED"}}
 		e.start()
 		if d := cmp.Diff(e.cfg.Allow, e.server.hello(1).Allow); d != "" {
-			t.Errorf("the server is told: %s", d)
+			t.Errorf("the hello offers: %s", d)
 		}
 		e.assign(0, func(s *muster.TaskSpec) { s.Env = map[string]string{"SEED": "1", "LD_PRELOAD": "/x.so"} })
 		e.assign(1, func(s *muster.TaskSpec) { s.Image = "ghcr.io/evil/miner" }) // not normalized
@@ -145,7 +145,7 @@ func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
 			"its owner does not allow the image ghcr.io/evil/miner",
 			"its owner does not allow the image ghcr.io/evil/miner",
 			"its owner does not allow containers to read and change /etc",
-			"this worker runs no containers",
+			"this worker does not run containers",
 		}
 		if d := cmp.Diff(want, why); d != "" {
 			t.Error(d)
@@ -157,7 +157,7 @@ func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
 	})
 }
 
-// What an earlier life took goes on, though its kind is taken no more.
+// A recovered attempt continues although its kind is no longer accepted.
 func TestDisabledKinds(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -199,7 +199,7 @@ func TestRejects(t *testing.T) {
 			why = append(why, r.Message)
 		}
 		want := []string{
-			"no free slot: 4 of 4 are taken", "this worker cannot carry env", "this worker does not run tasks of kind container", "the server did not say what the task is",
+			"no free slot: 4 of 4 are in use", "this worker does not support env", "this worker does not run tasks of kind container", "the assignment refers to a stage spec that this session never received",
 		}
 		if !slices.Equal(why, want) {
 			t.Errorf("rejected with %q, want %q", why, want)
@@ -208,7 +208,7 @@ func TestRejects(t *testing.T) {
 		e.assign(0) // again
 		time.Sleep(startDelay)
 		if h := e.server.received(); len(h.Accepted) != 5 || len(e.executor.started) != 0 {
-			t.Errorf("an assignment that came twice: accepted %v, started %d more", h.Accepted, len(e.executor.started))
+			t.Errorf("a repeated assignment: accepted %v, started %d more", h.Accepted, len(e.executor.started))
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestReconnectResumes(t *testing.T) {
 		ending.finish()
 		time.Sleep(time.Second)
 		if e.savedReports() != 1 {
-			t.Error("a report that came up without a connection is not on disk")
+			t.Error("a report that was made without a connection is not on disk")
 		}
 		e.server.forgetFrames()
 		e.server.setDown(false)
@@ -343,13 +343,13 @@ func TestReportOutlivesACrash(t *testing.T) {
 		time.Sleep(time.Minute)
 		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != s.id || h.Finished[0].LogSize != 10 {
-			t.Fatalf("the second life reported %+v", h.Finished)
+			t.Fatalf("the second worker process reported %+v", h.Finished)
 		}
 		if e.server.log(s.id) != "last words" {
 			t.Errorf("log %q", e.server.log(s.id))
 		}
 		if size, _ := e.logs.Size(t.Context(), s.id); e.savedReports() != 0 || size != 0 {
-			t.Errorf("%d reports and %d log bytes are left", e.savedReports(), size)
+			t.Errorf("%d reports and %d log bytes remain", e.savedReports(), size)
 		}
 	})
 }
@@ -429,7 +429,7 @@ func TestForceShutdown(t *testing.T) {
 			t.Errorf("said %+v", h)
 		}
 		if n := e.supervisor.count(); n != 0 {
-			t.Errorf("the supervisor still holds %d attempts of a worker that has left", n)
+			t.Errorf("the supervisor still holds %d attempts of a worker that said goodbye", n)
 		}
 	})
 }
@@ -461,7 +461,7 @@ func TestDrainedWorkerLeaves(t *testing.T) {
 		}
 		e.ended <- nil
 		if h := e.server.received(); h.Goodbye == nil {
-			t.Error("it left without a goodbye")
+			t.Error("it stopped without a goodbye")
 		}
 	})
 }
@@ -471,7 +471,7 @@ func TestRefusals(t *testing.T) {
 		err  *muster.Error
 		want string
 	}{
-		"unknown key":      {muster.Errorf(muster.Unauthenticated, "no such key"), "start the worker again with --token"},
+		"unknown key":      {muster.Errorf(muster.Unauthenticated, "no such key"), "restart the worker with --token"},
 		"removed":          {muster.Errorf(muster.Forbidden, "the key was revoked"), "delete "},
 		"another process":  {muster.Errorf(muster.Conflict, "another session took over"), "copies of one data dir"},
 		"another version":  {muster.Errorf(muster.Invalid, "link version 2"), "link version 2"},
@@ -532,8 +532,7 @@ func (bomb) Kind() string { return "process" }
 
 func (bomb) Run(context.Context, *run.Task, run.Reporter) muster.Report { panic(errors.New("boom")) }
 
-// A report or a progress that the link would refuse must not end the session,
-// again and again: the attempt fails, and the worker goes on.
+// A report or a progress that the link would refuse must not end every session: the attempt fails, and the worker continues.
 func TestInvalidReportsAreNotSent(t *testing.T) {
 	long := make([]muster.Artifact, 30_000)
 	for i := range long {
@@ -562,7 +561,7 @@ func TestInvalidReportsAreNotSent(t *testing.T) {
 	}
 }
 
-// Big reports are spread over frames that the link carries.
+// Large reports are distributed over frames that the link accepts.
 func TestBigReportsFitIntoFrames(t *testing.T) {
 	inEnv(t, func(e *env) {
 		result := []byte(`"` + strings.Repeat("<", muster.MaxResultSize-2) + `"`)

@@ -13,8 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// reportedState is how much of an attempt's beginning the server was told in this
-// session.
+// reportedState is how much of an attempt's start was sent to the server in this session.
 type reportedState uint8
 
 const (
@@ -23,58 +22,58 @@ const (
 	reportedStarted
 )
 
-// attempt is one attempt that this worker holds: running, or ended with a report
-// or log bytes that the server does not have. The roster's lock guards it all.
+// attempt is one attempt that this worker holds: running, or ended with a report or log bytes that the server does not have. The lock of
+// the attemptTable guards it.
 type attempt struct {
 	id          muster.AttemptID
 	table       *attemptTable
-	grant       muster.Grant            // taken until the executor returns
-	cancel      context.CancelCauseFunc // nil if nothing can be stopped
-	grace       time.Duration           // how long it may go on while the server is away
-	assignedAt  time.Duration           // when it was assigned, by the roster's clock
-	leaseStart  time.Duration           // when its lease began: the last contact before the worker received it
+	grant       muster.Grant            // reserved until the executor returns
+	cancel      context.CancelCauseFunc // nil if it cannot be stopped
+	grace       time.Duration           // how long it may continue without contact to the server
+	assignedAt  time.Duration           // by attemptTable.clock, as all durations here
+	leaseStart  time.Duration           // the last contact before the worker received it
 	inline      bool                    // it runs on the session's own goroutine
-	endedInTime bool                    // its process had ended in time when this life of the worker found it: no lease
-	dropped     bool                    // forgotten: nothing is said of it any more but its log
+	endedInTime bool                    // recovered after its process had ended in time: no lease applies
+	dropped     bool                    // only its log is still sent
 
-	pid           run.Pid // of its main process, once that is known
-	checkpoint    bool    // it can save its state and go on elsewhere
-	queued        bool    // in roster.talk
+	pid           run.Pid // of its main process, zero until known
+	checkpoint    bool    // it can save its state and continue elsewhere
+	queued        bool    // in attemptTable.dirty
 	reportedState reportedState
 	started       muster.Time
 
-	checkpointHash  string // the hash of its checkpoint on the server
-	checkpointDirty bool   // that was not said in this session
+	checkpointHash  string // of its checkpoint on the server
+	checkpointDirty bool   // checkpointHash was not sent in this session
 
-	mergedProgress *muster.Progress // all that was reported, merged; sent again in a new session
+	mergedProgress *muster.Progress // all progress, merged; sent again in a new session
 	progress       *muster.Progress // not sent yet
 	progressAt     time.Duration    // when one was last sent
-	deferred       bool             // in roster.later
-	deferredUntil  time.Duration    // when it is its turn there
+	deferred       bool             // in attemptTable.deferred
+	deferredUntil  time.Duration    // when it is due
 
 	report       *muster.Report // once it ended
-	size         int            // that the report takes in a frame
+	size         int            // of the report in a frame, in bytes
 	reportSent   bool           // sent in this session
-	acked        bool           // on the server's disk, or unwanted
-	persisted    bool           // in the keep
-	saveDeadline time.Duration  // when it is to be in the keep if it is still held
+	acked        bool           // on the server's disk, or not wanted
+	persisted    bool           // in the report store
+	saveDeadline time.Duration  // when the report is to be stored if it is not acknowledged
 
 	logSize   int64 // bytes in the local log
 	logSent   int64
 	logAcked  int64
-	logQueued bool // in roster.logs
+	logQueued bool // in attemptTable.logQueue
 
-	logRejected    bool          // the server could not store what was sent last
-	logRetryAt     time.Duration // nothing of the log is sent before that
-	logFailedSince time.Duration // since when the local log cannot be read; 0 if it can
+	logRejected    bool          // the server could not store the last bytes
+	logRetryAt     time.Duration // no log bytes are sent before that
+	logFailedSince time.Duration // since when the local log is unreadable; 0 if it is readable
 }
 
 var _ run.Reporter = (*attempt)(nil)
 
-// running reports whether the attempt has neither ended nor been forgotten.
+// running reports whether the attempt has neither ended nor been dropped.
 func (at *attempt) running() bool { return at.report == nil && !at.dropped }
 
-// Started implements run.Sink.
+// Started implements run.Reporter.
 func (at *attempt) Started(started muster.Time) {
 	tbl := at.table
 	tbl.mu.Lock()
@@ -86,15 +85,14 @@ func (at *attempt) Started(started muster.Time) {
 	tbl.queue(at)
 }
 
-// Process implements run.Sink.
+// Process implements run.Reporter.
 func (at *attempt) Process(p run.Pid) {
 	at.table.mu.Lock()
 	defer at.table.mu.Unlock()
 	at.pid = p
 }
 
-// Progress implements run.Sink. What p leaves out stays as it was; what p points
-// to is no longer changed.
+// Progress implements run.Reporter. Fields that p leaves out keep their value; p's pointers are not changed after the call.
 func (at *attempt) Progress(p muster.Progress) {
 	tbl := at.table
 	tbl.mu.Lock()
@@ -105,46 +103,21 @@ func (at *attempt) Progress(p muster.Progress) {
 		p.Step = &step
 	}
 	if err := link.CheckProgress(&p); err != nil {
-		tbl.log.Warn("a progress is dropped", slog.String("attempt", at.id.String()), slog.Any("error", err))
+		tbl.log.Warn("invalid progress dropped", slog.String("attempt", at.id.String()), slog.Any("error", err))
 		return
 	}
 	if !at.running() {
 		return
 	}
-	at.progress = mergeProgress(at.progress, &p)
-	at.mergedProgress = mergeProgress(at.mergedProgress, &p)
+	at.progress = run.MergeProgress(at.progress, &p, maxResentMetrics)
+	at.mergedProgress = run.MergeProgress(at.mergedProgress, &p, maxResentMetrics)
 	tbl.queue(at)
 }
 
 // maxResentMetrics is how many names of metrics of an attempt are sent again in a new session.
 const maxResentMetrics = 100
 
-// mergeProgress adds what p has to old, which may be nil and is changed.
-func mergeProgress(old, p *muster.Progress) *muster.Progress {
-	if old == nil {
-		old = &muster.Progress{Attempt: p.Attempt}
-	}
-	if p.Progress != nil {
-		old.Progress = p.Progress
-	}
-	if p.Step != nil {
-		old.Step = p.Step
-	}
-	for name, v := range p.Metrics {
-		if old.Metrics == nil {
-			old.Metrics = make(map[string]float64, len(p.Metrics))
-		}
-		if _, known := old.Metrics[name]; known || len(old.Metrics) < maxResentMetrics {
-			old.Metrics[name] = v
-		}
-	}
-	if len(p.Artifacts) > 0 {
-		old.Artifacts = p.Artifacts
-	}
-	return old
-}
-
-// LogGrew implements run.Sink.
+// LogGrew implements run.Reporter.
 func (at *attempt) LogGrew(size int64) {
 	tbl := at.table
 	tbl.mu.Lock()
@@ -156,10 +129,8 @@ func (at *attempt) LogGrew(size int64) {
 	tbl.queueLog(at)
 }
 
-// stop ends the attempt's execution for the given cause.
-func (at *attempt) stop(cause *run.Stopped) { at.cancelWith(cause) }
-
-func (at *attempt) cancelWith(cause error) {
+// stop ends the attempt's execution with a cause: a *run.Stopped, or run.ErrDetach.
+func (at *attempt) stop(cause error) {
 	if at.cancel != nil {
 		at.cancel(cause)
 	}
@@ -170,8 +141,7 @@ func (at *attempt) leaseExpired(now, contact time.Duration) bool {
 	return !at.endedInTime && now-max(contact, at.leaseStart) > at.grace
 }
 
-// complete fills in what the roster knows better than the executor, and puts
-// another report in the place of one that no frame could carry.
+// complete fills in the fields that the worker knows, and replaces a report that no frame can carry.
 func (at *attempt) complete(report *muster.Report) {
 	report.Attempt = at.id
 	if report.StartedAt == 0 {
@@ -183,13 +153,13 @@ func (at *attempt) complete(report *muster.Report) {
 	at.logSize = max(at.logSize, report.LogSize)
 	report.LogSize = at.logSize
 	if report.Usage != nil && link.CheckUsage(report.Usage) != nil {
-		report.Usage = nil // a meter gone wild costs no task its result
+		report.Usage = nil // a wrong measurement must not cost the task its result
 	}
 	if err := link.CheckReport(report); err != nil {
-		at.replace(report, muster.WorkerInternal, "a bug of the worker: "+err.Error())
+		at.replace(report, muster.WorkerInternal, "bug in the worker: "+err.Error())
 	}
 	if at.size = reportSize(report); at.size > maxReport {
-		at.replace(report, muster.ResultInvalid, fmt.Sprintf("its list of %d artifacts takes %s, more than the %s that a report can carry: pack them into an archive",
+		at.replace(report, muster.ResultInvalid, fmt.Sprintf("the list of %d artifacts takes %s, a report can carry %s: pack the files into an archive",
 			len(report.Artifacts), muster.Size(at.size), muster.Size(maxReport)))
 		at.size = reportSize(report)
 	}
@@ -202,11 +172,10 @@ func (at *attempt) replace(report *muster.Report, reason muster.Reason, message 
 	}
 }
 
-// maxReport is the most that one report may take in a frame.
+// maxReport is the maximum size of one report in a frame.
 const maxReport = link.MaxFrame * 3 / 4
 
-// reportSize is how much a report takes in a frame: a quick guess that is never
-// too low for small ones, and exact for big ones.
+// reportSize returns the size of a report in a frame: an upper bound for small reports, exact for large ones.
 func reportSize(r *muster.Report) int {
 	const maxEscaped = 6 // bytes of a character, at most
 	n := 400 + len(r.Result) + maxEscaped*(len(r.Message)+len(r.Image))

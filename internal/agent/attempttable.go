@@ -16,64 +16,63 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// saveDelay is how long a report may wait for its acknowledgement before it is
-// written to the keep. It keeps the disk out of the way of tasks that take less.
+// saveDelay is how long a report may wait for its acknowledgement before it is written to disk. Short tasks cause no disk writes.
 const saveDelay = 50 * time.Millisecond
 
-// defaultGrace is disconnect.grace where a spec does not say.
+// defaultGrace is the default of disconnect.grace.
 const defaultGrace = 10 * time.Minute
 
-// attemptTable holds every attempt of this worker and what the server does not know of
-// each. All its methods may be called at the same time; none of them does I/O.
+// attemptTable holds all attempts of this worker, and what the server does not know of each. Its methods may be called concurrently;
+// none of them does I/O.
 type attemptTable struct {
 	log   *slog.Logger
-	clock func() time.Duration // goes on while the machine sleeps
+	clock func() time.Duration // includes the time that the machine sleeps
 
-	onAcked func(id muster.AttemptID, recorded bool) // Config.Settled
+	onAcked func(id muster.AttemptID, recorded bool) // Config.OnReportAcked
 
 	mu          sync.Mutex
 	held        map[muster.AttemptID]*attempt
 	offer       link.Offer
 	capacity    capacity
 	executing   int               // attempts whose executor has not returned
-	closeReason string            // why nothing new is taken for good; "" if it is
-	constraints map[string]string // why nothing new is taken for now, by source
+	closeReason string            // why no new tasks are accepted, permanently; "" if they are
+	constraints map[string]string // why no new tasks are accepted for now, by source
 
-	// What the session has to say: see words.go.
-	wake          chan struct{} // holds one token if there may be something to say
+	// What the session has to send: see outgoing.go.
+	wake          chan struct{} // holds one token if there may be something to send
 	connected     bool
-	readyDirty    bool // Ready is to be said
-	offerDirty    bool // Offer is to be said
-	goodbyeQueued bool // Goodbye is to be said, and nothing after it
-	goodbyeSent   bool // it was said
+	readyDirty    bool // Ready is to be sent
+	offerDirty    bool // Offer is to be sent
+	goodbyeQueued bool // Goodbye is to be sent as the last message
+	goodbyeSent   bool
 	dirty         []*attempt
-	deferred      []*attempt // whose next word waits for its turn
+	deferred      []*attempt // whose next message is not due yet
 	rejected      []link.Rejected
 	heartbeat     time.Duration
 	nextHeartbeat time.Duration // when the next Renew is due
-	lastHeartbeat time.Duration // when the last one left
+	lastHeartbeat time.Duration // when the last one was sent
 
 	// The lease: see lease.go.
-	lastContact time.Duration // the server was known to know that we live
-	pingSentAt  time.Duration // when the ping was sent that has no answer yet; 0 if there is none
+	lastContact time.Duration // the last time at which the server knew that this worker was alive
+	pingSentAt  time.Duration // when the unanswered ping was sent; 0 if there is none
 	minGrace    time.Duration // at most the smallest grace of a running attempt
 
-	// Logs on their way: see logs.go.
+	// Logs: see logs.go.
 	logQueue     []*attempt
 	inflight     int64
-	nextLogFrame time.Duration // the next log frame may leave
-	lastLogAck   time.Duration // bytes were last acknowledged
+	nextLogFrame time.Duration // when the next log frame may be sent
+	lastLogAck   time.Duration // when bytes were last acknowledged
 
 	traffic Traffic // without LogPending
 
-	// What is to be put on disk: see saver.go.
+	// What is to be written to disk: see pendingio.go.
 	ioWake          chan struct{} // holds one token if there may be something to do
 	reportsToSave   []*attempt    // ended, oldest first; some may be acknowledged by now
 	reportsToDelete []muster.AttemptID
-	logsToDelete    []muster.AttemptID // logs to remove
-	toForget        []muster.AttemptID // that the supervisor may forget
+	logsToDelete    []muster.AttemptID
+	toForget        []muster.AttemptID // by the supervisor
 
-	idle chan struct{} // holds one token if executes or held may have become 0
+	idle chan struct{} // holds one token if executing or len(held) may have become 0
 }
 
 func newAttemptTable(offer link.Offer, clock func() time.Duration, log *slog.Logger) *attemptTable {
@@ -92,18 +91,9 @@ func newAttemptTable(offer link.Offer, clock func() time.Duration, log *slog.Log
 	}
 }
 
-// trySend puts one into c unless it holds one.
-func trySend(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// admit makes room for an attempt that cancel stops, or says why it is refused. It
-// returns neither for one that is held already: its acceptance is said again. One with the same number that the server gave up, before it lost its memory of
-// it, is not the same attempt: until that is gone, the new one is refused. Without cancel the attempt runs inline: it
-// ends before anything else is said.
+// admit reserves the resources of an attempt, or returns why it is rejected. It returns neither for an attempt that is held already: its
+// acceptance is sent again. An attempt that the server dropped, and then assigned again after it lost its data, is rejected until the old
+// one is removed. An attempt without cancel runs inline: it ends before the next frame is made.
 func (tbl *attemptTable) admit(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant, cancel context.CancelCauseFunc) (at *attempt, rejection *link.Rejected) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -122,9 +112,9 @@ func (tbl *attemptTable) admit(id muster.AttemptID, spec *muster.TaskSpec, g mus
 	leaseStart, grace := tbl.lastContact, leaseGrace(spec)
 	switch {
 	case grace < tbl.heartbeat:
-		leaseStart = now // it is shorter than a contact may be old
+		leaseStart = now // the grace is shorter than a heartbeat: the last contact may be older
 	case now-leaseStart > grace:
-		return nil, &link.Rejected{Attempt: id, Message: fmt.Sprintf("its lease of %s ended before the worker received it: the server's last answer is %s old",
+		return nil, &link.Rejected{Attempt: id, Message: fmt.Sprintf("the lease of %s ended before the worker received the attempt: last contact with the server was %s ago",
 			muster.Duration(grace), muster.Duration((now - leaseStart).Round(time.Millisecond)))}
 	}
 	if why := tbl.capacity.reserve(&g); why != "" {
@@ -146,7 +136,7 @@ func leaseGrace(spec *muster.TaskSpec) time.Duration {
 	return defaultGrace
 }
 
-// track begins to hold an attempt that is executed.
+// track holds an attempt that is executed.
 func (tbl *attemptTable) track(at *attempt, spec *muster.TaskSpec) {
 	at.checkpoint = spec.Checkpoint != nil
 	at.grace = leaseGrace(spec)
@@ -157,20 +147,15 @@ func (tbl *attemptTable) track(at *attempt, spec *muster.TaskSpec) {
 	tbl.executing++
 }
 
-// rejectAttempt tells the server that an attempt will not run here.
-func (tbl *attemptTable) rejectAttempt(id muster.AttemptID, why string) {
-	tbl.reject(&link.Rejected{Attempt: id, Message: why})
-}
-
-// reject tells the server that an attempt will not run here.
+// reject reports that an attempt will not run here.
 func (tbl *attemptTable) reject(rejection *link.Rejected) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.rejected = append(tbl.rejected, *rejection)
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 }
 
-// finish takes the report of an attempt whose executor has returned.
+// finish records the report of an attempt whose executor has returned.
 func (tbl *attemptTable) finish(at *attempt, report *muster.Report) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -179,7 +164,7 @@ func (tbl *attemptTable) finish(at *attempt, report *muster.Report) {
 	at.cancel = nil
 	now := tbl.clock()
 	if !at.dropped && at.leaseExpired(now, tbl.lastContact) {
-		tbl.log.Warn("an attempt ended after its lease; its result is dropped", slog.String("attempt", at.id.String()))
+		tbl.log.Warn("attempt ended after its lease, dropping its result", slog.String("attempt", at.id.String()))
 		at.dropped = true
 		tbl.traffic.Expired++
 	}
@@ -195,12 +180,11 @@ func (tbl *attemptTable) finish(at *attempt, report *muster.Report) {
 	}
 	tbl.queue(at)
 	if tbl.executing == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 
-// drop stops an attempt of which nothing is to be said any more but its log, which
-// is kept until the server has it.
+// drop stops an attempt that the server no longer wants. Its log is kept until the server has it.
 func (tbl *attemptTable) drop(at *attempt, why *run.Stopped) {
 	if at.report != nil {
 		tbl.markAcked(at, false)
@@ -213,7 +197,7 @@ func (tbl *attemptTable) drop(at *attempt, why *run.Stopped) {
 	}
 }
 
-// markAcked takes note that the server has the report of an ended attempt, or wants nothing of it.
+// markAcked records that the server has the report of an ended attempt, or does not want it.
 func (tbl *attemptTable) markAcked(at *attempt, recorded bool) {
 	if !at.acked && tbl.onAcked != nil {
 		tbl.onAcked(at.id, recorded)
@@ -221,7 +205,7 @@ func (tbl *attemptTable) markAcked(at *attempt, recorded bool) {
 	at.acked = true
 }
 
-// removeIfDone removes an ended attempt once the server has all of it.
+// removeIfDone removes an ended attempt once the server has its report and its log.
 func (tbl *attemptTable) removeIfDone(at *attempt) {
 	if at.report != nil && at.acked && at.logAcked >= at.report.LogSize {
 		tbl.remove(at)
@@ -236,24 +220,23 @@ func (tbl *attemptTable) remove(at *attempt) {
 	tbl.inflight -= at.logSent - at.logAcked
 	at.logSent, at.logAcked = at.logSize, at.logSize
 	at.dropped = true
-	if !at.inline && !at.persisted {
-		tbl.toForget = append(tbl.toForget, at.id)
-		trySend(tbl.ioWake)
-	}
-	if at.persisted {
+	switch {
+	case at.persisted:
 		tbl.reportsToDelete = append(tbl.reportsToDelete, at.id)
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
+	case !at.inline:
+		tbl.toForget = append(tbl.toForget, at.id)
 	}
-	if !at.inline { // which has none; that of a process may be there and empty
+	if !at.inline { // an inline attempt has no log; the log of a process may exist and be empty
 		tbl.logsToDelete = append(tbl.logsToDelete, at.id)
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
 	}
 	if tbl.executing == 0 || len(tbl.held) == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 
-// constrained says why nothing new is taken; "" if it is.
+// constrained returns why no new tasks are accepted; "" if they are.
 func (tbl *attemptTable) constrained() string {
 	if tbl.closeReason != "" {
 		return tbl.closeReason
@@ -265,36 +248,39 @@ func (tbl *attemptTable) constrained() string {
 	return strings.Join(all, "; ")
 }
 
-// stopAccepting takes nothing new from now on.
+// stopAccepting permanently stops accepting tasks.
 func (tbl *attemptTable) stopAccepting(why string) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	if tbl.closeReason == "" {
 		tbl.closeReason = why
 		tbl.readyDirty = true
-		trySend(tbl.wake)
+		run.Notify(tbl.wake)
 	}
 }
 
-// stopAll stops everything that runs.
-func (tbl *attemptTable) stopAll(why *run.Stopped) {
+// stopEach stops the running attempts for which cause is not nil.
+func (tbl *attemptTable) stopEach(cause func(at *attempt) error) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	for _, at := range tbl.held {
-		if at.running() {
-			at.stop(why)
+		if !at.running() {
+			continue
+		}
+		if err := cause(at); err != nil {
+			at.stop(err)
 		}
 	}
 }
 
-// count returns how many attempts are executed, and how many are held in all.
+// count returns the number of attempts that are executed, and that are held.
 func (tbl *attemptTable) count() (executing, held int) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	return tbl.executing, len(tbl.held)
 }
 
-// ids returns the attempts that fulfil want, in order.
+// ids returns the sorted attempts that match.
 func (tbl *attemptTable) ids(match func(*attempt) bool) []muster.AttemptID {
 	var ids []muster.AttemptID
 	for at := range maps.Values(tbl.held) {

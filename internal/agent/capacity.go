@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// capacity counts what is given to running attempts. The server decides what
-// fits; the worker makes sure that a mistake there does not overload the machine.
+// capacity counts the resources of running attempts. The server decides what fits; the worker checks it, so that a mistake there does not
+// overload the machine.
 type capacity struct {
 	offer     muster.Resources
 	tasks     int
@@ -30,21 +30,21 @@ func newCapacity(offer muster.Resources) capacity {
 
 func milliCores(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 
-// reserve gives g out, or says why not. A grant of neither cores nor slots takes a slot, so that no server
-// starts more than the worker offers.
+// reserve reserves g, or returns why it does not fit. A grant of neither cores nor slots takes one slot, so that the number of tasks is
+// bounded.
 func (c *capacity) reserve(g *muster.Grant) (why string) {
 	if g.Slots <= 0 && milliCores(g.CPUs) <= 0 {
 		g.Slots = 1
 	}
 	switch {
 	case c.offer.MaxTasks > 0 && c.tasks >= c.offer.MaxTasks:
-		return fmt.Sprintf("this worker takes at most %d tasks at once, and has %d", c.offer.MaxTasks, c.tasks)
+		return fmt.Sprintf("this worker runs at most %d tasks at once, and runs %d", c.offer.MaxTasks, c.tasks)
 	case g.Slots > 0 && c.slots+g.Slots > c.offer.Slots:
-		return fmt.Sprintf("no free slot: %d of %d are taken", c.slots, c.offer.Slots)
+		return fmt.Sprintf("no free slot: %d of %d are in use", c.slots, c.offer.Slots)
 	case g.CPUs > 0 && c.milliCPUs+milliCores(g.CPUs) > milliCores(c.offer.CPUs):
-		return fmt.Sprintf("not enough free cpus: %g of %g are taken, %g wanted", float64(c.milliCPUs)/1000, c.offer.CPUs, g.CPUs)
+		return fmt.Sprintf("not enough free cpus: %g of %g are in use, %g requested", float64(c.milliCPUs)/1000, c.offer.CPUs, g.CPUs)
 	case g.Memory > 0 && c.memory+g.Memory > c.offer.Memory:
-		return fmt.Sprintf("not enough free memory: %s of %s are taken, %s wanted", c.memory, c.offer.Memory, g.Memory)
+		return fmt.Sprintf("not enough free memory: %s of %s are in use, %s requested", c.memory, c.offer.Memory, g.Memory)
 	}
 	for _, id := range g.GPUs {
 		if why := c.checkGPU(id, g.GPUMemory); why != "" {
@@ -55,7 +55,7 @@ func (c *capacity) reserve(g *muster.Grant) (why string) {
 	return ""
 }
 
-// forceReserve counts g, whatever is offered: it is in use already.
+// forceReserve reserves g without a check: it is in use already.
 func (c *capacity) forceReserve(g *muster.Grant) {
 	c.add(g, 1)
 	for _, id := range g.GPUs {
@@ -72,16 +72,16 @@ func (c *capacity) checkGPU(id string, share muster.Size) string {
 		return fmt.Sprintf("this worker has no GPU %s", id)
 	}
 	if why := c.offer.GPUs[i].Quarantined; why != "" {
-		return fmt.Sprintf("GPU %s is in quarantine: %s", id, why)
+		return fmt.Sprintf("GPU %s is quarantined: %s", id, why)
 	}
 	u := c.gpus[id]
 	if u.whole || share == 0 && u.shared > 0 || u.shared+share > c.offer.GPUs[i].Memory {
-		return fmt.Sprintf("GPU %s is taken", id)
+		return fmt.Sprintf("GPU %s is in use", id)
 	}
 	return ""
 }
 
-// release takes g back.
+// release frees g.
 func (c *capacity) release(g *muster.Grant) {
 	c.add(g, -1)
 	for _, id := range g.GPUs {

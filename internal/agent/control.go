@@ -8,16 +8,16 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Running is an attempt that is executed here.
+// Running is an attempt that is executed on this worker.
 type Running struct {
 	Attempt    muster.AttemptID
 	Grant      muster.Grant
-	Checkpoint bool    // it can save its state and go on elsewhere
-	Pid        run.Pid // zero until its process has been started
+	Checkpoint bool    // it can save its state and continue elsewhere
+	Pid        run.Pid // zero until its process has started
 }
 
-// Constrain has the worker take nothing new, for the reason why of one of several
-// sources; "" takes that source's word back. The server is told all of them.
+// Constrain stops the worker from accepting tasks, for the given reason of one of several sources; "" removes the constraint of that
+// source. The server receives all reasons.
 func (a *Agent) Constrain(source, reason string) {
 	tbl := a.table
 	tbl.mu.Lock()
@@ -29,11 +29,10 @@ func (a *Agent) Constrain(source, reason string) {
 		delete(tbl.constraints, source)
 	}
 	tbl.readyDirty = true
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 }
 
-// Offer replaces what the worker says of its machine. What runs goes on, even
-// where less is offered than it uses. Kinds that have no executor here are left out.
+// Offer replaces the worker's offer. Running tasks continue, even if they use more than it has. Kinds without an executor are left out.
 func (a *Agent) Offer(tags, kinds []string, res muster.Resources) {
 	tbl := a.table
 	tbl.mu.Lock()
@@ -49,11 +48,11 @@ func (a *Agent) Offer(tags, kinds []string, res muster.Resources) {
 		Projects:  a.cfg.Projects,
 	}
 	tbl.capacity.offer = res
-	tbl.offerDirty = tbl.connected // or the next hello says it
-	trySend(tbl.wake)
+	tbl.offerDirty = tbl.connected // else the next hello has it
+	run.Notify(tbl.wake)
 }
 
-// Running lists the attempts that are executed, in order.
+// Running lists the attempts that are executed, sorted.
 func (a *Agent) Running() []Running {
 	tbl := a.table
 	tbl.mu.Lock()
@@ -67,9 +66,8 @@ func (a *Agent) Running() []Running {
 	return list
 }
 
-// Preempt asks an attempt to make room: it may save its state as its checkpoint
-// or its kill setting allows, and is queued again. One that does not run is
-// left alone.
+// Preempt stops an attempt to make room for other work. It may save its state as its checkpoint and kill settings allow, and is queued
+// again. It does nothing if the attempt does not run.
 func (a *Agent) Preempt(id muster.AttemptID, reason string) {
 	tbl := a.table
 	tbl.mu.Lock()
@@ -83,8 +81,7 @@ func preempted(reason string) *run.Stopped {
 	return &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: reason}
 }
 
-// Freeze stops all processes of an attempt for a while, or lets them go on. It is a
-// NotFound error if the attempt does not run here.
+// Freeze stops all processes of an attempt, or continues them. It returns a NotFound error if the attempt does not run here.
 func (a *Agent) Freeze(id muster.AttemptID, on bool) error {
 	tbl := a.table
 	tbl.mu.Lock()
@@ -97,7 +94,7 @@ func (a *Agent) Freeze(id muster.AttemptID, on bool) error {
 	return a.cfg.Supervisor.Freeze(id, on)
 }
 
-// SetStep shows what is being done with an attempt, in place of its own step.
+// SetStep replaces the step of an attempt in its progress.
 func (a *Agent) SetStep(id muster.AttemptID, step string) {
 	a.table.mu.Lock()
 	at := a.table.held[id]
@@ -107,8 +104,7 @@ func (a *Agent) SetStep(id muster.AttemptID, step string) {
 	}
 }
 
-// CheckpointSaved says that an attempt's checkpoint is on the server as the tree with this
-// hash.
+// CheckpointSaved reports that the server has the attempt's checkpoint, as the tree with this hash.
 func (a *Agent) CheckpointSaved(id muster.AttemptID, sha256 string) {
 	tbl := a.table
 	tbl.mu.Lock()
@@ -121,53 +117,18 @@ func (a *Agent) CheckpointSaved(id muster.AttemptID, sha256 string) {
 	tbl.queue(at)
 }
 
-// currentOffer is what the worker says of its machine. What it returns is not
-// changed any more.
-func (tbl *attemptTable) currentOffer() *link.Offer {
-	offer := tbl.offer
-	return &offer
-}
-
-// preemptAll asks those that have a checkpoint to save their state and move.
-func (tbl *attemptTable) preemptAll(reason string) {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	for _, at := range tbl.held {
-		if at.running() && at.checkpoint {
-			at.stop(preempted(reason))
-		}
-	}
-}
-
-// detachAll leaves what has a process to the supervisor, for the worker's next
-// life, and hands back what has none yet.
-func (tbl *attemptTable) detachAll() {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	for _, at := range tbl.held {
-		switch {
-		case !at.running():
-		case at.pid.PID != 0:
-			at.cancelWith(run.ErrDetach)
-		default:
-			at.stop(preempted("the worker is upgraded, and it has not started yet"))
-		}
-	}
-}
-
-// onDetached takes note that an executor returned and left its process running. The
-// attempt is still held.
+// onDetached records that an executor returned and left its process running. The attempt is still held.
 func (tbl *attemptTable) onDetached(at *attempt) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.executing--
 	at.cancel = nil
 	if tbl.executing == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 
-// hasUnacked reports whether an ended attempt waits for the server.
+// hasUnacked reports whether an ended attempt waits for the connected server.
 func (tbl *attemptTable) hasUnacked() bool {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -177,4 +138,36 @@ func (tbl *attemptTable) hasUnacked() bool {
 		}
 	}
 	return false
+}
+
+// Status is the state of a worker, for its metrics.
+type Status struct {
+	Connected   bool             // a session is open
+	Constrained string           // why no new tasks are accepted, or ""
+	Executing   int              // attempts that are executed
+	Held        int              // these, and attempts whose report or log the server does not have yet
+	Offers      muster.Resources // must not be changed
+	Traffic
+}
+
+// Traffic counts what a worker exchanged with its server since the process started.
+type Traffic struct {
+	Sessions   int64 // that the server welcomed
+	Expired    int64 // attempts that were killed, or whose result was dropped, because their leases had ended
+	LogSent    int64 // bytes of logs, including bytes that were sent again
+	LogPending int64 // bytes of logs that are not acknowledged
+}
+
+// Status returns the current state. It does not block.
+func (a *Agent) Status() Status {
+	tbl := a.table
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	traffic := tbl.traffic
+	for _, at := range tbl.held {
+		traffic.LogPending += at.logSize - at.logAcked
+	}
+	return Status{
+		Connected: tbl.connected, Constrained: tbl.constrained(), Executing: tbl.executing, Held: len(tbl.held), Offers: tbl.offer.Resources, Traffic: traffic,
+	}
 }

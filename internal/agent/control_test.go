@@ -26,7 +26,7 @@ func TestConstrain(t *testing.T) {
 			e.agent.Constrain(step.source, step.why)
 			h := e.server.received()
 			if h.Ready == nil || h.Ready.Constrained != step.want {
-				t.Errorf("after %q by %s it says %+v, want %q", step.why, step.source, h.Ready, step.want)
+				t.Errorf("after %q by %s Ready is %+v, want %q", step.why, step.source, h.Ready, step.want)
 			}
 			e.assign(0)
 			if h := e.server.received(); (len(h.Rejected) == 1) != (step.want != "") {
@@ -67,7 +67,7 @@ func TestOffer(t *testing.T) {
 			Assign: []link.Assign{{Attempt: attemptID(8), Ref: 9, Grant: muster.Grant{GPUs: []string{"g0"}}}},
 		})
 		if h := e.server.received(); len(h.Rejected) != 2 {
-			t.Errorf("rejected %v, want the second slot and the GPU in quarantine", h.Rejected)
+			t.Errorf("rejected %v, want the second slot and the quarantined GPU", h.Rejected)
 		}
 		e.server.setDown(true)
 		e.server.setDown(false)
@@ -96,7 +96,7 @@ func TestRunningAndFreeze(t *testing.T) {
 			}
 		}
 		if err := e.agent.Freeze(attemptID(7), true); muster.CodeOf(err) != muster.NotFound {
-			t.Errorf("freezing what does not run: %v", err)
+			t.Errorf("freezing an attempt that does not run: %v", err)
 		}
 		s.finish()
 		if list := e.agent.Running(); len(list) != 0 {
@@ -105,7 +105,7 @@ func TestRunningAndFreeze(t *testing.T) {
 	})
 }
 
-// The server learns of what a task shows in every session: nobody knows which words of the last one came.
+// The progress of a task is sent in every session: the worker does not know which messages of the last one arrived.
 func TestProgressIsSentAgain(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -127,8 +127,7 @@ func TestProgressIsSentAgain(t *testing.T) {
 	})
 }
 
-// The server learns of the last checkpoint, in every session, and before the
-// report that it belongs to.
+// The last checkpoint is sent in every session, and before the attempt's report.
 func TestSaved(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -175,7 +174,7 @@ func TestHealIsForwarded(t *testing.T) {
 	}
 }
 
-// A shutdown moves what has a checkpoint at once; the others have the grace.
+// A shutdown preempts tasks with a checkpoint at once; the others have the grace period.
 func TestShutdownPreemptsCheckpoints(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t

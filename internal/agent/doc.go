@@ -1,60 +1,46 @@
-// Package agent is the worker: it joins a server, connects to it again and
-// again, runs what it is given through executors, and reports what became of
-// it.
+// Package agent implements the worker: it joins a server, keeps a session open, runs assigned attempts through executors, and reports
+// their results.
 //
-//	link session ── Assign ──► roster ──► executor (package run) ──┐
-//	     ▲                       │  ▲         │                    │ Sink, Report
-//	     │ Take                  │  └─────────┼────────────────────┘
-//	     │                       │            ▼
-//	     │                       │       supervisor: the processes, over this worker's lives
+//	link session ── Assign ──► attemptTable ──► executor (package run) ──┐
+//	     ▲                       │  ▲               │                    │ Reporter, Report
+//	     │ nextFrame             │  └───────────────┼────────────────────┘
+//	     │                       │                  ▼
+//	     │                       │       supervisor: the processes, across restarts of the worker
 //	     └── Accepted, Started, Progress, Logs, Saved, Finished, Renew
 //	                             │
-//	                             ├──► keep: reports that wait for their acknowledgement
+//	                             ├──► ReportStore: reports that are not acknowledged
 //	                             └──► local logs, removed once the server has them
 //
-// # What is said, and when
+// # What is sent, and when
 //
-// The roster holds every attempt of this worker, and what the server has not been
-// told of each. There is no queue of messages: when the session is ready for a
-// frame it takes what is to be said at that moment. So a task that ends before
-// its start was told is one Finished and nothing else, a progress that was
-// overtaken is not sent, and after a reconnect the same question, "what does the
-// server not know?", has the whole answer. It is also why nothing old is said
-// after a freeze: the deadlines are checked when the frame is made.
+// The attemptTable holds every attempt of this worker, and what the server does not know of each. There is no queue of messages: when the
+// session is ready for a frame, the table makes it from the current state. So a task that ends before its start was reported is one
+// Finished message and nothing else, an outdated progress is not sent, and after a reconnect the same question, "what does the server not
+// know?", has the complete answer. Deadlines are checked when a frame is made, so a worker that was stopped and continued sends nothing
+// outdated.
 //
 // # Leases
 //
-// A worker that is away kills its own copy of an attempt when the attempt's
-// disconnect grace has passed, and says nothing about it any more: by then the
-// server has given the attempt up, and another worker may run the task. The time
-// is counted from the moment at which the last ping left that the server has answered, which is
-// never later than the server's own count begins, and by a clock that nobody can set and
-// that goes on while the machine sleeps. It counts for attempts that are received later, too: a worker that stood still
-// rejects what the server assigned meanwhile if that lease has ended. Every frame, in either direction, is preceded by that
-// check, so that a worker that was stopped and goes on does not report as if
-// nothing had been. The supervisor is told of every contact and counts, too: it ends what
-// outlives its lease while there is no worker, or a stopped one. The next life of the
-// worker goes on with the count of the one before.
+// An unreachable worker kills an attempt when the attempt's disconnect grace has passed, and does not report it: by then the server has
+// given it up, and another worker may run the task. The time counts from the last ping that the server answered, which is never later than
+// the server's own count begins, by a clock that no process can set and that includes the time that the machine sleeps. It also counts for
+// attempts that are received later: a worker that was stopped rejects an assignment whose lease has ended. The check precedes every frame
+// in either direction. The supervisor receives the time of every contact and checks leases too: it ends attempts whose lease ends while
+// the worker is not running or stopped. The next process of the worker continues with the same count.
 //
 // # Reports
 //
-// A report that was not acknowledged within saveDelay, or that ends while
-// the worker is away, is written to the keep, which survives the process, and is
-// repeated in every session until FinishedAck. A crash inside that window is the
-// same, for everybody, as a crash just before the task ended. The attempt's log
-// stays until the server has all of it and the report.
+// A report that is not acknowledged within saveDelay, or that is made while the server is unreachable, is written to the ReportStore, which
+// survives the process, and is sent in every session until FinishedAck. A crash before that is like a crash just before the task ended. The
+// attempt's log stays until the server has all of it and the report.
 //
-// # Lives
+// # Restarts
 //
-// A task's process belongs to the supervisor, not to this process. When the worker is
-// killed, or leaves its tasks to be upgraded, the next one on the same data dir asks what
-// is held, takes up each attempt where it was, with its place, its log and its lease, and
-// says in its hello that it has it. An attempt that was not started yet has no
-// process: when a worker is killed it is lost with it; a worker that leaves hands it
-// back.
+// A task's process belongs to the supervisor, not to this process. When the worker is killed or detaches, the next process on the same data
+// dir asks the supervisor for its attempts, recovers each with its resources, log and lease, and lists it in its hello. An attempt that has
+// no process yet is lost with a killed worker; a detaching worker hands it back.
 //
 // # What is not promised
 //
-// Tasks do not survive a restart of the machine, nor that of the supervisor's own
-// process: they are ended then, and the server starts them elsewhere.
+// Tasks do not survive a restart of the machine or of the supervisor: they end, and the server starts them elsewhere.
 package agent

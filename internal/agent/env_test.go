@@ -25,8 +25,7 @@ const (
 	heartbeat = 10 * time.Second
 )
 
-// env is a worker and a server's desk in a synctest bubble. Frames go through
-// the real codec and the real sessions of both sides.
+// env is a worker and a fake server in a synctest bubble. Frames pass the real codec and the real sessions of both sides.
 type env struct {
 	t          *testing.T
 	server     *fakeServer
@@ -38,7 +37,7 @@ type env struct {
 	suspended  atomic.Int64 // how long the machine was suspended
 	cfg        Config
 
-	clockStart time.Time // of the clock, which goes on over the worker's lives
+	clockStart time.Time // of the clock, which continues across restarts of the worker
 	agent      *Agent
 	stop       context.CancelFunc
 	ended      chan error
@@ -68,8 +67,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// start begins a life of the worker and waits until it is connected, unless the
-// desk is away.
+// start starts the worker and waits until it is connected, unless the server is down.
 func (e *env) start() {
 	e.t.Helper()
 	e.agent = New(e.cfg)
@@ -93,18 +91,17 @@ func (e *env) end() error {
 	return <-e.ended
 }
 
-// crash ends a life as if the process had been killed: nothing is said any more,
-// and what has a process goes on.
+// crash ends the worker as kill -9 does: it sends nothing more, and the tasks' processes keep running.
 func (e *env) crash() {
 	e.server.setDown(true)
 	e.agent.table.mu.Lock()
 	for id, at := range e.agent.table.held {
-		at.cancelWith(run.ErrDetach)
+		at.stop(run.ErrDetach)
 		at.dropped, at.persisted, at.logSize, at.inline = true, false, 0, true
 		delete(e.agent.table.held, id)
 	}
 	e.agent.table.mu.Unlock()
-	_ = e.end() // nobody hears it
+	_ = e.end() // the connection is cut
 	e.server.setDown(false)
 }
 
@@ -149,8 +146,7 @@ func (e *env) savedReports() int {
 	return len(reports)
 }
 
-// fakeSupervisor is a supervisor of processes that are not there: what the puppet puts on
-// it stays until it is forgotten.
+// fakeSupervisor is a supervisor without processes: it holds what fakeExecutor adds until Forget.
 type fakeSupervisor struct {
 	mu      sync.Mutex
 	held    map[muster.AttemptID]run.Recovered
@@ -175,7 +171,7 @@ func (s *fakeSupervisor) put(t *run.Task) (run.Pid, error) {
 	return pid, nil
 }
 
-// change changes what is held of an attempt.
+// change changes a held attempt.
 func (s *fakeSupervisor) change(id muster.AttemptID, how func(h *run.Recovered)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +234,7 @@ func (s *fakeSupervisor) Forget(ids ...muster.AttemptID) {
 	}
 }
 
-// fakeExecutor is an executor whose tasks do what the test says.
+// fakeExecutor is an executor whose tasks the test controls.
 type fakeExecutor struct {
 	started    chan *fakeTask
 	supervisor *fakeSupervisor
@@ -290,7 +286,7 @@ func (e *env) print(s *fakeTask, offset int64, data []byte) {
 	s.reporter.LogGrew(size)
 }
 
-// fakeServer is the server, as far as a worker sees it.
+// fakeServer is the server's side of a worker's session.
 type fakeServer struct {
 	serving sync.WaitGroup
 
@@ -307,7 +303,7 @@ type fakeServer struct {
 	logs        map[muster.AttemptID][]byte
 	rejectLogs  bool // logs are refused with a pause
 	unacked     int
-	maxUnacked  int // the most log bytes that ever waited for an acknowledgement
+	maxUnacked  int // the maximum of unacknowledged log bytes
 	cleanClose  bool
 }
 
@@ -321,7 +317,7 @@ func (d *fakeServer) Dial(ctx context.Context) (link.WorkerConn, error) {
 		return nil, d.refuse
 	}
 	if d.down {
-		return nil, muster.Errorf(muster.Unavailable, "the server is away")
+		return nil, muster.Errorf(muster.Unavailable, "the server is down")
 	}
 	local, peer := linktest.Pipe(1)
 	d.conn = local
@@ -332,7 +328,7 @@ func (d *fakeServer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	return local, nil
 }
 
-// Open implements link.Desk.
+// Open implements link.SessionHandler.
 func (d *fakeServer) Open(_ context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -399,7 +395,7 @@ func (d *fakeServer) send(f *link.ToWorker) {
 	d.sendFrame(f)
 }
 
-// setDown cuts the connection and refuses new ones, or lets them in again.
+// setDown cuts the connection and refuses new ones, or accepts them again.
 func (d *fakeServer) setDown(on bool) {
 	d.mu.Lock()
 	d.down = on
@@ -411,7 +407,7 @@ func (d *fakeServer) setDown(on bool) {
 	synctest.Wait()
 }
 
-// set changes how the desk behaves.
+// set changes the behaviour of the server.
 func (d *fakeServer) set(change func(*fakeServer)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -455,7 +451,7 @@ func (d *fakeServer) log(a muster.AttemptID) string {
 	return string(d.logs[a])
 }
 
-// forgetFrames starts heard over.
+// forgetFrames clears the received frames.
 func (d *fakeServer) forgetFrames() { d.set(func(d *fakeServer) { d.frames = nil }) }
 
 // hello returns the n-th hello.

@@ -16,11 +16,12 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Identity is who this worker is to its server. It is kept in the data dir and
-// outlasts restarts.
+// Identity identifies this worker to its server. It is stored in the data dir.
 type Identity struct {
 	Worker muster.WorkerID `json:"worker"`
 	Key    string          `json:"key"`
@@ -29,8 +30,7 @@ type Identity struct {
 
 const identityFile = "identity.json"
 
-// LoadIdentity reads the identity from the data dir. ok is false if there is none
-// yet.
+// LoadIdentity reads the identity from the data dir. ok is false if there is none.
 func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 	path := filepath.Join(dir, identityFile)
 	b, err := os.ReadFile(path)
@@ -38,7 +38,7 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 		return Identity{}, false, nil
 	}
 	if err != nil {
-		return Identity{}, false, muster.Errorf(muster.Internal, "the worker's identity cannot be read: %w", err)
+		return Identity{}, false, muster.Errorf(muster.Internal, "cannot read the worker's identity: %w", err)
 	}
 	if err := json.Unmarshal(b, &id); err != nil || id.Worker == "" || id.Key == "" {
 		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token-file to join again", path)
@@ -46,32 +46,12 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 	return id, true, nil
 }
 
-// save writes the identity so that a crash leaves the old file or the new one.
-func (id Identity) save(dir string) error {
-	b, err := json.MarshalIndent(id, "", "  ")
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, identityFile+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone if all went well
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, identityFile))
-}
-
 const (
-	joinTimeout     = 15 * time.Second // of one try
-	maxJoinResponse = 64 << 10         // bytes of an answer that are read
+	joinTimeout     = 15 * time.Second // of one request
+	maxJoinResponse = 64 << 10         // bytes
 )
 
-// Join exchanges a join token for an identity of the worker's own and saves it in
-// the data dir. While the server cannot be reached it tries again, until ctx ends.
+// Join exchanges a join token for an identity and saves it in the data dir. It retries until the server answers or ctx ends.
 func Join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
 	id, err := join(ctx, client, server, token, name, log)
 	if err != nil {
@@ -80,10 +60,8 @@ func Join(ctx context.Context, client *http.Client, server *url.URL, token, name
 	return id, id.saveJoined(dir, log)
 }
 
-// Rejoin is Join for a worker whose identity the server does not know. Once the server
-// has accepted the token, forget removes everything that was of the old identity, whose
-// file is kept under another name. A crash at any time leaves the old identity or
-// nothing of it.
+// Rejoin is Join for a worker whose identity the server does not know. Once the server has accepted the token, cleanup removes everything
+// that belongs to the old identity, whose file is renamed. A crash at any time leaves the old identity or none.
 func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, cleanup func() error, log *slog.Logger) (Identity, error) {
 	id, err := join(ctx, client, server, token, name, log)
 	if err != nil {
@@ -95,25 +73,29 @@ func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, na
 	path := filepath.Join(dir, identityFile)
 	backup := path + "." + filepath.Base(string(old.Worker)) + ".old"
 	if err := os.Rename(path, backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Identity{}, muster.Errorf(muster.Internal, "the worker's old identity cannot be kept as %s: %w", backup, err)
+		return Identity{}, muster.Errorf(muster.Internal, "cannot rename the worker's old identity to %s: %w", backup, err)
 	}
-	log.Warn("the server does not know this worker: it joins again with its join token; its earlier tasks were stopped, and their results and logs dropped",
+	log.Warn("the server does not know this worker: joined again with the join token; earlier tasks were stopped, their results and logs dropped",
 		slog.String("old_worker", string(old.Worker)), slog.String("old_server", old.Server), slog.String("old_identity", backup))
 	return id, id.saveJoined(dir, log)
 }
 
-// saveJoined saves the identity that a server has just given.
+// saveJoined saves an identity that a server has just issued.
 func (id Identity) saveJoined(dir string, log *slog.Logger) error {
-	if err := id.save(dir); err != nil {
-		return muster.Errorf(muster.Internal, "the worker's identity cannot be saved: %w", err)
+	b, err := json.MarshalIndent(id, "", "  ")
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(dir, identityFile), append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Internal, "cannot save the worker's identity: %w", err)
 	}
 	log.Info("joined", slog.String("server", id.Server), slog.String("worker", string(id.Worker)))
 	return nil
 }
 
-// join asks for an identity until the server answers.
+// join requests an identity until the server answers.
 func join(ctx context.Context, client *http.Client, server *url.URL, token, name string, log *slog.Logger) (Identity, error) {
-	var backoff link.Backoff
+	var pause backoff.Backoff
 	for {
 		id, err := joinOnce(ctx, client, server, token, name)
 		if err == nil {
@@ -122,8 +104,8 @@ func join(ctx context.Context, client *http.Client, server *url.URL, token, name
 		if ctx.Err() != nil || muster.CodeOf(err) != muster.Unavailable {
 			return Identity{}, err
 		}
-		log.Warn("joining failed; trying again", slog.Any("error", err))
-		if err := backoff.Wait(ctx); err != nil {
+		log.Warn("join failed, retrying", slog.Any("error", err))
+		if err := pause.Wait(ctx); err != nil {
 			return Identity{}, err
 		}
 	}
@@ -138,25 +120,25 @@ func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, 
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.JoinPath(link.PathJoin).String(), bytes.NewReader(body))
 	if err != nil {
-		return Identity{}, muster.Errorf(muster.Invalid, "the server's URL cannot be used: %w", err)
+		return Identity{}, muster.Errorf(muster.Invalid, "invalid server URL: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := client.Do(req)
 	if err != nil {
-		return Identity{}, muster.Errorf(muster.Unavailable, "the server at %s cannot be reached: %w", server, err)
+		return Identity{}, muster.Errorf(muster.Unavailable, "cannot reach the server at %s: %w", server, err)
 	}
 	defer resp.Body.Close()
 	respBody, err := io.ReadAll(io.LimitReader(resp.Body, maxJoinResponse))
 	if err != nil {
-		return Identity{}, muster.Errorf(muster.Unavailable, "the answer of %s broke off: %w", server, err)
+		return Identity{}, muster.Errorf(muster.Unavailable, "the response of %s ended early: %w", server, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return Identity{}, joinError(server, resp.StatusCode, respBody)
 	}
 	var joined link.Joined
 	if err := json.Unmarshal(respBody, &joined); err != nil || joined.Worker == "" || joined.Key == "" {
-		return Identity{}, muster.Errorf(muster.Invalid, "%s did not answer like a muster server: check --server", server)
+		return Identity{}, muster.Errorf(muster.Invalid, "%s is not a muster server: check --server", server)
 	}
 	return Identity{Worker: joined.Worker, Key: joined.Key, Server: server.String()}, nil
 }
@@ -168,13 +150,13 @@ func joinError(server *url.URL, status int, respBody []byte) error {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return muster.Errorf(muster.Unauthenticated,
-			"%s refuses the join token: use the one that the server printed at its first start, or make a new one with muster keys create --role join", server)
+			"%s rejects the join token: use the one that the server printed at its first start, or create a new one with muster keys create --role join", server)
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		return muster.Errorf(muster.Unavailable, "%s answered %d: %s", server, status, firstLine(respBody))
 	case json.Unmarshal(respBody, &problem) == nil && problem.Detail != "":
-		return muster.Errorf(muster.Invalid, "%s does not let this worker join: %s", server, problem.Detail)
+		return muster.Errorf(muster.Invalid, "%s rejects this worker: %s", server, problem.Detail)
 	default:
-		return muster.Errorf(muster.Invalid, "%s answered %d to the request to join (%s): check that --server is a muster server", server, status, firstLine(respBody))
+		return muster.Errorf(muster.Invalid, "%s answered the join request with %d (%s): check that --server is a muster server", server, status, firstLine(respBody))
 	}
 }
 

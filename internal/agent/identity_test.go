@@ -18,8 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// joinServer answers requests to join with the given statuses, one after the
-// other, and 200 after them.
+// joinServer answers join requests with the given statuses in turn, and with 200 after them.
 func joinServer(t *testing.T, statuses ...int) *url.URL {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,9 +57,9 @@ func TestJoin(t *testing.T) {
 	}{
 		"at once":                 {nil, "", ""},
 		"after a restart of it":   {[]int{503, 502}, "", ""},
-		"with a wrong token":      {[]int{401}, muster.Unauthenticated, "refuses the join token"},
-		"with another role":       {[]int{403}, muster.Unauthenticated, "refuses the join token"},
-		"under a name it refuses": {[]int{422}, muster.Invalid, "does not let this worker join: no such luck"},
+		"with a wrong token":      {[]int{401}, muster.Unauthenticated, "rejects the join token"},
+		"with another role":       {[]int{403}, muster.Unauthenticated, "rejects the join token"},
+		"under a name it refuses": {[]int{422}, muster.Invalid, "rejects this worker: no such luck"},
 		"to something different":  {[]int{404}, muster.Invalid, "check that --server is a muster server"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +93,7 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Join(ctx, http.DefaultClient, u, "join-token", "gpu1", t.TempDir(), slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("joined a server that is not there")
+		t.Error("joined a server that does not exist")
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// expire forgets the running attempts that outlived their leases. It precedes
-// everything that is said or heard. The lock is held.
+// expire drops the running attempts whose leases have ended. It precedes every frame that is sent or handled. The lock is held.
 func (tbl *attemptTable) expire(now time.Duration) {
 	if tbl.executing == 0 || now-tbl.lastContact <= tbl.minGrace {
 		return
@@ -20,17 +19,15 @@ func (tbl *attemptTable) expire(now time.Duration) {
 		if !at.running() || !at.leaseExpired(now, tbl.lastContact) {
 			continue
 		}
-		tbl.log.Warn("the server was away for longer than the attempt may go on; killing it",
+		tbl.log.Warn("lease ended without contact to the server, killing the attempt",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
-		tbl.drop(at, errLeaseEnded)
+		tbl.drop(at, run.ErrLeaseEnded)
 		tbl.traffic.Expired++
 	}
 	tbl.findGrace()
 }
 
-var errLeaseEnded = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "its lease ended while the server was away"}
-
-// findGrace finds the smallest grace of what runs.
+// findGrace updates minGrace.
 func (tbl *attemptTable) findGrace() {
 	tbl.minGrace = defaultGrace
 	for _, at := range tbl.held {
@@ -40,9 +37,8 @@ func (tbl *attemptTable) findGrace() {
 	}
 }
 
-// onContact takes up a sign of life from the server; pong says that it answers our
-// ping. What expired before it came is not revived by it. It returns the last
-// contact.
+// onContact handles a frame from the server; pong says that it answers the ping. Attempts that expired before the frame stay expired. It
+// returns the time of the last contact.
 func (tbl *attemptTable) onContact(pong bool) (contact time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -53,19 +49,21 @@ func (tbl *attemptTable) onContact(pong bool) (contact time.Duration) {
 	return tbl.lastContact
 }
 
-// hello says what is held and offered, of which other attempts something is left here, and why nothing new is taken. The
-// session that follows counts from here.
-func (tbl *attemptTable) hello() (held, stale []muster.AttemptID, offer *link.Offer, constrained string, at time.Duration) {
+// fillHello adds to h the attempts that are held, attempts of which only parts are left, the offer, and why no new tasks are accepted. The
+// session counts from now.
+func (tbl *attemptTable) fillHello(h *link.Hello) (now time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
-	now := tbl.clock()
+	now = tbl.clock()
 	tbl.expire(now)
 	current := func(at *attempt) bool { return !at.dropped && !at.acked }
-	return tbl.ids(current), tbl.ids(func(at *attempt) bool { return !current(at) }), tbl.currentOffer(), tbl.constrained(), now
+	h.Held, h.Stale, h.Constrained = tbl.ids(current), tbl.ids(func(at *attempt) bool { return !current(at) }), tbl.constrained()
+	o := &tbl.offer
+	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow, h.Lacks, h.Projects = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow, o.Lacks, o.Projects
+	return now
 }
 
-// onWelcome begins a session: all is to be said anew. since is when hello was
-// asked. It returns the last contact.
+// onWelcome begins a session: everything is to be sent again. helloAt is when hello was called. It returns the time of the last contact.
 func (tbl *attemptTable) onWelcome(w *link.Welcome, helloAt time.Duration) (contact time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -96,25 +94,25 @@ func (tbl *attemptTable) onWelcome(w *link.Welcome, helloAt time.Duration) (cont
 		tbl.removeIfDone(at)
 	}
 	tbl.rewindLogs()
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 	return tbl.lastContact
 }
 
-var errAttemptDropped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the server gave the attempt up"}
+var errAttemptDropped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the server dropped the attempt"}
 
-// onDisconnect ends a session: until the next one reports go to the keep at once.
+// onDisconnect ends a session: until the next one reports are stored at once.
 func (tbl *attemptTable) onDisconnect() {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.connected = false
 	tbl.dirty, tbl.deferred, tbl.rejected = nil, nil, nil
-	trySend(tbl.ioWake)
+	run.Notify(tbl.ioWake)
 }
 
-// leaseCheckInterval is how often leases are looked at while nothing is said or heard.
+// leaseCheckInterval is how often leases are checked between frames.
 const leaseCheckInterval = time.Second
 
-// watchLeases kills what outlives its lease while the server is away.
+// watchLeases kills attempts whose leases end while the server is unreachable.
 func (tbl *attemptTable) watchLeases(ctx context.Context) error {
 	tick := time.NewTicker(leaseCheckInterval)
 	defer tick.Stop()

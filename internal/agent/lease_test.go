@@ -29,14 +29,14 @@ func TestLeaseEndsWhileTheServerIsUnreachable(t *testing.T) {
 			t.Fatal("killed before its grace has passed")
 		}
 		time.Sleep(30 * time.Second)
-		if why := run.StopCause(short.ctx); short.ctx.Err() == nil || why != errLeaseEnded {
+		if why := run.StopCause(short.ctx); short.ctx.Err() == nil || why != run.ErrLeaseEnded {
 			t.Fatalf("after its grace: %v", why)
 		}
 		e.server.forgetFrames()
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{usual.id, ended.id}) {
-			t.Errorf("came back with %v: not the killed one, but the one that had ended before", held)
+			t.Errorf("held %v after the reconnect, want not the killed one, but the one that had ended before", held)
 		}
 		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != ended.id {
@@ -50,15 +50,14 @@ func TestLeaseEndsWhileTheServerIsUnreachable(t *testing.T) {
 	})
 }
 
-// A worker that was stopped or suspended must look at its leases before it says or
-// believes anything.
+// A worker that was stopped or suspended must check its leases before it sends or handles a frame.
 func TestThaw(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		wake func(e *env, s *fakeTask)
 	}{
 		{"the task ended meanwhile", func(_ *env, s *fakeTask) { s.finish() }},
-		{"the task goes on", func(*env, *fakeTask) {}},
+		{"the task continues", func(*env, *fakeTask) {}},
 		{"the task prints", func(e *env, s *fakeTask) { e.print(s, 0, []byte("late")) }},
 		{"an old frame is read first", func(e *env, s *fakeTask) {
 			e.server.send(&link.ToWorker{Pong: true})
@@ -84,8 +83,8 @@ func TestThaw(t *testing.T) {
 				tc.wake(e, s)
 				time.Sleep(time.Minute)
 				h := e.server.received()
-				if len(h.Finished)+len(h.Started) != 0 { // its log is kept all the same
-					t.Errorf("said %+v of an attempt that had outlived its lease", h)
+				if len(h.Finished)+len(h.Started) != 0 { // its log is still kept
+					t.Errorf("sent %+v for an attempt whose lease had ended", h)
 				}
 				if h.Renew != nil && len(h.Renew.Held) > 0 {
 					t.Errorf("renewed %v", h.Renew.Held)
@@ -150,8 +149,7 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// A report that leaves in the same frame as the heartbeat, or before, has ended the
-// attempt for the server: renewing it would have it dropped.
+// A report that is sent in the frame of a heartbeat, or before it, has ended the attempt for the server: to renew it would drop it.
 func TestReportedIsNotRenewed(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -164,14 +162,14 @@ func TestReportedIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A worker that stood still receives what the server assigned meanwhile, when the server has given it up: the lease counts from
-// the last contact that came before the assignment. It is not started, and once the server has answered again the next one is.
+// A stopped worker receives an assignment after the server has given the attempt up: the lease counts from the last contact before the
+// assignment. The attempt is not started; once the server has answered again, the next one is.
 func TestAnAssignmentWhoseLeaseHasEnded(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		time.Sleep(time.Second)
 		e.server.forgetFrames()
-		e.suspended.Add(int64(20 * time.Second)) // the machine was suspended, and the assignment lay in the socket
+		e.suspended.Add(int64(20 * time.Second)) // the machine was suspended, and the assignment waited in the socket
 		id := e.assign(0, grace(15*time.Second))
 		select {
 		case <-e.executor.started:
@@ -186,7 +184,7 @@ func TestAnAssignmentWhoseLeaseHasEnded(t *testing.T) {
 	})
 }
 
-// The lease of an assignment counts from the contact before it, as the server's does, and not from its arrival.
+// The lease of an assignment counts from the contact before it, as the server's lease does, and not from its arrival.
 func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -203,15 +201,14 @@ func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
 			t.Errorf("13 s after the last contact, with a lease of 15 s: %v", context.Cause(ctx))
 		}
 		time.Sleep(4 * time.Second)
-		if why := context.Cause(ctx); why != errLeaseEnded { //nolint:errorlint // it is this very error
+		if why := context.Cause(ctx); why != run.ErrLeaseEnded { //nolint:errorlint // it is this very error
 			t.Errorf("17 s after the last contact, with a lease of 15 s: %v", why)
 		}
 		e.agent.table.finish(e.agent.table.held[attemptID(0)], &muster.Report{Outcome: muster.AttemptLost})
 	})
 }
 
-// A pong counts for the ping that it answers, also where the server answers later than the next heartbeat: the server's lease
-// counts from when it heard that one.
+// A pong counts for the ping that it answers, even if it arrives after the next heartbeat: the server's lease counts from that ping.
 func TestAPongCountsForItsPing(t *testing.T) {
 	var now time.Duration
 	r := newAttemptTable(link.Offer{}, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
@@ -229,7 +226,7 @@ func TestAPongCountsForItsPing(t *testing.T) {
 		}
 		now += time.Second
 		if len(unanswered) == 0 {
-			t.Fatal("it does not ping")
+			t.Fatal("no ping was sent")
 		}
 		if contact := r.onContact(true); contact != unanswered[0] {
 			t.Errorf("at %v the answer to the ping of %v counts from %v", now, unanswered[0], contact)

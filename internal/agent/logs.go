@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -12,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Logs is where the worker's own copies of the logs are (package tasklog).
+// Logs reads and removes the worker's local logs (package tasklog).
 type Logs interface {
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
 	Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error)
@@ -20,35 +22,34 @@ type Logs interface {
 }
 
 const (
-	logWindow        = 1 << 20               // bytes that are not acknowledged, over all attempts
-	maxFrameLogs     = link.MaxLogs / 2      // bytes in one frame, so that a slow line still carries heartbeats
-	logQuantum       = 32 << 10              // bytes that an attempt gets at least before the next one has its turn
-	logFrameInterval = 20 * time.Millisecond // between frames of log, so that lines gather
-	logAckTimeout    = 30 * time.Second      // without an acknowledgement, then bytes are sent again
-	logProbeSize     = 4 << 10               // bytes that are sent at once of a log that the server refused last
-	maxLogPause      = time.Minute           // the longest pause after which a refused log is tried again
+	logWindow        = 1 << 20               // bytes sent and not acknowledged, of all attempts
+	maxFrameLogs     = link.MaxLogs / 2      // bytes in one frame, so that a slow connection still carries heartbeats
+	logQuantum       = 32 << 10              // bytes that an attempt may send before it is the next one's turn, at least
+	logFrameInterval = 20 * time.Millisecond // between frames with logs, to batch lines
+	logAckTimeout    = 30 * time.Second      // without an acknowledgement bytes are sent again
+	logProbeSize     = 4 << 10               // bytes sent at once of a log that the server could not store
+	maxLogPause      = time.Minute           // before a log that the server could not store is sent again
 )
 
-// logRange is a part of a local log to be read and sent.
+// logRange is a part of a local log to read and send.
 type logRange struct {
 	at     *attempt
 	offset int64
 	n      int64
-	failed bool // the last try to read it
 }
 
-// queueLog notes that at has log bytes that were not sent. The lock is held.
+// queueLog queues at if it has unsent log bytes. The lock is held.
 func (tbl *attemptTable) queueLog(at *attempt) {
 	if at.logQueued || !tbl.connected || at.logSent >= at.logSize {
 		return
 	}
 	at.logQueued = true
 	tbl.logQueue = append(tbl.logQueue, at)
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 }
 
-// pickLogs picks what to send of the logs, in turns, within the window, and returns
-// how long to wait for more unless the roster is woken. What is paused keeps its turn.
+// pickLogs picks the log bytes of the next frame, round-robin and within the window, and returns how long to wait for more unless the table
+// is woken. A paused log keeps its place in the queue.
 func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration) {
 	if len(tbl.logQueue) == 0 || tbl.inflight >= logWindow {
 		return nil, time.Hour
@@ -77,12 +78,12 @@ func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration)
 		if n <= 0 {
 			continue
 		}
-		ranges = append(ranges, logRange{at, at.logSent, n, at.logFailedSince != 0})
+		ranges = append(ranges, logRange{at, at.logSent, n})
 		at.logSent += n
 		tbl.inflight += n
 		budget -= n
 		if at.logRejected {
-			at.logRetryAt = now + logAckTimeout // or until the answer
+			at.logRetryAt = now + logAckTimeout // or until the acknowledgement
 		}
 		tbl.queueLog(at)
 	}
@@ -102,9 +103,8 @@ func totalSize(ranges []logRange) (n int64) {
 	return n
 }
 
-// logAck takes up how much of a log the server has. Less than was acknowledged
-// before means that it lost some: that is sent again. With a pause the server could
-// not store the rest of what was sent: it is sent again after that time.
+// logAck handles the size of a log on the server. A smaller size than before means that the server lost bytes, which are sent again. A pause
+// means that the server could not store the rest, which is sent again after that time.
 func (tbl *attemptTable) logAck(ack link.LogAck) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -130,16 +130,16 @@ func (tbl *attemptTable) logAck(ack link.LogAck) {
 	tbl.lastLogAck = now
 	tbl.queueLog(at)
 	tbl.removeIfDone(at)
-	trySend(tbl.wake) // there is room in the window
+	run.Notify(tbl.wake) // the window has room
 }
 
-// resendLog takes the log to be acknowledged up to size and sends the rest again.
+// resendLog takes the log as acknowledged up to size and sends the rest again.
 func (tbl *attemptTable) resendLog(at *attempt, size int64) {
 	tbl.inflight -= at.logSent - at.logAcked
 	at.logSent, at.logAcked = size, size
 }
 
-// rewindLogs sends everything again that was not acknowledged.
+// rewindLogs sends all unacknowledged bytes again.
 func (tbl *attemptTable) rewindLogs() {
 	tbl.inflight, tbl.logQueue, tbl.nextLogFrame = 0, nil, 0
 	for _, at := range tbl.held {
@@ -148,14 +148,13 @@ func (tbl *attemptTable) rewindLogs() {
 	}
 }
 
-// shipRemainingLog keeps an attempt that was given up until the server has all of its log.
-// Its report is only kept on disk for that, over a restart of the worker: the server
-// does not wait for it, and it claims no result.
+// shipRemainingLog keeps a dropped attempt until the server has its log. Its report is only stored for that, across a restart of the
+// worker: the server does not wait for it, and it claims no result.
 func (tbl *attemptTable) shipRemainingLog(at *attempt, report *muster.Report) {
 	if tbl.held[at.id] != at {
 		return
 	}
-	why := errLeaseEnded
+	why := run.ErrLeaseEnded
 	if report.Outcome == muster.AttemptLost && report.Message != "" {
 		why = &run.Stopped{Reason: report.Reason, Message: report.Message}
 	}
@@ -172,34 +171,37 @@ func (tbl *attemptTable) shipRemainingLog(at *attempt, report *muster.Report) {
 	}
 	tbl.removeIfDone(at)
 	if tbl.executing == 0 {
-		trySend(tbl.idle)
+		run.Notify(tbl.idle)
 	}
 }
 
 const (
-	minLogRetry = 100 * time.Millisecond // before a log that cannot be read is tried again, doubling
+	minLogRetry = 100 * time.Millisecond // before an unreadable log is read again, growing
 	maxLogRetry = 10 * time.Second
-	logGiveUp   = 2 * time.Minute // from the first failure, then the rest of the log is given up
+	logGiveUp   = 2 * time.Minute // after the first failure the rest of the log is lost
 )
 
-// onLogReadError takes note that a range of a log could not be read from its byte n on.
-// The cause may pass, such as too many open files: the range is read again after a
-// growing pause. A log that is shorter than it was, or that stays unreadable, is given
-// up.
-func (tbl *attemptTable) onLogReadError(l logRange, n int64, why error) {
+// onLogRead records that the first n bytes of a range were read for the next frame; err is why the others were not. The cause may be
+// temporary, such as too many open files: the range is read again after a growing pause. The rest of a log is lost if it became shorter or
+// stays unreadable.
+func (tbl *attemptTable) onLogRead(l logRange, n int64, err error) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
+	tbl.traffic.LogSent += n
 	at, now := l.at, tbl.clock()
+	if err == nil {
+		at.logFailedSince = 0
+		return
+	}
 	if tbl.held[at.id] != at || at.logSent != l.offset+l.n {
-		return // it was removed, or is sent again anyway
+		return // removed, or rewound
 	}
 	if at.logFailedSince == 0 {
 		at.logFailedSince = now
-		tbl.log.Warn("the local copy of a log cannot be read; trying again", slog.String("attempt", at.id.String()), slog.Any("error", why))
+		tbl.log.Warn("local log unreadable, retrying", slog.String("attempt", at.id.String()), slog.Any("error", err))
 	}
-	if errors.Is(why, io.ErrUnexpectedEOF) || now-at.logFailedSince >= logGiveUp {
-		tbl.log.Warn("the rest of a log is lost: the local copy cannot be read",
-			slog.String("attempt", at.id.String()), slog.Any("error", why))
+	if errors.Is(err, io.ErrUnexpectedEOF) || now-at.logFailedSince >= logGiveUp {
+		tbl.log.Warn("local log unreadable, the rest of it is lost", slog.String("attempt", at.id.String()), slog.Any("error", err))
 		tbl.resendLog(at, at.logSize)
 		tbl.removeIfDone(at)
 		return
@@ -210,33 +212,96 @@ func (tbl *attemptTable) onLogReadError(l logRange, n int64, why error) {
 	tbl.queueLog(at)
 }
 
-// onLogReadable takes note that a log which could not be read can be read again.
-func (tbl *attemptTable) onLogReadable(at *attempt) {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	at.logFailedSince = 0
-}
-
-// readLogs fills a frame with what was picked.
+// readLogs reads the picked ranges into a frame.
 func (a *Agent) readLogs(ctx context.Context, f *link.ToServer, ranges []logRange) {
 	for _, l := range ranges {
 		data, err := a.readers.read(ctx, l)
-		switch {
-		case err == nil && l.failed:
-			a.table.onLogReadable(l.at)
-		case err != nil && ctx.Err() == nil:
-			a.table.onLogReadError(l, int64(len(data)), err)
-		}
 		if len(data) > 0 {
 			f.Logs = append(f.Logs, link.LogChunk{Attempt: l.at.id, Offset: l.offset, Data: data})
-			a.table.countLogSent(int64(len(data)))
+		}
+		if err == nil || ctx.Err() == nil { // else the session has ended: all is read again in the next one
+			a.table.onLogRead(l, int64(len(data)), err)
 		}
 	}
 }
 
-// countLogSent counts bytes that are sent.
-func (tbl *attemptTable) countLogSent(n int64) {
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	tbl.traffic.LogSent += n
+// maxLogReaders is the maximum number of local logs that are kept open between frames.
+const maxLogReaders = 64
+
+// logReaders reads local logs and keeps the most recently read ones open, since a log is usually read sequentially. Its methods may be
+// called concurrently.
+type logReaders struct {
+	logs Logs
+
+	mu   sync.Mutex
+	open []*logReader // least recently used first
+}
+
+type logReader struct {
+	id     muster.AttemptID
+	rc     io.ReadCloser
+	offset int64 // of the next Read
+}
+
+// read returns the bytes of a range. With an error it returns the bytes before it; the error is io.ErrUnexpectedEOF if the log is shorter.
+func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.pop(l.at.id)
+	if r != nil && r.offset != l.offset {
+		_ = r.rc.Close() // it was only read
+		r = nil
+	}
+	if r == nil {
+		rc, err := c.logs.Open(ctx, l.at.id, l.offset)
+		if err != nil {
+			return nil, err
+		}
+		r = &logReader{id: l.at.id, rc: rc, offset: l.offset}
+	}
+	data := make([]byte, l.n)
+	n, err := io.ReadFull(r.rc, data)
+	if err != nil {
+		_ = r.rc.Close() // it was only read
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return data[:n], err
+	}
+	r.offset += l.n
+	if c.open = append(c.open, r); len(c.open) > maxLogReaders {
+		_ = c.open[0].rc.Close() // it was only read
+		c.open = slices.Delete(c.open, 0, 1)
+	}
+	return data, nil
+}
+
+// pop removes and returns the open reader of an attempt; nil if there is none.
+func (c *logReaders) pop(id muster.AttemptID) *logReader {
+	i := slices.IndexFunc(c.open, func(r *logReader) bool { return r.id == id })
+	if i < 0 {
+		return nil
+	}
+	r := c.open[i]
+	c.open = slices.Delete(c.open, i, i+1)
+	return r
+}
+
+// close closes the log of an attempt, so that its removal frees the space.
+func (c *logReaders) close(id muster.AttemptID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.pop(id); r != nil {
+		_ = r.rc.Close() // it was only read
+	}
+}
+
+// closeAll closes all logs.
+func (c *logReaders) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.open {
+		_ = r.rc.Close() // it was only read
+	}
+	c.open = nil
 }

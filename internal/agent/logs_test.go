@@ -21,7 +21,7 @@ func TestLogsShareTheWindow(t *testing.T) {
 		time.Sleep(time.Second)
 		e.server.set(func(d *fakeServer) {
 			if d.maxUnacked > logWindow {
-				t.Errorf("%d bytes wait for their acknowledgement, more than %d", d.maxUnacked, logWindow)
+				t.Errorf("%d bytes are unacknowledged, more than %d", d.maxUnacked, logWindow)
 			}
 			d.holdLogAcks, d.unacked = false, 0
 		})
@@ -64,7 +64,7 @@ func TestLogIsSentAgainWithoutAcknowledgement(t *testing.T) {
 		s.finish()
 		time.Sleep(time.Minute)
 		if _, held := e.agent.table.count(); held != 0 {
-			t.Error("an attempt is held forever for the want of an acknowledgement")
+			t.Error("an attempt is held forever without an acknowledgement")
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestLogThatCannotBeReadIsAbandoned(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
-		s.reporter.LogGrew(100) // of which there is nothing
+		s.reporter.LogGrew(100) // the log does not exist
 		s.finish()
 		time.Sleep(time.Minute)
 		if n, held := e.agent.table.count(); n+held != 0 {
@@ -82,8 +82,7 @@ func TestLogThatCannotBeReadIsAbandoned(t *testing.T) {
 	})
 }
 
-// Whatever the order of growth, acknowledgements and losses, the account of bytes
-// on their way is exact, and nothing beyond the log is sent.
+// In any order of growth, acknowledgements and losses, the count of unacknowledged bytes is exact, and no bytes beyond the log are sent.
 func TestLogWindowAccounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Hour
@@ -127,11 +126,11 @@ func TestLogWindowAccounting(t *testing.T) {
 					t.Fatalf("acknowledged %d, sent %d, size %d", at.logAcked, at.logSent, at.logSize)
 				}
 				if at.logSent < at.logSize && !at.logQueued {
-					t.Fatalf("the rest of a log waits for nothing")
+					t.Fatalf("the rest of a log is not queued")
 				}
 			}
 			if onTheWay != r.inflight || r.inflight > logWindow {
-				t.Fatalf("%d bytes are on their way, %d are counted, %d are allowed", onTheWay, r.inflight, int64(logWindow))
+				t.Fatalf("%d bytes are unacknowledged, %d are counted, %d are allowed", onTheWay, r.inflight, int64(logWindow))
 			}
 		}
 	})

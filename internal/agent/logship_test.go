@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestRefusedLogsWait has a server without space for logs: it is tried again with
-// little, results are reported meanwhile, and the log is complete in the end.
+// TestRefusedLogsWait has a server without space for logs: few bytes are retried, results are reported meanwhile, and the log is complete
+// in the end.
 func TestRefusedLogsWait(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -57,8 +57,7 @@ func TestRefusedLogsWait(t *testing.T) {
 	})
 }
 
-// TestShortSessionsBackOff has a server that ends every session soon after its
-// beginning.
+// TestShortSessionsBackOff has a server that ends every session soon after it began.
 func TestShortSessionsBackOff(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -82,8 +81,8 @@ func TestShortSessionsBackOff(t *testing.T) {
 	})
 }
 
-// TestLogOfALostAttemptArrives ends attempts for reasons after which nobody waits for
-// a report: all that they had printed is shipped, and then removed here.
+// TestLogOfALostAttemptArrives ends attempts for reasons after which the server wants no report: their logs are sent completely and then
+// removed.
 func TestLogOfALostAttemptArrives(t *testing.T) {
 	const rest = "and what it printed while the server was away\n"
 	for _, tc := range []struct {
@@ -132,7 +131,7 @@ func TestLogOfALostAttemptArrives(t *testing.T) {
 					t.Errorf("the server has %q", got)
 				}
 				if n := len(e.server.received().Finished); n != 0 {
-					t.Errorf("%d reports of an attempt that was given up", n)
+					t.Errorf("%d reports of a dropped attempt", n)
 				}
 				if n, held := e.agent.table.count(); n+held != 0 {
 					t.Errorf("%d run, %d held", n, held)
@@ -146,7 +145,7 @@ func TestLogOfALostAttemptArrives(t *testing.T) {
 	}
 }
 
-// TestTraffic holds that a worker counts its sessions, the leases that it lost, and its logs on their way.
+// TestTraffic checks that a worker counts its sessions, its ended leases, and its log bytes.
 func TestTraffic(t *testing.T) {
 	inEnv(t, func(e *env) {
 		is := func(want Traffic) {
@@ -164,7 +163,7 @@ func TestTraffic(t *testing.T) {
 		time.Sleep(time.Minute)
 		is(Traffic{Sessions: 1, LogSent: 6, LogPending: 7})
 		e.suspended.Store(int64(11 * time.Minute))
-		whileSuspended.finish() // before or after the worker looks at the leases
+		whileSuspended.finish() // before or after the worker checks the leases
 		time.Sleep(time.Minute)
 		is(Traffic{Sessions: 1, LogSent: 6, LogPending: 7, Expired: 2})
 		e.server.setDown(false)
@@ -173,7 +172,7 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// logsGone holds that nothing is left of the worker's own copies of logs.
+// logsGone checks that no local logs are left.
 func logsGone(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(filepath.Join(dir, "logs"))
@@ -182,8 +181,7 @@ func logsGone(t *testing.T, dir string) {
 	}
 }
 
-// TestEmptyLogsAreRemoved has an attempt whose log was made and to which nothing could
-// be written.
+// TestEmptyLogsAreRemoved has an attempt whose log was created and stayed empty.
 func TestEmptyLogsAreRemoved(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -201,7 +199,7 @@ func TestEmptyLogsAreRemoved(t *testing.T) {
 	})
 }
 
-// flakyLogs is a log folder of which reads fail while broken is set.
+// flakyLogs is a log folder whose reads fail while broken is set.
 type flakyLogs struct {
 	*tasklog.Dir
 
@@ -227,8 +225,7 @@ func (f *flakyLogs) set(broken error) {
 	f.broken = broken
 }
 
-// TestLogsThatCannotBeReadForAWhile loses nothing by an error that passes, and holds an
-// attempt no longer than a bound because of one that stays.
+// TestLogsThatCannotBeReadForAWhile loses no bytes by a temporary error, and holds an attempt for a bounded time with a permanent one.
 func TestLogsThatCannotBeReadForAWhile(t *testing.T) {
 	tooMany := errors.New("too many open files")
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +260,7 @@ func TestLogsThatCannotBeReadForAWhile(t *testing.T) {
 	})
 }
 
-// TestLogsStayOpenBetweenFrames reads a log that grows by one descriptor.
+// TestLogsStayOpenBetweenFrames reads a growing log through one descriptor.
 func TestLogsStayOpenBetweenFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)

@@ -5,38 +5,38 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
 )
 
 const (
 	progressInterval = 500 * time.Millisecond // for one attempt
-	startDelay       = 5 * time.Millisecond   // how long a busy worker keeps a start to itself: see addRunning
-	frameBudget      = maxReport              // for words of attempts; the rest is for logs and the heartbeat
-	maxFrameReports  = 2048                   // so that the server can begin with the first
+	startDelay       = 5 * time.Millisecond   // how long a busy worker delays the report of a start: see addRunning
+	frameBudget      = maxReport              // bytes for messages of attempts; the rest is for logs and the heartbeat
+	maxFrameReports  = 2048                   // so that the server can start with the first
 )
 
-// queue notes that there is something to say about at. The lock is held.
+// queue notes that at has something to send. The lock is held.
 func (tbl *attemptTable) queue(at *attempt) {
 	if at.queued || !tbl.connected {
-		return // or all is said anew in the next session
+		return // queued already, or sent again in the next session
 	}
 	at.queued = true
 	tbl.dirty = append(tbl.dirty, at)
 	if !at.inline {
-		trySend(tbl.wake)
+		run.Notify(tbl.wake)
 	}
 }
 
-// heartbeatDue reports whether the next frame is to carry a Renew.
+// heartbeatDue reports whether the next frame is to have a Renew.
 func (tbl *attemptTable) heartbeatDue() bool {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	return tbl.connected && tbl.clock() >= tbl.nextHeartbeat
 }
 
-// nextFrame makes the next frame: all that is to be said now. It returns nil if that
-// is nothing, and then how long that stays so unless the roster is woken. load
-// is for a Renew that is due. The log bytes are read by the caller.
+// nextFrame makes the next frame from all that is to be sent now. If there is nothing it returns nil and how long to wait, unless the table
+// is woken. load is for a Renew that is due. The caller reads the log bytes.
 func (tbl *attemptTable) nextFrame(load *muster.Load) (f *link.ToServer, logs []logRange, wait time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -53,8 +53,8 @@ func (tbl *attemptTable) nextFrame(load *muster.Load) (f *link.ToServer, logs []
 		tbl.readyDirty = false
 	}
 	if tbl.offerDirty {
-		f.Offer = tbl.currentOffer()
-		tbl.offerDirty = false
+		offer := tbl.offer
+		f.Offer, tbl.offerDirty = &offer, false
 	}
 	f.Rejected, tbl.rejected = tbl.rejected, nil
 
@@ -77,14 +77,13 @@ func (tbl *attemptTable) nextFrame(load *muster.Load) (f *link.ToServer, logs []
 	return f, logs, 0
 }
 
-// addAttempts moves words of attempts to f until it is full; it reports whether
-// all of them are said.
+// addAttempts moves messages of attempts to f until it is full, and reports whether none are left.
 func (tbl *attemptTable) addAttempts(f *link.ToServer, now time.Duration) (complete bool) {
 	budget := frameBudget
 	for i, at := range tbl.dirty {
 		if budget < at.size && budget < frameBudget || budget <= 0 || len(f.Finished) >= maxFrameReports {
 			tbl.dirty = slices.Delete(tbl.dirty, 0, i)
-			trySend(tbl.wake)
+			run.Notify(tbl.wake)
 			return false
 		}
 		at.queued = false
@@ -111,10 +110,8 @@ func (tbl *attemptTable) addAttempts(f *link.ToServer, now time.Duration) (compl
 	return true
 }
 
-// addRunning says how far a running attempt is, and returns about how much room
-// that took. While other attempts run, too, a start is held back for a moment:
-// many tasks end before it is over, and then one word, and one commit of the
-// server's, says it all.
+// addRunning reports the state of a running attempt, and returns about how many bytes that takes. While other attempts run, a start is
+// delayed for a moment: many tasks end before that, and then one message, and one commit of the server, reports both.
 func (tbl *attemptTable) addRunning(f *link.ToServer, at *attempt, now time.Duration) int {
 	if at.reportedState < reportedStarted && at.progress == nil && !at.checkpointDirty && tbl.executing > 1 && now < at.assignedAt+startDelay {
 		tbl.deferUntil(at, at.assignedAt+startDelay)
@@ -151,8 +148,7 @@ func (tbl *attemptTable) addRunning(f *link.ToServer, at *attempt, now time.Dura
 	return used
 }
 
-// addCheckpoint says where the attempt's checkpoint is, and returns about how
-// much room that took.
+// addCheckpoint reports the attempt's checkpoint, and returns about how many bytes that takes.
 func (at *attempt) addCheckpoint(f *link.ToServer) int {
 	if !at.checkpointDirty {
 		return 0
@@ -162,18 +158,18 @@ func (at *attempt) addCheckpoint(f *link.ToServer) int {
 	return 120
 }
 
-// resendProgress has the attempt's progress sent in a new session: the server may have lost what it had of it.
+// resendProgress sends the attempt's progress again in a new session: the server may have lost it.
 func (at *attempt) resendProgress() {
 	if at.mergedProgress == nil {
 		return
 	}
-	at.progress = mergeProgress(nil, at.mergedProgress)
+	at.progress = run.MergeProgress(nil, at.mergedProgress, maxResentMetrics)
 	if at.report != nil {
 		at.progress.Artifacts = nil // the report has them
 	}
 }
 
-// deferUntil notes that there is something to say about at when due comes.
+// deferUntil queues at when due comes.
 func (tbl *attemptTable) deferUntil(at *attempt, due time.Duration) {
 	at.deferredUntil = due
 	if !at.deferred {
@@ -182,7 +178,7 @@ func (tbl *attemptTable) deferUntil(at *attempt, due time.Duration) {
 	}
 }
 
-// queueDue lets be said what has come due.
+// queueDue queues the deferred attempts that are due.
 func (tbl *attemptTable) queueDue(now time.Duration) {
 	tbl.deferred = slices.DeleteFunc(tbl.deferred, func(at *attempt) bool {
 		if at.running() && now < at.deferredUntil {
@@ -196,7 +192,7 @@ func (tbl *attemptTable) queueDue(now time.Duration) {
 	})
 }
 
-// nextDue returns how long it is until something of it comes due.
+// nextDue returns how long it is until a deferred attempt is due.
 func (tbl *attemptTable) nextDue(now time.Duration) time.Duration {
 	wait := time.Hour
 	for _, at := range tbl.deferred {
@@ -205,13 +201,13 @@ func (tbl *attemptTable) nextDue(now time.Duration) time.Duration {
 	return max(wait, 0)
 }
 
-// addRenew adds the heartbeat. A report that left in this session, this frame
-// included, is no longer held: the server has ended that attempt by then.
+// addRenew adds the heartbeat. A report that was sent in this session, this frame included, is not listed as held: the server has ended
+// that attempt by then.
 func (tbl *attemptTable) addRenew(f *link.ToServer, load *muster.Load, now time.Duration) {
 	f.Renew = &link.Renew{Load: load, Held: tbl.ids(func(at *attempt) bool {
 		return !at.dropped && !at.acked && !at.reportSent
 	})}
-	if tbl.pingSentAt == 0 { // one at a time, so that it is known which one a pong answers
+	if tbl.pingSentAt == 0 { // one at a time: a pong does not name its ping
 		f.Ping, tbl.pingSentAt = true, now
 	}
 	tbl.findGrace()
@@ -222,20 +218,19 @@ func (tbl *attemptTable) addRenew(f *link.ToServer, load *muster.Load, now time.
 	}
 }
 
-// heartbeatInterval is how long it is from one heartbeat to the next.
+// heartbeatInterval returns the time between heartbeats.
 func (tbl *attemptTable) heartbeatInterval() time.Duration {
 	return max(minHeartbeat, min(tbl.heartbeat, tbl.minGrace/4))
 }
 
-// minHeartbeat is the least time between two heartbeats, however short a grace is.
+// minHeartbeat is the minimum time between heartbeats, however short a grace is.
 const minHeartbeat = 100 * time.Millisecond
 
-// queueGoodbye ends the session after everything else is said. It returns false if
-// there is nobody to say it to.
+// queueGoodbye ends the session after everything else is sent. It returns false if there is no session.
 func (tbl *attemptTable) queueGoodbye() bool {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.goodbyeQueued = true
-	trySend(tbl.wake)
+	run.Notify(tbl.wake)
 	return tbl.connected
 }

@@ -6,28 +6,27 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// pendingIO are what is due for the disk and for the supervisor.
+// pendingIO is due work for the disk and the supervisor.
 type pendingIO struct {
-	save          []*attempt         // whose reports go to the keep
-	deleteReports []muster.AttemptID // whose reports leave it
-	deleteLogs    []muster.AttemptID // whose logs are removed
-	forget        []muster.AttemptID // that the supervisor forgets
+	save          []*attempt // whose reports are to be stored
+	deleteReports []muster.AttemptID
+	deleteLogs    []muster.AttemptID
+	forget        []muster.AttemptID // by the supervisor
 }
 
-// queueSave has the report of an attempt put into the keep, unless the server has all
-// of the attempt before. The lock is held.
+// queueSave stores the report of an attempt, unless the server has all of the attempt before. The lock is held.
 func (tbl *attemptTable) queueSave(at *attempt, now time.Duration) {
 	at.saveDeadline = now + saveDelay
 	if len(tbl.reportsToSave) == 0 {
-		trySend(tbl.ioWake)
+		run.Notify(tbl.ioWake)
 	}
 	tbl.reportsToSave = append(tbl.reportsToSave, at)
 }
 
-// dequeueIO takes what is due. With all true everything is. Otherwise wait is how
-// long until the next is, unless the roster says so earlier.
+// dequeueIO returns the work that is due, or all of it. wait is how long until more is due, unless the table is woken.
 func (tbl *attemptTable) dequeueIO(all bool) (due pendingIO, wait time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -52,7 +51,7 @@ func (tbl *attemptTable) dequeueIO(all bool) (due pendingIO, wait time.Duration)
 	return due, wait
 }
 
-// saved takes note of the outcome of what dequeueIO returned.
+// onSaved records the outcome of the work that dequeueIO returned.
 func (tbl *attemptTable) onSaved(saved []*attempt, deleted []muster.AttemptID, ok bool) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -63,17 +62,17 @@ func (tbl *attemptTable) onSaved(saved []*attempt, deleted []muster.AttemptID, o
 	}
 	for _, at := range saved {
 		at.persisted = true
-		if at.dropped { // acknowledged in the meantime
+		if at.dropped { // acknowledged meanwhile
 			tbl.reportsToDelete = append(tbl.reportsToDelete, at.id)
-			trySend(tbl.ioWake)
+			run.Notify(tbl.ioWake)
 		}
 	}
 }
 
-// saveRetryDelay is the pause after the keep could not be written.
+// saveRetryDelay is the pause after a report could not be stored.
 const saveRetryDelay = 2 * time.Second
 
-// ioLoop keeps the disk in step with the roster until ctx ends.
+// ioLoop writes the table's pending changes to disk until ctx ends.
 func (a *Agent) ioLoop(ctx context.Context) error {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -90,7 +89,7 @@ func (a *Agent) ioLoop(ctx context.Context) error {
 		}
 		wait, err := a.flushIO(ctx, false)
 		if err != nil {
-			a.log.Error("reports that are not acknowledged cannot be written to disk; they would not survive a crash of this worker",
+			a.log.Error("cannot store unacknowledged reports, they would not survive a crash of this worker",
 				slog.Any("error", err))
 			wait = saveRetryDelay
 		}
@@ -104,12 +103,12 @@ func (a *Agent) flushIO(ctx context.Context, all bool) (wait time.Duration, err 
 	due, wait := a.table.dequeueIO(all)
 	reports := make([]*muster.Report, len(due.save))
 	for i, at := range due.save {
-		reports[i] = at.report // no longer changed
+		reports[i] = at.report // not changed any more
 	}
 	err = a.cfg.Reports.Update(reports, due.deleteReports)
 	a.table.onSaved(due.save, due.deleteReports, err == nil)
 	if err == nil {
-		for _, r := range reports { // which need no second keeper now
+		for _, r := range reports { // the supervisor need not keep them now
 			due.forget = append(due.forget, r.Attempt)
 		}
 	}
@@ -119,7 +118,7 @@ func (a *Agent) flushIO(ctx context.Context, all bool) (wait time.Duration, err 
 	for _, id := range due.deleteLogs {
 		a.readers.close(id)
 		if err := a.cfg.Logs.RemoveAttempt(ctx, id); err != nil {
-			a.log.Warn("a log that was delivered cannot be removed", slog.String("attempt", id.String()), slog.Any("error", err))
+			a.log.Warn("cannot remove a delivered log", slog.String("attempt", id.String()), slog.Any("error", err))
 		}
 	}
 	return wait, err

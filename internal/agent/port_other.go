@@ -7,5 +7,5 @@ import (
 	"io"
 )
 
-// bindPort holds that a TCP port can be had now. Nothing keeps it free here.
+// bindPort checks that a TCP port is free. It cannot reserve the port on this system.
 func bindPort(ctx context.Context, port int) (io.Closer, error) { return checkPort(ctx, port) }

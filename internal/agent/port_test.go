@@ -16,8 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// freePort returns a TCP port that nothing has, of those that the system gives to nobody
-// by itself.
+// freePort returns an unused TCP port outside the range of ephemeral ports.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for {
@@ -33,7 +32,7 @@ func freePort(t *testing.T) int {
 	}
 }
 
-// lead assigns the member of rank 0 of a gang that meets on a port.
+// lead assigns the member of rank 0 of a gang with a port.
 func (e *env) lead(num, port int) muster.AttemptID {
 	e.server.send(&link.ToWorker{
 		Specs: []link.GroupSpec{{Ref: num + 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
@@ -45,8 +44,8 @@ func (e *env) lead(num, port int) muster.AttemptID {
 	return attemptID(num)
 }
 
-// TestAGangsPortIsKept has the port on which a gang meets taken from the assignment until
-// its process starts, so that a second gang, or another program, does not get it.
+// TestAGangsPortIsKept checks that the port of a gang is reserved from the assignment until its process starts, against other gangs and
+// programs.
 func TestAGangsPortIsKept(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -61,11 +60,11 @@ func TestAGangsPortIsKept(t *testing.T) {
 		e.lead(0, port)
 		s := <-e.executor.started
 		if listen() == nil {
-			t.Error("the port of a gang that has not started yet is given to another program")
+			t.Error("another program got the port of a gang that has not started")
 		}
 		if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
 			conn.Close()
-			t.Error("whoever connects before the master listens is not refused")
+			t.Error("a connection before the master listens is not refused")
 		}
 		second := e.lead(1, port)
 		if r := e.server.received().Rejected; len(r) != 1 || r[0].Attempt != second || !strings.Contains(r[0].Message, "is not free") {
@@ -77,7 +76,7 @@ func TestAGangsPortIsKept(t *testing.T) {
 		}
 		s.finish()
 		e.lead(2, port)
-		(<-e.executor.started).finish() // before it had a process
+		(<-e.executor.started).finish() // before it has a process
 		time.Sleep(time.Second)
 		if err := listen(); err != nil {
 			t.Errorf("the port of an attempt that ended is not free: %v", err)
@@ -85,8 +84,7 @@ func TestAGangsPortIsKept(t *testing.T) {
 	})
 }
 
-// TestAGangsPortWithConnectionsThatEnd has a port on which connections were just closed: a
-// gang may meet there.
+// TestAGangsPortWithConnectionsThatEnd has a port on which connections were just closed: a gang may use it.
 func TestAGangsPortWithConnectionsThatEnd(t *testing.T) {
 	port := freePort(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))
@@ -106,7 +104,7 @@ func TestAGangsPortWithConnectionsThatEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, err := reserveGangPort(t.Context(), port)
+	held, err := bindPort(t.Context(), port)
 	if err != nil {
 		t.Fatal(err)
 	}

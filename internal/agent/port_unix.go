@@ -10,17 +10,15 @@ import (
 	"syscall"
 )
 
-// boundPort is a socket that has a TCP port on all addresses of this machine. It does not
-// listen: who connects is refused, as before anything has the port.
+// boundPort is a socket that is bound to a TCP port on all addresses. It does not listen: connections are refused, as before any process
+// uses the port.
 type boundPort int
 
-// Close gives the port free.
+// Close frees the port.
 func (p boundPort) Close() error { return syscall.Close(int(p)) }
 
-// bindPort takes a TCP port on all addresses, or returns why it cannot be had. One of
-// which connections are still being closed can only be listened on, and is not held.
-// SO_REUSEADDR would be of no use: others who set it, as most servers do, could take a port
-// that is bound with it.
+// bindPort reserves a TCP port on all addresses, or returns why it cannot. A port with connections in TIME_WAIT can be listened on but not
+// bound, and is not reserved. SO_REUSEADDR does not help: other programs that set it, as most servers do, could bind the same port.
 func bindPort(ctx context.Context, port int) (io.Closer, error) {
 	fd, err := bindSocket(syscall.AF_INET6, &syscall.SockaddrInet6{Port: port})
 	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) { // no IPv6 here

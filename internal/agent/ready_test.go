@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// A worker that takes nothing for now says so in its hello, before it can be offered a task, and in
-// its refusals, so that it is asked again as soon as it is ready.
+// A constrained worker says so in its hello, before it can be assigned a task, and in its rejections, so that the server retries as soon as
+// it is ready.
 func TestHelloSaysWhetherTheWorkerIsReady(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -34,8 +34,8 @@ func TestHelloSaysWhetherTheWorkerIsReady(t *testing.T) {
 	})
 }
 
-// After a server lost its memory it gives numbers again that an attempt has here which is still
-// being stopped, or whose log is still on its way. The new one is refused until then; it is not taken for the old one.
+// A server that lost its data assigns numbers again that attempts here still have which are being stopped, or whose logs are being sent. The
+// new attempt is rejected until they are removed; it is not mistaken for the old one.
 func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	now := time.Hour
@@ -56,7 +56,7 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 		for range 2 {
 			at, rejection := r.admit(id, spec, grant, func(error) {})
 			if at != nil || rejection == nil || !rejection.Constrained || rejection.Attempt != id {
-				t.Fatalf("ended %t: taken as %v, refused with %+v", ended, at, rejection)
+				t.Fatalf("ended %t: admitted as %v, rejected with %+v", ended, at, rejection)
 			}
 		}
 		if ended {
@@ -65,7 +65,7 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 			r.finish(old, &muster.Report{Outcome: muster.AttemptLost})
 		}
 		if at, rejection := r.admit(id, spec, grant, func(error) {}); at == nil || at == old {
-			t.Fatalf("ended %t: afterwards the new attempt is refused with %+v", ended, rejection)
+			t.Fatalf("ended %t: afterwards the new attempt is rejected with %+v", ended, rejection)
 		}
 		if want := 1; !ended && stops != want {
 			t.Errorf("the old attempt was stopped %d times", stops)
@@ -73,8 +73,7 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// A grace that is shorter than the time to the next heartbeat ends no attempt of a worker that is connected: the
-// heartbeat comes earlier.
+// A grace that is shorter than the time to the next heartbeat does not end an attempt of a connected worker: the heartbeat is sent earlier.
 func TestAShortGraceOnAConnectedWorker(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -87,7 +86,7 @@ func TestAShortGraceOnAConnectedWorker(t *testing.T) {
 		e.server.setDown(true)
 		time.Sleep(5 * time.Second)
 		if s.ctx.Err() == nil {
-			t.Error("it goes on without the server")
+			t.Error("it runs without the server after its grace")
 		}
 	})
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// ReportStore is what a worker remembers over a crash: reports that are not
-// acknowledged. One process at a time may have it open, so that it is also the
-// lock on the worker's data dir. All methods may be called at the same time.
+// ReportStore stores reports that the server has not acknowledged. Only one process may have it open, so it is also the lock on the
+// worker's data dir. Its methods may be called concurrently.
 type ReportStore struct {
 	db     *bbolt.DB
 	bucket []byte
@@ -24,22 +23,21 @@ type ReportStore struct {
 
 const reportsBucket = "reports"
 
-// lockTimeout is how long to wait for another process that is just ending.
+// lockTimeout is how long to wait for another process that is exiting.
 const lockTimeout = 3 * time.Second
 
-// OpenReportStore opens the keep in dir, which it makes if need be. It is a Conflict if
-// another process has it.
+// OpenReportStore opens the store in dir, which it creates. It returns a Conflict error if another process has it open.
 func OpenReportStore(dir string) (*ReportStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the data dir: %w", err)
 	}
 	path := filepath.Join(dir, "reports.db")
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, muster.Errorf(muster.Conflict, "another worker runs on the data dir %s: stop it, or give this one a --data of its own", dir)
+		return nil, muster.Errorf(muster.Conflict, "another worker uses the data dir %s: stop it, or start this one with another --data", dir)
 	}
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "%s cannot be opened: %w; if it is damaged, move it away: the reports in it are lost then", path, err)
+		return nil, muster.Errorf(muster.Internal, "cannot open %s: %w; if it is damaged, remove it: the reports in it are lost then", path, err)
 	}
 	s, err := (&ReportStore{db: db}).openBucket(reportsBucket)
 	if err != nil {
@@ -48,7 +46,7 @@ func OpenReportStore(dir string) (*ReportStore, error) {
 	return s, nil
 }
 
-// ForWorker returns the keep of one of several workers of this process, which share the file. It is closed with k.
+// ForWorker returns the store of one of several workers in this process. They share the file, which is closed with s.
 func (s *ReportStore) ForWorker(worker string) (*ReportStore, error) {
 	return s.openBucket(reportsBucket + "/" + worker)
 }
@@ -59,12 +57,12 @@ func (s *ReportStore) openBucket(bucket string) (*ReportStore, error) {
 		return err
 	})
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "%s cannot be written: %w", s.db.Path(), err)
+		return nil, muster.Errorf(muster.Internal, "cannot write %s: %w", s.db.Path(), err)
 	}
 	return &ReportStore{db: s.db, bucket: []byte(bucket)}, nil
 }
 
-// AttemptsByWorker returns of each worker that has a part the attempts whose reports are in it.
+// AttemptsByWorker returns the attempts with a stored report of each worker that ForWorker was called for.
 func (s *ReportStore) AttemptsByWorker() (map[string][]muster.AttemptID, error) {
 	byWorker := map[string][]muster.AttemptID{}
 	err := s.db.View(func(tx *bbolt.Tx) error {
@@ -83,12 +81,12 @@ func (s *ReportStore) AttemptsByWorker() (map[string][]muster.AttemptID, error) 
 		})
 	})
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "%s cannot be read: %w", s.db.Path(), err)
+		return nil, muster.Errorf(muster.Internal, "cannot read %s: %w", s.db.Path(), err)
 	}
 	return byWorker, nil
 }
 
-// RemoveWorkers removes those of workers that are gone: their keeps are not used after that.
+// RemoveWorkers removes the reports of workers, whose stores must not be used after that.
 func (s *ReportStore) RemoveWorkers(workers ...string) error {
 	if len(workers) == 0 {
 		return nil
@@ -102,16 +100,15 @@ func (s *ReportStore) RemoveWorkers(workers ...string) error {
 		return nil
 	})
 	if err != nil {
-		return muster.Errorf(muster.Internal, "%s cannot be written: %w", s.db.Path(), err)
+		return muster.Errorf(muster.Internal, "cannot write %s: %w", s.db.Path(), err)
 	}
 	return nil
 }
 
-// Close gives the data dir free.
+// Close closes the store and unlocks the data dir.
 func (s *ReportStore) Close() error { return s.db.Close() }
 
-// Reports returns what is kept. A record that cannot be read is dropped with an
-// error that names it; the others are returned all the same.
+// Reports returns the stored reports. The error names each record that cannot be read; the others are still returned.
 func (s *ReportStore) Reports() ([]muster.Report, error) {
 	var reports []muster.Report
 	var damaged error
@@ -119,7 +116,7 @@ func (s *ReportStore) Reports() ([]muster.Report, error) {
 		return tx.Bucket(s.bucket).ForEach(func(id, v []byte) error {
 			var r muster.Report
 			if err := json.Unmarshal(v, &r); err != nil {
-				damaged = errors.Join(damaged, muster.Errorf(muster.Internal, "the kept report of %s is damaged: %w", id, err))
+				damaged = errors.Join(damaged, muster.Errorf(muster.Internal, "the stored report of %s is damaged: %w", id, err))
 				return nil
 			}
 			reports = append(reports, r)
@@ -129,7 +126,7 @@ func (s *ReportStore) Reports() ([]muster.Report, error) {
 	return reports, errors.Join(damaged, err)
 }
 
-// Clear removes all reports, also damaged ones.
+// Clear removes all reports, including damaged ones.
 func (s *ReportStore) Clear() error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := tx.DeleteBucket(s.bucket); err != nil {
@@ -140,8 +137,7 @@ func (s *ReportStore) Clear() error {
 	})
 }
 
-// Update puts and removes reports in one transaction, which is on disk when it
-// returns nil.
+// Update stores and removes reports in one transaction, which is on disk when it returns nil.
 func (s *ReportStore) Update(put []*muster.Report, remove []muster.AttemptID) error {
 	if len(put)+len(remove) == 0 {
 		return nil

@@ -26,7 +26,7 @@ func TestReportStoreOutlivesItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := k.Update(nil, []muster.AttemptID{attemptID(3)}); err != nil {
-		t.Fatalf("removing what is not there: %v", err)
+		t.Fatalf("removing unknown reports: %v", err)
 	}
 	if err := k.Close(); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestReportStoreOutlivesItsProcess(t *testing.T) {
 	}
 }
 
-// The workers of one process have parts of their own, which are removed one by one.
+// The workers of one process have separate reports, which are removed separately.
 func TestReportStoreOfSeveralWorkers(t *testing.T) {
 	k, err := OpenReportStore(t.TempDir())
 	if err != nil {
@@ -77,7 +77,7 @@ func TestReportStoreOfSeveralWorkers(t *testing.T) {
 	}
 	parts, err := k.AttemptsByWorker()
 	if d := cmp.Diff(map[string][]muster.AttemptID{"a": {attemptID(2)}, "b": {attemptID(3)}, "c": nil}, parts); err != nil || d != "" {
-		t.Errorf("the parts: %v %s", err, d)
+		t.Errorf("by worker: %v %s", err, d)
 	}
 	if err := k.RemoveWorkers("a", "c", "unknown"); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestReportStoreOfSeveralWorkers(t *testing.T) {
 		t.Errorf("after the removal: %v %s", err, d)
 	}
 	if left, err := k.Reports(); err != nil || len(left) != 1 {
-		t.Errorf("the keep itself has %v, %v", left, err)
+		t.Errorf("the store itself has %v, %v", left, err)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestReportStoreIsTheLock(t *testing.T) {
 	}
 	defer k.Close()
 	_, err = OpenReportStore(dir)
-	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "another worker runs on") {
+	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "another worker uses") {
 		t.Errorf("a second worker on the same data dir: %v", err)
 	}
 }

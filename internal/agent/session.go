@@ -1,58 +1,57 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/policy"
 )
 
-// connect keeps a session open until the worker said goodbye or ctx ends, both of
-// which return nil, or until coming back makes no sense.
+// connect keeps a session open until the worker has said goodbye or ctx ends, which return nil, or until the server permanently refuses it.
 func (a *Agent) connect(ctx context.Context) error {
-	var backoff link.Backoff
+	var pause backoff.Backoff
 	_, held := a.table.count()
-	everWelcomed := held > 0 // the server has welcomed us, in this life or in one that left us something
-	tries := 0               // since we were connected
+	everWelcomed := held > 0 // the server has welcomed this worker, or its previous process
+	tries := 0               // since the last session
 	for {
 		s := &session{agent: a, specs: map[int]*link.GroupSpec{}}
 		err := s.run(ctx)
 		a.table.onDisconnect()
 		if err == nil || ctx.Err() != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil //nolint:nilerr // ctx ended, or goodbye was sent
 		}
 		if s.welcomed {
 			everWelcomed = true
 		}
 		if s.healthy() {
-			backoff.Reset()
+			pause.Reset()
 		}
 		if isFatal(err, everWelcomed) {
 			return a.explainRefusal(err)
 		}
-		level := slog.LevelDebug // the first failure tells the story
+		level := slog.LevelDebug // the first failure is enough
 		if tries++; tries == 1 || s.welcomed {
 			level, tries = slog.LevelWarn, 1
 		}
-		a.log.Log(ctx, level, "not connected; trying again", slog.Any("error", err))
-		if backoff.Wait(ctx) != nil {
-			return nil //nolint:nilerr // told to stop
+		a.log.Log(ctx, level, "not connected, retrying", slog.Any("error", err))
+		if pause.Wait(ctx) != nil {
+			return nil //nolint:nilerr // ctx ended
 		}
 	}
 }
 
-// isFatal reports whether err ends the worker. A worker that the server knows, and
-// which may have tasks running, does not leave because something on the way
-// answers strangely for a while.
+// isFatal reports whether err ends the worker. A worker that the server knows, and which may run tasks, does not exit because of temporary
+// unexpected answers, such as those of a proxy.
 func isFatal(err error, everWelcomed bool) bool {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden, muster.Conflict:
@@ -62,25 +61,24 @@ func isFatal(err error, everWelcomed bool) bool {
 	}
 }
 
-// ErrUnknownWorker is in the chain of Run's error if the server does not know this worker: it
-// lost its data, or is another server. A server that removed the worker says so
-// instead, which is Forbidden.
+// ErrUnknownWorker is in the chain of Run's error if the server does not know this worker: the server lost its data, or is another one. A
+// server that removed the worker answers Forbidden instead.
 var ErrUnknownWorker = errors.New("the server does not know this worker")
 
-// explainRefusal says what to do about a server that does not want this worker.
+// explainRefusal adds what to do to the error of a server that refuses this worker.
 func (a *Agent) explainRefusal(err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated:
 		return muster.Errorf(muster.Unauthenticated,
-			"%w (%w): if the server lost its data, or is another one, start the worker again with --token-file, and it joins again",
+			"%w (%w): if the server lost its data, or is another one, restart the worker with --token-file to join again",
 			ErrUnknownWorker, err)
 	case muster.Forbidden:
 		return muster.Errorf(muster.Forbidden,
-			"the server refuses this worker (%w): if it was removed and is to come back, delete %s and start again with --token-file",
+			"the server refuses this worker (%w): if it was removed and should join again, delete %s and restart it with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
-			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token-file",
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and restart it with --token-file",
 			a.cfg.Identity.Worker, err, a.cfg.identityPath())
 	default:
 		return err
@@ -90,11 +88,11 @@ func (a *Agent) explainRefusal(err error) error {
 // session is one connection to the server.
 type session struct {
 	agent      *Agent
-	helloAt    time.Duration // when the hello was made
+	helloAt    time.Duration
 	welcomed   bool
-	welcomedAt time.Time               // when it was welcomed
-	heartbeat  time.Duration           // the heartbeat of the server
-	specs      map[int]*link.GroupSpec // the last link.Refs of them
+	welcomedAt time.Time
+	heartbeat  time.Duration           // of the server
+	specs      map[int]*link.GroupSpec // by Ref; the last link.MaxGroupSpecs of them
 	timer      *time.Timer
 }
 
@@ -107,16 +105,14 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.timer = time.NewTimer(time.Hour)
 	defer s.timer.Stop()
-	tasks := context.WithoutCancel(ctx) // they outlive the session that brings them
+	tasks := context.WithoutCancel(ctx) // tasks outlive the session that assigned them
 	return link.RunSession(ctx, conn, s.hello(), s, func(f *link.ToWorker) error {
 		s.handle(tasks, f)
 		return nil
 	})
 }
 
-// minHealthyHeartbeats is how many heartbeats a session lasts before its end lets the next
-// one begin without a pause. Sessions that end sooner, for whatever cause, follow each
-// other in growing pauses.
+// minHealthyHeartbeats is how many heartbeats a session must last for the next one to begin without a pause.
 const minHealthyHeartbeats = 2
 
 func (s *session) healthy() bool {
@@ -128,21 +124,17 @@ func (s *session) hello() *link.Hello {
 	h := &link.Hello{
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
-	var o *link.Offer
-	h.Held, h.Stale, o, h.Constrained, s.helloAt = s.agent.table.hello()
-	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
-	h.Lacks, h.Projects = o.Lacks, o.Projects
+	s.helloAt = s.agent.table.fillHello(h)
 	return h
 }
 
-// Next implements link.Words: it returns the next frame as soon as there is
-// something to say.
+// Next implements link.FrameSource: it returns the next frame as soon as there is something to send.
 func (s *session) Next(ctx context.Context) (*link.ToServer, error) {
 	tbl := s.agent.table
 	for {
 		var load *muster.Load
-		if tbl.heartbeatDue() {
-			load = s.agent.load(ctx)
+		if s.agent.cfg.Load != nil && tbl.heartbeatDue() {
+			load = s.agent.cfg.Load(ctx)
 		}
 		f, logs, wait := tbl.nextFrame(load)
 		if f != nil {
@@ -162,11 +154,10 @@ func (s *session) Next(ctx context.Context) (*link.ToServer, error) {
 	}
 }
 
-// Post implements link.Words. The session's own words are pings, which go with
-// the heartbeat.
+// Post implements link.FrameSource. The link only posts pings, which the heartbeat carries.
 func (s *session) Post(*link.ToServer) { s.agent.table.ping() }
 
-// handle carries out a frame, in its order of effect.
+// handle carries out a frame.
 func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 	tbl := s.agent.table
 	contact := tbl.onContact(f.Pong)
@@ -186,7 +177,7 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 		s.assign(ctx, &f.Assign[i])
 	}
 	if len(f.Assign) > 0 {
-		trySend(tbl.wake) // what ran inline is said in one frame
+		run.Notify(tbl.wake) // one frame for all that ran inline
 	}
 	for i := range f.Cancel {
 		tbl.cancel(&f.Cancel[i])
@@ -208,101 +199,64 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 // assign starts an attempt or rejects it.
 func (s *session) assign(ctx context.Context, as *link.Assign) {
 	a := s.agent
+	reject := func(why string) { a.table.reject(&link.Rejected{Attempt: as.Attempt, Message: why}) }
 	group := s.specs[as.Ref]
-	spec := as.Spec
-	if group != nil && spec == nil {
-		spec = &group.Spec
-	}
-	if spec == nil || group == nil {
-		a.table.rejectAttempt(as.Attempt, "the server did not say what the task is")
+	if group == nil {
+		reject("the assignment refers to a stage spec that this session never received")
 		return
 	}
-	if why := policy.Check(a.cfg.Allow, spec); why != "" {
-		a.table.rejectAttempt(as.Attempt, why)
+	spec := cmp.Or(as.Spec, &group.Spec)
+	if why := a.refusal(spec); why != "" {
+		reject(why)
 		return
-	}
-	if why := a.missingFeature(spec); why != "" {
-		a.table.rejectAttempt(as.Attempt, why)
-		return
-	}
-	ex := a.executors[spec.Kind]
-	if !a.accepts(spec.Kind) {
-		a.table.rejectAttempt(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
-		return
-	}
-	if !a.accepts(muster.KindContainer) && policy.RunsInContainer(spec) {
-		a.table.rejectAttempt(as.Attempt, "this worker runs no containers")
-		return
-	}
-	var port io.Closer
-	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {
-		var err error
-		if port, err = reserveGangPort(ctx, g.Port); err != nil {
-			a.table.rejectAttempt(as.Attempt, err.Error())
-			return
-		}
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.table.clock(),
+		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Assigned: a.table.clock(),
+	}
+	inline := spec.Kind == muster.KindNoop
+	if g := as.Gang; g != nil && g.Rank == 0 && !inline && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {
+		var err error
+		if t.Port, err = bindPort(ctx, g.Port); err != nil {
+			reject(fmt.Sprintf("port %d of the gang is not free on this worker: %v", g.Port, err))
+			return
+		}
 	}
 	for _, in := range as.Inputs {
 		t.Inputs = append(t.Inputs, run.Input(in))
 	}
-	if spec.Kind == muster.KindNoop {
-		a.runInline(ctx, ex, t)
-	} else {
-		a.start(ctx, ex, t)
-	}
+	a.start(ctx, t, inline)
 }
 
-// missingFeature says what of spec this worker lacks, or "". The server knows, and offers no such
-// task; one that did all the same would have it run without what it asks for.
-func (a *Agent) missingFeature(spec *muster.TaskSpec) string {
-	if len(a.cfg.Lacks) == 0 {
-		return ""
+// refusal returns why the worker does not run a task, "" if it does. The server does not assign such a task; a server that did would have
+// it run with what the owner does not allow, or without what it requests.
+func (a *Agent) refusal(spec *muster.TaskSpec) string {
+	if why := policy.Check(a.cfg.Allow, spec); why != "" {
+		return why
 	}
-	for _, feature := range muster.Features(spec) {
-		if slices.Contains(a.cfg.Lacks, feature) {
-			return "this worker cannot carry " + feature
+	if len(a.cfg.Lacks) > 0 {
+		for _, feature := range muster.Features(spec) {
+			if slices.Contains(a.cfg.Lacks, feature) {
+				return "this worker does not support " + feature
+			}
 		}
+	}
+	if !a.accepts(spec.Kind) {
+		return "this worker does not run tasks of kind " + spec.Kind
+	}
+	if !a.accepts(muster.KindContainer) && policy.RunsInContainer(spec) {
+		return "this worker does not run containers"
 	}
 	return ""
 }
 
-// reserveGangPort takes the port on which a gang is to meet here, until the process of its first
-// member starts.
-func reserveGangPort(ctx context.Context, port int) (io.Closer, error) {
-	reserved, err := bindPort(ctx, port)
-	if err != nil {
-		return nil, muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
-	}
-	return reserved, nil
-}
-
-// unreservedPort is a port that was free, and that nothing keeps free.
-type unreservedPort struct{}
-
-// Close does nothing.
-func (unreservedPort) Close() error { return nil }
-
-// checkPort listens on a TCP port for a moment.
-func checkPort(ctx context.Context, port int) (io.Closer, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
-	if err != nil {
-		return nil, err
-	}
-	return unreservedPort{}, l.Close()
-}
-
-// ping has the next frame ask for a sign of life, unless one just did.
+// ping makes the next frame a ping, unless one was just sent.
 func (tbl *attemptTable) ping() {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	if now := tbl.clock(); now-tbl.lastHeartbeat > tbl.heartbeat/2 {
 		tbl.nextHeartbeat = now
-		trySend(tbl.wake)
+		run.Notify(tbl.wake)
 	}
 }
 
@@ -312,7 +266,7 @@ func (tbl *attemptTable) isDone() bool {
 	return tbl.goodbyeSent
 }
 
-// cancel stops an attempt on the server's word.
+// cancel stops an attempt as the server asks.
 func (tbl *attemptTable) cancel(c *link.Cancel) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -322,7 +276,7 @@ func (tbl *attemptTable) cancel(c *link.Cancel) {
 	case c.Drop:
 		tbl.drop(at, errAttemptDropped)
 	case at.running() && c.Reason == muster.Preempted:
-		at.stop(preempted("the server asked it to make room"))
+		at.stop(preempted("the server preempted it"))
 	case at.running():
 		reason := c.Reason
 		if reason == muster.NoReason {
@@ -332,7 +286,7 @@ func (tbl *attemptTable) cancel(c *link.Cancel) {
 	}
 }
 
-// finishedAck settles attempts whose reports the server has.
+// finishedAck records that the server has the reports of attempts.
 func (tbl *attemptTable) finishedAck(ids []muster.AttemptID) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
@@ -344,5 +298,5 @@ func (tbl *attemptTable) finishedAck(ids []muster.AttemptID) {
 	}
 }
 
-// errStopped ends the parts of an agent that has said goodbye.
+// errStopped ends the goroutines of an agent that has said goodbye.
 var errStopped = errors.New("the worker has stopped")

@@ -113,10 +113,10 @@ var rules = map[string]rule{
 	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "origin"}, external: []string{"golang.org/x/"}},
 
-	"engine":  {ring: shell, internal: []string{"backoff", "sched", "dag", "store", "link", "eventbus", "traceparent"}, external: []string{"golang.org/x/time"}},
-	"agent":   {ring: shell, internal: []string{"agent/run", "policy", "link", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":     {ring: shell, internal: []string{"docs", "api/cache", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "specvalidate", "cid", "connlimit", "dag", "store", "blob", "tasklog", "link", "eventbus", "usageseries", "sched", "history", "overview", "api/logview", "api/wire", "traceparent"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
-	"obs":     {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"engine":  {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "store", "traceparent"}, external: []string{"golang.org/x/time"}},
+	"agent":   {ring: shell, internal: []string{"agent/run", "atomicfile", "backoff", "link", "policy", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "overview", "sched", "sched/event", "sched/explain", "sched/fleet", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
+	"obs":     {ring: shell, internal: []string{"sched", "sched/effect", "sched/fleet", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "origin"}, external: []string{"golang.org/x/"}},
 

@@ -83,8 +83,8 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 		return newWorker(t, second, func(cfg *workerd.Config) { cfg.Data, cfg.Token = data, token })
 	}
 	for name, tc := range map[string]struct{ token, want string }{
-		"without a token":  {"", "start the worker again with --token"},
-		"with a wrong one": {"mst_join_wrong", "refuses the join token"},
+		"without a token":  {"", "restart the worker with --token"},
+		"with a wrong one": {"mst_join_wrong", "rejects the join token"},
 	} {
 		err := again(tc.token).Run(t.Context())
 		if muster.CodeOf(err) != muster.Unauthenticated || !errors.Is(err, agent.ErrUnknownWorker) || !strings.Contains(err.Error(), tc.want) {

@@ -238,7 +238,7 @@ func TestWithoutTokenItSaysWhatToDo(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w = newWorker(t, s, func(cfg *workerd.Config) { cfg.Token = "mst_join_wrong" })
-	if err := w.Run(t.Context()); muster.CodeOf(err) != muster.Unauthenticated || !strings.Contains(err.Error(), "refuses the join token") {
+	if err := w.Run(t.Context()); muster.CodeOf(err) != muster.Unauthenticated || !strings.Contains(err.Error(), "rejects the join token") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -309,7 +309,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the second worker runs")
 	}
-	if !strings.Contains(second.Log(), "another worker runs on the data dir "+dir) {
+	if !strings.Contains(second.Log(), "another worker uses the data dir "+dir) {
 		t.Errorf("it says %q", second.Log())
 	}
 }

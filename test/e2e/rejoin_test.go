@@ -43,7 +43,7 @@ func TestServerLostItsData(t *testing.T) {
 		t.Errorf("the worker is %s as before (%v)", after.ID, err)
 	}
 	awaitNoTasks(t, c, dir)
-	if !strings.Contains(w.Log(), "joins again") {
+	if !strings.Contains(w.Log(), "joined again") {
 		t.Error("the worker does not say that it joined again")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "identity.json."+string(before.ID)+".old")); err != nil {

@@ -1,3 +1,5 @@
+// Package outbound fetches URLs that users name, for a worker and its helper programs: by HTTP, and only from public addresses unless the
+// worker's owner allows others, so that no job reaches hosts behind the worker's firewall.
 package outbound
 
 import (
@@ -11,11 +13,9 @@ import (
 	"time"
 )
 
-// Transport returns one that, unless private addresses are allowed, connects to
-// public ones only: the address is checked when it is connected to, so that
-// neither a redirect nor a name that changes its address gets around it. A proxy of
-// the environment is used only if private addresses are allowed, for it could
-// reach them.
+// Transport returns a transport that connects only to public addresses, unless private ones are allowed. The address is checked when the
+// connection is made, so that neither a redirect nor a changed DNS record bypasses the check. A proxy of the environment is used only if
+// private addresses are allowed, since it could reach them.
 func Transport(allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 15 * time.Second}
 	transport := &http.Transport{
@@ -33,7 +33,7 @@ func Transport(allowPrivate bool) *http.Transport {
 	return transport
 }
 
-// DeniedError says why this worker does not go where a URL leads. Another try meets the same.
+// DeniedError is a policy's refusal to follow a URL. A retry fails too.
 type DeniedError struct{ reason string }
 
 func (e *DeniedError) Error() string { return e.reason }
@@ -46,14 +46,13 @@ func denyPrivate(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// IsPublic reports whether an address is one of the open internet.
+// IsPublic reports whether an address belongs to the public internet.
 func IsPublic(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if !a.IsGlobalUnicast() || a.IsPrivate() {
 		return false
 	}
-	// What netip does not call private: shared, documentation, benchmarking,
-	// reserved, and the forms of IPv6 that carry an IPv4 address.
+	// Ranges that netip does not call private: shared, documentation, benchmarking, reserved, and IPv6 forms that carry an IPv4 address.
 	for _, p := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
 		"192.88.99.0/24", "::/8", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
@@ -65,8 +64,8 @@ func IsPublic(a netip.Addr) bool {
 	return true
 }
 
-// Redirects returns a CheckRedirect that follows at most so many, to http and https URLs. With none the redirect itself is the answer. Another
-// host gets no header that the first one was meant to have: keys are in them.
+// Redirects returns a CheckRedirect that follows at most limit redirects, to http and https URLs. With limit 0 the redirect is the response.
+// Another host does not receive the request's headers, which may contain keys.
 func Redirects(limit int) func(req *http.Request, via []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		if limit == 0 {
@@ -82,7 +81,7 @@ func Redirects(limit int) func(req *http.Request, via []*http.Request) error {
 	}
 }
 
-// CheckScheme refuses what is no http or https URL of a host.
+// CheckScheme returns a DeniedError unless u is an http or https URL with a host.
 func CheckScheme(u *url.URL) error {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return &DeniedError{u.Redacted() + " is not an http or https URL"}

@@ -10,7 +10,7 @@ import (
 func TestPublic(t *testing.T) {
 	for _, a := range []string{"8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "100.63.0.1", "172.32.0.1"} {
 		if !IsPublic(netip.MustParseAddr(a)) {
-			t.Errorf("%s is refused", a)
+			t.Errorf("%s is rejected", a)
 		}
 	}
 	for _, a := range []string{
@@ -19,12 +19,12 @@ func TestPublic(t *testing.T) {
 		"64:ff9b::7f00:1", "2002:7f00:1::", "fec0::1", "198.18.0.1", "::7f00:1", "::ffff:0:7f00:1", "64:ff9b:1::1", "100::1", "192.88.99.1",
 	} {
 		if IsPublic(netip.MustParseAddr(a)) {
-			t.Errorf("%s is taken for public", a)
+			t.Errorf("%s counts as public", a)
 		}
 	}
 }
 
-// TestRedirectToAnotherHostDropsKeys holds that a redirect takes headers along only within its host.
+// TestRedirectToAnotherHostDropsKeys checks that a redirect keeps the headers only within its host.
 func TestRedirectToAnotherHostDropsKeys(t *testing.T) {
 	var key []string
 	seen := func(_ http.ResponseWriter, r *http.Request) { key = append(key, r.Host+" "+r.Header.Get("X-Api-Key")) }
@@ -54,7 +54,7 @@ func TestRedirectToAnotherHostDropsKeys(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		if len(key) != 1 || key[0] != want {
-			t.Errorf("%s: %q came, want %q", path, key, want)
+			t.Errorf("%s: received %q, want %q", path, key, want)
 		}
 	}
 }

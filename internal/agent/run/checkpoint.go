@@ -5,19 +5,15 @@ import (
 	"time"
 )
 
-// CheckpointStore keeps the checkpoint folders of tasks on the server. All methods
-// may be called at the same time, for different folders.
+// CheckpointStore keeps the checkpoint folders of tasks on the server. Its methods may be called concurrently, for different folders.
 type CheckpointStore interface {
-	// Load makes the folder dir what an earlier attempt saved, the tree
-	// t.Checkpoint, unless it holds that, or what was made of it on this worker since.
-	// It replaces the folder whole. After a failure or a crash dir is to be loaded again before it is used. Its
-	// errors are TaskErrors.
+	// Load replaces the folder dir with the tree t.Checkpoint that an earlier attempt saved, unless dir holds that tree, or a newer state
+	// made from it on this worker. After a failure or a crash dir must be loaded again. Its errors are TaskErrors.
 	Load(ctx context.Context, t *Task, dir string) error
-	// Watch saves dir again and again while the task runs, as t.Spec.Checkpoint
-	// says, until the returned func is called. That one saves once more what has changed
-	// and takes no longer than last, 0 for not at all. say is for lines of the task's log, and saved is called
-	// after each checkpoint that the server was told of.
+	// Watch saves dir repeatedly while the task runs, as t.Spec.Checkpoint says, until stop is called. stop saves the last changes, for
+	// at most timeout; 0 means that it does not. logLine writes a line of the task's log; onSaved is called after each checkpoint that
+	// was reported to the server.
 	Watch(t *Task, dir string, logLine func(line string), onSaved func()) (stop func(timeout time.Duration))
-	// Forget says that dir was removed, or is about to be made anew.
+	// Forget notes that dir was removed, or is about to be replaced.
 	Forget(dir string)
 }

@@ -2,53 +2,49 @@ package run
 
 import "context"
 
-// Containers makes containers for attempts. The container's main process is started and
-// stood by as any other is: by the Supervisor, which is given Start.Container. All
-// methods may be called at the same time.
+// Containers creates containers for attempts. The Supervisor starts and supervises them, given StartSpec.Container. Its methods may be
+// called concurrently.
 type Containers interface {
-	// Ready says why no container can be run now, nil if one can. It tells what is
-	// known and asks nobody.
+	// Ready returns why no container can run now, nil if one can. It does not block.
 	Ready() error
-	// Create brings the image here, as the spec's pull policy says, and makes a container of it
-	// that is not started. say and step are for the task's log and its step.
-	// A failure, a TaskError, leaves no container behind.
+	// Create pulls the image as the spec's pull policy says and creates a container, which is not started. logLine writes to the task's
+	// log, step sets its step. A failure is a TaskError and leaves no container behind.
 	Create(ctx context.Context, b *ContainerSpec, logLine, step func(string)) (*Container, error)
-	// Remove ends a container and removes it with all that was made for it. One that is
-	// not there is no error.
+	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.
 	Remove(ctx context.Context, c *Container) error
 }
 
-// ContainerSpec says what container an attempt needs, besides what its spec says: image,
-// options, network. All paths but sources are those in the container.
+// ContainerSpec is what an attempt's container needs, in addition to the image, options and network of its spec. All paths but sources of
+// mounts are paths in the container.
 type ContainerSpec struct {
 	Task           *Task
 	Argv           []string       // nil for the image's own command
-	HasInterpreter bool           // Argv begins with a shell or an interpreter, and stands for the image's entrypoint, too
-	Env            []string       // over the image's own; the paths of PYTHONPATH go before those of the image
-	Dir            string         // in which the program starts; "" for the image's own
+	HasInterpreter bool           // Argv begins with a shell or an interpreter, and replaces the image's entrypoint
+	Env            []string       // overrides the image's; the paths of PYTHONPATH precede those of the image
+	Dir            string         // working directory; "" for the image's own
 	Mounts         []Mount        // of the attempt's folders
-	Home           string         // a folder that the program's user may write
-	Isolation      *IsolationSpec // in whose Parent it is to be, if it has one and the engine can; nil for none
+	Home           string         // a folder that the program's user can write
+	Isolation      *IsolationSpec // its CgroupParent is the container's, if it is set and the engine supports it; nil for none
 
-	// OpenMounts lets every user change what is mounted for writing. It is called before the container is
-	// made, where its program may run as another user than the worker, and root is none.
+	// OpenMounts makes the writable mounts writable for every user. It is called before a container is created whose program may run as
+	// another user than the worker, without root.
 	OpenMounts func() error
 }
 
-// Mount is a folder of the worker that a container has.
+// Mount is a folder of the worker in a container.
 type Mount struct {
 	Source   string
 	Target   string
 	ReadOnly bool
 }
 
-// Container is one that was made for an attempt.
+// Container is a container that was created for an attempt.
 type Container struct {
 	Engine     string   `json:"engine"` // the URL of its engine's API, such as unix:///var/run/docker.sock
 	ID         string   `json:"id"`
 	Image      string   `json:"image"`           // by its digest, such as docker.io/library/python@sha256:…
-	ImageName  string   `json:"name,omitempty"`  // of its image, as people write it, such as python:3.12
-	AllowHosts []string `json:"hosts,omitempty"` // network: allowlist: those that it may reach; not nil then
+	ImageName  string   `json:"name,omitempty"`  // of its image as the user wrote it, such as python:3.12
+	AllowHosts []string `json:"hosts,omitempty"` // with network: allowlist, the hosts that it may reach; not nil then
 
-	InCgroup bool `json:"grouped,omitempty"` // it is in Box.Groups, which hold and count it
+	InCgroup bool `json:"grouped,omitempty"` // it is in IsolationSpec.Cgroups, which limit and measure it
 }

@@ -6,118 +6,110 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// IsolationSpec is what holds a task's processes: made by a Limiter on the worker,
-// carried out where the process is started, and kept with it.
+// IsolationSpec is the isolation of a task's processes: made by an Isolator on the worker, applied where the process is started, and stored
+// with it.
 type IsolationSpec struct {
 	Cgroups         []Cgroup `json:"cgroups,omitempty"` // to be entered
 	User            *User    `json:"user,omitempty"`    // to become; nil means the worker's own
-	View            *View    `json:"view,omitempty"`    // what it sees of the machine, whoever it may be; nil means all
+	View            *View    `json:"view,omitempty"`    // what it sees of the machine, whatever its user; nil means all
 	Sandbox         *Sandbox `json:"sandbox,omitempty"`
-	NoNet           bool     `json:"no_net,omitempty"` // a network of its own with nothing but loopback
-	AllowHosts      []string `json:"hosts,omitempty"`  // with NoNet: what it may reach all the same, by a proxy; see Proxied
+	NoNet           bool     `json:"no_net,omitempty"` // its own network, with only a loopback device
+	AllowHosts      []string `json:"hosts,omitempty"`  // with NoNet: the hosts that it may reach by a proxy; see ProxyEnv
 	Rlimits         []Rlimit `json:"rlimits,omitempty"`
 	NoNewPrivileges bool     `json:"no_new_privileges,omitempty"`
 
-	// CgroupParent is the path of Cgroups below the mount of each hierarchy, such as
-	// /muster-5e1f/17.3-2, by which a container is put into them: "" where it cannot be, for they are not
-	// all of one path, or this machine has none for us.
+	// CgroupParent is the path of Cgroups below the mount of each hierarchy, such as /muster-5e1f/17.3-2, by which an engine puts a
+	// container into them. It is "" where that is not possible: their paths differ, or the worker has no cgroups here.
 	CgroupParent string `json:"parent,omitempty"`
 
-	// What no kernel enforces here and is to be watched instead; 0 for what is enforced or
-	// not limited.
+	// Limits that the kernel does not enforce here and that are watched instead; 0 for the others.
 	WatchMemory muster.Size `json:"watch_memory,omitempty"`
 	WatchPIDs   int         `json:"watch_pids,omitempty"`
 	WatchDisk   muster.Size `json:"watch_disk,omitempty"`
 }
 
-// Cgroup is a control group that an attempt's processes are in.
+// Cgroup is a control group of an attempt's processes.
 type Cgroup struct {
-	Path           string   `json:"path"`                  // absolute, of the folder
+	Path           string   `json:"path"`                  // absolute, of the directory
 	Unified        bool     `json:"unified,omitempty"`     // of version 2
-	Controllers    []string `json:"controllers,omitempty"` // that are of use in it, such as memory
+	Controllers    []string `json:"controllers,omitempty"` // that it uses, such as memory
 	Shared         bool     `json:"shared,omitempty"`      // with other attempts: not to be killed or removed
-	OOMKillsBefore int      `json:"before,omitempty"`      // processes that were killed for memory in it before; on the machine, if version 1 would count those of a container
+	OOMKillsBefore int      `json:"before,omitempty"`      // processes in it that were killed for memory before; on the whole machine for a container in version 1
 }
 
-// User is whom a task runs as. It has no capabilities.
+// User is the user that a task runs as. It has no capabilities.
 type User struct {
 	UID           uint32   `json:"uid"`
 	GID           uint32   `json:"gid"`
 	Groups        []uint32 `json:"groups,omitempty"`
-	Name          string   `json:"name,omitempty"`    // as the environment tells it
-	Dynamic       bool     `json:"dynamic,omitempty"` // nobody else is this user while the attempt runs
-	GroupWritable bool     `json:"shares,omitempty"`  // its files are for its groups to change, too
+	Name          string   `json:"name,omitempty"`    // in the environment
+	Dynamic       bool     `json:"dynamic,omitempty"` // no other attempt has this user while this one runs
+	GroupWritable bool     `json:"shares,omitempty"`  // its groups may change its files
 }
 
-// View is what a task sees of the machine, in a mount namespace that all tasks with the same view are in. In any of them
-// /proc shows no process that the task may not trace.
+// View is what a task sees of the machine, in a mount namespace that all tasks with the same view share. In every view /proc hides the
+// processes that the task may not trace.
 type View struct {
-	Hide []string `json:"hide,omitempty"` // folders that hold nothing but what is in Show
-	Show []string `json:"show,omitempty"` // paths in these
+	Hide []string `json:"hide,omitempty"` // folders that only contain the paths in Show
+	Show []string `json:"show,omitempty"` // paths in Hide
 }
 
-// Sandbox is what a task may see and change of the file system. Files of
-// folders are meant with them.
+// Sandbox is what a task may read and change in the file system. A folder includes its files.
 type Sandbox struct {
 	Read  []string `json:"read"`  // may be read and executed
-	Write []string `json:"write"` // may be changed, too
-	List  []string `json:"list"`  // folders: what is in them may be seen, but not opened
+	Write []string `json:"write"` // may also be changed
+	List  []string `json:"list"`  // folders: their entries may be listed, but not opened
 }
 
-// Rlimit is a limit of setrlimit(2), for the soft and the hard one alike.
+// Rlimit is a soft and hard limit of setrlimit(2).
 type Rlimit struct {
 	Name  string `json:"name"` // such as nofile
 	Value uint64 `json:"value"`
 }
 
-// Isolator keeps tasks to their resources and away from what is not theirs. All
-// methods may be called at the same time.
+// Isolator limits the resources of tasks, and what they may access. Its methods may be called concurrently.
 type Isolator interface {
-	// Prepare makes what holds an attempt. folders are its own: they are given to
-	// the user that it is to run as. A TaskError says why it cannot be made.
+	// Prepare creates the isolation of an attempt. Its own folders are chowned to the user that it runs as. A failure is a TaskError.
 	Prepare(t *Task, folders Folders) (*IsolationSpec, error)
-	// PrepareContainer makes the control groups of an attempt that runs in a container, which is
-	// to be made in their Parent. What is to be watched is so for one that is not in them, as where
-	// this machine has none for us.
+	// PrepareContainer creates the control groups of an attempt that runs in a container, whose CgroupParent they are. The Watch limits
+	// apply to a container that is not in them.
 	PrepareContainer(t *Task) (*IsolationSpec, error)
-	// PrepareTool makes what holds a program of the worker's own that may come to run what tasks
-	// chose, such as one that builds packages: it may read what tasks may, and read, and change
-	// what is in write.
+	// PrepareTool creates the isolation of a program of the worker that may run code that tasks chose, such as a package build: it may
+	// read what tasks may, and read, and change what is in write.
 	PrepareTool(read, write []string) *IsolationSpec
-	// Stats tells what the kernel counted of a task so far.
+	// Stats returns what the kernel has counted for a task.
 	Stats(c *IsolationSpec) CgroupStats
-	// CurrentStats is Counted without MemoryPeak, OOMKills, Starved and PIDsDenied: it costs less.
+	// CurrentStats is Stats without MemoryPeak, OOMKills, LikelyOOM and PIDsDenied: it costs less.
 	CurrentStats(c *IsolationSpec) CgroupStats
-	// Processes lists the processes of a task. It reports false if the kernel does not keep
-	// them together, and they have to be found by their parents and sessions.
+	// Processes lists the processes of a task. ok is false if the kernel does not group them; then they are found by their parents and
+	// sessions.
 	Processes(c *IsolationSpec) (pids []int, ok bool)
-	// Release removes what Confine or Contain made, once nothing of the task is left.
+	// Release removes what Prepare or PrepareContainer created, once no process of the task is left.
 	Release(c *IsolationSpec)
 }
 
-// Folders are those of an attempt.
+// Folders are the folders of an attempt.
 type Folders struct {
-	Base       string // holds all but the checkpoint
+	Base       string // contains all but the checkpoint
 	Work       string
 	Out        string
 	Tmp        string
 	Checkpoint string
-	Runtime    string // of its Python environment, "" for none; not its own
+	Runtime    string // of its Python environment, shared; "" for none
 
-	Read  []string // what else of the worker's it may read: folders and files
-	Write []string // folders of the worker's that it may change, with all tasks of their user
+	Read  []string // other folders and files of the worker that it may read
+	Write []string // folders of the worker that all tasks of a user may change
 }
 
-// CgroupStats is what the kernel counted of all processes of a task. Pointers are nil for
-// what it does not count here.
+// CgroupStats is what the kernel counted for all processes of a task. Pointers are nil for what it does not count here.
 type CgroupStats struct {
 	CPU        *time.Duration
-	Memory     *muster.Size // now
+	Memory     *muster.Size // current
 	MemoryPeak *muster.Size
-	OOMKills   *int // processes killed because the task had no more memory
-	LikelyOOM  bool // in place of OOMKills: its memory was full, and something on this machine was killed for want of some
-	PIDs       *int // processes and threads now
-	PIDsDenied *int // forks that were refused because there were too many
+	OOMKills   *int // processes killed because the task was out of memory
+	LikelyOOM  bool // replaces OOMKills: its memory was full, and a process on this machine was killed for memory
+	PIDs       *int // processes and threads, current
+	PIDsDenied *int // forks that failed at the limit
 	Read       *muster.Size
 	Written    *muster.Size
 }

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// MinPointInterval is the least time between two points of a task at its beginning. It doubles with each pointIntervalDoubling bytes of points,
-	// so that a task of any length has points in MaxPointBytes.
+	// MinPointInterval is the minimum time between two points at the start of a task. It doubles with each pointIntervalDoubling bytes of
+	// points, so that a task of any length fits in MaxPointBytes.
 	MinPointInterval      = 100 * time.Millisecond
 	pointIntervalDoubling = 2 << 20
-	// MaxPointBytes is the most bytes of points in the log of one attempt.
+	// MaxPointBytes is the maximum of bytes of points in the log of one attempt.
 	MaxPointBytes = 32 << 20
 )
 
-// PointLogger thins what a task reports into points for its log. What is reported between two of them is merged: the last value of each
-// name counts, and none is lost at the end. Its methods may be called at the same time.
+// PointLogger reduces the progress of a task to points for its log. Progress between two points is merged: the last value of each name
+// counts, and none is lost at the end. Its methods may be called concurrently.
 type PointLogger struct {
 	write func(at time.Time, data []byte)
 
 	mu         sync.Mutex
-	pending    *muster.Point
+	pending    *muster.Progress
 	reportedAt time.Time // when the last part of pending was reported
 	writtenAt  time.Time // when a point was last written
 	timer      *time.Timer
@@ -32,12 +32,12 @@ type PointLogger struct {
 	closed     bool
 }
 
-// NewPointLogger returns Points that are written by write: one call at a time, which must not take long.
+// NewPointLogger returns a PointLogger that calls write for each point: one call at a time, which must not block for long.
 func NewPointLogger(write func(at time.Time, data []byte)) *PointLogger {
 	return &PointLogger{write: write}
 }
 
-// Add takes what a task reports.
+// Add adds progress of the task.
 func (p *PointLogger) Add(r *muster.Progress) {
 	if r.Progress == nil && r.Step == nil && len(r.Metrics) == 0 {
 		return
@@ -48,11 +48,7 @@ func (p *PointLogger) Add(r *muster.Progress) {
 		return
 	}
 	p.reportedAt = time.Now()
-	if p.pending == nil {
-		p.pending = &muster.Point{Progress: r.Progress, Step: r.Step, Metrics: maps.Clone(r.Metrics)}
-	} else {
-		p.merge(r)
-	}
+	p.pending = MergeProgress(p.pending, r, MaxMetrics)
 	if p.timer != nil {
 		return
 	}
@@ -63,28 +59,11 @@ func (p *PointLogger) Add(r *muster.Progress) {
 	p.flush()
 }
 
-func (p *PointLogger) merge(r *muster.Progress) {
-	if r.Progress != nil {
-		p.pending.Progress = r.Progress
-	}
-	if r.Step != nil {
-		p.pending.Step = r.Step
-	}
-	for name, v := range r.Metrics {
-		if p.pending.Metrics == nil {
-			p.pending.Metrics = map[string]float64{}
-		}
-		if _, known := p.pending.Metrics[name]; known || len(p.pending.Metrics) < MaxMetrics {
-			p.pending.Metrics[name] = v
-		}
-	}
-}
-
 func (p *PointLogger) interval() time.Duration {
 	return MinPointInterval << (p.written / pointIntervalDoubling)
 }
 
-// onTimer writes what came since the last point.
+// onTimer writes the merged progress.
 func (p *PointLogger) onTimer() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,21 +73,21 @@ func (p *PointLogger) onTimer() {
 	}
 }
 
-// flush writes what is pending. The lock is held.
+// flush writes the pending point. The lock is held.
 func (p *PointLogger) flush() {
 	if p.pending == nil {
 		return
 	}
-	data, err := json.Marshal(p.pending)
+	data, err := json.Marshal(muster.Point{Progress: p.pending.Progress, Step: p.pending.Step, Metrics: p.pending.Metrics})
 	p.pending, p.writtenAt = nil, time.Now()
 	if err != nil || p.written+int64(len(data)) > MaxPointBytes {
-		return // a value that is no number, or a task of months
+		return // a value that is not a number, or a task that runs for months
 	}
 	p.written += int64(len(data))
 	p.write(p.reportedAt, data)
 }
 
-// Flush writes what is pending, however little time has passed.
+// Flush writes the pending point at once.
 func (p *PointLogger) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +96,7 @@ func (p *PointLogger) Flush() {
 	}
 }
 
-// Close writes what is pending. Nothing is written after it.
+// Close writes the pending point. Later calls do nothing.
 func (p *PointLogger) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,5 +110,33 @@ func (p *PointLogger) Close() {
 	p.flush()
 }
 
-// CheckpointPoint is the data of a record that says that the task's checkpoint was saved.
+// CheckpointPoint returns the data of the record of a saved checkpoint.
 func CheckpointPoint() []byte { return []byte(`{"checkpoint":true}`) }
+
+// MergeProgress returns old, which may be nil, with the fields of p, and with at most maxMetrics metrics. It changes neither.
+func MergeProgress(old, p *muster.Progress, maxMetrics int) *muster.Progress {
+	m := &muster.Progress{}
+	if old != nil {
+		*m = *old
+		m.Metrics = maps.Clone(old.Metrics)
+	}
+	m.Attempt = p.Attempt
+	if p.Progress != nil {
+		m.Progress = p.Progress
+	}
+	if p.Step != nil {
+		m.Step = p.Step
+	}
+	for name, v := range p.Metrics {
+		if m.Metrics == nil {
+			m.Metrics = make(map[string]float64, len(p.Metrics))
+		}
+		if _, known := m.Metrics[name]; known || len(m.Metrics) < maxMetrics {
+			m.Metrics[name] = v
+		}
+	}
+	if len(p.Artifacts) > 0 {
+		m.Artifacts = p.Artifacts
+	}
+	return m
+}

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// recordedPoints is the points that were written.
+// recordedPoints are the written points.
 type recordedPoints struct {
 	points []muster.Point
 	at     []time.Time
@@ -32,7 +32,7 @@ func loss(v float64) *muster.Progress {
 	return &muster.Progress{Metrics: map[string]float64{"loss": v}}
 }
 
-// A task that reports a thousand times a second has ten points a second, the first value and the last one among them.
+// A task that reports a thousand times per second has ten points per second, including the first and the last value.
 func TestPointsAreThinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k recordedPoints
@@ -59,13 +59,13 @@ func TestPointsAreThinned(t *testing.T) {
 	})
 }
 
-// What is reported between two points is merged, and written without another report.
+// Progress between two points is merged, and written without another report.
 func TestPointsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k recordedPoints
 		p := run.NewPointLogger(k.write)
 		p.Add(&muster.Progress{Step: new("epoch 1")})
-		p.Add(&muster.Progress{Artifacts: []muster.Artifact{{}}}) // nothing for a chart
+		p.Add(&muster.Progress{Artifacts: []muster.Artifact{{}}}) // not part of a point
 		p.Add(&muster.Progress{Progress: new(0.1), Metrics: map[string]float64{"loss": 3, "accuracy": 0.5}})
 		p.Add(&muster.Progress{Metrics: map[string]float64{"loss": 2}})
 		time.Sleep(time.Second)
@@ -89,7 +89,7 @@ func TestPointsAreMerged(t *testing.T) {
 	})
 }
 
-// The points of a task of any length fit into their room, with the more time between them the more there are.
+// The points of a task of any length fit in MaxPointBytes: the more there are, the longer the time between them.
 func TestPointsHaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &recordedPoints{}

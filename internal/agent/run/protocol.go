@@ -12,27 +12,26 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// LinePrefix begins a line of output that is meant for Muster.
+// LinePrefix begins a line of output that is an event for Muster.
 const LinePrefix = "::muster "
 
-// Limits of the task protocol. What is beyond them is malformed.
+// Limits of the task protocol. An event beyond them is malformed.
 const (
 	MaxEventLine  = 16 << 10 // bytes
 	MaxMetrics    = 64       // in one event
 	MaxMetricName = 64       // bytes
-	MaxStep       = 200      // bytes; a longer step is cut
+	MaxStep       = 200      // bytes; a longer step is truncated
 )
 
-// IsEvent reports whether a line of output is meant for Muster.
+// IsEvent reports whether a line of output is an event for Muster.
 func IsEvent(line []byte) bool { return bytes.HasPrefix(line, []byte(LinePrefix)) }
 
-// ParseLine reads a line for which IsEvent holds:
+// ParseLine parses a line for which IsEvent holds:
 //
 //	::muster progress=0.42 step="epoch 3/7" loss=0.12
 //	::muster {"progress": 0.42, "step": "epoch 3/7", "loss": 0.12}
 //
-// Progress is 0 to 1. Every other name but step is a metric, a finite number. A
-// quoted text is written as in JSON. An error says what is wrong with the line.
+// Progress is 0 to 1. Every other name except step is a metric, a finite number. Quoted text is written as in JSON.
 func ParseLine(line []byte) (muster.Progress, error) {
 	body := bytes.TrimSpace(bytes.TrimPrefix(line, []byte(LinePrefix)))
 	if len(body) > 0 && body[0] == '{' {
@@ -59,9 +58,8 @@ func ParseLine(line []byte) (muster.Progress, error) {
 	return p, notEmpty(&p)
 }
 
-// ParseEvent reads one JSON object, as after LinePrefix or as a line of
-// $MUSTER_EVENTS. Metrics stand beside progress and step, or in an object
-// "metrics".
+// ParseEvent parses one JSON object, as after LinePrefix or as a line of $MUSTER_EVENTS. Metrics are fields beside progress and step, or of
+// an object "metrics".
 func ParseEvent(line []byte) (muster.Progress, error) {
 	var p muster.Progress
 	if len(line) > MaxEventLine {
@@ -93,7 +91,7 @@ func ParseEvent(line []byte) (muster.Progress, error) {
 
 var (
 	errLongLine = fmt.Errorf("longer than %d bytes", MaxEventLine)
-	errNoFields = errors.New("says nothing")
+	errNoFields = errors.New("has no fields")
 )
 
 func addMetrics(p *muster.Progress, raw []byte) error {
@@ -109,7 +107,7 @@ func addMetrics(p *muster.Progress, raw []byte) error {
 	return nil
 }
 
-// parseValue splits off a quoted or bare value, which a space ends.
+// parseValue splits off a value: quoted, or up to the next space.
 func parseValue(b []byte) (string, []byte, error) {
 	if len(b) > 0 && b[0] == '"' {
 		dec := json.NewDecoder(bytes.NewReader(b))
@@ -140,7 +138,7 @@ func setField(p *muster.Progress, name, val string) error {
 		return nil
 	case "progress":
 		f, err := strconv.ParseFloat(val, 64)
-		// Sums of steps such as 0.1 end a little beyond 1.
+		// Sums of steps such as 0.1 may exceed 1 a little.
 		if err != nil || !(f >= -1e-6 && f <= 1+1e-6) {
 			return fmt.Errorf("progress is %q: it must be a number from 0 to 1", truncate(val, 40))
 		}
@@ -158,7 +156,7 @@ func setField(p *muster.Progress, name, val string) error {
 
 func setMetric(p *muster.Progress, name string, v float64) error {
 	if !isMetricName(name) {
-		return fmt.Errorf("%q is not a metric's name: use up to %d letters, digits and _ - . /, a letter first", truncate(name, 40), MaxMetricName)
+		return fmt.Errorf("%q is not a metric name: use up to %d letters, digits and _ - . /, beginning with a letter", truncate(name, 40), MaxMetricName)
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return fmt.Errorf("%s is not a finite number", name)
@@ -194,7 +192,7 @@ func notEmpty(p *muster.Progress) error {
 	return nil
 }
 
-// truncate shortens s to at most n bytes at a character's border.
+// truncate shortens s to at most n bytes, at the start of a character.
 func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -32,7 +32,7 @@ func TestParseLine(t *testing.T) {
 		}
 	}
 	for line, wantErr := range map[string]string{
-		`::muster `:                                     "nothing",
+		`::muster `:                                     "fields",
 		`::muster progress=42`:                          "from 0 to 1",
 		`::muster progress=NaN`:                         "from 0 to 1",
 		`::muster loss=Inf`:                             "finite",
@@ -61,7 +61,7 @@ func TestStepIsCutAtACharacter(t *testing.T) {
 	}
 }
 
-// What is said in JSON arrives as it was said.
+// A JSON event is parsed without loss.
 func TestParseEventRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		event := map[string]any{}
@@ -101,7 +101,7 @@ func TestParseEventRoundTrip(t *testing.T) {
 	})
 }
 
-// Whatever a task prints, what is passed on is within bounds and can be sent.
+// For any output, a parsed event is within bounds and can be sent.
 func FuzzParseLine(f *testing.F) {
 	for _, s := range []string{`progress=0.42 step="epoch 3/7" loss=0.12`, `{"progress":1,"step":"x","metrics":{"a":1}}`, `a=0x1p-2`, `step=`, `{"a":1e999}`, "\xff=1"} {
 		f.Add([]byte(run.LinePrefix + s))
@@ -110,12 +110,12 @@ func FuzzParseLine(f *testing.F) {
 		p, err := run.ParseLine(line)
 		if err != nil {
 			if !utf8.ValidString(err.Error()) && utf8.Valid(line) {
-				t.Errorf("the error for %q is no text: %q", line, err)
+				t.Errorf("the error for %q is not UTF-8: %q", line, err)
 			}
 			return
 		}
 		if p.Progress == nil && p.Step == nil && len(p.Metrics) == 0 {
-			t.Errorf("%q says nothing", line)
+			t.Errorf("%q has no fields", line)
 		}
 		if p.Progress != nil && !(*p.Progress >= 0 && *p.Progress <= 1) {
 			t.Errorf("progress %v", *p.Progress)

@@ -6,14 +6,12 @@ import (
 	"strings"
 )
 
-// ProxyPort is where a task with network: allowlist finds its proxy: at this port of the
-// loopback device of its own network.
+// ProxyPort is the port of the proxy on the loopback device of a task with network: allowlist.
 const ProxyPort = 3128
 
-// ProxyEnv returns the environment entries by which programs find the proxy of
-// network: allowlist. Names are in both cases: curl heeds http_proxy only in the
-// lower one, others only the upper. Programs go past the proxy to the task's own loopback
-// device, unless hosts, which are allow_hosts, has that address: then the worker's is meant.
+// ProxyEnv returns the environment entries that make programs use the proxy of network: allowlist. Names are in both cases: curl reads only
+// the lower-case http_proxy, others only the upper-case one. Connections to the task's own loopback device bypass the proxy, unless hosts
+// (allow_hosts) has that address: then it means the worker's.
 func ProxyEnv(hosts []string) []string {
 	bypass := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
 		return slices.ContainsFunc(hosts, func(host string) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Task is one attempt to execute. ${…} is resolved in Spec.
+// Task is one attempt to execute. ${…} in Spec is resolved.
 type Task struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Job     string           `json:"job,omitempty"`     // the job's UID, see muster.Job; "" in tasks that an older worker started
@@ -22,15 +22,15 @@ type Task struct {
 	Grant   muster.Grant     `json:"grant"`
 	Inputs  []Input          `json:"inputs,omitempty"`
 
-	Checkpoint string        `json:"checkpoint,omitempty"` // sha256 of the muster.Tree that an earlier attempt saved; "" for none
-	Gang       *Gang         `json:"gang,omitempty"`       // nil if it is no member of one
-	Port       io.Closer     `json:"-"`                    // holds Gang.Port for the process; nil if nothing does: see ReleasePort
-	Assigned   time.Duration `json:"assigned"`             // when it came, by Clock
-	Recovered  *Recovered    `json:"-"`                    // if an earlier life of the worker started it: go on from there
+	Checkpoint string        `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
+	Gang       *Gang         `json:"gang,omitempty"`       // nil if it is not a member of one
+	Port       io.Closer     `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort
+	Assigned   time.Duration `json:"assigned"`             // when the worker received it, by BootClock
+	Recovered  *Recovered    `json:"-"`                    // set if the previous process of the worker started it: continue from there
 }
 
-// ReleasePort gives the port of the gang free for the process, which is about to start
-// and to listen there. Others may take it in the moment between. It is for one goroutine.
+// ReleasePort frees the port of the gang for the process, which is about to start and listen there. Other programs could take it in
+// between. It is for one goroutine.
 func (t *Task) ReleasePort() {
 	if t.Port != nil {
 		_ = t.Port.Close()
@@ -38,31 +38,31 @@ func (t *Task) ReleasePort() {
 	}
 }
 
-// State is what Start.State is to be for t.
+// State returns StartSpec.State for t.
 func (t *Task) State() (json.RawMessage, error) { return json.Marshal(t) }
 
-// Task returns the task that State was made of, with Held set.
+// Task returns the task of State, with Recovered set.
 func (h *Recovered) Task() (*Task, error) {
 	t := &Task{Recovered: h}
 	err := json.Unmarshal(h.Start.State, t)
 	switch {
 	case err != nil:
-		return nil, Failf(muster.WorkerInternal, "what was noted of it at its start cannot be read: %w", err)
+		return nil, Failf(muster.WorkerInternal, "cannot read the state that was stored at its start: %w", err)
 	case t.Attempt != h.Start.Attempt || t.Spec == nil:
-		return nil, Failf(muster.WorkerInternal, "what was noted of it at its start is not of it")
+		return nil, Failf(muster.WorkerInternal, "the state that was stored at its start is of another attempt")
 	}
 	return t, nil
 }
 
-// Gang is the place of a member among the others.
+// Gang is the place of a task in its gang.
 type Gang struct {
 	Rank   int    `json:"rank"`
 	Size   int    `json:"size"`
 	Master string `json:"master"` // host name or address of the worker of rank 0
-	Port   int    `json:"port"`   // on which the master listens
+	Port   int    `json:"port"`   // of the master
 }
 
-// Input is an artifact that must be in the task's folder when it starts.
+// Input is an artifact that must be in the task's folder before it starts.
 type Input struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
@@ -71,29 +71,26 @@ type Input struct {
 
 // Executor runs the tasks of one kind.
 type Executor interface {
-	// Kind is the kind that it runs.
+	// Kind returns the kind of its tasks.
 	Kind() string
-	// Run executes one attempt and returns how it ended; it never returns Open. It
-	// blocks until nothing of the task is left. When ctx ends it stops the task
-	// as Spec.Kill says and reports what context.Cause(ctx) asks for: see Stopped.
+	// Run executes one attempt and returns its report, never with outcome Open. It blocks until no process of the task is left. When ctx
+	// ends it stops the task as Spec.Kill says, and reports what context.Cause(ctx) asks for: see Stopped.
 	Run(ctx context.Context, t *Task, reporter Reporter) muster.Report
 }
 
-// Reporter receives what happens while a task runs. Its methods do not block for
-// long, and may be called from several goroutines.
+// Reporter receives the events of a running task. Its methods do not block for long, and may be called concurrently.
 type Reporter interface {
-	// Started says that the task's work has begun.
+	// Started reports when the task's work began.
 	Started(at muster.Time)
-	// Process says which process is the task's main one, if it has one.
+	// Process reports the task's main process, if it has one.
 	Process(p Pid)
-	// Progress passes on a sign of life. It is cut to a sensible rate by the receiver.
+	// Progress reports progress. The receiver limits its rate.
 	Progress(p muster.Progress)
-	// LogGrew says that the attempt's local log has this many bytes.
+	// LogGrew reports the size of the attempt's local log in bytes.
 	LogGrew(size int64)
 }
 
-// Stopped is the cause with which a task's context is cancelled: the report's
-// outcome and reason.
+// Stopped is the cause with which a task's context is cancelled: the report's outcome and reason.
 //
 //nolint:errname // it is a cause, read as "the task was stopped", and a contract
 type Stopped struct {
@@ -110,34 +107,36 @@ func (s *Stopped) Error() string {
 	return string(s.Reason)
 }
 
-// StopCause returns why ctx was cancelled: its Stopped cause, or, for any other
-// one, that the worker shuts down.
+// StopCause returns why ctx was cancelled: its Stopped cause, or a shutdown of the worker for any other cause.
 func StopCause(ctx context.Context) *Stopped {
 	if s, ok := errors.AsType[*Stopped](context.Cause(ctx)); ok {
 		return s
 	}
-	return &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+	return ErrShutDown
 }
 
-// ErrDetach is the cause with which a task's context is cancelled to leave its
-// process to the worker's next life: the executor returns at once, stops nothing and
-// removes nothing. What it returns does not count.
-var ErrDetach = errors.New("the worker leaves its tasks to its next life")
+// The causes that both a worker and its supervisor stop tasks for.
+var (
+	ErrShutDown   = &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+	ErrLeaseEnded = &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the lease ended while the server was unreachable"}
+)
 
-// Transfer brings blobs to the worker and takes them off it.
+// ErrDetach is the cause with which a task's context is cancelled to leave its process to the next process of the worker: the executor
+// returns at once, stops nothing and removes nothing. Its report is ignored.
+var ErrDetach = errors.New("the worker detached from its tasks")
+
+// Transfer moves blobs between the server and the worker.
 type Transfer interface {
-	// Fetch writes a blob to path, which must not exist, verified.
+	// Fetch writes a blob to path, which must not exist, and verifies it.
 	Fetch(ctx context.Context, sha256 string, size int64, path string) error
-	// FetchTree materializes a muster.Tree, given by the hash of its JSON form, in
-	// the folder dir. Nothing is written outside dir.
+	// FetchTree writes the files of a muster.Tree, given by the hash of its JSON form, to the folder dir, and nothing outside dir.
 	FetchTree(ctx context.Context, sha256, dir string) error
-	// UploadFile takes the bytes of a plain file off the worker, unless the server has
-	// them already. f is at its beginning.
+	// UploadFile uploads a regular file, unless the server has its bytes already. f is at its start.
 	UploadFile(ctx context.Context, f *os.File) (sha256 string, size int64, err error)
 }
 
-// Logs is where output is written: the worker's own copy. The worker writes the log of
-// an attempt until its process starts, and from then on only the Supervisor does.
+// Logs is the worker's local store of output. The worker writes the log of an attempt until its process starts, then only the Supervisor
+// does.
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
 }
@@ -146,7 +145,7 @@ type Logs interface {
 type TaskError struct {
 	Reason  muster.Reason
 	Message string // one sentence for the user
-	Err     error  // the cause, if there is one; Message tells it already
+	Err     error  // the cause, or nil; Message includes it
 }
 
 // Error returns the message.
@@ -155,8 +154,7 @@ func (e *TaskError) Error() string { return e.Message }
 // Unwrap returns the cause.
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// Failf makes a TaskError. %w verbs keep their operands as causes. Whatever the
-// reason given, a cause that is a full disk makes it DiskFull.
+// Failf returns a TaskError. %w verbs keep their operands as causes. A cause that is a full disk overrides reason with DiskFull.
 func Failf(reason muster.Reason, format string, args ...any) *TaskError {
 	wrapped := fmt.Errorf(format, args...)
 	if errors.Is(wrapped, errDiskFull) {

@@ -9,32 +9,30 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Supervisor starts the main processes of tasks and stands by them. It outlives
-// the worker: what it holds is there for the worker's next life. All methods may be called
-// at the same time.
+// Supervisor is the parent of the main processes of tasks. It outlives the worker: the next process of the worker recovers what it holds.
+// Its methods may be called concurrently.
 type Supervisor interface {
-	// Start starts an attempt's process. What it returns ends only with Forget.
-	// A failure to start leaves nothing behind.
+	// Start starts an attempt's process, which the Supervisor holds until Forget. A failure leaves nothing behind.
 	Start(ctx context.Context, s *StartSpec, reporter Reporter) (Proc, error)
-	// Adopt continues with an attempt of Held, as Start did.
+	// Adopt continues an attempt of Recovered as Start does.
 	Adopt(h *Recovered, reporter Reporter) (Proc, error)
-	// Recovered lists what an earlier life of the worker started and did not Forget.
+	// Recovered lists the attempts that the previous process of the worker started and did not Forget.
 	Recovered() []Recovered
-	// SetLastContact says when, by the boot clock, the server last knew that the worker
-	// lives. The Supervisor kills what outlives its lease, worker or not.
+	// SetLastContact sets when, by BootClock, the server last knew that the worker was alive. The Supervisor kills attempts whose leases
+	// have ended, with or without a worker.
 	SetLastContact(at time.Duration)
-	// LastContact returns the last Contact, that of an earlier life included; 0 for none.
+	// LastContact returns the last contact, including that of the previous process; 0 for none.
 	LastContact() time.Duration
-	// Freeze stops all processes of an attempt, or lets them go on. Timeouts run on.
+	// Freeze stops all processes of an attempt, or continues them. Timeouts keep counting.
 	Freeze(id muster.AttemptID, frozen bool) error
-	// Forget ends the standing by attempts that have exited. Others are killed.
+	// Forget releases exited attempts. Running ones are killed.
 	Forget(ids ...muster.AttemptID)
 }
 
-// StartSpec says what to start and how to stand by it.
+// StartSpec says what to start and how to supervise it.
 type StartSpec struct {
 	Attempt   muster.AttemptID `json:"attempt"`
-	State     json.RawMessage  `json:"state"` // what the worker needs to take the attempt up again; opaque here
+	State     json.RawMessage  `json:"state"` // what the worker needs to recover the attempt; opaque here
 	Path      string           `json:"path"`  // of the program, absolute or relative to Dir
 	Argv      []string         `json:"argv"`
 	Env       []string         `json:"env"`
@@ -43,20 +41,19 @@ type StartSpec struct {
 	Events    string           `json:"events"` // the path of $MUSTER_EVENTS
 	Isolation *IsolationSpec   `json:"confine,omitempty"`
 
-	// Container, if it is set, is started in place of Path. Argv serves for messages then;
-	// Env is of no use; Dir and Events are as for any other.
+	// Container is started in place of Path if it is not nil. Then Argv is only for messages, Env is unused, and Dir and Events are as usual.
 	Container *Container `json:"container,omitempty"`
 
-	LogSize int64 `json:"log_size"` // that the attempt's log has already
-	LogCap  int64 `json:"log_cap"`  // bytes, then it is cut
-	LogRate int64 `json:"log_rate"` // bytes a second that the task may print
+	LogSize int64 `json:"log_size"` // of the attempt's existing log
+	LogCap  int64 `json:"log_cap"`  // bytes, then it is truncated
+	LogRate int64 `json:"log_rate"` // bytes per second that the task may print
 
 	Timeout time.Duration `json:"timeout,omitempty"` // of the process; 0 means none
-	Lease   time.Duration `json:"lease"`             // how long it may go on after the last Contact
+	Lease   time.Duration `json:"lease"`             // how long it may run after the last contact
 	Kill    muster.Kill   `json:"kill"`              // with its defaults filled in
 }
 
-// Recovered is an attempt that an earlier life of the worker started.
+// Recovered is an attempt that the previous process of the worker started.
 type Recovered struct {
 	Start   StartSpec   `json:"start"`
 	Started muster.Time `json:"started"`
@@ -64,43 +61,39 @@ type Recovered struct {
 	Exit    *Exit       `json:"exit,omitempty"` // nil while it runs
 	LogSize int64       `json:"log_size"`
 	Frozen  bool        `json:"frozen,omitempty"`
-	// Report is what the worker made of the end, if it came that far: the
-	// attempt's folders may be gone then.
+	// Report is the report of an ended attempt, if the worker has made it. Then the attempt's folders may be removed.
 	Report *muster.Report `json:"report,omitempty"`
 }
 
-// Proc is one started process. Its methods may be called at the same time.
+// Proc is one started process. Its methods may be called concurrently.
 type Proc interface {
-	// Pid names the main process beyond doubt.
+	// Pid identifies the main process.
 	Pid() Pid
-	// Started is when it began.
+	// Started returns when it started.
 	Started() muster.Time
-	// Done is closed when it has exited, nothing of the task is left and all of its
-	// output is in the log; then Exit returns how.
+	// Done is closed when the process has exited, no process of the task is left, and all output is in the log. Then Exit is not nil.
 	Done() <-chan struct{}
 	// Exit returns nil while the process runs.
 	Exit() *Exit
-	// Stop asks the process to end by a signal, and kills all of the task after the
-	// grace; the zero Kill means Start.Kill. Exit.Stopped tells why. The first
-	// reason counts, a shorter grace is heeded.
+	// Stop sends the process a signal, and kills all processes of the task after the grace; the zero Kill means StartSpec.Kill. The first
+	// cause becomes Exit.Stopped; a later, shorter grace applies.
 	Stop(cause *Stopped, kill muster.Kill)
-	// AppendLog appends to the attempt's log, until the report is settled. A sample (tasklog.Usage) or point (tasklog.Points) may
-	// still be on its way when it returns.
+	// AppendLog appends to the attempt's log, until SaveReport. A sample (tasklog.Usage) or point (tasklog.Points) may still be written
+	// after it returns.
 	AppendLog(stream tasklog.Stream, data []byte)
-	// LogSize is how many bytes the log has, with all that was recorded before the call.
+	// LogSize returns the size of the log in bytes, including all earlier calls of AppendLog.
 	LogSize() int64
-	// SaveReport keeps the report for the worker's next life, should this one end before
-	// the server has it. After it the attempt's folders may go.
+	// SaveReport stores the report for the next process of the worker, in case this one ends before the server has it. After it the
+	// attempt's folders may be removed.
 	SaveReport(r *muster.Report)
 }
 
-// Pid names a process beyond doubt, also after its number was given to another
-// one.
+// Pid identifies a process, even after its number was reused.
 type Pid struct {
-	PID        int    `json:"pid"`         // also the number of its process group
-	StartTicks uint64 `json:"start_ticks"` // since boot, in the kernel's ticks; 0 means unknown
+	PID        int    `json:"pid"`         // and of its process group
+	StartTicks uint64 `json:"start_ticks"` // start time since boot, in the kernel's ticks; 0 means unknown
 	BootID     string `json:"boot_id"`
-	EnvTag     string `json:"mark"` // an environment entry that only this attempt's processes have
+	EnvTag     string `json:"mark"` // an environment entry of this attempt's processes only
 }
 
 // Exit is how a main process ended.
@@ -108,10 +101,10 @@ type Exit struct {
 	Code      int           `json:"code"`             // 128+n for signal n
 	Signal    string        `json:"signal,omitempty"` // its name, "" for none
 	Wall      time.Duration `json:"wall"`
-	CPU       time.Duration `json:"cpu"`               // with the children that it waited for
+	CPU       time.Duration `json:"cpu"`               // including children that it waited for
 	MaxRSS    muster.Size   `json:"max_rss,omitempty"` // of the largest of these; 0 if unknown
 	At        muster.Time   `json:"at"`
-	Stopped   *Stopped      `json:"stopped,omitempty"` // why it was told to stop, if it was; a log that cannot be written is a reason
-	OOM       bool          `json:"oom,omitempty"`     // it was killed, and the machine had run out of memory; or something in its container was, for that had
+	Stopped   *Stopped      `json:"stopped,omitempty"` // why it was stopped, or nil; a log that cannot be written is a cause too
+	OOM       bool          `json:"oom,omitempty"`     // it was killed while the machine was out of memory; or a process in its container was, while the container was
 	Survivors int           `json:"left,omitempty"`    // processes that could not be killed
 }

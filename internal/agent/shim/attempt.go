@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,49 +21,49 @@ import (
 
 const (
 	pipeDrainTimeout = 2 * time.Second  // for output after the main process has exited
-	cleanupTimeout   = 5 * time.Second  // for killed processes to be gone
-	stuckAfter       = 30 * time.Second // after SIGKILL a process that is still there is worth a word
+	cleanupTimeout   = 5 * time.Second  // for killed processes to exit
+	stuckAfter       = 30 * time.Second // after SIGKILL, a process that still runs is logged
 )
 
-// attempt is one attempt that a server stands by.
+// attempt is an attempt that a server supervises.
 type attempt struct {
 	server         *server
 	spec           *run.StartSpec
-	startClock     time.Duration // when it was started, by run.Clock
+	startClock     time.Duration // when it was started, by run.BootClock
 	log            *output.Log
 	size           atomic.Int64 // of the log
 	pumps          *output.Pumps
 	events         *output.Events
-	points         *run.PointLogger // of what the task reports
-	egress         egress.Server    // out of its network, if that is its own
-	parseErrorOnce sync.Once        // for the word about what was misunderstood
-	wake           chan struct{}    // holds one token if there is something to look at
-	startDone      chan struct{}    // closed when begin is done
-	idlePolls      atomic.Int32     // looks at $MUSTER_EVENTS in a row in which there was nothing
+	points         *run.PointLogger // of the task's progress
+	egress         egress.Server    // with network: allowlist
+	parseErrorOnce sync.Once        // the log mentions only the first invalid event
+	wake           chan struct{}    // holds one token if watch has something to check
+	startDone      chan struct{}    // closed when begin returns
+	idlePolls      atomic.Int32     // consecutive polls of $MUSTER_EVENTS that found nothing
 
-	// Set before begun is closed, and not changed.
+	// Set before startDone is closed, and not changed afterwards.
 	workload workload
 	pid      run.Pid
 	started  time.Time
 	startErr error // of begin
 
-	freezeMu       sync.Mutex // held while frozen is changed, and what it says is done
+	freezeMu       sync.Mutex // held while processes are frozen or continued, and frozen is set
 	mu             sync.Mutex
 	running        bool
 	frozen         bool
-	ended          bool         // the main process: no reason to stop it counts any more
-	forgotten      bool         // nobody wants it any more: it is killed, and dropped at its end
-	panicked       *run.Stopped // the first panic that it met
-	stopped        *run.Stopped // why it was told to stop
-	signal         string       // to be sent
-	killAt         time.Time    // zero if it was not told to stop
+	ended          bool         // the main process has ended: later reasons to stop do not count
+	forgotten      bool         // it is killed, and dropped at its end
+	panicked       *run.Stopped // the first panic
+	stopped        *run.Stopped // why it is to stop
+	signal         string       // to send
+	killAt         time.Time    // zero if it is not to stop
 	progress       *muster.Progress
-	unsentProgress *muster.Progress // that the worker was not told
-	dirtyIn        *session         // in whose fresh it is
+	unsentProgress *muster.Progress // that the worker does not have
+	dirtyIn        *session         // whose dirty list has it
 	exit           *run.Exit
 	report         *muster.Report
-	records        []record // of the worker, to be written
-	recordsActive  bool     // by a goroutine
+	records        []record // to be written
+	recordsActive  bool     // a goroutine writes them
 }
 
 // begin starts the process of an attempt.
@@ -79,7 +78,7 @@ func (s *server) begin(st *run.StartSpec) (*attempt, error) {
 	switch {
 	case s.attempts[st.Attempt] != nil:
 		s.mu.Unlock()
-		return nil, run.Failf(muster.WorkerInternal, "%s was started before", st.Attempt)
+		return nil, run.Failf(muster.WorkerInternal, "attempt %s has already been started", st.Attempt)
 	case s.closed:
 		s.mu.Unlock()
 		return nil, errShuttingDown
@@ -88,7 +87,7 @@ func (s *server) begin(st *run.StartSpec) (*attempt, error) {
 	s.mu.Unlock()
 	err := fault.Catch(a.start)
 	if _, ok := errors.AsType[*fault.PanicError](err); ok {
-		a.fail("it started the task", err)
+		a.fail("starting the task", err)
 		a.cleanupFailedStart()
 		err = &run.TaskError{Reason: a.panicked.Reason, Message: a.panicked.Message, Err: err}
 	}
@@ -102,7 +101,7 @@ func (s *server) begin(st *run.StartSpec) (*attempt, error) {
 	return a, nil
 }
 
-// startReply answers the frame that asked for the start of the attempt, once it has been started or refused.
+// startReply returns the reply to the frame that asked for the start, once the attempt has started or failed to.
 func (a *attempt) startReply(seq uint64) *wire.ToWorker {
 	<-a.startDone
 	if a.startErr != nil {
@@ -137,30 +136,30 @@ func (a *attempt) start() (err error) {
 	return nil
 }
 
-// supervise waits for the end of the main process, stops it when it is told to, and
-// returns when nothing of the task is left and all of its output is in the log.
+// supervise waits for the end of the main process and stops it when asked. It returns when no process of the task is left and all output is
+// in the log.
 func (a *attempt) supervise() {
 	exited := make(chan proctree.ExitStatus, 1)
 	a.server.wg.Go(func() { exited <- a.waitExit() })
 	var x proctree.ExitStatus
-	if !a.try("it watched the task", func() { x = a.watch(exited) }) {
+	if !a.try("watching the task", func() { x = a.watch(exited) }) {
 		x = a.abort(exited)
 	}
 	a.finish(x)
 }
 
-// watch stops the task when it is told to, and returns how the main process ended.
+// watch stops the task when asked, and returns how the main process ended.
 func (a *attempt) watch(exited <-chan proctree.ExitStatus) proctree.ExitStatus {
 	if limit := a.spec.Timeout; limit > 0 {
 		timer := time.AfterFunc(limit, func() {
 			a.stop(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
-				Message: "it ran longer than its timeout of " + muster.Duration(limit).String()}, muster.Kill{})
+				Message: "exceeded its timeout of " + muster.Duration(limit).String()}, muster.Kill{})
 		})
 		defer timer.Stop()
 	}
 	var (
 		kill, stuck <-chan time.Time
-		killAt      time.Time // when kill comes
+		killAt      time.Time // when kill fires
 		logFailed   = a.log.Failed()
 	)
 	for {
@@ -182,18 +181,18 @@ func (a *attempt) watch(exited <-chan proctree.ExitStatus) proctree.ExitStatus {
 			a.kill()
 		case <-kill:
 			kill = nil
-			if len(exited) == 0 { // else there is nothing to kill, and both came together
+			if len(exited) == 0 { // else the process has just exited
 				stuck = time.After(stuckAfter)
 				a.kill()
 			}
 		case <-stuck:
-			a.server.log.Error("a killed task does not end: its process waits in the kernel, or its container for its engine",
+			a.server.log.Error("killed task does not exit: its process is blocked in the kernel, or its container waits for the engine",
 				slog.String("attempt", a.spec.Attempt.String()), slog.Int("pid", a.pid.PID))
 		}
 	}
 }
 
-// logFailure is why a task is stopped whose log cannot be written.
+// logFailure returns the reason to stop a task whose log cannot be written.
 func logFailure(err error) *run.Stopped {
 	s := &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: err.Error()}
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
@@ -202,8 +201,7 @@ func logFailure(err error) *run.Stopped {
 	return s
 }
 
-// stop tells the task to end: the first reason counts, and a shorter grace is
-// heeded.
+// stop asks the task to end: the first reason counts, and a later, shorter grace applies.
 func (a *attempt) stop(why *run.Stopped, opts muster.Kill) {
 	if opts.Signal == "" {
 		opts.Signal = a.spec.Kill.Signal
@@ -224,23 +222,22 @@ func (a *attempt) stop(why *run.Stopped, opts muster.Kill) {
 	default:
 		return
 	}
-	trySend(a.wake)
+	run.Notify(a.wake)
 }
 
-// forget kills the task at once, and drops the attempt then.
+// forget kills the task at once, and drops the attempt at its end.
 func (a *attempt) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.forgotten = true
 	if a.stopped == nil {
-		a.stopped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the worker gave it up"}
+		a.stopped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the worker dropped the attempt"}
 	}
 	a.signal, a.killAt = "", time.Now()
-	trySend(a.wake)
+	run.Notify(a.wake)
 }
 
-// sendPendingSignal sends the signal that was asked for, once, and returns by when the task
-// is to have ended; zero if it may go on.
+// sendPendingSignal sends the signal of stop, once, and returns when the task is to be killed; zero for never.
 func (a *attempt) sendPendingSignal() time.Time {
 	a.mu.Lock()
 	signal, killAt, frozen := a.signal, a.killAt, a.frozen
@@ -249,9 +246,9 @@ func (a *attempt) sendPendingSignal() time.Time {
 	if killAt.IsZero() {
 		return killAt
 	}
-	if frozen { // what stands still cannot end itself
+	if frozen { // a frozen process cannot handle a signal
 		if err := a.freeze(false); err != nil {
-			a.server.log.Warn("a frozen task cannot be thawed to be stopped", slog.String("attempt", a.spec.Attempt.String()), slog.Any("error", err))
+			a.server.log.Warn("cannot thaw a task to stop it", slog.String("attempt", a.spec.Attempt.String()), slog.Any("error", err))
 		}
 	}
 	if signal != "" {
@@ -261,27 +258,26 @@ func (a *attempt) sendPendingSignal() time.Time {
 	return killAt
 }
 
-// kill ends all of the task.
+// kill kills all processes of the task.
 func (a *attempt) kill() {
 	a.workload.Kill()
 	a.killGroups()
 }
 
-// killGroups ends all that is in the attempt's control groups, and reports whether it has some of its own, which are
-// empty now.
+// killGroups kills all processes in the attempt's control groups. It reports whether the attempt has its own groups, which are empty then.
 func (a *attempt) killGroups() bool {
 	if a.spec.Isolation == nil || len(a.spec.Isolation.Cgroups) == 0 {
 		return false
 	}
 	if err := isolation.Kill(a.spec.Isolation); err != nil {
-		a.server.log.Error("the processes of a task do not end, even when killed",
+		a.server.log.Error("processes of a task survive SIGKILL",
 			slog.String("attempt", a.spec.Attempt.String()), slog.Any("error", err))
 		return false
 	}
 	return isolation.HasOwnCgroup(a.spec.Isolation)
 }
 
-// finish sees to it that nothing of the task is left, and tells how it ended.
+// finish ends the processes that are left, and records how the task ended.
 func (a *attempt) finish(x proctree.ExitStatus) {
 	at := time.Now()
 	s := a.server
@@ -290,18 +286,18 @@ func (a *attempt) finish(x proctree.ExitStatus) {
 	stopped := a.stopped
 	a.mu.Unlock()
 	left, groupsEmpty := 0, false
-	a.try("it emptied the task's control groups", func() { groupsEmpty = a.killGroups() })
-	a.try("it ended what the task left", func() { left = a.workload.Cleanup(groupsEmpty) })
+	a.try("emptying the task's control groups", func() { groupsEmpty = a.killGroups() })
+	a.try("ending leftover processes of the task", func() { left = a.workload.Cleanup(groupsEmpty) })
 	if left > 0 {
-		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.spec.Attempt.String()), slog.Int("processes", left))
+		s.log.Error("processes of a task survive SIGKILL", slog.String("attempt", a.spec.Attempt.String()), slog.Int("processes", left))
 	}
-	a.try("it closed the task's network", a.egress.Close)
-	a.try("it read the task's output", func() { a.pumps.Drain(pipeDrainTimeout) })
-	a.try("it read what the task told", func() { a.events.Poll() })
+	a.try("closing the task's egress proxy", a.egress.Close)
+	a.try("reading the task's output", func() { a.pumps.Drain(pipeDrainTimeout) })
+	a.try("reading the task's events", func() { a.events.Poll() })
 	a.events.Close()
 	a.points.Close()
 	a.flushRecords()
-	a.try("it explained the task's end", func() { a.explainDenial(x.Code) })
+	a.try("explaining the task's failure", func() { a.explainDenial(x.Code) })
 	exit := &run.Exit{
 		Code: x.Code, Signal: x.Signal, OOM: x.OOM, CPU: x.CPU, MaxRSS: x.MaxRSS,
 		Wall: at.Sub(a.started), At: muster.NewTime(at), Survivors: left,
@@ -330,7 +326,7 @@ func (a *attempt) finish(x proctree.ExitStatus) {
 	}
 }
 
-// explainDenial says in the log what the sandbox may have to do with the task's failure.
+// explainDenial writes to the log how the sandbox may have caused the task's failure.
 func (a *attempt) explainDenial(code int) {
 	if a.spec.Isolation == nil || code == 0 {
 		return
@@ -340,14 +336,14 @@ func (a *attempt) explainDenial(code int) {
 	}
 }
 
-// hasEnded reports whether it has ended.
+// hasEnded reports whether the attempt has ended.
 func (a *attempt) hasEnded() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.exit != nil
 }
 
-// freeze stops all processes of the task, or lets them go on.
+// freeze stops all processes of the task, or continues them.
 func (a *attempt) freeze(on bool) error {
 	a.freezeMu.Lock()
 	defer a.freezeMu.Unlock()
@@ -356,9 +352,9 @@ func (a *attempt) freeze(on bool) error {
 	a.mu.Unlock()
 	switch {
 	case !running:
-		return run.Failf(muster.WorkerInternal, "%s does not run", a.spec.Attempt)
+		return run.Failf(muster.WorkerInternal, "attempt %s is not running", a.spec.Attempt)
 	case on && stopping:
-		return run.Failf(muster.WorkerInternal, "%s is being stopped", a.spec.Attempt)
+		return run.Failf(muster.WorkerInternal, "attempt %s is being stopped", a.spec.Attempt)
 	}
 	if err := a.workload.Freeze(on); err != nil {
 		return err
@@ -366,19 +362,18 @@ func (a *attempt) freeze(on bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.frozen = on
-	trySend(a.wake) // it may have been told to stop meanwhile
+	run.Notify(a.wake) // a signal may be pending
 	return nil
 }
 
-// record has what the worker has to say, or a point, written into the log, after what was recorded before, and then
-// calls written, if that is not nil. It does not wait for the disk. A disk that does not keep up
-// loses samples and points.
+// record queues a record of the worker, or a point, for the log, after all earlier ones, and then calls written unless it is nil. It does not
+// wait for the disk. A slow disk loses samples and points.
 func (a *attempt) record(r *wire.RecordFrame, at time.Time, written func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ready := a.running || a.exit != nil && a.report == nil
 	if r != nil && r.Stream == tasklog.Progress {
-		ready = ready || a.exit == nil // the task may report something before its start is known
+		ready = ready || a.exit == nil // the task may report progress before its start is complete
 	}
 	if !ready {
 		r = nil
@@ -393,23 +388,23 @@ func (a *attempt) record(r *wire.RecordFrame, at time.Time, written func()) {
 	}
 }
 
-const doingWrite = "it wrote into the task's log"
+const doingWrite = "writing the task's log"
 
 const (
-	// maxRecords is how many samples and points of an attempt may wait for the disk.
+	// maxRecords is the maximum of samples and points of an attempt that wait for the disk.
 	maxRecords = 64
-	// recordsTimeout is how long the end of an attempt waits for them.
+	// recordsTimeout is how long the end of an attempt waits for its records.
 	recordsTimeout = 30 * time.Second
 )
 
-// record is one that is to be written into the log.
+// record is a record to write to the log.
 type record struct {
 	frame   *wire.RecordFrame // nil for nothing
 	at      time.Time
-	written func() // nil if nobody waits for it
+	written func() // may be nil
 }
 
-// flushRecords waits until the log has what was to be recorded, as long as its disk may take for one record.
+// flushRecords waits until all queued records are in the log, at most recordsTimeout.
 func (a *attempt) flushRecords() {
 	done := make(chan struct{})
 	a.record(nil, time.Time{}, func() { close(done) })
@@ -419,7 +414,7 @@ func (a *attempt) flushRecords() {
 	}
 }
 
-// writeRecords writes the records that wait, in their order.
+// writeRecords writes the queued records in order.
 func (a *attempt) writeRecords() {
 	for {
 		a.mu.Lock()
@@ -441,14 +436,14 @@ func (a *attempt) writeRecords() {
 	}
 }
 
-// saveReport keeps the report.
+// saveReport stores the report.
 func (a *attempt) saveReport(r *muster.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.report = r
 }
 
-// onLogGrew is told the size of the log.
+// onLogGrew is called with the size of the log.
 func (a *attempt) onLogGrew(size int64) {
 	a.size.Store(size)
 	a.mu.Lock()
@@ -456,48 +451,22 @@ func (a *attempt) onLogGrew(size int64) {
 	a.notifyLater()
 }
 
-// OnProgress takes a sign of life of the task.
+// OnProgress implements output.Listener.
 func (a *attempt) OnProgress(p muster.Progress) {
-	a.points.Add(&p) // before the lock: it records what is due
+	a.points.Add(&p) // before the lock: it may call record
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.Attempt = a.spec.Attempt
-	a.progress, a.unsentProgress = mergeProgress(a.progress, &p), mergeProgress(a.unsentProgress, &p)
+	a.progress, a.unsentProgress = run.MergeProgress(a.progress, &p, run.MaxMetrics), run.MergeProgress(a.unsentProgress, &p, run.MaxMetrics)
 	a.notifyLater()
 }
 
-// mergeProgress adds what p says to what was said before: up to run.MaxMetrics names.
-func mergeProgress(old, p *muster.Progress) *muster.Progress {
-	m := &muster.Progress{}
-	if old != nil {
-		*m = *old
-		m.Metrics = maps.Clone(old.Metrics)
-	}
-	m.Attempt = p.Attempt
-	if p.Progress != nil {
-		m.Progress = p.Progress
-	}
-	if p.Step != nil {
-		m.Step = p.Step
-	}
-	for name, v := range p.Metrics {
-		if m.Metrics == nil {
-			m.Metrics = make(map[string]float64, len(p.Metrics))
-		}
-		if _, known := m.Metrics[name]; known || len(m.Metrics) < run.MaxMetrics {
-			m.Metrics[name] = v
-		}
-	}
-	return m
-}
-
-// OnParseError says once that something meant for Muster was not understood.
+// OnParseError implements output.Listener. It writes to the log once.
 func (a *attempt) OnParseError(what string, err error) {
-	a.parseErrorOnce.Do(func() { a.log.WriteLine(fmt.Sprintf("%s was not understood: %v (said once)", what, err)) })
+	a.parseErrorOnce.Do(func() { a.log.WriteLine(fmt.Sprintf("%s is invalid: %v (reported once)", what, err)) })
 }
 
-// notify has the worker told at the next flush that there is news, and returns the session
-// with it, nil for none. The lock is held.
+// notify marks the attempt as changed for the worker's next flush, and returns the session, nil for none. The lock is held.
 func (a *attempt) notify() *session {
 	ss := a.server.worker.Load()
 	if ss != nil && a.dirtyIn != ss {
@@ -507,14 +476,14 @@ func (a *attempt) notify() *session {
 	return ss
 }
 
-// notifyLater is tell for what may wait a little. The lock is held.
+// notifyLater is notify with a flush after flushDelay. The lock is held.
 func (a *attempt) notifyLater() {
 	if ss := a.notify(); ss != nil {
 		ss.flushLater()
 	}
 }
 
-// takeUpdate is what ss has not been told.
+// takeUpdate returns what ss has not been sent.
 func (a *attempt) takeUpdate(ss *session) wire.Update {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -525,7 +494,7 @@ func (a *attempt) takeUpdate(ss *session) wire.Update {
 	return n
 }
 
-// snapshot is what a new worker is told; nil while the process is being started.
+// snapshot returns what a new worker is sent; nil while the process is being started.
 func (a *attempt) snapshot() *wire.SnapshotFrame {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -541,20 +510,19 @@ func (a *attempt) snapshot() *wire.SnapshotFrame {
 	}
 }
 
-// sendSnapshot tells a new worker of the attempt, if it is held. If that cannot be encoded the attempt fails, and the worker is
-// told so.
+// sendSnapshot sends the attempt to a new worker, if it is held. If it cannot be encoded the attempt fails, and that is sent.
 func (a *attempt) sendSnapshot(ss *session) {
 	h := a.snapshot()
 	if h == nil {
 		return
 	}
 	err := ss.out.Send(&wire.ToWorker{Snapshot: h})
-	if !errors.Is(err, wire.ErrEncode) { // the worker has it, or is gone
+	if !errors.Is(err, wire.ErrEncode) { // sent, or the connection is closed
 		return
 	}
 	a.fail(doingNotify, err)
 	a.minimalUpdate()
 	if h = a.snapshot(); h != nil {
-		_ = ss.out.Send(&wire.ToWorker{Snapshot: h}) // a worker that is gone needs none
+		_ = ss.out.Send(&wire.ToWorker{Snapshot: h}) // the connection may be closed
 	}
 }

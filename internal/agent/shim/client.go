@@ -5,38 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Config says how a worker's processes are stood by.
+// Config configures how a worker's processes are supervised.
 type Config struct {
-	Dir     string   // the worker's data dir: shim/ and logs/ lie in it
-	Command []string // what starts a shim, to which Main's arguments are added; nil: it is a part of this process
-	Helper  []string // what is netns.Helped, for a shim in this process; nil: without privileges its tasks have no allowlist
-	Build   string   // names this program's build; "" for the file that runs
-	Logs    run.Logs // of a shim in this process; nil for those of Dir
+	Dir     string   // the worker's data dir: it has shim/ and logs/
+	Command []string // the command of a shim, to which the arguments of Main are added; nil: it is part of this process
+	Helper  []string // the command that runs netns.Init, for a shim in this process; nil: without privileges tasks have no allowlist
+	Build   string   // of this program; "" derives it from the executable
+	Logs    run.Logs // for a shim in this process; nil for those of Dir
 	Log     *slog.Logger
 }
 
-// Client is a worker's side: a run.Supervisor over the shims of all its lives.
+// Client is the worker's side: a run.Supervisor for all shims of a data dir.
 type Client struct {
 	cfg     Config
-	tracker *proctree.Tracker // nil if shims are a part of this process, which have their own
+	tracker *proctree.Tracker // nil if the shim is part of this process and has its own
 
-	wg       sync.WaitGroup // of lines
+	wg       sync.WaitGroup // of connections
 	starting chan struct{}  // held while a shim is started
 	closing  chan struct{}  // closed by Close
 
 	mu        sync.Mutex
 	conns     []*shimConn
-	current   *shimConn // for new tasks, nil until there is one
+	current   *shimConn // for new tasks, nil for none
 	recovered []run.Recovered
 	contact   time.Duration
 	closed    bool
@@ -44,9 +49,8 @@ type Client struct {
 
 var _ run.Supervisor = (*Client)(nil)
 
-// Open finds the shims of the worker's earlier lives and what they hold. What a shim
-// held that is gone is ended before Open returns. Only one process at a time may use a data
-// dir.
+// Open connects to the shims of the worker's data dir and recovers their attempts. What an exited shim left is ended before Open returns.
+// Only one process at a time may use a data dir.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, starting: make(chan struct{}, 1), closing: make(chan struct{})}
 	if cfg.Build == "" {
@@ -70,7 +74,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// reconnect takes up a shim of an earlier life, or cleans up after one that is gone.
+// reconnect connects to an existing shim, or cleans up after one that has exited.
 func (c *Client) reconnect(ctx context.Context, d *stateDir) error {
 	log := c.cfg.Log
 	for try := 1; ; try++ {
@@ -82,8 +86,8 @@ func (c *Client) reconnect(ctx context.Context, d *stateDir) error {
 			d.killAndRemove(run.Pid{}, log)
 			return nil
 		}
-		if err != nil { // such as too many open files: what it holds goes on, and has its lease
-			return muster.Errorf(muster.Unavailable, "the shim that stands by the tasks of this worker cannot be reached in %s: %w", d.path, err)
+		if err != nil { // such as too many open files: its tasks keep running, with their leases
+			return muster.Errorf(muster.Unavailable, "cannot reach the supervisor (shim) of this worker's tasks in %s: %w", d.path, err)
 		}
 		sc, recovered, err := handshake(conn, d, 0, log)
 		if err == nil {
@@ -91,20 +95,19 @@ func (c *Client) reconnect(ctx context.Context, d *stateDir) error {
 			return nil
 		}
 		if try == handshakeTries || errors.Is(err, errProtocol) {
-			// What cannot be talked to cannot be kept: its tasks would run twice.
-			log.Error("a shim of an earlier life cannot be talked to; ending it and its tasks", slog.String("folder", d.path), slog.Any("error", err))
+			// Its tasks would run twice.
+			log.Error("shim does not respond, ending it and its tasks", slog.String("folder", d.path), slog.Any("error", err))
 			d.killAndRemove(run.Pid{}, log)
 			return nil
 		}
 	}
 }
 
-// handshakeTries is how often a shim is called that has something to lose: either side may have
-// stood still meanwhile.
+// handshakeTries is how often an existing shim is tried: either process may have been stopped meanwhile.
 const handshakeTries = 2
 
 func (c *Client) attach(sc *shimConn, recovered []run.Recovered) {
-	c.mu.Lock() // another one's line may be ending
+	c.mu.Lock() // another connection may be ending
 	defer c.mu.Unlock()
 	c.contact = max(c.contact, sc.contact)
 	c.recovered = append(c.recovered, recovered...)
@@ -116,7 +119,7 @@ func (c *Client) attach(sc *shimConn, recovered []run.Recovered) {
 	}
 }
 
-// addConn begins to hear a shim. The lock is held.
+// addConn begins to serve a connection. The lock is held.
 func (c *Client) addConn(sc *shimConn) {
 	c.conns = append(c.conns, sc)
 	c.wg.Go(func() {
@@ -126,14 +129,13 @@ func (c *Client) addConn(sc *shimConn) {
 	})
 }
 
-// reap buries the shim that has just ended, if it is a child of this process, and what
-// it left: the kernel gives that to the worker.
+// reap reaps a shim that has just exited, if it is a child of this process, and the orphans that it left to the worker.
 func (c *Client) reap() {
 	if c.tracker == nil {
 		return
 	}
-	for range 2 * idleExitTicks { // one that was let go takes that long
-		c.tracker.Reap()
+	for range 2 * idleExitTicks { // an unused shim exits within this time
+		c.tracker.Sweep()
 		select {
 		case <-time.After(tickInterval):
 		case <-c.closing:
@@ -142,11 +144,7 @@ func (c *Client) reap() {
 	}
 }
 
-// Outlives reports whether tasks go on after this process has ended.
-func (c *Client) Outlives() bool { return outlives && c.cfg.Command != nil }
-
-// Close lets go of the shims. They and what they hold go on, unless they are a part of
-// this process: then everything is killed.
+// Close closes the connections to the shims. Their tasks keep running, unless the shim is part of this process: then they are killed.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if !c.closed {
@@ -167,7 +165,7 @@ func (c *Client) acquireConn(ctx context.Context) (*shimConn, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.closed {
-			return nil, run.Failf(muster.WorkerInternal, "the worker is being stopped")
+			return nil, run.Failf(muster.WorkerInternal, "the worker is shutting down")
 		}
 		return c.current, nil
 	}
@@ -183,7 +181,7 @@ func (c *Client) acquireConn(ctx context.Context) (*shimConn, error) {
 	if sc, err := find(); sc != nil || err != nil {
 		return sc, err
 	}
-	return c.launch() //nolint:contextcheck // a shim outlives whoever asks for it first
+	return c.launch() //nolint:contextcheck // a shim outlives the request that starts it
 }
 
 // launch starts a shim.
@@ -204,7 +202,7 @@ func (c *Client) launch() (*shimConn, error) {
 	if err != nil {
 		d.killAndRemove(run.Pid{}, c.cfg.Log)
 		c.reap()
-		return nil, run.Failf(muster.WorkerInternal, "the shim that would stand by the task does not answer: see %s: %w", d.logPath(), err)
+		return nil, run.Failf(muster.WorkerInternal, "the task's supervisor (shim) does not respond: see %s: %w", d.logPath(), err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +212,7 @@ func (c *Client) launch() (*shimConn, error) {
 	c.addConn(sc)
 	if c.closed {
 		sc.close()
-		return nil, run.Failf(muster.WorkerInternal, "the worker is being stopped")
+		return nil, run.Failf(muster.WorkerInternal, "the worker is shutting down")
 	}
 	c.current = sc
 	return sc, nil
@@ -228,18 +226,17 @@ func (c *Client) Start(ctx context.Context, s *run.StartSpec, reporter run.Repor
 			return nil, err
 		}
 		p, err := sc.start(s, reporter)
-		if errors.Is(err, errExitedBefore) {
-			c.retire(sc)
-			continue
+		if err == nil {
+			return p, nil
 		}
-		if err != nil {
+		if !errors.Is(err, errExitedBefore) {
 			return nil, err
 		}
-		return p, nil
+		c.retire(sc)
 	}
 }
 
-// retire has no new task started over a line. What its shim holds it holds.
+// retire starts no new tasks on a shim. It keeps its attempts.
 func (c *Client) retire(sc *shimConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +248,7 @@ func (c *Client) retire(sc *shimConn) {
 	}
 }
 
-// removeConn forgets a line that has ended.
+// removeConn removes a closed connection.
 func (c *Client) removeConn(sc *shimConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,16 +260,24 @@ func (c *Client) removeConn(sc *shimConn) {
 
 // Adopt implements run.Supervisor.
 func (c *Client) Adopt(h *run.Recovered, reporter run.Reporter) (run.Proc, error) {
+	if _, p := c.find(h.Start.Attempt); p != nil {
+		p.setReporter(reporter)
+		return p, nil
+	}
+	return nil, run.Failf(muster.WorkerInternal, "the supervisor (shim) of %s has exited", h.Start.Attempt)
+}
+
+// find returns an attempt and its shim, nil if no shim holds it.
+func (c *Client) find(id muster.AttemptID) (*shimConn, *proc) {
 	c.mu.Lock()
 	conns := slices.Clone(c.conns)
 	c.mu.Unlock()
 	for _, sc := range conns {
-		if p := sc.find(h.Start.Attempt); p != nil {
-			p.setReporter(reporter)
-			return p, nil
+		if p := sc.find(id); p != nil {
+			return sc, p
 		}
 	}
-	return nil, run.Failf(muster.WorkerInternal, "the shim that stood by %s is gone", h.Start.Attempt)
+	return nil, nil
 }
 
 // Recovered implements run.Supervisor.
@@ -301,20 +306,14 @@ func (c *Client) LastContact() time.Duration {
 
 // Freeze implements run.Supervisor.
 func (c *Client) Freeze(id muster.AttemptID, on bool) error {
-	c.mu.Lock()
-	conns := slices.Clone(c.conns)
-	c.mu.Unlock()
-	for _, sc := range conns {
-		if sc.find(id) != nil {
-			_, err := sc.call(&wire.ToShim{Freeze: &wire.FreezeFrame{Attempt: id, On: on}})
-			return err
-		}
+	if sc, p := c.find(id); p != nil {
+		_, err := sc.call(&wire.ToShim{Freeze: &wire.FreezeFrame{Attempt: id, On: on}})
+		return err
 	}
-	return fmt.Errorf("%s has no process here", id)
+	return fmt.Errorf("attempt %s has no process on this worker", id)
 }
 
-// Forget implements run.Supervisor. A shim of another build that holds nothing any
-// more is let go.
+// Forget implements run.Supervisor. It disconnects from a shim of another build that holds no attempts.
 func (c *Client) Forget(ids ...muster.AttemptID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -333,4 +332,46 @@ func (c *Client) Forget(ids ...muster.AttemptID) {
 			sc.close()
 		}
 	}
+}
+
+// startInProcess starts a shim in this process. It returns a connection, and a function that waits for its end after the connection is
+// closed.
+func (c *Client) startInProcess(d *stateDir) (net.Conn, func(), error) {
+	var ownLogs *tasklog.Dir
+	logs := c.cfg.Logs
+	if logs == nil {
+		var err error
+		if ownLogs, err = tasklog.OpenDir(filepath.Join(c.cfg.Dir, "logs")); err != nil {
+			return nil, nil, err
+		}
+		logs = ownLogs
+	}
+	record, err := proctree.CreatePIDFile(d.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := newServer(logs, record, c.cfg.Build, d.key, c.cfg.Log)
+	if err != nil {
+		_ = record.Close()
+		return nil, nil, err
+	}
+	s.helper = c.cfg.Helper
+	local, remote := net.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	var g errgroup.Group
+	g.Go(func() error { s.run(ctx, false); return nil })
+	g.Go(func() error {
+		s.serve(remote)
+		s.killAll()
+		stop()
+		return nil
+	})
+	return local, func() {
+		_ = g.Wait()
+		_ = record.Close()
+		if ownLogs != nil {
+			_ = ownLogs.Close()
+		}
+		d.remove(c.cfg.Log)
+	}, nil
 }

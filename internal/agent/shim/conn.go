@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	handshakeTimeout = 30 * time.Second // for a shim to say what it holds
-	replyTimeout     = 30 * time.Second // for an answer of a shim that lives
+	handshakeTimeout = 30 * time.Second // for a shim to send its attempts
+	replyTimeout     = 30 * time.Second // for a reply
 	pingInterval     = 15 * time.Second
 )
 
-// Silence is counted in ticks, not as time: this process may itself have stood still
-// for longer than any wait, frozen or without a turn, and the answer is there.
+// Timeouts are counted in ticks, not as time: this process may itself have been stopped for longer than a timeout, with the reply waiting.
 const (
-	replyTicks     = 4              // of replyTimeout
-	startTicks     = 5 * replyTicks // for the start of a container: more than vessel.Usual
-	maxMissedPings = 4              // without a word, then a shim is taken for dead
+	replyTicks     = 4              // per replyTimeout
+	startTicks     = 5 * replyTicks // for the start of a container: more than containerrun.DefaultTimeouts
+	maxMissedPings = 4              // without a frame a shim counts as hung
 )
 
-// shimConn is the worker's connection with one shim.
+// shimConn is the worker's connection to one shim.
 type shimConn struct {
 	dir *stateDir
 	log *slog.Logger
@@ -39,38 +38,33 @@ type shimConn struct {
 	self  run.Pid // the shim's process
 
 	mu          sync.Mutex
-	out         *wire.Outbox // of the connection, of which there may be several in turn
+	out         *wire.Outbox // of the current connection
 	in          *wire.FrameReader
 	contact     time.Duration
 	procs       map[muster.AttemptID]*proc
 	pending     map[uint64]request
 	seq         uint64
-	missedPings int  // since the shim last said something
-	displaced   bool // another worker has taken over
-	detached    bool // it was closed on purpose
+	missedPings int  // since the last frame
+	displaced   bool // another worker took over
+	detached    bool // it was closed intentionally
 	closed      bool
 }
 
-// request is a frame that is to be answered.
+// request is a frame that waits for a reply.
 type request struct {
 	frame *wire.ToShim
 	reply chan<- *wire.ToWorker
 }
 
 var (
-	// errShimExited says that a shim has ended.
-	errShimExited = errors.New("the shim, which stands by this worker's processes, has ended")
-	// errExitedBefore says that it had ended before it was asked.
-	errExitedBefore = errors.New("the shim had ended before")
-	// errUnresponsive says that it lives and does not answer.
-	errUnresponsive = errors.New("the shim, which stands by this worker's processes, does not answer")
-	// errDisplaced says that another worker has its place.
-	errDisplaced = errors.New("another worker has taken over")
-	// errProtocol says that it cannot be talked to, ever.
-	errProtocol = errors.New("it speaks another protocol")
+	errShimExited   = errors.New("the task's supervisor (shim) exited")
+	errExitedBefore = errors.New("the shim had exited before") // before the request: another shim can handle it
+	errUnresponsive = errors.New("the task's supervisor (shim) does not respond")
+	errDisplaced    = errors.New("another worker took over")
+	errProtocol     = errors.New("incompatible protocol")
 )
 
-// handshake opens a line and hears what the shim holds.
+// handshake opens a connection and receives the attempts of the shim.
 func handshake(conn net.Conn, d *stateDir, contact time.Duration, log *slog.Logger) (*shimConn, []run.Recovered, error) {
 	sc := &shimConn{
 		dir: d, out: wire.NewOutbox(conn, nil), in: wire.NewFrameReader(conn), log: log,
@@ -80,7 +74,7 @@ func handshake(conn net.Conn, d *stateDir, contact time.Duration, log *slog.Logg
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout)) // without one it takes longer
+	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout)) // an error only removes the limit
 	b, err := wire.AppendFrame(nil, &wire.ToShim{Hello: &wire.Hello{Protocol: wire.Protocol, Key: d.key, Contact: contact}})
 	if err == nil {
 		_, err = conn.Write(b)
@@ -98,12 +92,12 @@ func handshake(conn net.Conn, d *stateDir, contact time.Duration, log *slog.Logg
 		case f.Welcome != nil:
 			sc.build, sc.self, sc.contact = f.Welcome.Build, f.Welcome.Pid, f.Welcome.Contact
 			if f.Welcome.Protocol != wire.Protocol {
-				return fail(fmt.Errorf("%w: version %d, and this worker %d", errProtocol, f.Welcome.Protocol, wire.Protocol))
+				return fail(fmt.Errorf("%w: version %d, this worker has %d", errProtocol, f.Welcome.Protocol, wire.Protocol))
 			}
 		case f.Snapshot != nil:
 			sc.addRecovered(f.Snapshot)
 			recovered = append(recovered, f.Snapshot.Recovered)
-		case f.Updates != nil: // of what ends while the rest is told
+		case f.Updates != nil: // of attempts that end meanwhile
 			sc.onUpdates(f.Updates)
 		case f.Ready:
 			_ = conn.SetDeadline(time.Time{})
@@ -115,7 +109,7 @@ func handshake(conn net.Conn, d *stateDir, contact time.Duration, log *slog.Logg
 	}
 }
 
-// addRecovered makes the proc of an attempt that the shim holds.
+// addRecovered adds the proc of an attempt that the shim holds.
 func (sc *shimConn) addRecovered(h *wire.SnapshotFrame) {
 	p := newProc(sc, h.Start.Attempt, h.Start.EnvTag, h.Start.Isolation)
 	p.pid, p.started, p.progress = h.PID, h.Started, h.Progress
@@ -126,8 +120,7 @@ func (sc *shimConn) addRecovered(h *wire.SnapshotFrame) {
 	sc.procs[h.Start.Attempt] = p
 }
 
-// run hears the shim until it is gone or the line is closed, and then ends what it
-// left.
+// run serves the connection, and reconnects, until the shim has exited or the connection is closed; then it ends what the shim left.
 func (sc *shimConn) run() {
 	err := sc.serve()
 	for r := (redialer{conn: sc}); r.redial(); {
@@ -144,7 +137,7 @@ func (sc *shimConn) run() {
 	sc.onDisconnect(err)
 }
 
-// serve hears the shim over one connection until that ends.
+// serve reads from one connection until it ends.
 func (sc *shimConn) serve() error {
 	var g errgroup.Group
 	pinging := make(chan struct{})
@@ -161,7 +154,7 @@ func (sc *shimConn) readLoop() error {
 	for {
 		var f wire.ToWorker
 		if err := sc.in.Next(&f); errors.Is(err, wire.ErrDecode) {
-			sc.log.Error("a word of a shim is not understood", slog.Any("error", err))
+			sc.log.Error("invalid frame from a shim", slog.Any("error", err))
 			continue
 		} else if err != nil {
 			return err
@@ -178,7 +171,7 @@ func (sc *shimConn) readLoop() error {
 		sc.mu.Unlock()
 		sc.onUpdates(f.Updates)
 		if f.Snapshot != nil && sc.find(f.Snapshot.Start.Attempt) == nil {
-			// It was being started when its worker ended: nobody knows it.
+			// Its previous worker ended while it was being started, and does not know it.
 			sc.forget(f.Snapshot.Start.Attempt)
 		}
 		if reply != nil {
@@ -187,7 +180,7 @@ func (sc *shimConn) readLoop() error {
 	}
 }
 
-// onUpdates passes news on.
+// onUpdates delivers updates to their attempts.
 func (sc *shimConn) onUpdates(updates []wire.Update) {
 	for i := range updates {
 		if p := sc.find(updates[i].Attempt); p != nil {
@@ -202,7 +195,7 @@ func (sc *shimConn) find(id muster.AttemptID) *proc {
 	return sc.procs[id]
 }
 
-// send tells the shim something. It is in vain if the shim is gone.
+// send sends a frame. An error means that the connection is closed.
 func (sc *shimConn) send(f *wire.ToShim) { _ = sc.outbox().Send(f) }
 
 func (sc *shimConn) outbox() *wire.Outbox {
@@ -211,7 +204,7 @@ func (sc *shimConn) outbox() *wire.Outbox {
 	return sc.out
 }
 
-// setContact tells the shim when the server last knew of the worker.
+// setContact sends the time of the last contact with the server.
 func (sc *shimConn) setContact(at time.Duration) {
 	sc.mu.Lock()
 	sc.contact = max(sc.contact, at)
@@ -228,7 +221,7 @@ func (sc *shimConn) forget(ids ...muster.AttemptID) {
 	sc.send(&wire.ToShim{Forget: ids})
 }
 
-// call sends a frame and waits for the answer.
+// call sends a request and waits for the reply.
 func (sc *shimConn) call(f *wire.ToShim) (*wire.ToWorker, error) {
 	reply := make(chan *wire.ToWorker, 1)
 	sc.mu.Lock()
@@ -241,7 +234,7 @@ func (sc *shimConn) call(f *wire.ToShim) (*wire.ToWorker, error) {
 	sc.pending[f.Seq] = request{f, reply}
 	out := sc.out
 	sc.mu.Unlock()
-	if err := out.Send(f); errors.Is(err, wire.ErrEncode) { // over a closed connection it is asked again, or closed with the line
+	if err := out.Send(f); errors.Is(err, wire.ErrEncode) { // after a reconnect a request is sent again
 		sc.mu.Lock()
 		delete(sc.pending, f.Seq)
 		sc.mu.Unlock()
@@ -272,7 +265,7 @@ func (sc *shimConn) call(f *wire.ToShim) (*wire.ToWorker, error) {
 	return nil, errUnresponsive
 }
 
-// replyError is the error that a shim answered with.
+// replyError returns the error of a failed reply.
 func replyError(f *wire.FailedFrame) error {
 	if f.ShuttingDown {
 		return errExitedBefore
@@ -280,7 +273,7 @@ func replyError(f *wire.FailedFrame) error {
 	return &run.TaskError{Reason: f.Reason, Message: f.Message}
 }
 
-// ping ends the line to a shim that hangs while something is expected of it.
+// ping closes the connection to a hung shim that holds attempts.
 func (sc *shimConn) ping(stop <-chan struct{}) {
 	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
@@ -291,15 +284,14 @@ func (sc *shimConn) ping(stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		if sc.unresponsive() {
-			sc.log.Error("a shim hangs; ending it", slog.Int("pid", sc.self.PID))
+			sc.log.Error("shim is hung, ending it", slog.Int("pid", sc.self.PID))
 			sc.outbox().Close(errUnresponsive)
 			return
 		}
 	}
 }
 
-// unresponsive asks for a sign of life, if there is something that the shim holds, and reports
-// whether it gave none for too long.
+// unresponsive sends a ping if the shim holds attempts, and reports whether too many were missed.
 func (sc *shimConn) unresponsive() bool {
 	sc.mu.Lock()
 	if len(sc.procs) == 0 {
@@ -316,8 +308,8 @@ func (sc *shimConn) unresponsive() bool {
 	return tooMany
 }
 
-// onDisconnect sees to it that nothing goes on which nobody stands by any more, once the line
-// is down. A shim that was taken over or let go is left alone.
+// onDisconnect ends the processes that have no supervisor any more. It does nothing for a shim that another worker took over, or that was
+// disconnected intentionally.
 func (sc *shimConn) onDisconnect(cause error) {
 	sc.mu.Lock()
 	procs := make([]*proc, 0, len(sc.procs))
@@ -329,16 +321,16 @@ func (sc *shimConn) onDisconnect(cause error) {
 	if detached {
 		return
 	}
-	why := "another worker has taken over this one's tasks"
+	why := "another worker took over this worker's tasks"
 	if !displaced {
-		why = "the shim that stood by the task's process has ended"
-		sc.log.Error("a shim has ended; ending what it stood by", slog.Int("pid", sc.self.PID), slog.Int("attempts", len(procs)), slog.Any("error", cause))
+		why = "the task's supervisor (shim) exited"
+		sc.log.Error("shim exited, ending its tasks", slog.Int("pid", sc.self.PID), slog.Int("attempts", len(procs)), slog.Any("error", cause))
 		sc.dir.killAndRemove(sc.self, sc.log)
 	}
 	for _, p := range procs {
 		if !displaced && p.isolation != nil {
 			if err := isolation.Kill(p.isolation); err != nil {
-				sc.log.Error("the processes of a task do not end, even when killed", slog.String("attempt", p.id.String()), slog.Any("error", err))
+				sc.log.Error("processes of a task survive SIGKILL", slog.String("attempt", p.id.String()), slog.Any("error", err))
 			}
 		}
 		p.setExit(&run.Exit{Code: -1, At: run.Now(), Stopped: &run.Stopped{
@@ -347,7 +339,7 @@ func (sc *shimConn) onDisconnect(cause error) {
 	}
 }
 
-// close ends the line; the shim and what it holds go on.
+// close closes the connection; the shim and its tasks continue.
 func (sc *shimConn) close() {
 	sc.mu.Lock()
 	sc.detached = sc.detached || !sc.closed
@@ -356,14 +348,14 @@ func (sc *shimConn) close() {
 	out.Finish()
 }
 
-// idle reports whether nothing is expected of the shim.
+// idle reports whether the shim holds no attempts.
 func (sc *shimConn) idle() bool {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	return len(sc.procs) == 0
 }
 
-// start lets the shim start an attempt.
+// start asks the shim to start an attempt.
 func (sc *shimConn) start(s *run.StartSpec, reporter run.Reporter) (*proc, error) {
 	p := newProc(sc, s.Attempt, s.EnvTag, s.Isolation)
 	p.reporter, p.size = reporter, s.LogSize
@@ -381,10 +373,10 @@ func (sc *shimConn) start(s *run.StartSpec, reporter run.Reporter) (*proc, error
 	if err != nil {
 		sc.forget(s.Attempt)
 		if errors.Is(err, errUnresponsive) && sc.idle() {
-			sc.outbox().Close(err) // nothing is lost with it, and the next task needs one that answers
+			sc.outbox().Close(err) // it has no tasks, and the next task needs a shim that responds
 		}
 		if _, isTaskError := errors.AsType[*run.TaskError](err); !isTaskError && !errors.Is(err, errExitedBefore) {
-			err = run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)
+			err = run.Failf(muster.WorkerInternal, "cannot start the task's process: %w", err)
 		}
 		return nil, err
 	}

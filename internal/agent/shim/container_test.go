@@ -17,12 +17,12 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// What is true of processes is true of containers.
+// Tests of attempts in containers.
 
-// containerTask is an attempt that runs a shell text in a container, with a folder of its own
-// at /muster.
+// containerTask is an attempt that runs a shell text in a container, with its own folder at /muster.
 func containerTask(t *testing.T, text string) *run.StartSpec {
 	t.Helper()
 	s := shellTask(t, text)
@@ -57,7 +57,7 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 		c := openClient(t, dir, m)
 		why := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"}
 
-		t.Run("its words", func(t *testing.T) {
+		t.Run("its output", func(t *testing.T) {
 			s := containerTask(t, `echo '{"step":"one"}' >> /muster/events; echo '::muster progress=0.5 loss=2'; echo out; echo err >&2; exit 4`)
 			p, k := startTask(t, c, s)
 			if x := waitTask(t, p); x.Code != 4 || x.Stopped != nil || x.Wall <= 0 {
@@ -87,7 +87,7 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 			p, _ := startTask(t, c, s)
 			waitReady(t, dir, s)
 			p.Stop(why, muster.Kill{Signal: "SIGHUP"})
-			eventually(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
+			testkit.Await(t, "its signal", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 			if x := waitTask(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || x.Survivors != 0 {
 				t.Errorf("%+v", x)
@@ -95,7 +95,7 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 		})
 		t.Run("a timeout", func(t *testing.T) {
 			s := containerTask(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
-			s.Kill.Grace = muster.Duration(time.Second) // a signal that comes before the trap is not heeded
+			s.Kill.Grace = muster.Duration(time.Second) // a signal before the trap is ignored
 			s.Timeout = 50 * time.Millisecond
 			p, _ := startTask(t, c, s)
 			if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.Timeout || x.Signal == "" {
@@ -104,7 +104,7 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 		})
 		t.Run("a lease", func(t *testing.T) {
 			s := containerTask(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
-			s.Kill.Grace = muster.Duration(time.Second) // a signal that comes before the trap is not heeded
+			s.Kill.Grace = muster.Duration(time.Second) // a signal before the trap is ignored
 			s.Lease = time.Millisecond
 			p, _ := startTask(t, c, s)
 			if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerLost {
@@ -127,8 +127,8 @@ func TestContainerIsSupervisedAsAProcess(t *testing.T) {
 			s := containerTask(t, "while echo a line of output; do :; done")
 			s.LogCap = 10 << 10
 			p, _ := startTask(t, c, s)
-			eventually(t, "the log is cut", func() bool {
-				return strings.Contains(printed(t, dir, s.Attempt, tasklog.System), "the output is cut here")
+			testkit.Await(t, "the message about the truncated log", func() bool {
+				return strings.Contains(printed(t, dir, s.Attempt, tasklog.System), "output truncated")
 			})
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 			waitTask(t, p)
@@ -154,11 +154,11 @@ func TestContainerIsRecoveredAfterARestart(t *testing.T) {
 	c := openDetached(t, dir)
 	h := recoveredAttempt(t, c)
 	if h.Start.Container == nil || h.Start.Container.ID != s.Container.ID {
-		t.Errorf("held is %+v", h.Start.Container)
+		t.Errorf("recovered %+v", h.Start.Container)
 	}
 	p, k := adopt(t, c, h)
 	_, before := k.last()
-	eventually(t, "its log grows", func() bool { _, now := k.last(); return now > before })
+	testkit.Await(t, "its log to grow", func() bool { _, now := k.last(); return now > before })
 	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestContainerFailsWithItsShim(t *testing.T) {
 	if err := syscall.Kill(homes[0].pid().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever made the container removes it then.
+	// The worker removes the container then.
 	if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
 		t.Errorf("%+v", x)
 	}

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,38 +24,36 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// outlives says whether there are shims that outlive the worker on this system.
+// outlives is whether shims outlive the worker on this system.
 const outlives = true
 
-// selfPath is the file that this process executes, whatever has taken its place.
+// selfPath returns the path of the executable, even if the file was replaced.
 func selfPath(string) string { return "/proc/self/exe" }
 
-// listenerFD is the number under which a shim finds what it listens on.
+// listenerFD is the descriptor of a shim's listener.
 const listenerFD = 3
 
-// maxShimLog is how large the file may be in which shims complain before a new one is
-// begun.
+// maxShimLog is the size of shim.log in bytes after which it is rotated.
 const maxShimLog = 1 << 20
 
-// spawn starts a shim and returns a connection with it, and what waits for the end of
-// one that is a part of this process. The shim gets a socket that listens already, so that there is no moment in which it lives
-// and cannot be reached.
+// spawn starts a shim. It returns a connection, and a function that waits for the end of a shim in this process. A shim process inherits a
+// listening socket, so that it is always reachable.
 func (c *Client) spawn(d *stateDir) (net.Conn, func(), error) {
 	if c.cfg.Command == nil {
 		return c.startInProcess(d)
 	}
 	listener, err := d.listen()
 	if err != nil {
-		return nil, nil, run.Failf(muster.WorkerInternal, "the shim cannot listen: %w", err)
+		return nil, nil, run.Failf(muster.WorkerInternal, "cannot listen for the shim: %w", err)
 	}
 	defer listener.Close()
 	log, err := d.openLog()
 	if err != nil {
-		return nil, nil, run.Failf(muster.WorkerInternal, "the log of shims cannot be opened: %w", err)
+		return nil, nil, run.Failf(muster.WorkerInternal, "cannot open the log of shims: %w", err)
 	}
 	defer log.Close()
 	args := append(append([]string(nil), c.cfg.Command[1:]...), d.path, d.data, c.cfg.Build)
-	cmd := exec.Command(c.cfg.Command[0], args...) //nolint:noctx // it is to outlive whoever starts it
+	cmd := exec.Command(c.cfg.Command[0], args...) //nolint:noctx // it outlives this process
 	cmd.Args[0] = "muster"
 	cmd.Dir = "/"
 	cmd.Env = environ()
@@ -62,18 +61,17 @@ func (c *Client) spawn(d *stateDir) (net.Conn, func(), error) {
 	cmd.ExtraFiles = []*os.File{listener}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, nil, run.Failf(muster.WorkerInternal, "the shim that would stand by the task cannot be started: %w", err)
+		return nil, nil, run.Failf(muster.WorkerInternal, "cannot start the task's supervisor (shim): %w", err)
 	}
 	conn, err := d.dial()
 	if err != nil {
-		return nil, nil, errors.Join(run.Failf(muster.WorkerInternal, "the shim cannot be reached: %w", err), cmd.Process.Kill(), cmd.Wait())
+		return nil, nil, errors.Join(run.Failf(muster.WorkerInternal, "cannot reach the shim: %w", err), cmd.Process.Kill(), cmd.Wait())
 	}
-	go func() { _ = cmd.Wait() }() // that it ended is seen on the line; it may outlive this process, so nobody waits for this
+	go func() { _ = cmd.Wait() }() // it may outlive this process; its exit closes the connection
 	return conn, func() {}, nil
 }
 
-// environ is what a shim sees of the worker's environment: nothing that a task which
-// can read it should not know.
+// environ returns the part of the worker's environment that a shim gets: tasks may be able to read it, so it has no secrets.
 func environ() []string {
 	var env []string
 	for _, name := range []string{"PATH", "TZ", "LANG", "LC_ALL", "TMPDIR", "GODEBUG"} {
@@ -86,13 +84,13 @@ func environ() []string {
 
 func (d *stateDir) openLog() (*os.File, error) {
 	if info, err := os.Stat(d.logPath()); err == nil && info.Size() > maxShimLog {
-		_ = os.Rename(d.logPath(), d.logPath()+".1") // else it grows on
+		_ = os.Rename(d.logPath(), d.logPath()+".1") // else it keeps growing
 	}
 	return os.OpenFile(d.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-// withSocketAddr calls f with an address of the home's socket. The paths of sockets are short,
-// those of data dirs need not be: the folder is named by an open file.
+// withSocketAddr calls f with an address of the shim's socket. The path goes through an open directory, since paths of sockets are limited to
+// about 100 bytes.
 func (d *stateDir) withSocketAddr(f func(addr *unix.SockaddrUnix) error) error {
 	dir, err := unix.Open(d.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +100,7 @@ func (d *stateDir) withSocketAddr(f func(addr *unix.SockaddrUnix) error) error {
 	return f(&unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/" + sockFile})
 }
 
-// socket makes one and does something with it.
+// socket creates a socket and calls do with it and its address.
 func (d *stateDir) socket(do func(fd int, addr *unix.SockaddrUnix) error) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -124,7 +122,7 @@ func (d *stateDir) listen() (*os.File, error) {
 	})
 }
 
-// dial connects with the shim; it fails if none lives here.
+// dial connects to the shim; it fails if none runs.
 func (d *stateDir) dial() (net.Conn, error) {
 	f, err := d.socket(func(fd int, addr *unix.SockaddrUnix) error { return unix.Connect(fd, addr) })
 	if err != nil {
@@ -134,28 +132,28 @@ func (d *stateDir) dial() (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// Main is the program of a shim: args are the folder of its own, the worker's data dir
-// and the build. It returns when it is of no use any more.
+// Main is the program of a shim. args are its state directory, the worker's data dir, and the build. It returns when the shim is not needed
+// any more.
 func Main(args []string) error {
 	if len(args) != 3 {
-		return muster.Errorf(muster.Invalid, "this command is for the worker itself, which starts it when it needs it")
+		return muster.Errorf(muster.Invalid, "internal command: the worker starts it")
 	}
 	d := &stateDir{path: args[0], data: args[1]}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With(slog.Int("shim", os.Getpid()))
 	if err := runShim(d, args[2], log, nil); err != nil {
-		log.Error("the shim ends", slog.Any("error", err))
+		log.Error("shim failed", slog.Any("error", err))
 		return err
 	}
 	return nil
 }
 
-// runShim is a shim's life. tune, if it is not nil, changes the server, as tests do.
+// runShim runs a shim until its end. tune may change the server, for tests; it may be nil.
 func runShim(d *stateDir, build string, log *slog.Logger, tune func(*server)) error {
-	_ = os.WriteFile("/proc/self/comm", []byte("muster-shim"), 0) // for those who look at the list of processes; else it is "exe"
+	_ = os.WriteFile("/proc/self/comm", []byte("muster-shim"), 0) // the process name; else it is "exe"
 	f := os.NewFile(listenerFD, "listener")
 	listener, err := net.FileListener(f)
 	if err != nil {
-		return fmt.Errorf("there is nothing to listen on: %w", err)
+		return fmt.Errorf("no listener: %w", err)
 	}
 	_ = f.Close()
 	key, err := os.ReadFile(filepath.Join(d.path, keyFile))
@@ -179,7 +177,7 @@ func runShim(d *stateDir, build string, log *slog.Logger, tune func(*server)) er
 	}
 	s.reapsOrphans = true
 	s.helper = []string{selfPath(""), NSInitCommand}
-	signals := make(chan os.Signal, 1) // from when anybody can know whom to tell
+	signals := make(chan os.Signal, 1) // before the PID is published
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	if err := d.writePID(s.self); err != nil {
 		return err
@@ -195,28 +193,27 @@ func runShim(d *stateDir, build string, log *slog.Logger, tune func(*server)) er
 	wg.Go(func() {
 		for sig := range signals {
 			if sig == syscall.SIGHUP {
-				continue // whoever hung up is none of a task's business
+				continue // a closed terminal does not concern the tasks
 			}
-			log.Warn("told to end: stopping all tasks")
+			log.Warn("received a signal, stopping all tasks")
 			s.stopAll()
 		}
 	})
 	s.run(context.Background(), true)
 	signal.Stop(signals)
 	close(signals)
-	// Who comes now finds no home, and nothing is lost with it.
-	if !handle.deleted() { // else another one may be at its path
+	// A worker that connects now finds no state directory, and nothing is lost.
+	if !handle.deleted() { // else its path may belong to another shim
 		d.remove(log)
 	}
 	_ = listener.Close()
 	return errors.Join(record.Close(), logs.Close())
 }
 
-// rejectLogInterval is how often it is said that somebody is refused: a task could fill the
-// disk with it.
+// rejectLogInterval is the minimum time between log messages about rejected connections: a task could fill the disk with them.
 const rejectLogInterval = time.Minute
 
-// accept serves whoever comes; the last one counts.
+// accept serves all connections; the last one displaces the others.
 func accept(l net.Listener, s *server, wg *sync.WaitGroup) {
 	var lastLogged time.Time
 	for {
@@ -224,24 +221,23 @@ func accept(l net.Listener, s *server, wg *sync.WaitGroup) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // such as too many open files: it is tried again
+		if err != nil { // such as too many open files
 			time.Sleep(tickInterval)
 			continue
 		}
 		if !trusted(conn) {
 			if time.Since(lastLogged) > rejectLogInterval {
 				lastLogged = time.Now()
-				s.log.Warn("a connection of a task, or of another user, is refused")
+				s.log.Warn("connection of a task or another user rejected")
 			}
 			_ = conn.Close()
 			continue
 		}
-		wg.Go(func() { s.protect("it talked to the worker", func() { s.serve(conn) }) })
+		wg.Go(func() { s.protect("serving the worker", func() { s.serve(conn) }) })
 	}
 }
 
-// trusted reports whether the process that connected is of the shim's own user, or of root,
-// and no task's: a sandbox does not keep those from the socket.
+// trusted reports whether the connected process belongs to the shim's user or root, and not to a task: a sandbox does not block the socket.
 func trusted(conn net.Conn) bool {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -263,7 +259,82 @@ func trusted(conn net.Conn) bool {
 	return !proctree.IsDescendant(int(cred.Pid), os.Getpid())
 }
 
-// noListener reports whether an error of dial says that no shim is there.
+// noListener reports whether an error of dial means that no shim is running.
 func noListener(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
+}
+
+// fileIDOf returns the ID of a file.
+func fileIDOf(path string) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fileID{}, err
+	}
+	return fileID{Dev: st.Dev, Ino: st.Ino}, nil
+}
+
+// startedElsewhere reports whether a shim of an old build, which did not record its directory, was started for another directory of the same
+// name.
+func (d *stateDir) startedElsewhere(pid int) bool {
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return false
+	}
+	for arg := range bytes.SplitSeq(line, []byte{0}) {
+		other := string(arg)
+		if other != d.path && filepath.Base(other) == filepath.Base(d.path) && filepath.Base(filepath.Dir(other)) == filepath.Base(shimsDir(d.data)) {
+			return true
+		}
+	}
+	return false
+}
+
+// dirHandle keeps a shim's directory open, even if it is moved, to notice when workers can no longer connect.
+type dirHandle struct {
+	fd       int // descriptor
+	socketID fileID
+}
+
+// openHandle opens the directory.
+func (d *stateDir) openHandle() (*dirHandle, error) {
+	dir, err := unix.Open(d.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	a := &dirHandle{fd: dir}
+	if a.socketID, err = a.statSocket(); err != nil {
+		a.close()
+		return nil, os.NewSyscallError("stat", err)
+	}
+	return a, nil
+}
+
+func (a *dirHandle) statSocket() (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(a.fd, sockFile, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fileID{}, err
+	}
+	return fileID{Dev: st.Dev, Ino: st.Ino}, nil
+}
+
+// deleted reports whether the directory or its socket was deleted. It is false if the disk is temporarily unreadable.
+func (a *dirHandle) deleted() bool {
+	now, err := a.statSocket()
+	return errors.Is(err, unix.ENOENT) || err == nil && now != a.socketID
+}
+
+func (a *dirHandle) close() { _ = unix.Close(a.fd) }
+
+// newPipe creates a pipe with a reading end for the runtime's poller, and a blocking writing end, as programs expect.
+func newPipe() (r, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		_ = unix.Close(fds[0])
+		_ = unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// allowlistTask is an attempt that runs a shell text in a network of its own, out of which only hosts
-// can be reached.
+// allowlistTask is an attempt that runs a shell text in its own network, which can reach only hosts.
 func allowlistTask(t *testing.T, text string, hosts ...string) *run.StartSpec {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -30,7 +30,7 @@ func allowlistTask(t *testing.T, text string, hosts ...string) *run.StartSpec {
 	return s
 }
 
-// httpServer is a server of this machine that tasks are to reach.
+// httpServer is a server of this machine.
 func httpServer(t *testing.T) (address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,8 +40,7 @@ func httpServer(t *testing.T) (address string) {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// TestAllowlist holds that a task reaches what its list names, by its first instruction,
-// and nothing else in any way, and that its log tells what was refused.
+// TestAllowlist checks that a task reaches the listed hosts from its first instruction, and no others, and that its log has the denials.
 func TestAllowlist(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
@@ -52,7 +51,7 @@ func TestAllowlist(t *testing.T) {
 				curl -sS --noproxy '*' http://%[2]s/ || echo directly $?; getent hosts localhost.example || echo no names`, flag, good, bad), good)
 			p, _ := startTask(t, openClient(t, dir, m), s)
 			if x := waitTask(t, p); x.Code != 0 {
-				t.Errorf("it ends with %+v", x)
+				t.Errorf("exit %+v", x)
 			}
 			out, refused := printed(t, dir, s.Attempt, tasklog.Stdout), "the network allowlist refused "+bad+": add it to allow_hosts\n"
 			want := "reached " + good + "\n"
@@ -63,14 +62,13 @@ func TestAllowlist(t *testing.T) {
 				t.Errorf("curl %s: it prints\n%s and\n%s, want\n%s", flag, out, printed(t, dir, s.Attempt, tasklog.Stderr), want)
 			}
 			if got := printed(t, dir, s.Attempt, tasklog.System); got != refused {
-				t.Errorf("curl %s: the log says %q, want %q", flag, got, refused)
+				t.Errorf("curl %s: the log has %q, want %q", flag, got, refused)
 			}
 		}
 	})
 }
 
-// TestAllowlistOutlivesTheWorker holds that a task goes on to reach what it may after its
-// worker was killed, and that nothing of it is open once it has ended.
+// TestAllowlistOutlivesTheWorker checks that a task still reaches its hosts after its worker was killed, and that its connections end with it.
 func TestAllowlistOutlivesTheWorker(t *testing.T) {
 	needShims(t)
 	far, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,7 +84,7 @@ func TestAllowlistOutlivesTheWorker(t *testing.T) {
 	w.kill()
 	c := openDetached(t, dir)
 	p, _ := adopt(t, c, recoveredAttempt(t, c))
-	eventually(t, "the first answer", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "reached "+good+"\n" })
+	testkit.Await(t, "the first answer", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "reached "+good+"\n" })
 	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo >"+fifo).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -101,12 +99,12 @@ func TestAllowlistOutlivesTheWorker(t *testing.T) {
 		t.Errorf("the tunnel of an ended task: %v", err)
 	}
 	if got, want := printed(t, dir, s.Attempt, tasklog.Stdout), strings.Repeat("reached "+good+"\n", 2); got != want {
-		t.Errorf("it prints %q, want %q", got, want)
+		t.Errorf("prints %q, want %q", got, want)
 	}
 }
 
-// TestMissingContainerProcessIsAnEngineFailure holds that a container is tried elsewhere whose process its engine does not tell: its program
-// cannot have ended, for it waits for the proxy.
+// TestMissingContainerProcessIsAnEngineFailure checks that a container whose process is not found fails as engine_failed: its program cannot
+// have ended, since it waits for the proxy.
 func TestMissingContainerProcessIsAnEngineFailure(t *testing.T) {
 	a := &attempt{spec: &run.StartSpec{Container: &run.Container{Engine: "unix:///run/engine.sock"}}}
 	f, ok := errors.AsType[*run.TaskError](a.serveContainerEgress(0))

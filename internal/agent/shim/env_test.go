@@ -24,9 +24,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// The first arguments by which this program is something else than its tests.
+// The first arguments with which this program is not its tests.
 const (
 	argShim = "be-the-shim"
 	// argFaultyShim panics in the logs of some attempts: see faulty.
@@ -67,8 +68,7 @@ func TestMain(m *testing.M) {
 
 func shimCommand() []string { return []string{os.Args[0], argShim} }
 
-// runWorker starts what it reads from its input, says so, settles what it is told to, and
-// waits to be killed.
+// runWorker starts the attempts in its input, confirms each, saves the reports in its input, and waits to be killed.
 func runWorker(dir string) error {
 	c, err := Open(context.Background(), Config{Dir: dir, Command: shimCommand(), Build: "test", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -98,7 +98,7 @@ func runWorker(dir string) error {
 	}
 }
 
-// dialShim talks to the shim in a home, whose key it knows, and says what it heard.
+// dialShim connects to a shim with its key, and returns the reply as text.
 func dialShim(dir string) string {
 	key, err := os.ReadFile(filepath.Join(dir, keyFile))
 	if err != nil {
@@ -116,14 +116,14 @@ func dialShim(dir string) string {
 	return "served"
 }
 
-// workerCommand is a line of worker's input.
+// workerCommand is a line of runWorker's input.
 type workerCommand struct {
 	Start   *run.StartSpec `json:"start"`
 	Settle  *muster.Report `json:"settle"`
 	Contact time.Duration  `json:"contact"`
 }
 
-// workerProcess is a worker in a process of its own.
+// workerProcess is a worker in its own process.
 type workerProcess struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -151,7 +151,7 @@ func startWorker(t *testing.T, dir string) *workerProcess {
 	return w
 }
 
-// do has it carry out an order.
+// do sends a command and waits for the confirmation.
 func (w *workerProcess) do(o workerCommand) {
 	w.t.Helper()
 	if err := json.NewEncoder(w.in).Encode(o); err != nil {
@@ -159,7 +159,7 @@ func (w *workerProcess) do(o workerCommand) {
 	}
 	buf := make([]byte, len("done\n"))
 	if _, err := io.ReadFull(w.out, buf); err != nil {
-		w.t.Fatalf("the other worker is gone: %v", err)
+		w.t.Fatalf("the other worker exited: %v", err)
 	}
 }
 
@@ -169,13 +169,13 @@ func (w *workerProcess) kill() {
 	_ = w.cmd.Wait()
 }
 
-// mode is how a shim lives.
+// mode is where a shim runs.
 type mode struct {
 	name    string
 	command []string
 }
 
-// forEachMode calls f for each way in which a shim can live here.
+// forEachMode calls f for each mode that this system supports.
 func forEachMode(t *testing.T, f func(t *testing.T, m mode)) {
 	t.Helper()
 	all := []mode{{name: "in this process"}}
@@ -197,10 +197,10 @@ func needShims(t *testing.T) {
 	}
 }
 
-// openClient opens a client that is closed at the end, with the shims that it has.
+// openClient opens a client that is closed at the end, and its shims ended.
 func openClient(t *testing.T, dir string, m mode, tune ...func(*Config)) *Client {
 	t.Helper()
-	cfg := Config{Dir: dir, Command: m.command, Helper: []string{os.Args[0], NSInitCommand}, Build: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	cfg := Config{Dir: dir, Command: m.command, Helper: []string{os.Args[0], NSInitCommand}, Build: "test", Log: testkit.Logger(t)}
 	for _, f := range tune {
 		f(&cfg)
 	}
@@ -213,21 +213,29 @@ func openClient(t *testing.T, dir string, m mode, tune ...func(*Config)) *Client
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		for _, p := range signalled { // until then they write into the folders of the test
-			eventually(t, "a shim that is told to end ends", func() bool { return !isRunning(p) })
+		for _, p := range signalled { // until then they write to the test's directories
+			err := testkit.Poll(context.WithoutCancel(t.Context()), testTimeout, func() error {
+				if isRunning(p) {
+					return fmt.Errorf("shim %d still runs", p.PID)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	return c
 }
 
-// openDetached opens one whose shims are processes of their own.
+// openDetached is openClient with shims in their own processes.
 func openDetached(t *testing.T, dir string) *Client {
 	t.Helper()
 	needShims(t)
 	return openClient(t, dir, mode{command: shimCommand()})
 }
 
-// endShims has all shims of a data dir end, and what they hold.
+// endShims ends all shims of a data dir, with their tasks.
 func endShims(dir string) (signalled []run.Pid) {
 	dirs, _ := listStateDirs(dir)
 	for _, h := range dirs {
@@ -244,7 +252,7 @@ var numbers struct {
 	last int
 }
 
-// shellTask is an attempt that runs a shell text in a folder of its own.
+// shellTask is an attempt that runs a shell text in its own folder.
 func shellTask(t *testing.T, text string) *run.StartSpec {
 	t.Helper()
 	numbers.Lock()
@@ -286,16 +294,7 @@ func waitTask(t *testing.T, p run.Proc) *run.Exit {
 	}
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testTimeout); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
-// recoveredAttempt returns the only attempt that an earlier life left.
+// recoveredAttempt returns the only attempt of the previous worker.
 func recoveredAttempt(t *testing.T, c *Client) *run.Recovered {
 	t.Helper()
 	all := c.Recovered()
@@ -331,7 +330,7 @@ func records(t *testing.T, dir string, id muster.AttemptID) []tasklog.Record {
 	var out []tasklog.Record
 	for d := tasklog.NewDecoder(r); ; {
 		rec, err := d.Next()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // of what is being written
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // a record that is being written
 			return out
 		}
 		if err != nil {
@@ -354,7 +353,7 @@ func printed(t *testing.T, dir string, id muster.AttemptID, stream tasklog.Strea
 	return b.String()
 }
 
-// fakeReporter remembers what it is told.
+// fakeReporter records the reported values.
 type fakeReporter struct {
 	mu       sync.Mutex
 	progress *muster.Progress // merged
@@ -369,7 +368,7 @@ func (*fakeReporter) Process(run.Pid)     {}
 func (s *fakeReporter) Progress(p muster.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress = mergeProgress(s.progress, &p)
+	s.progress = run.MergeProgress(s.progress, &p, run.MaxMetrics)
 }
 
 func (s *fakeReporter) LogGrew(size int64) {
@@ -387,7 +386,7 @@ func (s *fakeReporter) last() (muster.Progress, int64) {
 	return *s.progress, s.size
 }
 
-// procState is that of a process as Linux shows it, 0 if it is not there.
+// procState returns the state of a process in /proc, 0 if it does not exist.
 func procState(pid int) byte {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if i := bytes.LastIndexByte(b, ')'); err == nil && i > 0 && i+2 < len(b) {
@@ -396,7 +395,7 @@ func procState(pid int) byte {
 	return 0
 }
 
-// taggedPIDs lists the processes that have a mark.
+// taggedPIDs lists the processes with a tag.
 func taggedPIDs(tag string) (pids []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
 	for _, f := range files {

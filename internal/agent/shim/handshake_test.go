@@ -20,12 +20,12 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// What is true at the moments at which one worker goes and another one comes.
+// Tests of the moments at which one worker disconnects and another one connects.
 
-// An attempt that ends while a shim still tells of others is heard of, and a call that
-// breaks off costs no tasks.
+// An attempt that ends while the shim sends the snapshots of others is reported, and a failed handshake ends no tasks.
 func TestNoAttemptIsLostDuringTheHandshake(t *testing.T) {
 	dir := t.TempDir()
 	h, err := newStateDir(dir)
@@ -45,7 +45,7 @@ func TestNoAttemptIsLostDuringTheHandshake(t *testing.T) {
 	shimErr := make(chan error, 1)
 	go func() {
 		shimErr <- func() error {
-			first, err := l.Accept() // of a shim that stood still, say
+			first, err := l.Accept() // as of a shim that was stopped
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func TestNoAttemptIsLostDuringTheHandshake(t *testing.T) {
 	c := openDetached(t, dir)
 	_ = l.Close()
 	if len(c.Recovered()) != 1 {
-		t.Fatalf("%d attempts are held; the shim says %v", len(c.Recovered()), <-shimErr)
+		t.Fatalf("%d attempts are held; the shim returned %v", len(c.Recovered()), <-shimErr)
 	}
 	if x := recoveredAttempt(t, c).Exit; x == nil || x.Code != 3 {
 		t.Errorf("held with %+v", x)
@@ -127,8 +127,7 @@ func openLogs(t *testing.T) *tasklog.Dir {
 	return logs
 }
 
-// What a worker said before it was killed counts for the next one, also if the shim had
-// no time to hear it.
+// Frames that a worker sent before it was killed count for the next one, even if the shim had no time to handle them.
 func TestFramesOfTheDisplacedWorkerAreReadFirst(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	st := shellTask(t, "exit 0")
@@ -137,7 +136,7 @@ func TestFramesOfTheDisplacedWorkerAreReadFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.supervise()
-	// The last worker: its word has arrived, and it is gone.
+	// The previous worker: its frame has arrived, and it is killed.
 	last, peer := net.Pipe()
 	t.Cleanup(func() { _ = peer.Close() })
 	ss := &session{server: s, flushRequests: make(chan struct{}, 1), drained: make(chan struct{})}
@@ -168,18 +167,18 @@ func TestFramesOfTheDisplacedWorkerAreReadFirst(t *testing.T) {
 		}
 		heldNow <- all
 	}()
-	// Its session gets its turn when the next worker's has had one.
+	// Its session runs only after that of the next worker.
 	var frame wire.ToWorker
 	_ = peer.SetReadDeadline(time.Now().Add(testTimeout))
 	if err := wire.NewFrameReader(peer).Next(&frame); err != nil || !frame.Displaced {
-		t.Fatalf("the last worker is told %+v, %v, not to go", frame, err)
+		t.Fatalf("the previous worker received %+v, %v, want Displaced", frame, err)
 	}
 	if err := ss.readLoop(wire.NewFrameReader(strings.NewReader(string(encoded)))); err == nil {
-		t.Error("the last worker is heard for ever")
+		t.Error("the session of the previous worker does not end")
 	}
 	close(ss.drained)
 	if all := <-heldNow; len(all) != 1 || all[0].Report == nil || all[0].Report.Message != "settled" {
-		t.Errorf("the next worker is told of %+v", all)
+		t.Errorf("the next worker received %+v", all)
 	}
 	_ = local.Close()
 	<-greeted
@@ -187,7 +186,7 @@ func TestFramesOfTheDisplacedWorkerAreReadFirst(t *testing.T) {
 	<-sent
 }
 
-// blockedLogs is a disk that takes nothing until it is told to.
+// blockedLogs is a disk that blocks until released.
 type blockedLogs struct {
 	*tasklog.Dir
 
@@ -201,8 +200,7 @@ func (g *blockedLogs) Append(ctx context.Context, a muster.AttemptID, offset int
 	return g.Dir.Append(ctx, a, offset, data)
 }
 
-// A task that has ended by itself was not stopped by what comes while its last words
-// are written.
+// A stop that arrives while the last output of an ended task is written does not count.
 func TestEndedTaskCannotBeStopped(t *testing.T) {
 	logs := &blockedLogs{openLogs(t), make(chan struct{})}
 	s := testServer(t, logs)
@@ -215,7 +213,7 @@ func TestEndedTaskCannotBeStopped(t *testing.T) {
 		defer close(done)
 		a.supervise()
 	}()
-	eventually(t, "its process is reaped, and its end is noted", func() bool {
+	testkit.Await(t, "the end of the process", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.ended
@@ -228,30 +226,28 @@ func TestEndedTaskCannotBeStopped(t *testing.T) {
 	}
 }
 
-// Silence is told by words that were not answered, however long a tick takes: a worker
-// that was frozen for an hour has asked once.
+// A hung shim is detected by unanswered pings, however long a tick takes: a worker that was frozen for an hour has sent one.
 func TestShimIsUnresponsiveAfterMissedPings(t *testing.T) {
 	local, peer := net.Pipe()
 	defer peer.Close()
 	l := &shimConn{out: wire.NewOutbox(local, nil), procs: map[muster.AttemptID]*proc{}}
 	for range 2 * maxMissedPings {
 		if l.unresponsive() {
-			t.Fatal("it is taken for dead although it holds nothing")
+			t.Fatal("an idle shim counts as hung")
 		}
 	}
 	l.procs[muster.AttemptID{}] = nil
 	for range maxMissedPings {
 		if l.unresponsive() {
-			t.Fatal("it is taken for dead too early")
+			t.Fatal("the shim counts as hung too early")
 		}
 	}
 	if !l.unresponsive() {
-		t.Error("it is never taken for dead")
+		t.Error("the shim never counts as hung")
 	}
 }
 
-// A task may leave as many ended orphans as it likes: none counts for long against
-// what it may have.
+// A task may leave any number of zombies: they are reaped, and do not count against its limits.
 func TestOrphansThatEndAreReapedWhileTheTaskRuns(t *testing.T) {
 	dir := t.TempDir()
 	c := openDetached(t, dir)
@@ -260,10 +256,10 @@ func TestOrphansThatEndAreReapedWhileTheTaskRuns(t *testing.T) {
 	waitReady(t, dir, s)
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes, %v", len(homes), err)
+		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	shim := strconv.Itoa(homes[0].pid().PID)
-	eventually(t, "the task is the shim's only child", func() bool {
+	testkit.Await(t, "the task to be the shim's only child", func() bool {
 		threads, _ := filepath.Glob("/proc/" + shim + "/task/*/children") // the pattern is right
 		n := 0
 		for _, f := range threads {
@@ -275,8 +271,7 @@ func TestOrphansThatEndAreReapedWhileTheTaskRuns(t *testing.T) {
 	c.Forget(s.Attempt)
 }
 
-// The sandbox does not keep a task from the socket; that it is a task does, even if it
-// should know the key.
+// The sandbox does not block the socket, but a task is rejected, even if it knows the key.
 func TestATaskIsNotServed(t *testing.T) {
 	dir := t.TempDir()
 	c := openDetached(t, dir)
@@ -285,7 +280,7 @@ func TestATaskIsNotServed(t *testing.T) {
 	waitReady(t, dir, s)
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes, %v", len(homes), err)
+		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	home := homes[0].path
 	for _, text := range []string{`"$0" ` + argDial + ` "$1"`, `setsid "$0" ` + argDial + ` "$1" & wait`} {
@@ -296,21 +291,21 @@ func TestATaskIsNotServed(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 		if got := printed(t, dir, hostile.Attempt, tasklog.Stdout); got != "refused\n" {
-			t.Errorf("the task hears %q", got)
+			t.Errorf("the task receives %q", got)
 		}
 	}
 	if p.Exit() != nil || syscall.Kill(p.Pid().PID, 0) != nil {
-		t.Error("another task suffers")
+		t.Error("another task ended")
 	}
 	c.Forget(s.Attempt)
 }
 
-// A shim that stood still for longer than a lease hears what its worker said meanwhile before it ends what has outlived the
-// lease. Without a worker, or if that says nothing, it ends it.
+// A shim that was stopped for longer than a lease handles the frames of its worker before it ends tasks. Without a worker, or without
+// frames, it ends them.
 func TestStalledShimReadsItsWorkerFirst(t *testing.T) {
 	const lease = time.Minute
 	for name, tc := range map[string]struct{ connected, contact, lost bool }{
-		"it had contact": {connected: true, contact: true}, "it says nothing": {connected: true, lost: true}, "there is none": {lost: true},
+		"it had contact": {connected: true, contact: true}, "it sends nothing": {connected: true, lost: true}, "there is none": {lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testServer(t, openLogs(t))
@@ -321,7 +316,7 @@ func TestStalledShimReadsItsWorkerFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.wg.Go(a.supervise)
-			ticks := 0 // nobody is heard: it ends at once
+			ticks := 0 // no worker: it ends at once
 			if tc.connected {
 				ticks = stallGraceTicks + 2
 				s.worker.Store(&session{server: s, out: wire.NewOutbox(discardConn(t), nil), flushRequests: make(chan struct{}, 1), drained: make(chan struct{})})
@@ -341,13 +336,13 @@ func TestStalledShimReadsItsWorkerFirst(t *testing.T) {
 			stopped := a.stopped
 			a.mu.Unlock()
 			if got := stopped != nil; got != tc.lost {
-				t.Errorf("it was stopped: %t, by %+v", got, stopped)
+				t.Errorf("stopped: %t, by %+v", got, stopped)
 			}
 		})
 	}
 }
 
-// discardConn is a connection whose other side takes everything.
+// discardConn is a connection that discards everything.
 func discardConn(t *testing.T) net.Conn {
 	t.Helper()
 	local, peer := net.Pipe()

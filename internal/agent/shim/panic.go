@@ -13,10 +13,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
-// A panic while something is done for one attempt fails that attempt alone: its processes are killed,
-// what it printed so far is kept, and the panic and its stack are in the shim's log.
+// A panic in the work for one attempt fails only that attempt: its processes are killed, its output so far is kept, and the panic and its
+// stack are in the shim's log.
 
-// try calls f, and fails the attempt if f panics. It reports whether it did not.
+// try calls f, and fails the attempt if f panics. It reports whether f returned.
 func (a *attempt) try(doing string, f func()) bool {
 	err := fault.Run(f)
 	if err != nil {
@@ -25,7 +25,7 @@ func (a *attempt) try(doing string, f func()) bool {
 	return err == nil
 }
 
-// fail has the attempt killed after a panic, as the fault of the worker.
+// fail kills the attempt after a panic, and reports an internal error of the worker.
 func (a *attempt) fail(doing string, err error) {
 	logPanic(a.server.log, err, slog.String("attempt", a.spec.Attempt.String()), slog.String("doing", doing))
 	a.mu.Lock()
@@ -33,18 +33,18 @@ func (a *attempt) fail(doing string, err error) {
 	if a.panicked == nil {
 		a.panicked = &run.Stopped{
 			Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal,
-			Message: fmt.Sprintf("the worker's shim failed while %s (%v): this is a bug of Muster; its stack is in shim.log in the worker's data dir", doing, err),
+			Message: fmt.Sprintf("the worker's shim failed while %s (%v): this is a bug in Muster; its stack is in shim.log in the worker's data dir", doing, err),
 		}
 	}
 	if a.stopped == nil && !a.ended {
 		a.stopped = a.panicked
 	}
 	a.signal, a.killAt = "", time.Now()
-	trySend(a.wake)
+	run.Notify(a.wake)
 }
 
-// minimalUpdate are news of an attempt that has failed because others could not be sent: only if it has ended, and so
-// that they can be. What the task said is dropped.
+// minimalUpdate returns an update that can be encoded, for an attempt that failed because another one could not be. The task's progress is
+// dropped.
 func (a *attempt) minimalUpdate() wire.Update {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,41 +56,41 @@ func (a *attempt) minimalUpdate() wire.Update {
 }
 
 // OnPanic implements output.Listener.
-func (a *attempt) OnPanic(err error) { a.fail("it read the task's output", err) }
+func (a *attempt) OnPanic(err error) { a.fail("reading the task's output", err) }
 
 // async runs f on a goroutine that the server waits for.
 func (a *attempt) async(doing string, f func()) { a.server.wg.Go(func() { a.try(doing, f) }) }
 
-// waitExit is body.Wait. If that panics, it ends the main process and waits for it once more.
+// waitExit is workload.Wait. If that panics, it ends the main process and waits for it.
 func (a *attempt) waitExit() (x proctree.ExitStatus) {
-	if a.try("it waited for the task's end", func() { x = a.workload.Wait() }) {
+	if a.try("waiting for the task's end", func() { x = a.workload.Wait() }) {
 		return x
 	}
 	x = proctree.ExitStatus{Code: -1}
-	a.try("it ended the task", func() { x = a.workload.Abort() })
+	a.try("ending the task", func() { x = a.workload.Abort() })
 	return x
 }
 
 // abort kills the task after watch has panicked, and waits for its end.
 func (a *attempt) abort(exited <-chan proctree.ExitStatus) proctree.ExitStatus {
-	a.try("it killed the task", a.kill)
+	a.try("killing the task", a.kill)
 	return <-exited
 }
 
-// cleanupFailedStart ends what a start has left that panicked.
+// cleanupFailedStart ends what a start left that panicked.
 func (a *attempt) cleanupFailedStart() {
 	if a.workload != nil {
-		a.try("it killed the task", a.workload.Kill)
+		a.try("killing the task", a.workload.Kill)
 	}
-	a.try("it emptied the task's control groups", func() { a.killGroups() })
+	a.try("emptying the task's control groups", func() { a.killGroups() })
 	if a.workload != nil {
 		a.waitExit()
-		a.try("it ended what the task left", func() { a.workload.Cleanup(false) })
+		a.try("ending leftover processes of the task", func() { a.workload.Cleanup(false) })
 	}
 	if a.pumps != nil {
-		a.try("it read the task's output", func() { a.pumps.Drain(pipeDrainTimeout) })
+		a.try("reading the task's output", func() { a.pumps.Drain(pipeDrainTimeout) })
 	}
-	a.try("it closed the task's network", a.egress.Close)
+	a.try("closing the task's egress proxy", a.egress.Close)
 }
 
 // logPanic logs a panic with its stack.
@@ -102,7 +102,7 @@ func logPanic(log *slog.Logger, err error, attrs ...any) {
 	log.Error("panic", append(attrs, slog.Any("error", err), slog.String("stack", stack))...)
 }
 
-// protect calls f for the server as a whole, and logs a panic.
+// protect calls f for the whole server, and logs a panic.
 func (s *server) protect(doing string, f func()) {
 	if err := fault.Run(f); err != nil {
 		logPanic(s.log, err, slog.String("doing", doing))

@@ -16,10 +16,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// faulty is a bug: it panics when what is written has certain words in it, and in an attempt with a certain number
-// already when its log is taken over.
+// faulty is a log with a bug: it panics when the data has certain texts, and for a certain attempt already when its log is opened.
 type faulty struct{ run.Logs }
 
 const (
@@ -28,7 +28,7 @@ const (
 )
 
 func (f faulty) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
-	if bytes.Contains(data, []byte(bugText)) || bytes.Contains(data, []byte("was not understood")) || a.N == bugStart {
+	if bytes.Contains(data, []byte(bugText)) || bytes.Contains(data, []byte("reported once")) || a.N == bugStart {
 		panic("a bug in the log")
 	}
 	return f.Logs.Append(ctx, a, offset, data)
@@ -44,7 +44,7 @@ func faultyShim(args []string) error {
 	})
 }
 
-// faultyConn panics once when a certain word is sent to the worker.
+// faultyConn panics once when a certain text is sent to the worker.
 type faultyConn struct {
 	net.Conn
 
@@ -60,7 +60,7 @@ func (f faultyConn) Write(b []byte) (int, error) {
 	return f.Conn.Write(b)
 }
 
-// A bug in what a shim sends to its worker fails no attempt: the worker connects again, and hears what it missed.
+// A panic while a shim sends to its worker fails no attempt: the worker reconnects, and receives what it missed.
 func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -74,10 +74,10 @@ func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 	s := shellTask(t, `echo '::muster step="`+bugFrameText+`"'; exit 4`)
 	p, k := startTask(t, c, s)
 	if x := waitTask(t, p); x.Code != 4 || x.Stopped != nil {
-		t.Errorf("the task whose end was told by the broken connection ended with %+v, stopped by %+v", x, x.Stopped)
+		t.Errorf("the task whose end was sent over the broken connection ended with %+v, stopped by %+v", x, x.Stopped)
 	}
 	if got, _ := k.last(); got.Step == nil || *got.Step != bugFrameText {
-		t.Errorf("it said %+v", got)
+		t.Errorf("progress %+v", got)
 	}
 	if x := waitTask(t, ends); x.Code != 5 || x.Stopped != nil {
 		t.Errorf("a task that had ended did with %+v", x)
@@ -97,19 +97,19 @@ func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 		t.Errorf("another task ended with %+v, stopped by %+v", x, x.Stopped)
 	}
 	if got := printed(t, dir, other.Attempt, tasklog.Stdout); got != "begin\nend\n" {
-		t.Errorf("it printed %q", got)
+		t.Errorf("the output is %q", got)
 	}
 	if now := stateDirOf(t, dir).pid(); now != pid || !isRunning(pid) {
 		t.Errorf("the shim is %+v, and was %+v", now, pid)
 	}
 	b, err := os.ReadFile(stateDirOf(t, dir).logPath())
 	if err != nil || !bytes.Contains(b, []byte("faultyConn.Write")) || !bytes.Contains(b, []byte("a bug in the connection")) {
-		t.Errorf("the log of the shim does not tell of the bug: %v\n%s", err, b)
+		t.Errorf("the log of the shim does not have the panic: %v\n%s", err, b)
 	}
 }
 
-// A bug that one attempt meets in the shim fails that attempt alone, and is told as the worker's fault. All that
-// it printed before is kept, and nothing of it is left.
+// A panic in the work for one attempt fails only that attempt, as worker_internal. Its earlier output is kept, and none of its processes is
+// left.
 func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows waits for the group of subtests
 	t.Parallel()
 	dir := t.TempDir()
@@ -133,17 +133,17 @@ func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follow
 				if got := printed(t, dir, s.Attempt, tasklog.Stdout); !strings.HasPrefix(got, "before\n") {
 					t.Errorf("its log is %q", got)
 				}
-				eventually(t, "nothing of it is left", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+				testkit.Await(t, "the end of all its processes", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 			})
 		}
-		t.Run("in a word of the worker", func(t *testing.T) {
+		t.Run("in a record of the worker", func(t *testing.T) {
 			t.Parallel()
 			s := shellTask(t, stuck+"sleep 1000")
 			p, k := startTask(t, c, s)
-			eventually(t, "it prints", func() bool { _, size := k.last(); return size > 0 })
+			testkit.Await(t, "output", func() bool { _, size := k.last(); return size > 0 })
 			p.AppendLog(tasklog.System, []byte(bugText))
 			checkFailed(t, waitTask(t, p))
-			eventually(t, "nothing of it is left", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+			testkit.Await(t, "the end of all its processes", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 		})
 		t.Run("in the start of the task", func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +154,7 @@ func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follow
 				t.Errorf("%v", err)
 			}
 			if left := taggedPIDs(s.EnvTag); len(left) > 0 {
-				t.Errorf("processes %v are left", left)
+				t.Errorf("processes %v remain", left)
 			}
 		})
 	})
@@ -166,14 +166,14 @@ func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follow
 		t.Errorf("another task ended with %+v", x)
 	}
 	if got := printed(t, dir, other.Attempt, tasklog.Stdout); got != "begin\nend\n" {
-		t.Errorf("it printed %q", got)
+		t.Errorf("the output is %q", got)
 	}
 	if now := stateDirOf(t, dir).pid(); now != pid || !isRunning(pid) {
 		t.Errorf("the shim is %+v, and was %+v", now, pid)
 	}
 	b, err := os.ReadFile(stateDirOf(t, dir).logPath())
 	if err != nil || !bytes.Contains(b, []byte("faulty.Append")) || !bytes.Contains(b, []byte("a bug in the log")) {
-		t.Errorf("the log of the shim does not tell of the bug: %v\n%s", err, b)
+		t.Errorf("the log of the shim does not have the panic: %v\n%s", err, b)
 	}
 }
 
@@ -184,24 +184,24 @@ func checkFailed(t *testing.T, x *run.Exit) {
 	}
 }
 
-// bodyThatPanics does so when it is waited for.
-type bodyThatPanics struct {
+// panickingWorkload is a workload whose Wait panics.
+type panickingWorkload struct {
 	workload
 	killed bool
 }
 
-func (*bodyThatPanics) Wait() proctree.ExitStatus { panic("a bug in the body") }
-func (b *bodyThatPanics) Abort() proctree.ExitStatus {
+func (*panickingWorkload) Wait() proctree.ExitStatus { panic("a bug in the workload") }
+func (b *panickingWorkload) Abort() proctree.ExitStatus {
 	b.killed = true
 	return proctree.ExitStatus{Code: 137, Killed: true}
 }
 
-// A task whose end cannot be awaited is killed, and ends as the worker's fault.
+// A task whose Wait panics is killed, and fails as worker_internal.
 func TestAPanicWhileTheEndIsAwaited(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	s := &server{log: slog.New(slog.NewTextHandler(&out, nil))}
-	b := &bodyThatPanics{}
+	b := &panickingWorkload{}
 	a := &attempt{server: s, spec: shellTask(t, ""), wake: make(chan struct{}, 1), workload: b, started: time.Now()}
 	if x := a.waitExit(); x.Code != 137 || !b.killed {
 		t.Errorf("%+v", x)
@@ -209,12 +209,12 @@ func TestAPanicWhileTheEndIsAwaited(t *testing.T) {
 	if a.panicked == nil || a.stopped != a.panicked || a.panicked.Reason != muster.WorkerInternal || a.killAt.IsZero() {
 		t.Errorf("%+v, stopped by %+v", a.panicked, a.stopped)
 	}
-	if !strings.Contains(out.String(), "bodyThatPanics") || !strings.Contains(out.String(), a.spec.Attempt.String()) {
+	if !strings.Contains(out.String(), "panickingWorkload") || !strings.Contains(out.String(), a.spec.Attempt.String()) {
 		t.Errorf("logged is %s", out.String())
 	}
 }
 
-// A container is killed when the shim meets a bug in what it prints.
+// A container is killed when the shim panics while it reads the output.
 func TestAPanicKillsTheContainer(t *testing.T) {
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], argFaultyShim}})
@@ -230,6 +230,6 @@ func TestAPanicKillsTheContainer(t *testing.T) {
 	}
 	defer e.Close()
 	if st, err := e.State(t.Context(), s.Container.ID); err != nil || st.Running {
-		t.Errorf("it is %+v: %v", st, err)
+		t.Errorf("state %+v: %v", st, err)
 	}
 }

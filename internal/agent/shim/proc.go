@@ -20,13 +20,13 @@ type proc struct {
 	mu       sync.Mutex
 	pid      run.Pid
 	started  muster.Time
-	reporter run.Reporter // nil until it is adopted
+	reporter run.Reporter // nil until Adopt
 	size     int64
-	unsynced bool             // samples were sent that size may lack
-	progress *muster.Progress // that no sink was told
+	unsynced bool             // records were sent that size may not include
+	progress *muster.Progress // not reported yet
 	exit     *run.Exit
 
-	// What the shim may not have heard when the connection breaks.
+	// Sent again after a reconnect, in case the shim did not receive it.
 	stops  []wire.StopFrame
 	report *muster.Report
 }
@@ -61,7 +61,7 @@ func (p *proc) Exit() *run.Exit {
 	return p.exit
 }
 
-// maxStops is how many orders to stop are kept: the reason of the first one counts, and the shortest grace.
+// maxStops is how many stop frames are kept: the first cause counts, and the shortest grace.
 const maxStops = 8
 
 // Stop implements run.Proc.
@@ -77,9 +77,8 @@ func (p *proc) Stop(why *run.Stopped, opts muster.Kill) {
 	p.conn.send(&wire.ToShim{Stop: &f})
 }
 
-// AppendLog implements run.Proc. It returns when the log has the data, or when it
-// cannot have it any more. A sample or a point is only sent: there is one every few seconds of
-// each task, and nobody waits for it before LogSize.
+// AppendLog implements run.Proc. It returns when the log has the data, or cannot have it. A sample or a point is only sent: there is one
+// every few seconds for each task, and only LogSize waits for it.
 func (p *proc) AppendLog(stream tasklog.Stream, data []byte) {
 	f := &wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: stream, Data: data}}
 	if stream == tasklog.Usage || stream == tasklog.Progress {
@@ -96,7 +95,7 @@ func (p *proc) AppendLog(stream tasklog.Stream, data []byte) {
 func (p *proc) record(f *wire.ToShim) {
 	r, err := p.conn.call(f)
 	if err != nil {
-		return // Exit tells what became of the shim
+		return // Exit has the shim's failure
 	}
 	for i := range r.Updates {
 		p.onLogGrew(r.Updates[i].LogSize)
@@ -117,16 +116,15 @@ func (p *proc) LogSize() int64 {
 	return p.size
 }
 
-// SaveReport implements run.Proc. It returns when the shim will have the report, whatever
-// becomes of this process.
+// SaveReport implements run.Proc. It returns when the shim will receive the report, even if this process ends.
 func (p *proc) SaveReport(r *muster.Report) {
 	p.mu.Lock()
 	p.report = r
 	p.mu.Unlock()
-	_ = p.conn.outbox().SendAndWait(&wire.ToShim{Report: r}) // without a shim nobody asks for it
+	_ = p.conn.outbox().SendAndWait(&wire.ToShim{Report: r}) // without a shim the report is not needed
 }
 
-// setReporter gives the attempt its sink and tells it what was missed.
+// setReporter sets the reporter and reports what was missed.
 func (p *proc) setReporter(reporter run.Reporter) {
 	p.mu.Lock()
 	p.reporter = reporter
@@ -141,13 +139,13 @@ func (p *proc) setReporter(reporter run.Reporter) {
 	}
 }
 
-// onUpdate takes up news.
+// onUpdate handles an update of the shim.
 func (p *proc) onUpdate(n *wire.Update) {
 	p.mu.Lock()
 	reporter, grew := p.reporter, n.LogSize > p.size
 	p.size = max(p.size, n.LogSize)
 	if n.Progress != nil && reporter == nil {
-		p.progress = mergeProgress(p.progress, n.Progress)
+		p.progress = run.MergeProgress(p.progress, n.Progress, run.MaxMetrics)
 	}
 	p.mu.Unlock()
 	if reporter != nil && n.Progress != nil {
@@ -163,7 +161,7 @@ func (p *proc) onUpdate(n *wire.Update) {
 
 func (p *proc) onLogGrew(size int64) { p.onUpdate(&wire.Update{Attempt: p.id, LogSize: size}) }
 
-// setExit takes up the end; what comes after the first one does not count.
+// setExit sets the exit; only the first one counts.
 func (p *proc) setExit(x *run.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,15 +9,16 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// Samples wait for no shim, and are in the log before its size is known.
+// A sample does not wait for the shim, and is in the log before LogSize returns.
 func TestSamplesDoNotWaitForTheShim(t *testing.T) {
 	dir := t.TempDir()
 	c := openDetached(t, dir)
 	s := shellTask(t, "echo ready; exec sleep 1000")
 	p, k := startTask(t, c, s)
-	eventually(t, "the log grows", func() bool { _, size := k.last(); return size > 0 })
+	testkit.Await(t, "the log to grow", func() bool { _, size := k.last(); return size > 0 })
 	pid := stateDirOf(t, dir).pid().PID
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -47,18 +48,18 @@ func TestSamplesDoNotWaitForTheShim(t *testing.T) {
 		}
 	}
 	if got != samples || size != sizeOf(all) {
-		t.Errorf("the log has %d of %d samples and %d bytes, told are %d", got, samples, sizeOf(all), size)
+		t.Errorf("the log has %d of %d samples and %d bytes, reported are %d", got, samples, sizeOf(all), size)
 	}
 	p.Stop(logFailure(muster.Errorf(muster.Internal, "the test is over")), muster.Kill{Signal: "SIGKILL"})
 	waitTask(t, p)
 }
 
-// stateDirOf returns the only home of a data dir.
+// stateDirOf returns the only state directory of a data dir.
 func stateDirOf(t *testing.T, dir string) *stateDir {
 	t.Helper()
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes: %v", len(homes), err)
+		t.Fatalf("%d state directories: %v", len(homes), err)
 	}
 	return homes[0]
 }

@@ -18,18 +18,17 @@ import (
 const (
 	maxRedials  = 6                      // in a row, each after a connection that broke at once
 	redialPause = 100 * time.Millisecond // before the second one; doubled for each further one
-	stableAfter = pingInterval           // a connection that lasted so long did not break at once
+	stableAfter = pingInterval           // a connection that lasted this long did not break at once
 )
 
-// redialer connects a line again whose connection broke although its shim lives, as it does when the session of the shim
-// ends by a panic.
+// redialer restores a connection that broke although its shim runs, as after a panic in the shim's session.
 type redialer struct {
 	conn  *shimConn
 	tries int       // in a row
-	since time.Time // when the last connection was made
+	since time.Time // of the last connection
 }
 
-// redialDelay is the pause before one of several tries in a row.
+// redialDelay returns the pause before one of several tries in a row.
 func redialDelay(try int) time.Duration {
 	if try < 2 {
 		return 0
@@ -37,8 +36,8 @@ func redialDelay(try int) time.Duration {
 	return redialPause << (try - 2)
 }
 
-// redial connects the line again, and reports whether it did. It does not if the line was closed or taken over on
-// purpose, or if the shim ended or hangs.
+// redial reconnects, and reports whether it succeeded. It does not try if the connection was closed or taken over intentionally, or if the
+// shim exited or is hung.
 func (r *redialer) redial() bool {
 	sc := r.conn
 	if r.since.IsZero() || time.Since(r.since) > stableAfter {
@@ -63,7 +62,7 @@ func (r *redialer) redial() bool {
 		next, _, err := handshake(conn, sc.dir, contact, sc.log)
 		if err == nil && next.self == sc.self {
 			r.since = time.Now()
-			sc.log.Warn("the connection with a shim broke, and was made again", slog.Int("pid", sc.self.PID))
+			sc.log.Warn("reconnected to a shim", slog.Int("pid", sc.self.PID))
 			return sc.resume(next)
 		}
 		if err == nil {
@@ -73,7 +72,7 @@ func (r *redialer) redial() bool {
 	return false
 }
 
-// connectionLost reports whether the shim lives and only the connection with it has ended.
+// connectionLost reports whether the shim runs and only the connection has ended.
 func (sc *shimConn) connectionLost() bool {
 	sc.mu.Lock()
 	intentional := sc.displaced || sc.detached
@@ -83,8 +82,8 @@ func (sc *shimConn) connectionLost() bool {
 	return !intentional && (panicked || errors.Is(why, wire.ErrClosed)) && proctree.Alive(sc.self)
 }
 
-// resume takes up the connection of next, which was told what the shim holds, and tells the shim what it may not have
-// heard over the last one. It reports whether the line is still wanted.
+// resume continues with the connection of next, which has received the shim's attempts, and sends again what may not have arrived over the
+// previous one. It reports whether the connection is still needed.
 func (sc *shimConn) resume(next *shimConn) bool {
 	sc.mu.Lock()
 	if sc.detached {
@@ -93,12 +92,12 @@ func (sc *shimConn) resume(next *shimConn) bool {
 		return false
 	}
 	sc.out, sc.in, sc.missedPings = next.out, next.in, 0
-	contact := sc.contact // it may be later than what next began with
+	contact := sc.contact // it may be later than that of the handshake
 	resend := make([]wire.ToShim, 0, len(sc.pending))
 	for _, q := range sc.pending {
 		f := *q.frame
 		f.Resent = true
-		if f.Record != nil { // it may be in the log: only the size is asked for
+		if f.Record != nil { // it may be in the log: only request the size
 			f.Record = &wire.RecordFrame{Attempt: f.Record.Attempt, Stream: f.Record.Stream}
 		}
 		resend = append(resend, f)
@@ -125,7 +124,7 @@ func (sc *shimConn) resume(next *shimConn) bool {
 			unknown = append(unknown, p.id)
 			p.setExit(&run.Exit{Code: -1, At: run.Now(), Stopped: &run.Stopped{
 				Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal,
-				Message: fmt.Sprintf("the worker's shim (process %d) does not know the task any more: this is a bug of Muster; see shim.log in the worker's data dir", sc.self.PID),
+				Message: fmt.Sprintf("the worker's shim (process %d) no longer knows the task: this is a bug in Muster; see shim.log in the worker's data dir", sc.self.PID),
 			}})
 		}
 	}
@@ -135,7 +134,7 @@ func (sc *shimConn) resume(next *shimConn) bool {
 	return true
 }
 
-// resendPending takes up what the shim tells of the attempt over a new connection, and tells it what it may not have heard.
+// resendPending handles the state of the attempt over a new connection, and sends again what may not have arrived.
 func (p *proc) resendPending(current *proc) {
 	p.mu.Lock()
 	stops, report := slices.Clone(p.stops), p.report

@@ -17,9 +17,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// fakeShim speaks for a shim, one connection after the other.
+// fakeShim is a fake shim that accepts one connection at a time.
 type fakeShim struct {
 	t    *testing.T
 	l    net.Listener
@@ -27,7 +28,7 @@ type fakeShim struct {
 	in   *wire.FrameReader
 }
 
-// accept waits for the worker, and tells it what is held.
+// accept waits for the worker, and sends it the held attempts.
 func (s *fakeShim) accept(held ...*wire.SnapshotFrame) {
 	s.t.Helper()
 	conn, err := s.l.Accept()
@@ -36,7 +37,7 @@ func (s *fakeShim) accept(held ...*wire.SnapshotFrame) {
 	}
 	s.conn, s.in = conn, wire.NewFrameReader(conn)
 	if f := s.next(); f.Hello == nil {
-		s.t.Fatalf("it begins with %+v", f)
+		s.t.Fatalf("the first frame is %+v", f)
 	}
 	s.send(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: "test", Pid: proctree.Identify(os.Getpid())}})
 	for _, h := range held {
@@ -65,8 +66,8 @@ func (s *fakeShim) next() *wire.ToShim {
 	return &f
 }
 
-// What a worker asked for over a connection that broke it asks for over the next one: starts, stops and reports are not
-// lost, and nothing is written twice. An attempt that the shim does not know any more has failed.
+// A worker sends its requests again after a reconnect: starts, stops and reports are not lost, and no record is written twice. An attempt that
+// the shim no longer knows has failed.
 func TestRequestsAreResentAfterALostConnection(t *testing.T) {
 	h, err := newStateDir(t.TempDir())
 	if err != nil {
@@ -125,7 +126,7 @@ func TestRequestsAreResentAfterALostConnection(t *testing.T) {
 		started <- err
 	}()
 	written := make(chan struct{})
-	for f := shim.next(); f.Start == nil; f = shim.next() { // and now it breaks: who knows what was done
+	for f := shim.next(); f.Start == nil; f = shim.next() { // and now the connection breaks, with the start in an unknown state
 	}
 	go func() {
 		defer close(written)
@@ -148,32 +149,32 @@ func TestRequestsAreResentAfterALostConnection(t *testing.T) {
 			seen.report = f.Report.Message == "settled"
 		case f.Record != nil:
 			if len(f.Record.Data) > 0 {
-				t.Error("a line that may be in the log is sent again")
+				t.Error("a record that may be in the log is sent again")
 			}
 			seen.record = true
 			shim.send(&wire.ToWorker{Seq: f.Seq, Updates: []wire.Update{{Attempt: stays.Attempt, LogSize: 20}}})
 		case f.Forget != nil:
 			seen.forget = len(f.Forget) == 1 && f.Forget[0] == lost.Attempt
 		default:
-			t.Fatalf("it says %+v, and before %+v", f, seen)
+			t.Fatalf("it sent %+v, and before %+v", f, seen)
 		}
 	}
 	if err := <-started; err != nil {
-		t.Errorf("the start that the connection broke at ends with %v", err)
+		t.Errorf("the interrupted start returned %v", err)
 	}
 	<-written
 	if size := p.LogSize(); size != 20 {
 		t.Errorf("the log has %d bytes", size)
 	}
 	if x := waitTask(t, missing); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
-		t.Errorf("the attempt that the shim does not know ended with %+v", x)
+		t.Errorf("the unknown attempt ended with %+v", x)
 	}
 	if p.Exit() != nil {
-		t.Errorf("the attempt that it knows ended with %+v", p.Exit())
+		t.Errorf("the known attempt ended with %+v", p.Exit())
 	}
 }
 
-// A start that is asked for again is answered, and starts nothing again.
+// A repeated start is answered, and not executed again.
 func TestResentStartIsNotRepeated(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	st := shellTask(t, "echo x >>$BASE/starts; exec sleep 1000")
@@ -192,27 +193,27 @@ func TestResentStartIsNotRepeated(t *testing.T) {
 	}()
 	ss.handle(&wire.ToShim{Seq: 1, Start: st})
 	in := wire.NewFrameReader(peer)
-	eventually(t, "it is started", func() bool { return s.find(st.Attempt) != nil })
+	testkit.Await(t, "the start", func() bool { return s.find(st.Attempt) != nil })
 	ss.handle(&wire.ToShim{Seq: 2, Start: st, Resent: true})
 	var pids []int
 	for range 2 {
 		var f wire.ToWorker
 		if err := in.Next(&f); err != nil || f.Started == nil {
-			t.Fatalf("it answers %+v: %v", f, err)
+			t.Fatalf("the reply is %+v: %v", f, err)
 		}
 		pids = append(pids, f.Started.Pid.PID)
 	}
 	if pids[0] == 0 || pids[0] != pids[1] {
-		t.Errorf("it answers with the processes %v", pids)
+		t.Errorf("the replies have the processes %v", pids)
 	}
 	ss.handle(&wire.ToShim{Seq: 3, Start: st})
 	var f wire.ToWorker
-	if err := in.Next(&f); err != nil || f.Failed == nil || !strings.Contains(f.Failed.Message, "was started before") {
-		t.Errorf("to another start it answers %+v: %v", f, err)
+	if err := in.Next(&f); err != nil || f.Failed == nil || !strings.Contains(f.Failed.Message, "has already been started") {
+		t.Errorf("to another start the reply is %+v: %v", f, err)
 	}
 }
 
-// News that cannot be sent fail the attempt that they are of, and hold up no news of others.
+// An update that cannot be encoded fails its attempt, and does not delay the updates of others.
 func TestUpdatesThatCannotBeEncoded(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	local, peer := net.Pipe()
@@ -226,7 +227,7 @@ func TestUpdatesThatCannotBeEncoded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if st != good {
-			a.OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+			a.OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // not encodable as JSON
 		}
 		s.wg.Go(a.supervise)
 	}
@@ -258,17 +259,17 @@ func TestUpdatesThatCannotBeEncoded(t *testing.T) {
 	}
 	for _, st := range []*run.StartSpec{bad, over} {
 		if x := ends[st.Attempt]; x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
-			t.Errorf("the attempt whose news cannot be sent ended with %+v", x)
+			t.Errorf("the attempt whose update cannot be encoded ended with %+v", x)
 		}
 		if h := s.find(st.Attempt).snapshot(); h == nil {
-			t.Error("it is not held")
+			t.Error("the attempt is not held")
 		} else if _, err := wire.AppendFrame(nil, h); err != nil {
-			t.Errorf("the next worker cannot be told of it: %v", err)
+			t.Errorf("its snapshot cannot be encoded: %v", err)
 		}
 	}
 }
 
-// An attempt of which a new worker cannot be told fails, and the worker hears of that, and of the others.
+// An attempt whose snapshot cannot be encoded fails, and a new worker receives that, and the others.
 func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	bad, good := shellTask(t, "exec sleep 1000"), shellTask(t, "exec sleep 1000")
@@ -278,7 +279,7 @@ func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if st == bad {
-			a.OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+			a.OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // not encodable as JSON
 		}
 		s.wg.Go(a.supervise)
 	}
@@ -301,7 +302,7 @@ func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 		line.run()
 	}()
 	if x := waitTask(t, line.find(bad.Attempt)); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
-		t.Errorf("the attempt that cannot be told of ended with %+v", x)
+		t.Errorf("the attempt whose snapshot cannot be encoded ended with %+v", x)
 	}
 	if x := line.find(good.Attempt).Exit(); x != nil {
 		t.Errorf("the other one ended with %+v", x)
@@ -311,7 +312,7 @@ func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 	<-served
 }
 
-// A panic while something is sent closes the connection, and whoever waits for it is told so.
+// A panic during a write closes the connection, and senders that wait for it return.
 func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
 	local, peer := net.Pipe()
 	armed := false
@@ -333,21 +334,20 @@ func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
 		t.Fatal(text, err)
 	}
 	if err := out.Send(func() {}); !errors.Is(err, wire.ErrEncode) || out.Err() != nil {
-		t.Fatalf("what cannot be encoded ends with %v, and the connection with %v", err, out.Err())
+		t.Fatalf("a frame that cannot be encoded: %v; connection: %v", err, out.Err())
 	}
 	armed = true
 	_ = out.SendAndWait("lost") // it returns
 	<-ran
 	if err := out.Err(); err == nil || !strings.Contains(err.Error(), "a bug") {
-		t.Errorf("it was closed for %v", err)
+		t.Errorf("it was closed with %v", err)
 	}
 	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the other side reads %v", err)
 	}
 }
 
-// News that cannot be sent do not stop the server when they are gathered while its lock is held, as it is while a new
-// worker is told what is held.
+// Updates that cannot be encoded do not deadlock the server when they are gathered while its lock is held, as during a handshake.
 func TestUpdatesThatCannotBeEncodedWithTheLockHeld(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "sock"))
@@ -355,7 +355,7 @@ func TestUpdatesThatCannotBeEncodedWithTheLockHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	local, err := net.Dial("unix", l.Addr().String()) // of which the outbox can write without Run
+	local, err := net.Dial("unix", l.Addr().String()) // to which the outbox can write without Run
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestUpdatesThatCannotBeEncodedWithTheLockHeld(t *testing.T) {
 		s.wg.Go(a.supervise)
 		attempts = append(attempts, a)
 	}
-	attempts[0].OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+	attempts[0].OnProgress(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // not encodable as JSON
 	notified := make(chan struct{})
 	go func() {
 		defer close(notified)
@@ -386,17 +386,16 @@ func TestUpdatesThatCannotBeEncodedWithTheLockHeld(t *testing.T) {
 	select {
 	case <-notified:
 	case <-time.After(testTimeout):
-		t.Fatal("the server waits for its own lock")
+		t.Fatal("the server is deadlocked")
 	}
 	attempts[0].mu.Lock()
 	defer attempts[0].mu.Unlock()
 	if attempts[0].panicked == nil {
-		t.Error("the attempt whose news cannot be sent did not fail")
+		t.Error("the attempt whose update cannot be encoded did not fail")
 	}
 }
 
-// A contact with the server that falls into the time in which a connection is made again is not lost: the leases of tasks
-// count from it.
+// A contact with the server during a reconnect is not lost: the leases of tasks count from it.
 func TestContactDuringRedial(t *testing.T) {
 	h, err := newStateDir(t.TempDir())
 	if err != nil {
@@ -410,11 +409,11 @@ func TestContactDuringRedial(t *testing.T) {
 	l := &shimConn{dir: h, log: log, procs: map[muster.AttemptID]*proc{}, pending: map[uint64]request{}, contact: time.Second}
 	l.out = wire.NewOutbox(broken, nil)
 	l.out.Close(wire.ErrClosed)
-	next := &shimConn{dir: h, log: log} // it began with a hello that has the contact of then
+	next := &shimConn{dir: h, log: log} // its hello had an earlier contact
 	next.out = wire.NewOutbox(local, nil)
 	l.setContact(2 * time.Second)
 	if !l.resume(next) {
-		t.Fatal("the line is not wanted")
+		t.Fatal("the connection is not needed")
 	}
 	sent := make(chan struct{})
 	go func() {
@@ -428,15 +427,15 @@ func TestContactDuringRedial(t *testing.T) {
 	_ = peer.SetReadDeadline(time.Now().Add(testTimeout))
 	var f wire.ToShim
 	if err := wire.NewFrameReader(peer).Next(&f); err != nil || f.Contact != 2*time.Second {
-		t.Errorf("the shim hears %+v: %v", f, err)
+		t.Errorf("the shim received %+v: %v", f, err)
 	}
 }
 
-// Orders to stop that come while others are repeated do not change those.
+// Stop frames that are added during a resend do not change the others.
 func TestStopsDuringRedial(t *testing.T) {
 	local, peer := net.Pipe()
 	defer peer.Close()
-	l := &shimConn{out: wire.NewOutbox(local, nil)} // nobody runs it: what is sent stays in it
+	l := &shimConn{out: wire.NewOutbox(local, nil)} // without Run frames stay in it
 	defer l.out.Close(wire.ErrClosed)
 	p := newProc(l, muster.AttemptID{}, "", nil)
 	stop := func() { p.Stop(&run.Stopped{Message: "no need"}, muster.Kill{}) }
@@ -451,12 +450,12 @@ func TestStopsDuringRedial(t *testing.T) {
 		}
 	}()
 	for range 10_000 {
-		p.resendPending(&proc{}) // the race detector looks on
+		p.resendPending(&proc{}) // for the race detector
 	}
 	<-stopped
 }
 
-// A shim that is slow for good after it stood still waits for the words of its worker once: leases end all the same.
+// A shim that stays slow after it was stopped waits for the frames of its worker once: leases still end.
 func TestASlowShimEndsLeases(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	s.worker.Store(&session{server: s})
@@ -478,12 +477,12 @@ func TestASlowShimEndsLeases(t *testing.T) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stopped != &errLeaseEnded {
+	if a.stopped != run.ErrLeaseEnded {
 		t.Errorf("%s after its start it runs with a lease of %s: %+v", now-a.startClock, st.Lease, a.stopped)
 	}
 }
 
-// The pauses between connections that break at once grow, from one call of again to the next, too: a shim is given three seconds.
+// The pauses between connections that break at once grow, also across calls of redial: a shim gets three seconds.
 func TestPausesBetweenRedialsGrow(t *testing.T) {
 	var total time.Duration
 	for try := 1; try <= maxRedials; try++ {

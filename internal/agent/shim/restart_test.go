@@ -19,9 +19,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// What is true over several lives of a worker.
+// Tests of restarts of the worker.
 
 func TestATaskOutlivesAKilledWorker(t *testing.T) {
 	needShims(t)
@@ -30,22 +31,22 @@ func TestATaskOutlivesAKilledWorker(t *testing.T) {
 	s := shellTask(t, `echo '::muster progress=0.25 step="one" loss=3'; i=0; while [ ! -e go ]; do echo line $i; i=$((i+1)); sleep 0.01; done
 		echo '::muster step="two" acc=1'; echo last; exit 42`)
 	w.do(workerCommand{Start: s})
-	eventually(t, "it prints", func() bool { return len(records(t, dir, s.Attempt)) > 3 })
+	testkit.Await(t, "output", func() bool { return len(records(t, dir, s.Attempt)) > 3 })
 	w.kill()
 	seen := len(records(t, dir, s.Attempt))
-	eventually(t, "it prints although nobody is there", func() bool { return len(records(t, dir, s.Attempt)) > seen+3 })
+	testkit.Await(t, "output without a worker", func() bool { return len(records(t, dir, s.Attempt)) > seen+3 })
 
 	c := openDetached(t, dir)
 	h := recoveredAttempt(t, c)
 	if d := cmp.Diff(*s, h.Start); d != "" {
-		t.Errorf("what was started is not what is held: %s", d)
+		t.Errorf("the recovered spec differs: %s", d)
 	}
 	if h.Exit != nil || h.Report != nil || h.Started == 0 || h.LogSize == 0 || h.PID.PID == 0 {
 		t.Errorf("%+v", h)
 	}
 	p, k := adopt(t, c, h)
 	if got, size := k.last(); got.Step == nil || *got.Step != "one" || got.Metrics["loss"] != 3 || size < h.LogSize {
-		t.Errorf("what it said before is not told: %+v, %d bytes", got, size)
+		t.Errorf("earlier events are lost: %+v, %d bytes", got, size)
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -95,10 +96,10 @@ func TestEventsWithoutAWorkerAreReported(t *testing.T) {
 	report := &muster.Report{Attempt: settled.Attempt, Outcome: muster.AttemptSucceeded, Result: []byte(`{"a":1}`), FinishedAt: 5}
 	contact := run.BootClock() - time.Second
 	w.do(workerCommand{Contact: contact})
-	w.do(workerCommand{Settle: report}) // which returns when all before it is on its way
+	w.do(workerCommand{Settle: report}) // which returns when all earlier frames are sent
 	w.kill()
 	for _, s := range []*run.StartSpec{ends, dies, late, lost} {
-		eventually(t, "its process is gone", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+		testkit.Await(t, "the end of its process", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	}
 	c := openDetached(t, dir)
 	if c.LastContact() != contact {
@@ -111,7 +112,7 @@ func TestEventsWithoutAWorkerAreReported(t *testing.T) {
 	exit := func(s *run.StartSpec) *run.Exit {
 		h := byID[s.Attempt]
 		if h == nil {
-			t.Fatalf("%s is not held", s.Attempt)
+			t.Fatalf("%s is not recovered", s.Attempt)
 		}
 		p, _ := adopt(t, c, h)
 		return waitTask(t, p)
@@ -129,7 +130,7 @@ func TestEventsWithoutAWorkerAreReported(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	if d := cmp.Diff(report, byID[settled.Attempt].Report); d != "" {
-		t.Errorf("the settled report is not kept: %s", d)
+		t.Errorf("the saved report is lost: %s", d)
 	}
 }
 
@@ -142,11 +143,11 @@ func TestAnotherWorkerDisplacesTheFirst(t *testing.T) {
 	waitReady(t, dir, s)
 	two := openDetached(t, dir)
 	q, _ := adopt(t, two, recoveredAttempt(t, two))
-	if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal || !strings.Contains(x.Stopped.Message, "taken over") {
-		t.Errorf("the first worker hears %+v", x)
+	if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal || !strings.Contains(x.Stopped.Message, "took over") {
+		t.Errorf("the first worker received %+v", x)
 	}
 	if q.Exit() != nil {
-		t.Fatal("the task ended with it")
+		t.Fatal("the task ended with the worker")
 	}
 	q.Stop(&run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}, muster.Kill{})
 	if x := waitTask(t, q); x.Code != 9 {
@@ -172,7 +173,7 @@ func TestAShimOfAnotherBuildKeepsWhatItRuns(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	if homes, err := listStateDirs(dir); err != nil || len(homes) != 2 {
-		t.Errorf("there are %d shims, %v; want the old one and the new one", len(homes), err)
+		t.Errorf("%d shims, %v; want the old one and the new one", len(homes), err)
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -181,7 +182,7 @@ func TestAShimOfAnotherBuildKeepsWhatItRuns(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	c.Forget(s.Attempt, next.Attempt)
-	eventually(t, "the old shim, which holds nothing any more, ends", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
+	testkit.Await(t, "the end of the old shim, which holds nothing", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
 }
 
 func TestIdleShimExits(t *testing.T) {
@@ -193,20 +194,20 @@ func TestIdleShimExits(t *testing.T) {
 	waitTask(t, p)
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes, %v", len(homes), err)
+		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	shim := homes[0].pid()
 	c.Forget(s.Attempt)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the shim ends", func() bool { return !isRunning(shim) })
+	testkit.Await(t, "the end of the shim", func() bool { return !isRunning(shim) })
 	if homes, err := listStateDirs(dir); err != nil || len(homes) != 0 {
-		t.Errorf("its folder stays: %v %v", homes, err)
+		t.Errorf("its directory still exists: %v %v", homes, err)
 	}
 }
 
-// isRunning reports whether a process lives; a zombie does not.
+// isRunning reports whether a process runs and is not a zombie.
 func isRunning(p run.Pid) bool {
 	s := procState(p.PID)
 	return s != 0 && s != 'Z'
@@ -221,7 +222,7 @@ func TestAKilledShimEndsItsTasksAndTheNextOneGetsANewShim(t *testing.T) {
 	waitReady(t, dir, s)
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes, %v", len(homes), err)
+		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	if err := syscall.Kill(homes[0].pid().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -251,7 +252,7 @@ func TestOrphansOfAKilledShimAreKilled(t *testing.T) {
 	waitReady(t, dir, s)
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes, %v", len(homes), err)
+		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	if err := syscall.Kill(homes[0].pid().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -262,10 +263,10 @@ func TestOrphansOfAKilledShimAreKilled(t *testing.T) {
 		t.Errorf("processes %v survive", left)
 	}
 	if len(c.Recovered()) != 0 {
-		t.Errorf("%v is held by nobody", c.Recovered())
+		t.Errorf("recovered %v without a shim", c.Recovered())
 	}
 	if homes, err := listStateDirs(dir); err != nil || len(homes) != 0 {
-		t.Errorf("its folder stays: %v %v", homes, err)
+		t.Errorf("its directory still exists: %v %v", homes, err)
 	}
 }
 
@@ -280,13 +281,13 @@ func TestTerminatedShimStopsItsTasks(t *testing.T) {
 	if x := waitTask(t, p); x.Code != 0 || x.Stopped == nil || x.Stopped.Reason != muster.WorkerShutdown {
 		t.Errorf("%+v", x)
 	}
-	// It takes no new tasks, and the worker, which was not told to end, needs one that does.
+	// It accepts no new tasks, and the worker, which still runs, needs a shim that does.
 	p, _ = startTask(t, c, shellTask(t, "exit 3"))
 	if x := waitTask(t, p); x.Code != 3 {
 		t.Errorf("%+v", x)
 	}
 	c.Forget(s.Attempt)
-	eventually(t, "it has ended", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
+	testkit.Await(t, "the end of the shim", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
 }
 
 func TestADataDirMayHaveALongPath(t *testing.T) {
@@ -299,8 +300,7 @@ func TestADataDirMayHaveALongPath(t *testing.T) {
 	}
 }
 
-// A worker that takes nothing any more holds nobody up: not its tasks, not their
-// logs, not the worker that comes after it.
+// A hung worker does not block its tasks, their logs, or the next worker.
 func TestHangingWorkerBlocksNothing(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
@@ -310,7 +310,7 @@ func TestHangingWorkerBlocksNothing(t *testing.T) {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the task ends", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+	testkit.Await(t, "the end of the task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	c := openDetached(t, dir)
 	h := recoveredAttempt(t, c)
 	p, k := adopt(t, c, h)
@@ -318,10 +318,10 @@ func TestHangingWorkerBlocksNothing(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	if got := printed(t, dir, s.Attempt, tasklog.Stdout); len(got) != 8_000_001 {
-		t.Errorf("it printed %d bytes", len(got))
+		t.Errorf("the output has %d bytes", len(got))
 	}
 	if got, _ := k.last(); len(got.Metrics) != run.MaxMetrics || got.Progress == nil {
-		t.Errorf("%d metrics are told, want %d", len(got.Metrics), run.MaxMetrics)
+		t.Errorf("%d metrics were reported, want %d", len(got.Metrics), run.MaxMetrics)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestOnlyTheWorkerIsServed(t *testing.T) {
 	p, _ := startTask(t, c, s)
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes, %v", len(homes), err)
+		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	refused := func(what string, b []byte) {
 		t.Helper()
@@ -350,7 +350,7 @@ func TestOnlyTheWorkerIsServed(t *testing.T) {
 		}
 		var f wire.ToWorker
 		if err := wire.NewFrameReader(conn).Next(&f); err == nil {
-			t.Errorf("%s is answered: %+v", what, f)
+			t.Errorf("%s: unexpected reply %+v", what, f)
 		}
 	}
 	wrong, err := wire.AppendFrame(nil, &wire.ToShim{Hello: &wire.Hello{Protocol: wire.Protocol, Key: "guessed"}})
@@ -375,7 +375,7 @@ func TestOnlyTheWorkerIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if x := waitTask(t, p); x.Code != 2 {
-		t.Errorf("those who were refused did harm: %+v", x)
+		t.Errorf("rejected connections had an effect: %+v", x)
 	}
 }
 
@@ -388,11 +388,11 @@ func TestAShimOfAnotherProtocolIsEndedWithItsTasks(t *testing.T) {
 	waitReady(t, dir, s)
 	homes, err := listStateDirs(dir)
 	if err != nil || len(homes) != 1 {
-		t.Fatalf("%d homes, %v", len(homes), err)
+		t.Fatalf("%d state directories, %v", len(homes), err)
 	}
 	shim := homes[0].pid()
 	w.kill()
-	// To the worker a shim whose key it does not know is one that it cannot talk to.
+	// A worker that does not know the key of a shim cannot use it.
 	if err := os.WriteFile(filepath.Join(homes[0].path, keyFile), []byte("another"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -23,34 +23,34 @@ import (
 )
 
 const (
-	tickInterval    = 250 * time.Millisecond // at $MUSTER_EVENTS and at leases
-	idlePollTicks   = 40                     // without anything in $MUSTER_EVENTS, then it is looked at
-	idlePollEvery   = 4                      // looks only: most tasks never write to it
-	reapTicks       = 4                      // looks
-	dirCheckTicks   = 4                      // looks
-	idleExitTicks   = 20                     // without a worker and without a task, then there is no use
-	helloTimeout    = 10 * time.Second       // for a worker to say who it is
-	displaceTimeout = time.Second            // for the words of the worker before it
-	displaceTicks   = 4                      // of displaceTimeout: this process may itself have stood still for longer
-	stallThreshold  = time.Second            // between two looks
-	stallGraceTicks = 4                      // looks in which what a worker said before is heard
-	leaseRetention  = 10 * time.Minute       // beyond its lease that an exited attempt is kept
+	tickInterval    = 250 * time.Millisecond // between ticks: polls of $MUSTER_EVENTS, checks of leases
+	idlePollTicks   = 40                     // without an event after which $MUSTER_EVENTS is polled
+	idlePollEvery   = 4                      // ticks only: most tasks never write to it
+	reapTicks       = 4
+	dirCheckTicks   = 4
+	idleExitTicks   = 20               // without a worker and without a task, then the shim exits
+	helloTimeout    = 10 * time.Second // for a worker's hello
+	displaceTimeout = time.Second      // for the frames of the displaced worker
+	displaceTicks   = 4                // per displaceTimeout: this process may itself have been stopped for longer
+	stallThreshold  = time.Second      // between two ticks
+	stallGraceTicks = 4                // ticks to handle what a worker has sent before
+	leaseRetention  = 10 * time.Minute // that an exited attempt is kept after its lease
 )
 
-// server stands by attempts, whoever asks it to.
+// server supervises attempts for one worker at a time.
 type server struct {
 	logs    run.Logs
 	pidFile *proctree.PIDFile
 	build   string
-	key     string // that a worker must know, "" for none
+	key     string // that a worker must send, "" for none
 	self    run.Pid
 	log     *slog.Logger
 
-	reapsOrphans bool        // run ends what escaped from control groups, and reaps orphans: all children are tasks
-	dirDeleted   func() bool // whether no worker can find this server any more; nil if there is no such time
-	helper       []string    // the command of this program that is netns.Helped, nil for none
+	reapsOrphans bool        // run ends processes outside control groups, and reaps orphans: all children are tasks
+	dirDeleted   func() bool // whether workers can no longer find this server; nil for never
+	helper       []string    // the command of this program that runs netns.Init, nil for none
 
-	wrapConn func(net.Conn) net.Conn // puts something around connections with workers, as tests do; nil for nothing
+	wrapConn func(net.Conn) net.Conn // wraps connections with workers, for tests; may be nil
 
 	tracker  *proctree.Tracker
 	oom      proctree.OOMDetector
@@ -62,19 +62,19 @@ type server struct {
 
 	mu         sync.Mutex
 	attempts   map[muster.AttemptID]*attempt
-	contact    time.Duration // the last one, by run.Clock
+	contact    time.Duration // the last one, by run.BootClock
 	ticks      int
-	lastTick   time.Duration // when look was called last, by run.Clock
-	stalledFor time.Duration // how long this process stood still lately, 0 for not
-	stallGrace int           // looks until what the worker said meanwhile counts as heard
-	idleTicks  int           // looks since when nobody is connected and nothing is held
+	lastTick   time.Duration // when tick was last called, by run.BootClock
+	stalledFor time.Duration // how long this process was recently stopped, 0 for not
+	stallGrace int           // ticks until the frames of the worker count as handled
+	idleTicks  int           // ticks without a worker and without attempts
 	closed     bool
 }
 
 func newServer(logs run.Logs, pidFile *proctree.PIDFile, build, key string, log *slog.Logger) (*server, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "no standard input for tasks: %w", err)
+		return nil, muster.Errorf(muster.Internal, "cannot open standard input for tasks: %w", err)
 	}
 	s := &server{
 		logs: logs, pidFile: pidFile, build: build, key: key, log: log, null: null,
@@ -84,8 +84,7 @@ func newServer(logs run.Logs, pidFile *proctree.PIDFile, build, key string, log 
 	return s, nil
 }
 
-// run looks after what is held until ctx ends, or, if it may, until it is of no use
-// any more.
+// run supervises until ctx ends, or, if it mayEnd, until the server is not needed any more.
 func (s *server) run(ctx context.Context, mayEnd bool) {
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
@@ -97,21 +96,21 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 		}
 		done := false
 		if s.dirDeleted != nil && n%dirCheckTicks == 0 && s.dirDeleted() {
-			s.protect("it gave up its tasks", s.abandonTasks)
+			s.protect("abandoning all tasks", s.abandonTasks)
 		}
-		s.protect("it looked after all attempts", func() { done = s.tick(run.BootClock()) })
+		s.protect("checking all attempts", func() { done = s.tick(run.BootClock()) })
 		if done && mayEnd {
 			return
 		}
 		if s.reapsOrphans && n%reapTicks == 0 {
-			// What a task leaves to this process counts as the task's until then.
-			s.protect("it reaped orphans", s.tracker.Sweep)
+			// Until then a leftover process counts as its task's.
+			s.protect("reaping orphans", s.tracker.Sweep)
 		}
 	}
 }
 
-// tick pokes what runs, ends what has outlived its lease, and drops what nobody came
-// for. It reports whether the server has been of no use for a while.
+// tick wakes running attempts, stops those whose lease has ended, and drops those that were never collected. It reports whether the server
+// is not needed any more.
 func (s *server) tick(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,20 +118,23 @@ func (s *server) tick(now time.Duration) bool {
 	s.detectStall(now)
 	running := 0
 	for id, a := range s.attempts {
-		running += boolToInt(!a.hasEnded())
+		ended := a.hasEnded()
+		if !ended {
+			running++
+		}
 		since := now - max(s.contact, a.startClock)
 		switch {
-		case a.hasEnded():
+		case ended:
 			if since > a.spec.Lease+leaseRetention {
-				s.log.Warn("nobody came for an attempt that has ended", slog.String("attempt", id.String()))
+				s.log.Warn("finished attempt was never collected, dropping it", slog.String("attempt", id.String()))
 				s.drop(id)
 			}
 		case since > a.spec.Lease && a.spec.Lease > 0:
-			if s.worker.Load() == nil || s.stalledFor < a.spec.Lease/2 { // else it may have said that it has contact
-				a.stop(&errLeaseEnded, muster.Kill{})
+			if s.worker.Load() == nil || s.stalledFor < a.spec.Lease/2 { // else its frame about a contact may be waiting
+				a.stop(run.ErrLeaseEnded, muster.Kill{})
 			}
 		case a.idlePolls.Load() < idlePollTicks || s.ticks%idlePollEvery == 0:
-			trySend(a.wake)
+			run.Notify(a.wake)
 		}
 	}
 	switch noWorker := s.worker.Load() == nil; {
@@ -147,8 +149,8 @@ func (s *server) tick(now time.Duration) bool {
 	return s.closed
 }
 
-// detectStall notes whether this process stood still since the last look, frozen or without a turn: then what a
-// connected worker said meanwhile is heard before leases end. The lock is held.
+// detectStall notes whether this process was stopped since the last tick: then frames of a connected worker are handled before leases end. The
+// lock is held.
 func (s *server) detectStall(now time.Duration) {
 	gap := now - s.lastTick
 	if s.lastTick == 0 {
@@ -156,7 +158,7 @@ func (s *server) detectStall(now time.Duration) {
 	}
 	s.lastTick = now
 	switch {
-	case gap > max(stallThreshold, s.stalledFor): // a process that is slow at each look puts no lease off for ever
+	case gap > max(stallThreshold, s.stalledFor): // a process that is slow at each tick must not extend leases forever
 		s.stalledFor, s.stallGrace = gap, stallGraceTicks
 	case s.stallGrace > 0:
 		s.stallGrace--
@@ -165,8 +167,7 @@ func (s *server) detectStall(now time.Duration) {
 	}
 }
 
-// stopAll stops everything as each task asks for, and takes nothing new: the machine is
-// shut down, or somebody wants the shim gone.
+// stopAll stops all tasks as each one's kill settings say, and accepts no new ones: the machine shuts down, or the shim received a signal.
 func (s *server) stopAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,14 +177,14 @@ func (s *server) stopAll() {
 	}
 }
 
-// abandonTasks takes nothing new, and without a worker it kills everything: the next worker does not find this server, so
-// the tasks would run twice, and nobody would hear how they end.
+// abandonTasks accepts no new tasks. Without a worker it kills all tasks: the next worker would not find this server, and the tasks would run
+// twice.
 func (s *server) abandonTasks() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
 		s.closed = true
-		s.log.Error("the folder of this shim was deleted: it takes no new tasks, and ends those that it has when its worker is gone")
+		s.log.Error("directory of this shim deleted: no new tasks, existing ones end when the worker disconnects")
 	}
 	if s.worker.Load() != nil {
 		return
@@ -197,12 +198,9 @@ func (s *server) abandonTasks() {
 	}
 }
 
-var errShutDown = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker's machine, or the shim that stood by the task, was shut down"}
+var errShutDown = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker's machine, or the task's supervisor (shim), was shut down"}
 
-var errLeaseEnded = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "its lease ended while the server was away"}
-
-// killAll ends everything that is held and waits for it, though not for what the
-// kernel cannot end.
+// killAll kills all tasks and waits for their end, except for processes that the kernel cannot end.
 func (s *server) killAll() {
 	s.mu.Lock()
 	s.closed = true
@@ -214,8 +212,7 @@ func (s *server) killAll() {
 	_ = s.null.Close()
 }
 
-// serve talks to one worker until it goes or another one comes. What it started
-// goes on.
+// serve serves one worker until it disconnects or another one connects. Its tasks continue.
 func (s *server) serve(conn net.Conn) {
 	if s.wrapConn != nil {
 		conn = s.wrapConn(conn)
@@ -227,7 +224,7 @@ func (s *server) serve(conn net.Conn) {
 	if err := fault.Catch(func() error { return s.handshake(conn, in, ss) }); err != nil {
 		s.worker.CompareAndSwap(ss, nil)
 		close(ss.drained)
-		s.log.Warn("a connection is refused", slog.Any("error", err))
+		s.log.Warn("connection rejected", slog.Any("error", err))
 		return
 	}
 	var g errgroup.Group
@@ -236,7 +233,7 @@ func (s *server) serve(conn net.Conn) {
 	err := fault.Catch(func() error { return ss.readLoop(in) })
 	for _, err := range []error{err, ss.out.Err()} {
 		if _, ok := errors.AsType[*fault.PanicError](err); ok {
-			logPanic(s.log, err, slog.String("doing", "it talked to the worker"))
+			logPanic(s.log, err, slog.String("doing", "serving the worker"))
 		}
 	}
 	close(ss.drained)
@@ -244,20 +241,20 @@ func (s *server) serve(conn net.Conn) {
 	s.worker.CompareAndSwap(ss, nil)
 	ss.stopFlushLoop()
 	_ = g.Wait()
-	s.log.Debug("the worker is gone", slog.Any("error", err))
+	s.log.Debug("the worker disconnected", slog.Any("error", err))
 }
 
 var (
-	errShuttingDown = errors.New("the shim is about to end")
-	errBadKey       = errors.New("whoever connected does not know the key")
+	errShuttingDown = errors.New("the shim is exiting")
+	errBadKey       = errors.New("wrong key")
 )
 
-// maxHelloSize is the most bytes of a frame of somebody who has not said who he is.
+// maxHelloSize is the maximum size in bytes of the first frame, of an unknown client.
 const maxHelloSize = 4 << 10
 
-// handshake makes the connection the one worker's, and tells it what is held.
+// handshake makes the connection that of the one worker, and sends it all attempts.
 func (s *server) handshake(conn net.Conn, in *wire.FrameReader, ss *session) error {
-	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout)) // without one it takes longer
+	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout)) // an error only removes the limit
 	var f wire.ToShim
 	in.MaxSize = maxHelloSize
 	if err := in.Next(&f); err != nil {
@@ -280,7 +277,7 @@ func (s *server) handshake(conn net.Conn, in *wire.FrameReader, ss *session) err
 		return err
 	}
 	if prev := s.worker.Swap(ss); prev != nil {
-		_ = prev.out.Send(&wire.ToWorker{Displaced: true}) // it may be gone already
+		_ = prev.out.Send(&wire.ToWorker{Displaced: true}) // it may have disconnected
 		prev.out.Finish()
 	}
 	for _, a := range s.attempts {
@@ -289,18 +286,17 @@ func (s *server) handshake(conn net.Conn, in *wire.FrameReader, ss *session) err
 	return ss.out.Send(&wire.ToWorker{Ready: true})
 }
 
-// displace tells the connected worker that another one has come, and waits until all that it
-// said is heard: one that was killed has said things that the next one builds on, such
-// as what it settled.
+// displace notifies the connected worker that another one has connected, and waits until all frames that it sent are handled: the next one
+// relies on them, such as on reports.
 func (s *server) displace() {
 	prev := s.worker.Load()
 	if prev == nil {
 		return
 	}
-	_ = prev.out.Send(&wire.ToWorker{Displaced: true}) // it may be gone already
+	_ = prev.out.Send(&wire.ToWorker{Displaced: true}) // it may have disconnected
 	tick := time.NewTicker(displaceTimeout / displaceTicks)
 	defer tick.Stop()
-	for range displaceTicks { // then it lives, and hangs
+	for range displaceTicks { // after that it is hung
 		select {
 		case <-prev.drained:
 			return
@@ -309,7 +305,7 @@ func (s *server) displace() {
 	}
 }
 
-// setContact takes up when the server last knew of the worker.
+// setContact sets the time of the last contact with the server.
 func (s *server) setContact(at time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +318,7 @@ func (s *server) find(id muster.AttemptID) *attempt {
 	return s.attempts[id]
 }
 
-// forget drops attempts that have ended, and kills others.
+// forget drops attempts that have ended, and kills the others.
 func (s *server) forget(ids []muster.AttemptID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,7 +335,7 @@ func (s *server) forget(ids []muster.AttemptID) {
 	}
 }
 
-// drop forgets an attempt that has ended. The lock is held.
+// drop removes an attempt that has ended. The lock is held.
 func (s *server) drop(id muster.AttemptID) {
 	delete(s.attempts, id)
 	if l, ok := s.logs.(interface {
@@ -347,19 +343,4 @@ func (s *server) drop(id muster.AttemptID) {
 	}); ok {
 		_ = l.CloseAttempt(id) // nothing is buffered
 	}
-}
-
-// trySend puts one into c unless it holds one.
-func trySend(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

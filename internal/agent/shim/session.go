@@ -13,29 +13,27 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
-// flushDelay is how long news may gather that nobody waits for: that a task was started, what
-// it prints and says.
+// flushDelay is how long updates that are not urgent are collected: starts, log sizes and progress.
 const flushDelay = 5 * time.Millisecond
 
-// session is a server's connection with a worker.
+// session is a server's connection to a worker.
 type session struct {
 	*server
 	out           *wire.Outbox
-	flushRequests chan struct{} // holds one token if there is news that may wait a little
-	drained       chan struct{} // closed when all that the worker said was heard
+	flushRequests chan struct{} // holds one token if there are updates to flush after flushDelay
+	drained       chan struct{} // closed when all frames of the worker are handled
 
 	mu    sync.Mutex
-	dirty []*attempt // of which there is news
+	dirty []*attempt // with updates
 	ended bool
 }
 
-// readLoop does what the worker asks for until the connection ends. None of it blocks:
-// one slow disk must not keep the word from other attempts.
+// readLoop handles frames until the connection ends. Handling does not block: a slow disk must not delay other attempts.
 func (ss *session) readLoop(in *wire.FrameReader) error {
 	for {
 		var f wire.ToShim
 		if err := in.Next(&f); errors.Is(err, wire.ErrDecode) {
-			ss.log.Error("a word of the worker is not understood", slog.Any("error", err))
+			ss.log.Error("invalid frame from the worker", slog.Any("error", err))
 			continue
 		} else if err != nil {
 			return err
@@ -46,7 +44,7 @@ func (ss *session) readLoop(in *wire.FrameReader) error {
 	}
 }
 
-// handle does what a frame asks for.
+// handle carries out a frame.
 func (ss *session) handle(f *wire.ToShim) {
 	switch {
 	case f.Start != nil:
@@ -76,7 +74,7 @@ func (ss *session) handle(f *wire.ToShim) {
 	}
 }
 
-// replyFailed answers a frame at which this process panicked, and fails the attempt that it is of.
+// replyFailed replies to a frame whose handling panicked, and fails its attempt.
 func (ss *session) replyFailed(f *wire.ToShim, err error) {
 	var id muster.AttemptID
 	switch {
@@ -89,7 +87,7 @@ func (ss *session) replyFailed(f *wire.ToShim, err error) {
 	case f.Freeze != nil:
 		id = f.Freeze.Attempt
 	}
-	const doing = "it did what the worker asked for"
+	const doing = "handling a request of the worker"
 	if a := ss.find(id); a != nil {
 		a.fail(doing, err)
 	} else {
@@ -100,7 +98,7 @@ func (ss *session) replyFailed(f *wire.ToShim, err error) {
 	}
 }
 
-// reply sends a reply. A worker that is gone needs none.
+// reply sends a reply. An error means that the worker has disconnected.
 func (ss *session) reply(f *wire.ToWorker) { _ = ss.out.Send(f) }
 
 func (ss *session) start(f *wire.ToShim) {
@@ -113,18 +111,18 @@ func (ss *session) start(f *wire.ToShim) {
 		ss.reply(&wire.ToWorker{Seq: f.Seq, Failed: failedFrame(err)})
 		return
 	}
-	// A task that ends soon is told with its end: most of the small ones cost one frame.
-	_ = ss.out.Queue(a.startReply(f.Seq)) // a worker that is gone needs none
+	// The start is sent with the end of a task that ends soon: most small tasks cost one frame.
+	_ = ss.out.Queue(a.startReply(f.Seq)) // the worker may have disconnected
 	ss.flushLater()
 	a.try(doingNotify, func() { ss.notifySuccessor(a) })
 	a.supervise()
 }
 
-// doingNotify is what is done when a worker is told of an attempt.
-const doingNotify = "it told the worker"
+// doingNotify describes the update of a worker.
+const doingNotify = "notifying the worker"
 
-// notifySuccessor tells the worker that took over meanwhile of what this one had started. It
-// may have been told in its greeting, which is one thing with the lock.
+// notifySuccessor sends an attempt to the worker that took over while it was started. That worker may have it already: the handshake holds
+// the lock.
 func (ss *session) notifySuccessor(a *attempt) {
 	ss.server.mu.Lock()
 	defer ss.server.mu.Unlock()
@@ -149,7 +147,7 @@ func (ss *session) record(seq uint64, r *wire.RecordFrame) {
 }
 
 func (ss *session) freeze(seq uint64, f *wire.FreezeFrame) {
-	err := fmt.Errorf("%s does not run here", f.Attempt)
+	err := fmt.Errorf("attempt %s is not running on this worker", f.Attempt)
 	if a := ss.find(f.Attempt); a != nil {
 		err = a.freeze(f.On)
 	}
@@ -160,7 +158,7 @@ func (ss *session) freeze(seq uint64, f *wire.FreezeFrame) {
 	ss.reply(&wire.ToWorker{Seq: seq})
 }
 
-// failedFrame is what a worker is told that asked in vain.
+// failedFrame returns the frame for a failed request.
 func failedFrame(err error) *wire.FailedFrame {
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
 		return &wire.FailedFrame{Reason: f.Reason, Message: f.Message}
@@ -168,7 +166,7 @@ func failedFrame(err error) *wire.FailedFrame {
 	return &wire.FailedFrame{Reason: muster.WorkerInternal, Message: err.Error(), ShuttingDown: errors.Is(err, errShuttingDown)}
 }
 
-// markDirty notes that there is news of a, for the next flush.
+// markDirty notes that a has an update for the next flush.
 func (ss *session) markDirty(a *attempt) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -177,16 +175,16 @@ func (ss *session) markDirty(a *attempt) {
 	}
 }
 
-// flushLater sends the news in a while, when there may be more of it.
+// flushLater flushes after flushDelay, to collect more updates.
 func (ss *session) flushLater() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if !ss.ended {
-		trySend(ss.flushRequests)
+		run.Notify(ss.flushRequests)
 	}
 }
 
-// flushLoop turns what may wait a little into what is sent.
+// flushLoop flushes the outbox after flushDelay, whenever flushLater was called.
 func (ss *session) flushLoop() {
 	for range ss.flushRequests {
 		time.Sleep(flushDelay)
@@ -202,7 +200,7 @@ func (ss *session) stopFlushLoop() {
 	close(ss.flushRequests)
 }
 
-// queueUpdates puts the news of all attempts into the outbox, merged.
+// queueUpdates puts the merged updates of all attempts into the outbox.
 func (ss *session) queueUpdates() {
 	ss.mu.Lock()
 	dirty := ss.dirty
@@ -216,7 +214,7 @@ func (ss *session) queueUpdates() {
 		for _, a := range batch {
 			a.try(doingNotify, func() { f.Updates, included = append(f.Updates, a.takeUpdate(ss)), append(included, a) })
 		}
-		if err := ss.out.Queue(f); errors.Is(err, wire.ErrEncode) { // else a worker that is gone needs none
+		if err := ss.out.Queue(f); errors.Is(err, wire.ErrEncode) { // else it is queued, or the worker has disconnected
 			for i, a := range included {
 				ss.sendUpdate(a, &f.Updates[i])
 			}
@@ -224,16 +222,16 @@ func (ss *session) queueUpdates() {
 	}
 }
 
-// sendUpdate sends the news of one attempt. If they cannot be encoded the attempt fails, and that is sent. It does not look
-// the attempt up: whoever flushes may hold the lock of the server.
+// sendUpdate sends the update of one attempt. If it cannot be encoded the attempt fails, and that is sent. It does not look the attempt up:
+// the caller may hold the lock of the server.
 func (ss *session) sendUpdate(a *attempt, n *wire.Update) {
 	err := ss.out.Queue(&wire.ToWorker{Updates: []wire.Update{*n}})
 	if !errors.Is(err, wire.ErrEncode) {
 		return
 	}
 	a.fail(doingNotify, err)
-	_ = ss.out.Queue(&wire.ToWorker{Updates: []wire.Update{a.minimalUpdate()}}) // a worker that is gone needs none
+	_ = ss.out.Queue(&wire.ToWorker{Updates: []wire.Update{a.minimalUpdate()}}) // the worker may have disconnected
 }
 
-// maxFrameUpdates is of how many attempts one frame tells.
+// maxFrameUpdates is the maximum of attempts in one frame.
 const maxFrameUpdates = 256

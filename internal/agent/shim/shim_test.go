@@ -18,9 +18,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// What is true of every shim, wherever it lives.
+// Tests of a shim in the worker's process and of one in its own process.
 
 func TestExitOfAProcess(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
@@ -58,21 +59,21 @@ func TestFailedStartIsExplainedAndLeavesNothing(t *testing.T) {
 		if err := os.WriteFile(s.Path, []byte("\x01\x02"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "no program for this machine") {
-			t.Errorf("it says %v", err)
+		if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "is not a program for this machine") {
+			t.Errorf("error: %v", err)
 		}
 		s.Path, s.Argv = "/bin/sh", []string{"sh", "-c", "exit 3"}
 		p, _ := startTask(t, c, s) // the same attempt
 		if x := waitTask(t, p); x.Code != 3 {
 			t.Errorf("%+v", x)
 		}
-		if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "was started before") {
+		if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "has already been started") {
 			t.Errorf("an attempt is started twice: %v", err)
 		}
 	})
 }
 
-// sizeOf is how many bytes records take in a log.
+// sizeOf returns the size of records in a log, in bytes.
 func sizeOf(all []tasklog.Record) (size int64) {
 	for _, r := range all {
 		size += int64(len(tasklog.AppendRecord(nil, r)))
@@ -98,15 +99,15 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 		for _, wrong := range []int64{0, int64(len(before)) - 1, int64(len(before)) + 1} {
 			s.LogSize = wrong
 			if _, err := c.Start(t.Context(), s, newFakeReporter()); err == nil || !strings.Contains(err.Error(), "another program writes") {
-				t.Errorf("a log that is said to have %d bytes is taken over: %v", wrong, err)
+				t.Errorf("a log with a wrong size of %d bytes was accepted: %v", wrong, err)
 			}
 		}
 		s.LogSize = int64(len(before))
 		p, k := startTask(t, c, s)
-		eventually(t, "the log grows", func() bool { _, size := k.last(); return size > s.LogSize })
+		testkit.Await(t, "the log grows", func() bool { _, size := k.last(); return size > s.LogSize })
 		p.AppendLog(tasklog.Usage, []byte(`{"at":1}`))
 		if size := p.LogSize(); size != sizeOf(records(t, dir, s.Attempt)) {
-			t.Errorf("the log has %d bytes, told are %d", sizeOf(records(t, dir, s.Attempt)), size)
+			t.Errorf("the log has %d bytes, reported are %d", sizeOf(records(t, dir, s.Attempt)), size)
 		}
 		if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -126,7 +127,7 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 			t.Error(d)
 		}
 		if total != size || p.LogSize() != size {
-			t.Errorf("the log has %d bytes, told are %d and %d", total, size, p.LogSize())
+			t.Errorf("the log has %d bytes, reported are %d and %d", total, size, p.LogSize())
 		}
 	})
 }
@@ -145,7 +146,7 @@ func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
 		}
 		for text, explained := range map[string]bool{
 			"cat " + secret:              true,
-			"cat " + secret + "; exit 0": false, // it got on without
+			"cat " + secret + "; exit 0": false, // the task handled the error
 			"cat nothing":                false,
 		} {
 			s := shellTask(t, text)
@@ -155,7 +156,7 @@ func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
 			}
 			p, err := c.Start(t.Context(), s, newFakeReporter())
 			if err != nil && strings.Contains(err.Error(), "no Landlock") {
-				t.Skipf("there is no sandbox here: %v", err)
+				t.Skipf("no sandbox on this system: %v", err)
 			} else if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +195,7 @@ func TestStop(t *testing.T) {
 				t.Logf("the task printed %q", printed(t, dir, attempt, tasklog.Stdout))
 			}
 		}(s.Attempt)
-		eventually(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nusr2\n" })
+		testkit.Await(t, "its signal", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nusr2\n" })
 		p.Stop(second, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 		if x := waitTask(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || *x.Stopped != *first || x.Survivors != 0 {
 			t.Errorf("the first reason and the shorter grace count: %+v", x)
@@ -202,10 +203,10 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// waitReady waits until the task says so.
+// waitReady waits until the task prints "ready".
 func waitReady(t *testing.T, dir string, s *run.StartSpec) {
 	t.Helper()
-	eventually(t, "the task is ready", func() bool { return strings.HasPrefix(printed(t, dir, s.Attempt, tasklog.Stdout), "ready\n") })
+	testkit.Await(t, "the task is ready", func() bool { return strings.HasPrefix(printed(t, dir, s.Attempt, tasklog.Stdout), "ready\n") })
 }
 
 func TestTimeoutAndLeaseAreKept(t *testing.T) {
@@ -224,7 +225,7 @@ func TestTimeoutAndLeaseAreKept(t *testing.T) {
 		if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptLost || x.Stopped.Reason != muster.WorkerLost {
 			t.Errorf("%+v", x)
 		}
-		// A contact in the future stands for a server that is heard all the time.
+		// A contact in the future stands for a server in permanent contact.
 		c.SetLastContact(run.BootClock() + time.Hour)
 		s = shellTask(t, "sleep 1; exit 4")
 		s.Lease = time.Millisecond
@@ -233,7 +234,7 @@ func TestTimeoutAndLeaseAreKept(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 		if c.LastContact() == 0 {
-			t.Error("the contact is forgotten")
+			t.Error("the contact is lost")
 		}
 	})
 }
@@ -250,7 +251,7 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 		p, _ := startTask(t, c, s)
 		waitReady(t, dir, s)
 		var child int
-		eventually(t, "the child says its number", func() bool {
+		testkit.Await(t, "the child's PID", func() bool {
 			b, _ := os.ReadFile(filepath.Join(s.Dir, "child"))
 			child, _ = strconv.Atoi(strings.TrimSpace(string(b)))
 			return child > 0
@@ -260,8 +261,8 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, pid := range []int{p.Pid().PID, child} {
-				eventually(t, fmt.Sprintf("process %d stands still: %t", pid, on), func() bool {
-					// A shell that waits for its child to execute a program stands still with that.
+				testkit.Await(t, fmt.Sprintf("process %d stopped: %t", pid, on), func() bool {
+					// A shell that waits for its child to execute a program stops with it.
 					s := procState(pid)
 					return (s == 'T' || s == 'D') == on
 				})
@@ -275,10 +276,10 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 			t.Errorf("it printed %q", got)
 		}
 		if err := c.Freeze(s.Attempt, true); err == nil {
-			t.Error("what has ended is frozen")
+			t.Error("an ended attempt can be frozen")
 		}
 		if err := c.Freeze(muster.AttemptID{Task: muster.TaskID{Job: 9}, N: 1}, true); err == nil {
-			t.Error("what is not there is frozen")
+			t.Error("an unknown attempt can be frozen")
 		}
 	})
 }
@@ -293,7 +294,7 @@ func TestForgetKillsWhatRuns(t *testing.T) {
 		p, _ := startTask(t, c, s)
 		waitReady(t, dir, s)
 		c.Forget(s.Attempt, muster.AttemptID{Task: muster.TaskID{Job: 9}, N: 1})
-		eventually(t, "the process is gone", func() bool { return syscall.Kill(p.Pid().PID, 0) != nil })
+		testkit.Await(t, "the end of the process", func() bool { return syscall.Kill(p.Pid().PID, 0) != nil })
 	})
 }
 

@@ -24,38 +24,37 @@ const (
 	pidFile  = "pid" // of the shim's own process
 )
 
-// stateDir is the folder of one shim: where it listens, what one has to know to talk to
-// it, and what runs if it is gone. Whoever ends last removes it.
+// stateDir is the directory of one shim: its socket, its key, and the record of its processes. The last process that uses it removes it.
 type stateDir struct {
 	path string
 	data string // the worker's data dir
 	key  string
 }
 
-// shimsDir is where the homes are.
+// shimsDir returns the parent of all state directories.
 func shimsDir(data string) string { return filepath.Join(data, "shim") }
 
-// newStateDir makes the home of a new shim.
+// newStateDir creates the directory of a new shim.
 func newStateDir(data string) (*stateDir, error) {
-	if err := os.MkdirAll(shimsDir(data), 0o700); err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "there is no folder for the shim: %w", err)
+	dir, err := "", os.MkdirAll(shimsDir(data), 0o700)
+	if err == nil {
+		dir, err = os.MkdirTemp(shimsDir(data), "")
 	}
-	dir, err := os.MkdirTemp(shimsDir(data), "")
 	if err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "there is no folder for the shim: %w", err)
+		return nil, run.Failf(muster.WorkerInternal, "cannot create the directory of the shim: %w", err)
 	}
 	d := &stateDir{path: dir, data: data, key: rand.Text()}
 	if err := os.WriteFile(filepath.Join(dir, keyFile), []byte(d.key), 0o600); err != nil {
-		return nil, errors.Join(run.Failf(muster.WorkerInternal, "the folder of the shim cannot be written: %w", err), os.RemoveAll(dir))
+		return nil, errors.Join(run.Failf(muster.WorkerInternal, "cannot write the directory of the shim: %w", err), os.RemoveAll(dir))
 	}
 	return d, nil
 }
 
-// listStateDirs lists the homes of earlier lives.
+// listStateDirs lists the existing directories of shims.
 func listStateDirs(data string) ([]*stateDir, error) {
 	entries, err := os.ReadDir(shimsDir(data))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, muster.Errorf(muster.Internal, "the folder of shims cannot be read: %w", err)
+		return nil, muster.Errorf(muster.Internal, "cannot read the directory of shims: %w", err)
 	}
 	var dirs []*stateDir
 	for _, e := range entries {
@@ -65,30 +64,30 @@ func listStateDirs(data string) ([]*stateDir, error) {
 		dir := filepath.Join(shimsDir(data), e.Name())
 		key, err := os.ReadFile(filepath.Join(dir, keyFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, muster.Errorf(muster.Internal, "the folder of a shim cannot be read: %w", err)
+			return nil, muster.Errorf(muster.Internal, "cannot read the directory of a shim: %w", err)
 		}
 		dirs = append(dirs, &stateDir{path: dir, data: data, key: strings.TrimSpace(string(key))})
 	}
 	return dirs, nil
 }
 
-// logPath is where shims complain.
+// logPath returns the path of the log of all shims.
 func (d *stateDir) logPath() string { return filepath.Join(d.data, "shim.log") }
 
-// pidRecord is the process that lives in a home, or lived.
+// pidRecord is the process of a shim.
 type pidRecord struct {
 	run.Pid
 
-	Dir fileID `json:"home,omitzero"` // zero in homes of earlier builds
+	Dir fileID `json:"home,omitzero"` // zero if an earlier build wrote it
 }
 
-// fileID is where a folder is on its disk: that of a copy is another one, whatever is in it.
+// fileID identifies a directory on its disk: a copy has another one.
 type fileID struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
 }
 
-// writePID notes that this process lives here.
+// writePID records that this process is the shim of the directory.
 func (d *stateDir) writePID(p run.Pid) error {
 	here, err := fileIDOf(d.path)
 	if err != nil {
@@ -101,20 +100,20 @@ func (d *stateDir) writePID(p run.Pid) error {
 	return os.WriteFile(filepath.Join(d.path, pidFile), b, 0o600)
 }
 
-// pid is the process that lives here, or lived.
+// pid returns the process of the shim, which may have exited.
 func (d *stateDir) pid() run.Pid { return d.readPID().Pid }
 
 func (d *stateDir) readPID() pidRecord {
 	var o pidRecord
 	b, err := os.ReadFile(filepath.Join(d.path, pidFile))
 	if err != nil || json.Unmarshal(b, &o) != nil {
-		return pidRecord{} // it never came so far
+		return pidRecord{} // it exited before it recorded its PID
 	}
 	return o
 }
 
-// originalPID reports whether this is a copy of the home of a shim that runs, which it returns. That process, and
-// the tasks that the copy lists, are another worker's.
+// originalPID reports whether this is a copy of the directory of a running shim, which it returns. That process, and the tasks that the copy
+// records, belong to another worker.
 func (d *stateDir) originalPID() (run.Pid, bool) {
 	o := d.readPID()
 	if o.PID == 0 || !proctree.Alive(o.Pid) {
@@ -132,9 +131,8 @@ func (d *stateDir) isCopy() bool {
 	return isCopy
 }
 
-// checkCopy waits a little for the shim of which this home is a copy to end, as it does when its own home was deleted:
-// then the copy is what is left of that. Else it returns an error: to end that shim, or what it runs, is not up to the
-// worker of a copy.
+// checkCopy waits a little for the shim of which this directory is a copy to exit, as it does when its own directory was deleted: then the
+// copy is the only record. Otherwise it returns an error: the worker of a copy must not end that shim or its tasks.
 func (d *stateDir) checkCopy(ctx context.Context) error {
 	for deadline := time.Now().Add(copyTimeout); ; {
 		p, isCopy := d.originalPID()
@@ -143,7 +141,7 @@ func (d *stateDir) checkCopy(ctx context.Context) error {
 			return nil
 		case time.Now().After(deadline):
 			return muster.Errorf(muster.Conflict,
-				"the data dir %s is a copy of one that is in use on this machine, where process %d supervises tasks: a worker cannot run twice. To make another worker of the copy, delete the folder shim and the file identity.json in it, and start it with --token",
+				"the data dir %s is a copy of one that is in use on this machine, where process %d supervises tasks: a worker cannot run twice. to make the copy another worker, delete the folder shim and the file identity.json in it, and start it with --token",
 				d.data, p.PID)
 		}
 		select {
@@ -159,11 +157,11 @@ const (
 	copyPollInterval = 100 * time.Millisecond
 )
 
-// killAndRemove ends what the shim and its tasks left, and removes the home.
+// killAndRemove ends the processes of the shim and its tasks, and removes the directory.
 func (d *stateDir) killAndRemove(shim run.Pid, log *slog.Logger) {
 	if shim.PID == 0 {
 		if p, isCopy := d.originalPID(); isCopy {
-			log.Error("the folder of a shim is a copy; it is left alone", slog.String("folder", d.path), slog.Int("pid", p.PID))
+			log.Error("directory of a shim is a copy, ignoring it", slog.String("folder", d.path), slog.Int("pid", p.PID))
 			return
 		}
 		shim = d.pid()
@@ -171,7 +169,7 @@ func (d *stateDir) killAndRemove(shim run.Pid, log *slog.Logger) {
 	if shim.PID > 0 && shim.PID != os.Getpid() {
 		shim.EnvTag = ""
 		if err := proctree.KillOrphan(shim); err != nil {
-			log.Error("a shim does not end, even when killed", slog.Int("pid", shim.PID), slog.Any("error", err))
+			log.Error("shim survives SIGKILL", slog.Int("pid", shim.PID), slog.Any("error", err))
 		}
 	}
 	proctree.KillRecordedOrphans(d.path, log)
@@ -180,11 +178,11 @@ func (d *stateDir) killAndRemove(shim run.Pid, log *slog.Logger) {
 
 func (d *stateDir) remove(log *slog.Logger) {
 	if err := os.RemoveAll(d.path); err != nil {
-		log.Warn("the folder of a shim stays", slog.String("folder", d.path), slog.Any("error", err))
+		log.Warn("cannot remove the directory of a shim", slog.String("folder", d.path), slog.Any("error", err))
 	}
 }
 
-// buildID tells one build of this program from another.
+// buildID identifies the build of this program.
 func buildID() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -195,4 +193,54 @@ func buildID() string {
 		return "unknown"
 	}
 	return fmt.Sprintf("%d bytes of %d", info.Size(), info.ModTime().UnixNano())
+}
+
+// Status is the state of a shim's directory for other programs than its worker.
+type Status struct {
+	Dir     string
+	PID     int  // of the shim, 0 if it exited
+	Orphans int  // recorded tasks of an exited shim that still run
+	Stale   bool // neither the shim nor its tasks run: the directory can be removed
+}
+
+// startupGrace is how long a shim may take to record its PID.
+const startupGrace = time.Minute
+
+// Inspect returns the states of the shims of a data dir. It connects to none and changes nothing.
+func Inspect(data string) ([]Status, error) {
+	dirs, err := listStateDirs(data)
+	if err != nil {
+		return nil, err
+	}
+	var list []Status
+	for _, d := range dirs {
+		status := Status{Dir: d.path}
+		pid := d.pid()
+		switch info, err := os.Stat(d.path); {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // it has just exited
+		case pid.PID == 0 && err == nil && time.Since(info.ModTime()) < startupGrace:
+		case d.isCopy():
+			status.Stale = true // its processes belong to another worker
+		case proctree.Alive(pid):
+			status.PID = pid.PID
+		default:
+			for _, p := range proctree.ReadPIDFile(d.path) {
+				if proctree.Alive(p) {
+					status.Orphans++
+				}
+			}
+			status.Stale = status.Orphans == 0
+		}
+		list = append(list, status)
+	}
+	return list, nil
+}
+
+// Remove removes the directory of a stale shim. No other program may use the data dir meanwhile.
+func (s *Status) Remove(data string) error {
+	if !s.Stale || filepath.Dir(s.Dir) != shimsDir(data) {
+		return fs.ErrInvalid
+	}
+	return os.RemoveAll(s.Dir)
 }

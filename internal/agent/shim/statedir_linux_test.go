@@ -11,10 +11,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// A shim whose folder is deleted ends its tasks once no worker is connected, for the next one would not find it, and
-// then itself.
+// A shim whose directory is deleted ends its tasks once no worker is connected, since the next one would not find it, and then exits.
 func TestShimWithoutItsStateDirExits(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(h *stateDir) error{
@@ -35,13 +35,13 @@ func TestShimWithoutItsStateDirExits(t *testing.T) {
 			if err := remove(h); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "its task is killed", func() bool { return len(taggedPIDs(stays.EnvTag)) == 0 })
-			eventually(t, "it ends", func() bool { return !isRunning(pid) })
+			testkit.Await(t, "the end of its task", func() bool { return len(taggedPIDs(stays.EnvTag)) == 0 })
+			testkit.Await(t, "the end of the shim", func() bool { return !isRunning(pid) })
 		})
 	}
 }
 
-// While a worker is connected the tasks run on, and new ones get another shim.
+// While a worker is connected the tasks continue, and new ones start in another shim.
 func TestShimWithoutItsStateDirServesItsWorker(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestShimWithoutItsStateDirServesItsWorker(t *testing.T) {
 	if err := os.RemoveAll(h.path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new task has another shim", func() bool {
+	testkit.Await(t, "a new task in another shim", func() bool {
 		other := shellTask(t, "exit 5")
 		q, _ := startTask(t, c, other)
 		if x := waitTask(t, q); x.Code != 5 {
@@ -73,13 +73,13 @@ func TestShimWithoutItsStateDirServesItsWorker(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	if got := printed(t, dir, s.Attempt, tasklog.Stdout); got != "done\n" {
-		t.Errorf("it printed %q", got)
+		t.Errorf("the output is %q", got)
 	}
 	c.Forget(s.Attempt)
-	eventually(t, "it ends with its last task", func() bool { return !isRunning(pid) })
+	testkit.Await(t, "the shim to exit after its last task", func() bool { return !isRunning(pid) })
 }
 
-// A folder that is moved is not deleted.
+// A moved directory does not count as deleted.
 func TestMovedStateDirIsFound(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -102,8 +102,7 @@ func TestMovedStateDirIsFound(t *testing.T) {
 	}
 }
 
-// A copy of a data dir says nothing of the processes of this machine: its worker does not start, and the shim of the
-// original and its tasks run on.
+// A worker on a copy of a data dir does not start, and the shim of the original and its tasks continue.
 func TestCopiedStateDirTouchesNothing(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]bool{"of this build": false, "of an earlier build": true} {
@@ -119,13 +118,13 @@ func TestCopiedStateDirTouchesNothing(t *testing.T) {
 			}
 			h := stateDirOf(t, copied)
 			if old {
-				b, err := json.Marshal(h.pid()) // it notes no place
+				b, err := json.Marshal(h.pid()) // without the directory's ID
 				if err != nil || os.WriteFile(filepath.Join(h.path, pidFile), b, 0o600) != nil {
 					t.Fatal(err)
 				}
 			}
 			if looked, err := Inspect(copied); err != nil || len(looked) != 1 || !looked[0].Stale || looked[0].PID != 0 {
-				t.Errorf("it looks as %+v: %v", looked, err)
+				t.Errorf("Inspect returns %+v: %v", looked, err)
 			}
 			_, err := Open(t.Context(), Config{Dir: copied, Command: shimCommand(), Build: "test", Log: c.cfg.Log})
 			if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "is a copy of one that is in use") {
@@ -149,8 +148,7 @@ func TestCopiedStateDirTouchesNothing(t *testing.T) {
 	}
 }
 
-// A data dir that was moved to another disk is a copy whose original is gone: its worker starts as soon as the shim
-// of the original has ended.
+// A data dir that was moved to another disk is a copy whose original was removed: its worker starts when the shim of the original has exited.
 func TestACopyWithoutItsOriginalStarts(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -165,7 +163,7 @@ func TestACopyWithoutItsOriginalStarts(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its task is killed", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
+	testkit.Await(t, "the end of its task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	c := openDetached(t, copied)
 	if n := len(c.Recovered()); n != 0 {
 		t.Errorf("%d attempts are held", n)

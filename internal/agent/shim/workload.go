@@ -4,37 +4,38 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"syscall"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/isolation/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/containerrun"
+	"github.com/muster-dev/muster/internal/agent/shim/egress"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// workload is an attempt's main process with all that it starts: a child of this process and
-// its kin, or a container.
+// workload is an attempt's main process with all that it starts: a child process with its descendants, or a container.
 type workload interface {
 	Pid() run.Pid
-	// Wait returns when the main process has ended and all that it printed is in its pipes.
-	// It is called once.
+	// Wait returns when the main process has ended and all of its output is in the pipes. It is called once.
 	Wait() proctree.ExitStatus
-	// Signal sends a signal by its name, Kill ends all. Neither waits.
+	// Signal sends a signal by its name, Kill kills all processes. Neither waits.
 	Signal(name string)
 	Kill()
 	Freeze(on bool) error
-	// Abort ends all after Wait has panicked, and waits for it.
+	// Abort kills all processes after Wait has panicked, and waits for their end.
 	Abort() proctree.ExitStatus
-	// Cleanup ends what the main process left, and returns how many processes would not go. emptied says that
-	// the attempt has control groups of its own, and nothing is in them.
+	// Cleanup ends the leftover processes, and returns how many survived. emptied says that the attempt has its own control groups, which
+	// are empty.
 	Cleanup(emptied bool) int
 }
 
-// processWorkload is the body of a task that is no container.
+// processWorkload is the workload of a task without a container.
 type processWorkload struct {
 	server *server
 	spec   *run.StartSpec
@@ -42,7 +43,7 @@ type processWorkload struct {
 	pid    run.Pid
 }
 
-// startProcess starts a process and the reading of its output.
+// startProcess starts the process and reads its output.
 func (a *attempt) startProcess() error {
 	s, st := a.server, a.spec
 	out, err := openPipe()
@@ -54,7 +55,7 @@ func (a *attempt) startProcess() error {
 		return errors.Join(err, out.close())
 	}
 	w := &processWorkload{server: s, spec: st}
-	// Before there is a process there is a record of it, and be it only by its mark.
+	// The record precedes the process: at first with the tag only.
 	s.recordPid(st.Attempt, run.Pid{BootID: s.self.BootID, EnvTag: st.EnvTag})
 	s.oom.Refresh(time.Now())
 	w.pid, err = s.tracker.Start(st.EnvTag, func() (pid int, err error) {
@@ -79,18 +80,17 @@ func (a *attempt) startProcess() error {
 	return nil
 }
 
-// startContainer starts a container and the reading of its output. It is not recorded: no process
-// of it is ours to kill, should this one be killed, and the worker knows it by its label.
+// startContainer starts the container and reads its output. It is not recorded: if this process is killed, the worker finds it by its label.
 func (a *attempt) startContainer() error {
 	var p [2]pipe
 	for i := range p {
 		var err error
-		if p[i].r, p[i].w, err = os.Pipe(); err != nil { // both of its ends are waited for by the runtime
+		if p[i].r, p[i].w, err = os.Pipe(); err != nil { // both ends use the runtime's poller
 			_ = p[0].close()
-			return run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
+			return run.Failf(muster.WorkerInternal, "cannot create a pipe for the task's output: %w", err)
 		}
 	}
-	// What it prints while it is being started waits for nothing.
+	// Read the output that is printed during the start.
 	a.pumps.Start(p[0].r, tasklog.Stdout)
 	a.pumps.Start(p[1].r, tasklog.Stderr)
 	ctr, err := containerrun.Start(a.spec.Container, a.spec.EnvTag, p[0].w, p[1].w, a.server.timeouts, &containerEvents{attempt: a}, a.server.log)
@@ -108,13 +108,13 @@ func (a *attempt) startContainer() error {
 	return nil
 }
 
-// containerWorkload is the body of a task that is one.
+// containerWorkload is the workload of a task in a container.
 type containerWorkload struct{ *containerrun.Container }
 
-// Cleanup does nothing: what a container left ended with it.
+// Cleanup does nothing: a container's processes end with it.
 func (*containerWorkload) Cleanup(bool) int { return 0 }
 
-// Abort implements body.
+// Abort implements workload.
 func (c *containerWorkload) Abort() proctree.ExitStatus {
 	err := c.Container.Abort()
 	if err == nil {
@@ -123,16 +123,16 @@ func (c *containerWorkload) Abort() proctree.ExitStatus {
 	return proctree.ExitStatus{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
 }
 
-// containerEvents tells an attempt what happens to its container.
+// containerEvents passes the events of a container to its attempt.
 type containerEvents struct {
 	*attempt
-	step *string // the task's own, while another one is shown
+	step *string // the task's own step, while another one is shown
 }
 
-// LogLine implements vessel.Hears.
+// LogLine implements containerrun.EventHandler.
 func (c *containerEvents) LogLine(line string) { c.log.WriteLine(line) }
 
-// OnWaiting implements vessel.Hears. The step that is shown meanwhile is not the task's.
+// OnWaiting implements containerrun.EventHandler. It shows the reason as the task's step.
 func (c *containerEvents) OnWaiting(reason string) {
 	if reason == "" {
 		c.OnProgress(muster.Progress{Step: c.step})
@@ -147,24 +147,24 @@ func (c *containerEvents) OnWaiting(reason string) {
 	c.OnProgress(muster.Progress{Step: &reason})
 }
 
-// OnExit implements vessel.Hears.
+// OnExit implements containerrun.EventHandler.
 func (c *containerEvents) OnExit() { c.pumps.Unthrottle() }
 
-// Pid implements body.
+// Pid implements workload.
 func (w *processWorkload) Pid() run.Pid { return w.pid }
 
-// Wait implements body.
+// Wait implements workload.
 func (w *processWorkload) Wait() proctree.ExitStatus {
 	x := w.child.Wait()
 	x.OOM = x.Killed && w.server.oom.Detected()
 	return x
 }
 
-// Signal implements body.
+// Signal implements workload.
 func (w *processWorkload) Signal(name string) { w.child.Signal(name) }
 
-// Kill implements body. With control groups of its own all of the task is in them: then it does
-// not look for what descends from the main process.
+// Kill implements workload. If the attempt has its own control groups all of its processes are in them; then the descendants of the main
+// process need not be searched.
 func (w *processWorkload) Kill() {
 	if isolation.HasOwnCgroup(w.spec.Isolation) {
 		w.child.Kill()
@@ -175,13 +175,13 @@ func (w *processWorkload) Kill() {
 	w.child.IfUnreaped(func() { w.server.tracker.Kill(w.pid) })
 }
 
-// Abort implements body.
+// Abort implements workload.
 func (w *processWorkload) Abort() proctree.ExitStatus {
 	w.Kill()
 	return w.child.Wait()
 }
 
-// Freeze implements body.
+// Freeze implements workload.
 func (w *processWorkload) Freeze(on bool) error {
 	if w.spec.Isolation != nil {
 		if done, err := isolation.Freeze(w.spec.Isolation, on); done || err != nil {
@@ -192,7 +192,7 @@ func (w *processWorkload) Freeze(on bool) error {
 	return nil
 }
 
-// Cleanup implements body.
+// Cleanup implements workload.
 func (w *processWorkload) Cleanup(groupsEmpty bool) int {
 	left := 0
 	if w.server.reapsOrphans && groupsEmpty {
@@ -206,16 +206,16 @@ func (w *processWorkload) Cleanup(groupsEmpty bool) int {
 
 func (s *server) recordPid(id muster.AttemptID, p run.Pid) {
 	if err := s.pidFile.Put(id, p); err != nil {
-		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
+		s.log.Warn("cannot record a task's process: it will survive if its shim is killed", slog.Any("error", err))
 	}
 }
 
-// pipe is one for output.
+// pipe is a pipe for output.
 type pipe struct{ r, w *os.File }
 
 func openPipe() (p pipe, err error) {
 	if p.r, p.w, err = newPipe(); err != nil {
-		return p, run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
+		return p, run.Failf(muster.WorkerInternal, "cannot create a pipe for the task's output: %w", err)
 	}
 	return p, nil
 }
@@ -224,26 +224,62 @@ func (p pipe) close() error { return errors.Join(p.r.Close(), p.w.Close()) }
 
 func (s *server) deletePid(id muster.AttemptID) {
 	if err := s.pidFile.Delete(id); err != nil {
-		s.log.Warn("the record of an ended process stays", slog.Any("error", err))
+		s.log.Warn("cannot delete the record of an ended process", slog.Any("error", err))
 	}
 }
 
-// startError turns what the system said into a sentence.
+// startError explains an error of the system.
 func startError(name string, err error) error {
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
 		return f
 	}
 	for _, exhausted := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, exhausted) {
-			return run.Failf(muster.WorkerInternal, "the worker cannot start %s, it has too few processes, files or memory left: %w", name, err)
+			return run.Failf(muster.WorkerInternal, "cannot start %s: the worker has no processes, files or memory left: %w", name, err)
 		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
+		return run.Failf(muster.StartFailed, "cannot execute %s: the interpreter in its first line, or its loader, is not on this worker", name)
 	case errors.Is(err, proctree.ErrNoExec):
-		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
+		return run.Failf(muster.StartFailed, "%s is not a program for this machine: a script needs a first line such as #!/bin/sh", name)
 	default:
-		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
+		return run.Failf(muster.StartFailed, "cannot execute %s: %w", name, err)
 	}
+}
+
+// NSInitCommand is the first argument with which this program runs netns.Init.
+const NSInitCommand = "helped"
+
+// initEgress reads the hosts of the allowlist.
+func (a *attempt) initEgress() (err error) {
+	var hosts []string
+	if c := a.spec.Container; c != nil {
+		hosts = c.AllowHosts
+	} else if c := a.spec.Isolation; c != nil {
+		hosts = c.AllowHosts
+	}
+	if a.egress, err = egress.NewServer(hosts, a.log.WriteLine); err != nil {
+		return run.Failf(muster.TaskInvalid, "%w", err)
+	}
+	return nil
+}
+
+// serveEgress serves the task's proxy at a listener in its network, until its end.
+func (a *attempt) serveEgress(l net.Listener) {
+	a.egress.Start(l, func(f func()) { a.async("serving the task's egress proxy", f) })
+}
+
+// serveContainerEgress serves the proxy of a container, whose program waits for it: see egress.Entrypoint. pid is its main process, 0 if
+// that is not on this machine.
+func (a *attempt) serveContainerEgress(pid int) error {
+	if pid == 0 {
+		return run.Failf(muster.EngineFailed, "network: allowlist needs an engine on the worker's machine: the process of the container at %s is not there", a.spec.Container.Engine)
+	}
+	l, err := netns.ListenIn(pid, a.spec.Container.ID)
+	if err != nil {
+		return run.Failf(muster.StartFailed, "network: allowlist needs a worker that runs as root: cannot enter the network of the container: %w", err)
+	}
+	a.serveEgress(l)
+	return nil
 }

@@ -219,7 +219,7 @@ func starts(t *testing.T, o suite) {
 	failing([]string{"./notes.txt"}, map[string]string{"notes.txt": "x"}, "not executable")
 	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, "write ./go.sh")
 	failing([]string{"./bad.sh"}, map[string]string{"bad.sh": "#!/no/such/interpreter\n"}, "interpreter")
-	failing([]string{"./plain.sh"}, map[string]string{"plain.sh": "\x01\x02\x03"}, "no program for this machine")
+	failing([]string{"./plain.sh"}, map[string]string{"plain.sh": "\x01\x02\x03"}, "is not a program for this machine")
 	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, "is a folder")
 
 	task := b.task("true")

@@ -10,31 +10,30 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// commands are what is to be done to a container, as soon as its engine can. One goroutine
-// carries them out, one after the other: a call that was given up may still be heard by an engine
-// that stood still, and nothing may be asked for that it would undo then.
+// commands is what is to be done to a container once its engine responds. One goroutine carries it out, in order: a hung engine may still
+// execute a call that timed out, and no later call may be undone by it.
 type commands struct {
-	signal        string             // to be sent, "" for none
+	signal        string             // to send, "" for none
 	kill          bool               // it is to be killed
-	stopRequested bool               // one of these was ordered at some time: it does not end by itself any more
+	stopRequested bool               // a signal or a kill was requested: a later end is not the task's own
 	frozen        bool               // it is paused, or may be
-	freeze        *freezeRequest     // that somebody waits for, nil for none
-	thaw          bool               // what nobody waited for any more is to be undone
-	cancel        context.CancelFunc // of the call under way that a kill need not wait for, nil for none
+	freeze        *freezeRequest     // pending request, nil for none
+	thaw          bool               // a freeze that timed out is to be undone
+	cancel        context.CancelFunc // of the current call if a kill may interrupt it, or nil
 }
 
-// freezeRequest is the order to stop all processes, or to let them go on.
+// freezeRequest asks to stop all processes, or to continue them.
 type freezeRequest struct {
 	on   bool
-	done chan error // has room for the answer
+	done chan error // buffered
 }
 
-// Signal has a signal sent to the main process, soon. What is frozen is thawed for it.
+// Signal sends a signal to the main process, asynchronously. A frozen container is thawed for it.
 func (c *Container) Signal(name string) {
 	c.update(func(o *commands) { o.signal, o.stopRequested = name, true })
 }
 
-// Kill has all of the container killed, soon.
+// Kill kills the container, asynchronously.
 func (c *Container) Kill() {
 	c.update(func(o *commands) {
 		o.kill, o.stopRequested = true, true
@@ -44,8 +43,7 @@ func (c *Container) Kill() {
 	})
 }
 
-// Freeze stops all processes of the container, or lets them go on. When the engine does not do
-// it in time, it is not done later either.
+// Freeze stops all processes of the container, or continues them. If the engine does not respond in time, it is not done later either.
 func (c *Container) Freeze(on bool) error {
 	f := &freezeRequest{on: on, done: make(chan error, 1)}
 	c.update(func(o *commands) {
@@ -72,31 +70,28 @@ func (c *Container) Freeze(on bool) error {
 }
 
 func (c *Container) timeoutError() error {
-	return run.Failf(muster.EngineFailed, "the container engine at %s does not do what it is told", c.spec.Engine)
+	return run.Failf(muster.EngineFailed, "the container engine at %s did not execute the request in time", c.spec.Engine)
 }
 
 func (c *Container) update(change func(o *commands)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.commands)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	run.Notify(c.wake)
 }
 
-// pending returns what is ordered.
+// pending returns the requested commands.
 func (c *Container) pending() commands {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.commands
 }
 
-// stopRequested reports whether the container was told to end.
+// stopRequested reports whether a signal or a kill was requested.
 func (c *Container) stopRequested() bool { return c.pending().stopRequested }
 
-// runCommands carries orders out until the vessel has ended. What an engine does not do is tried
-// again; when it does not kill, it is given up after a while.
+// runCommands carries out commands until the container has ended. Failed calls are retried; the container is given up if the engine does not
+// kill it for Timeouts.Outage.
 func (c *Container) runCommands() {
 	var (
 		retry        <-chan time.Time
@@ -120,7 +115,7 @@ func (c *Container) runCommands() {
 			return
 		case failingSince.IsZero():
 			failingSince = time.Now()
-			c.log.Warn("the container engine does not do what it is told; trying again", slog.Any("error", err))
+			c.log.Warn("container engine did not execute a request, retrying", slog.Any("error", err))
 		case time.Since(failingSince) > c.timeouts.Outage && c.pending().kill:
 			c.cancel(fmt.Errorf("the container engine at %s has not ended the task's container for %s", c.spec.Engine, c.timeouts.Outage))
 			return
@@ -130,10 +125,10 @@ func (c *Container) runCommands() {
 	}
 }
 
-// nextDelay is the pause after one.
+// nextDelay returns the pause after delay.
 func (t Timeouts) nextDelay(delay time.Duration) time.Duration { return min(2*delay, 20*t.RetryDelay) }
 
-// runPending does what is due.
+// runPending carries out all pending commands.
 func (c *Container) runPending() error {
 	for {
 		o := c.pending()
@@ -154,7 +149,7 @@ func (c *Container) runPending() error {
 	}
 }
 
-// sendSignal sends the signal that is due. What is frozen is thawed first: it cannot end.
+// sendSignal sends the pending signal. A frozen container is thawed first: it cannot handle the signal.
 func (c *Container) sendSignal(o *commands) error {
 	if o.frozen || o.thaw {
 		if err := c.unfreeze(c.timeouts.Call); err != nil {
@@ -169,7 +164,7 @@ func (c *Container) sendSignal(o *commands) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		c.commands.frozen = true // which may be why
+		c.commands.frozen = true // a possible cause
 		return err
 	}
 	c.commands.kill = c.commands.kill && !o.kill
@@ -179,8 +174,8 @@ func (c *Container) sendSignal(o *commands) error {
 	return nil
 }
 
-// applyFreeze carries out a freeze, and waits for the engine longer than whoever wants it. Its failure is
-// for that one alone, but what it may have done is undone.
+// applyFreeze carries out a freeze request, with a longer timeout than the requester's. A failure is only reported, but what it may have done
+// is undone.
 func (c *Container) applyFreeze(f *freezeRequest) {
 	if !f.on {
 		err := c.unfreeze(c.timeouts.Call)
@@ -194,7 +189,7 @@ func (c *Container) applyFreeze(f *freezeRequest) {
 	c.finishFreeze(f, err)
 }
 
-// finishFreeze answers a freeze.
+// finishFreeze completes a freeze request.
 func (c *Container) finishFreeze(f *freezeRequest, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +200,7 @@ func (c *Container) finishFreeze(f *freezeRequest, err error) {
 	}
 }
 
-// unfreeze lets all processes go on.
+// unfreeze continues all processes.
 func (c *Container) unfreeze(timeout time.Duration) error {
 	if err := c.callEngine(timeout, false, func(ctx context.Context) error { return c.current().Pause(ctx, c.spec.ID, false) }); err != nil {
 		return err
@@ -216,7 +211,7 @@ func (c *Container) unfreeze(timeout time.Duration) error {
 	return nil
 }
 
-// callEngine asks the engine for something. Where a kill need not wait for it, it ends it.
+// callEngine calls the engine. A kill interrupts a preemptible call.
 func (c *Container) callEngine(timeout time.Duration, preemptible bool, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()

@@ -1,10 +1,12 @@
 package containerrun
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,25 +17,25 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
 
-// Timeouts is how long is waited for engines.
+// Timeouts are the timeouts of engine calls.
 type Timeouts struct {
 	Start      time.Duration // for a container to start
-	Call       time.Duration // for what takes an engine that is well a moment
-	Outage     time.Duration // for an engine that went away to come back, or for one that hangs to kill
-	RetryDelay time.Duration // the first one between two tries; the longest is twenty times that
+	Call       time.Duration // for calls that are usually fast
+	Outage     time.Duration // for an unreachable engine to return, or for a hung one to kill
+	RetryDelay time.Duration // the first pause between retries; the longest is twenty times that
 	Drain      time.Duration // for the rest of the output after the end
 }
 
-// DefaultTimeouts is the patience with real engines.
+// DefaultTimeouts are the timeouts for real engines.
 var DefaultTimeouts = Timeouts{Start: 2 * time.Minute, Call: 10 * time.Second, Outage: 2 * time.Minute, RetryDelay: 100 * time.Millisecond, Drain: 30 * time.Second} //nolint:gochecknoglobals // a constant
 
-// EventHandler is told what happens to a container besides its end, on any goroutine.
+// EventHandler receives the events of a container, except for its end, on any goroutine.
 type EventHandler interface {
 	// LogLine has a line for the task's log.
 	LogLine(line string)
-	// OnWaiting says what the task waits for; "" that it goes on.
+	// OnWaiting says what the task waits for; "" that it continues.
 	OnWaiting(what string)
-	// OnExit says that the container has ended: nothing is to slow its output any more.
+	// OnExit says that the container has ended: its output must not be throttled any more.
 	OnExit()
 }
 
@@ -48,18 +50,17 @@ type Container struct {
 
 	initialOutput *outputSource // of output, for Wait
 
-	ctx    context.Context //nolint:containedctx // it is the vessel's life: it ends with that, or when it is given up
+	ctx    context.Context //nolint:containedctx // it ends with the container, or when that is given up
 	cancel context.CancelCauseFunc
-	wake   chan struct{} // holds one token if there is an order
+	wake   chan struct{} // holds one token if there are commands
 
 	mu       sync.Mutex
 	engine   *docker.Engine
 	commands commands
 }
 
-// Start starts a container and has its output written to stdout and stderr, which it
-// closes, also when it fails. mark is noted as that of its process. A failure is a
-// run.TaskError, and the container does not run then if its engine answers.
+// Start starts a container and copies its output to stdout and stderr, which it closes, even if it fails. envTag becomes part of Pid. A failure
+// is a run.TaskError; then the container does not run, if its engine responds.
 func Start(spec *run.Container, envTag string, stdout, stderr *os.File, timeouts Timeouts, handler EventHandler, log *slog.Logger) (*Container, error) {
 	c := &Container{
 		spec: spec, timeouts: timeouts, handler: handler, log: log.With(slog.String("container", spec.ID)),
@@ -86,7 +87,7 @@ func (c *Container) start(envTag string) error {
 	if errors.Is(refused, docker.ErrUnreachable) || ctx.Err() != nil {
 		return startError(c.imageName(), refused)
 	}
-	// Podman prepares all of the start to attach: why it cannot be is told by the start itself.
+	// Podman prepares the whole start when it attaches: Start returns the reason of a refusal.
 	if err := e.Start(ctx, c.spec.ID); err != nil {
 		return startError(c.imageName(), err)
 	}
@@ -100,7 +101,7 @@ func (c *Container) start(envTag string) error {
 	return nil
 }
 
-// findPid finds the container's main process on this machine.
+// findPid identifies the container's main process on this machine.
 func (c *Container) findPid(ctx context.Context, envTag string) run.Pid {
 	ctx, cancel := context.WithTimeout(ctx, c.timeouts.Call)
 	defer cancel()
@@ -116,11 +117,10 @@ func (c *Container) findPid(ctx context.Context, envTag string) run.Pid {
 	return p
 }
 
-// Pid names the main process, if it is on this machine: its number is 0 if not.
+// Pid returns the main process if it is on this machine, else PID is 0.
 func (c *Container) Pid() run.Pid { return c.pid }
 
-// Wait returns when the container has ended, and all of its output is written, or when
-// it has to be given up. Call it once.
+// Wait returns when the container has ended and all of its output is written, or when it has to be given up. It is called once.
 func (c *Container) Wait() proctree.ExitStatus {
 	defer c.close()
 	var commandLoop sync.WaitGroup
@@ -142,7 +142,7 @@ func (c *Container) Wait() proctree.ExitStatus {
 			if err == nil {
 				return x
 			}
-			c.log.Warn("the container's end cannot be looked at", slog.Any("error", err))
+			c.log.Warn("cannot inspect the exited container", slog.Any("error", err))
 		}
 		next, x := c.reconnect(res)
 		if next == nil {
@@ -152,7 +152,7 @@ func (c *Container) Wait() proctree.ExitStatus {
 	}
 }
 
-// panicError returns the *fault.PanicError of a goroutine of the vessel, nil if there was none.
+// panicError returns the *fault.PanicError of a goroutine, nil for none.
 func (c *Container) panicError() *fault.PanicError {
 	if p, ok := errors.AsType[*fault.PanicError](context.Cause(c.ctx)); ok {
 		return p
@@ -160,7 +160,7 @@ func (c *Container) panicError() *fault.PanicError {
 	return nil
 }
 
-// Abort has the container killed after Wait has panicked.
+// Abort kills the container after Wait has panicked.
 func (c *Container) Abort() error {
 	e, err := docker.Open(c.spec.Engine)
 	if err != nil {
@@ -175,14 +175,14 @@ func (c *Container) Abort() error {
 	return nil
 }
 
-// waitResult is why nobody hears of the container any more.
+// waitResult is why waitExit returned.
 type waitResult struct {
 	at     time.Time
-	exited bool // it has ended, with code; else the connection broke
+	exited bool // it ended with code; else the connection broke
 	code   int
 }
 
-// waitExit passes output on until the container has ended or the connection broke.
+// waitExit copies output until the container has ended or the connection broke.
 func (c *Container) waitExit(src *outputSource) (res waitResult) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	copied, waited := make(chan error, 1), make(chan error, 1)
@@ -214,7 +214,7 @@ func (c *Container) waitExit(src *outputSource) (res waitResult) {
 			if err != nil {
 				return waitResult{at: time.Now()}
 			}
-			// It prints no more; or the connection ended, and the other one will.
+			// Its output has ended; or the connection broke, and the other one will, too.
 		case err := <-waited:
 			res = waitResult{at: time.Now(), exited: err == nil}
 			if res.exited {
@@ -229,10 +229,10 @@ func (c *Container) waitExit(src *outputSource) (res waitResult) {
 	}
 }
 
-// outputGrace is how long two connections with one engine may take to end one after the other.
+// outputGrace is the maximum time between the ends of two connections to one engine.
 const outputGrace = 2 * time.Second
 
-// waitOutput waits for the end of the output, but not for ever.
+// waitOutput waits for the end of the output, with a timeout.
 func (c *Container) waitOutput(copied <-chan error, exited bool) {
 	timeout := outputGrace
 	if exited {
@@ -248,11 +248,11 @@ func (c *Container) waitOutput(copied <-chan error, exited bool) {
 	case <-c.ctx.Done():
 	}
 	if exited && err != nil {
-		c.handler.LogLine("the container engine did not hand out all of the task's output: the end of it may be missing")
+		c.handler.LogLine("the container engine did not deliver all output of the task: its end may be missing")
 	}
 }
 
-// close ends what Start made.
+// close releases what Start created.
 func (c *Container) close() {
 	if c.initialOutput != nil && c.initialOutput.Output != nil {
 		_ = c.initialOutput.Close()
@@ -265,9 +265,15 @@ func (c *Container) close() {
 	}
 }
 
-// current is the engine as it is connected now.
+// current returns the engine with its current connection.
 func (c *Container) current() *docker.Engine {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.engine
+}
+
+// inContainer reports whether a process of this machine is in a container, whose ID is in the names of its control groups.
+func inContainer(pid int, id string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	return err == nil && bytes.Contains(b, []byte(id))
 }

@@ -23,12 +23,12 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// testTimeouts is the patience of tests, which wait for what must come.
+// testTimeouts are the timeouts of tests.
 var testTimeouts = Timeouts{Start: time.Minute, Call: 30 * time.Second, Outage: 2 * time.Minute, RetryDelay: 20 * time.Millisecond, Drain: time.Minute}
 
 const testTimeout = 2 * time.Minute
 
-// testEngine has containers on an engine.
+// testEngine creates containers on an engine.
 type testEngine struct {
 	t      *testing.T
 	host   string
@@ -53,11 +53,11 @@ func engineAt(t *testing.T, host string) *testEngine {
 	return &testEngine{t, host, e, containertest.LoadBusybox(t, host)}
 }
 
-// create makes a container that is removed after the test.
+// create creates a container that is removed after the test.
 func (p *testEngine) create(change func(*docker.ContainerSpec), command ...string) *run.Container {
 	p.t.Helper()
 	plan := &docker.ContainerSpec{
-		Name: fmt.Sprintf("vessel-%d-%d", os.Getpid(), numbers.Add(1)), Image: p.image, Command: command,
+		Name: fmt.Sprintf("containerrun-%d-%d", os.Getpid(), numbers.Add(1)), Image: p.image, Command: command,
 		Entrypoint: []string{}, LogSize: "32m", LogFiles: 2, Network: "none", CapAdd: []string{"KILL"},
 	}
 	if change != nil {
@@ -75,7 +75,7 @@ func (p *testEngine) create(change func(*docker.ContainerSpec), command ...strin
 	return &run.Container{Engine: p.host, ID: id, Image: p.image}
 }
 
-// testRun hears of a vessel and reads what it prints.
+// testRun handles the events of a container and reads its output.
 type testRun struct {
 	*Container
 
@@ -89,12 +89,12 @@ type testRun struct {
 	waiting []string
 }
 
-// reader keeps what came out of a pipe.
+// reader collects the output of a pipe.
 type reader struct {
 	mu    sync.Mutex
 	b     bytes.Buffer
 	wait  chan struct{} // closed at the end
-	start chan struct{} // if it is not nil, reading begins when it is closed
+	start chan struct{} // reading begins when it is closed, or at once if it is nil
 }
 
 func (r *reader) String() string {
@@ -135,14 +135,14 @@ func (c *testRun) OnWaiting(reason string) {
 
 func (*testRun) OnExit() {}
 
-// messages are all that was said.
+// messages returns all lines for the log.
 func (c *testRun) messages() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return strings.Join(c.lines, "\n") + "\n" + strings.Join(c.waiting, "|")
 }
 
-// startContainer starts a container, without standing by it yet.
+// startContainer starts a container without waiting for it.
 func startContainer(t *testing.T, c *run.Container, p Timeouts) (*testRun, error) {
 	t.Helper()
 	w := &testRun{t: t, done: make(chan struct{})}
@@ -159,13 +159,13 @@ func startContainer(t *testing.T, c *run.Container, p Timeouts) (*testRun, error
 	w.Container, err = Start(c, "MARK=1", ends[0], ends[1], p, w, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		for i := range w.out {
-			<-w.out[i].wait // Start closes what it was given
+			<-w.out[i].wait // Start closes its pipes
 		}
 	}
 	return w, err
 }
 
-// runContainer starts a container and stands by it.
+// runContainer starts a container and waits for it in the background.
 func runContainer(t *testing.T, c *run.Container, p Timeouts) *testRun {
 	t.Helper()
 	w, err := startContainer(t, c, p)
@@ -186,24 +186,24 @@ func runContainer(t *testing.T, c *run.Container, p Timeouts) *testRun {
 	return w
 }
 
-// wait returns how it ended.
+// wait returns how the container ended.
 func (c *testRun) wait() proctree.ExitStatus {
 	c.t.Helper()
 	select {
 	case <-c.done:
 		return c.ended
 	case <-time.After(testTimeout):
-		c.t.Fatalf("the container does not end; said: %s", c.messages())
+		c.t.Fatalf("the container does not end; messages: %s", c.messages())
 		return proctree.ExitStatus{}
 	}
 }
 
 func (c *testRun) stdout() string { return c.out[0].String() }
 
-// await waits until it printed something.
+// await waits for a text in the output.
 func (c *testRun) await(text string) {
 	c.t.Helper()
-	eventually(c.t, "it prints "+text, func() bool { return strings.Contains(c.stdout(), text) })
+	eventually(c.t, "the output "+text, func() bool { return strings.Contains(c.stdout(), text) })
 }
 
 func eventually(t *testing.T, what string, cond func() bool) {
@@ -222,7 +222,7 @@ func TestExitOfAContainer(t *testing.T) {
 		"exit 75":                          {Code: 75},
 		"sh -c 'kill -KILL $$'; exit $?":   {Code: 137, Signal: "SIGKILL", Killed: true},
 		"sh -c 'kill -SEGV $$'; exit $?":   {Code: 139, Signal: "SIGSEGV"},
-		"exec >&- 2>&-; sleep 0.2; exit 3": {Code: 3}, // its output ends long before it does
+		"exec >&- 2>&-; sleep 0.2; exit 3": {Code: 3}, // its output ends long before the process
 	} {
 		c := runContainer(t, p.create(nil, "sh", "-c", text), testTimeouts)
 		if got := c.wait(); got != want {
@@ -235,7 +235,7 @@ func TestContainerOutOfMemory(t *testing.T) {
 	p := sharedEngine(t)
 	c := runContainer(t, p.create(func(d *docker.ContainerSpec) { d.Memory = 16 << 20 }, "sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done"), testTimeouts)
 	if x := c.wait(); !x.OOM || x.Code != 137 {
-		t.Errorf("%+v; it said %s", x, c.out[1].String())
+		t.Errorf("%+v; stderr: %s", x, c.out[1].String())
 	}
 }
 
@@ -254,7 +254,7 @@ func TestOutputIsCompleteAndInOrder(t *testing.T) {
 	}
 	out.WriteString("end")
 	if c.stdout() != out.String() || c.out[1].String() != errs.String() {
-		t.Errorf("%d and %d bytes came, want %d and %d", len(c.stdout()), len(c.out[1].String()), out.Len(), errs.Len())
+		t.Errorf("received %d and %d bytes, want %d and %d", len(c.stdout()), len(c.out[1].String()), out.Len(), errs.Len())
 	}
 }
 
@@ -282,7 +282,7 @@ func TestUnreadOutputBlocksTheContainer(t *testing.T) {
 		w.ended = w.Wait()
 		<-w.out[0].wait
 	}()
-	// It prints twenty times what all between it and the reader can hold: it cannot end before somebody reads.
+	// It prints twenty times what all buffers between it and the reader hold: it cannot end before the output is read.
 	s, err := p.engine.State(t.Context(), ctr.ID)
 	if err != nil || !s.Running {
 		t.Errorf("%+v, %v", s, err)
@@ -308,10 +308,10 @@ func TestFailedStartIsExplained(t *testing.T) {
 	}{
 		{"no program", nil, []string{"no-such"}, muster.StartFailed, "no-such: no such command in the image " + p.image},
 		{"no file", nil, []string{"/no/such"}, muster.StartFailed, "/no/such: no such command in the image"},
-		{"a shell text", nil, []string{"echo a"}, muster.StartFailed, "is a list, or a text that a shell runs"},
+		{"a shell text", nil, []string{"echo a"}, muster.StartFailed, "as a list, or as a text for a shell"},
 		{"no permission", func(d *docker.ContainerSpec) { d.Mounts = []docker.Mount{{Source: plain, Target: "/plain"}} }, []string{"/plain"}, muster.StartFailed, "/plain cannot be executed in the image"},
 		{"a folder", nil, []string{"/etc"}, muster.StartFailed, "/etc cannot be executed in the image"},
-		{"no user", func(d *docker.ContainerSpec) { d.User = "nobody-here" }, []string{"true"}, muster.StartFailed, "there is no user nobody-here in the image"},
+		{"no user", func(d *docker.ContainerSpec) { d.User = "nobody-here" }, []string{"true"}, muster.StartFailed, "no user nobody-here in the image"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctr := p.create(c.change, c.argv...)
@@ -321,7 +321,7 @@ func TestFailedStartIsExplained(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if s, err := p.engine.State(t.Context(), ctr.ID); err != nil || s.Running {
-				t.Errorf("it is %+v, %v", s, err)
+				t.Errorf("state %+v, %v", s, err)
 			}
 		})
 	}
@@ -329,12 +329,12 @@ func TestFailedStartIsExplained(t *testing.T) {
 		for program, says := range map[string]string{"no-such": "no-such: no such command in the image", "/etc": "/etc cannot be executed"} {
 			c := runContainer(t, p.create(func(d *docker.ContainerSpec) { d.Init = true }, program), testTimeouts)
 			if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.StartFailed || !strings.HasPrefix(x.Stopped.Message, says) {
-				t.Errorf("%s: %+v, said %q", program, x, c.out[1].String())
+				t.Errorf("%s: %+v, stderr %q", program, x, c.out[1].String())
 			}
 		}
 		c := runContainer(t, p.create(func(d *docker.ContainerSpec) { d.Init = true }, "sh", "-c", "no-such"), testTimeouts)
 		if x := c.wait(); x != (proctree.ExitStatus{Code: 127}) {
-			t.Errorf("what a shell does not find is its own: %+v", x)
+			t.Errorf("a shell that does not find a command exits by itself: %+v", x)
 		}
 	})
 	t.Run("no container", func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestFailedStartIsExplained(t *testing.T) {
 
 func TestPidOfAContainer(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cgroup"); err != nil {
-		t.Skip("processes are told apart on Linux only")
+		t.Skip("processes are only identified on Linux")
 	}
 	p := sharedEngine(t)
 	c := runContainer(t, p.create(nil, "sleep", "1000"), testTimeouts)
@@ -363,9 +363,9 @@ func TestPidOfAContainer(t *testing.T) {
 		t.Skip("the engine is not on this machine")
 	}
 	if pid.StartTicks == 0 || pid.BootID == "" || pid.EnvTag != "MARK=1" {
-		t.Errorf("it is %+v", pid)
+		t.Errorf("pid %+v", pid)
 	}
-	eventually(t, "the process is that of the command", func() bool { // an engine's runtime executes it a moment after it has said that it runs
+	eventually(t, "the process of the command", func() bool { // a runtime may execute it just after it reports the start
 		line, err := os.ReadFile(path)
 		return err == nil && string(line) == "sleep\x001000\x00"
 	})
@@ -398,7 +398,7 @@ func TestAContainerIsSignalledKilledAndFrozen(t *testing.T) {
 			if err := c.Freeze(on); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, fmt.Sprintf("the engine says of frozen: %t", on), func() bool { // it hears of what it did itself a little later, once more
+			eventually(t, fmt.Sprintf("frozen: %t", on), func() bool { // the engine updates the state a little later
 				s, err := p.engine.State(t.Context(), ctr.ID)
 				return err == nil && s.Paused == on
 			})

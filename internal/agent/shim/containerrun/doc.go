@@ -1,16 +1,15 @@
-// Package vessel is what a shim holds of a task that runs in a container: it
-// starts it, reads its output, stops it, and tells how it ended, whatever becomes
-// of the connection with the engine in between.
+// Package containerrun runs a task's container for a shim: it starts it, reads its output, stops it, and returns how it ended, across outages
+// of the engine.
 //
-//	Start ─ attach, start ─► Wait ─► stand ──────────── ended ─► Ended
-//	                                  ▲  │ the connection broke,  ▲
-//	                                  │  ▼ or the end is unsure    │
-//	                        running ─ resume ─ exited, judged ────┘
-//	                                     └──── gone, or too late ─► engine_failed
+//	Start ─ attach, start ─► Wait ─► waitExit ───────── exited ─► ExitStatus
+//	                                  ▲  │ connection broke,      ▲
+//	                                  │  ▼ or the exit is unclear  │
+//	                        running ─ reconnect ─ exited ──────────┘
+//	                                     └──── removed, or timeout ─► engine_failed
 //
-// One goroutine stands by the container in Wait, one passes its output on, one waits for its
-// end, and one carries out orders (signals, kills, freezes) as soon as the engine takes them.
+// One goroutine waits for the container in Wait, one copies its output, one waits for its exit, and one carries out commands (signals, kills,
+// freezes).
 //
-// Of a container that is still there its Wait returns only when the engine does not come back or does
-// not kill within Patience. Then it is the worker's to remove it.
+// Wait returns while the container still exists only if the engine does not return, or does not kill it, within Timeouts.Outage. Then the
+// worker has to remove it.
 package containerrun

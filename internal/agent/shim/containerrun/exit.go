@@ -19,64 +19,31 @@ const signalBase = 128
 
 const exitSIGKILL = signalBase + 9
 
-// exitStatusOf tells what an exit code says.
+// exitStatusOf returns the status of an exit code.
 func exitStatusOf(code int) proctree.ExitStatus {
 	return proctree.ExitStatus{Code: code, Signal: signalName(code), Killed: code == exitSIGKILL}
 }
 
-// signalName is the name of the signal that ends a program with an exit code. A container's programs
-// are Linux', whatever this machine is. Signals are not in it that end no program by themselves.
+// signalName returns the name of the signal of an exit code, for signals that end a program. A container's signals are those of Linux, on any
+// system.
 func signalName(code int) string {
-	switch code - signalBase {
-	case 1:
-		return "SIGHUP"
-	case 2:
-		return "SIGINT"
-	case 3:
-		return "SIGQUIT"
-	case 4:
-		return "SIGILL"
-	case 5:
-		return "SIGTRAP"
-	case 6:
-		return "SIGABRT"
-	case 7:
-		return "SIGBUS"
-	case 8:
-		return "SIGFPE"
-	case 9:
-		return "SIGKILL"
-	case 10:
-		return "SIGUSR1"
-	case 11:
-		return "SIGSEGV"
-	case 12:
-		return "SIGUSR2"
-	case 13:
-		return "SIGPIPE"
-	case 14:
-		return "SIGALRM"
-	case 15:
-		return "SIGTERM"
-	case 24:
-		return "SIGXCPU"
-	case 25:
-		return "SIGXFSZ"
-	case 31:
-		return "SIGSYS"
-	default:
-		return ""
+	names := [...]string{
+		1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 10: "SIGUSR1",
+		11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
 	}
+	if n := code - signalBase; n > 0 && n < len(names) {
+		return names[n]
+	}
+	return ""
 }
 
-// exitStatus tells how a container ended of which the engine told the exit code. An error says that the engine
-// does not answer any more: one that is stopped takes no more connections, then ends its containers, and
-// tells of their ends over those that it has.
+// exitStatus returns how a container ended whose exit code the engine returned. An error says that the engine does not respond any more: an
+// engine that shuts down accepts no connections, ends its containers, and reports their ends over existing connections.
 func (c *Container) exitStatus(code int) (proctree.ExitStatus, error) {
 	x := exitStatusOf(code)
 	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.Call)
 	defer cancel()
-	e, err := docker.Open(c.spec.Engine) // over a connection of its own
+	e, err := docker.Open(c.spec.Engine) // over a new connection
 	if err != nil {
 		return x, err
 	}
@@ -93,11 +60,11 @@ func (c *Container) exitStatus(code int) (proctree.ExitStatus, error) {
 	return x, nil
 }
 
-// initExecFailed is what an init says in place of all output, with the exit codes 126 or 127, and Podman's with 1 and no name: the
-// engine has started that, and takes it for the program.
+// initExecFailed is the output of an init that could not start the program, with exit code 126 or 127; Podman's has 1 and no name. The engine
+// has started the init and takes it for the program.
 var initExecFailed = regexp.MustCompile(`^(?:\[FATAL tini \(\d+\)\] exec (.+) failed|ERROR \(catatonit:\d+\): failed to exec pid1): (.+)\n$`) //nolint:gochecknoglobals // a constant
 
-// startFailure says why the container's program was not started by its init, nil if it was.
+// startFailure returns why the container's init could not start the program, nil if it could.
 func (c *Container) startFailure(code int, program string) *run.Stopped {
 	stderr := c.out[docker.Stderr-docker.Stdout]
 	if code != 1 && code != 126 && code != 127 || c.out[0].total > 0 || stderr.total > headSize {
@@ -114,7 +81,7 @@ func (c *Container) startFailure(code int, program string) *run.Stopped {
 	return &run.Stopped{Outcome: muster.AttemptFailed, Reason: taskErr.Reason, Message: taskErr.Message}
 }
 
-// What engines and their runtimes say when a program cannot be started.
+// Messages of engines and their runtimes for a program that cannot be started.
 var (
 	commandNotFound = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:not found|no such file or directory)")                //nolint:gochecknoglobals // constants
 	notExecutable   = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:permission denied|is a directory|not an executable)") //nolint:gochecknoglobals // constants
@@ -122,10 +89,10 @@ var (
 	badWorkdir      = regexp.MustCompile(`chdir to cwd \("([^"]*)"\)`)                                                                            //nolint:gochecknoglobals // constants
 )
 
-// imageName is what people call the image.
+// imageName returns the image as the user wrote it.
 func (c *Container) imageName() string { return cmp.Or(c.spec.ImageName, c.spec.Image) }
 
-// startError turns what an engine said into a sentence.
+// startError explains an engine's error.
 func startError(image string, err error) *run.TaskError {
 	msg := err.Error()
 	if errors.Is(err, docker.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
@@ -137,18 +104,18 @@ func startError(image string, err error) *run.TaskError {
 	if m := commandNotFound.FindStringSubmatch(msg); m != nil {
 		hint := ""
 		if strings.ContainsRune(m[1], ' ') {
-			hint = ": a command with its arguments is a list, or a text that a shell runs"
+			hint = ": write a command with arguments as a list, or as a text for a shell"
 		}
 		return run.Failf(muster.StartFailed, "%s: no such command in the image %s%s", m[1], image, hint)
 	}
 	if m := notExecutable.FindStringSubmatch(msg); m != nil {
-		return run.Failf(muster.StartFailed, "%s cannot be executed in the image %s: it is no program, or its user may not execute it", m[1], image)
+		return run.Failf(muster.StartFailed, "%s cannot be executed in the image %s: it is not a program, or its user may not execute it", m[1], image)
 	}
 	if m := unknownUser.FindStringSubmatch(msg); m != nil {
-		return run.Failf(muster.StartFailed, "there is no %s %s in the image %s", m[1], m[2], image)
+		return run.Failf(muster.StartFailed, "no %s %s in the image %s", m[1], m[2], image)
 	}
 	if m := badWorkdir.FindStringSubmatch(msg); m != nil {
-		return run.Failf(muster.StartFailed, "the program cannot be started in the folder %s of the image %s: it is not there, or its user may not enter it", m[1], image)
+		return run.Failf(muster.StartFailed, "cannot start the program in the folder %s of the image %s: it does not exist, or its user may not enter it", m[1], image)
 	}
 	return run.Failf(muster.EngineFailed, "%w", err)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Words of engines that are not at hand here, as they were seen elsewhere.
+// Recorded messages of engines that are not available here.
 func TestStartErrorsOfEngines(t *testing.T) {
 	for msg, want := range map[string]run.TaskError{
 		`failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: exec: "foo": executable file not found in $PATH: unknown`: {
@@ -28,7 +28,7 @@ func TestStartErrorsOfEngines(t *testing.T) {
 		`failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "/a": permission denied: unknown`: {
 			Reason: muster.StartFailed, Message: "/a cannot be executed in the image img"},
 		`linux spec user: unable to find group ml: no matching entries in group file`: {
-			Reason: muster.StartFailed, Message: "there is no group ml in the image img"},
+			Reason: muster.StartFailed, Message: "no group ml in the image img"},
 		`OCI runtime create failed: container_linux.go:380: starting container process caused: process_linux.go:545: container init caused: chdir to cwd ("/muster/work") set in config.json failed: permission denied: unknown`: {
 			Reason: muster.StartFailed, Message: "in the folder /muster/work"},
 		`could not select device driver "nvidia" with capabilities: [[gpu]]`:                                        {Reason: muster.EngineFailed, Message: "device driver"},
@@ -41,12 +41,12 @@ func TestStartErrorsOfEngines(t *testing.T) {
 	}
 }
 
-// What an init says of a program that it cannot execute is told from what programs say.
+// The message of an init that cannot execute a program is distinguished from the output of programs.
 func TestStartErrorsOfInits(t *testing.T) {
 	for _, c := range []struct {
 		code int
 		msg  string
-		want string // "" for a program of its own
+		want string // "" for a program's own message
 	}{
 		{127, "[FATAL tini (7)] exec foo failed: No such file or directory\n", "foo: no such command in the image img"},
 		{126, "[FATAL tini (7)] exec /a failed: Permission denied\n", "/a cannot be executed in the image img"},
@@ -108,11 +108,11 @@ func TestOutputIsResumed(t *testing.T) {
 			if got.String() != c.want || missing != c.missing {
 				t.Errorf("%q, missing: %t", got.String(), missing)
 			}
-			// The next gap begins where this one ended: what is kept comes once more, and is not taken again.
+			// The next gap begins where this one ended: the log comes once more, and is skipped.
 			next := v.newReplay(at(20))
 			for _, k := range c.kept {
 				if data, m := v.out[0].skipReplayed(next, 0, at(k.at), []byte(k.data)); len(data) > 0 || m {
-					t.Errorf("%q comes again, missing: %t", data, m)
+					t.Errorf("%q is repeated, missing: %t", data, m)
 				}
 			}
 			_ = w.Close()
@@ -136,7 +136,7 @@ func TestClassifyExit(t *testing.T) {
 		{"while it was away, and keeps containers", outage{engineDown: true}, docker.State{ExitCode: 143, Finished: after}, true, false, true},
 		{"stopped, with a handler", outage{engineDown: true}, docker.State{ExitCode: 0, Finished: after}, false, false, false},
 		{"stopped, without one", outage{engineDown: true}, docker.State{ExitCode: 137, Finished: after}, false, false, false},
-		{"stopped, and told of it", outage{engineDown: true, waitResult: waitResult{exited: true, code: 0}}, docker.State{ExitCode: 0, Finished: before}, false, false, false},
+		{"stopped, and reported", outage{engineDown: true, waitResult: waitResult{exited: true, code: 0}}, docker.State{ExitCode: 0, Finished: before}, false, false, false},
 		{"the engine crashed, and it ended", outage{engineDown: true, crashed: true}, docker.State{ExitCode: 3, Finished: after}, false, false, true},
 		{"the engine crashed, and stopped it later", outage{engineDown: true, crashed: true}, docker.State{ExitCode: 137, Finished: after}, false, false, false},
 		{"it was to end", outage{engineDown: true}, docker.State{ExitCode: 137, Finished: after}, false, true, true},
@@ -162,7 +162,7 @@ func TestSocketAbandoned(t *testing.T) {
 	seen := func(how string, wantIs, wantKnown bool) {
 		t.Helper()
 		if is, known := v.socketAbandoned(); is != wantIs || known != wantKnown {
-			t.Errorf("%s: it is deserted: %t, and that is known: %t", how, is, known)
+			t.Errorf("%s: abandoned: %t, known: %t", how, is, known)
 		}
 	}
 	seen("stopped", false, true)

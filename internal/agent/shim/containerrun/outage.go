@@ -17,16 +17,15 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
 
-// outage is what is known of an engine that went away.
+// outage is what is known about an unreachable engine.
 type outage struct {
 	waitResult
-	engineDown bool // it was not there when it was looked for: else only the connection broke
-	crashed    bool // it left its socket behind, on which nobody listens: it was not stopped
-	crashKnown bool // whether it crashed: what becomes of the socket later is the next engine's doing
+	engineDown bool // it could not be reached; else only the connection broke
+	crashed    bool // nothing listens on its socket, which a stopped engine removes
+	crashKnown bool // crashed is known: later the socket is the next engine's
 }
 
-// reconnect finds the container again after its engine was away. It returns what it prints since
-// then, or how it ended.
+// reconnect finds the container again after an outage of its engine. It returns the source of its further output, or how it ended.
 func (c *Container) reconnect(res waitResult) (*outputSource, *proctree.ExitStatus) {
 	o := &outage{waitResult: res}
 	deadline := time.Now().Add(c.timeouts.Outage)
@@ -40,7 +39,7 @@ func (c *Container) reconnect(res waitResult) (*outputSource, *proctree.ExitStat
 		switch {
 		case err == nil:
 			if o.engineDown && src != nil {
-				c.handler.LogLine("the container engine is back, and the task goes on")
+				c.handler.LogLine("the container engine is available again, the task continues")
 			}
 			return src, x
 		case c.ctx.Err() != nil:
@@ -51,12 +50,12 @@ func (c *Container) reconnect(res waitResult) (*outputSource, *proctree.ExitStat
 		case errors.Is(err, docker.ErrNotFound):
 			return nil, engineFailure(msgRemoved)
 		case time.Now().After(deadline):
-			return nil, engineFailure(fmt.Sprintf("the container engine at %s went away and was not back after %s", c.spec.Engine, c.timeouts.Outage))
+			return nil, engineFailure(fmt.Sprintf("the container engine at %s was unreachable for %s", c.spec.Engine, c.timeouts.Outage))
 		case !o.engineDown:
 			o.engineDown = true
-			c.log.Warn("the container engine went away", slog.Any("error", err))
-			c.handler.LogLine("the container engine does not answer any more: waiting for it to come back; the task may be going on meanwhile")
-			c.handler.OnWaiting("waiting for the container engine to come back")
+			c.log.Warn("container engine unreachable", slog.Any("error", err))
+			c.handler.LogLine("the container engine does not respond: waiting for it; the task may continue meanwhile")
+			c.handler.OnWaiting("waiting for the container engine")
 		}
 		if !o.crashKnown {
 			o.crashed, o.crashKnown = c.socketAbandoned()
@@ -68,8 +67,8 @@ func (c *Container) reconnect(res waitResult) (*outputSource, *proctree.ExitStat
 	}
 }
 
-// socketAbandoned reports whether an engine's socket is there and nobody listens: one that is stopped
-// removes it. Neither is known while somebody listens.
+// socketAbandoned reports whether an engine's socket exists and nothing listens: a stopped engine removes it. Neither is known while something
+// listens.
 func (c *Container) socketAbandoned() (abandoned, known bool) {
 	path, local := strings.CutPrefix(c.spec.Engine, "unix://")
 	if !local {
@@ -83,8 +82,8 @@ func (c *Container) socketAbandoned() (abandoned, known bool) {
 	return abandoned, abandoned || errors.Is(err, fs.ErrNotExist)
 }
 
-// inspect asks the engine for the container over new connections: it may be another one, of another
-// version. It returns either what the container prints, or how it ended.
+// inspect asks the engine for the container over a new connection: it may be another engine, of another version. It returns either the source
+// of the container's output, or how it ended.
 func (c *Container) inspect(o *outage) (*outputSource, *proctree.ExitStatus, error) {
 	e, err := docker.Open(c.spec.Engine)
 	if err != nil {
@@ -94,7 +93,7 @@ func (c *Container) inspect(o *outage) (*outputSource, *proctree.ExitStatus, err
 	prev := c.engine
 	c.engine = e
 	c.mu.Unlock()
-	_ = prev.Close() // it keeps no connection that could fail
+	_ = prev.Close() // it has no connections whose close could fail
 	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.Call)
 	defer cancel()
 	s, err := e.State(ctx, c.spec.ID)
@@ -117,21 +116,21 @@ func (c *Container) inspect(o *outage) (*outputSource, *proctree.ExitStatus, err
 	case engineUnavailable(err):
 		return nil, nil, err
 	default:
-		c.handler.LogLine("what the task printed meanwhile cannot be had: " + err.Error())
+		c.handler.LogLine("cannot read what the task printed meanwhile: " + err.Error())
 		if s.Running {
 			out, err := e.Attach(ctx, c.spec.ID)
 			return &outputSource{Output: out}, nil, err
 		}
 	}
-	return nil, c.classifyExit(o, s, info.LiveRestore || info.Name == "podman"), nil // whose service holds nothing
+	return nil, c.classifyExit(o, s, info.LiveRestore || info.Name == "podman"), nil // Podman's service holds no containers
 }
 
-// engineUnavailable reports whether an error says that the engine is away, or slow.
+// engineUnavailable reports whether an error means that the engine is unreachable, or slow.
 func engineUnavailable(err error) bool {
 	return errors.Is(err, docker.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// copyRemaining reads what is left of the output of a container that has ended.
+// copyRemaining copies the remaining output of an exited container.
 func (c *Container) copyRemaining(src *outputSource) {
 	timer := time.AfterFunc(c.timeouts.Drain, func() { _ = src.Close() })
 	defer timer.Stop()
@@ -141,36 +140,34 @@ func (c *Container) copyRemaining(src *outputSource) {
 	}
 }
 
-// classifyExit tells how a container ended that was found ended. An engine that is stopped ends its
-// containers then; what they make of its signal is not their own end, whatever their exit
-// code is.
+// classifyExit returns how a container ended that has exited. An engine that shuts down ends its containers; their exits are not their own
+// then, whatever the exit code.
 func (c *Container) classifyExit(o *outage, s *docker.State, liveRestore bool) *proctree.ExitStatus {
 	if s.Removing && !c.stopRequested() {
 		return engineFailure(msgRemoved)
 	}
 	x := exitStatusOf(s.ExitCode)
 	x.OOM = s.ExitCode != 0 && s.OOM
-	earliest := o.at.Add(-outputGrace) // this process may have had no turn when the connections were closed
+	earliest := o.at.Add(-outputGrace) // this process may have noticed the end of the connections late
 	before := o.at
 	if x.Signal != "" {
 		before = earliest
 	}
 	switch {
 	case c.stopRequested(), !o.engineDown, liveRestore, x.OOM,
-		o.crashed && (o.exited || x.Signal == ""), // until it is back, it stops nothing
+		o.crashed && (o.exited || x.Signal == ""), // a crashed engine stops no containers
 		!o.exited && s.Finished.Before(before):
 		if o.engineDown && !o.exited && s.Finished.After(earliest) {
-			c.handler.LogLine("the task ended while the container engine was away: what it printed meanwhile may be missing")
+			c.handler.LogLine("the task ended while the container engine was unreachable: what it printed meanwhile may be missing")
 		}
 		return &x
 	}
-	return engineFailure("the container engine stopped the task's container when it was stopped itself")
+	return engineFailure("the container engine was stopped and ended the task's container")
 }
 
-const msgRemoved = "its container was removed from the engine while it ran"
+const msgRemoved = "the task's container was removed from the engine while it ran"
 
-// engineFailure is the end of what the engine is to blame for. It failed: that an attempt is lost is for the
-// server to say.
+// engineFailure is the status of an end that the engine caused: engine_failed. Only the server declares an attempt lost.
 func engineFailure(message string) *proctree.ExitStatus {
 	return &proctree.ExitStatus{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: message}}
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// counting prints lines until a file is there, and ends with a code then.
+// counting prints lines until a file exists, and then exits with a code.
 const counting = `trap 'echo asked; exit 0' TERM
 i=0; while [ ! -e /muster/go ]; do i=$((i+1)); echo line $i; echo err $i >&2; sleep 0.01; done; echo end; exit `
 
-// ownEngine is an engine of a test's own, and a folder that its container has.
+// ownEngine is an engine of one test, and a folder of its container.
 type ownEngine struct {
 	*testEngine
 
@@ -37,7 +37,7 @@ func newOwnEngine(t *testing.T, flags ...string) *ownEngine {
 	return &ownEngine{engineAt(t, d.Host()), d, t.TempDir()}
 }
 
-// count sails a container that counts, once it has begun.
+// count starts a container that counts, and waits for its first lines.
 func (s *ownEngine) count(code int) (*testRun, *run.Container) {
 	s.t.Helper()
 	ctr := s.create(func(p *docker.ContainerSpec) { p.Mounts = []docker.Mount{{Source: s.dir, Target: "/muster"}} }, "sh", "-c", counting+strconv.Itoa(code))
@@ -46,7 +46,7 @@ func (s *ownEngine) count(code int) (*testRun, *run.Container) {
 	return c, ctr
 }
 
-// finish lets it come to its end.
+// finish makes the container exit.
 func (s *ownEngine) finish() {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600); err != nil {
@@ -57,11 +57,11 @@ func (s *ownEngine) finish() {
 // waitProcess waits until a process has ended.
 func waitProcess(t *testing.T, p run.Pid) {
 	t.Helper()
-	eventually(t, "the process ends", func() bool { return !proctree.Alive(p) })
+	eventually(t, "the end of the process", func() bool { return !proctree.Alive(p) })
 }
 
-// checkComplete checks that all that its engine kept of what it printed came: an engine that ends, and be it
-// by a stop, may lose a line between reading and keeping it.
+// checkComplete checks that all output in the engine's log was received: an engine that ends, even by a stop, may lose a line before it logs
+// it.
 func (p *testEngine) checkComplete(c *testRun, id string) {
 	p.t.Helper()
 	log, err := p.engine.Logs(p.t.Context(), id, false, testTimeout)
@@ -93,15 +93,15 @@ func (p *testEngine) checkComplete(c *testRun, id string) {
 			p.t.Fatal(err)
 		}
 		if kept++; !came[stream-docker.Stdout][string(line)] {
-			p.t.Errorf("the engine kept %q, and it did not come", line)
+			p.t.Errorf("the engine logged %q, which was not received", line)
 		}
 	}
 	if n := c.countLines(); kept < n {
-		p.t.Errorf("the engine kept %d lines of both streams, %d of one came", kept, n)
+		p.t.Errorf("the engine logged %d lines of both streams, %d of one were received", kept, n)
 	}
 }
 
-// inOrder checks that nothing comes twice or before its time.
+// inOrder checks that no line is repeated or out of order.
 func inOrder(t *testing.T, c *testRun) {
 	t.Helper()
 	for i, name := range []string{"line ", "err "} {
@@ -109,22 +109,22 @@ func inOrder(t *testing.T, c *testRun) {
 		for line := range strings.Lines(c.out[i].String()) {
 			n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, name)))
 			if err != nil && (i != 0 || line != "end\n") || err == nil && n <= last {
-				t.Errorf("after %s%d comes %q", name, last, line)
+				t.Errorf("%s%d is followed by %q", name, last, line)
 			}
 			last = max(last, n)
 		}
 	}
 }
 
-// engineDown says whether it is known that the engine is not there.
+// engineDown reports whether the task waits for its engine.
 func (c *testRun) engineDown() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(c.waiting)
-	return n > 0 && c.waiting[n-1] == "waiting for the container engine to come back"
+	return n > 0 && c.waiting[n-1] == "waiting for the container engine"
 }
 
-// countLines is how many lines came.
+// countLines returns the number of received lines.
 func (c *testRun) countLines() int { return strings.Count(c.stdout(), "\n") }
 
 func TestContainerOutlivesItsEngine(t *testing.T) {
@@ -140,10 +140,10 @@ func TestContainerOutlivesItsEngine(t *testing.T) {
 				} else {
 					s.d.Kill()
 				}
-				eventually(t, "it is told", c.engineDown)
+				eventually(t, "the message about the outage", c.engineDown)
 				s.d.Restart()
 				n := c.countLines()
-				eventually(t, "more lines come", func() bool { return c.countLines() > n+20 })
+				eventually(t, "more lines", func() bool { return c.countLines() > n+20 })
 			}
 			s.finish()
 			if x := c.wait(); x != (proctree.ExitStatus{Code: 7}) {
@@ -152,10 +152,10 @@ func TestContainerOutlivesItsEngine(t *testing.T) {
 			s.checkComplete(c, ctr.ID)
 			inOrder(t, c)
 			if !strings.HasSuffix(c.stdout(), "\nend\n") {
-				t.Errorf("it ends with %.50q", c.stdout()[max(0, len(c.stdout())-50):])
+				t.Errorf("the output ends with %.50q", c.stdout()[max(0, len(c.stdout())-50):])
 			}
-			if messages := c.messages(); !strings.Contains(messages, "is back") || !strings.HasSuffix(messages, "|") {
-				t.Errorf("it said %s", messages)
+			if messages := c.messages(); !strings.Contains(messages, "is available again") || !strings.HasSuffix(messages, "|") {
+				t.Errorf("messages: %s", messages)
 			}
 		})
 	}
@@ -186,23 +186,23 @@ func TestExitDuringAnOutage(t *testing.T) {
 			} else {
 				s.d.Stop()
 			}
-			eventually(t, "it is told", v.engineDown)
+			eventually(t, "the message about the outage", v.engineDown)
 			s.finish()
 			waitProcess(t, v.Pid())
 			s.d.Restart()
 			if x := v.wait(); x != (proctree.ExitStatus{Code: c.code}) {
-				t.Errorf("%+v, said %s", x, v.messages())
+				t.Errorf("%+v, messages: %s", x, v.messages())
 			}
-			// Nobody reads what a container prints without its engine, and its end takes that with it.
+			// Output that a container prints without its engine is lost if it ends before the engine returns.
 			inOrder(t, v)
 			if !strings.Contains(v.messages(), "may be missing") {
-				t.Errorf("said %s", v.messages())
+				t.Errorf("messages: %s", v.messages())
 			}
 		})
 	}
 }
 
-// A program that heeds the engine's signal says nothing of its own by its exit code.
+// The exit code of a program that handles the engine's signal is not its own.
 func TestStopByTheEngineIsNotTheTasksExit(t *testing.T) {
 	t.Parallel()
 	s := newOwnEngine(t)
@@ -212,7 +212,7 @@ func TestStopByTheEngineIsNotTheTasksExit(t *testing.T) {
 	s.d.Restart()
 	for name, c := range map[string]*testRun{"heeds": heeds, "dies": dies} {
 		if x := c.wait(); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptFailed || x.Stopped.Reason != muster.EngineFailed {
-			t.Errorf("%s: %+v, said %s", name, x, c.messages())
+			t.Errorf("%s: %+v, messages: %s", name, x, c.messages())
 		}
 	}
 }
@@ -224,10 +224,10 @@ func TestOutageTimeout(t *testing.T) {
 	p.Outage = 300 * time.Millisecond
 	c := runContainer(t, s.create(nil, "sleep", "1000"), p)
 	s.d.Stop()
-	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed || !strings.Contains(x.Stopped.Message, "was not back") {
+	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed || !strings.Contains(x.Stopped.Message, "was unreachable for") {
 		t.Errorf("%+v", x)
 	}
-	s.d.Restart() // for what removes the container
+	s.d.Restart() // for the removal of the container
 }
 
 func TestCommandsWaitForAnUnreachableEngine(t *testing.T) {
@@ -252,16 +252,16 @@ func TestASlowEngineCostsNothingButTime(t *testing.T) {
 	c.await("line 5\n")
 	s.d.SetFrozen(true)
 	if err := c.Freeze(true); err == nil {
-		t.Error("an engine that stands still froze it")
+		t.Error("a stopped engine froze it")
 	}
 	s.d.SetFrozen(false)
-	n := c.countLines() // what came too late is undone
-	eventually(t, "it goes on", func() bool { return c.countLines() > n+5 })
+	n := c.countLines() // the late freeze is undone
+	eventually(t, "further output", func() bool { return c.countLines() > n+5 })
 	s.d.SetFrozen(true)
 	c.Kill()
 	s.d.SetFrozen(false)
 	if x := c.wait(); !x.Killed || x.Stopped != nil {
-		t.Errorf("%+v, said %s", x, c.messages())
+		t.Errorf("%+v, messages: %s", x, c.messages())
 	}
 }
 

@@ -10,23 +10,22 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 )
 
-// outputSource is where output comes from: the container itself, or, with a gap, what the engine
-// keeps of it, from the beginning.
+// outputSource is a source of output: the attached container, or, after a gap, the engine's log, from its start.
 type outputSource struct {
 	*docker.Output
 	replay *replay
 }
 
-// replay is the time since when nothing was read, and how much of what came before was.
+// replay is the position in an engine's log that is read again.
 type replay struct {
-	at      time.Time
+	at      time.Time // nothing was read since then
 	streams [2]struct {
-		skip  int64 // bytes that were read and are to come again
-		after bool  // what comes is from after the gap's begin: it was not read
+		skip  int64 // bytes that were read before and come again
+		after bool  // the position is after at: the rest is new
 	}
 }
 
-// newReplay is that of output of which nothing was read since at.
+// newReplay returns the replay for output that was not read since a time.
 func (c *Container) newReplay(since time.Time) *replay {
 	g := &replay{at: since}
 	for i, s := range c.out {
@@ -35,23 +34,23 @@ func (c *Container) newReplay(since time.Time) *replay {
 	return g
 }
 
-// outputStream is where one stream goes, and how much of it went there.
+// outputStream is the destination of one stream, and its position.
 type outputStream struct {
 	w        *os.File
-	total    int64  // bytes that came
-	unlogged int64  // of these, that the engine's log does not have
-	head     []byte // the first of them, up to headSize
-	partial  []byte // those since the end of the last piece that the engine keeps
-	closed   bool   // nobody reads it any more
+	total    int64  // bytes received
+	unlogged int64  // bytes received that the engine's log does not have
+	head     []byte // the first bytes, up to headSize
+	partial  []byte // bytes since the end of the last piece in the engine's log
+	closed   bool   // w has no reader any more
 }
 
-// maxLoggedLine is how long a line can be that engines keep in one piece.
+// maxLoggedLine is the size of the pieces in which engines log a long line.
 const maxLoggedLine = 16 << 10
 
-// headSize is enough for what an init says instead of starting a program.
+// headSize is enough for the message of an init that cannot start a program.
 const headSize = 512
 
-// write passes on what comes.
+// write writes output to its destination.
 func (s *outputStream) write(b []byte) {
 	s.total += int64(len(b))
 	s.head = append(s.head, b[:min(len(b), headSize-len(s.head))]...)
@@ -64,18 +63,17 @@ func (s *outputStream) write(b []byte) {
 		s.partial = append(s.partial[:0], s.partial[n-n%maxLoggedLine:]...)
 	}
 	if len(s.partial) == 0 {
-		s.partial = nil // a silent task costs nothing
+		s.partial = nil // a silent task holds no memory
 	}
 	if s.closed {
-		return // it is read on, so that the task does not stand still
+		return // output is still consumed, so that the task does not block
 	}
 	if _, err := s.w.Write(b); err != nil {
 		s.closed = true
 	}
 }
 
-// skipReplayed returns what was not read yet of a piece that the engine kept. missing says that some
-// may be missing before it.
+// skipReplayed returns the part of a logged piece that was not read yet. missing says that output before it may be missing.
 func (s *outputStream) skipReplayed(g *replay, i int, at time.Time, data []byte) (rest []byte, missing bool) {
 	pos := &g.streams[i]
 	if !pos.after && at.Before(g.at) {
@@ -89,7 +87,7 @@ func (s *outputStream) skipReplayed(g *replay, i int, at time.Time, data []byte)
 	pos.after = true
 	if missing = s.logIncomplete(g, i); !missing && pos.skip > 0 {
 		var kept bool
-		if data, kept = bytes.CutPrefix(data, s.partial); kept { // the beginning of a line that was not ended
+		if data, kept = bytes.CutPrefix(data, s.partial); kept { // the start of an unfinished line
 			return data, false
 		}
 	}
@@ -97,18 +95,16 @@ func (s *outputStream) skipReplayed(g *replay, i int, at time.Time, data []byte)
 	return data, missing
 }
 
-// logIncomplete reports whether the engine's log has less than was read, but for a line that was not
-// ended.
+// logIncomplete reports whether the engine's log has less than was read, except for an unfinished line.
 func (s *outputStream) logIncomplete(g *replay, i int) bool {
 	skip := g.streams[i].skip
 	return skip > 0 && skip != int64(len(s.partial))
 }
 
-// msgOutputMissing is said where what the engine kept does not join what was read.
-const msgOutputMissing = "the container engine has not kept all that the task printed: some of it may be missing here"
+// msgOutputMissing is logged where the engine's log does not continue what was read.
+const msgOutputMissing = "the container engine has not logged all output of the task: some may be missing here"
 
-// copyOutput writes output where it belongs until it ends: nil at a clean end. It is called by one
-// goroutine at a time.
+// copyOutput writes output to its streams until it ends: nil at a clean end. It is called by one goroutine at a time.
 func (c *Container) copyOutput(src *outputSource) error {
 	var buf []byte
 	for {
@@ -140,7 +136,7 @@ func (c *Container) copyOutput(src *outputSource) error {
 	}
 }
 
-// copyLogged passes on a piece of the engine's log.
+// copyLogged writes a piece of the engine's log.
 func (c *Container) copyLogged(src *outputSource, i, size int, buf *[]byte) error {
 	if cap(*buf) < size {
 		*buf = make([]byte, size)
@@ -163,5 +159,5 @@ func (c *Container) copyLogged(src *outputSource, i, size int, buf *[]byte) erro
 	return nil
 }
 
-// copyBufSize is how much is passed on at once.
+// copyBufSize is the size of the copy buffer in bytes.
 const copyBufSize = 32 << 10

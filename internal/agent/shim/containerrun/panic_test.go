@@ -18,7 +18,7 @@ func (panickingHandler) LogLine(string)   {}
 func (panickingHandler) OnWaiting(string) {}
 func (panickingHandler) OnExit()          { panic("a bug") }
 
-// A panic in what hears of a container ends the wait for it, and the container can be killed all the same.
+// A panic in a container's event handler ends the wait for it, and the container can still be killed.
 func TestAPanicEndsTheWait(t *testing.T) {
 	p := sharedEngine(t)
 	c := p.create(nil, "sh", "-c", "exit 0")
@@ -39,6 +39,6 @@ func TestAPanicEndsTheWait(t *testing.T) {
 		t.Errorf("the wait ended with %v", err)
 	}
 	if err := v.Abort(); err != nil {
-		t.Errorf("it cannot be killed: %v", err)
+		t.Errorf("abort: %v", err)
 	}
 }

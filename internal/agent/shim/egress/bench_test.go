@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkTunnel is what a tunnel carries.
+// BenchmarkTunnel measures the throughput of a tunnel.
 func BenchmarkTunnel(b *testing.B) {
 	client, task := pair(b)
 	upstream, host := pair(b)
@@ -35,7 +35,7 @@ func BenchmarkTunnel(b *testing.B) {
 	<-done
 }
 
-// pair is a connection over the loopback device.
+// pair returns a connection over the loopback device.
 func pair(b *testing.B) (net.Conn, net.Conn) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

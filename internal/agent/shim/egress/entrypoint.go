@@ -11,10 +11,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// EntrypointCommand is the first argument by which this program is to be Enter.
+// EntrypointCommand is the first argument with which this program runs Entrypoint.
 const EntrypointCommand = "gate"
 
-// What Enter returns if it executes nothing, as docker run and shells do.
+// Exit codes of Entrypoint if it executes no program, as those of docker run and shells.
 const (
 	exitNoProxy    = 125
 	exitCannotExec = 126
@@ -22,14 +22,13 @@ const (
 )
 
 const (
-	proxyTimeout      = time.Minute // for the Gate, which is there a moment after the container, if the engine is well
+	proxyTimeout      = time.Minute // for the proxy, which usually starts just after the container
 	proxyPollInterval = 2 * time.Millisecond
 )
 
-// Entrypoint stands before the program of a container that has an allowlist: it waits until the Gate is
-// there, which can be let into the network of a container only once that runs, and executes the
-// program then, args, which is looked up as engines do. It returns only if there is none to execute: the
-// status to exit with, after a sentence on w that says why.
+// Entrypoint runs before the program of a container with an allowlist: it waits for the proxy, which can enter the network of a container only
+// once that runs, and then executes the program, args, which it looks up as engines do. It returns only if that fails: the exit code, after a
+// message on w.
 func Entrypoint(args []string, w io.Writer) int {
 	return waitAndExec(args, "127.0.0.1:"+strconv.Itoa(run.ProxyPort), proxyTimeout, w)
 }
@@ -48,13 +47,13 @@ func waitAndExec(args []string, address string, timeout time.Duration, w io.Writ
 			break
 		}
 		if ctx.Err() != nil {
-			return fail(exitNoProxy, "the proxy of the network allowlist is not there after %s: %v", timeout, err)
+			return fail(exitNoProxy, "the proxy of the network allowlist did not start within %s: %v", timeout, err)
 		}
 	}
-	// Whoever lets the container out looks for its process: before that nothing may end it.
+	// The proxy's side looks for this process, which must not end before.
 	if len(args) == 0 || args[0] == "" {
-		return fail(exitNotFound, "the image names no command to execute, and the job has no run")
+		return fail(exitNotFound, "the image has no command to execute, and the job has no run")
 	}
 	status, err := execute(args)
-	return fail(status, "%s cannot be executed in the container: %v", args[0], err)
+	return fail(status, "cannot execute %s in the container: %v", args[0], err)
 }

@@ -4,5 +4,5 @@ package egress
 
 import "errors"
 
-// execute says that containers are of other systems.
+// execute fails: containers do not exist on this system.
 func execute([]string) (int, error) { return exitCannotExec, errors.ErrUnsupported }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// execute has a program take the place of this one. It returns only if that fails.
+// execute replaces this program. It returns only if that fails.
 func execute(args []string) (status int, err error) {
 	path, err := exec.LookPath(args[0])
 	if err == nil {
@@ -20,7 +20,7 @@ func execute(args []string) (status int, err error) {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		status = exitNotFound
 	}
-	// The name is told by others.
+	// The caller adds the name.
 	if e, ok := errors.AsType[*exec.Error](err); ok {
 		err = e.Err
 	}

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// TestMain makes this program what stands before that of a container: its arguments are where
-// the Gate is, and what to execute.
+// TestMain runs this program as the entrypoint of a container: its arguments are the address of the proxy, and the command.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == EntrypointCommand {
 		os.Exit(waitAndExec(os.Args[3:], os.Args[2], testTimeout, os.Stderr))
@@ -40,12 +39,12 @@ func TestEntrypoint(t *testing.T) {
 		{[]string{script, "an argument"}, script + " an argument set 99", 3},
 		{[]string{"script"}, script + " set 99", 3},
 		{[]string{"./script"}, "./script set 99", 3},
-		{[]string{"nothing"}, "muster: nothing cannot be executed in the container: executable file not found in $PATH", exitNotFound},
-		{[]string{"/no/such"}, "muster: /no/such cannot be executed in the container: no such file or directory", exitNotFound},
-		{[]string{broken}, "muster: " + broken + " cannot be executed in the container: no such file or directory", exitNotFound},
-		{[]string{text}, "muster: " + text + " cannot be executed in the container: permission denied", exitCannotExec},
-		{[]string{dir}, "muster: " + dir + " cannot be executed in the container: is a directory", exitCannotExec},
-		{nil, "muster: the image names no command to execute, and the job has no run", exitNotFound},
+		{[]string{"nothing"}, "muster: cannot execute nothing in the container: executable file not found in $PATH", exitNotFound},
+		{[]string{"/no/such"}, "muster: cannot execute /no/such in the container: no such file or directory", exitNotFound},
+		{[]string{broken}, "muster: cannot execute " + broken + " in the container: no such file or directory", exitNotFound},
+		{[]string{text}, "muster: cannot execute " + text + " in the container: permission denied", exitCannotExec},
+		{[]string{dir}, "muster: cannot execute " + dir + " in the container: is a directory", exitCannotExec},
+		{nil, "muster: the image has no command to execute, and the job has no run", exitNotFound},
 	} {
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", `ulimit -S -n 99; exec "$@"`, "sh", os.Args[0], EntrypointCommand, l.Addr().String()}, c.args...)...)
 		cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir + ":/usr/bin:/bin", "X=set"}
@@ -56,7 +55,7 @@ func TestEntrypoint(t *testing.T) {
 	}
 }
 
-// reserved is a port of loopback that is nobody else's, and refuses whoever connects until it listens.
+// reserved is a reserved loopback port that refuses connections until it listens.
 func reserved(t *testing.T) (fd int, address string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -75,7 +74,7 @@ func reserved(t *testing.T) (fd int, address string) {
 	return fd, fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
 }
 
-// TestEntrypointWaitsForTheProxy holds that no program starts before the Gate is there.
+// TestEntrypointWaitsForTheProxy checks that no program starts before the proxy listens.
 func TestEntrypointWaitsForTheProxy(t *testing.T) {
 	fd, address := reserved(t)
 	file := filepath.Join(t.TempDir(), "file")
@@ -96,10 +95,10 @@ func TestEntrypointWaitsForTheProxy(t *testing.T) {
 	}
 	_, address = reserved(t)
 	output := &strings.Builder{}
-	if status := waitAndExec([]string{"/bin/echo"}, address, time.Millisecond, output); status != exitNoProxy || !strings.HasPrefix(output.String(), fmt.Sprintf("muster: the proxy of the network allowlist is not there after %s: ", time.Millisecond)) {
-		t.Errorf("without a gate: %d %q", status, output)
+	if status := waitAndExec([]string{"/bin/echo"}, address, time.Millisecond, output); status != exitNoProxy || !strings.HasPrefix(output.String(), fmt.Sprintf("muster: the proxy of the network allowlist did not start within %s: ", time.Millisecond)) {
+		t.Errorf("without a proxy: %d %q", status, output)
 	}
 	if status := waitAndExec(nil, address, time.Millisecond, output); status != exitNoProxy {
-		t.Errorf("without a gate and a program: %d", status)
+		t.Errorf("without a proxy and a program: %d", status)
 	}
 }

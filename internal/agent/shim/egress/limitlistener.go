@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// limitListener lets so many in at a time; the others wait in the kernel's queue.
+// limitListener limits the number of connections; the others wait in the kernel's queue.
 type limitListener struct {
 	net.Listener
 
 	slots  chan struct{}
 	done   <-chan struct{}
-	onFull func() // is called when somebody has to wait
+	onFull func() // called when a connection has to wait
 }
 
 func newLimitListener(inner net.Listener, done <-chan struct{}, onFull func()) *limitListener {
 	return &limitListener{Listener: inner, slots: make(chan struct{}, maxConns), done: done, onFull: onFull}
 }
 
-// Accept waits for a visitor, and for a seat.
+// Accept waits for a connection, and for a free slot.
 func (l *limitListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -38,7 +38,7 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	return &limitConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
-// limitConn is a connection that has a seat until it is closed.
+// limitConn is a connection that has a slot until it is closed.
 type limitConn struct {
 	net.Conn
 
@@ -51,7 +51,7 @@ func (c *limitConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what is said to the visitor.
+// CloseWrite closes the writing side.
 func (c *limitConn) CloseWrite() error {
 	if h, ok := c.Conn.(halfCloser); ok {
 		return h.CloseWrite()

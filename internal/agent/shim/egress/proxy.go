@@ -21,12 +21,12 @@ const (
 	maxHeader         = 64 << 10         // bytes of a request's header
 	headerTimeout     = 30 * time.Second // for a request's header
 	keepAliveTimeout  = 2 * time.Minute  // between the requests of a connection
-	dialTimeout       = 20 * time.Second // for a connection, with looking its name up
-	tunnelIdleTimeout = time.Hour        // without a byte in a tunnel, either way
-	maxLoggedDenials  = 20               // refusals that are told, of different hosts
+	dialTimeout       = 20 * time.Second // for a connection, including DNS
+	tunnelIdleTimeout = time.Hour        // without a byte in either direction
+	maxLoggedDenials  = 20               // hosts whose denial is logged
 )
 
-// Proxy is the proxy of one task. It is made by New.
+// Proxy is the proxy of one task.
 type Proxy struct {
 	rules       *Rules
 	logLine     func(line string)
@@ -35,16 +35,16 @@ type Proxy struct {
 	dialer      *net.Dialer
 	idleTimeout time.Duration
 
-	requests sync.WaitGroup // requests that are served
+	requests sync.WaitGroup // being served
 
 	mu         sync.Mutex
 	closed     bool
-	logged     map[string]bool // hosts of which it was told that they are refused
-	fullLogged bool            // it was told that connections wait
+	logged     map[string]bool // hosts whose denial was logged
+	fullLogged bool            // the message about waiting connections was logged
 }
 
-// New makes a Gate. say is given lines for the task's log, one for each host that is
-// refused, up to a bound; it may be called by several goroutines, and is not after Run has returned.
+// New returns a Proxy. logLine receives lines for the task's log, one for each denied host, up to a bound. It may be called concurrently, and
+// is not called after Serve has returned.
 func New(rules *Rules, logLine func(line string)) *Proxy {
 	p := &Proxy{rules: rules, logLine: logLine, idleTimeout: tunnelIdleTimeout, logged: map[string]bool{}}
 	p.dialer = &net.Dialer{Timeout: dialTimeout, ControlContext: p.checkAddress}
@@ -54,29 +54,28 @@ func New(rules *Rules, logLine func(line string)) *Proxy {
 	}
 	p.forward = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // as it stands, also what Go cannot read
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged, even if Go cannot parse it
 		},
 		Transport: p.transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), ErrorHandler: p.handleError,
 	}
 	return p
 }
 
-// Serve serves whoever connects to l until ctx ends; then l and all connections are closed, and
-// nothing of the Gate is left when it returns.
+// Serve serves connections to l until ctx ends. Then it closes l and all connections, and returns when no goroutine of the Proxy is left.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener) {
 	ctx, cancel := context.WithCancel(ctx)
 	server := &http.Server{
 		Handler: p, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: keepAliveTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // what it has to say is about the task's own programs
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // errors of the task's own programs
 	}
 	var closer sync.WaitGroup
 	closer.Go(func() {
 		<-ctx.Done()
-		_ = server.Close() // and with it l
+		_ = server.Close() // closes l, too
 	})
 	if err := server.Serve(newLimitListener(l, ctx.Done(), p.onFull)); ctx.Err() == nil {
-		p.logLine("the proxy of the network allowlist has ended: " + err.Error())
+		p.logLine("the proxy of the network allowlist failed: " + err.Error())
 	}
 	cancel()
 	closer.Wait()
@@ -87,7 +86,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) {
 	p.transport.CloseIdleConnections()
 }
 
-// beginRequest counts a request, unless the Gate has been closed.
+// beginRequest counts a request, unless the Proxy is closed.
 func (p *Proxy) beginRequest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +97,7 @@ func (p *Proxy) beginRequest() bool {
 	return true
 }
 
-// ServeHTTP answers one request of the task.
+// ServeHTTP handles one request of the task.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.beginRequest() {
 		return
@@ -106,10 +105,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.requests.Done()
 	switch {
 	case r.Method != http.MethodConnect && r.URL.Scheme == "" && r.URL.Host == "":
-		respond(w, http.StatusBadRequest, "this is the proxy of a task with network: allowlist; it answers no requests of its own")
+		respond(w, http.StatusBadRequest, "this is the proxy of a task with network: allowlist, not a web server")
 		return
 	case r.Method != http.MethodConnect && r.URL.Scheme != "http":
-		respond(w, http.StatusBadRequest, "the proxy of a task takes http:// URLs and CONNECT only")
+		respond(w, http.StatusBadRequest, "the proxy of a task only accepts http:// URLs and CONNECT")
 		return
 	}
 	t, err := parseTarget(r)
@@ -128,7 +127,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, t)))
 }
 
-// target is where a task wants to go.
+// target is the host and port of a request.
 type target struct {
 	host string // a plain name, or an address
 	addr netip.Addr
@@ -137,7 +136,7 @@ type target struct {
 
 func (t target) String() string { return net.JoinHostPort(t.host, strconv.Itoa(int(t.port))) }
 
-// parseTarget reads it from a request.
+// parseTarget returns the target of a request.
 func parseTarget(r *http.Request) (target, error) {
 	host, port, err := splitHostPort(r.URL.Host)
 	if err != nil {
@@ -153,7 +152,7 @@ func parseTarget(r *http.Request) (target, error) {
 		return target{host: a.String(), addr: a, port: port}, nil
 	}
 	if host = normalizeName(host); !validName(host) {
-		return target{}, fmt.Errorf("%q is no name of a host", r.URL.Host)
+		return target{}, fmt.Errorf("%q is not a host name", r.URL.Host)
 	}
 	return target{host: host, port: port}, nil
 }
@@ -165,7 +164,7 @@ func (p *Proxy) allowed(t target) bool {
 	return p.rules.allowsName(t.host, t.port)
 }
 
-// deniedError is why a task does not come where it wants to.
+// deniedError is why a task may not connect to a target.
 type deniedError struct {
 	target target
 	reason string
@@ -175,11 +174,11 @@ func (r *deniedError) Error() string {
 	return fmt.Sprintf("the network allowlist refused %s: %s", r.target, r.reason)
 }
 
-// targetKey is the key in a context of the target for which an address is sought.
+// targetKey is the key in a context of the target of a connection.
 type targetKey struct{}
 
-// checkAddress looks at an address before it is connected to: what a name leads to is not the
-// task's choice, and may be another each time that one looks.
+// checkAddress checks an address before it is connected to: the task does not choose what a name resolves to, and that may change with each
+// lookup.
 func (p *Proxy) checkAddress(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -193,10 +192,10 @@ func (p *Proxy) checkAddress(ctx context.Context, _, address string, _ syscall.R
 	if !ok {
 		t = target{host: a.String(), port: ap.Port()}
 	}
-	return &deniedError{target: t, reason: fmt.Sprintf("it is at %s, which is no public address; if it is to be reached there, add %s to allow_hosts, too", a, netip.AddrPortFrom(a, ap.Port()))}
+	return &deniedError{target: t, reason: fmt.Sprintf("it resolves to %s, which is not a public address; to allow it, add %s to allow_hosts, too", a, netip.AddrPortFrom(a, ap.Port()))}
 }
 
-// deny tells the task, and once for each host its log.
+// deny denies a request, and logs that once for each host.
 func (p *Proxy) deny(w http.ResponseWriter, r *deniedError) {
 	respond(w, http.StatusForbidden, r.Error())
 	p.mu.Lock()
@@ -205,7 +204,7 @@ func (p *Proxy) deny(w http.ResponseWriter, r *deniedError) {
 	case p.logged[key] || len(p.logged) > maxLoggedDenials:
 		line = ""
 	case len(p.logged) == maxLoggedDenials:
-		line = "the network allowlist refuses more hosts, which are not named here any more"
+		line = "the network allowlist refused more hosts; they are no longer logged"
 	}
 	if line != "" {
 		p.logged[key] = true
@@ -216,18 +215,18 @@ func (p *Proxy) deny(w http.ResponseWriter, r *deniedError) {
 	}
 }
 
-// onFull tells once that connections wait.
+// onFull logs once that connections wait.
 func (p *Proxy) onFull() {
 	p.mu.Lock()
 	logged := p.fullLogged
 	p.fullLogged = true
 	p.mu.Unlock()
 	if !logged {
-		p.logLine(fmt.Sprintf("the task has %d connections with the proxy of its network allowlist: more wait until some end (said once)", maxConns))
+		p.logLine(fmt.Sprintf("the task has %d connections to the proxy of its network allowlist: others wait until some end (reported once)", maxConns))
 	}
 }
 
-// handleError answers where a host that may be reached was not.
+// handleError responds to a request whose host could not be reached.
 func (p *Proxy) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	if f, ok := errors.AsType[*deniedError](err); ok {
 		p.deny(w, f)
@@ -237,12 +236,50 @@ func (p *Proxy) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
 		status = http.StatusGatewayTimeout
 	}
-	respond(w, status, r.URL.Host+" cannot be reached from the worker: "+err.Error())
+	respond(w, status, "cannot reach "+r.URL.Host+" from the worker: "+err.Error())
 }
 
-// respond is an answer of the Gate itself.
+// respond sends a response of the Proxy itself.
 func respond(w http.ResponseWriter, status int, line string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, line+"\n") //nolint:gosec // it is plain text; whoever does not wait for it does not want it
+	_, _ = io.WriteString(w, line+"\n") //nolint:gosec // plain text; the client may have disconnected
+}
+
+// Server serves the egress proxy of one task, from before its start to its end. The zero Server is for a task without a proxy.
+type Server struct {
+	rules   *Rules
+	logLine func(line string)
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// NewServer parses the hosts that the task may reach; there is no proxy for no hosts. logLine writes to its log.
+func NewServer(hosts []string, logLine func(line string)) (s Server, err error) {
+	if len(hosts) > 0 {
+		s.rules, err = Parse(hosts)
+		s.logLine = logLine
+	}
+	return s, err
+}
+
+// Enabled reports whether the task has a proxy: Start is to be called.
+func (s *Server) Enabled() bool { return s.rules != nil }
+
+// Start serves the proxy on a listener in the task's network, until Close, on a goroutine that spawn starts.
+func (s *Server) Start(l net.Listener, spawn func(func())) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel, s.done = cancel, make(chan struct{})
+	spawn(func() {
+		defer close(s.done)
+		New(s.rules, s.logLine).Serve(ctx, l)
+	})
+}
+
+// Close closes the task's connections, and returns when they have ended.
+func (s *Server) Close() {
+	if s.cancel != nil {
+		s.cancel()
+		<-s.done
+	}
 }

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// env is a Gate that serves on this machine's loopback device.
+// env is a Proxy on this machine's loopback device.
 type env struct {
 	*Proxy
 
@@ -34,7 +34,7 @@ type env struct {
 	lines []string
 }
 
-// newEnv starts a Gate to hosts.
+// newEnv starts a Proxy that allows hosts.
 func newEnv(t *testing.T, hosts ...string) *env {
 	t.Helper()
 	rules, err := Parse(hosts)
@@ -60,18 +60,18 @@ func newEnv(t *testing.T, hosts ...string) *env {
 	return e
 }
 
-// stop ends the Gate, and returns when it has ended.
+// stop ends the Proxy and waits for it.
 func (e *env) stop() {
 	e.t.Helper()
 	e.cancel()
 	select {
 	case <-e.done:
 	case <-time.After(testTimeout):
-		e.t.Fatal("the gate does not end")
+		e.t.Fatal("the proxy does not end")
 	}
 }
 
-// logged are the lines for the log.
+// logged returns the lines for the log.
 func (e *env) logged() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +81,7 @@ func (e *env) logged() []string {
 // testTimeout is how long a test waits for something that must happen.
 const testTimeout = 60 * time.Second
 
-// client is one that uses the gate.
+// client returns a client of the proxy.
 func (e *env) client(trust *x509.Certificate) *http.Client {
 	transport := &http.Transport{
 		Proxy: func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "http", Host: e.address}, nil },
@@ -114,7 +114,7 @@ func (e *env) fetch(c *http.Client, at string) (int, string) {
 	return r.StatusCode, string(b)
 }
 
-// dial opens a connection with the gate and says something.
+// dial connects to the proxy and sends a request.
 func (e *env) dial(text string) net.Conn {
 	e.t.Helper()
 	c, err := net.Dial("tcp", e.address)
@@ -163,7 +163,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// server is one that says what it was asked.
+// server is a server that echoes its requests.
 func server(t *testing.T, secure bool) (s *httptest.Server, address string) {
 	t.Helper()
 	s = httptest.NewUnstartedServer(http.HandlerFunc(func(e http.ResponseWriter, r *http.Request) {
@@ -211,7 +211,7 @@ func TestForward(t *testing.T) {
 		}
 	}
 	if logged := e.logged(); !slices.Equal(logged, []string{refused}) {
-		t.Errorf("it says %q", logged)
+		t.Errorf("logged %q", logged)
 	}
 }
 
@@ -228,15 +228,15 @@ func TestConnect(t *testing.T) {
 		_ = r.Body.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "Forbidden") {
-		t.Errorf("what is not allowed: %v", err)
+		t.Errorf("a host that is not allowed: %v", err)
 	}
 	if logged := e.logged(); len(logged) != 1 || logged[0] != "the network allowlist refused "+bad+": add it to allow_hosts" {
-		t.Errorf("it says %q", logged)
+		t.Errorf("logged %q", logged)
 	}
 }
 
-// TestNamesDoNotResolveToPrivateAddresses holds that a name which is allowed does not lead to an address that is not
-// public, unless that is listed, too; by neither way.
+// TestNamesDoNotResolveToPrivateAddresses checks that an allowed name does not lead to an address that is not public, unless that is listed, too;
+// neither by forwarding nor by a tunnel.
 func TestNamesDoNotResolveToPrivateAddresses(t *testing.T) {
 	_, at := server(t, false)
 	_, port, err := net.SplitHostPort(at)
@@ -246,14 +246,14 @@ func TestNamesDoNotResolveToPrivateAddresses(t *testing.T) {
 	name := "localhost:" + port
 	e := newEnv(t, name)
 	status, body := e.fetch(e.client(nil), "http://"+name+"/")
-	if status != http.StatusForbidden || !strings.Contains(body, "the network allowlist refused "+name+": it is at ") || !strings.Contains(body, "no public address") {
+	if status != http.StatusForbidden || !strings.Contains(body, "the network allowlist refused "+name+": it resolves to ") || !strings.Contains(body, "not a public address") {
 		t.Errorf("%d %s", status, body)
 	}
 	if got := line(t, e.dial("CONNECT "+name+" HTTP/1.1\r\n\r\n")); got != "HTTP/1.1 403 Forbidden" {
 		t.Errorf("a tunnel: %s", got)
 	}
 	if logged := e.logged(); len(logged) != 1 || logged[0]+"\n" != body {
-		t.Errorf("it says %q", logged)
+		t.Errorf("logged %q", logged)
 	}
 	both := newEnv(t, name, at, "[::1]:"+port)
 	if status, body := both.fetch(both.client(nil), "http://"+name+"/"); status != http.StatusOK {
@@ -272,7 +272,7 @@ func line(t *testing.T, c net.Conn) string {
 }
 
 func TestBadRequests(t *testing.T) {
-	const dead = "127.0.0.1:1" // a port that nobody is given by chance
+	const dead = "127.0.0.1:1" // a port that no process gets by chance
 	e := newEnv(t, dead, "name.invalid")
 	for request, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n":                   "400",
@@ -298,7 +298,7 @@ func TestBadRequests(t *testing.T) {
 			continue
 		}
 		if got := line(t, c); !strings.HasPrefix(got, "HTTP/1.1 "+want) {
-			t.Errorf("%.60q is answered with %q, want %s", request, got, want)
+			t.Errorf("%.60q: reply %q, want %s", request, got, want)
 		}
 	}
 }
@@ -314,18 +314,18 @@ func TestTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(upstream); err != nil || string(b) != "early late" {
-		t.Errorf("there comes %q: %v", b, err)
+		t.Errorf("the server received %q: %v", b, err)
 	}
 	if _, err := io.WriteString(upstream, "an answer to all of it"); err != nil {
 		t.Fatal(err)
 	}
 	_ = upstream.Close()
 	if b, err := io.ReadAll(client); err != nil || string(b) != "an answer to all of it" {
-		t.Errorf("back comes %q: %v", b, err)
+		t.Errorf("the client received %q: %v", b, err)
 	}
 }
 
-// TestTunnelTakesNoMoreThanTheOtherSide holds that what nobody reads is not kept by the gate.
+// TestTunnelTakesNoMoreThanTheOtherSide checks that the proxy does not buffer what the other side does not read.
 func TestTunnelTakesNoMoreThanTheOtherSide(t *testing.T) {
 	l := listen(t)
 	e := newEnv(t, l.Addr().String())
@@ -343,11 +343,11 @@ func TestTunnelTakesNoMoreThanTheOtherSide(t *testing.T) {
 		}
 	}
 	if sent >= limit {
-		t.Fatalf("%d bytes were taken that nobody read", sent)
+		t.Fatalf("%d bytes were accepted that the other side did not read", sent)
 	}
 	_ = client.CloseWrite()
 	if n, err := io.Copy(io.Discard, upstream); err != nil || n != int64(sent) {
-		t.Errorf("%d of %d bytes come: %v", n, sent, err)
+		t.Errorf("received %d of %d bytes: %v", n, sent, err)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestQuietTunnelEnds(t *testing.T) {
 	}
 }
 
-// TestClose holds that nothing goes on when a task has ended: tunnels, requests, the listener.
+// TestClose checks that tunnels, requests and the listener end with the task.
 func TestClose(t *testing.T) {
 	l := listen(t)
 	started := make(chan struct{})
@@ -382,19 +382,19 @@ func TestClose(t *testing.T) {
 	e.stop()
 	for name, c := range map[string]net.Conn{"the tunnel": client, "the tunnel's other side": upstream, "a request": asking, "a connection": idle} {
 		if b, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) || bytes.Contains(b, []byte("200")) {
-			t.Errorf("%s goes on: %q %v", name, b, err)
+			t.Errorf("%s is still open: %q %v", name, b, err)
 		}
 	}
 	if c, err := net.Dial("tcp", e.address); err == nil {
 		_ = c.Close()
-		t.Error("it still listens")
+		t.Error("the proxy still listens")
 	}
 	if logged := e.logged(); len(logged) > 0 {
-		t.Errorf("it says %q", logged)
+		t.Errorf("logged %q", logged)
 	}
 }
 
-// TestConnectionLimit holds that a task has so many connections, and that the next one is served when one of them ends.
+// TestConnectionLimit checks the limit of a task's connections, and that the next one is served when one of them ends.
 func TestConnectionLimit(t *testing.T) {
 	l := listen(t)
 	_, at := server(t, false)
@@ -406,12 +406,12 @@ func TestConnectionLimit(t *testing.T) {
 	next := e.dial("GET http://" + at + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	for deadline := time.Now().Add(testTimeout); len(e.logged()) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nobody says that it waits")
+			t.Fatal("the wait is not logged")
 		}
 	}
 	_, _ = client.Close(), upstream.Close()
 	if got := line(t, next); got != "HTTP/1.1 200 OK" {
-		t.Errorf("the one that waited is answered with %q", got)
+		t.Errorf("the waiting connection received %q", got)
 	}
 }
 
@@ -423,7 +423,7 @@ func TestLoggedDenialsAreBounded(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	if logged := e.logged(); len(logged) != maxLoggedDenials+1 || logged[maxLoggedDenials] != "the network allowlist refuses more hosts, which are not named here any more" {
-		t.Errorf("it says %d lines: %q", len(logged), logged)
+	if logged := e.logged(); len(logged) != maxLoggedDenials+1 || logged[maxLoggedDenials] != "the network allowlist refused more hosts; they are no longer logged" {
+		t.Errorf("logged %d lines: %q", len(logged), logged)
 	}
 }

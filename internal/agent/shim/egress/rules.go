@@ -8,25 +8,24 @@ import (
 	"strings"
 )
 
-// maxName is how long a name may be (RFC 1035).
+// maxName is the maximum length of a name (RFC 1035).
 const maxName = 253
 
-// defaultPorts are those of an entry that names none.
+// defaultPorts are the ports of an entry without one.
 var defaultPorts = []uint16{80, 443}
 
-// Rules say what a task may reach. They do not change.
+// Rules are what a task may reach. They are immutable.
 type Rules struct{ entries []entry }
 
-// entry is one of allow_hosts.
+// entry is an entry of allow_hosts.
 type entry struct {
-	name   string       // in lower case; begins with a dot if it stands for all names that end so; "" for addresses
+	name   string       // in lower case; a leading dot matches all names with this suffix; "" for addresses
 	prefix netip.Prefix // of addresses
 	port   uint16       // 0 for defaultPorts
 }
 
-// Parse makes Rules of the entries of allow_hosts: a name, *. and the end of names, an
-// address, or a network such as 10.0.0.0/8, each with an optional port behind a colon;
-// addresses of IPv6 with a port are in brackets.
+// Parse parses the entries of allow_hosts: a name, *. and a suffix of names, an address, or a network such as 10.0.0.0/8, each with an optional
+// port after a colon; IPv6 addresses with a port are in brackets.
 func Parse(hosts []string) (*Rules, error) {
 	r := &Rules{entries: make([]entry, 0, len(hosts))}
 	for _, text := range hosts {
@@ -39,7 +38,7 @@ func Parse(hosts []string) (*Rules, error) {
 	return r, nil
 }
 
-// parseEntry reads one entry. Its errors go on after the entry itself.
+// parseEntry parses one entry. Its errors continue a sentence that begins with the entry.
 func parseEntry(text string) (entry, error) {
 	host, port, err := splitHostPort(text)
 	if err != nil {
@@ -50,7 +49,7 @@ func parseEntry(text string) (entry, error) {
 	}
 	name, wildcard := strings.CutPrefix(host, "*.")
 	if name = normalizeName(name); !validName(name) {
-		return entry{}, fmt.Errorf("names no host: write one such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8")
+		return entry{}, fmt.Errorf("is not a host: write one such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8")
 	}
 	if wildcard {
 		name = "." + name
@@ -58,7 +57,7 @@ func parseEntry(text string) (entry, error) {
 	return entry{name: name, port: port}, nil
 }
 
-// splitHostPort takes the port, 0 if there is none, from a host.
+// splitHostPort splits a port from a host; port is 0 if there is none.
 func splitHostPort(text string) (host string, port uint16, err error) {
 	host, suffix := text, ""
 	if in, ok := strings.CutPrefix(text, "["); ok {
@@ -66,7 +65,7 @@ func splitHostPort(text string) (host string, port uint16, err error) {
 			return "", 0, fmt.Errorf("has a bracket that is not closed")
 		}
 		if !strings.Contains(host, ":") {
-			return "", 0, fmt.Errorf("has brackets around what is no address of IPv6")
+			return "", 0, fmt.Errorf("has brackets around something that is not an IPv6 address")
 		}
 		if suffix == "" {
 			return host, 0, nil
@@ -80,12 +79,12 @@ func splitHostPort(text string) (host string, port uint16, err error) {
 	digits, ok := strings.CutPrefix(suffix, ":")
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if !ok || err != nil || n == 0 || digits[0] == '+' {
-		return "", 0, fmt.Errorf("has no port behind its host: write a number from 1 to 65535")
+		return "", 0, fmt.Errorf("has an invalid port: write a number from 1 to 65535")
 	}
 	return host, uint16(n), nil
 }
 
-// parsePrefix reads an address, or several of them.
+// parsePrefix parses an address or a network.
 func parsePrefix(text string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		if a.Zone() != "" {
@@ -101,11 +100,10 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	return p.Masked(), true
 }
 
-// normalizeName is a name as names are compared.
+// normalizeName returns a name in the form in which names are compared.
 func normalizeName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// validName reports whether a plain name can be looked up. One that ends in a number is none: it
-// would be taken for an address by some.
+// validName reports whether a normalized name can be resolved. A name that ends in a number is invalid: some programs take it for an address.
 func validName(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false
@@ -125,12 +123,12 @@ func validName(name string) bool {
 	return last[0] < '0' || last[0] > '9'
 }
 
-// matchesPort reports whether the entry is for a port.
+// matchesPort reports whether the entry allows a port.
 func (e *entry) matchesPort(port uint16) bool {
 	return e.port == port || e.port == 0 && slices.Contains(defaultPorts, port)
 }
 
-// allowsName reports whether a plain name may be asked for.
+// allowsName reports whether an entry allows a normalized name.
 func (r *Rules) allowsName(allowsName string, port uint16) bool {
 	return slices.ContainsFunc(r.entries, func(e entry) bool {
 		switch {
@@ -144,8 +142,8 @@ func (r *Rules) allowsName(allowsName string, port uint16) bool {
 	})
 }
 
-// allowsAddress reports whether an address may be reached because an entry names it. One that is
-// not public is named only by what lies in its own block: 0.0.0.0/0 names no loopback.
+// allowsAddress reports whether an entry allows an address. A special-purpose address is only allowed by an entry within its block: 0.0.0.0/0
+// does not allow loopback.
 func (r *Rules) allowsAddress(a netip.Addr, port uint16) bool {
 	a = a.Unmap()
 	block := specialBlock(a)
@@ -155,25 +153,23 @@ func (r *Rules) allowsAddress(a netip.Addr, port uint16) bool {
 	})
 }
 
-// specialBlocks are the addresses that are not those of the open internet: of
-// the registries of IANA for special purposes (RFC 6890 and later).
+// specialBlocks are the addresses that are not part of the public internet: IANA's special-purpose registries (RFC 6890 and later).
 var specialBlocks = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"),
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"),
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("168.63.129.16/32"), // public by its looks: Azure's, for the machines themselves
+	netip.MustParsePrefix("168.63.129.16/32"), // looks public: Azure's virtual address for its machines
 	netip.MustParsePrefix("::/128"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("64:ff9b:1::/48"),
 	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"),
 	netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// nat64Prefix is where a network that has only IPv6 shows the addresses of IPv4 (RFC 6052).
+// nat64Prefix contains the IPv4 addresses in an IPv6-only network (RFC 6052).
 var nat64Prefix = netip.MustParsePrefix("64:ff9b::/96")
 
-// specialBlock returns the block in which an address lies that is not public; not valid for public
-// ones.
+// specialBlock returns the special-purpose block of an address; an invalid prefix for public addresses.
 func specialBlock(a netip.Addr) netip.Prefix {
 	for _, block := range specialBlocks {
 		if block.Contains(a) {
@@ -186,8 +182,8 @@ func specialBlock(a netip.Addr) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// AllowsLoopback reports whether an entry names loopback addresses, which are the worker's. So are those that name
-// no host: who connects to 0.0.0.0 or :: comes to the loopback device.
+// AllowsLoopback reports whether an entry allows loopback addresses, which are the worker's. The unspecified addresses count, too: a connection
+// to 0.0.0.0 or :: reaches the loopback device.
 func (r *Rules) AllowsLoopback() bool {
 	return slices.ContainsFunc(r.entries, func(e entry) bool {
 		rule := Rules{entries: []entry{{prefix: e.prefix, port: 1}}}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// allows reports whether rules let a task ask for host, as it would be asked for.
+// allows reports whether rules allow a request for host.
 func allows(t *testing.T, r *Rules, host string) bool {
 	t.Helper()
 	name, port, err := splitHostPort(host)
@@ -56,12 +56,12 @@ func TestRules(t *testing.T) {
 		}
 		for host := range strings.FieldsSeq(c.yes) {
 			if !allows(t, r, host) {
-				t.Errorf("%s does not let %s through", c.entry, host)
+				t.Errorf("%s does not allow %s", c.entry, host)
 			}
 		}
 		for host := range strings.FieldsSeq(c.no) {
 			if allows(t, r, host) {
-				t.Errorf("%s lets %s through", c.entry, host)
+				t.Errorf("%s allows %s", c.entry, host)
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func TestBadRules(t *testing.T) {
 		strings.Repeat("a", 64) + ".b", strings.Repeat("a.", 127) + "b", "a\nb",
 	} {
 		if r, err := Parse([]string{entry}); err == nil {
-			t.Errorf("%q is taken for %+v", entry, r.entries)
+			t.Errorf("%q is parsed as %+v", entry, r.entries)
 		} else if !strings.Contains(err.Error(), strconv.Quote(entry)) {
 			t.Errorf("%q: the error does not name it: %v", entry, err)
 		}
@@ -93,8 +93,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// FuzzRules holds that what is not public is let through only where an entry lies in the same
-// block, whatever the entry, and that no entry lets everything through.
+// FuzzRules checks that an address that is not public is allowed only by an entry in its block, and that no entry allows everything.
 func FuzzRules(f *testing.F) {
 	for _, seed := range []string{"pypi.org", "*.hf.co:443", "10.0.0.5:8080", "0.0.0.0/0:22", "::/0", "[::1]:5", "127.0.0.0/8", "64:ff9b::/96"} {
 		f.Add(seed, []byte{127, 0, 0, 1}, uint16(443))
@@ -106,17 +105,17 @@ func FuzzRules(f *testing.F) {
 		}
 		r := &Rules{entries: []entry{e}}
 		if r.allowsName("no.entry.names.this.example", port) && !strings.HasSuffix("no.entry.names.this.example", strings.TrimPrefix(e.name, "*")) {
-			t.Errorf("%q lets a strange name through", text)
+			t.Errorf("%q allows an unrelated name", text)
 		}
 		a, ok := netip.AddrFromSlice(raw)
 		if !ok || !r.allowsAddress(a, port) {
 			return
 		}
 		if block := specialBlock(a.Unmap()); block.IsValid() && !block.Contains(e.prefix.Addr()) {
-			t.Errorf("%q lets %s through", text, a)
+			t.Errorf("%q allows %s", text, a)
 		}
 		if !e.matchesPort(port) {
-			t.Errorf("%q lets port %d through", text, port)
+			t.Errorf("%q allows port %d", text, port)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// connect joins a task's connection with one to the host that it named.
+// connect tunnels a connection of the task to its target.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, t target) {
 	ctx := context.WithValue(r.Context(), targetKey{}, t)
 	upstream, err := p.dialer.DialContext(ctx, "tcp", t.String())
@@ -21,27 +21,27 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, t target) {
 	defer func() { _ = upstream.Close() }()
 	client, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		respond(w, http.StatusInternalServerError, "the connection cannot be taken over: "+err.Error())
+		respond(w, http.StatusInternalServerError, "cannot hijack the connection: "+err.Error())
 		return
 	}
 	defer func() { _ = client.Close() }()
-	_ = client.SetDeadline(time.Time{}) // that of the header
+	_ = client.SetDeadline(time.Time{}) // of the request's header
 	initial := make([]byte, buffered.Reader.Buffered())
-	_, _ = io.ReadFull(buffered, initial) // it is there already
+	_, _ = io.ReadFull(buffered, initial) // buffered already
 	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
 	tunnel(ctx, client, upstream, initial, p.idleTimeout)
 }
 
-// halfCloser is a connection of which one direction can be ended.
+// halfCloser is a connection whose writing side can be closed.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// tunnel carries bytes both ways until both sides have said all, one of them fails, none of
-// them says anything for the time of quiet, or ctx ends. early are bytes that near said already.
+// tunnel copies bytes both ways until both sides have ended, one of them fails, neither has sent a byte for idleTimeout, or ctx ends. initial are
+// bytes that client has sent already.
 func tunnel(ctx context.Context, client, upstream net.Conn, initial []byte, idleTimeout time.Duration) {
 	closeBoth := func() { _, _ = client.Close(), upstream.Close() }
 	defer context.AfterFunc(ctx, closeBoth)()
@@ -62,8 +62,7 @@ func tunnel(ctx context.Context, client, upstream net.Conn, initial []byte, idle
 	wg.Wait()
 }
 
-// copyUntilEOF copies what comes until its end, which is no error. It takes no more than the other
-// side has taken.
+// copyUntilEOF copies until the end of from, which is not an error. It does not read ahead of the writes.
 func copyUntilEOF(to io.Writer, from io.Reader, initial []byte, onActivity func()) error {
 	if len(initial) > 0 {
 		if _, err := to.Write(initial); err != nil {

@@ -1,6 +1,5 @@
-// Package fault turns a panic into an error, so that a bug which one attempt runs into does not end
-// the process that supervises all attempts of a worker. What the Go runtime itself ends a process for,
-// such as concurrent writes to a map, cannot be caught.
+// Package fault converts panics to errors, so that a bug in the work for one attempt does not end the process that supervises all attempts of a
+// worker. Fatal errors of the Go runtime, such as concurrent map writes, cannot be caught.
 package fault
 
 import (
@@ -8,7 +7,7 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is the error that a panic has become.
+// PanicError is the error of a panic.
 type PanicError struct {
 	Value any
 	Stack []byte // of the goroutine that panicked
@@ -35,7 +34,7 @@ func Run(f func()) error {
 	})
 }
 
-// toPanicError keeps the stack of a panic that was passed on from another goroutine.
+// toPanicError keeps the stack of a panic that another goroutine passed on.
 func toPanicError(v any) *PanicError {
 	if p, ok := v.(*PanicError); ok {
 		return p

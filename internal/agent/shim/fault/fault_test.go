@@ -17,9 +17,9 @@ func TestAPanicBecomesAnError(t *testing.T) {
 	if !ok || p.Value != "boom" || err.Error() != "panic: boom" || !strings.Contains(string(p.Stack), "explode") {
 		t.Fatalf("%v: %s", err, p.Stack)
 	}
-	again := fault.Run(func() { panic(p) }) // as from a goroutine that it was awaited in
+	again := fault.Run(func() { panic(p) }) // as when it is passed on from another goroutine
 	if !errors.Is(again, p) {
-		t.Errorf("%v is another one", again)
+		t.Errorf("%v is a different error", again)
 	}
 	if err := fault.Run(func() {}); err != nil {
 		t.Error(err)

@@ -1,9 +1,7 @@
-// Package output reads what a task prints and says: its pipes (Pumps), which it cuts
-// into lines, and $MUSTER_EVENTS (Events). Output goes to the attempt's log (Log),
-// what is meant for Muster to a Listener.
+// Package output reads the output and events of a task: its pipes (Pumps), which it splits into lines, and $MUSTER_EVENTS (Events). Output goes
+// to the attempt's log (Log), events to a Listener.
 //
-// A pipe is read by one goroutine, which holds a buffer of fixed size only while
-// something is in it. What is read is stamped and appended to the log at once; the
-// beginning of a line that does not end is appended after 200 ms, so that prompts
-// show. A task that prints faster than it may is slowed by reading its pipes slower.
+// A pipe is read by one goroutine, which holds a buffer of fixed size only while it has data. Output is timestamped and appended to the log at
+// once; the start of an unfinished line is appended after 200 ms, so that prompts show. A task that prints faster than it may is throttled by
+// reading its pipes more slowly.
 package output

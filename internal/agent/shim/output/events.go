@@ -9,25 +9,24 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Events is $MUSTER_EVENTS, and how far it was read.
+// Events reads $MUSTER_EVENTS.
 type Events struct {
 	path     string
 	listener Listener
-	file     *os.File // nil until the task wrote it
-	partial  []byte   // the beginning of a line
-	disabled bool     // it is no plain file: never read
+	file     *os.File // nil until it exists
+	partial  []byte   // the start of a line
+	disabled bool     // it is not a regular file: never read
 }
 
-// NewEvents returns the reader of a file that a task may write.
+// NewEvents returns the reader of the events file at path.
 func NewEvents(path string, listener Listener) *Events {
 	return &Events{path: path, listener: listener}
 }
 
-// maxPollSize bounds what one look reads, so that a task that writes without end
-// does not keep those that stand by it.
+// maxPollSize bounds the bytes of one Poll, so that a task that writes without end does not block its supervisor.
 const maxPollSize = 1 << 20
 
-// Poll passes on what was written since the last look, and reports whether there was something.
+// Poll reads what was written since the last call, and reports whether there was something.
 func (ev *Events) Poll() bool {
 	if ev.disabled || ev.path == "" {
 		return false
@@ -57,7 +56,7 @@ func (ev *Events) Poll() bool {
 	return true
 }
 
-// parseLines takes the whole lines out of rest.
+// parseLines parses the complete lines of partial.
 func (ev *Events) parseLines() {
 	for {
 		line, rest, ok := bytes.Cut(ev.partial, []byte("\n"))
@@ -80,11 +79,11 @@ func (ev *Events) parseLines() {
 	}
 	if len(ev.partial) > run.MaxEventLine {
 		ev.disabled, ev.partial = true, nil
-		ev.listener.OnParseError("$MUSTER_EVENTS", errors.New("a line is too long; nothing more is read"))
+		ev.listener.OnParseError("$MUSTER_EVENTS", errors.New("a line is too long; later lines are ignored"))
 	}
 }
 
-// Close ends the reading.
+// Close closes the file.
 func (ev *Events) Close() {
 	if ev.file != nil {
 		_ = ev.file.Close()

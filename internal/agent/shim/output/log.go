@@ -15,17 +15,16 @@ import (
 )
 
 const (
-	appendTimeout = 30 * time.Second // that the log may take to accept a piece
-	// Samples of what the task uses have room of their own beside its output: eight GPUs for a
-	// month take 50 MB. The words of Muster have a bit more, so that they come through.
+	appendTimeout = 30 * time.Second // for one write to the log
+	// Usage samples have their own limit, separate from the output: eight GPUs take 50 MB a month. Messages of Muster have a bit more.
 	sampleLimit = 64 << 20
 	systemLimit = sampleLimit + 1<<20
-	// Points of what the task reports have room of their own, and a bit for the times of its checkpoints. Whoever writes them keeps to it.
+	// Points have their own limit, with some room for those of checkpoints. run.PointLogger keeps it.
 	pointLimit = 2 * run.MaxPointBytes
 )
 
-// Log appends records to an attempt's log, its output up to a cap: from the start of
-// its process to its report nobody else does. It may be used by several goroutines.
+// Log appends records to an attempt's log, with limits: from the start of its process to its report it is the only writer. Its methods may be
+// called concurrently.
 type Log struct {
 	logs   run.Logs
 	id     muster.AttemptID
@@ -34,17 +33,16 @@ type Log struct {
 
 	mu          sync.Mutex
 	offset      int64
-	extra       int64         // bytes of it that are not the task's output
-	points      int64         // bytes of these that are points of what it reports
-	outputFull  bool          // of output
-	samplesFull bool          // of samples
-	partial     []byte        // of which a part is in the file already, and the rest is to follow
-	err         error         // the first failure of output; nothing is written after it
-	failed      chan struct{} // closed at the failure
+	extra       int64         // bytes that are not the task's output
+	points      int64         // bytes of extra that are points
+	outputFull  bool          // the output reached its limit
+	samplesFull bool          // the samples reached theirs
+	partial     []byte        // a part of it is in the file, and the rest is to follow
+	err         error         // of the first failed write of output; nothing is written after it
+	failed      chan struct{} // closed when err is set
 }
 
-// OpenLog takes the log over from the worker. It refuses one that does not end
-// where the worker stopped.
+// OpenLog takes the log over from the worker. It fails if the log does not end where the worker stopped.
 func OpenLog(logs run.Logs, s *run.StartSpec, onGrow func(int64)) (*Log, error) {
 	l := &Log{logs: logs, id: s.Attempt, onGrow: onGrow, limit: s.LogCap, offset: s.LogSize, failed: make(chan struct{})}
 	if l.limit <= 0 {
@@ -57,7 +55,7 @@ func OpenLog(logs run.Logs, s *run.StartSpec, onGrow func(int64)) (*Log, error) 
 	return l, nil
 }
 
-// Failed is closed when the log cannot be written.
+// Failed returns a channel that is closed when the log cannot be written.
 func (l *Log) Failed() <-chan struct{} { return l.failed }
 
 func (l *Log) store(data []byte) (int64, error) {
@@ -66,18 +64,17 @@ func (l *Log) store(data []byte) (int64, error) {
 	return l.logs.Append(ctx, l.id, l.offset, data)
 }
 
-// Failure returns why the log could not be written, nil if it could.
+// Failure returns why the log could not be written, or nil.
 func (l *Log) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil && l.partial != nil {
-		return run.Failf(muster.DiskFull, "the task's log cannot be written on the worker")
+		return run.Failf(muster.DiskFull, "cannot write the task's log on the worker")
 	}
 	return l.err
 }
 
-// appendOutput writes encoded records of the task's output, whole ones, until the log is
-// full.
+// appendOutput writes encoded records of the task's output, until the limit.
 func (l *Log) appendOutput(records []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,12 +83,12 @@ func (l *Log) appendOutput(records []byte) {
 	}
 	if free := l.limit - (l.offset - l.extra); int64(len(records)) > free {
 		l.outputFull = true
-		records = appendSystem(fittingRecords(records, free), fmt.Sprintf("the output is cut here: %s of log is the most that is kept of one attempt", muster.Size(l.limit)))
+		records = appendSystem(fittingRecords(records, free), fmt.Sprintf("output truncated: the log of an attempt is limited to %s", muster.Size(l.limit)))
 	}
 	l.write(records)
 }
 
-// fittingRecords returns the whole records at the beginning that take at most room bytes.
+// fittingRecords returns the complete records at the start that take at most limit bytes.
 func fittingRecords(records []byte, limit int64) []byte {
 	dec := tasklog.NewDecoder(bytes.NewReader(records))
 	end := int64(0)
@@ -103,9 +100,8 @@ func fittingRecords(records []byte, limit int64) []byte {
 	}
 }
 
-// Record writes something that is not the task's output, and does not count as
-// such. The log itself says where samples end that have no room any more. What the disk does not take
-// is left out: a task that prints nothing needs no log.
+// Record writes a record that is not the task's output, with its own limit. The log mentions the end of samples at their limit. A failed write
+// is ignored: a task that prints nothing needs no log.
 func (l *Log) Record(stream tasklog.Stream, at time.Time, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,23 +121,23 @@ func (l *Log) Record(stream tasklog.Stream, at time.Time, data []byte) {
 			return
 		}
 		l.samplesFull = true
-		b = appendSystem(nil, fmt.Sprintf("what the task uses is no longer kept: %s of it is the most of one attempt", muster.Size(sampleLimit)))
+		b = appendSystem(nil, fmt.Sprintf("usage samples end here: they are limited to %s for each attempt", muster.Size(sampleLimit)))
 	}
 	l.writeExtra(b)
 }
 
-// writeExtra appends what is not the task's output, and returns how many bytes were written. The lock is held.
+// writeExtra appends a record that is not the task's output, and returns how many bytes were written. The lock is held.
 func (l *Log) writeExtra(b []byte) int64 {
 	if l.err != nil {
 		return 0
 	}
 	before := l.offset
-	_ = l.appendRecords(b) // Failure tells if only a part of it could be written
+	_ = l.appendRecords(b) // Failure reports a partial write
 	l.extra += l.offset - before
 	return l.offset - before
 }
 
-// WriteLine writes a word from Muster, as a line.
+// WriteLine writes a line from Muster.
 func (l *Log) WriteLine(line string) { l.Record(tasklog.System, time.Now(), []byte(line+"\n")) }
 
 func (l *Log) write(records []byte) {
@@ -149,12 +145,12 @@ func (l *Log) write(records []byte) {
 		return
 	}
 	if err := l.appendRecords(records); err != nil {
-		l.err = run.Failf(muster.WorkerInternal, "the task's log cannot be written on the worker: %w", err)
+		l.err = run.Failf(muster.WorkerInternal, "cannot write the task's log on the worker: %w", err)
 		close(l.failed)
 	}
 }
 
-// appendRecords appends records after what was left unfinished.
+// appendRecords appends records after the rest of a partial write.
 func (l *Log) appendRecords(records []byte) error {
 	if l.partial != nil {
 		records = append(slices.Clip(l.partial), records...)
@@ -171,7 +167,7 @@ func (l *Log) appendRecords(records []byte) error {
 	return nil
 }
 
-// appendSystem encodes a line from Muster itself.
+// appendSystem encodes a line from Muster.
 func appendSystem(dst []byte, line string) []byte {
 	return tasklog.AppendRecord(dst, tasklog.Record{Stream: tasklog.System, At: time.Now(), Data: []byte(line + "\n")})
 }

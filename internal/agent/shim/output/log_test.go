@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// fakeLogs is a log on a disk with so much room.
+// fakeLogs is a log on a disk with limited space.
 type fakeLogs struct {
 	data []byte
 	room int
@@ -33,8 +33,7 @@ func (d *fakeLogs) Append(_ context.Context, _ muster.AttemptID, offset int64, d
 	return int64(len(d.data)), nil
 }
 
-// A full disk ends the log with the task's next output, not with what Muster has to
-// say; and what it took in part is finished before all else.
+// A full disk ends the log with the task's next output, not with records of Muster; a partial write is completed before others.
 func TestFullDisk(t *testing.T) {
 	line := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("line\n")})
 	for free := range 60 {
@@ -50,7 +49,7 @@ func TestFullDisk(t *testing.T) {
 		default:
 		}
 		if partly := len(d.data) > int(w.offset); partly != (w.Failure() != nil) {
-			t.Errorf("with room for %d bytes: %d of %d written, and the log says %v", free, w.offset, len(d.data), w.Failure())
+			t.Errorf("with room for %d bytes: %d of %d written, the error is %v", free, w.offset, len(d.data), w.Failure())
 		}
 		d.room = 1000
 		w.appendOutput(line)
@@ -77,13 +76,12 @@ func TestFullDisk(t *testing.T) {
 		select {
 		case <-w.Failed():
 		default:
-			t.Error("output that cannot be written does not end the log")
+			t.Error("a failed write of output does not end the log")
 		}
 	}
 }
 
-// Samples take nothing from the room of the output, and end with a word, once; what
-// Muster has to say comes through all the same.
+// Samples do not count as output, and end with one message; messages of Muster are still written.
 func TestSampleLimit(t *testing.T) {
 	d := &fakeLogs{room: 1 << 30}
 	w, err := OpenLog(d, &run.StartSpec{LogCap: 1000}, func(int64) {})
@@ -115,10 +113,10 @@ func TestSampleLimit(t *testing.T) {
 		}
 	}
 	want := []string{
-		"what the task uses is no longer kept: 64MiB of it is the most of one attempt\n",
-		"the output is cut here: 1000B of log is the most that is kept of one attempt\n", "stopped\n",
+		"usage samples end here: they are limited to 64MiB for each attempt\n",
+		"output truncated: the log of an attempt is limited to 1000B\n", "stopped\n",
 	}
 	if samples != sampleLimit>>20 || lines != 1000/len(line) || !slices.Equal(systemLines, want) {
-		t.Errorf("%d samples, %d lines, and the words %q", samples, lines, systemLines)
+		t.Errorf("%d samples, %d lines, and the messages %q", samples, lines, systemLines)
 	}
 }

@@ -18,16 +18,16 @@ import (
 
 const (
 	readSize   = 32 << 10               // bytes read at once; a longer line becomes several records
-	flushDelay = 200 * time.Millisecond // until the beginning of a line is shown
+	flushDelay = 200 * time.Millisecond // until the start of an unfinished line is written
 
-	deniedSize = 4 << 10 // bytes that are kept of a line which says that permission was denied
+	deniedSize = 4 << 10 // bytes of a "permission denied" line that are kept
 )
 
-// Listener is told what a task says to Muster.
+// Listener receives the events of a task.
 type Listener interface {
 	OnProgress(p muster.Progress)
 	OnParseError(what string, err error)
-	// OnPanic says that the reading of its output has failed by a *fault.PanicError: the rest is lost.
+	// OnPanic says that reading the output failed with a *fault.PanicError: the rest is lost.
 	OnPanic(err error)
 }
 
@@ -40,15 +40,14 @@ type Pumps struct {
 
 	wg         sync.WaitGroup
 	pipes      []*os.File
-	unthrottle []context.CancelFunc // end the slowing down
+	unthrottle []context.CancelFunc // end the throttling
 
 	mu     sync.Mutex
-	denied string // the last line that says so
-	cutoff bool   // what is in the pipes is all that is read
+	denied string // the last line with "permission denied"
+	cutoff bool   // only what is in the pipes is still read
 }
 
-// Buffers are shared by all that read. A few are kept for the next reader: most tasks need
-// one for a moment only.
+// Buffers are shared by all readers. A few are kept for reuse: most tasks need one only for a moment.
 type Buffers struct {
 	mu    sync.Mutex
 	spare []*[readSize]byte
@@ -76,7 +75,7 @@ func (b *Buffers) put(buf *[readSize]byte) {
 	}
 }
 
-// NewPumps returns what reads the output of a task that may print perSecond bytes.
+// NewPumps returns the readers of the output of a task that may print perSecond bytes.
 func NewPumps(log *Log, listener Listener, buffers *Buffers, perSecond int64) *Pumps {
 	if perSecond <= 0 {
 		perSecond = run.DefaultLogRate
@@ -90,7 +89,7 @@ func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	p.unthrottle = append(p.unthrottle, cancel)
 	p.pipes = append(p.pipes, r)
 	pump := &pump{Pumps: p, r: r, stream: stream}
-	throttle := func(n int) { _ = p.limiter.WaitN(ctx, n) } // an error says that nothing is slowed any more
+	throttle := func(n int) { _ = p.limiter.WaitN(ctx, n) } // an error means that throttling has ended
 	p.wg.Go(func() {
 		if err := fault.Run(func() { pump.run(pump.reader(), throttle) }); err != nil {
 			p.listener.OnPanic(err)
@@ -98,16 +97,15 @@ func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	})
 }
 
-// Unthrottle ends the slowing down: a stopped task may have to print something to end.
+// Unthrottle ends the throttling: a stopped task may have to print something to end.
 func (p *Pumps) Unthrottle() {
 	for _, cancel := range p.unthrottle {
 		cancel()
 	}
 }
 
-// Drain waits for the ends of the pipes, but not long: something that Muster
-// could not kill may hold them. What is in them by then is read, however long this process
-// or its disk stood still.
+// Drain waits for the ends of the pipes, at most timeout: a process that could not be killed may hold them. What is in them by then is read, even
+// if this process or its disk is slow.
 func (p *Pumps) Drain(timeout time.Duration) {
 	p.Unthrottle()
 	timer := time.AfterFunc(timeout, p.cutOff)
@@ -116,27 +114,26 @@ func (p *Pumps) Drain(timeout time.Duration) {
 	p.close()
 }
 
-// cutOff ends the waiting for more.
+// cutOff ends the wait for more output.
 func (p *Pumps) cutOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutoff = true
 	for _, r := range p.pipes {
-		if r.SetReadDeadline(time.Now()) != nil { // no pipe that knows of time
+		if r.SetReadDeadline(time.Now()) != nil { // deadlines are not supported
 			_ = r.Close()
 		}
 	}
 }
 
-// isCutOff reports whether nothing is waited for any more.
+// isCutOff reports whether cutOff was called.
 func (p *Pumps) isCutOff() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cutoff
 }
 
-// permissionDenied is what programs of all languages make of EACCES, but for the case of its
-// first letter.
+// permissionDenied is the text of EACCES in all languages, except for the case of its first letter.
 var permissionDenied = []byte("ermission denied")
 
 func (p *Pumps) noteDenied(line []byte) {
@@ -145,7 +142,7 @@ func (p *Pumps) noteDenied(line []byte) {
 	p.denied = string(line[:min(len(line), deniedSize)])
 }
 
-// Denied returns the last line in which the task said that permission was denied to it, or "".
+// Denied returns the last line of output with "permission denied", or "".
 func (p *Pumps) Denied() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,17 +160,17 @@ type pump struct {
 	*Pumps
 	r           *os.File
 	stream      tasklog.Stream
-	buf         *[readSize]byte // nil while nothing is there
-	end         int             // buf[:end] is the beginning of a line
-	midLine     bool            // and its very beginning is in the log already
+	buf         *[readSize]byte // nil while there is no data
+	end         int             // buf[:end] is the start of a line
+	midLine     bool            // whose first part is in the log already
 	deadlineSet bool            // a read deadline is set
 	batch       []byte          // encoded records
 }
 
-// run reads with read until the end.
+// run reads until the end.
 func (p *pump) run(read func() (int, error), throttle func(n int)) {
 	for {
-		cutoff := p.isCutOff() // before the read: a wait for the rest of a line may end just before the cut
+		cutoff := p.isCutOff() // before the read: a deadline for the rest of a line may expire just before cutOff
 		n, err := read()
 		if n > 0 {
 			p.consume(n)
@@ -182,7 +179,7 @@ func (p *pump) run(read func() (int, error), throttle func(n int)) {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && !cutoff:
 			p.flushPartial(false)
-		default: // the end, or closed from outside
+		default: // the end, or closed
 			p.flushPartial(true)
 			p.end = 0
 			p.releaseBuffer()
@@ -195,14 +192,14 @@ func (p *pump) run(read func() (int, error), throttle func(n int)) {
 	}
 }
 
-// acquireBuffer makes sure that there is a buffer.
+// acquireBuffer gets a buffer if there is none.
 func (p *pump) acquireBuffer() {
 	if p.buf == nil {
 		p.buf = p.buffers.get()
 	}
 }
 
-// releaseBuffer gives it back if nothing is in it, so that a silent task holds none.
+// releaseBuffer returns an empty buffer, so that a silent task holds none.
 func (p *pump) releaseBuffer() {
 	if p.buf != nil && p.end == 0 {
 		p.buffers.put(p.buf)
@@ -210,7 +207,7 @@ func (p *pump) releaseBuffer() {
 	}
 }
 
-// consume cuts n more bytes into lines.
+// consume splits n more bytes into lines.
 func (p *pump) consume(n int) {
 	now := time.Now()
 	start, scanned := 0, p.end
@@ -233,7 +230,7 @@ func (p *pump) consume(n int) {
 	p.flushBatch()
 }
 
-// handleLine takes a whole line with its end, or the last one without.
+// handleLine handles a complete line with its newline, or the last one without.
 func (p *pump) handleLine(handleLine []byte, now time.Time) {
 	if p.midLine || p.stream != tasklog.Stdout || !run.IsEvent(handleLine) {
 		p.record(handleLine, now)
@@ -265,10 +262,10 @@ func (p *pump) flushBatch() {
 	}
 }
 
-// maxKeptBatch is how much memory of a batch is kept for the next one.
+// maxKeptBatch is the capacity of a batch that is kept for the next one.
 const maxKeptBatch = 4 << 10
 
-// flushPartial writes the beginning of a line, unless it may become a line for Muster.
+// flushPartial writes the start of a line, unless it may become an event.
 func (p *pump) flushPartial(atEnd bool) {
 	if p.end == 0 {
 		return
@@ -294,7 +291,7 @@ func (p *pump) mayBeEvent() bool {
 	return string(p.buf[:n]) == run.LinePrefix[:n]
 }
 
-// updateDeadline lets a read that is waiting for the rest of a line end in time.
+// updateDeadline limits the wait for the rest of a line.
 func (p *pump) updateDeadline() {
 	waiting := p.end > 0 && !p.mayBeEvent()
 	if waiting == p.deadlineSet {
@@ -308,6 +305,6 @@ func (p *pump) updateDeadline() {
 		p.deadlineSet = p.r.SetReadDeadline(time.Now().Add(flushDelay)) == nil
 	default:
 		p.deadlineSet = false
-		_ = p.r.SetReadDeadline(time.Time{}) // it could be set, so it can be taken back
+		_ = p.r.SetReadDeadline(time.Time{}) // setting it succeeded before
 	}
 }

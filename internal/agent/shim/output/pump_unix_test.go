@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// slowLogs is a disk that takes nothing of a task's output until it is told to.
+// slowLogs is a disk that blocks a task's output until released.
 type slowLogs struct {
 	fakeLogs
 
@@ -32,7 +32,7 @@ func (s *slowLogs) Append(ctx context.Context, a muster.AttemptID, offset int64,
 	return s.fakeLogs.Append(ctx, a, offset, data)
 }
 
-// printed is what a log has of a task's output.
+// printed returns a task's output in a log.
 func printed(d fakeLogs) string {
 	var got strings.Builder
 	for dec := tasklog.NewDecoder(strings.NewReader(string(d.data))); ; {
@@ -44,16 +44,16 @@ func printed(d fakeLogs) string {
 	}
 }
 
-// failingListener is a Listener to tasks that say nothing.
+// failingListener is a Listener for tasks without events.
 type failingListener struct{ testing.TB }
 
-func (s failingListener) OnProgress(p muster.Progress) { s.Errorf("it said %+v", p) }
+func (s failingListener) OnProgress(p muster.Progress) { s.Errorf("event %+v", p) }
 func (s failingListener) OnPanic(err error)            { s.Error(err) }
 
 func (s failingListener) OnParseError(source string, err error) { s.Errorf("%s: %v", source, err) }
 
-// What a task printed before its end is in its log, also where the disk stands still for
-// longer than anybody waits for more, and something that cannot be killed holds the pipe open.
+// What a task printed before its end is in its log, even if the disk is slower than the drain timeout, and a process that cannot be killed
+// holds the pipe open.
 func TestASlowDiskLosesNothing(t *testing.T) {
 	d := &slowLogs{fakeLogs{room: 1 << 30}, make(chan struct{}, 1), make(chan struct{})}
 	log, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
@@ -92,8 +92,8 @@ func TestASlowDiskLosesNothing(t *testing.T) {
 	}
 }
 
-// What was printed is read also where the wait for the rest of a line and the one for the end of the pipe end at once,
-// as they do when this process stood still.
+// Output is read even if the deadline for the rest of a line and that for the end of the pipe expire together, as after this process was
+// stopped.
 func TestCutoffAfterAReadDeadline(t *testing.T) {
 	d := &fakeLogs{room: 1 << 30}
 	log, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
@@ -126,7 +126,7 @@ func TestCutoffAfterAReadDeadline(t *testing.T) {
 	}
 }
 
-// Who goes on to print into a pipe that nobody could take from it keeps nobody.
+// A process that keeps writing to the pipe after the end does not block Drain.
 func TestEndlessOutputIsCutOff(t *testing.T) {
 	log, err := OpenLog(&fakeLogs{room: 1 << 30}, &run.StartSpec{}, func(int64) {})
 	if err != nil {
@@ -149,7 +149,7 @@ func TestEndlessOutputIsCutOff(t *testing.T) {
 	}()
 	p.Drain(time.Millisecond)
 	if err := <-ended; err == nil {
-		t.Error("it prints on")
+		t.Error("the process is still writing")
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)

@@ -2,7 +2,7 @@
 
 package output
 
-// reader returns what reads the next piece into the buffer behind end.
+// reader returns a function that reads into the buffer after end.
 func (p *pump) reader() func() (int, error) {
 	return func() (int, error) {
 		p.acquireBuffer()

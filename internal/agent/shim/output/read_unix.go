@@ -9,12 +9,10 @@ import (
 	"syscall"
 )
 
-// maxPipeSize is the most that a pipe holds, and so the most that is read after the cut: who still
-// writes to it does so for ever.
+// maxPipeSize is the maximum capacity of a pipe, and so what is read after cutOff: a process that still writes would do so forever.
 const maxPipeSize = 1 << 20
 
-// reader returns what reads the next piece into the buffer behind end. It holds a
-// buffer only while there is something to put into it.
+// reader returns a function that reads into the buffer after end. It holds a buffer only while there is data.
 func (p *pump) reader() func() (int, error) {
 	conn, err := p.r.SyscallConn()
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Child is a started main process. Its methods may be called at the same time.
+// Child is a started main process. Its methods may be called concurrently.
 type Child struct {
 	PID    int
-	Handle int // of the system for its end, -1 for none
+	Handle int // pidfd, -1 for none
 
 	mu     sync.Mutex
 	reaped bool
 }
 
-// IfUnreaped calls f, unless Wait has reaped the process: its number, and that of its group, may be
-// another one's then. Wait does not reap it while f runs.
+// IfUnreaped calls f, unless Wait has reaped the process: then its PID, and that of its group, may be reused. Wait does not reap it while f
+// runs.
 func (c *Child) IfUnreaped(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +38,7 @@ type ExitStatus struct {
 	CPU    time.Duration
 	MaxRSS muster.Size // of the largest process; 0 if unknown
 
-	// What only the engine of a container tells.
-	OOM     bool         // it was killed for want of memory
-	Stopped *run.Stopped // by its engine, or lost with it; nil for an end of its own
+	// Only for containers.
+	OOM     bool         // it was killed because memory ran out
+	Stopped *run.Stopped // by its engine, or lost with it; nil if it ended by itself
 }

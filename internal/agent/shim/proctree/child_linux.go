@@ -10,18 +10,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// maxRSS is the peak of the largest process. A child begins with the peak of the
-// process that forked it, so anything not above that is unknown: 0.
+// maxRSS returns the peak of the largest process. A child starts with the peak of the process that forked it, so lower values are unknown: 0.
 func maxRSS(ru *syscall.Rusage) muster.Size {
 	var self syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil || ru.Maxrss <= self.Maxrss {
 		return 0
 	}
-	return muster.Size(ru.Maxrss) << 10 // told in KiB
+	return muster.Size(ru.Maxrss) << 10 // in KiB
 }
 
-// reap waits for the end of the process, kills the rest of its group, and reaps it. Between, it is
-// a zombie, and its number is its own.
+// reap waits for the end of the process, kills the rest of its group, and reaps it. In between it is a zombie, so its PID cannot be reused.
 func (c *Child) reap() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
 	c.waitExit()
 	c.mu.Lock()
@@ -37,15 +35,14 @@ func (c *Child) waitExit() {
 		return
 	}
 	for {
-		// At another error the caller's wait says what is the matter.
+		// On another error the caller's wait returns it.
 		if err := unix.Waitid(unix.P_PID, c.PID, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {
 			return
 		}
 	}
 }
 
-// waitPidfd waits for a pidfd, which it closes, as for other files that become
-// readable. It reports false if this kernel cannot do that.
+// waitPidfd waits for a pidfd with the runtime's poller, and closes it. It returns false if this kernel does not support that.
 func waitPidfd(fd int) bool {
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		_ = syscall.Close(fd)

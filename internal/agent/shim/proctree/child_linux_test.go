@@ -17,17 +17,16 @@ func started(t *testing.T, argv ...string) *Child {
 	return &Child{PID: cmd.Process.Pid, Handle: -1}
 }
 
-// What is sent to a task after its main process was reaped does not reach another process
-// that was given the number.
+// A signal to a task whose main process was reaped does not reach another process with a reused PID.
 func TestAReapedProcessGetsNoSignals(t *testing.T) {
 	task, another := started(t, "/bin/true"), started(t, "/bin/sleep", "1000")
 	if x := task.Wait(); x.Code != 0 {
 		t.Fatalf("%+v", x)
 	}
-	task.PID = another.PID // as if the kernel had given it the number
+	task.PID = another.PID // as if the kernel had reused the PID
 	task.Kill()
 	task.Signal("SIGKILL")
-	task.IfUnreaped(func() { t.Error("it counts as not reaped") })
+	task.IfUnreaped(func() { t.Error("the process counts as not reaped") })
 	if st, err := readStat(another.PID); err != nil || st.state == 'Z' {
 		t.Errorf("another process was killed: %c %v", st.state, err)
 	}
@@ -37,7 +36,7 @@ func TestAReapedProcessGetsNoSignals(t *testing.T) {
 	}
 }
 
-// A process whose number was given to another one gets no signal, either.
+// A signal to a recorded process does not reach another process with a reused PID.
 func TestARecycledNumberGetsNoSignals(t *testing.T) {
 	another := started(t, "/bin/sleep", "1000")
 	st, err := readStat(another.PID)

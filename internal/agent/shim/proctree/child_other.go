@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// ErrNoExec says that a file has no form that the system can execute.
+// ErrNoExec is the error of a file that the system cannot execute.
 var ErrNoExec = errors.New("not a program")
 
 // Wait blocks until the main process has exited.
@@ -26,5 +26,15 @@ func (c *Child) Wait() ExitStatus {
 	return ExitStatus{Code: st.ExitCode(), CPU: st.UserTime() + st.SystemTime()}
 }
 
-// Signal ends the process: here there is no milder way.
+// Signal kills the process: this system has no signals.
 func (c *Child) Signal(string) { c.Kill() }
+
+// killGroup kills the process: this system has no groups.
+func killGroup(pid int) {
+	if p, err := os.FindProcess(pid); err == nil {
+		_ = p.Kill() // an error means that it has exited
+	}
+}
+
+// freezeGroup does nothing: this system has no such signal.
+func freezeGroup(int, bool) {}

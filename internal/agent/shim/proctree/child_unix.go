@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoExec says that a file has no form that the system can execute.
+// ErrNoExec is the error of a file that the system cannot execute.
 const ErrNoExec = syscall.ENOEXEC
 
-// Wait blocks until the main process has exited, kills the rest of its group
-// (on Linux while its number cannot have been given to another one yet), and
-// reaps it. It is called once.
+// Wait blocks until the main process has exited, kills the rest of its group (on Linux while its PID cannot be reused), and reaps it. It is called
+// once.
 func (c *Child) Wait() ExitStatus {
 	ws, ru, err := c.reap()
 	if err != nil {
@@ -33,8 +32,7 @@ func (c *Child) Wait() ExitStatus {
 	return x
 }
 
-// Signal sends the named signal to the whole process group; SIGTERM if the name
-// is none.
+// Signal sends the named signal to the whole process group; SIGTERM if the name is unknown.
 func (c *Child) Signal(name string) {
 	sig := unix.SignalNum(name)
 	if sig == 0 {
@@ -43,12 +41,19 @@ func (c *Child) Signal(name string) {
 	c.IfUnreaped(func() { _ = syscall.Kill(-c.PID, sig) }) // ESRCH: it has just ended
 }
 
-// wait reaps the process, and waits for its end if need be.
+// wait reaps the process, and waits for its end if it still runs.
 func (c *Child) wait() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
 	ru = &syscall.Rusage{}
 	for {
 		if _, err = syscall.Wait4(c.PID, &ws, 0, ru); !errors.Is(err, syscall.EINTR) {
 			return ws, ru, err
 		}
+	}
+}
+
+// killGroup kills a process group.
+func killGroup(pgid int) {
+	if pgid > 1 {
+		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH: it has ended
 	}
 }

@@ -1,4 +1,3 @@
-// Package kin knows the processes of tasks: which main process and which of all others
-// belong to an attempt, how they are ended, and how a main process ended. Package shim
-// tells how they are told apart.
+// Package proctree tracks the processes of tasks: their main processes, the other processes that belong to an attempt, how to end them, and how a
+// main process ended. The documentation of package shim has the rules.
 package proctree

@@ -9,12 +9,10 @@ import (
 	"time"
 )
 
-// oomBaselineMaxAge is how old the last reading may be when a task starts: a kill since
-// then is taken for the task's.
+// oomBaselineMaxAge is the maximum age of the reading when a task starts: a later kill counts as the task's.
 const oomBaselineMaxAge = time.Second
 
-// OOMDetector tells whether the kernel killed something because memory ran out: in
-// the worker's control group if that is accounted, else on the machine.
+// OOMDetector detects kills because memory ran out: in the worker's control group if its memory is accounted, else on the machine.
 type OOMDetector struct {
 	mu    sync.Mutex
 	path  string
@@ -22,7 +20,7 @@ type OOMDetector struct {
 	read  time.Time
 }
 
-// Refresh notes how many kills there were, before a task starts.
+// Refresh reads the number of kills, before a task starts.
 func (o *OOMDetector) Refresh(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -34,7 +32,7 @@ func (o *OOMDetector) Refresh(now time.Time) {
 	}
 }
 
-// Detected reports whether there were kills since the last look.
+// Detected reports whether there were kills since the last reading.
 func (o *OOMDetector) Detected() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +62,7 @@ func oomKills(path string) uint64 {
 	}
 	for line := range bytes.Lines(b) {
 		if v, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-			n, _ := strconv.ParseUint(string(bytes.TrimSpace(v)), 10, 64) // 0 if the kernel says nonsense
+			n, _ := strconv.ParseUint(string(bytes.TrimSpace(v)), 10, 64) // 0 if it cannot be parsed
 			return n
 		}
 	}

@@ -9,14 +9,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// KillOrphan ends what is left of an attempt whose shim is gone: the process group, if its
-// main process is still the recorded one, and every process with its mark. It
-// never touches a process that was given a recycled number. It returns an error if some
-// of it still lives after 5 seconds.
+// KillOrphan kills what is left of an attempt whose shim exited: the process group, if its main process is still the recorded one, and every
+// process with its tag. It never touches a process with a reused PID. It returns an error if some of them still run after 5 seconds.
 func KillOrphan(p run.Pid) error { return KillOrphans([]run.Pid{p}) }
 
-// KillOrphans does this for several attempts at once: all processes are read once in each round,
-// not once for each attempt.
+// KillOrphans is KillOrphan for several attempts: all processes are read once in each round, not once for each attempt.
 func KillOrphans(list []run.Pid) error {
 	s := newOrphanSet(list)
 	if s.empty() {
@@ -43,16 +40,16 @@ func KillOrphans(list []run.Pid) error {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if len(list) == 1 {
-		return run.Failf("", "process %d of an earlier attempt does not end, even when killed", list[0].PID)
+		return run.Failf("", "process %d of an earlier attempt survives SIGKILL", list[0].PID)
 	}
-	return run.Failf("", "processes of earlier attempts do not end, even when killed")
+	return run.Failf("", "processes of earlier attempts survive SIGKILL")
 }
 
-// orphanSet tells the processes of some attempts from others.
+// orphanSet matches the processes of some attempts.
 type orphanSet struct {
-	starts   map[int]uint64 // of main processes, by their numbers
+	starts   map[int]uint64 // of main processes, by PID
 	envTags  map[string]bool
-	prefixes []string // marks that any entry which begins with them has
+	prefixes []string // tags that match any entry with this prefix
 }
 
 func newOrphanSet(list []run.Pid) *orphanSet {
@@ -60,7 +57,7 @@ func newOrphanSet(list []run.Pid) *orphanSet {
 	boot := BootID()
 	for _, p := range list {
 		if p.BootID != boot {
-			continue // the machine was restarted: nothing is left
+			continue // the machine was rebooted
 		}
 		if p.PID > 1 && p.StartTicks != 0 {
 			s.starts[p.PID] = p.StartTicks
@@ -88,7 +85,7 @@ func (s *orphanSet) contains(st stat) bool {
 	return s.starts[st.pid] == st.start && st.start != 0 || s.hasEnvTag(st.pid)
 }
 
-// hasEnvTag reports whether one of the marks is in the environment with which a process was started.
+// hasEnvTag reports whether a process was started with one of the tags in its environment.
 func (s *orphanSet) hasEnvTag(pid int) bool {
 	if len(s.envTags) == 0 && len(s.prefixes) == 0 {
 		return false
@@ -106,10 +103,37 @@ func (s *orphanSet) hasEnvTag(pid int) bool {
 	return false
 }
 
-// hasEnvTag reports whether an entry that begins with mark is in the environment with
-// which a process was started.
+// hasEnvTag reports whether a process was started with envTag in its environment. A tag that ends in "=" matches any value.
 func hasEnvTag(pid int, envTag string) bool {
 	s := &orphanSet{envTags: map[string]bool{}}
 	s.envTag(envTag)
 	return s.hasEnvTag(pid)
+}
+
+// Alive reports whether a recorded process, or one with its tag, still runs. It changes nothing.
+func Alive(p run.Pid) bool {
+	if p.BootID != BootID() {
+		return false
+	}
+	if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
+		return true
+	}
+	if p.EnvTag == "" {
+		return false
+	}
+	for _, pid := range allPIDs() {
+		if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && hasEnvTag(pid, p.EnvTag) {
+			return true
+		}
+	}
+	return false
+}
+
+// Identify returns the identity of a running process.
+func Identify(pid int) run.Pid {
+	p := run.Pid{PID: pid, BootID: BootID()}
+	if st, err := readStat(pid); err == nil {
+		p.StartTicks = st.start
+	}
+	return p
 }

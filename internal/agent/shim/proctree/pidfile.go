@@ -12,18 +12,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// PIDFile remembers the processes of running tasks in a file of fixed-size slots, so
-// that they can be ended when the shim itself was killed: one small write before a
-// start, one after it and one for the end. It is not synced to disk, since
-// processes do not survive what unsynced writes do not survive. It may be used by
-// several goroutines.
+// PIDFile records the processes of running tasks in a file of fixed-size slots, so that they can be ended if the shim is killed: one small write
+// before a start, one after it and one for the end. It is not synced to disk: a crash that loses the writes ends the processes, too. Its methods
+// may be called concurrently.
 type PIDFile struct {
 	f *os.File
 
 	mu    sync.Mutex
 	slots map[muster.AttemptID]int64
 	free  []int64
-	end   int64 // slots in the file
+	end   int64 // number of slots in the file
 }
 
 const (
@@ -37,21 +35,20 @@ type slot struct {
 	Proc    run.Pid          `json:"proc"`
 }
 
-// CreatePIDFile makes the record in a folder.
+// CreatePIDFile creates the record in a directory.
 func CreatePIDFile(dir string) (*PIDFile, error) {
 	f, err := os.OpenFile(filepath.Join(dir, pidsFile), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the record of processes cannot be opened: %w", err)
+		return nil, muster.Errorf(muster.Internal, "cannot create the record of processes: %w", err)
 	}
 	return &PIDFile{f: f, slots: map[muster.AttemptID]int64{}}, nil
 }
 
-// ReadPIDFile reads the record that a shim left in a folder. A slot that was only half
-// written names no process: its task had not been started yet.
+// ReadPIDFile reads the record of a shim. It skips a slot that is half written: its task had not been started.
 func ReadPIDFile(dir string) []run.Pid {
 	b, err := os.ReadFile(filepath.Join(dir, pidsFile))
 	if err != nil {
-		return nil // it had started nothing
+		return nil // no task was started
 	}
 	var procs []run.Pid
 	for len(b) > 0 {
@@ -65,22 +62,21 @@ func ReadPIDFile(dir string) []run.Pid {
 	return procs
 }
 
-// KillRecordedOrphans ends what a shim that is gone left running, so that nothing of it
-// disturbs what comes.
+// KillRecordedOrphans ends the recorded processes of an exited shim.
 func KillRecordedOrphans(dir string, log *slog.Logger) {
 	procs := ReadPIDFile(dir)
 	for _, proc := range procs {
-		log.Info("ending what a shim that is gone left running", slog.Int("pid", proc.PID))
+		log.Info("ending a process of an exited shim", slog.Int("pid", proc.PID))
 	}
 	if err := KillOrphans(procs); err != nil {
-		log.Warn("a process of an earlier attempt goes on", slog.Any("error", err))
+		log.Warn("a process of an earlier attempt survives", slog.Any("error", err))
 	}
 }
 
-// Close ends the use of the record, which stays.
+// Close closes the record, which is kept.
 func (p *PIDFile) Close() error { return p.f.Close() }
 
-// Put writes or rewrites the record of an attempt.
+// Put writes the record of an attempt.
 func (p *PIDFile) Put(a muster.AttemptID, proc run.Pid) error {
 	b, err := json.Marshal(slot{a, proc})
 	if err != nil {
@@ -104,7 +100,7 @@ func (p *PIDFile) Put(a muster.AttemptID, proc run.Pid) error {
 	return p.write(n, b)
 }
 
-// Delete deletes it.
+// Delete deletes the record of an attempt.
 func (p *PIDFile) Delete(a muster.AttemptID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,3 +121,7 @@ func (p *PIDFile) write(n int64, b []byte) error {
 	_, err := p.f.WriteAt(padded[:], n*slotSize)
 	return err
 }
+
+// KillTagged kills all processes that were started with envTag in their environment: tools of a previous worker process that was killed. It
+// returns an error if some of them still run after 5 seconds.
+func KillTagged(envTag string) error { return KillOrphan(run.Pid{BootID: BootID(), EnvTag: envTag}) }

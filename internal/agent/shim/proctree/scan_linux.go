@@ -24,7 +24,7 @@ func readProcesses() processes {
 	return all
 }
 
-// descendants lists those below pid.
+// descendants lists the processes below pid.
 func (all processes) descendants(pid int) []stat {
 	var out []stat
 	seen := map[int]bool{pid: true}
@@ -43,7 +43,7 @@ func (all processes) descendants(pid int) []stat {
 	return out
 }
 
-// killTree kills a process and all that descends from it.
+// killTree kills a process and its descendants.
 func (all processes) killTree(st stat) {
 	kill(st)
 	for _, d := range all.descendants(st.pid) {
@@ -51,25 +51,24 @@ func (all processes) killTree(st stat) {
 	}
 }
 
-// coalescer reads something of the machine for all who ask at about the same time: to end the tasks of
-// a large array costs two readings of all processes, not one for each task.
+// coalescer shares the result of load between concurrent callers: to end the tasks of a large array costs two readings of all processes, not one
+// for each task.
 type coalescer[T any] struct {
 	load    func() T
-	loading sync.Mutex // held during a reading
+	loading sync.Mutex // held during load
 
 	mu    sync.Mutex
-	next  *pendingLoad[T] // that has not begun; nil if nobody waits for it
-	loads int             // that have begun
+	next  *pendingLoad[T] // the load that has not begun, nil for none
+	loads int             // number of loads that have begun
 }
 
-// pendingLoad is one that several may wait for.
+// pendingLoad is a load with its waiting callers.
 type pendingLoad[T any] struct {
 	done   chan struct{}
 	result T
 }
 
-// get returns what was read at some time after the call. The result is shared, and not to be
-// changed.
+// get returns the result of a load that began after the call. The result is shared and must not be changed.
 func (s *coalescer[T]) get() T {
 	s.mu.Lock()
 	r, first := s.next, s.next == nil
@@ -89,15 +88,15 @@ func (s *coalescer[T]) run(r *pendingLoad[T]) {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	s.mu.Lock()
-	s.next = nil // who comes now may want to know what was started since
+	s.next = nil // later callers need a later load
 	s.loads++
 	s.mu.Unlock()
 	defer close(r.done)
 	r.result = s.load()
 }
 
-// listChildren lists the processes that may be children of this one: those of its main thread, or all
-// processes where the kernel does not list these. See mainThreadChildren for sure.
+// listChildren lists the processes that may be children of this one: those of its main thread, or all processes if the kernel does not list
+// these. See mainThreadChildren for exact.
 func (t *Tracker) listChildren(exact bool) []int {
 	pids, err := mainThreadChildren(t.self, exact)
 	if err != nil {
@@ -106,9 +105,8 @@ func (t *Tracker) listChildren(exact bool) []int {
 	return pids
 }
 
-// mainThreadChildren lists the children of a process's main thread, to which the kernel
-// hands all its orphaned descendants. It fails where the kernel does not tell. If it is not sure, one may be
-// missing while others are reaped.
+// mainThreadChildren lists the children of a process's main thread, which gets all orphaned descendants. It fails if the kernel does not support
+// it. If not exact, one may be missing while others are reaped.
 func mainThreadChildren(pid int, exact bool) ([]int, error) {
 	s := strconv.Itoa(pid)
 	fd, err := syscall.Open("/proc/"+s+"/task/"+s+"/children", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
@@ -119,7 +117,7 @@ func mainThreadChildren(pid int, exact bool) ([]int, error) {
 	return readChildren(procFile(fd), exact)
 }
 
-// procFile is a descriptor of a file of /proc, without os.File's bookkeeping.
+// procFile is a descriptor of a file in /proc, without os.File's overhead.
 type procFile int
 
 func (f procFile) Read(b []byte) (int, error) {
@@ -131,15 +129,14 @@ func (f procFile) Seek(offset int64, whence int) (int64, error) {
 	return syscall.Seek(int(f), offset, whence)
 }
 
-// maxStableReads is how often a long list of children is read until two readings are the same.
+// maxStableReads is how often a long list of children is read until two readings agree.
 const maxStableReads = 5
 
-var errChanging = errors.New("the list of children changes while it is read")
+var errChanging = errors.New("the list of children changes during the read")
 
-// readChildren reads a list of children to its end. The kernel gives out a page at a time, and
-// finds the next one by counting: of the children behind it as many are left out as were
-// reaped meanwhile before it. But a child that is listed twice was not reaped between: if two readings are the
-// same, the first has left out none. So it reads twice to be sure.
+// readChildren reads a list of children to its end. The kernel returns a page at a time, and finds the next one by counting: if children before
+// it were reaped meanwhile, as many are skipped after it. But a child that is in two lists was not reaped in between: if two readings agree, the
+// first one has skipped none. So an exact list needs two readings.
 func readChildren(f io.ReadSeeker, exact bool) ([]int, error) {
 	first, pages, err := readPages(f)
 	if err != nil || pages <= 1 || !exact {
@@ -153,7 +150,7 @@ func readChildren(f io.ReadSeeker, exact bool) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if bytes.HasPrefix(second, first) { // new ones are at the end
+		if bytes.HasPrefix(second, first) { // new children are at the end
 			return parsePIDs(second), nil
 		}
 		first = second
@@ -161,7 +158,7 @@ func readChildren(f io.ReadSeeker, exact bool) ([]int, error) {
 	return nil, errChanging
 }
 
-// readPages reads to the end and returns how many reads it took.
+// readPages reads to the end and returns the number of reads.
 func readPages(r io.Reader) (b []byte, pages int, err error) {
 	b = make([]byte, 0, procPageSize)
 	for {
@@ -180,7 +177,7 @@ func readPages(r io.Reader) (b []byte, pages int, err error) {
 	}
 }
 
-// procPageSize is the least that is asked for at once: what the kernel gives out.
+// procPageSize is the size of the kernel's pages.
 const procPageSize = 4 << 10
 
 func parsePIDs(b []byte) []int {
@@ -199,7 +196,7 @@ func allPIDs() []int {
 		return nil
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what was read is the answer
+	names, _ := d.Readdirnames(-1) // a partial list is used
 	var pids []int
 	for _, n := range names {
 		if pid := parseDecimal([]byte(n)); pid > 0 {

@@ -15,13 +15,12 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// children gives out a list of children as the kernel does: a page at a time, and the next one by
-// counting the children that are there then.
+// children returns a list of children as the kernel does: a page at a time, and the next one by counting the children that exist then.
 type children struct {
 	pids []int
-	at   int         // how many were given out
-	page int         // children of a page
-	then func(c int) // is called after each page with its number
+	at   int         // how many were returned
+	page int         // children per page
+	then func(c int) // called after each page with its number
 	n    int
 }
 
@@ -50,12 +49,12 @@ func count(from, n int) (pids []int) {
 	return pids
 }
 
-// A list that takes several pages is whole, also if children are reaped while it is read.
+// A list of several pages is complete, even if children are reaped during the read.
 func TestAllChildrenAreListed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		n      int
-		reaped []int // after these pages the first child is
+		reaped []int // pages after which the first child is reaped
 		err    error
 	}{
 		"none":              {n: 0},
@@ -83,7 +82,7 @@ func TestAllChildrenAreListed(t *testing.T) {
 		})
 	}
 	if _, err := readChildren(broken{}, true); err == nil {
-		t.Error("a file that cannot be read is a list")
+		t.Error("no error for an unreadable file")
 	}
 }
 
@@ -91,24 +90,24 @@ type broken struct{ io.Seeker }
 
 func (broken) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
-// Beside many other children the kernel's list is read whole, and what a task left is found in it.
+// With many other children the kernel's list is read completely, and has the leftover processes of a task.
 func TestALongListOfChildrenIsRead(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	const others = 900
 	many, expected := fork(t, k, "MUSTER_OUT="+t.TempDir(), fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done", others))
 	if !ends(many) {
-		t.Fatal("it does not end")
+		t.Fatal("the task does not end")
 	}
 	if pids, err := mainThreadChildren(k.self, true); err != nil || len(pids) < others {
 		t.Errorf("%d children are listed: %v", len(pids), err)
 	}
 	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "setsid sleep 1000 & exit 0")
 	if !ends(cmd) {
-		t.Fatal("it does not end")
+		t.Fatal("the task does not end")
 	}
 	for _, p := range []run.Pid{p, expected} {
 		if left := k.Cleanup(p, testTimeout); left != 0 || Alive(run.Pid{BootID: k.bootID, EnvTag: p.EnvTag}) {
-			t.Errorf("%d processes are left", left)
+			t.Errorf("%d processes remain", left)
 		}
 	}
 }
@@ -123,7 +122,7 @@ func TestKillsShareAScan(t *testing.T) {
 		cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "trap '' TERM; setsid sleep 1000 & sleep 1000 & wait")
 		cmds, pids = append(cmds, cmd), append(pids, p)
 	}
-	k.procs.loading.Lock() // one is under way while all of them come
+	k.procs.loading.Lock() // one is in progress when all of them call
 	var wg sync.WaitGroup
 	for _, p := range pids {
 		wg.Go(func() { k.Kill(p) })
@@ -140,27 +139,27 @@ func TestKillsShareAScan(t *testing.T) {
 	}
 	for i, cmd := range cmds {
 		if !ends(cmd) {
-			t.Fatalf("task %d lives", i)
+			t.Fatalf("task %d still runs", i)
 		}
 		if left := k.Cleanup(pids[i], testTimeout); left != 0 {
-			t.Errorf("%d processes of task %d are left", left, i)
+			t.Errorf("%d processes of task %d remain", left, i)
 		}
 	}
 }
 
-// What escaped from the control groups of an attempt is ended by one of the next sweeps.
+// One of the next sweeps ends a process that escaped from the control groups of an attempt.
 func TestSweepKillsEscapedProcesses(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	envTag := "MUSTER_OUT=" + t.TempDir()
 	other, running := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
 	cmd, p := fork(t, k, envTag, "setsid sleep 1000 & exit 0")
 	if !ends(cmd) {
-		t.Fatal("it does not end")
+		t.Fatal("the task does not end")
 	}
 	k.CleanupLater(p)
 	for deadline := time.Now().Add(testTimeout); Alive(run.Pid{BootID: k.bootID, EnvTag: envTag}); k.Sweep() {
 		if time.Now().After(deadline) {
-			t.Fatal("what it left survives")
+			t.Fatal("the leftover process survives")
 		}
 	}
 	k.Sweep()
@@ -173,6 +172,6 @@ func TestSweepKillsEscapedProcesses(t *testing.T) {
 		t.Error("the other task survives")
 	}
 	if n := len(k.deferred[0]) + len(k.deferred[1]); n != 0 {
-		t.Errorf("%d attempts are remembered", n)
+		t.Errorf("%d attempts are still deferred", n)
 	}
 }

@@ -17,33 +17,33 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Tracker tracks the main processes of tasks, which are children of this process, and
-// ends what they leave. All methods may be called at the same time.
+// Tracker tracks the main processes of tasks, which are children of this process, and ends their leftover processes. Its methods may be called
+// concurrently.
 type Tracker struct {
 	self, pgid, sid int
 	bootID          string
 
 	procs    coalescer[processes]
-	children [2]coalescer[[]int] // see candidates: that may lack one, and that are sure
+	children [2]coalescer[[]int] // approximate and exact: see untrackedChildren
 
 	table *childTable
 
 	mu       sync.Mutex
-	deferred [2][]run.Pid // attempts since the last Sweep, and since the one before
+	deferred [2][]run.Pid // ended attempts since the last Sweep, and since the one before
 }
 
-// childTable are the main processes that this process has started and not reaped yet.
+// childTable has the main processes that this process started and has not reaped.
 type childTable struct {
 	mu       sync.Mutex
-	starting map[chan struct{}]bool // forks under way, whose processes are not in live yet; closed at their end
-	running  map[int]uint64         // main processes that run, and their start in ticks
+	starting map[chan struct{}]bool // forks in progress, whose processes are not in running yet; closed at their end
+	running  map[int]uint64         // start times of main processes in ticks, by PID
 }
 
-// processChildren is shared by all Kin of this process: the kernel has one list of children for a process, and without it one worker
-// would reap the tasks of another that runs in the same process.
+// processChildren is shared by all Trackers: the kernel has one list of children for a process, and a worker must not reap the tasks of another
+// one in the same process.
 var processChildren = &childTable{starting: map[chan struct{}]bool{}, running: map[int]uint64{}}
 
-// remove forgets a main process that has been reaped.
+// remove removes a reaped main process.
 func (f *childTable) remove(pid int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,7 +52,7 @@ func (f *childTable) remove(pid int) {
 
 const prSetChildSubreaper = 36 // prctl(2)
 
-// New makes this process the reaper of what its descendants leave.
+// New makes this process the subreaper of its descendants.
 func New(log *slog.Logger) *Tracker {
 	t := &Tracker{self: os.Getpid(), pgid: syscall.Getpgrp(), table: processChildren}
 	t.procs.load = readProcesses
@@ -65,17 +65,16 @@ func New(log *slog.Logger) *Tracker {
 	t.bootID = BootID()
 	closeInheritedOnExec()
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
-		log.Warn("daemons that tasks leave behind may survive: this process cannot become their reaper", slog.Any("error", errno))
+		log.Warn("daemons of tasks may survive: this process cannot become a subreaper", slog.Any("error", errno))
 	}
 	return t
 }
 
-// closeInheritedOnExec keeps from tasks the files that whoever started this process left open
-// for it. Those that it opens itself are never passed on.
+// closeInheritedOnExec keeps files that this process inherited from its tasks. Files that it opens itself are close-on-exec.
 func closeInheritedOnExec() {
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return // no /proc: there is no telling
+		return // no /proc
 	}
 	for _, f := range files {
 		if fd := parseDecimal([]byte(f.Name())); fd > 2 {
@@ -84,9 +83,8 @@ func closeInheritedOnExec() {
 	}
 }
 
-// Start calls fork, which starts a main process in a session of its own, with
-// mark in its environment, and takes note of it. Until then nothing takes the new
-// process for an orphan.
+// Start calls fork, which starts a main process in its own session with envTag in its environment, and tracks it. During the call the new process
+// does not count as an orphan.
 func (t *Tracker) Start(envTag string, fork func() (pid int, err error)) (p run.Pid, err error) {
 	p = run.Pid{BootID: t.bootID, EnvTag: envTag}
 	done := make(chan struct{})
@@ -114,8 +112,7 @@ func (t *Tracker) Start(envTag string, fork func() (pid int, err error)) (p run.
 	return p, nil
 }
 
-// Kill ends p's process group and everything that descends from p or has its
-// mark. It returns at once. p must not have been reaped.
+// Kill kills p's process group and every process that descends from p or has its tag. It does not wait. p must not have been reaped.
 func (t *Tracker) Kill(p run.Pid) {
 	procs := t.procs.get()
 	killGroup(p.PID)
@@ -130,23 +127,21 @@ func (t *Tracker) Kill(p run.Pid) {
 	}
 }
 
-// Cleanup is called when the main process has exited, and has been reaped or is
-// about to be by the caller. It kills what the attempt left and reaps what was
-// orphaned, and returns how many of its processes still live after the time given:
-// 0 unless the kernel cannot end them.
+// Cleanup is called when the main process has exited, and has been reaped or is about to be by the caller. It kills the leftover processes of the
+// attempt and reaps orphans, and returns how many of its processes still run after timeout: 0 unless the kernel cannot end them.
 func (t *Tracker) Cleanup(p run.Pid, timeout time.Duration) int {
 	t.table.remove(p.PID)
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		remaining := 0
-		var procs processes // are read if there is something to kill
+		var procs processes // read if there is something to kill
 		children, quiescent := t.untrackedChildren(exact)
 		for _, st := range children {
 			belongs := t.belongs(st, p, quiescent)
 			switch {
 			case !belongs && !quiescent && t.isReparented(st) && waited < pendingStartTimeout:
-				remaining++ // or a task that is being started: look again
+				remaining++ // or a task that is being started
 			case st.state == 'Z' && (belongs || quiescent && t.isReparented(st)):
-				// Nobody else waits for it: see the package comment.
+				// Nothing else waits for it: see the documentation of package shim.
 				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
 			case belongs:
 				if procs == nil {
@@ -165,8 +160,8 @@ func (t *Tracker) Cleanup(p run.Pid, timeout time.Duration) int {
 	}
 }
 
-// CleanupLater is Ended for an attempt whose control groups are empty: only a process that escaped from them can be
-// left, and Sweep ends it. So its end does not cost a look at all children.
+// CleanupLater is Cleanup for an attempt whose control groups are empty: only a process that escaped from them can be left, and Sweep ends it. It
+// does not list the children.
 func (t *Tracker) CleanupLater(p run.Pid) {
 	t.table.remove(p.PID)
 	t.mu.Lock()
@@ -174,11 +169,11 @@ func (t *Tracker) CleanupLater(p run.Pid) {
 	t.deferred[0] = append(t.deferred[0], p)
 }
 
-// Sweep ends what attempts that were Emptied have left, and reaps what was orphaned. It is to be called every second
-// or so.
+// Sweep ends the leftover processes of attempts of CleanupLater, and reaps orphans, which may be those of a killed shim. A shim calls it about
+// once per second.
 func (t *Tracker) Sweep() {
 	t.mu.Lock()
-	ended := slices.Concat(t.deferred[0], t.deferred[1]) // twice, for a quick look may miss one
+	ended := slices.Concat(t.deferred[0], t.deferred[1]) // twice, since an approximate list may lack one
 	t.deferred[1], t.deferred[0] = t.deferred[0], nil
 	t.mu.Unlock()
 	var procs processes
@@ -186,7 +181,7 @@ func (t *Tracker) Sweep() {
 	for _, st := range children {
 		switch {
 		case st.state == 'Z' && quiescent && t.isReparented(st):
-			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nobody else waits for it
+			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nothing else waits for it
 		case st.state != 'Z' && slices.ContainsFunc(ended, func(p run.Pid) bool { return t.belongs(st, p, quiescent) }):
 			if procs == nil {
 				procs = t.procs.get()
@@ -196,18 +191,16 @@ func (t *Tracker) Sweep() {
 	}
 }
 
-// pendingStartTimeout is how long is waited for the end of starts under way: then an
-// orphan can be told from a task that has just been started.
+// pendingStartTimeout is how long to wait for forks in progress: then an orphan can be distinguished from a task that was just started.
 const pendingStartTimeout = 20 * time.Millisecond
 
-// How children are listed: quick may leave one out while others are reaped.
+// Modes of listing children: approximate may skip one while others are reaped.
 const (
 	approximate = 0
 	exact       = 1
 )
 
-// untrackedChildren lists the children of this process that are no known main process. calm
-// reports that none of them is one that is being started. how is quick or sure.
+// untrackedChildren lists the children of this process that are not main processes. quiescent reports that none of them is being started.
 func (t *Tracker) untrackedChildren(mode int) (list []stat, quiescent bool) {
 	children := t.children[mode].get()
 	pids, starting := t.untracked(children)
@@ -224,7 +217,7 @@ func (t *Tracker) untrackedChildren(mode int) (list []stat, quiescent bool) {
 	return list, quiescent
 }
 
-// untracked returns those that are no known main process, and the forks that are under way.
+// untracked returns the children that are not main processes, and the forks in progress.
 func (t *Tracker) untracked(children []int) (pids []int, starting []chan struct{}) {
 	f := t.table
 	f.mu.Lock()
@@ -237,7 +230,7 @@ func (t *Tracker) untracked(children []int) (pids []int, starting []chan struct{
 	return pids, slices.Collect(maps.Keys(f.starting))
 }
 
-// waitAll waits until all are closed, and reports false if that takes longer than atMost.
+// waitAll waits until all channels are closed, and returns false after timeout.
 func waitAll(done []chan struct{}, timeout time.Duration) bool {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -251,23 +244,22 @@ func waitAll(done []chan struct{}, timeout time.Duration) bool {
 	return true
 }
 
-// belongs reports whether a stranger is of p's attempt. With ended, which says
-// that p's main process is gone, unmarked orphans count that can be nobody else's.
+// belongs reports whether an untracked child belongs to p's attempt. After the main process has exited, orphans without a tag count that can belong
+// to no other attempt.
 func (t *Tracker) belongs(st stat, p run.Pid, mainExited bool) bool {
 	if st.pid == p.PID {
-		return false // not reaped yet: its starter does that
+		return false // not reaped yet: Child.Wait does that
 	}
 	if st.group == p.PID || st.session == p.PID {
 		return true
 	}
-	if st.state != 'Z' && hasEnvTag(st.pid, p.EnvTag) { // what has ended has no environment any more
+	if st.state != 'Z' && hasEnvTag(st.pid, p.EnvTag) { // a zombie has no environment
 		return true
 	}
 	return mainExited && t.isReparented(st) && st.start >= p.StartTicks && !hasEnvTag(st.pid, "MUSTER_OUT=") && t.noOtherOwner(st)
 }
 
-// isReparented reports whether a child of this process cannot have been started by it:
-// a worker starts its tools in its own session, and a shim has none.
+// isReparented reports whether a child of this process was not started by it: a worker starts its tools in its own session, and a shim has none.
 func (t *Tracker) isReparented(st stat) bool {
 	return st.session != t.sid || st.pid != st.group
 }
@@ -283,8 +275,7 @@ func (t *Tracker) noOtherOwner(st stat) bool {
 	return true
 }
 
-// signal sends a signal to p's process group and to everything that descends from p
-// or has its mark.
+// signal sends a signal to p's process group and to every process that descends from p or has its tag.
 func (t *Tracker) signal(p run.Pid, sig syscall.Signal) {
 	if p.PID > 1 {
 		_ = syscall.Kill(-p.PID, sig) // ESRCH: it has just ended
@@ -304,8 +295,7 @@ func (t *Tracker) signal(p run.Pid, sig syscall.Signal) {
 	}
 }
 
-// Freeze stops all of p, or lets it go on. What is forked while it looks is caught by
-// a second look.
+// Freeze stops all processes of p, or continues them. A second round catches what is forked during the first.
 func (t *Tracker) Freeze(p run.Pid, on bool) {
 	sig := syscall.SIGCONT
 	if on {
@@ -315,7 +305,7 @@ func (t *Tracker) Freeze(p run.Pid, on bool) {
 	t.signal(p, sig)
 }
 
-// Self names this process.
+// Self returns the identity of this process.
 func (t *Tracker) Self() run.Pid {
 	p := run.Pid{PID: t.self, BootID: t.bootID}
 	if st, err := readStat(t.self); err == nil {
@@ -324,8 +314,7 @@ func (t *Tracker) Self() run.Pid {
 	return p
 }
 
-// IsDescendant reports whether a process descends from another one. One that is gone
-// counts as if it did.
+// IsDescendant reports whether a process descends from another one. An exited process counts as a descendant.
 func IsDescendant(pid, ancestor int) bool {
 	for pid > 1 && pid != ancestor {
 		st, err := readStat(pid)
@@ -337,21 +326,10 @@ func IsDescendant(pid, ancestor int) bool {
 	return pid == ancestor
 }
 
-// Reap waits for the children that this process did not start and that have ended:
-// what a shim that was killed had started comes to the worker.
-func (t *Tracker) Reap() {
-	children, quiescent := t.untrackedChildren(approximate)
-	for _, st := range children {
-		if quiescent && st.state == 'Z' && t.isReparented(st) {
-			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nobody else waits for it
-		}
-	}
-}
-
-// kill kills one process unless its number was given to another one meanwhile.
+// kill kills a process unless its PID was reused.
 func kill(st stat) { signalTo(st, syscall.SIGKILL) }
 
-// signalTo sends a signal to a process, and never to another one that was given its number.
+// signalTo sends a signal to a process unless its PID was reused.
 func signalTo(st stat, sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(st.pid, 0)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.3, or forbidden by a container's seccomp filter
@@ -369,13 +347,7 @@ func signalTo(st stat, sig syscall.Signal) {
 	}
 }
 
-func killGroup(pgid int) {
-	if pgid > 1 {
-		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH is the wanted state
-	}
-}
-
-// stat is what /proc/PID/stat says of a process.
+// stat is the content of /proc/PID/stat.
 type stat struct {
 	pid, parent, group, session int
 	state                       byte
@@ -388,7 +360,7 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
-	// The name in parentheses may hold spaces and parentheses itself.
+	// The name in parentheses may contain spaces and parentheses.
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 || len(b) < i+3 {
 		return stat{}, errors.New("unexpected form of /proc/PID/stat")
@@ -423,7 +395,7 @@ func parseDecimal(b []byte) int {
 	return n
 }
 
-// readSmall reads what fits of a file of /proc, without os.File's bookkeeping.
+// readSmall reads a file of /proc into buf, without os.File's overhead.
 func readSmall(path string, buf []byte) ([]byte, error) {
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -434,8 +406,7 @@ func readSmall(path string, buf []byte) ([]byte, error) {
 	return buf[:max(n, 0)], err
 }
 
-// environ is the environment with which a process was started, as far as it may be read. It waits
-// out an execve(2) that the process is within.
+// environ returns the environment with which a process was started, if it is readable. It waits for an execve(2) in progress.
 func environ(pid int) []byte {
 	for tries, empty := 0, 0; tries < 2000 && empty < 3; tries++ {
 		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
@@ -445,22 +416,21 @@ func environ(pid int) []byte {
 		case inExecve(pid):
 			time.Sleep(time.Millisecond)
 		default:
-			empty++ // or the call returned just now
+			empty++ // or execve has just returned
 		}
 	}
 	return nil
 }
 
-// inExecve reports whether a process is within execve(2): it has its new memory, and no environment in it
-// yet. One that was started without an environment has the place of it (proc_pid_stat(5), env_end), and threads of
-// the kernel have no program.
+// inExecve reports whether a process is in execve(2): it has its new memory, without an environment. A process that was started without one has an
+// address for it (proc_pid_stat(5), env_end), and kernel threads have no program.
 func inExecve(pid int) bool {
 	var buf [1024]byte
 	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
 		return false
 	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from the third on
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from the third field
 	if len(fields) < 49 || string(fields[48]) != "0" {
 		return false
 	}
@@ -468,7 +438,7 @@ func inExecve(pid int) bool {
 	return err == nil
 }
 
-// BootID names this life of the machine.
+// BootID identifies the current boot of the machine.
 func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

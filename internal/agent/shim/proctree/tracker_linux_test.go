@@ -34,7 +34,7 @@ func fork(t *testing.T, k *Tracker, envTag, shell string) (*exec.Cmd, run.Pid) {
 	return cmd, p
 }
 
-// ends reports whether the command is over within the patience of a test.
+// ends reports whether the command ends within testTimeout.
 func ends(cmd *exec.Cmd) bool {
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }()
@@ -46,7 +46,7 @@ func ends(cmd *exec.Cmd) bool {
 	}
 }
 
-// Two workers in one process, as in tests, share its children: neither reaps a task of the other, whose exit code would be lost.
+// Two workers in one process, as in tests, share its children: neither reaps a task of the other, which would lose its exit code.
 func TestTwoInOneProcessDoNotReapEachOthersTasks(t *testing.T) {
 	one, two := New(slog.New(slog.DiscardHandler)), New(slog.New(slog.DiscardHandler))
 	for range 50 {
@@ -65,7 +65,7 @@ func TestTwoInOneProcessDoNotReapEachOthersTasks(t *testing.T) {
 		}
 		child.waitExit()
 		two.Sweep()
-		two.Reap()
+		two.Sweep()
 		if x := child.Wait(); x.Code != 7 {
 			t.Fatalf("%+v", x)
 		}
@@ -81,7 +81,7 @@ func TestKillOrphanOfAnEarlierProcess(t *testing.T) {
 			t.Fatalf("%+v", p)
 		}
 		record := p
-		if !started { // the shim was killed before it could note the number
+		if !started { // the shim was killed before it recorded the PID
 			record = run.Pid{BootID: p.BootID, EnvTag: p.EnvTag}
 			for deadline := time.Now().Add(testTimeout); !hasEnvTag(p.PID, p.EnvTag); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
@@ -93,7 +93,7 @@ func TestKillOrphanOfAnEarlierProcess(t *testing.T) {
 			t.Error(err)
 		}
 		if !ends(cmd) {
-			t.Error("it survives")
+			t.Error("the task survives")
 		}
 		if left := k.Cleanup(p, testTimeout); left != 0 {
 			t.Errorf("%d processes survive", left)
@@ -110,26 +110,26 @@ func TestKillOrphanSparesARecycledPID(t *testing.T) {
 	unknown := other
 	unknown.StartTicks = 0
 	elsewhere := p
-	elsewhere.BootID = "another life of the machine"
+	elsewhere.BootID = "another boot of the machine"
 	for _, o := range []run.Pid{other, unknown, elsewhere, {}, {BootID: p.BootID}} {
 		if err := KillOrphan(o); err != nil {
 			t.Error(err)
 		}
 	}
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("another process with the number was killed: %v", err)
+		t.Errorf("another process with the PID was killed: %v", err)
 	}
 	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another process with the number was killed: %c %v", st.state, err)
+		t.Errorf("another process with the PID was killed: %c %v", st.state, err)
 	}
 	k.Kill(p)
 	if !ends(cmd) {
-		t.Error("it survives")
+		t.Error("the task survives")
 	}
 	k.Cleanup(p, testTimeout)
 }
 
-// What is left of many attempts is ended by a few readings of all processes.
+// A few readings of all processes end the leftover processes of many attempts.
 func TestKillOrphans(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestKillOrphans(t *testing.T) {
 	for i := range tasks {
 		cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "trap '' TERM; sleep 1000")
 		cmds = append(cmds, cmd)
-		if i%2 == 0 { // the shim was killed before it could note the number
+		if i%2 == 0 { // the shim was killed before it recorded the PID
 			p = run.Pid{BootID: p.BootID, EnvTag: p.EnvTag}
 		}
 		if err := record.Put(muster.AttemptID{Task: muster.TaskID{Job: 1, Num: i}, N: 1}, p); err != nil {
@@ -162,11 +162,11 @@ func TestKillOrphans(t *testing.T) {
 	}
 	k.Kill(p)
 	if !ends(bystander) {
-		t.Error("it survives")
+		t.Error("the task survives")
 	}
 }
 
-// TestEnvTagWithinExec looks at a process that does nothing but execute itself: it has its mark all the time.
+// TestEnvTagWithinExec checks a process that only executes itself: it always has its tag.
 func TestEnvTagWithinExec(t *testing.T) {
 	envTag := "MUSTER_OUT=" + t.TempDir()
 	script := filepath.Join(t.TempDir(), "again")
@@ -182,10 +182,10 @@ func TestEnvTagWithinExec(t *testing.T) {
 	}
 	for i := range 5000 {
 		if !hasEnvTag(p.PID, envTag) {
-			t.Fatalf("it has no mark at look %d", i)
+			t.Fatalf("no tag at check %d", i)
 		}
 	}
 	if err := KillOrphan(p); err != nil || !ends(cmd) {
-		t.Errorf("it lives: %v", err)
+		t.Errorf("the process still runs: %v", err)
 	}
 }

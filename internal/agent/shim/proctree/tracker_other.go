@@ -10,25 +10,25 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Tracker ends what tasks leave. Here it knows process groups only.
+// Tracker ends leftover processes of tasks. On this system it only knows process groups.
 type Tracker struct{}
 
 // New returns a tracker.
 func New(*slog.Logger) *Tracker { return &Tracker{} }
 
-// Start calls fork, which starts a main process with mark in its environment.
+// Start calls fork, which starts a main process with envTag in its environment.
 func (*Tracker) Start(envTag string, fork func() (pid int, err error)) (run.Pid, error) {
 	pid, err := fork()
 	return run.Pid{PID: pid, EnvTag: envTag}, err
 }
 
-// Self names this process.
+// Self returns the identity of this process.
 func (*Tracker) Self() run.Pid { return run.Pid{PID: os.Getpid()} }
 
-// Freeze stops p's process group, or lets it go on.
+// Freeze stops p's process group, or continues it.
 func (*Tracker) Freeze(p run.Pid, on bool) { freezeGroup(p.PID, on) }
 
-// Kill ends p's process group.
+// Kill kills p's process group.
 func (*Tracker) Kill(p run.Pid) { killGroup(p.PID) }
 
 // Cleanup kills what is left of p's process group.
@@ -37,21 +37,30 @@ func (*Tracker) Cleanup(p run.Pid, _ time.Duration) int {
 	return 0
 }
 
-// CleanupLater does nothing: there are no control groups here.
+// CleanupLater does nothing: this system has no control groups.
 func (*Tracker) CleanupLater(run.Pid) {}
 
-// Sweep does nothing: this process is nobody's reaper here.
+// Sweep does nothing: this system has no subreapers.
 func (*Tracker) Sweep() {}
 
-// KillOrphan does nothing: here a process cannot be told from another one that
-// was given its number.
+// KillOrphan does nothing: on this system a process cannot be distinguished from another one that reused its PID.
 func KillOrphan(run.Pid) error { return nil }
 
-// KillOrphans does nothing, either.
+// KillOrphans does nothing.
 func KillOrphans([]run.Pid) error { return nil }
 
-// BootID names this life of the machine; nothing does that here.
+// BootID returns "": this system has no boot ID.
 func BootID() string { return "" }
 
-// Reap does nothing: this process is nobody's reaper here.
-func (*Tracker) Reap() {}
+// Alive returns false: here no process outlives the worker.
+func Alive(run.Pid) bool { return false }
+
+// Identify identifies a process by its PID only.
+func Identify(pid int) run.Pid { return run.Pid{PID: pid} }
+
+// OOMDetector detects nothing on this system.
+type OOMDetector struct{}
+
+func (*OOMDetector) Refresh(time.Time) {}
+
+func (*OOMDetector) Detected() bool { return false }

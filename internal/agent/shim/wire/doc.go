@@ -1,11 +1,10 @@
-// Package wire is the line between a worker and a shim: the words that they say (ToShim, ToWorker), how these
-// are read off a connection (Frames), and how they are sent without a wait for the other side (Outbox).
+// Package wire is the protocol between a worker and a shim: its frames (ToShim, ToWorker), how they are read from a connection (FrameReader), and
+// how they are sent without waiting for the other side (Outbox).
 //
-//	worker ── ToShim ───► Outbox ── frames ──► Frames ── ToShim ───► shim
-//	       ◄── ToWorker ─ Frames ◄─ frames ─── Outbox ◄─ ToWorker ──
+//	worker ── ToShim ──────► Outbox ── frames ──► FrameReader ── ToShim ──► shim
+//	       ◄── ToWorker ─ FrameReader ◄─ frames ─ Outbox ◄────── ToWorker ──
 //
-// A frame is its length and JSON. What a word means, and what is done when none comes, package shim tells.
+// A frame is its length and JSON. Package shim has the meaning of the frames, and the timeouts.
 //
-// Frames of one Outbox arrive in the order in which they were put into it, each whole, or none after the first
-// that does not. A word that is not understood costs only itself.
+// Frames of one Outbox arrive complete and in order, or not at all after the first one that is lost. An invalid frame does not affect the others.
 package wire

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nonblockingWriter returns what writes to a connection without waiting, and how much it wrote;
-// nil if the connection has no such way. An error comes again at the next real write.
+// nonblockingWriter returns a function that writes to a connection without waiting and returns how much it wrote; nil if the connection does not
+// support that. The next regular write returns the error.
 func nonblockingWriter(conn net.Conn) func([]byte) int {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

@@ -4,5 +4,5 @@ package wire
 
 import "net"
 
-// nonblockingWriter knows no way to write without waiting.
+// nonblockingWriter returns nil: not supported.
 func nonblockingWriter(net.Conn) func([]byte) int { return nil }

@@ -5,48 +5,45 @@ import (
 	"net"
 	"sync"
 
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
-// Outbox sends frames over a connection. Whoever puts something in never waits for the
-// other side. It is bounded by what the other side has asked for and by maxUnsent. A panic
-// while it sends closes the connection: what was sent may be a part of a frame. Its
-// methods may be called by several goroutines at once.
+// Outbox sends frames over a connection. Senders do not wait for the other side. It is bounded by what the other side has requested and by
+// maxUnsent. A panic during a write closes the connection, since a part of a frame may have been sent. Its methods may be called concurrently.
 type Outbox struct {
 	conn          net.Conn
-	writeNonblock func(b []byte) int // writes what fits at once; nil where that cannot be known
-	gather        func()             // queues more before each sending, or nil
+	writeNonblock func(b []byte) int // writes what fits without waiting; nil if not supported
+	gather        func()             // queues more before each write, or nil
 
-	writing   sync.Mutex // held by the one who writes to conn
-	unwritten []byte     // taken out of buf and not written yet; guarded by writing
+	writing   sync.Mutex // held during writes to conn
+	unwritten []byte     // taken from buf and not written yet; guarded by writing
 	flushed   []chan struct{}
 
 	mu        sync.Mutex
 	buf       []byte
-	finishing bool          // what is there is the last
-	err       error         // the end: nothing is sent any more
+	finishing bool          // close after the last frame
+	err       error         // why it was closed, nil if it is open
 	wake      chan struct{} // holds one token if Run may have something to do
 	waiting   []chan struct{}
 }
 
-// maxUnsent is how many bytes may wait for the other side; more than that, and it
-// does not live any more.
+// maxUnsent is how many bytes may wait for the other side, which counts as hung beyond that.
 const maxUnsent = 64 << 20
 
 var (
-	// ErrClosed says that there is nobody to send to any more.
+	// ErrClosed says that the connection is closed.
 	ErrClosed  = errors.New("the connection was closed")
-	errStalled = errors.New("the other side does not take what it asked for")
+	errStalled = errors.New("the other side does not read what it requested")
 )
 
-// NewOutbox sends over conn, and closes it at the end. Before each sending gather, if it is not nil, may Queue
-// more; it is called by one goroutine at a time. Somebody has to Run it.
+// NewOutbox returns an Outbox for conn, which it closes at the end. gather may Queue more frames before each write; it is called by one goroutine
+// at a time, and may be nil. The caller has to Run it.
 func NewOutbox(conn net.Conn, gather func()) *Outbox {
 	return &Outbox{conn: conn, writeNonblock: nonblockingWriter(conn), gather: gather, wake: make(chan struct{}, 1)}
 }
 
-// Send takes a frame, and sends it at once if the system takes it. An error means that
-// it never will be sent.
+// Send sends a frame, without waiting if the system accepts it. An error means that it will never be sent.
 func (o *Outbox) Send(f any) error {
 	err := o.Queue(f)
 	if err == nil {
@@ -55,7 +52,7 @@ func (o *Outbox) Send(f any) error {
 	return err
 }
 
-// Queue takes a frame that the next Flush sends.
+// Queue queues a frame for the next Flush.
 func (o *Outbox) Queue(f any) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,8 +74,8 @@ func (o *Outbox) add(f any) error {
 	return nil
 }
 
-// SendAndWait returns when the system has the frame: it arrives whatever becomes of
-// this process. It returns also when the frame cannot be sent any more.
+// SendAndWait returns when the system has the frame: it will arrive even if this process ends. It also returns when the frame can no longer be
+// sent.
 func (o *Outbox) SendAndWait(f any) error {
 	o.mu.Lock()
 	if err := o.add(f); err != nil {
@@ -93,7 +90,7 @@ func (o *Outbox) SendAndWait(f any) error {
 	return nil
 }
 
-// Flush sends what the system takes at once, and leaves the rest to Run.
+// Flush writes what the system accepts without waiting, and leaves the rest to Run.
 func (o *Outbox) Flush() { o.protect(o.flush) }
 
 // protect calls f, and closes the connection if f panics.
@@ -105,30 +102,30 @@ func (o *Outbox) protect(f func()) {
 	o.Close(err)
 	o.writing.Lock()
 	defer o.writing.Unlock()
-	o.notifyWritten() // it never will
+	o.notifyWritten() // it never will be
 }
 
 func (o *Outbox) flush() {
 	if o.writeNonblock == nil || !o.writing.TryLock() {
-		o.wakeRun()
+		run.Notify(o.wake)
 		return
 	}
 	defer o.writing.Unlock()
 	o.collect()
 	o.unwritten = o.unwritten[o.writeNonblock(o.unwritten):]
 	if len(o.unwritten) > 0 {
-		o.wakeRun()
+		run.Notify(o.wake)
 		return
 	}
 	o.notifyWritten()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.finishing || len(o.buf) > 0 {
-		o.wakeRun()
+		run.Notify(o.wake)
 	}
 }
 
-// collect moves what is to be sent from buf to rest. writing is held.
+// collect moves buf to unwritten. writing is held.
 func (o *Outbox) collect() {
 	if o.gather != nil {
 		o.gather()
@@ -148,7 +145,7 @@ func (o *Outbox) collect() {
 	o.waiting = nil
 }
 
-// notifyWritten tells those who wait that all of rest is written. writing is held.
+// notifyWritten wakes the callers of SendAndWait. writing is held.
 func (o *Outbox) notifyWritten() {
 	for _, w := range o.flushed {
 		close(w)
@@ -156,22 +153,22 @@ func (o *Outbox) notifyWritten() {
 	o.flushed = nil
 }
 
-// Finish lets Run end once everything is sent.
+// Finish ends Run once everything is sent.
 func (o *Outbox) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.finishing = true
-	o.wakeRun()
+	run.Notify(o.wake)
 }
 
-// Close ends it at once. It may be called again; the first reason is what Put returns from then on.
+// Close closes the connection at once. Later calls do nothing; the first reason is the error of later sends.
 func (o *Outbox) Close(reason error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fail(reason)
 }
 
-// Err is why it was closed, nil if it is open: ErrClosed by the other side, a *fault.PanicError by a panic while it sent.
+// Err returns why it was closed, nil if it is open: ErrClosed by the other side, a *fault.PanicError after a panic during a write.
 func (o *Outbox) Err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -189,10 +186,10 @@ func (o *Outbox) fail(reason error) {
 	}
 	o.waiting = nil
 	_ = o.conn.Close()
-	o.wakeRun()
+	run.Notify(o.wake)
 }
 
-// Run sends what nobody could send at once, until the end.
+// Run writes what could not be written without waiting, until the end.
 func (o *Outbox) Run() {
 	for more := true; more; {
 		<-o.wake
@@ -201,8 +198,7 @@ func (o *Outbox) Run() {
 	}
 }
 
-// writeAll sends everything, and waits for the other side to take it. It reports false at the
-// end.
+// writeAll writes everything, and waits for the other side to accept it. It returns false at the end.
 func (o *Outbox) writeAll() bool {
 	o.writing.Lock()
 	defer o.writing.Unlock()
@@ -219,12 +215,4 @@ func (o *Outbox) writeAll() bool {
 		o.fail(ErrClosed)
 	}
 	return o.err == nil
-}
-
-// wakeRun has Run look at what there is to send.
-func (o *Outbox) wakeRun() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
 }

@@ -15,17 +15,16 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Protocol is the version of what follows. Hello and welcome stay readable for
-// every version; the rest of another one is not spoken.
+// Protocol is the version of the protocol. Hello and Welcome stay compatible for all versions; the other frames of another version are not used.
 const Protocol = 1
 
-// MaxFrame is the most bytes of one frame: a report and a spec are a good deal smaller.
+// MaxFrame is the maximum size of a frame in bytes: reports and specs are much smaller.
 const MaxFrame = 32 << 20
 
 // ToShim is one frame from the worker to the shim.
 type ToShim struct {
-	Seq     uint64             `json:"seq,omitempty"`   // of what is answered; the answer repeats it
-	Resent  bool               `json:"again,omitempty"` // it was asked before, over a connection that broke
+	Seq     uint64             `json:"seq,omitempty"`   // of a request; the reply repeats it
+	Resent  bool               `json:"again,omitempty"` // it was sent before, over a connection that broke
 	Hello   *Hello             `json:"hello,omitempty"`
 	Ping    bool               `json:"ping,omitempty"`
 	Start   *run.StartSpec     `json:"start,omitempty"`
@@ -40,27 +39,26 @@ type ToShim struct {
 // Hello is the first frame of a connection.
 type Hello struct {
 	Protocol int           `json:"protocol"`
-	Key      string        `json:"key,omitempty"` // which only the worker can read
+	Key      string        `json:"key,omitempty"` // only readable for the worker
 	Contact  time.Duration `json:"contact,omitempty"`
 }
 
-// StopFrame has an attempt stopped.
+// StopFrame stops an attempt.
 type StopFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Why     run.Stopped      `json:"why"`
 	Kill    muster.Kill      `json:"how"`
 }
 
-// RecordFrame is something that the worker has to say in an attempt's log. The records of an
-// attempt are written in the order in which they are sent. One without Data writes nothing: its answer
-// says that those before it are written. Without a Seq there is no answer.
+// RecordFrame is a record of the worker for an attempt's log. Records of an attempt are written in the order in which they are sent. A frame
+// without Data writes nothing: its reply says that the earlier ones are written. Without a Seq there is no reply.
 type RecordFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Stream  tasklog.Stream   `json:"stream"`
 	Data    []byte           `json:"data"`
 }
 
-// FreezeFrame has an attempt stand still, or go on.
+// FreezeFrame freezes an attempt, or thaws it.
 type FreezeFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	On      bool             `json:"on"`
@@ -68,31 +66,31 @@ type FreezeFrame struct {
 
 // ToWorker is one frame from the shim to the worker.
 type ToWorker struct {
-	Seq       uint64         `json:"seq,omitempty"` // of the frame that is answered
+	Seq       uint64         `json:"seq,omitempty"` // of the request of this reply
 	Welcome   *Welcome       `json:"welcome,omitempty"`
 	Snapshot  *SnapshotFrame `json:"held,omitempty"`
-	Ready     bool           `json:"ready,omitempty"` // everything that is held was told
+	Ready     bool           `json:"ready,omitempty"` // all snapshots are sent
 	Started   *StartedFrame  `json:"started,omitempty"`
 	Failed    *FailedFrame   `json:"failed,omitempty"`
 	Updates   []Update       `json:"news,omitempty"`
-	Displaced bool           `json:"bye,omitempty"` // another worker has taken over
+	Displaced bool           `json:"bye,omitempty"` // another worker took over
 }
 
-// Welcome answers Hello.
+// Welcome is the reply to Hello.
 type Welcome struct {
 	Protocol int           `json:"protocol"`
 	Build    string        `json:"build"`
-	Pid      run.Pid       `json:"pid"` // the shim's own
+	Pid      run.Pid       `json:"pid"` // of the shim
 	Contact  time.Duration `json:"contact,omitempty"`
 }
 
-// SnapshotFrame is one attempt that a new worker is told of.
+// SnapshotFrame is the state of one attempt, for a new worker.
 type SnapshotFrame struct {
 	run.Recovered
-	Progress *muster.Progress `json:"progress,omitempty"` // all that the task said, merged
+	Progress *muster.Progress `json:"progress,omitempty"` // all progress of the task, merged
 }
 
-// StartedFrame is the process that an attempt has got.
+// StartedFrame is the process of a started attempt.
 type StartedFrame struct {
 	Pid run.Pid     `json:"pid"`
 	At  muster.Time `json:"at"`
@@ -102,10 +100,10 @@ type StartedFrame struct {
 type FailedFrame struct {
 	Reason       muster.Reason `json:"reason"`
 	Message      string        `json:"message"`
-	ShuttingDown bool          `json:"ending,omitempty"` // the shim takes nothing new: another one may
+	ShuttingDown bool          `json:"ending,omitempty"` // the shim accepts no new tasks: another one may
 }
 
-// Update is what became of one attempt since the last news of it.
+// Update is the change of one attempt since the last update.
 type Update struct {
 	Attempt  muster.AttemptID `json:"attempt"`
 	Progress *muster.Progress `json:"progress,omitempty"`
@@ -113,8 +111,8 @@ type Update struct {
 	Exit     *run.Exit        `json:"exit,omitempty"`
 }
 
-// AppendFrame appends the encoding of a frame to dst: its length in 4 bytes, big
-// endian, and JSON. One over MaxFrame is refused. Its errors are ErrEncode.
+// AppendFrame appends the encoding of a frame to dst: its length in 4 bytes, big endian, and JSON. Its errors are ErrEncode, also for a frame over
+// MaxFrame.
 func AppendFrame(dst []byte, f any) ([]byte, error) {
 	var b []byte
 	err := fault.Catch(func() (err error) {
@@ -125,7 +123,7 @@ func AppendFrame(dst []byte, f any) ([]byte, error) {
 		return dst, fmt.Errorf("%w: %w", ErrEncode, err)
 	}
 	if len(b) > MaxFrame {
-		return dst, fmt.Errorf("%w: a frame of %s is over the limit of %s", ErrEncode, muster.Size(len(b)), muster.Size(MaxFrame))
+		return dst, fmt.Errorf("%w: a frame of %s exceeds the limit of %s", ErrEncode, muster.Size(len(b)), muster.Size(MaxFrame))
 	}
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(b)))
 	return append(dst, b...), nil
@@ -133,13 +131,13 @@ func AppendFrame(dst []byte, f any) ([]byte, error) {
 
 // FrameReader reads the frames of one direction. One goroutine at a time uses it.
 type FrameReader struct {
-	MaxSize int // bytes of one
+	MaxSize int // of a frame, in bytes
 
 	r   *bufio.Reader
 	buf []byte
 }
 
-// NewFrameReader reads from r, ahead of what is asked for, frames of up to MaxFrame.
+// NewFrameReader reads frames of up to MaxFrame from r, with read-ahead.
 func NewFrameReader(r io.Reader) *FrameReader {
 	return &FrameReader{r: bufio.NewReaderSize(r, readBufferSize), MaxSize: MaxFrame}
 }
@@ -147,8 +145,8 @@ func NewFrameReader(r io.Reader) *FrameReader {
 // readBufferSize is enough for most frames, or several.
 const readBufferSize = 8 << 10
 
-// ErrDecode says that one frame is not understood; the next one may be.
-var ErrDecode = errors.New("a frame cannot be read")
+// ErrDecode says that a frame is invalid; later ones may be valid.
+var ErrDecode = errors.New("cannot decode a frame")
 
 // Next decodes the next frame into f. After ErrDecode it may be called again.
 func (r *FrameReader) Next(f any) error {
@@ -158,7 +156,7 @@ func (r *FrameReader) Next(f any) error {
 	}
 	n := int(binary.BigEndian.Uint32(head[:]))
 	if n > r.MaxSize {
-		return fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(n), muster.Size(r.MaxSize))
+		return fmt.Errorf("a frame of %s exceeds the limit of %s", muster.Size(n), muster.Size(r.MaxSize))
 	}
 	if cap(r.buf) < n || cap(r.buf) > maxKeptBuffer {
 		r.buf = make([]byte, max(n, 4<<10))
@@ -173,8 +171,8 @@ func (r *FrameReader) Next(f any) error {
 	return nil
 }
 
-// ErrEncode says that one frame cannot be encoded; the next one may be.
-var ErrEncode = errors.New("a frame cannot be encoded")
+// ErrEncode says that a frame cannot be encoded; later ones may be.
+var ErrEncode = errors.New("cannot encode a frame")
 
-// maxKeptBuffer is how large a buffer may be that is kept for the next frame.
+// maxKeptBuffer is the maximum size of a buffer that is kept for the next frame.
 const maxKeptBuffer = 64 << 10
