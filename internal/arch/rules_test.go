@@ -105,7 +105,7 @@ var rules = map[string]rule{
 	"agent/devices":     {ring: adapter, internal: []string{"atomicfile", "agent/run", "agent/gpu", "agent/procfs"}, external: []string{"golang.org/x/"}},
 	"agent/isolation":   {ring: adapter, internal: []string{"agent/run", "agent/isolation/cgroup", "agent/isolation/landlock", "agent/isolation/netns", "agent/isolation/view"}, external: []string{"golang.org/x/"}},
 
-	"agent/isolation/cgroup":   {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/isolation/cgroup":   {ring: adapter, internal: []string{"atomicfile", "agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/isolation/landlock": {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/isolation/view":     {ring: adapter, internal: []string{"agent/run", "agent/isolation/netns"}, external: []string{"golang.org/x/"}},
 	"agent/isolation/netns":    {ring: adapter, internal: []string{"agent/run", "agent/shim/fault"}, external: []string{"golang.org/x/"}},

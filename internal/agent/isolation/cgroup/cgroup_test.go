@@ -384,7 +384,7 @@ func TestRefusedByTheKernel(t *testing.T) {
 		return m.mkdir(path)
 	})
 	full = true
-	if _, _, err := g.create("1.0-1", Limits{PIDs: 1}); err == nil || !strings.Contains(err.Error(), "1.0-1 cannot be made") {
+	if _, _, err := g.create("1.0-1", Limits{PIDs: 1}); err == nil || !strings.Contains(err.Error(), "1.0-1: mkdir") {
 		t.Errorf("the error is %v", err)
 	}
 }
