@@ -165,8 +165,8 @@ func TestSelfTold(t *testing.T) {
 	for _, tc := range []struct{ out, version, bad string }{
 		{`{"version": "3.11.7", "executable": "/usr/bin/python3"}`, "3.11.7", ""},
 		{"Welcome!\n\n" + `{"version": "3.8.18"}` + "\n", "3.8.18", ""},
-		{"", "", "does not tell of itself"},
-		{"Python was not found; run without arguments to install from the Microsoft Store", "", "does not tell of itself"},
+		{"", "", "does not answer like Python 3"},
+		{"Python was not found; run without arguments to install from the Microsoft Store", "", "does not answer like Python 3"},
 		{`{"version": "2.7.18"}`, "", `the version "2.7.18"`},
 		{`{"version": "3.11.7; rm -rf"}`, "", "the version"},
 	} {
