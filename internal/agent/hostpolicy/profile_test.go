@@ -17,7 +17,7 @@ func TestParseProfile(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{
-		"bench": `"bench" is no profile: did you mean benchmark?`,
+		"bench": `unknown profile "bench": did you mean benchmark?`,
 		"lihgt": `did you mean light?`,
 		"turbo": `write one of benchmark, test, light`,
 	} {
