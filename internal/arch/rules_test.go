@@ -100,7 +100,7 @@ var rules = map[string]rule{
 	"agent/procfs":      {ring: adapter},
 	"agent/probe":       {ring: adapter, internal: []string{"agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
-	"agent/gpu/tool":    {ring: adapter, external: []string{"golang.org/x/"}},
+	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, internal: []string{"atomicfile", "agent/run", "agent/gpu", "agent/procfs"}, external: []string{"golang.org/x/"}},
 	"agent/isolation":   {ring: adapter, internal: []string{"agent/run", "agent/isolation/cgroup", "agent/isolation/landlock", "agent/isolation/netns", "agent/isolation/view"}, external: []string{"golang.org/x/"}},

@@ -106,7 +106,7 @@ func TestGPUs(t *testing.T) {
 	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x1002\n")
 	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x038000\n")
 	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"no GPUs: none of amd-smi is on the PATH"}}).gpus(t.Context()), "gpus", Warning, "AMD")
-	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"NVIDIA GPU 0 (A40) is left out: this user may not open its device files"}}).gpus(t.Context()), "gpus", Warning, "usermod")
+	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"NVIDIA GPU 0 (A40) is ignored: this user may not open its device files"}}).gpus(t.Context()), "gpus", Warning, "usermod")
 }
 
 func TestToolkit(t *testing.T) {

@@ -180,12 +180,12 @@ func TestNoAnswer(t *testing.T) {
 			'-q -x -i GPU-d6889ff6-2523-9142-ca3c-1ca3f396a625') ` + good + ` ;;
 			*) echo 'Unable to determine the device handle for GPU 0000:34:00.0: GPU is lost.  Reboot the system to recover this GPU'; exit 15 ;;
 			esac`, 1, "GPU is lost"},
-		{"garbage", "head -c 100000 /dev/urandom", 0, "something else than a log"},
-		{"nothing", "true", 0, "something else than a log"},
-		{"half a log", "head -n 200 " + strings.TrimPrefix(good, "cat "), 0, "something else than a log"},
+		{"garbage", "head -c 100000 /dev/urandom", 0, "printed no log"},
+		{"nothing", "true", 0, "printed no log"},
+		{"half a log", "head -n 200 " + strings.TrimPrefix(good, "cat "), 0, "printed no log"},
 		{"too much", "yes '<nothing>aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' | head -c 9000000", 0, "more than 8 MiB"},
 		{"a bad figure", "sed 's/>12288 MiB</>many MiB</' " + strings.TrimPrefix(good, "cat "), 1, ""},
-		{"no UUID", "sed 's/<uuid>.*</<uuid>N\\/A</' " + strings.TrimPrefix(good, "cat "), 0, "no UUID"},
+		{"no unique UUID", "sed 's/<uuid>.*</<uuid>N\\/A</' " + strings.TrimPrefix(good, "cat "), 0, "no unique UUID"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fake(t, "nvidia-smi", tc.script)

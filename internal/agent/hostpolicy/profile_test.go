@@ -19,7 +19,7 @@ func TestParseProfile(t *testing.T) {
 	for s, want := range map[string]string{
 		"bench": `unknown profile "bench": did you mean benchmark?`,
 		"lihgt": `did you mean light?`,
-		"turbo": `write one of benchmark, test, light`,
+		"turbo": `use one of benchmark, test, light`,
 	} {
 		if _, err := ParseProfile(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", s, err, want)
