@@ -221,7 +221,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"not a server's URL":    {Server: "localhost:8700", Data: "d"},
 		"needs a data dir":      {Server: "http://localhost:8700"},
 		"must not be negative":  {Server: "http://localhost:8700", Data: "d", Slots: -1},
-		"is no tag":             {Server: "http://localhost:8700", Data: "d", Tags: []string{"a", "b c"}},
+		"invalid tag":           {Server: "http://localhost:8700", Data: "d", Tags: []string{"a", "b c"}},
 		"is not a server's URL": {Server: "ftp://localhost", Data: "d"},
 		`--address is "http:`:   {Server: "http://localhost:8700", Data: "d", Address: "http://10.0.0.7"},
 	} {
