@@ -120,5 +120,5 @@ func writeFile(t *testing.T, root, path, text string) {
 	}
 }
 
-// unusedAddr is an address at which nobody listens: no program is given this port for being free.
+// unusedAddr is an address without a listener: the system does not assign this port as a free one.
 const unusedAddr = "127.0.0.1:1"

@@ -97,11 +97,11 @@ func TestGPUs(t *testing.T) {
 	devices, notes := gpu.Probe(t.Context())
 	found := newInspection(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes}).gpus(t.Context())
 	wantFinding(t, found[:1], "gpus", OK, "H100")
-	wantFinding(t, found[1:], "gpus", Warning, "A40", "3 errors")
+	wantFinding(t, found[1:], "gpus", Warning, "A40", "3 uncorrectable memory errors")
 	ecc := uint64(0)
 	f := gpuFinding(&gpu.Device{GPU: muster.GPU{Name: "A100", UUID: "GPU-1"}, Reading: gpu.Reading{ECC: &ecc, Faults: []string{"XID 79: GPU has fallen off the bus"}}})
 	wantFinding(t, []Finding{f}, "gpus", Problem, "XID 79", "GPU-1")
-	wantFinding(t, newInspection(t.TempDir(), probe.Facts{Notes: []string{"no GPUs: none of nvidia-smi is on the PATH"}}).gpus(t.Context()), "gpus", Note, "no GPUs are here")
+	wantFinding(t, newInspection(t.TempDir(), probe.Facts{Notes: []string{"no GPUs: none of nvidia-smi is on the PATH"}}).gpus(t.Context()), "gpus", Note, "has no GPUs")
 	root := t.TempDir()
 	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x1002\n")
 	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x038000\n")
@@ -118,10 +118,10 @@ func TestToolkit(t *testing.T) {
 		want  Status
 		says  string
 	}{
-		{docker.Info{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "hands"},
+		{docker.Info{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "can give containers"},
 		{docker.Info{Name: "docker", Runtimes: []string{"runc"}}, "", Warning, "nvidia-ctk runtime configure"},
 		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "", Warning, "nvidia-ctk cdi generate"},
-		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.550.144.03", OK, "hands"},
+		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.550.144.03", OK, "can give containers"},
 		{docker.Info{Name: "docker", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.535.54.03", Warning, "another driver"},
 	} {
 		root := t.TempDir()
@@ -165,7 +165,7 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	writeFile(t, r.root, "/run/systemd/system/x", "")
 	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "systemctl start docker")
 	e = r.askEngine(t.Context(), "unix:///no/such.sock")
-	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "is not there")
+	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "does not exist")
 	e.err = fmt.Errorf("dial: %w", context.DeadlineExceeded)
 	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "systemctl restart docker")
 	e.err = fmt.Errorf("dial: %w", syscall.EACCES)
