@@ -139,7 +139,7 @@ func (s *suite) rerunPytest(ctx context.Context, dir, python, root string, faili
 // runSession runs pytest once, and calls add for each case when it ends. root is the directory to which IDs are relative.
 func (s *suite) runSession(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, run *session, err error) {
 	run = &session{add: add, running: map[string]*testCase{}}
-	f, err := os.CreateTemp(dir, "told-")
+	f, err := os.CreateTemp(dir, "events-")
 	if err != nil {
 		return "", run, fmt.Errorf("cannot create the output file of pytest's plugin: %w", err)
 	}
