@@ -35,7 +35,7 @@ func TestJUnit(t *testing.T) {
 			`<testcase name="d" classname="d" time="0" status="disabled"><disabled message="Disabled"/></testcase></testsuite>`,
 			want: "a.a passed, b.b failed, c.c skipped, d.d skipped"},
 		{name: "a suite that failed itself", text: `<testsuites><testsuite name="lib" tests="0" errors="1"><error message="cannot be compiled">line 3</error></testsuite></testsuites>`, want: "lib error"},
-		{name: "counted and not told of", text: `<testsuites tests="6"><testsuite name="a" tests="5"><testcase name="x"/><testsuite name="b" tests="2"><testcase name="y"/></testsuite></testsuite><testsuite name="c"><testcase name="z"/></testsuite></testsuites>`,
+		{name: "counted and missing", text: `<testsuites tests="6"><testsuite name="a" tests="5"><testcase name="x"/><testsuite name="b" tests="2"><testcase name="y"/></testsuite></testsuite><testsuite name="c"><testcase name="z"/></testsuite></testsuites>`,
 			want: "a.x passed, b.y passed, c.z passed", missing: 3},
 		{name: "suites in suites", text: `<testsuite name="a"><testsuite name="b"><testcase name="x"/></testsuite><testcase name="y"/></testsuite>`, want: "b.x passed, a.y passed"},
 		{name: "Latin 1", text: "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><testsuite><testcase name=\"caf\xe9\"/></testsuite>", want: "café passed"},

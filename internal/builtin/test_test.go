@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// needPytest skips where there is none: it is looked for as a task looks for it.
+// needPytest skips the test without pytest, which it looks up like a task.
 func needPytest(t *testing.T) {
 	t.Helper()
 	t.Setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1") // what else is installed here is no matter, and slow
@@ -98,7 +98,7 @@ func TestPytestFailsWithoutAFailedCase(t *testing.T) {
 	}
 }
 
-// What was found and not run is told, and is no success: pytest itself may end with 0, and a rerun may heal what it stopped at.
+// Cases that were found and not run are reported, and the task fails: pytest itself may exit with 0, and a rerun may fix the failure at which it stopped.
 func TestPytestLeavesCasesOut(t *testing.T) {
 	needPytest(t)
 	w := newEnv(t)

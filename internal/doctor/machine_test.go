@@ -74,7 +74,7 @@ func TestDriverAndLibraries(t *testing.T) {
 	wantFinding(t, newInspection(root, probe.Facts{}).driver(t.Context()), "driver", Warning, "no NVIDIA driver")
 }
 
-// TestMismatchThatTheToolTells holds that what a tool prints comes to be told, by the probe that
+// TestMismatchThatTheToolTells tests that the output of a tool is reported, by the probe that
 // workers use.
 func TestMismatchThatTheToolTells(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -171,7 +171,7 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	e.err = fmt.Errorf("dial: %w", syscall.EACCES)
 	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "usermod -aG docker")
 
-	// A podman beside that answers makes it a note, and is told first: a worker takes it.
+	// A podman that answers makes it a note, and comes first: a worker uses it.
 	podman := engine{host: "unix:///x", about: &docker.Info{Name: "podman", API: "1.41", CgroupDriver: "none"}}
 	r.engineList = func() []engine { return []engine{e, podman} }
 	found := r.engines(t.Context())
@@ -213,7 +213,7 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestADockerThatDoesNotRun holds that it is told of one beside a Podman, whether that answers or not.
+// TestADockerThatDoesNotRun tests that a stopped Docker is reported beside a Podman, whether that answers or not.
 func TestADockerThatDoesNotRun(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "")
 	dir := t.TempDir()
@@ -235,12 +235,12 @@ func TestADockerThatDoesNotRun(t *testing.T) {
 	wantFinding(t, found[2:], "engine", Note, "Docker is installed")
 	r.Engine = "unix:///x"
 	if found = r.engines(t.Context()); len(found) != 2 {
-		t.Errorf("an engine was named, and others are told of: %v", found)
+		t.Errorf("an engine is configured, but others are reported: %v", found)
 	}
 	r.Engine = ""
 	writeFile(t, r.root, "/var/run/docker.sock", "")
 	if found = r.engines(t.Context()); len(found) != 2 {
-		t.Errorf("it has been asked, and is told of again: %v", found)
+		t.Errorf("it was queried, but is reported again: %v", found)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	mine := container.NamePrefix(label) + "17.3-1"
 	id := begin(mine, label)
 	begin(fmt.Sprintf("%s%d-other", container.NamePrefix("w-other"), os.Getpid()), "w-other")
-	begin(fmt.Sprintf("theirs-%d-other", os.Getpid()), label) // of an image that somebody made of a task's container
+	begin(fmt.Sprintf("theirs-%d-other", os.Getpid()), label) // of an image that was made from a task's container
 	names := []string{"engine", "leftover-containers", "leftovers"}
 	found := runChecks(t, cfg, names...)
 	wantFinding(t, found, "engine", OK, host)
@@ -360,7 +360,7 @@ func TestPythonAndUV(t *testing.T) {
 	own := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
 	r = &inspection{Config: r.Config, facts: func() probe.Facts { return probe.Facts{UV: &probe.UV{Path: own}} }}
 	if f := wantFinding(t, r.uv(t.Context()), "uv", Problem, own); f.repair == nil {
-		t.Error("what the worker fetched is not fetched anew")
+		t.Error("uv that the worker downloaded is not downloaded again")
 	}
 	if found := r.index(t.Context()); found != nil {
 		t.Errorf("the package index was asked: %v", found)

@@ -246,13 +246,13 @@ func TestDialects(t *testing.T) {
 	t.Cleanup(server.Close)
 	cfg := testConfig(t)
 	cfg.Server, cfg.ServerSet = SavedServer{URL: server.URL, Token: "key"}, true
-	var told []string
+	var list []string
 	for _, f := range runChecks(t, cfg, "server") {
 		if f.Name == "dialect" {
-			told = append(told, string(f.Status)+" "+f.Found)
+			list = append(list, string(f.Status)+" "+f.Found)
 		}
 	}
-	if got := strings.Join(told, "; "); got != "ok the gateway qubix works; problem the gateway mloc does not work: Redis is away" {
+	if got := strings.Join(list, "; "); got != "ok the gateway qubix works; problem the gateway mloc does not work: Redis is away" {
 		t.Errorf("the doctor says %q", got)
 	}
 }

@@ -87,6 +87,6 @@ func changedKinds(t *testing.T) {
 		t.Error(err)
 	}
 	if n := strings.Count(lines.String(), "custom kinds changed on disk"); n != 2 {
-		t.Errorf("two changes are told %d times: %s", n, &lines)
+		t.Errorf("two changes are logged %d times: %s", n, &lines)
 	}
 }

@@ -258,7 +258,7 @@ func BenchmarkNoop(b *testing.B) {
 }
 
 // What a worker that was killed left behind is removed at the next start: folders of
-// tasks that nobody stands by, and tools that it used for itself.
+// tasks without a shim, and tools of its own.
 func TestOrphansAreRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells whose a process is")
@@ -284,7 +284,7 @@ func TestOrphansAreRemoved(t *testing.T) {
 		t.Fatalf("the job is %s", j.State)
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder of a task of an earlier life: %v", err)
+		t.Errorf("the folder of a task from before the restart: %v", err)
 	}
 	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("a tool of another worker: %v", err)

@@ -160,7 +160,7 @@ func TestMIGList(t *testing.T) {
 	}
 }
 
-// TestNoAnswer tells what nvidia-smi says instead of devices.
+// TestNoAnswer tests output of nvidia-smi without devices.
 func TestNoAnswer(t *testing.T) {
 	good := cat(t, "570-rtx-3060.xml")
 	for _, tc := range []struct {
@@ -173,7 +173,7 @@ func TestNoAnswer(t *testing.T) {
 		{"driver of another version", "printf 'Failed to initialize NVML: Driver/library version mismatch\\nNVML library version: 580.173\\n'; exit 18", 0, "version mismatch"},
 		{"no permission", "echo 'Failed to initialize NVML: Insufficient Permissions'; exit 4", 0, "Insufficient Permissions"},
 		{"library missing", `echo "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system." >&2; exit 12`, 0, "libnvidia-ml.so"},
-		{"one of two lost, and it goes on", "echo 'Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error'; " + good, 1, "0000:34:00.0: Unknown Error"},
+		{"one of two lost, and it continues", "echo 'Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error'; " + good, 1, "0000:34:00.0: Unknown Error"},
 		{"one of two lost, and it ends", `case $* in
 			-L) echo 'Unable to determine the device handle for gpu 0000:34:00.0: GPU is lost.  Reboot the system to recover this GPU'
 				echo 'GPU 1: NVIDIA GeForce RTX 3060 (UUID: GPU-d6889ff6-2523-9142-ca3c-1ca3f396a625)'; exit 15 ;;

@@ -89,7 +89,7 @@ func TestProfilesAreDocumented(t *testing.T) {
 		row := regexp.MustCompile("(?m)^\\| `" + p.Name + "` \\|.*$").Find(page)
 		cells := strings.Split(string(row), "|")
 		if len(cells) < 9 {
-			t.Errorf("there is no row for the profile %s with 7 cells: %q", p.Name, row)
+			t.Errorf("no row for the profile %s with 7 cells: %q", p.Name, row)
 			continue
 		}
 		percent := func(f float64) string {

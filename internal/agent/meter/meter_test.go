@@ -96,7 +96,7 @@ func start(tb testing.TB, script string) *run.Subject {
 	base := tb.TempDir()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Dir = base
-	in, err := cmd.StdinPipe() // it lives until the test ends
+	in, err := cmd.StdinPipe() // open until the test ends
 	if err != nil {
 		tb.Fatal(err)
 	}

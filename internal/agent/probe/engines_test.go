@@ -143,7 +143,7 @@ func TestEngineAtSocket(t *testing.T) {
 // answers is given up.
 func TestEngineThatHangs(t *testing.T) {
 	socket := engine(t, "", "")
-	l, err := net.Listen("unix", socket+".2") // nobody accepts
+	l, err := net.Listen("unix", socket+".2") // without Accept
 	if err != nil {
 		t.Fatal(err)
 	}
