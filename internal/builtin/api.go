@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// request is one call as the input has it.
+// request is one call of the input.
 type request struct {
 	URL     string            `json:"url"`
 	Method  string            `json:"method"`
@@ -35,7 +35,7 @@ type request struct {
 	Expect  *expect           `json:"expect"`
 }
 
-// expect is what an answer is held to.
+// expect is the condition for a call to succeed.
 type expect struct {
 	Status []int           `json:"status"`
 	JSON   json.RawMessage `json:"json"`
@@ -56,7 +56,7 @@ type apiInput struct {
 	MaxFailed   int             `json:"max_failed"`
 }
 
-// maxCalls is how many one task makes: more are several tasks.
+// maxCalls is how many calls one task makes; more need several tasks.
 const maxCalls = 1_000_000
 
 // api makes HTTP calls.
@@ -75,10 +75,10 @@ func api(ctx context.Context, t *task) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = responses.close() }() // add tells what cannot be written
+	defer func() { _ = responses.close() }() // record reports errors
 	transport := outbound.Transport(t.allowPrivate)
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = in.Concurrency, in.Concurrency
-	transport.ResponseHeaderTimeout = 0 // the try's own holds
+	transport.ResponseHeaderTimeout = 0 // each try has its own timeout
 	if t.allowPrivate {
 		transport.Proxy = proxy
 	}
@@ -93,8 +93,8 @@ func api(ctx context.Context, t *task) (any, error) {
 	return r.run(ctx)
 }
 
-// proxy is that of network: allowlist, also to the worker's own addresses if the stage names them, to which Go takes no proxy. Without
-// that network it is the proxy of the environment.
+// proxy returns the proxy of network: allowlist, also for the worker's own addresses if the stage names them, for which Go uses no proxy.
+// Without that network it returns the proxy of the environment.
 func proxy(r *http.Request) (*url.URL, error) {
 	proxyURL := &url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(run.ProxyPort))}
 	excluded := strings.Split(os.Getenv("NO_PROXY"), ",")
@@ -104,14 +104,14 @@ func proxy(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// calls checks what a schema cannot say, and fills in what holds for all.
+// calls validates what a schema cannot, and adds the defaults.
 func (in *apiInput) calls() ([]request, error) {
 	calls := in.Requests
 	if len(calls) == 0 {
 		calls = []request{in.request}
 	}
 	if len(calls)*in.Repeat > maxCalls {
-		return nil, failf(muster.BadInput, "input.repeat: %d × %d calls are more than %d: make several tasks of it, such as with array", in.Repeat, len(calls), maxCalls)
+		return nil, failf(muster.BadInput, "input.repeat: %d × %d calls exceed the limit of %d: split them into several tasks, such as with array", in.Repeat, len(calls), maxCalls)
 	}
 	for i := range calls {
 		c := &calls[i]
@@ -130,7 +130,7 @@ func (in *apiInput) calls() ([]request, error) {
 			c.Body, c.JSON = in.Body, in.JSON
 		}
 		if c.Body != nil && c.JSON != nil {
-			return nil, failf(muster.BadInput, "%s: the call has both body and json: keep one", strings.TrimSuffix(field, ".url"))
+			return nil, failf(muster.BadInput, "%s: the call has both body and json: remove one", strings.TrimSuffix(field, ".url"))
 		}
 		c.Expect = cmp.Or(c.Expect, in.Expect, &expect{})
 		c.Method = strings.ToUpper(cmp.Or(c.Method, in.Method))
@@ -148,21 +148,21 @@ func (in *apiInput) calls() ([]request, error) {
 		c.Headers = headers
 		for name, v := range headers {
 			if textproto.TrimString(name) != name || name == "" || strings.ContainsAny(name+v, "\r\n\x00") {
-				return nil, failf(muster.BadInput, "%s: %q cannot be a header", strings.TrimSuffix(field, ".url"), shorten(name, 60))
+				return nil, failf(muster.BadInput, "%s: %q is not a valid header", strings.TrimSuffix(field, ".url"), shorten(name, 60))
 			}
 		}
 	}
 	return calls, nil
 }
 
-// apiResult is the result.
+// apiResult is the result of kind api.
 type apiResult struct {
 	Calls     int             `json:"calls"`
 	Succeeded int             `json:"succeeded"`
 	Failed    int             `json:"failed"`
 	NotMade   int             `json:"not_made,omitempty"`
 	Retries   int             `json:"retries"`
-	Statuses  map[string]int  `json:"statuses"`           // answers by their status; of each call the last one
+	Statuses  map[string]int  `json:"statuses"`           // answers by status; the last one of each call
 	Failures  map[string]int  `json:"failures,omitempty"` // failed calls by class
 	Latency   *durationStats  `json:"latency_ms,omitempty"`
 	Bytes     int64           `json:"bytes"` // of bodies
@@ -171,14 +171,14 @@ type apiResult struct {
 	Response  *singleResponse `json:"response,omitempty"`
 }
 
-// singleResponse is the answer to the only call, for the stages that follow.
+// singleResponse is the answer to the only call, for later stages.
 type singleResponse struct {
 	Status int             `json:"status"`
 	JSON   json.RawMessage `json:"json,omitempty"`
 	Body   string          `json:"body,omitempty"`
 }
 
-// callRunner makes all calls, some at once.
+// callRunner makes all calls, several at once.
 type callRunner struct {
 	caller
 	in        *apiInput
@@ -191,7 +191,7 @@ type callRunner struct {
 	next     int
 	latency  []float64
 	sum      apiResult
-	writeErr error // what cannot be written
+	writeErr error
 	first    *callRecord
 }
 
@@ -240,10 +240,10 @@ func (r *callRunner) run(ctx context.Context) (any, error) {
 	return s, nil
 }
 
-// claim returns the number of the next call, or -1 if no more are to be made.
+// claim returns the number of the next call, or -1 if there is none.
 func (r *callRunner) claim(ctx context.Context, total int) int {
 	if r.limiter != nil && r.limiter.Wait(ctx) != nil {
-		return -1 // the time is over, or would be
+		return -1 // the total time is over, or would be
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,7 +254,7 @@ func (r *callRunner) claim(ctx context.Context, total int) int {
 	return r.next - 1
 }
 
-// record takes down what became of a call.
+// record records the result of a call.
 func (r *callRunner) record(a *callRecord, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,7 +285,7 @@ func (r *callRunner) record(a *callRecord, total int) {
 		map[string]float64{"failed": float64(s.Failed), "latency_ms": a.Latency})
 }
 
-// failureSummary tells the classes of failures, the most frequent first.
+// failureSummary lists the classes of failures, the most frequent first.
 func (r *callRunner) failureSummary() string {
 	classes := slices.Collect(maps.Keys(r.sum.Failures))
 	slices.SortFunc(classes, func(a, b string) int {

@@ -81,7 +81,7 @@ func TestCalls(t *testing.T) {
 		}},
 		{name: "no answer", input: `{"url": "URL/hang", "timeout": "20ms", "retries": 0}`, class: classTimeout, tries: 1},
 		{name: "no answer in all the time", input: `{"url": "URL/hang", "total": 1}`, class: classTimeout, tries: 1},
-		{name: "nobody there", input: `{"url": "http://127.0.0.1:1", "retries": 1}`, class: classConnect, tries: 2},
+		{name: "connection refused", input: `{"url": "http://127.0.0.1:1", "retries": 1}`, class: classConnect, tries: 2},
 		{name: "in circles", input: `{"url": "URL/round", "redirects": 3}`, class: classRefused, tries: 1},
 		{name: "elsewhere", input: `{"url": "URL/away"}`, class: classRefused, tries: 1},
 		{name: "a redirect that is wanted", input: `{"url": "URL/round", "redirects": 0, "expect": {"status": [302]}}`, tries: 1},

@@ -21,27 +21,28 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster/internal/agent/outbound"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// caller makes one call, with its retries.
+// caller makes calls with retries.
 type caller struct {
 	client *http.Client
 	in     *apiInput
 }
 
-// callRecord is what became of a call: a line of responses.jsonl.
+// callRecord is the result of a call: a line of responses.jsonl.
 type callRecord struct {
-	N       int               `json:"n"`       // from 1 on, in the order of the calls
-	Request int               `json:"request"` // its place in requests
+	N       int               `json:"n"`       // from 1, in the order of the calls
+	Request int               `json:"request"` // index in requests
 	Method  string            `json:"method"`
-	URL     string            `json:"url"` // without what may be secret: its user and its query
+	URL     string            `json:"url"` // without user and query, which may be secret
 	Status  int               `json:"status,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    string            `json:"body,omitempty"`
-	Binary  []byte            `json:"body_base64,omitempty"` // in place of body, if it is no text
+	Binary  []byte            `json:"body_base64,omitempty"` // instead of body if it is not text
 	Cut     bool              `json:"body_cut,omitempty"`
 	Bytes   int64             `json:"bytes"`
-	Latency float64           `json:"latency_ms"` // of the last try, until the body was read
+	Latency float64           `json:"latency_ms"` // of the last try, including the body
 	Tries   int               `json:"tries"`
 	Error   *callError        `json:"error,omitempty"`
 }
@@ -50,20 +51,20 @@ type callRecord struct {
 type callError struct {
 	Class      string        `json:"class"`
 	Message    string        `json:"message"`
-	retryable  bool          // another try may do better
-	retryAfter time.Duration // that the server asks to wait
+	retryable  bool          // another try may succeed
+	retryAfter time.Duration // requested by the server
 }
 
 // The classes of failures.
 const (
-	classStatus   = "status"     // not one that is expected
-	classJSON     = "json"       // not what is expected
-	classTooLarge = "too large"  // over max_response
+	classStatus   = "status"     // unexpected
+	classJSON     = "json"       // unexpected
+	classTooLarge = "too large"  // exceeds max_response
 	classTimeout  = "timeout"    // of a try, or of all calls
-	className     = "name"       // the host's is not known
-	classConnect  = "connection" // none, or it broke
-	classTLS      = "tls"        // the certificate is not trusted, or the like
-	classRefused  = "refused"    // this worker does not go there
+	className     = "name"       // the host name cannot be resolved
+	classConnect  = "connection" // failed or broken
+	classTLS      = "tls"        // such as an untrusted certificate
+	classRefused  = "refused"    // by this worker's policy
 )
 
 var errTotal = errors.New("the total time is over")
@@ -71,10 +72,10 @@ var errTotal = errors.New("the total time is over")
 const (
 	initialBackoff = 500 * time.Millisecond
 	maxBackoff     = 30 * time.Second
-	maxRetryAfter  = 5 * time.Minute // of Retry-After; with a longer one the call has failed
+	maxRetryAfter  = 5 * time.Minute // of Retry-After; a longer one fails the call
 )
 
-// call makes a call. It returns nil if ctx ended before it was begun.
+// call makes a call. It returns nil if ctx ended before it began.
 func (c *caller) call(ctx context.Context, n int, q *request) *callRecord {
 	var a *callRecord
 	for try := 1; ; try++ {
@@ -88,15 +89,13 @@ func (c *caller) call(ctx context.Context, n int, q *request) *callRecord {
 		}
 		wait := min(initialBackoff<<min(try-1, 10), maxBackoff)
 		wait = max(wait/2+rand.N(wait/2), a.Error.retryAfter) //nolint:gosec // no secret
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, wait) != nil {
 			return a
-		case <-time.After(wait):
 		}
 	}
 }
 
-// try makes one try.
+// try makes one attempt at a call.
 func (c *caller) try(ctx context.Context, q *request) *callRecord {
 	a := &callRecord{Method: q.Method}
 	ctx, cancel := context.WithTimeout(ctx, c.in.Timeout.Std())
@@ -136,7 +135,7 @@ func (c *caller) try(ctx context.Context, q *request) *callRecord {
 	a.Status = resp.StatusCode
 	a.Headers = map[string]string{}
 	for name, vs := range resp.Header {
-		if name != "Set-Cookie" { // it is as good as a password
+		if name != "Set-Cookie" { // it is a credential
 			a.Headers[name] = strings.Join(vs, ", ")
 		}
 	}
@@ -154,7 +153,7 @@ func (c *caller) try(ctx context.Context, q *request) *callRecord {
 	return a
 }
 
-// redactURL is a URL for logs.
+// redactURL returns a URL for logs.
 func redactURL(u *url.URL) string {
 	s := *u
 	s.User, s.RawQuery, s.Fragment = nil, "", ""
@@ -165,11 +164,11 @@ func redactURL(u *url.URL) string {
 	return text
 }
 
-// setBody keeps the beginning of a body.
+// setBody stores the beginning of a body.
 func (a *callRecord) setBody(text []byte, maxLen int) {
 	if len(text) > maxLen {
 		text, a.Cut = text[:maxLen], true
-		for i := 0; i < utf8.UTFMax && len(text) > 0 && !utf8.Valid(text); i++ { // a character at the cut
+		for i := 0; i < utf8.UTFMax && len(text) > 0 && !utf8.Valid(text); i++ { // a character was cut
 			if r, _ := utf8.DecodeLastRune(text); r != utf8.RuneError {
 				break
 			}
@@ -183,10 +182,10 @@ func (a *callRecord) setBody(text []byte, maxLen int) {
 	}
 }
 
-// classify classifies what kept an answer from coming.
+// classify classifies the error of a try.
 func (c *caller) classify(ctx context.Context, q *request, err error) *callError {
 	if in, ok := errors.AsType[*url.Error](err); ok {
-		err = in.Err // its own text repeats the URL, with its query
+		err = in.Err // its own text contains the URL with its query
 	}
 	e := &callError{Class: classConnect, Message: err.Error(), retryable: idempotent(q.Method)}
 	if _, ok := errors.AsType[*net.OpError](err); ok && strings.HasPrefix(err.Error(), "dial ") {
@@ -196,7 +195,7 @@ func (c *caller) classify(ctx context.Context, q *request, err error) *callError
 		return &callError{Class: classRefused, Message: refused.Error()}
 	}
 	if name, ok := errors.AsType[*net.DNSError](err); ok {
-		return &callError{Class: className, Message: fmt.Sprintf("the name %s is not known", name.Name), retryable: name.IsTemporary || name.IsTimeout}
+		return &callError{Class: className, Message: fmt.Sprintf("cannot resolve the name %s", name.Name), retryable: name.IsTemporary || name.IsTimeout}
 	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, &unknown) || errors.As(err, new(tls.RecordHeaderError)) {
@@ -211,12 +210,12 @@ func (c *caller) classify(ctx context.Context, q *request, err error) *callError
 	return e
 }
 
-// idempotent reports whether a call that may have been carried out can be made again.
+// idempotent reports whether a call can be repeated that may have been processed.
 func idempotent(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete, http.MethodTrace}, method)
 }
 
-// check holds an answer to what is expected.
+// check compares an answer with what is expected.
 func (x *expect) check(resp *http.Response, text []byte, method string) *callError {
 	status := resp.StatusCode
 	ok := status >= 200 && status < 300
@@ -225,7 +224,7 @@ func (x *expect) check(resp *http.Response, text []byte, method string) *callErr
 	}
 	if !ok {
 		e := &callError{Class: classStatus, Message: "it answers " + resp.Status}
-		// 429 and 503 say that nothing was done.
+		// 429 and 503 mean that the request was not processed.
 		e.retryable = status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status >= 500 && idempotent(method)
 		e.retryAfter = retryAfter(resp.Header.Get("Retry-After"), time.Now())
 		return e
@@ -239,27 +238,26 @@ func (x *expect) check(resp *http.Response, text []byte, method string) *callErr
 	}
 	got, err := decodeJSON(text)
 	if err != nil {
-		return &callError{Class: classJSON, Message: "the answer is no JSON: " + err.Error()}
+		return &callError{Class: classJSON, Message: "the answer is not JSON: " + err.Error()}
 	}
 	if diff := diffJSON(want, got, ""); diff != "" {
-		return &callError{Class: classJSON, Message: "the answer is not what is expected: " + diff}
+		return &callError{Class: classJSON, Message: "unexpected answer: " + diff}
 	}
 	return nil
 }
 
-// decodeJSON decodes JSON.
 func decodeJSON(text []byte) (any, error) {
 	var v any
 	err := json.Unmarshal(text, &v)
 	return v, err
 }
 
-// diffJSON tells where got lacks what want has; "" if nowhere.
+// diffJSON describes the first difference of got from want, "" if got has all that want has.
 func diffJSON(want, got any, path string) string {
 	if w, ok := want.(map[string]any); ok {
 		g, ok := got.(map[string]any)
 		if !ok {
-			return pathText(path) + " is no object"
+			return pathText(path) + " is not an object"
 		}
 		for name, v := range w {
 			gotValue, ok := g[name]
@@ -275,7 +273,7 @@ func diffJSON(want, got any, path string) string {
 	if reflect.DeepEqual(want, got) {
 		return ""
 	}
-	w, _ := json.Marshal(want) // it was decoded
+	w, _ := json.Marshal(want) // cannot fail: it was decoded
 	g, _ := json.Marshal(got)
 	return fmt.Sprintf("%s is %s, not %s", pathText(path), shorten(string(g), 80), shorten(string(w), 80))
 }
@@ -287,7 +285,7 @@ func pathText(path string) string {
 	return strings.TrimPrefix(path, ".")
 }
 
-// retryAfter reads the header of that name: seconds, or a date.
+// retryAfter parses the header of that name: seconds, or a date.
 func retryAfter(text string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(n) * time.Second

@@ -24,7 +24,7 @@ import (
 type computeInput struct {
 	Iterations    int      `json:"iterations"`
 	KeepGoing     bool     `json:"keep_going"`
-	ComputeNeeded *float64 `json:"computeNeeded"` // of older systems: taken, not used
+	ComputeNeeded *float64 `json:"computeNeeded"` // of older systems: ignored
 }
 
 // iteration is a line of iterations.jsonl, here and in the checkpoint.
@@ -32,22 +32,22 @@ type iteration struct {
 	Iteration int             `json:"iteration"`
 	ExitCode  int             `json:"exit_code"` // -1 for a signal
 	Seconds   float64         `json:"seconds"`
-	Value     json.RawMessage `json:"value,omitempty"` // the last line that it printed, if that is JSON
+	Value     json.RawMessage `json:"value,omitempty"` // the last line of its output, if that is JSON
 	Error     string          `json:"error,omitempty"`
 }
 
-// computeResult is the result.
+// computeResult is the result of kind compute.
 type computeResult struct {
 	Iterations int                    `json:"iterations"`
-	Finished   int                    `json:"finished"` // well
+	Finished   int                    `json:"finished"` // successfully
 	Failed     int                    `json:"failed"`
-	Resumed    int                    `json:"resumed,omitempty"` // of these, by earlier attempts
+	Resumed    int                    `json:"resumed,omitempty"` // of finished, by earlier attempts
 	Wall       *durationStats         `json:"wall_ms,omitempty"`
-	Values     []json.RawMessage      `json:"values,omitempty"`  // in order, of those that have one; absent if they are too large: iterations.jsonl has all
-	Summary    map[string]numberStats `json:"summary,omitempty"` // of the numbers among the values, by name
+	Values     []json.RawMessage      `json:"values,omitempty"`  // in order, of iterations that have one; absent if they are too large: iterations.jsonl has all
+	Summary    map[string]numberStats `json:"summary,omitempty"` // of the numbers in the values, by name
 }
 
-// numberStats sums up a number over all iterations.
+// numberStats summarises a number over all iterations.
 type numberStats struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
@@ -57,18 +57,18 @@ type numberStats struct {
 
 const (
 	maxValue  = 16 << 10  // bytes of a value
-	maxValues = 128 << 10 // bytes of all in the result
-	maxNames  = 100       // in the summary
+	maxValues = 128 << 10 // bytes of all values in the result
+	maxNames  = 100       // numbers in the summary
 )
 
-// compute executes the stage's command again and again.
+// compute executes the stage's command repeatedly.
 func compute(ctx context.Context, t *task) (any, error) {
 	in := computeInput{Iterations: 1}
 	if err := t.decodeInput(&in); err != nil {
 		return nil, err
 	}
 	if len(t.command) == 0 {
-		return nil, failf(muster.BadInput, "there is no command: write run: a command, or muster run … -- CMD")
+		return nil, failf(muster.BadInput, "the task has no command: set run, or use muster run … -- CMD")
 	}
 	c := &computeRun{t: t, in: &in, iterations: make([]*iteration, in.Iterations), result: computeResult{Iterations: in.Iterations}}
 	if err := c.open(); err != nil {
@@ -80,18 +80,18 @@ func compute(ctx context.Context, t *task) (any, error) {
 	return &c.result, err
 }
 
-// computeRun is one compute task on its way.
+// computeRun is the state of a compute task.
 type computeRun struct {
 	t          *task
 	in         *computeInput
-	iterations []*iteration // nil for those that are still to be done
-	doneCount  int          // of those that are done
+	iterations []*iteration // nil if not done yet
+	doneCount  int
 	lines      *jsonlWriter // the artifact
-	checkpoint *os.File     // the checkpoint; nil for none
+	checkpoint *os.File     // may be nil
 	result     computeResult
 }
 
-// open reads what earlier attempts have done.
+// open reads the checkpoint of earlier attempts.
 func (c *computeRun) open() (err error) {
 	if c.lines, err = c.t.createJSONL("iterations.jsonl"); err != nil {
 		return err
@@ -102,18 +102,18 @@ func (c *computeRun) open() (err error) {
 	path := filepath.Join(c.t.checkpointDir, "iterations.jsonl")
 	prior, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the checkpoint cannot be read: %w", err)
+		return fmt.Errorf("cannot read the checkpoint: %w", err)
 	}
 	validLen := 0
 	for rest := prior; ; {
 		line, after, found := bytes.Cut(rest, []byte("\n"))
 		it := new(iteration)
 		if !found || json.Unmarshal(line, it) != nil {
-			break // what was being written when it ended
+			break // the write was interrupted
 		}
 		validLen, rest = validLen+len(line)+1, after
 		if it.ExitCode != 0 || it.Iteration < 0 || it.Iteration >= len(c.iterations) || c.iterations[it.Iteration] != nil {
-			continue // what failed is done again
+			continue // a failed iteration is repeated
 		}
 		c.iterations[it.Iteration] = it
 		c.doneCount++
@@ -122,7 +122,7 @@ func (c *computeRun) open() (err error) {
 		}
 	}
 	if c.result.Resumed = c.doneCount; c.doneCount > 0 {
-		_, _ = fmt.Fprintf(c.t.stdout, "%d of %d iterations were done before\n", c.doneCount, c.in.Iterations)
+		_, _ = fmt.Fprintf(c.t.stdout, "%d of %d iterations were done by earlier attempts\n", c.doneCount, c.in.Iterations)
 	}
 	if c.checkpoint, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
 		if err = c.checkpoint.Truncate(int64(validLen)); err == nil {
@@ -130,13 +130,13 @@ func (c *computeRun) open() (err error) {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the checkpoint cannot be written: %w", err)
+		return fmt.Errorf("cannot write the checkpoint: %w", err)
 	}
 	return nil
 }
 
 func (c *computeRun) close() {
-	_ = c.lines.close() // add tells what cannot be written
+	_ = c.lines.close() // record reports errors
 	if c.checkpoint != nil {
 		_ = c.checkpoint.Close()
 	}
@@ -155,7 +155,7 @@ func (c *computeRun) run(ctx context.Context) error {
 			return err
 		}
 		if ctx.Err() != nil && it.ExitCode != 0 {
-			return ctx.Err() // it was told to end, too
+			return ctx.Err() // it was stopped too
 		}
 		c.iterations[i] = it
 		c.doneCount++
@@ -168,7 +168,7 @@ func (c *computeRun) run(ctx context.Context) error {
 				failed = it
 			}
 			if !c.in.KeepGoing {
-				return failf(muster.ExitCode, "iteration %d of %d, counted from 0, failed with %s, and no more were begun: write keep_going: true to go on", i, c.in.Iterations, it.Error)
+				return failf(muster.ExitCode, "iteration %d of %d, counted from 0, failed with %s, and no more were started: set keep_going: true to continue", i, c.in.Iterations, it.Error)
 			}
 		}
 		if ctx.Err() != nil {
@@ -179,10 +179,10 @@ func (c *computeRun) run(ctx context.Context) error {
 	if failed == nil {
 		return nil
 	}
-	return failf(muster.ExitCode, "%d of %d iterations failed, first number %d, counted from 0, with %s", failures, c.in.Iterations, failed.Iteration, failed.Error)
+	return failf(muster.ExitCode, "%d of %d iterations failed, the first one is number %d, counted from 0, with %s", failures, c.in.Iterations, failed.Iteration, failed.Error)
 }
 
-// record keeps an iteration where the next attempt and the user find it.
+// record writes an iteration to the artifact and to the checkpoint.
 func (c *computeRun) record(it *iteration) error {
 	if err := c.lines.write(it); err != nil {
 		return err
@@ -200,33 +200,27 @@ func (c *computeRun) report(i int) {
 	c.t.progress.report(float64(c.doneCount)/float64(c.in.Iterations), c.step(i), nil)
 }
 
-// step names an iteration as the command knows it, by $MUSTER_ITERATION.
+// step describes an iteration by its number, which the command gets as $MUSTER_ITERATION.
 func (c *computeRun) step(i int) string {
 	return fmt.Sprintf("iteration %d, %d/%d done", i, c.doneCount, c.in.Iterations)
 }
 
-// runIteration executes the command once. An error is one of ours, or that there is no such command.
+// runIteration executes the command once. It returns an error if the command cannot be executed.
 func (c *computeRun) runIteration(ctx context.Context, i int) (*iteration, error) {
 	it := &iteration{Iteration: i}
-	cmd := exec.Command(c.t.command[0], c.t.command[1:]...) //nolint:noctx // who stops the task signals it too, and it may end in order
-	cmd.Env = append(os.Environ(), "MUSTER_ITERATION="+strconv.Itoa(i), "MUSTER_ITERATIONS="+strconv.Itoa(c.in.Iterations))
-	cmd.Stderr = c.t.stderr
 	output := &outputFilter{w: c.t.stdout, onEvent: func(p *muster.Progress) { c.onProgress(i, p) }}
-	cmd.Stdout = output
-	cmd.WaitDelay = outputWaitDelay
+	cmd := newCommand(c.t.command, output, c.t.stderr)
+	cmd.Env = append(os.Environ(), "MUSTER_ITERATION="+strconv.Itoa(i), "MUSTER_ITERATIONS="+strconv.Itoa(c.in.Iterations))
 	stopEvents, err := c.followEvents(cmd, i)
 	if err != nil {
 		return it, err
 	}
 	start := time.Now()
-	if err := cmd.Start(); err != nil {
+	stopSignal, err := startCommand(ctx, cmd)
+	if err != nil {
 		stopEvents()
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return it, failf(muster.BadInput, "%s: there is no such command on this worker, nor in the task's folder", c.t.command[0])
-		}
-		return it, fmt.Errorf("%s cannot be executed: %w", c.t.command[0], err)
+		return it, err
 	}
-	stopSignal := context.AfterFunc(ctx, func() { terminate(cmd.Process) })
 	err = cmd.Wait()
 	stopSignal()
 	stopEvents()
@@ -240,12 +234,12 @@ func (c *computeRun) runIteration(ctx context.Context, i int) (*iteration, error
 	case it.ExitCode > 0:
 		it.Error = fmt.Sprintf("exit code %d", it.ExitCode)
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
-		return it, fmt.Errorf("the output of iteration %d cannot be passed on: %w", i, err)
+		return it, fmt.Errorf("cannot copy the output of iteration %d: %w", i, err)
 	}
 	return it, nil
 }
 
-// onProgress passes on what an iteration reports, as a part of the whole.
+// onProgress reports the progress of an iteration as a part of the whole.
 func (c *computeRun) onProgress(i int, p *muster.Progress) {
 	fraction, step := -1.0, ""
 	if p.Progress != nil {
@@ -257,11 +251,11 @@ func (c *computeRun) onProgress(i int, p *muster.Progress) {
 	c.t.progress.report(fraction, step, p.Metrics)
 }
 
-// followEvents gives the command an $MUSTER_EVENTS of its own, and follows it until the returned function is called.
+// followEvents gives the command an $MUSTER_EVENTS of its own, and reads it until the returned function is called.
 func (c *computeRun) followEvents(cmd *exec.Cmd, i int) (func(), error) {
 	f, err := os.CreateTemp("", "events-")
 	if err != nil {
-		return nil, fmt.Errorf("the events of iteration %d have no place: %w", i, err)
+		return nil, fmt.Errorf("cannot create the events file of iteration %d: %w", i, err)
 	}
 	cmd.Env = append(cmd.Env, "MUSTER_EVENTS="+f.Name())
 	stop := followLines(f, func(line []byte) {
@@ -307,7 +301,7 @@ func (c *computeRun) summarize() {
 	}
 }
 
-// addNumbers adds the numbers of a value: the value itself, or the fields of an object.
+// addNumbers adds the numbers of a value to all: the value itself, or the fields of an object.
 func addNumbers(all map[string]numberStats, raw json.RawMessage) {
 	v, err := decodeJSON(raw)
 	if err != nil {
@@ -333,15 +327,15 @@ func addNumbers(all map[string]numberStats, raw json.RawMessage) {
 	}
 }
 
-// outputFilter passes on what a command prints, but for its events, and remembers the last line.
+// outputFilter copies the output of a command except its events, and stores the last line.
 type outputFilter struct {
 	w        io.Writer
 	onEvent  func(*muster.Progress)
-	partial  []byte // of a line
+	partial  []byte // an incomplete line
 	lastLine []byte
 }
 
-// Write implements io.Writer. It takes lines; a very long one is passed on in parts.
+// Write implements io.Writer. It copies whole lines; a very long one is copied in parts.
 func (s *outputFilter) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
@@ -376,14 +370,14 @@ func (s *outputFilter) writeLine() error {
 	return err
 }
 
-// flush ends a last line that has no end.
+// flush writes a last line without end.
 func (s *outputFilter) flush() {
 	if len(s.partial) > 0 {
-		_ = s.writeLine() // there is nobody left to tell
+		_ = s.writeLine() // the error cannot be reported any more
 	}
 }
 
-// lastValue returns the last line if it is JSON, and not a plain word of it.
+// lastValue returns the last line if it is JSON.
 func (s *outputFilter) lastValue() json.RawMessage {
 	if len(s.lastLine) == 0 || len(s.lastLine) > maxValue || !json.Valid(s.lastLine) {
 		return nil

@@ -44,9 +44,9 @@ func TestAnIterationFails(t *testing.T) {
 	e.failed(t, "exit_code", "iteration 2 of 5, counted from 0", "exit code 7", "keep_going")
 	e.numbers(t, map[string]float64{"finished": 2, "failed": 1})
 
-	// The next attempt goes on after what was done, and goes on, as it is told.
+	// The next attempt continues after the finished iterations, and keeps going.
 	e = w.run(t.Context(), "compute", `{"iterations": 5, "keep_going": true}`)
-	e.failed(t, "exit_code", "1 of 5 iterations failed, first number 2")
+	e.failed(t, "exit_code", "1 of 5 iterations failed, the first one is number 2")
 	e.numbers(t, map[string]float64{"finished": 4, "failed": 1, "resumed": 2})
 
 	// Half a line of a writer that was killed does no harm.
@@ -99,5 +99,5 @@ func TestNoSuchCommand(t *testing.T) {
 	e.failed(t, "bad_input", "no-such-command")
 	w.words = nil
 	e = w.run(t.Context(), "compute", `{}`)
-	e.failed(t, "bad_input", "write run")
+	e.failed(t, "bad_input", "set run")
 }

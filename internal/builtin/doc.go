@@ -1,12 +1,12 @@
-// Package do carries out the kinds that need no Python: the program that their tasks execute is muster itself, as
-// `muster do KIND`, a command that is not among the others, so that it starts at once.
+// Package builtin implements the kinds that need no Python: their tasks execute muster itself as `muster do KIND`, an internal command
+// that starts without the other commands.
 //
-//	echo     gives the input back
-//	api      HTTP calls, with limits
-//	compute  the stage's command, as often as declared
-//	test     pytest, or the stage's command, whose JUnit files are read
+//	echo     returns the input
+//	api      makes HTTP calls, with limits
+//	compute  runs the stage's command a number of times
+//	test     runs pytest, or the stage's command and reads its JUnit files
 //
-// It is a task as any other: it reads $MUSTER_INPUT, reports to $MUSTER_EVENTS, leaves its result, artifacts and failure.json in
-// $MUSTER_OUT, and ends in order at SIGTERM. The words of the stage's own command follow KIND. $MUSTER_ALLOW_PRIVATE=1, which
-// only the worker sets, says that calls may go to private addresses and by the proxy of the environment.
+// It behaves like any other task: it reads $MUSTER_INPUT, reports progress to $MUSTER_EVENTS, writes its result, artifacts and failure.json
+// to $MUSTER_OUT, and stops in order at SIGTERM. The stage's own command follows KIND. $MUSTER_ALLOW_PRIVATE=1, which only the worker
+// sets, allows calls to private addresses and through the proxy of the environment.
 package builtin

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// execProgram is for containers, which run on Linux.
+// execProgram fails: it is for containers, which run on Linux.
 func execProgram(path string, _, _ []string) error {
-	return fmt.Errorf("%s cannot be executed: %w", path, errors.ErrUnsupported)
+	return fmt.Errorf("cannot execute %s: %w", path, errors.ErrUnsupported)
 }

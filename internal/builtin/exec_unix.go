@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// execProgram has this process execute another program. It returns only if that fails.
+// execProgram replaces this process by another program. It returns only if that fails.
 func execProgram(path string, argv, env []string) error {
-	return fmt.Errorf("%s cannot be executed: %w", path, syscall.Exec(path, argv, env))
+	return fmt.Errorf("cannot execute %s: %w", path, syscall.Exec(path, argv, env))
 }

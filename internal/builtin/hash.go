@@ -2,8 +2,8 @@ package builtin
 
 import (
 	"context"
-	"crypto/md5"  //nolint:gosec // for checks that ask for it, not for security
-	"crypto/sha1" //nolint:gosec // for checks that ask for it, not for security
+	"crypto/md5"  //nolint:gosec // a checksum that users ask for
+	"crypto/sha1" //nolint:gosec // a checksum that users ask for
 	"crypto/sha256"
 	"crypto/sha3"
 	"crypto/sha512"
@@ -17,7 +17,7 @@ import (
 type hashResult struct {
 	Algorithm string `json:"algorithm"`
 	Digest    string `json:"digest"` // lower-case hex
-	Length    int    `json:"length"` // of the text, in bytes
+	Length    int    `json:"length"` // of the input in bytes
 }
 
 var hashes = map[string]func() hash.Hash{
@@ -39,7 +39,7 @@ func hashText(_ context.Context, t *task) (any, error) {
 	var text []byte
 	for _, r := range in.Data {
 		if r > maxRune {
-			return nil, failf(muster.BadInput, "input: data: %s has no character %q", in.Encoding, r)
+			return nil, failf(muster.BadInput, "input: data: %q cannot be encoded as %s", r, in.Encoding)
 		}
 		if in.Encoding == "latin-1" {
 			text = append(text, byte(r))
@@ -50,7 +50,7 @@ func hashText(_ context.Context, t *task) (any, error) {
 	}
 	h := hashes[in.Algorithm]
 	if h == nil {
-		return nil, failf(muster.BadInput, "input: algorithm: there is no %q", in.Algorithm)
+		return nil, failf(muster.BadInput, "input: algorithm: unknown algorithm %q", in.Algorithm)
 	}
 	d := h()
 	d.Write(text)

@@ -18,5 +18,5 @@ func TestHash(t *testing.T) {
 		}
 	}
 	e := w.run(t.Context(), "hash", `{"data": "é", "encoding": "ascii"}`)
-	e.failed(t, "bad_input", "ascii has no character 'é'")
+	e.failed(t, "bad_input", "'é' cannot be encoded as ascii")
 }

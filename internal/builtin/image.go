@@ -11,36 +11,36 @@ import (
 	"github.com/muster-dev/muster/internal/agent/runtimes"
 )
 
-// Image is the word for a program of Python in a container, where the packages are the image's: `muster do image IMAGE RUNTIME WORDS…`.
-// The first of the words is the interpreter, which is executed in place of this program if it has what the runtime needs.
-// RUNTIME is empty for one that needs nothing.
+// Image is the pseudo-kind for a Python program in a container that uses the image's packages: `muster do image IMAGE RUNTIME WORDS…`.
+// The first of the words is the interpreter, which replaces this program if it has what the runtime needs. RUNTIME is empty if it needs
+// nothing.
 const Image = "image"
 
 func image(ctx context.Context, t *task) (any, error) {
 	if len(t.command) < 3 {
-		return nil, errors.New("do image is for tasks in containers: the worker executes it")
+		return nil, errors.New("do image is an internal command for tasks in containers")
 	}
 	name, runtime, argv := t.command[0], t.command[1], t.command[2:]
 	python, err := exec.LookPath(argv[0])
 	if err != nil {
-		return nil, failf(muster.Dependency, "there is no %s in the image %s: take an image with Python%s", argv[0], name, installHint(runtime))
+		return nil, failf(muster.Dependency, "the image %s has no %s: use an image with Python%s", name, argv[0], installHint(runtime))
 	}
 	if runtime != "" {
 		missing, err := runtimes.Missing(ctx, runtime, python)
 		switch {
 		case err != nil:
-			return nil, errors.Join(ctx.Err(), failf(muster.Dependency, "%s of the image %s cannot be used: %w", argv[0], name, err))
+			return nil, errors.Join(ctx.Err(), failf(muster.Dependency, "cannot use %s of the image %s: %w", argv[0], name, err))
 		case len(missing) > 0:
-			return nil, failf(muster.Dependency, "the image %s lacks %s for runtime %s: take one that has it%s", name, strings.Join(missing, " and "), runtime, installHint(runtime))
+			return nil, failf(muster.Dependency, "the image %s lacks %s for runtime %s: use one that has it%s", name, strings.Join(missing, " and "), runtime, installHint(runtime))
 		}
 	}
 	return nil, execProgram(python, argv, os.Environ())
 }
 
-// installHint is what a job may do that brings no image of its own.
+// installHint returns the alternative for a job that does not need its own image.
 func installHint(runtime string) string {
 	if runtime == "" {
 		return ""
 	}
-	return ", or leave image out: then the worker installs what runtime " + runtime + " needs"
+	return ", or omit image: then the worker installs what runtime " + runtime + " needs"
 }

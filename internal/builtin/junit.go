@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -16,19 +17,19 @@ import (
 const (
 	passed  = "passed"
 	failed  = "failed"
-	errored = "error" // it did not come to a verdict: set-up, collection, a crash
+	errored = "error" // without a verdict: an error in set-up or collection, a crash
 	skipped = "skipped"
 )
 
-// readTestCase is a line of cases.jsonl.
+// testCase is a line of cases.jsonl.
 type testCase struct {
-	ID       string  `json:"id"`             // by which it can be run again
+	ID       string  `json:"id"`             // with which it can be run again
 	Name     string  `json:"name"`           // without its file or class
-	File     string  `json:"file,omitempty"` // or its class or suite, if no file is told
+	File     string  `json:"file,omitempty"` // or its class or suite if the file is unknown
 	Outcome  string  `json:"outcome"`
 	Duration float64 `json:"duration"` // seconds
 	Message  string  `json:"message,omitempty"`
-	Flaky    bool    `json:"flaky,omitempty"` // it failed, and passed when it was run again
+	Flaky    bool    `json:"flaky,omitempty"` // it failed, and passed in a rerun
 	Tries    int     `json:"tries,omitempty"` // if more than one
 }
 
@@ -39,13 +40,13 @@ const (
 	maxMessage = 4 << 10
 )
 
-// readJUnit reads test cases from JUnit XML: of pytest, gotestsum, Jest, Surefire, Gradle, GoogleTest and others, with or
-// without <testsuites>, and suites in suites. missing is how many cases the suites count beyond those that they have. If the file breaks off or is no XML,
-// what came before is returned beside the error.
+// readJUnit reads test cases from JUnit XML as written by pytest, gotestsum, Jest, Surefire, Gradle, GoogleTest and others, with or
+// without <testsuites>, and with nested suites. missing is how many cases the suites count beyond those that they contain. If the file is
+// truncated or is not XML, it returns the cases before that with the error.
 func readJUnit(r io.Reader) (cases []testCase, missing int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxJUnit + 1}
 	d := xml.NewDecoder(limited)
-	d.Strict = false // output of tests is full of characters that XML has not
+	d.Strict = false // the output of tests may contain characters that XML does not allow
 	d.CharsetReader = charset
 	j := &junitParser{d: d}
 	err = j.parse()
@@ -55,7 +56,7 @@ func readJUnit(r io.Reader) (cases []testCase, missing int, err error) {
 	return j.cases, j.missing, err
 }
 
-// charset reads the other encodings that such files are in.
+// charset decodes other encodings of such files.
 func charset(label string, r io.Reader) (io.Reader, error) {
 	switch strings.ToLower(label) {
 	case "utf-8", "utf8", "us-ascii", "ascii":
@@ -63,10 +64,10 @@ func charset(label string, r io.Reader) (io.Reader, error) {
 	case "iso-8859-1", "latin1", "windows-1252":
 		return &latin1{r: r}, nil
 	}
-	return nil, fmt.Errorf("its encoding is %q: write it as UTF-8", shorten(label, 40))
+	return nil, fmt.Errorf("unsupported encoding %q: use UTF-8", shorten(label, 40))
 }
 
-// latin1 makes UTF-8 of ISO 8859-1.
+// latin1 converts ISO 8859-1 to UTF-8.
 type latin1 struct {
 	r   io.Reader
 	buf []byte
@@ -88,7 +89,7 @@ func (l *latin1) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// junitParser is a file on its way.
+// junitParser parses a file.
 type junitParser struct {
 	d       *xml.Decoder
 	cases   []testCase
@@ -96,11 +97,11 @@ type junitParser struct {
 	suites  []openSuite
 }
 
-// openSuite is one whose end has not come.
+// openSuite is a suite whose end was not read yet.
 type openSuite struct {
 	file, name string
-	tests      int // that it counts, 0 if it does not
-	before     int // cases and missing ones before it
+	tests      int // as counted in its attribute, or 0
+	before     int // cases and missing cases before it
 }
 
 func (j *junitParser) parse() error {
@@ -109,21 +110,21 @@ func (j *junitParser) parse() error {
 		tok, err := j.d.Token()
 		if errors.Is(err, io.EOF) {
 			if len(j.suites) > 0 {
-				return errors.New("it breaks off")
+				return errors.New("it is truncated")
 			}
 			if !root {
-				return errors.New("it is no JUnit file: it has neither testsuites nor testsuite")
+				return errors.New("it is not a JUnit file: it has neither testsuites nor testsuite")
 			}
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("it cannot be read: %w", err)
+			return fmt.Errorf("cannot parse it: %w", err)
 		}
 		switch e := tok.(type) {
 		case xml.StartElement:
 			name := e.Name.Local
 			if !root && name != "testsuites" && name != "testsuite" {
-				return fmt.Errorf("it is no JUnit file: it begins with <%s>", shorten(name, 40))
+				return fmt.Errorf("it is not a JUnit file: it begins with <%s>", shorten(name, 40))
 			}
 			root = true
 			switch name {
@@ -131,19 +132,19 @@ func (j *junitParser) parse() error {
 				if len(j.suites) == maxDepth {
 					return errors.New("its suites are nested too deep")
 				}
-				tests, _ := strconv.Atoi(attr(&e, "tests")) // 0 is as good as nothing
+				tests, _ := strconv.Atoi(attr(&e, "tests")) // 0 has no effect
 				j.suites = append(j.suites, openSuite{attr(&e, "file"), attr(&e, "name"), min(tests, maxCases), len(j.cases) + j.missing})
 			case "testcase":
 				if err := j.readTestCase(&e); err != nil {
 					return err
 				}
-			case "failure", "error": // of a suite that came to no cases, as one that cannot be compiled
+			case "failure", "error": // of a suite without cases, such as one that cannot be compiled
 				if err := j.suiteFailed(&e); err != nil {
 					return err
 				}
 			default:
 				if err := j.d.Skip(); err != nil {
-					return fmt.Errorf("it breaks off: %w", err)
+					return fmt.Errorf("it is truncated: %w", err)
 				}
 			}
 		case xml.EndElement:
@@ -156,7 +157,7 @@ func (j *junitParser) parse() error {
 	}
 }
 
-// checkLimit returns why no other case is taken.
+// checkLimit returns an error if there are too many cases.
 func (j *junitParser) checkLimit() error {
 	if len(j.cases) == maxCases {
 		return fmt.Errorf("it has more than %d cases", maxCases)
@@ -164,25 +165,17 @@ func (j *junitParser) checkLimit() error {
 	return nil
 }
 
-// readTestCase reads one case, to the end of its element.
+// readTestCase reads a case to the end of its element.
 func (j *junitParser) readTestCase(e *xml.StartElement) error {
 	if err := j.checkLimit(); err != nil {
 		return err
 	}
 	c := testCase{Name: attr(e, "name"), File: attr(e, "file"), Outcome: passed, Duration: parseSeconds(attr(e, "time"))}
-	class := attr(e, "classname")
-	if class == "" {
-		class = j.innermost(func(s *openSuite) string { return s.name })
-	}
-	if c.File == "" {
-		c.File = j.innermost(func(s *openSuite) string { return s.file })
-	}
+	class := cmp.Or(attr(e, "classname"), j.innermost(func(s *openSuite) string { return s.name }))
+	c.File = cmp.Or(c.File, j.innermost(func(s *openSuite) string { return s.file }), class)
 	c.ID = c.Name
 	if class != "" {
 		c.ID = class + "." + c.Name
-	}
-	if c.File == "" {
-		c.File = class
 	}
 	if s := attr(e, "status"); s == "notrun" || s == "disabled" { // GoogleTest
 		c.Outcome = skipped
@@ -193,7 +186,7 @@ func (j *junitParser) readTestCase(e *xml.StartElement) error {
 	return err
 }
 
-// suiteFailed reads what a suite says of itself, as a case with its name.
+// suiteFailed reads the failure of a suite as a case with its name.
 func (j *junitParser) suiteFailed(e *xml.StartElement) error {
 	if err := j.checkLimit(); err != nil {
 		return err
@@ -204,12 +197,12 @@ func (j *junitParser) suiteFailed(e *xml.StartElement) error {
 	c.Message = shorten(strings.TrimSpace(attr(e, "message")+"\n"+strings.TrimSpace(text)), maxMessage)
 	j.cases = append(j.cases, c)
 	if err != nil {
-		return fmt.Errorf("it breaks off: %w", err)
+		return fmt.Errorf("it is truncated: %w", err)
 	}
 	return nil
 }
 
-// innermost is what the innermost suite says that says anything.
+// innermost returns the first text that is not empty, from the innermost suite to the outermost.
 func (j *junitParser) innermost(get func(*openSuite) string) string {
 	for i := range slices.Backward(j.suites) {
 		if text := get(&j.suites[i]); text != "" {
@@ -219,15 +212,18 @@ func (j *junitParser) innermost(get func(*openSuite) string) string {
 	return ""
 }
 
-// readCase reads what stands in a case.
+// readCase reads the content of a case.
 func (j *junitParser) readCase(c *testCase) error {
+	truncated := func(err error) error {
+		if c.Outcome == passed {
+			c.Outcome, c.Message = errored, "its report is truncated"
+		}
+		return fmt.Errorf("it is truncated: %w", err)
+	}
 	for {
 		tok, err := j.d.Token()
 		if err != nil {
-			if c.Outcome == passed {
-				c.Outcome, c.Message = errored, "its report breaks off"
-			}
-			return fmt.Errorf("it breaks off: %w", err)
+			return truncated(err)
 		}
 		switch e := tok.(type) {
 		case xml.EndElement:
@@ -241,18 +237,15 @@ func (j *junitParser) readCase(c *testCase) error {
 				outcome = errored
 			case "skipped", "disabled":
 				outcome = skipped
-			case "flakyFailure", "flakyError": // Surefire: it passed at last
+			case "flakyFailure", "flakyError": // Surefire: it passed in the end
 				c.Flaky = true
 				c.Tries = max(c.Tries, 1) + 1
-			case "rerunFailure", "rerunError": // and here it did not
+			case "rerunFailure", "rerunError": // it did not
 				c.Tries = max(c.Tries, 1) + 1
 			}
 			text, err := j.text()
 			if err != nil {
-				if c.Outcome == passed {
-					c.Outcome, c.Message = errored, "its report breaks off"
-				}
-				return fmt.Errorf("it breaks off: %w", err)
+				return truncated(err)
 			}
 			if outcome == "" || c.Outcome == failed || c.Outcome == errored && outcome == skipped {
 				continue
@@ -266,7 +259,7 @@ func (j *junitParser) readCase(c *testCase) error {
 	}
 }
 
-// text reads the text of the element that is open, and what is in it, to its end.
+// text reads the text of the open element, including that of inner elements, to its end.
 func (j *junitParser) text() (string, error) {
 	var b strings.Builder
 	for depth := 1; depth > 0; {
@@ -299,7 +292,7 @@ func attr(e *xml.StartElement, name string) string {
 	return ""
 }
 
-// parseSeconds reads a time attribute: 0.05, or 1,234.5.
+// parseSeconds parses a time attribute: 0.05, or 1,234.5.
 func parseSeconds(text string) float64 {
 	f, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
 	if err != nil || !(f >= 0 && f < 1e9) {

@@ -17,33 +17,35 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// Command is the word for Main on the program's command line.
+// Command is the command of Main on the program's command line.
 const Command = "do"
 
-// task is the task that this process is.
+// task is the task that this process executes.
 type task struct {
 	input         []byte
 	command       []string // the stage's command
-	outDir        string   // folder for artifacts
-	checkpointDir string   // folder for what the next attempt is to find, "" for none
+	outDir        string   // directory of artifacts
+	checkpointDir string   // directory of the checkpoint, "" for none
 	allowPrivate  bool     // calls may go to private addresses
 	stdout        io.Writer
 	stderr        io.Writer
 	progress      progress
 }
 
-// handlers are what can be done. A result that is not nil is kept, also beside an error. ctx ends when the task is to stop.
+// handlers returns the implementations by kind. A result that is not nil is stored, even with an error. ctx ends when the task must stop.
 func handlers() map[string]func(ctx context.Context, t *task) (any, error) {
+	echo := func(_ context.Context, t *task) (any, error) { return json.RawMessage(t.input), nil }
 	return map[string]func(ctx context.Context, t *task) (any, error){
 		"echo": echo, "hash": hashText, "api": api, "compute": compute, "test": test, Image: image,
 	}
 }
 
-// Main runs the task that the environment describes; args are its kind and the words of its command. It returns the exit status.
+// Main executes the task that the environment describes; args are its kind and its command. It returns the exit status.
 func Main(args []string) int {
-	// Whoever stops the task signals all of its processes: this one stays to keep what there is.
+	// A stop signals all processes of the task: this one continues in order to store what was done.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	t := &task{
@@ -51,13 +53,13 @@ func Main(args []string) int {
 		stdout: os.Stdout, stderr: os.Stderr,
 	}
 	if len(args) == 0 || t.outDir == "" {
-		_, _ = fmt.Fprintln(os.Stderr, "muster: do is for tasks: the worker executes it")
+		_, _ = fmt.Fprintln(os.Stderr, "muster: do is an internal command: workers run it for tasks")
 		return 2
 	}
 	t.command = args[1:]
 	handler := handlers()[args[0]]
 	if handler == nil {
-		_, _ = fmt.Fprintf(os.Stderr, "muster: this program does not know the kind %q: its worker is another version\n", args[0])
+		_, _ = fmt.Fprintf(os.Stderr, "muster: unknown kind %q: the worker has another version\n", args[0])
 		return 2
 	}
 	return t.run(ctx, handler)
@@ -65,9 +67,9 @@ func Main(args []string) int {
 
 func (t *task) run(ctx context.Context, handler func(context.Context, *task) (any, error)) int {
 	if path := os.Getenv("MUSTER_EVENTS"); path != "" {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // the worker says where
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // the worker sets it
 		if err != nil {
-			_, _ = fmt.Fprintln(t.stderr, "progress cannot be shown:", err)
+			_, _ = fmt.Fprintln(t.stderr, "cannot report progress:", err)
 		} else {
 			t.progress.file = f
 		}
@@ -86,7 +88,7 @@ func (t *task) run(ctx context.Context, handler func(context.Context, *task) (an
 		return 0
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		_, _ = fmt.Fprintln(t.stderr, "stopped: what was done is kept")
+		_, _ = fmt.Fprintln(t.stderr, "stopped: the results so far are stored")
 		return 128 + int(syscall.SIGTERM)
 	}
 	return t.reportFailure(err)
@@ -97,14 +99,14 @@ func readInput() ([]byte, error) {
 	if path == "" {
 		return []byte("{}"), nil
 	}
-	b, err := os.ReadFile(path) //nolint:gosec // the worker says which
+	b, err := os.ReadFile(path) //nolint:gosec // the worker sets it
 	if err != nil {
-		return nil, fmt.Errorf("the input cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the input: %w", err)
 	}
 	return b, nil
 }
 
-// decodeInput decodes the input over the defaults in v. The worker has held it to the kind's schema; this is for what a schema cannot say.
+// decodeInput decodes the input over the defaults in v. The worker has validated it with the kind's schema.
 func (t *task) decodeInput(v any) error {
 	d := json.NewDecoder(bytes.NewReader(t.input))
 	d.DisallowUnknownFields()
@@ -114,7 +116,7 @@ func (t *task) decodeInput(v any) error {
 	return nil
 }
 
-// failure is why a task fails, for failure.json.
+// failure is the error of a task with its reason, for failure.json.
 type failure struct {
 	reason muster.Reason
 	err    error
@@ -124,13 +126,13 @@ func failf(reason muster.Reason, format string, args ...any) *failure {
 	return &failure{reason, fmt.Errorf(format, args...)}
 }
 
-// Error returns the sentence for the user.
+// Error returns the message for the user.
 func (f *failure) Error() string { return f.err.Error() }
 
-// Unwrap returns what it was made of.
+// Unwrap returns the wrapped error.
 func (f *failure) Unwrap() error { return f.err }
 
-// reportFailure says why, in the log and in failure.json, and returns the exit status.
+// reportFailure writes the error to the log and to failure.json, and returns the exit status.
 func (t *task) reportFailure(err error) int {
 	message := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	_, _ = fmt.Fprintln(t.stderr, message)
@@ -143,10 +145,10 @@ func (t *task) reportFailure(err error) int {
 	}
 	b, jsonErr := json.Marshal(map[string]string{"reason": string(f.reason), "message": message})
 	if jsonErr == nil {
-		jsonErr = writeFileAtomic(filepath.Join(t.outDir, "failure.json"), b)
+		jsonErr = t.writeFile("failure.json", b)
 	}
 	if jsonErr != nil {
-		_, _ = fmt.Fprintln(t.stderr, "failure.json cannot be written:", jsonErr)
+		_, _ = fmt.Fprintln(t.stderr, jsonErr)
 	}
 	return 1
 }
@@ -155,40 +157,34 @@ func (t *task) reportFailure(err error) int {
 func (t *task) writeResult(value any) error {
 	b, err := json.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("the result is no JSON: %w", err)
+		return fmt.Errorf("cannot encode the result: %w", err)
 	}
 	if len(b) > muster.MaxResultSize {
-		return failf(muster.ExitCode, "the result would have %s: it may have %s", muster.Size(len(b)), muster.Size(muster.MaxResultSize))
+		return failf(muster.ExitCode, "the result has %s, which exceeds the limit of %s", muster.Size(len(b)), muster.Size(muster.MaxResultSize))
 	}
-	return writeFileAtomic(filepath.Join(t.outDir, "result.json"), b)
+	return t.writeFile("result.json", b)
 }
 
-// writeFileAtomic writes a file so that nobody sees half of it.
-func writeFileAtomic(path string, data []byte) error {
-	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
-	err := os.WriteFile(tmp, data, 0o600)
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp) // it is of no use
-		return fmt.Errorf("%s cannot be written: %w", filepath.Base(path), err)
+// writeFile replaces a file in outDir.
+func (t *task) writeFile(name string, data []byte) error {
+	if err := atomicfile.Write(filepath.Join(t.outDir, name), data, 0o600); err != nil {
+		return fmt.Errorf("cannot write %s: %w", name, err)
 	}
 	return nil
 }
 
-// progress reports to the worker, some ten times a second.
+// progress reports to the worker, at most ten times a second.
 type progress struct {
-	file *os.File // nil: nobody listens
+	file *os.File // nil: no reports
 
 	mu      sync.Mutex
 	last    time.Time
-	pending map[string]any // not told yet
+	pending map[string]any // not reported yet
 }
 
 const reportInterval = 100 * time.Millisecond
 
-// report shows how far the task is, from 0 to 1 (less says nothing of it), what is done and figures.
+// report reports the progress from 0 to 1 (a negative value is ignored), the step and metrics.
 func (p *progress) report(fraction float64, step string, metrics map[string]float64) {
 	if p.file == nil {
 		return
@@ -218,16 +214,16 @@ func (p *progress) flush() {
 	p.send()
 }
 
-// send is called with mu held.
+// send sends pending. The caller holds mu.
 func (p *progress) send() {
 	if len(p.pending) == 0 {
 		return
 	}
 	b, err := json.Marshal(p.pending)
 	if err != nil {
-		return // a figure that is no number is none
+		return // a metric is not a number
 	}
-	_, _ = p.file.Write(append(b, '\n')) // progress is no reason to fail
+	_, _ = p.file.Write(append(b, '\n')) // the task does not fail because of its progress
 	p.last, p.pending = time.Now(), nil
 }
 
@@ -237,7 +233,7 @@ func (p *progress) close() {
 	}
 }
 
-// shorten cuts a text to n bytes at a character's border.
+// shorten cuts a text to n bytes at a character boundary.
 func shorten(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= n {
@@ -250,7 +246,7 @@ func shorten(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// durationStats sums up durations in milliseconds.
+// durationStats summarises durations in milliseconds.
 type durationStats struct {
 	Mean float64 `json:"mean"`
 	Min  float64 `json:"min"`
@@ -261,7 +257,7 @@ type durationStats struct {
 	Max  float64 `json:"max"`
 }
 
-// newDurationStats returns nil for none. Percentiles are of the nearest rank: each is a duration that was measured.
+// newDurationStats returns nil without durations. Percentiles use the nearest rank: each is a measured duration.
 func newDurationStats(ms []float64) *durationStats {
 	if len(ms) == 0 {
 		return nil
@@ -277,13 +273,13 @@ func newDurationStats(ms []float64) *durationStats {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// jsonlWriter writes an artifact of JSON lines while the task goes on, so that what was done is there whatever happens.
+// jsonlWriter appends JSON lines to an artifact while the task runs, so that they exist whatever happens.
 type jsonlWriter struct{ f *os.File }
 
 func (t *task) createJSONL(name string) (*jsonlWriter, error) {
 	f, err := os.OpenFile(filepath.Join(t.outDir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be written: %w", name, err)
+		return nil, fmt.Errorf("cannot write %s: %w", name, err)
 	}
 	return &jsonlWriter{f}, nil
 }
@@ -294,7 +290,7 @@ func (l *jsonlWriter) write(v any) error {
 		_, err = l.f.Write(append(b, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot be written: %w", filepath.Base(l.f.Name()), err)
+		return fmt.Errorf("cannot write %s: %w", filepath.Base(l.f.Name()), err)
 	}
 	return nil
 }

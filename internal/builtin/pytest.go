@@ -20,16 +20,16 @@ import (
 //go:embed muster_pytest.py
 var plugin []byte
 
-// The exit codes of pytest that are no verdict on the tests.
+// Exit codes of pytest without a verdict on the tests.
 const (
 	pytestUsage   = 4
 	pytestNothing = 5
 )
 
-// pytestHint is what to do where there is none.
-const pytestHint = "give the task an environment that has pytest, with muster run --python-package pytest, or python: {packages: [pytest]} in the stage"
+// pytestHint is what to do if pytest is not installed.
+const pytestHint = "use an environment with pytest: muster run --python-package pytest, or python: {packages: [pytest]} in the stage"
 
-// pluginEvent is a line of the plugin's.
+// pluginEvent is a line of the plugin's output.
 type pluginEvent struct {
 	Event    string  `json:"event"`
 	ID       string  `json:"id"`
@@ -44,27 +44,27 @@ type pluginEvent struct {
 type session struct {
 	add        func(*testCase) error
 	onProgress func(done, of int, id string)
-	root       string // by which ids are paths
-	total      int    // cases; 0 if it is not known
-	deselected int    // cases that its options leave out
+	root       string // to which IDs are relative
+	total      int    // cases; 0 if unknown
+	deselected int    // cases that options exclude
 	done       int
 	running    map[string]*testCase
-	order      []string // of open
+	order      []string // of running
 	err        error    // of add
 }
 
-// runPytest runs pytest, and again what failed.
+// runPytest runs pytest, and reruns failed cases.
 func (s *suite) runPytest(ctx context.Context) error {
 	if len(s.in.JUnit) > 0 || len(s.in.RerunCommand) > 0 {
-		return failf(muster.BadInput, "input: junit and rerun_command are for a command of your own, behind -- on the command line or in run: without one leave them out, for pytest tells by itself")
+		return failf(muster.BadInput, "input: junit and rerun_command need a command, behind -- on the command line or in run: omit them, pytest reports its cases itself")
 	}
 	for _, f := range s.in.TestFile {
 		name, _, _ := strings.Cut(f, "::")
 		if strings.HasPrefix(name, "-") {
-			return failf(muster.BadInput, "input.test_file: %q is no file: options stand in test_args", f)
+			return failf(muster.BadInput, "input.test_file: %q is not a file: write options in test_args", f)
 		}
 		if _, err := os.Stat(filepath.FromSlash(name)); errors.Is(err, fs.ErrNotExist) {
-			return failf(muster.BadInput, "input.test_file: there is no %s in the task's folder: bring the folder that has it, with muster run --files DIR, or files in the stage", name)
+			return failf(muster.BadInput, "input.test_file: %s does not exist in the task's folder: add its directory with muster run --files DIR, or files in the stage", name)
 		}
 	}
 	python, err := s.python(ctx)
@@ -76,7 +76,7 @@ func (s *suite) runPytest(ctx context.Context) error {
 		err = os.WriteFile(filepath.Join(dir, "muster_pytest.py"), plugin, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("pytest's plugin cannot be written: %w", err)
+		return fmt.Errorf("cannot write pytest's plugin: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // it is in the task's own folder
 	args := slices.Clone(s.in.TestArgs)
@@ -85,8 +85,8 @@ func (s *suite) runPytest(ctx context.Context) error {
 	}
 	root, run, err := s.runSession(ctx, dir, python, append(args, s.in.TestFile...), s.add)
 	s.notRun, s.deselected = run.notRun(), run.deselected
-	if err == nil && s.pytestCode != 0 && len(s.failing()) == 0 { // as with --cov-fail-under
-		return failf(muster.ExitCode, "no case failed, but pytest ended with exit code %d: see its log", s.pytestCode)
+	if err == nil && s.pytestCode != 0 && len(s.failing()) == 0 { // such as with --cov-fail-under
+		return failf(muster.ExitCode, "no case failed, but pytest exited with code %d: see its log", s.pytestCode)
 	}
 	for i := 1; err == nil && i <= s.in.Reruns && ctx.Err() == nil; i++ {
 		failing := s.failing()
@@ -94,7 +94,7 @@ func (s *suite) runPytest(ctx context.Context) error {
 			break
 		}
 		if len(failing) > maxReruns {
-			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: they are not run again\n", len(failing))
+			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: too many to rerun\n", len(failing))
 			break
 		}
 		s.logRerun(len(failing), i)
@@ -103,14 +103,14 @@ func (s *suite) runPytest(ctx context.Context) error {
 	return err
 }
 
-// python finds an interpreter that has pytest.
+// python returns an interpreter that has pytest.
 func (s *suite) python(ctx context.Context) (string, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		python, err = exec.LookPath("python")
 	}
 	if err != nil {
-		return "", failf(muster.Dependency, "there is no Python here: "+pytestHint)
+		return "", failf(muster.Dependency, "Python is not installed: "+pytestHint)
 	}
 	probe := exec.CommandContext(ctx, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)")
 	probe.Stderr = s.t.stderr
@@ -121,7 +121,7 @@ func (s *suite) python(ctx context.Context) (string, error) {
 	return python, nil
 }
 
-// rerunPytest runs failed cases once more.
+// rerunPytest reruns failed cases once.
 func (s *suite) rerunPytest(ctx context.Context, dir, python, root string, failing []int) error {
 	args := slices.Clone(s.in.TestArgs)
 	for _, i := range failing {
@@ -136,12 +136,12 @@ func (s *suite) rerunPytest(ctx context.Context, dir, python, root string, faili
 	return err
 }
 
-// runSession runs pytest once and returns by what its ids are paths. Cases are added as they end.
+// runSession runs pytest once, and calls add for each case when it ends. root is the directory to which IDs are relative.
 func (s *suite) runSession(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, run *session, err error) {
 	run = &session{add: add, running: map[string]*testCase{}}
-	f, err := os.CreateTemp(dir, "told-")
+	f, err := os.CreateTemp(dir, "events-")
 	if err != nil {
-		return "", run, fmt.Errorf("pytest's plugin has no place to tell: %w", err)
+		return "", run, fmt.Errorf("cannot create the output file of pytest's plugin: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	run.onProgress = func(done, total int, id string) {
@@ -169,27 +169,27 @@ func (s *suite) runSession(ctx context.Context, dir, python string, args []strin
 	case ctx.Err() != nil:
 		return run.root, run, ctx.Err()
 	case code == pytestUsage:
-		return "", run, failf(muster.BadInput, "pytest does not take its arguments: %s", tail.errorLine())
+		return "", run, failf(muster.BadInput, "pytest refuses its arguments: %s", tail.errorLine())
 	case code == pytestNothing && run.done == 0 && run.deselected > 0:
-		return "", run, failf(muster.BadInput, "pytest finds %d cases, and its options leave out all of them: look at -k, -m and --deselect in test_args, and in the project's own configuration", run.deselected)
+		return "", run, failf(muster.BadInput, "pytest found %d cases, but its options exclude all of them: check -k, -m and --deselect in test_args and in the project's configuration", run.deselected)
 	case code == pytestNothing && run.done == 0:
-		return "", run, failf(muster.BadInput, "pytest finds no tests: name them test_… in files test_….py, or say where with test_file")
+		return "", run, failf(muster.BadInput, "pytest found no tests: name them test_… in files test_….py, or set test_file")
 	case code > pytestNothing || code == 3 || code != 0 && run.done == 0:
-		return "", run, failf(muster.ExitCode, "pytest broke off (%s): %s", state, tail.errorLine())
+		return "", run, failf(muster.ExitCode, "pytest failed (%s): %s", state, tail.errorLine())
 	case code < 0 && len(s.failing()) == 0:
-		return "", run, failf(muster.ExitCode, "pytest was ended by a signal (%s) after %d cases", state, run.done)
+		return "", run, failf(muster.ExitCode, "pytest was killed by a signal (%s) after %d cases", state, run.done)
 	}
 	return run.root, run, nil
 }
 
-// notRun returns how many cases were found and not run.
+// notRun returns how many collected cases did not run.
 func (r *session) notRun() int { return max(r.total-r.done, 0) }
 
-// handleLine takes a line of the plugin's.
-func (r *session) handleLine(handleLine []byte) {
+// handleLine processes a line of the plugin.
+func (r *session) handleLine(line []byte) {
 	var l pluginEvent
-	if json.Unmarshal(handleLine, &l) != nil {
-		return // torn by a crash
+	if json.Unmarshal(line, &l) != nil {
+		return // truncated by a crash
 	}
 	switch l.Event {
 	case "begin":
@@ -197,10 +197,10 @@ func (r *session) handleLine(handleLine []byte) {
 	case "deselected":
 		r.deselected += l.Count
 	case "collected":
-		r.total = r.done + l.Count // done are those that cannot be collected
+		r.total = r.done + l.Count // done are those that failed to collect
 		r.onProgress(r.done, r.total, fmt.Sprintf("%d cases", l.Count))
 	case "uncollected":
-		r.finishCase(&testCase{ID: l.ID, Name: l.ID, File: l.ID, Outcome: errored, Message: shorten("it cannot be collected: "+l.Message, maxMessage)})
+		r.finishCase(&testCase{ID: l.ID, Name: l.ID, File: l.ID, Outcome: errored, Message: shorten("cannot collect it: "+l.Message, maxMessage)})
 	case "start":
 		r.startCase(l.ID)
 		r.onProgress(r.done, r.total, l.ID)
@@ -220,7 +220,7 @@ func (r *session) startCase(id string) *testCase {
 	return c
 }
 
-// handleReport takes one of a case's three: of its setup, its call and its teardown.
+// handleReport processes one of a case's three reports: of its setup, its call and its teardown.
 func (r *session) handleReport(l *pluginEvent) {
 	c := r.startCase(l.ID)
 	c.Duration += l.Duration
@@ -256,11 +256,11 @@ func (r *session) finishCase(c *testCase) {
 	r.onProgress(r.done, r.total, "")
 }
 
-// failUnfinished takes down the cases that pytest did not bring to their end.
+// failUnfinished records cases that pytest did not finish.
 func (r *session) failUnfinished(ctx context.Context, state *os.ProcessState) {
-	reason := fmt.Sprintf("pytest ended during it: %s", state)
+	reason := fmt.Sprintf("pytest exited during the test: %s", state)
 	if ctx.Err() != nil {
-		reason = "the task was stopped during it"
+		reason = "the task was stopped during the test"
 	}
 	for _, id := range r.order {
 		if c := r.running[id]; c != nil {
@@ -270,7 +270,7 @@ func (r *session) failUnfinished(ctx context.Context, state *os.ProcessState) {
 	}
 }
 
-// tailWriter passes on what it is told, and remembers the end.
+// tailWriter copies its input, and stores the end of it.
 type tailWriter struct {
 	w   io.Writer
 	buf []byte
@@ -287,7 +287,7 @@ func (t *tailWriter) Write(b []byte) (int, error) {
 	return t.w.Write(b)
 }
 
-// errorLine returns the first line that tells of an error as pytest or argparse do, else the last line.
+// errorLine returns the first line with an error in the format of pytest or argparse, else the last line.
 func (t *tailWriter) errorLine() string {
 	last := "see its log"
 	for line := range strings.Lines(string(t.buf)) {

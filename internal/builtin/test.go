@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -30,7 +29,7 @@ type testInput struct {
 	MaxFailed    int          `json:"max_failed"`
 }
 
-// stringOrList is a list of texts; a single one may stand for itself.
+// stringOrList is a list of strings; JSON may have a single string instead.
 type stringOrList []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -43,47 +42,47 @@ func (o *stringOrList) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(o))
 }
 
-// testResult is the result.
+// testResult is the result of kind test.
 type testResult struct {
-	Passed  int `json:"passed"` // those that are flaky, too
+	Passed  int `json:"passed"` // including flaky ones
 	Failed  int `json:"failed"`
 	Skipped int `json:"skipped"`
-	Errors  int `json:"errors"` // that came to no verdict
+	Errors  int `json:"errors"` // without a verdict
 	Flaky   int `json:"flaky"`
 	Total   int `json:"total"`
-	NotRun  int `json:"not_run,omitempty"` // that pytest found, or a JUnit file counts, and that nothing is told of
-	// Deselected are those that pytest found and its options left out.
+	NotRun  int `json:"not_run,omitempty"` // collected by pytest or counted in a JUnit file, but without a result
+	// Deselected is how many cases pytest collected and its options excluded.
 	Deselected int        `json:"deselected,omitempty"`
-	Duration   float64    `json:"duration"` // seconds, of all
+	Duration   float64    `json:"duration"` // seconds, of the whole run
 	ExitCode   *int       `json:"exit_code,omitempty"`
 	Cases      []testCase `json:"cases"`
-	LeftOut    int        `json:"cases_left_out,omitempty"` // of cases; cases.jsonl has all
+	LeftOut    int        `json:"cases_left_out,omitempty"` // of Cases; cases.jsonl has all
 }
 
 const (
 	maxListed        = 160 << 10 // bytes of cases in the result
 	maxListedMessage = 500       // bytes of a message there
-	maxReruns        = 500       // failed cases: more are no matter of luck
-	maxNamedCases    = 5         // in the sentence of the failure
+	maxReruns        = 500       // failed cases: with more, flakiness is not the cause
+	maxNamedCases    = 5         // in the message of the failure
 	saveInterval     = 5 * time.Second
 )
 
-// suite is one test task on its way.
+// suite is the state of a test task.
 type suite struct {
 	t          *task
 	in         *testInput
 	start      time.Time
 	cases      []testCase
-	index      map[string]int // id → place in cases
+	index      map[string]int // of cases by ID
 	lines      *jsonlWriter
 	savedAt    time.Time // when the result was last written
 	exitCode   *int
-	pytestCode int // that pytest ended with last
-	notRun     int // cases that were found and not run
-	deselected int // cases that were left out on purpose
+	pytestCode int // of the last run of pytest
+	notRun     int
+	deselected int
 }
 
-// test runs tests: those of pytest, or those of the stage's command.
+// test runs pytest or the stage's command.
 func test(ctx context.Context, t *task) (any, error) {
 	in := &testInput{}
 	if err := t.decodeInput(in); err != nil {
@@ -95,7 +94,7 @@ func test(ctx context.Context, t *task) (any, error) {
 	if s.lines, err = t.createJSONL("cases.jsonl"); err != nil {
 		return nil, err
 	}
-	defer func() { _ = s.lines.close() }() // add tells what cannot be written
+	defer func() { _ = s.lines.close() }() // add reports errors
 	if len(t.command) > 0 {
 		err = s.runTestCommand(ctx)
 	} else {
@@ -111,12 +110,12 @@ func test(ctx context.Context, t *task) (any, error) {
 	return r, errors.Join(err, s.rewriteCases())
 }
 
-// add takes down a case that has ended.
+// add records a case that has ended.
 func (s *suite) add(c *testCase) error {
 	if i, ok := s.index[c.ID]; ok {
 		s.cases[i] = mergeCases(&s.cases[i], c)
 	} else if len(s.cases) == maxCases {
-		return failf(muster.BadInput, "there are more than %d cases: make several tasks of them", maxCases)
+		return failf(muster.BadInput, "more than %d cases: split them into several tasks", maxCases)
 	} else {
 		s.index[c.ID] = len(s.cases)
 		s.cases = append(s.cases, *c)
@@ -124,14 +123,14 @@ func (s *suite) add(c *testCase) error {
 	if err := s.lines.write(c); err != nil {
 		return err
 	}
-	if time.Since(s.savedAt) > saveInterval { // so that there is one, however this ends
+	if time.Since(s.savedAt) > saveInterval { // so that there is a result if the task is killed
 		s.savedAt = time.Now()
 		return s.t.writeResult(s.result())
 	}
 	return nil
 }
 
-// mergeCases puts together two reports with one id, such as of two test files that have the same names.
+// mergeCases merges two reports with one ID, such as of two test files with the same names.
 func mergeCases(a, b *testCase) testCase {
 	c := *a
 	order := []string{skipped, passed, failed, errored}
@@ -142,7 +141,7 @@ func mergeCases(a, b *testCase) testCase {
 	return c
 }
 
-// rewriteCases brings cases.jsonl in line with what is known at the end; without cases there is none.
+// rewriteCases replaces cases.jsonl by the final cases; without cases it is removed.
 func (s *suite) rewriteCases() error {
 	if len(s.cases) == 0 {
 		return os.Remove(filepath.Join(s.t.outDir, "cases.jsonl"))
@@ -155,19 +154,19 @@ func (s *suite) rewriteCases() error {
 		}
 		b = append(append(b, line...), '\n')
 	}
-	return writeFileAtomic(filepath.Join(s.t.outDir, "cases.jsonl"), b)
+	return s.t.writeFile("cases.jsonl", b)
 }
 
-// logRerun tells the log that so many failed cases are run once more.
+// logRerun logs a rerun of n cases.
 func (s *suite) logRerun(n, try int) {
 	noun := "1 failed case"
 	if n != 1 {
 		noun = fmt.Sprintf("%d failed cases", n)
 	}
-	_, _ = fmt.Fprintf(s.t.stdout, "running %s again, %d of %d\n", noun, try, s.in.Reruns)
+	_, _ = fmt.Fprintf(s.t.stdout, "rerunning %s, %d of %d\n", noun, try, s.in.Reruns)
 }
 
-// failing lists the places of cases that did not pass.
+// failing returns the indexes of cases that did not pass.
 func (s *suite) failing() (indexes []int) {
 	for i := range s.cases {
 		if o := s.cases[i].Outcome; o == failed || o == errored {
@@ -195,7 +194,7 @@ func (s *suite) result() *testResult {
 			r.Flaky++
 		}
 	}
-	// Those that failed come first, if there is no room for all.
+	// Failed ones come first if there is not enough space for all.
 	size, chosen := 0, make([]bool, len(s.cases))
 	for _, failedFirst := range []bool{true, false} {
 		for i := range s.cases {
@@ -222,7 +221,7 @@ func (s *suite) result() *testResult {
 	return r
 }
 
-// evaluate is what is wrong with a run that came to its end.
+// evaluate returns why a complete run failed.
 func (s *suite) evaluate(r *testResult) error {
 	if count := r.Failed + r.Errors; count > s.in.MaxFailed {
 		var names []string
@@ -241,25 +240,25 @@ func (s *suite) evaluate(r *testResult) error {
 	}
 	if r.Failed+r.Errors == 0 && s.exitCode != nil && *s.exitCode != 0 {
 		if r.Total == 0 {
-			return failf(muster.ExitCode, "the command ended with exit code %d", *s.exitCode)
+			return failf(muster.ExitCode, "the command exited with code %d", *s.exitCode)
 		}
-		return failf(muster.ExitCode, "no case failed, but the command ended with exit code %d", *s.exitCode)
+		return failf(muster.ExitCode, "no case failed, but the command exited with code %d", *s.exitCode)
 	}
-	if r.NotRun > 0 && s.exitCode == nil { // what a JUnit file counts is its program's affair, which has an exit code
-		return failf(muster.ExitCode, "%d of %d cases were not run, for pytest ended before them: leave out options that stop it, such as -x, --maxfail and --collect-only", r.NotRun, r.NotRun+r.Total)
+	if r.NotRun > 0 && s.exitCode == nil { // with a command, its exit code decides
+		return failf(muster.ExitCode, "%d of %d cases did not run, because pytest exited before: omit options that stop it, such as -x, --maxfail and --collect-only", r.NotRun, r.NotRun+r.Total)
 	}
 	return nil
 }
 
-// runTestCommand runs the stage's command, and again what failed.
+// runTestCommand runs the stage's command, and reruns failed cases.
 func (s *suite) runTestCommand(ctx context.Context) error {
 	if len(s.in.TestFile) > 0 {
-		return failf(muster.BadInput, "input.test_file: it is for pytest, and the task has a command of its own: leave one of them out")
+		return failf(muster.BadInput, "input.test_file is for pytest, but the task has a command: omit one of them")
 	}
 	for i, pattern := range s.in.JUnit {
 		clean := strings.TrimPrefix(pattern, "./")
 		if path.IsAbs(clean) || slices.Contains(strings.Split(clean, "/"), "..") || !doublestar.ValidatePattern(clean) {
-			return failf(muster.BadInput, "input.junit: %q is no path or pattern in the task's folder", pattern)
+			return failf(muster.BadInput, "input.junit: %q is not a path or pattern in the task's folder", pattern)
 		}
 		s.in.JUnit[i] = clean
 	}
@@ -275,7 +274,7 @@ func (s *suite) runTestCommand(ctx context.Context) error {
 		case len(failing) == 0 && (code == 0 || len(s.cases) > 0):
 			return nil
 		case len(failing) > maxReruns:
-			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: they are not run again\n", len(failing))
+			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: too many to rerun\n", len(failing))
 			return nil
 		}
 		rerun := words
@@ -292,14 +291,14 @@ func (s *suite) runTestCommand(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(s.failing()) == 0 { // what the others end with is known from the first run
+		if len(s.failing()) == 0 { // else the exit code of the first run counts
 			s.exitCode = &code
 		}
 	}
 	return nil
 }
 
-// merge puts what a rerun brought over what was known before.
+// merge merges the cases of a rerun into those of the first run.
 func (s *suite) merge(first []testCase) {
 	reruns := map[string]*testCase{}
 	for i := range s.cases {
@@ -316,18 +315,18 @@ func (s *suite) merge(first []testCase) {
 	s.cases = first
 }
 
-// addRetry takes down what became of a failed case when it was run again.
+// addRetry updates a failed case with the result of its rerun.
 func (c *testCase) addRetry(latest *testCase) {
 	c.Tries = max(c.Tries, 1) + 1
 	c.Duration += latest.Duration
 	if latest.Outcome == passed {
-		c.Outcome, c.Flaky = passed, true // with the message of its failure
+		c.Outcome, c.Flaky = passed, true // the message stays that of its failure
 		return
 	}
 	c.Outcome, c.Message = latest.Outcome, latest.Message
 }
 
-// rerunArgs makes the command for failed cases.
+// rerunArgs returns the command for failed cases.
 func (s *suite) rerunArgs(failing []int) (words []string) {
 	var names, quoted []string
 	for _, i := range failing {
@@ -345,10 +344,10 @@ func (s *suite) rerunArgs(failing []int) (words []string) {
 	return words
 }
 
-// execute runs a command to its end and reads the JUnit files that it left.
+// execute runs a command and reads its JUnit files.
 func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 	s.t.progress.report(-1, "running the tests", nil)
-	start := time.Now().Add(-time.Second) // as coarse as the times of some file systems
+	start := time.Now().Add(-time.Second) // some file systems have coarse times
 	state, err := s.runProcess(ctx, words, s.t.stderr, nil)
 	if err != nil {
 		return 0, err
@@ -366,32 +365,27 @@ func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 
 // runProcess runs a command to its end.
 func (s *suite) runProcess(ctx context.Context, words []string, stderr io.Writer, env []string) (*os.ProcessState, error) {
-	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // who stops the task signals it too, and it may end in order
-	cmd.Stdout, cmd.Stderr = s.t.stdout, stderr
-	cmd.WaitDelay = outputWaitDelay
+	cmd := newCommand(words, s.t.stdout, stderr)
 	cmd.Env = append(os.Environ(), env...)
-	if err := cmd.Start(); err != nil {
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return nil, failf(muster.BadInput, "%s: there is no such command on this worker, nor in the task's folder", words[0])
-		}
-		return nil, fmt.Errorf("%s cannot be executed: %w", words[0], err)
+	stopSignal, err := startCommand(ctx, cmd)
+	if err != nil {
+		return nil, err
 	}
-	stopSignal := context.AfterFunc(ctx, func() { terminate(cmd.Process) })
 	defer stopSignal()
 	if err := cmd.Wait(); cmd.ProcessState == nil {
-		return nil, fmt.Errorf("%s cannot be waited for: %w", words[0], err)
+		return nil, fmt.Errorf("cannot wait for %s: %w", words[0], err)
 	}
 	return cmd.ProcessState, nil
 }
 
-// readJUnitFiles reads the files that match and were written since began, and returns how many they are.
+// readJUnitFiles reads the files that match and were written since a time, and returns how many there are.
 func (s *suite) readJUnitFiles(since time.Time) (int, error) {
 	seen := map[string]bool{}
 	root := os.DirFS(".")
 	for _, pattern := range s.in.JUnit {
 		names, err := doublestar.Glob(root, pattern, doublestar.WithNoFollow(), doublestar.WithFilesOnly())
 		if err != nil {
-			return 0, failf(muster.BadInput, "input.junit: %q is no pattern: %w", pattern, err)
+			return 0, failf(muster.BadInput, "input.junit: invalid pattern %q: %w", pattern, err)
 		}
 		for _, name := range names {
 			if seen[name] {
@@ -399,7 +393,7 @@ func (s *suite) readJUnitFiles(since time.Time) (int, error) {
 			}
 			info, err := fs.Stat(root, name)
 			if err != nil || info.ModTime().Before(since) {
-				_, _ = fmt.Fprintf(s.t.stdout, "%s is not read: it is older than this run\n", name)
+				_, _ = fmt.Fprintf(s.t.stdout, "ignoring %s: it is older than this run\n", name)
 				continue
 			}
 			seen[name] = true
@@ -414,12 +408,12 @@ func (s *suite) readJUnitFiles(since time.Time) (int, error) {
 func (s *suite) readFile(root fs.FS, name string) error {
 	f, err := root.Open(name)
 	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", name, err)
+		return fmt.Errorf("cannot read %s: %w", name, err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	cases, missing, err := readJUnit(f)
 	if s.notRun += missing; missing > 0 {
-		_, _ = fmt.Fprintf(s.t.stderr, "%s counts %d cases more than it tells of: they are not_run in the result\n", name, missing)
+		_, _ = fmt.Fprintf(s.t.stderr, "%s counts %d cases more than it contains: they are not_run in the result\n", name, missing)
 	}
 	for i := range cases {
 		if err := s.add(&cases[i]); err != nil {
@@ -430,7 +424,7 @@ func (s *suite) readFile(root fs.FS, name string) error {
 	case err == nil:
 		return nil
 	case len(cases) > 0:
-		_, _ = fmt.Fprintf(s.t.stderr, "%s: %v; what came before counts\n", name, err)
+		_, _ = fmt.Fprintf(s.t.stderr, "%s: %v; the cases before that count\n", name, err)
 		return s.add(&testCase{ID: name, Name: name, File: name, Outcome: errored, Message: err.Error()})
 	}
 	return failf(muster.BadInput, "%s: %w", name, err)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// needPytest skips where there is none: it is looked for as a task looks for it.
+// needPytest skips the test without pytest, which it looks up like a task.
 func needPytest(t *testing.T) {
 	t.Helper()
 	t.Setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1") // what else is installed here is no matter, and slow
@@ -94,11 +94,11 @@ func TestPytestFailsWithoutAFailedCase(t *testing.T) {
 		write(t, "conftest.py", hook)
 		write(t, "test_two.py", "def test_1(): pass\ndef test_2(): pass\n")
 		e := w.run(t.Context(), "test", `{"test_file": "test_two.py", "reruns": 1}`)
-		e.failed(t, "exit_code", "no case failed, but pytest ended with exit code "+code)
+		e.failed(t, "exit_code", "no case failed, but pytest exited with code "+code)
 	}
 }
 
-// What was found and not run is told, and is no success: pytest itself may end with 0, and a rerun may heal what it stopped at.
+// Cases that were found and not run are reported, and the task fails: pytest itself may exit with 0, and a rerun may fix the failure at which it stopped.
 func TestPytestLeavesCasesOut(t *testing.T) {
 	needPytest(t)
 	w := newEnv(t)
@@ -113,12 +113,12 @@ def test_c(): pass
 def test_d(): pass
 `)
 	e := w.run(t.Context(), "test", `{"test_args": ["-x"], "reruns": 1}`)
-	e.failed(t, "exit_code", "2 of 4 cases were not run", "-x")
+	e.failed(t, "exit_code", "2 of 4 cases did not run", "-x")
 	e.numbers(t, map[string]float64{"passed": 2, "flaky": 1, "not_run": 2})
 	e = w.run(t.Context(), "test", `{"test_args": ["--collect-only"]}`)
-	e.failed(t, "exit_code", "4 of 4 cases were not run")
+	e.failed(t, "exit_code", "4 of 4 cases did not run")
 	e = w.run(t.Context(), "test", `{"test_args": ["-k", "nothing"]}`)
-	e.failed(t, "bad_input", "finds 4 cases", "-k")
+	e.failed(t, "bad_input", "found 4 cases", "-k")
 	e = w.run(t.Context(), "test", `{"test_args": ["-k", "test_c or test_d"]}`)
 	if e.code != 0 {
 		t.Errorf("%s", e.message)
@@ -151,9 +151,9 @@ func TestPytestIsMisused(t *testing.T) {
 	w := newEnv(t)
 	write(t, "test_none.py", "x = 1\n")
 	for input, words := range map[string][]string{
-		`{"test_file": "test_other.py"}`:                                    {"bad_input", "there is no test_other.py"},
-		`{"test_file": "--help"}`:                                           {"bad_input", "options stand in test_args"},
-		`{"test_file": "test_none.py"}`:                                     {"bad_input", "finds no tests"},
+		`{"test_file": "test_other.py"}`:                                    {"bad_input", "test_other.py does not exist"},
+		`{"test_file": "--help"}`:                                           {"bad_input", "write options in test_args"},
+		`{"test_file": "test_none.py"}`:                                     {"bad_input", "found no tests"},
 		`{"test_file": "test_none.py", "test_args": ["--batch-size", "4"]}`: {"bad_input", "unrecognized arguments: --batch-size"},
 		`{"test_file": "test_none.py", "junit": "x.xml"}`:                   {"bad_input", "junit"},
 	} {
@@ -212,7 +212,7 @@ esac
 	e = w.run(t.Context(), "test", `{"junit": "r/none.xml"}`)
 	e.failed(t, "artifact_missing", "r/none.xml", "exit status 1")
 	e = w.run(t.Context(), "test", `{"test_args": ["other"]}`)
-	e.failed(t, "exit_code", "exit code 9")
+	e.failed(t, "exit_code", "exited with code 9")
 	e = w.run(t.Context(), "test", `{"junit": "../x.xml"}`)
 	e.failed(t, "bad_input", "input.junit")
 	e = w.run(t.Context(), "test", `{"test_file": "x.py"}`)

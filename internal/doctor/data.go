@@ -16,59 +16,58 @@ import (
 )
 
 const (
-	minSpace     muster.Size = 1 << 30  // without it no task of any use runs
+	minSpace     muster.Size = 1 << 30  // with less, tasks fail
 	lowSpace     muster.Size = 10 << 30 // environments and images need more
 	minInodes                = 10_000
-	testFileSize             = 64 << 10 // bytes of the file that is tried
+	testFileSize             = 64 << 10 // bytes of the test file
 )
 
-// data looks at the worker's data dir.
+// data checks the worker's data dir.
 func (r *inspection) data(context.Context) []Finding {
 	info, err := os.Stat(r.Data)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return r.missingData()
 	case errors.Is(err, fs.ErrPermission):
-		return single("data", Problem, "run the doctor as the user whom the worker runs as", "this user may not look into %s", r.Data)
+		return single("data", Problem, "run the doctor as the user of the worker", "this user has no permission to read %s", r.Data)
 	case err != nil:
-		return single("data", Problem, "", "the data dir cannot be looked at: %s", err)
+		return single("data", Problem, "", "cannot read the data dir: %s", err)
 	case !info.IsDir():
-		return single("data", Problem, "name another one with --data", "%s is no folder", r.Data)
+		return single("data", Problem, "use another one with --data", "%s is not a directory", r.Data)
 	case !ownedByUser(info):
 		if os.Geteuid() == 0 {
-			return single("data", Note, "", "%s is another user's; root's worker can use it all the same", r.Data)
+			return single("data", Note, "", "%s belongs to another user; a worker that runs as root can use it", r.Data)
 		}
-		return single("data", Problem, "run the worker as that user, or name another folder with --data", "%s is another user's", r.Data)
+		return single("data", Problem, "run the worker as that user, or use another directory with --data", "%s belongs to another user", r.Data)
 	case info.Mode().Perm()&0o066 != 0:
 		f := newFinding("data", Warning, "`chmod go-rw "+r.Data+"`", "%s is open to other users (%s)", r.Data, info.Mode().Perm())
 		f.repair = removeModeBits([]string{r.Data}, 0o066)
 		return []Finding{f}
 	}
-	return single("data", OK, "", "%s is there, and this user's (%s)", r.Data, info.Mode().Perm())
+	return single("data", OK, "", "%s exists and belongs to this user (%s)", r.Data, info.Mode().Perm())
 }
 
-// missingData says whether the data dir can be made.
+// missingData checks whether the data dir can be created.
 func (r *inspection) missingData() []Finding {
 	parent := nearestExisting(r.Data)
 	if info, err := os.Stat(parent); err == nil && !info.IsDir() {
-		return single("data", Problem, "name another one with --data", "%s cannot be made: %s is no folder", r.Data, parent)
+		return single("data", Problem, "use another one with --data", "cannot create %s: %s is not a directory", r.Data, parent)
 	}
 	if fsType := r.facts().Disk.Type; slices.Contains(kernelFilesystems, fsType) {
-		return single("data", Problem, "name a folder on a disk with --data", "%s is not there, and cannot be made in %s, which shows the kernel (%s)", r.Data, parent, fsType)
+		return single("data", Problem, "use a directory on a disk with --data", "%s does not exist, and cannot be created in %s, a file system of the kernel (%s)", r.Data, parent, fsType)
 	}
 	if err := checkMkdir(parent); err != nil {
-		return single("data", Problem, "`sudo install -d -m 0700 -o \"$(id -un)\" "+r.Data+"`, or name another folder with --data", "%s is not there, and this user cannot make it: %s", r.Data, pathErrorCause(err))
+		return single("data", Problem, "`sudo install -d -m 0700 -o \"$(id -un)\" "+r.Data+"`, or use another directory with --data", "%s does not exist, and this user cannot create it: %s", r.Data, pathErrorCause(err))
 	}
 	if err := tryMkdir(parent); err != nil {
-		return single("data", Problem, "name another folder with --data", "%s is not there, and cannot be made in %s: %s", r.Data, parent, pathErrorCause(err))
+		return single("data", Problem, "use another directory with --data", "%s does not exist, and cannot be created in %s: %s", r.Data, parent, pathErrorCause(err))
 	}
-	f := newFinding("data", Note, "`mkdir -p -m 0700 "+r.Data+"`; a worker makes it, too, when it first runs", "%s is not there yet", r.Data)
-	f.repair = &repair{description: "make the folder " + r.Data, run: func(context.Context) error { return os.MkdirAll(r.Data, 0o700) }}
+	f := newFinding("data", Note, "`mkdir -p -m 0700 "+r.Data+"`; a worker creates it at its first start too", "%s does not exist yet", r.Data)
+	f.repair = &repair{description: "create the directory " + r.Data, run: func(context.Context) error { return os.MkdirAll(r.Data, 0o700) }}
 	return []Finding{f}
 }
 
-// tryMkdir makes a folder in another and removes it: that this user has the right to says nothing of folders that
-// are not on a disk, such as /proc.
+// tryMkdir creates a directory and removes it: permission is not enough in directories that are not on a disk, such as /proc.
 func tryMkdir(in string) error {
 	dir, err := os.MkdirTemp(in, ".doctor-*")
 	if err != nil {
@@ -77,7 +76,7 @@ func tryMkdir(in string) error {
 	return os.Remove(dir)
 }
 
-// nearestExisting is the path itself, or the nearest one above it that is there.
+// nearestExisting returns the path itself, or its nearest ancestor that exists.
 func nearestExisting(path string) string {
 	for {
 		if _, err := os.Lstat(path); err == nil || path == filepath.Dir(path) {
@@ -87,29 +86,29 @@ func nearestExisting(path string) string {
 	}
 }
 
-// write tries what a worker does all the time.
+// write tries the writes of a worker.
 func (r *inspection) write(context.Context) []Finding {
 	if info, err := os.Stat(r.Data); err != nil || !info.IsDir() {
-		return nil // data tells of it
+		return nil // data reports it
 	}
 	elapsed, err := tryWrite(r.Data)
-	fix := "make room: `du -xh --max-depth=2 " + r.Data + " | sort -h | tail`"
+	fix := "free space: `du -xh --max-depth=2 " + r.Data + " | sort -h | tail`"
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return single("write", Problem, fix, "nothing can be written to %s: %s", r.Data, pathErrorCause(err))
+		return single("write", Problem, fix, "cannot write to %s: %s", r.Data, pathErrorCause(err))
 	case errors.Is(err, syscall.EROFS):
-		return single("write", Problem, "look with `dmesg` why its file system is read-only, or name another folder with --data", "%s is on a file system that is read-only", r.Data)
+		return single("write", Problem, "find out with `dmesg` why its file system is read-only, or use another directory with --data", "%s is on a read-only file system", r.Data)
 	case errors.Is(err, fs.ErrPermission):
-		return single("write", Problem, "run the worker as the user who owns it, or name another folder with --data", "this user may not write to %s", r.Data)
+		return single("write", Problem, "run the worker as its owner, or use another directory with --data", "this user has no permission to write to %s", r.Data)
 	case err != nil:
-		return single("write", Problem, "look at the disk: `dmesg`", "writing to %s fails: %s", r.Data, pathErrorCause(err))
+		return single("write", Problem, "check the disk: `dmesg`", "writing to %s fails: %s", r.Data, pathErrorCause(err))
 	case elapsed > r.effectiveTimeouts().disk:
-		return single("write", Warning, "put the data dir on a faster disk with --data", "a file of %d KiB took %s to be on disk", testFileSize>>10, formatMillis(elapsed))
+		return single("write", Warning, "move the data dir to a faster disk with --data", "writing and syncing a file of %d KiB took %s", testFileSize>>10, formatMillis(elapsed))
 	}
-	return single("write", OK, "", "a file of %d KiB was written, on disk and removed in %s", testFileSize>>10, formatMillis(elapsed))
+	return single("write", OK, "", "a file of %d KiB was written, synced and removed in %s", testFileSize>>10, formatMillis(elapsed))
 }
 
-// tryWrite writes a file, has it put on disk and removes it.
+// tryWrite writes, syncs and removes a file.
 func tryWrite(dir string) (elapsed time.Duration, err error) {
 	start := time.Now()
 	f, err := os.CreateTemp(dir, ".doctor-*")
@@ -121,7 +120,7 @@ func tryWrite(dir string) (elapsed time.Duration, err error) {
 	return time.Since(start), errors.Join(err, os.Remove(f.Name()))
 }
 
-// pathErrorCause is what happened, without the path.
+// pathErrorCause returns an error without its path.
 func pathErrorCause(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err.Error()
@@ -129,14 +128,14 @@ func pathErrorCause(err error) string {
 	return err.Error()
 }
 
-// space looks at how much room there is.
+// space checks the free disk.
 func (r *inspection) space(context.Context) []Finding {
 	d := r.facts().Disk
 	if d.Total == 0 {
-		return single("space", Warning, "", "how much room %s has is not known", r.Data)
+		return single("space", Warning, "", "the free space of %s is unknown", r.Data)
 	}
 	status, fix := OK, ""
-	const advice = "make room, or name a folder on another disk with --data"
+	const advice = "free space, or use a directory on another disk with --data"
 	switch {
 	case d.Free < minSpace:
 		status, fix = Problem, advice
@@ -146,36 +145,36 @@ func (r *inspection) space(context.Context) []Finding {
 	list := single("space", status, fix, "%s of %s are free", d.Free, d.Total)
 	free, all := inodes(nearestExisting(r.Data))
 	if all > 0 && free < minInodes {
-		list = append(list, newFinding("inodes", Problem, "remove small files: `find "+nearestExisting(r.Data)+" -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail`", "room for %d more files, of %d: a Python environment has more", free, all))
+		list = append(list, newFinding("inodes", Problem, "remove small files: `find "+nearestExisting(r.Data)+" -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail`", "%d of %d inodes are free: a Python environment needs more", free, all))
 	}
 	return list
 }
 
-// kernelFilesystems are the types of file systems that show the kernel.
+// kernelFilesystems are the types of the kernel's virtual file systems.
 var kernelFilesystems = []string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "devpts"} //nolint:gochecknoglobals // a constant
 
-// filesystem looks at what the data dir is on.
+// filesystem checks the file system of the data dir.
 func (r *inspection) filesystem(context.Context) []Finding {
 	d := r.facts().Disk
 	fsType := d.Type
 	switch {
 	case fsType == "":
-		return single("filesystem", Note, "", "what file system %s is on is not known", r.Data)
+		return single("filesystem", Note, "", "the file system of %s is unknown", r.Data)
 	case d.ReadOnly:
-		return single("filesystem", Problem, "name a folder on another disk with --data", "%s is on a file system that is read-only (%s)", r.Data, fsType)
+		return single("filesystem", Problem, "use a directory on another disk with --data", "%s is on a read-only file system (%s)", r.Data, fsType)
 	case slices.Contains(kernelFilesystems, fsType):
-		return single("filesystem", Problem, "name a folder on a disk with --data", "%s is no place for files: it shows the kernel (%s)", r.Data, fsType)
+		return single("filesystem", Problem, "use a directory on a disk with --data", "%s is on a file system of the kernel (%s), which stores no files", r.Data, fsType)
 	case slices.Contains([]string{"tmpfs", "ramfs"}, fsType):
-		return single("filesystem", Warning, "name a folder on a disk with --data", "%s is in memory (%s): a restart of the machine loses the worker's identity and what it has not handed over, and files count as memory", r.Data, fsType)
+		return single("filesystem", Warning, "use a directory on a disk with --data", "%s is in memory (%s): a restart of the machine loses the worker's identity and results that were not uploaded, and files count as memory", r.Data, fsType)
 	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "9p", "fuse.sshfs", "fuse.glusterfs"}, fsType):
-		return single("filesystem", Warning, "name a folder on a disk of this machine with --data", "%s is on a network file system (%s): locks and sockets may not work there, and all that tasks write goes over the network", r.Data, fsType)
+		return single("filesystem", Warning, "use a directory on a disk of this machine with --data", "%s is on a network file system (%s): locks and sockets may not work there, and all writes of tasks go over the network", r.Data, fsType)
 	case fsType == "overlay":
-		return single("filesystem", Note, "in a container, mount a volume there", "%s is in a container's own layer: what the worker keeps goes with the container", r.Data)
+		return single("filesystem", Note, "in a container, mount a volume there", "%s is in a container's own layer: the worker's data is lost with the container", r.Data)
 	}
 	return single("filesystem", OK, "", "%s is on %s", r.Data, strings.TrimSpace(fsType+" "+d.Device))
 }
 
-// secrets looks at the files with keys in them, of the worker and of a server on this machine.
+// secrets checks the permissions of files with keys, of the worker and of a server on this machine.
 func (r *inspection) secrets(context.Context) []Finding {
 	var fixable, foreign []string
 	seen := 0
@@ -185,7 +184,7 @@ func (r *inspection) secrets(context.Context) []Finding {
 		if !filepath.IsAbs(pattern) {
 			continue // no server runs here
 		}
-		files, _ := filepath.Glob(pattern) // the pattern is right
+		files, _ := filepath.Glob(pattern) // the pattern is valid
 		for _, path := range files {
 			info, err := os.Lstat(path)
 			if err != nil || !info.Mode().IsRegular() {
@@ -202,7 +201,7 @@ func (r *inspection) secrets(context.Context) []Finding {
 	}
 	if len(fixable)+len(foreign) > 0 {
 		all := slices.Concat(fixable, foreign)
-		f := newFinding("secrets", Problem, "`chmod go= "+strings.Join(all, " ")+"`", "open to other users, and with keys in them: %s", strings.Join(all, ", "))
+		f := newFinding("secrets", Problem, "`chmod go= "+strings.Join(all, " ")+"`", "files with keys are open to other users: %s", strings.Join(all, ", "))
 		if len(fixable) > 0 {
 			f.repair = removeModeBits(fixable, 0o077)
 		}
@@ -211,10 +210,10 @@ func (r *inspection) secrets(context.Context) []Finding {
 	if seen == 0 {
 		return nil
 	}
-	return single("secrets", OK, "", "%d files with keys in them are for their owner only", seen)
+	return single("secrets", OK, "", "only their owner can access the %d files with keys", seen)
 }
 
-// removeModeBits takes rights off files.
+// removeModeBits returns a repair that removes permissions of files.
 func removeModeBits(paths []string, bits fs.FileMode) *repair {
 	return &repair{description: "close to other users: " + strings.Join(paths, ", "), run: func(context.Context) error {
 		var errs []error
@@ -229,7 +228,7 @@ func removeModeBits(paths []string, bits fs.FileMode) *repair {
 	}}
 }
 
-// plural writes a number of things.
+// plural returns a count with its noun.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -16,18 +16,18 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
-// Status is how bad a finding is.
+// Status is the severity of a finding.
 type Status string
 
 // The statuses.
 const (
 	OK      Status = "ok"
-	Note    Status = "note"    // good to know; nothing has to be done
-	Warning Status = "warning" // it works, and some of it not as it could
+	Note    Status = "note"    // information; no action is needed
+	Warning Status = "warning" // it works, with limitations
 	Problem Status = "problem" // something does not work
 )
 
-// The groups of findings, in the order in which they are told.
+// The groups of findings, in the order of the report.
 const (
 	Server     = "server"
 	Worker     = "worker"
@@ -37,81 +37,79 @@ const (
 	System     = "system"
 )
 
-// Finding is one thing that was looked at. Its JSON form is stable: docs/doctor.md
-// documents it.
+// Finding is the result of a check. Its JSON is stable: docs/doctor.md documents it.
 type Finding struct {
 	Group  string `json:"group"`
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Found  string `json:"found"`
 	Fix    string `json:"fix"`   // what to do, with commands in back quotes; "" if there is nothing to do
-	Fixed  bool   `json:"fixed"` // it was mended just now, and this is what was found after that
+	Fixed  bool   `json:"fixed"` // a repair fixed it, and Found is the state after that
 
-	repair *repair // nil: it is for people to do
+	repair *repair // may be nil
 }
 
-// repair is what the doctor can do about a finding.
+// repair fixes a finding.
 type repair struct {
-	description string // such as "make the folder /var/lib/muster"
+	description string // such as "create the directory /var/lib/muster"
 	run         func(ctx context.Context) error
 }
 
-// Repairable reports whether Doctor.Mend can do something about it.
+// Repairable reports whether Doctor.Repair can fix it.
 func (f *Finding) Repairable() bool { return f.repair != nil }
 
 // SavedServer is a server that this user has saved.
 type SavedServer struct {
 	URL       string
-	Token     string // of an API key, "" for none
-	JoinToken string // "" for none
-	Data      string // its data folder, if it runs on this machine
+	Token     string // API key; may be ""
+	JoinToken string // may be ""
+	Data      string // its data dir, if it runs on this machine
 }
 
-// Config says what is looked at.
+// Config configures a Doctor.
 type Config struct {
-	Server    SavedServer      // that is asked
-	ServerSet bool             // somebody named or saved it; else it is where one would be by default
+	Server    SavedServer      // the server to check
+	ServerSet bool             // Server was set or saved; else it is the default
 	SavedPath string           // the file of saved servers, "" for none
-	SavedErr  error            // why it cannot be read, nil if it can
+	SavedErr  error            // of reading that file
 	Data      string           // the worker's data dir, absolute
 	Listen    string           // where a server of this machine would listen
-	ListenSet bool             // somebody named Listen
-	Engine    string           // as work.Config has it: a URL, none, or auto
-	ImageDisk muster.Size      // of images that tasks bring; 0 means work.DefaultImageDisk
+	ListenSet bool             // Listen was set
+	Engine    string           // see workerd.Config: a URL, none, or auto
+	ImageDisk muster.Size      // for images of tasks; 0 means workerd.DefaultImageDisk
 	Version   string           // of this program
-	Limits    isolation.Config // how a worker would hold its tasks; Data and Log are not asked for
-	Online    bool             // ask the package index, too
+	Limits    isolation.Config // of a worker; Data and Log are ignored
+	Online    bool             // check the package index too
 
-	root     string   // stands before the paths of /proc, /sys, /etc, /dev and /usr; "" for this machine
-	timeouts timeouts // usual if it is none
+	root     string   // prefix of the paths of /proc, /sys, /etc, /dev and /usr; "" for this machine
+	timeouts timeouts // zero means defaultTimeouts
 }
 
-// timeouts are how long is waited for what.
+// timeouts are those of checks.
 type timeouts struct {
-	total time.Duration // for all checks, those that hang, too; a second before, those that heed a context are to answer
-	step  time.Duration // for a name, a connection, an answer
-	disk  time.Duration // for a file to be on a disk that is not slow
+	total time.Duration // of all checks; those that respect a context have a second less
+	step  time.Duration // of a name resolution, a connection, an answer
+	disk  time.Duration // of a write, until the disk counts as slow
 }
 
 var defaultTimeouts = timeouts{total: 11 * time.Second, step: 3 * time.Second, disk: time.Second} //nolint:gochecknoglobals // constants
 
-// effectiveTimeouts is how long is waited.
+// effectiveTimeouts returns the timeouts in use.
 func (c *Config) effectiveTimeouts() timeouts { return cmp.Or(c.timeouts, defaultTimeouts) }
 
-// Doctor looks at one machine. Its methods must not be called at the same time.
+// Doctor checks one machine. One goroutine uses it.
 type Doctor struct {
 	cfg    Config
 	checks []check
 }
 
-// New returns a Doctor that has looked at nothing yet.
+// New returns a Doctor. It checks nothing yet.
 func New(cfg Config) *Doctor {
 	cfg.Limits.Data = cfg.Data
 	return &Doctor{cfg: cfg, checks: checks()}
 }
 
-// inspection is one look at the machine. What several checks need to know is found out
-// once.
+// inspection is one run of the checks. It caches what several checks need.
 type inspection struct {
 	*Config
 
@@ -120,13 +118,13 @@ type inspection struct {
 	engineList func() []engine
 }
 
-// check looks at something. The findings are told in its group.
+// check returns findings of its group.
 type check struct {
-	group, name string // the name stands for all its findings if it does not answer
+	group, name string // name is that of the finding if the check times out
 	run         func(*inspection, context.Context) []Finding
 }
 
-// checks are all that is looked at, in the order in which it is told.
+// checks lists all checks in the order of the report.
 func checks() []check {
 	return []check{
 		{Server, "server", (*inspection).server},
@@ -166,7 +164,7 @@ func checks() []check {
 	}
 }
 
-// Run looks at everything. Its error is that of ctx.
+// Run performs all checks. Its error is that of ctx.
 func (d *Doctor) Run(ctx context.Context) ([]Finding, error) {
 	total := d.cfg.effectiveTimeouts().total
 	hardCtx, cancel := context.WithTimeout(ctx, total)
@@ -178,7 +176,7 @@ func (d *Doctor) Run(ctx context.Context) ([]Finding, error) {
 	r.facts = sync.OnceValue(func() probe.Facts {
 		f, err := probe.New(probe.Config{Data: d.cfg.Data, CanReach: limits.CanReach(), Engine: d.cfg.Engine, Isolation: &limits}).Run(checkCtx)
 		if err != nil {
-			f.Notes = append(f.Notes, "the machine was not looked at: "+err.Error())
+			f.Notes = append(f.Notes, "the machine was not probed: "+err.Error())
 		}
 		return f
 	})
@@ -187,16 +185,16 @@ func (d *Doctor) Run(ctx context.Context) ([]Finding, error) {
 	results := make([]chan []Finding, len(d.checks))
 	for i, c := range d.checks {
 		results[i] = make(chan []Finding, 1)
-		// A system call on a broken mount may never return: nobody can wait for that.
+		// Not joined: a system call on a broken mount may never return.
 		go func() { results[i] <- c.run(r, checkCtx) }()
 	}
 	var list []Finding
 	for i, c := range d.checks {
-		found := []Finding{{Name: c.name, Status: Warning, Found: fmt.Sprintf("unknown: finding out takes more than %s", total), Fix: "something of this machine hangs, such as a network disk or a driver: look at `dmesg`"}}
+		found := []Finding{{Name: c.name, Status: Warning, Found: fmt.Sprintf("unknown: the check did not finish within %s", total), Fix: "something on this machine hangs, such as a network disk or a driver: check `dmesg`"}}
 		select {
 		case found = <-results[i]:
 		case <-hardCtx.Done():
-			select { // both may be there
+			select { // both may be ready
 			case found = <-results[i]:
 			default:
 			}
@@ -204,7 +202,7 @@ func (d *Doctor) Run(ctx context.Context) ([]Finding, error) {
 		for _, f := range found {
 			f.Group = c.group
 			if os.Geteuid() == 0 {
-				f.Fix = strings.ReplaceAll(f.Fix, "sudo ", "") // which may not even be installed
+				f.Fix = strings.ReplaceAll(f.Fix, "sudo ", "") // it may not be installed
 			}
 			list = append(list, f)
 		}
@@ -212,9 +210,8 @@ func (d *Doctor) Run(ctx context.Context) ([]Finding, error) {
 	return list, ctx.Err()
 }
 
-// Repair does what is safe about what was found, and looks at that again. It announces each thing
-// before it does it, and returns all findings as they are then. What it could not do
-// is told in the finding.
+// Repair performs the repairs of the findings, and checks the machine again. It calls announce before each repair, and returns the new
+// findings. A repair that failed is part of its finding.
 func (d *Doctor) Repair(ctx context.Context, found []Finding, announce func(description string)) ([]Finding, error) {
 	done := map[string]error{}
 	for i := range found {
@@ -228,14 +225,14 @@ func (d *Doctor) Repair(ctx context.Context, found []Finding, announce func(desc
 	if len(done) == 0 || ctx.Err() != nil {
 		return found, ctx.Err()
 	}
-	// All checks, since one thing that is mended shows in others.
+	// All checks: a repair may affect other findings.
 	after, err := d.Run(ctx)
 	for i := range after {
 		f := &after[i]
 		failed, tried := done[f.key()]
 		switch {
 		case failed != nil:
-			f.Found += "; mending it failed: " + failed.Error()
+			f.Found += "; the repair failed: " + failed.Error()
 		case tried:
 			f.Fixed = f.repair == nil
 		}
@@ -245,7 +242,7 @@ func (d *Doctor) Repair(ctx context.Context, found []Finding, announce func(desc
 		f := &found[i]
 		if failed, tried := done[f.key()]; tried && failed == nil {
 			delete(done, f.key())
-			resolved := newFinding(f.Name, OK, "", "nothing is left of: %s", f.Found)
+			resolved := newFinding(f.Name, OK, "", "fixed: %s", f.Found)
 			resolved.Group, resolved.Fixed = f.Group, true
 			after = slices.Insert(after, groupEnd(after, f.Group), resolved)
 		}
@@ -253,10 +250,10 @@ func (d *Doctor) Repair(ctx context.Context, found []Finding, announce func(desc
 	return after, err
 }
 
-// key tells findings of one name from others.
+// key identifies a finding by its group and name.
 func (f *Finding) key() string { return f.Group + "/" + f.Name }
 
-// groupEnd is the place behind the last finding of a group.
+// groupEnd returns the index after the last finding of a group.
 func groupEnd(found []Finding, group string) int {
 	for i, f := range slices.Backward(found) {
 		if f.Group == group {
@@ -266,7 +263,7 @@ func groupEnd(found []Finding, group string) int {
 	return len(found)
 }
 
-// Worst is the worst status of findings.
+// Worst returns the worst status of findings.
 func Worst(found []Finding) Status {
 	order := []Status{OK, Note, Warning, Problem}
 	worst := 0
@@ -276,10 +273,10 @@ func Worst(found []Finding) Status {
 	return order[worst]
 }
 
-// hostPath returns where a file of the system is.
+// hostPath returns the path of a file of the system.
 func (c *Config) hostPath(name string) string { return c.root + name }
 
-// readText reads a small file of the system, "" if it cannot be read.
+// readText returns the trimmed content of a small file of the system, "" if it cannot be read.
 func (c *Config) readText(name string) string {
 	b, err := os.ReadFile(c.hostPath(name))
 	if err != nil {
@@ -288,7 +285,7 @@ func (c *Config) readText(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// single makes the only finding of a check.
+// single returns the only finding of a check.
 func single(name string, s Status, fix, format string, args ...any) []Finding {
 	return []Finding{newFinding(name, s, fix, format, args...)}
 }

@@ -20,18 +20,17 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// engine is a container engine that is there, or should be.
+// engine is a container engine that exists or should exist.
 type engine struct {
 	host  string // its URL
 	about *docker.Info
 	err   error // why it cannot be used
 }
 
-// minAPI is the version of the engine's API below which containers are not made as they
-// should be: that of Docker 20.10.
+// minAPI is the lowest supported version of the engine's API: that of Docker 20.10.
 const minAPI = "1.41"
 
-// findEngines asks the engine that was named, or all whose sockets are there.
+// findEngines queries the configured engine, or all whose sockets exist.
 func (r *inspection) findEngines(ctx context.Context) []engine {
 	var hosts []string
 	switch configured := r.configuredEngine(); {
@@ -52,7 +51,7 @@ func (r *inspection) findEngines(ctx context.Context) []engine {
 	return list
 }
 
-// configuredEngine is the engine that somebody named, "" for none.
+// configuredEngine returns the configured engine, "" if there is none.
 func (r *inspection) configuredEngine() string {
 	if r.Engine != "" && r.Engine != workerd.EngineAuto {
 		return r.Engine
@@ -60,7 +59,7 @@ func (r *inspection) configuredEngine() string {
 	return os.Getenv("DOCKER_HOST")
 }
 
-// sockets lists where engines listen, in the order in which a worker looks for them.
+// sockets lists the sockets of engines in the order in which a worker tries them.
 func (r *inspection) sockets() []string {
 	all := []string{r.hostPath("/var/run/docker.sock")}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
@@ -94,12 +93,12 @@ func (c *Config) askEngine(ctx context.Context, host string) engine {
 		e.err = err
 		return e
 	}
-	defer func() { _ = d.Close() }() // nothing was kept
+	defer func() { _ = d.Close() }() // only read from
 	e.about, e.err = d.Info(ctx)
 	return e
 }
 
-// engines tells of each engine, or how to come to one. The one that a worker takes is the first.
+// engines reports each engine, or how to install one. The one that a worker uses is the first.
 func (r *inspection) engines(context.Context) []Finding {
 	hosts := r.engineList()
 	switch {
@@ -124,7 +123,7 @@ func (r *inspection) engines(context.Context) []Finding {
 		if e.err != nil {
 			f := r.engineFinding(&e)
 			if usable && f.Status == Problem {
-				f.Status = Note // another one serves
+				f.Status = Note // another one works
 			}
 			list = append(list, f)
 			continue
@@ -132,7 +131,7 @@ func (r *inspection) engines(context.Context) []Finding {
 		a := e.about
 		f := newFinding("engine", OK, "", "%s %s at %s (API %s, %s, control groups v%s by %s)", a.Name, a.Version, e.host, a.API, a.Storage, cmp.Or(a.CgroupVersion, "?"), cmp.Or(a.CgroupDriver, "none"))
 		if i > 0 {
-			f.Status, f.Fix = Note, "to have it used in place of "+hosts[0].host+": `muster worker --engine "+e.host+"`"
+			f.Status, f.Fix = Note, "to use it instead of "+hosts[0].host+": `muster worker --engine "+e.host+"`"
 		}
 		list = append(list, f)
 		list = append(list, r.engineNotes(&e)...)
@@ -140,24 +139,24 @@ func (r *inspection) engines(context.Context) []Finding {
 	return append(list, r.stoppedDocker()...)
 }
 
-// stoppedDocker tells of a Docker that is installed and whose socket is not even there.
+// stoppedDocker reports a Docker that is installed but does not run.
 func (r *inspection) stoppedDocker() []Finding {
 	const socket = "/var/run/docker.sock"
 	if r.configuredEngine() != "" {
-		return nil // it is not looked for
+		return nil // it is not used
 	}
 	if _, err := os.Lstat(r.hostPath(socket)); err == nil {
-		return nil // it has been asked
+		return nil // engines reports it
 	}
 	for _, daemon := range []string{"/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"} {
 		if _, err := os.Stat(r.hostPath(daemon)); err == nil {
-			return single("engine", Note, "if it is wanted: "+r.startCommand(socket)+"; a worker prefers it to Podman", "Docker is installed and does not run: %s is not there", socket)
+			return single("engine", Note, "to use it: "+r.startCommand(socket)+"; a worker prefers it to Podman", "Docker is installed but does not run: %s does not exist", socket)
 		}
 	}
 	return nil
 }
 
-// missingEngine says how to come to an engine, for the system that this is.
+// missingEngine reports how to install an engine on this system.
 func (r *inspection) missingEngine() []Finding {
 	fix := "install Docker: https://docs.docker.com/engine/install"
 	release := r.readText("/etc/os-release")
@@ -173,13 +172,13 @@ func (r *inspection) missingEngine() []Finding {
 		}
 	}
 	if path := lookPath("podman"); path != "" {
-		fix = "have Podman listen: `systemctl --user enable --now podman.socket`, for root `sudo systemctl enable --now podman.socket`, or `podman system service -t 0 unix:///run/podman/podman.sock`"
-		return single("engine", Note, fix, "Podman is here and its service does not listen: tasks run as processes only")
+		fix = "start Podman's service: `systemctl --user enable --now podman.socket`, for root `sudo systemctl enable --now podman.socket`, or `podman system service -t 0 unix:///run/podman/podman.sock`"
+		return single("engine", Note, fix, "Podman is installed but its service does not run: tasks run as processes only")
 	}
-	return single("engine", Note, fix, "there is no container engine: tasks run as processes only")
+	return single("engine", Note, fix, "no container engine is installed: tasks run as processes only")
 }
 
-// distroIDs returns the names of this distribution and of those that it is like.
+// distroIDs returns the IDs of this distribution and of those that it is derived from.
 func distroIDs(release string) string {
 	var ids []string
 	for line := range strings.Lines(release) {
@@ -190,34 +189,34 @@ func distroIDs(release string) string {
 	return strings.Join(ids, " ")
 }
 
-// engineFinding says why an engine that should be there cannot be used.
+// engineFinding reports why an engine that should exist cannot be used.
 func (r *inspection) engineFinding(e *engine) Finding {
 	socket := strings.TrimPrefix(e.host, "unix://")
 	switch {
 	case !strings.HasPrefix(e.host, "unix://"):
 		return r.remoteEngineFinding(e)
 	case errors.Is(e.err, fs.ErrPermission), errors.Is(e.err, docker.ErrDenied):
-		return newFinding("engine", Problem, "let this user use it, and log in again: `sudo usermod -aG "+groupOf(socket)+" "+userName()+"`; whoever may use it is as good as root", "this user may not use %s", e.host)
+		return newFinding("engine", Problem, "give this user permission, and log in again: `sudo usermod -aG "+groupOf(socket)+" "+userName()+"`; members of the group can become root", "this user has no permission for %s", e.host)
 	case errors.Is(e.err, syscall.ECONNREFUSED):
-		return newFinding("engine", Problem, r.startCommand(socket), "nobody answers at %s: the engine does not run", e.host)
+		return newFinding("engine", Problem, r.startCommand(socket), "connection refused at %s: the engine does not run", e.host)
 	case errors.Is(e.err, fs.ErrNotExist):
-		return newFinding("engine", Problem, r.startCommand(socket)+", or name another one with --engine", "%s is named, and is not there", e.host)
+		return newFinding("engine", Problem, r.startCommand(socket)+", or use another one with --engine", "the configured engine %s does not exist", e.host)
 	case errors.Is(e.err, context.DeadlineExceeded):
-		return newFinding("engine", Problem, "restart it: "+r.restartCommand(socket), "the engine at %s takes connections and does not answer within %s", e.host, r.effectiveTimeouts().step)
+		return newFinding("engine", Problem, "restart it: "+r.restartCommand(socket), "the engine at %s accepts connections but does not answer within %s", e.host, r.effectiveTimeouts().step)
 	case errors.Is(e.err, docker.ErrUnreachable):
 		return newFinding("engine", Problem, r.startCommand(socket), "%s", e.err)
 	default:
-		return newFinding("engine", Problem, "", "the engine at %s cannot be used: %s", e.host, e.err)
+		return newFinding("engine", Problem, "", "cannot use the engine at %s: %s", e.host, e.err)
 	}
 }
 
-// remoteEngineFinding says why an engine cannot be used that is not at a socket of this machine, as far as one can tell.
+// remoteEngineFinding reports why an engine that is not at a socket of this machine cannot be used.
 func (r *inspection) remoteEngineFinding(e *engine) Finding {
-	fix := "see that an engine listens there"
+	fix := "check that an engine listens there"
 	if r.Engine == e.host {
-		fix += ", or name one of this machine with --engine, such as `--engine unix:///var/run/docker.sock`: it must see the worker's files"
+		fix += ", or use one on this machine with --engine, such as `--engine unix:///var/run/docker.sock`: it must see the worker's files"
 	} else {
-		fix += ", or take DOCKER_HOST out of the environment and use one of this machine: it must see the worker's files"
+		fix += ", or unset DOCKER_HOST and use one on this machine: it must see the worker's files"
 	}
 	if errors.Is(e.err, context.DeadlineExceeded) {
 		return newFinding("engine", Problem, fix, "the engine at %s does not answer within %s", e.host, r.effectiveTimeouts().step)
@@ -225,7 +224,7 @@ func (r *inspection) remoteEngineFinding(e *engine) Finding {
 	return newFinding("engine", Problem, fix, "%s", e.err)
 }
 
-// startCommand says how the service of an engine is started.
+// startCommand returns the command that starts the service of an engine.
 func (r *inspection) startCommand(socket string) string {
 	service := "docker"
 	if strings.Contains(socket, "podman") {
@@ -241,12 +240,12 @@ func (r *inspection) startCommand(socket string) string {
 	return "`sudo service " + strings.TrimSuffix(service, ".socket") + " start`"
 }
 
-// restartCommand says how a service that does not answer is brought back.
+// restartCommand returns the command that restarts the service of an engine.
 func (r *inspection) restartCommand(socket string) string {
 	return strings.Replace(r.startCommand(socket), "start", "restart", 1)
 }
 
-// groupOf is the group that owns a socket.
+// groupOf returns the group that owns a socket or a device.
 func groupOf(socket string) string {
 	if gid, ok := owningGroup(socket); ok {
 		if g, err := user.LookupGroupId(strconv.Itoa(gid)); err == nil {
@@ -263,25 +262,25 @@ func userName() string {
 	return "$USER"
 }
 
-// engineNotes are what can be said of an engine that answers.
+// engineNotes returns findings about an engine that answers.
 func (r *inspection) engineNotes(e *engine) (list []Finding) {
 	a := e.about
 	if olderVersion(a.API, minAPI) {
-		list = append(list, newFinding("engine-version", Warning, "upgrade it", "%s at %s speaks version %s of the API; %s or newer is needed", a.Name, e.host, a.API, minAPI))
+		list = append(list, newFinding("engine-version", Warning, "upgrade it", "%s at %s has version %s of the API; %s or newer is needed", a.Name, e.host, a.API, minAPI))
 	}
 	if a.OS != "" && a.OS != "linux" {
-		list = append(list, newFinding("engine-os", Warning, "switch it to Linux containers", "%s at %s runs containers of %s, images are mostly of linux", a.Name, e.host, a.OS))
+		list = append(list, newFinding("engine-os", Warning, "switch it to Linux containers", "%s at %s runs %s containers, but most images are for Linux", a.Name, e.host, a.OS))
 	}
 	if a.Storage == "vfs" {
-		list = append(list, newFinding("engine-storage", Warning, "give its data a file system with overlay2, such as ext4 or xfs, and set \"storage-driver\": \"overlay2\" in `/etc/docker/daemon.json`",
-			"%s at %s stores with vfs: each container copies its whole image", a.Name, e.host))
+		list = append(list, newFinding("engine-storage", Warning, "move its data to a file system that supports overlay2, such as ext4 or xfs, and set \"storage-driver\": \"overlay2\" in `/etc/docker/daemon.json`",
+			"%s at %s uses the vfs storage driver: each container copies its whole image", a.Name, e.host))
 	}
 	if a.CgroupDriver == "" || a.CgroupDriver == "none" {
-		list = append(list, newFinding("engine-limits", Warning, "let it have control groups of version 2: `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf`, and log in again",
-			"%s at %s limits nothing: it has no control groups", a.Name, e.host))
+		list = append(list, newFinding("engine-limits", Warning, "delegate control groups of version 2: `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf`, and log in again",
+			"%s at %s does not enforce limits: it has no control groups", a.Name, e.host))
 	}
 	if a.Rootless {
-		list = append(list, newFinding("engine-rootless", Note, "", "%s at %s is rootless: root in a container is this user outside of it", a.Name, e.host))
+		list = append(list, newFinding("engine-rootless", Note, "", "%s at %s is rootless: root in a container is this user outside", a.Name, e.host))
 	}
 	if strings.HasPrefix(e.host, "unix://") && a.Root != "" {
 		list = append(list, r.engineDisk(a)...)
@@ -289,24 +288,24 @@ func (r *inspection) engineNotes(e *engine) (list []Finding) {
 	return list
 }
 
-// engineDisk looks at how much room images have.
+// engineDisk checks the free disk for images.
 func (r *inspection) engineDisk(a *docker.Info) []Finding {
 	free, all := diskSpace(nearestExisting(a.Root))
 	switch {
 	case all == 0:
 		return nil
 	case free < minSpace:
-		return single("engine-disk", Problem, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free", a.Name, a.Root, free, all)
+		return single("engine-disk", Problem, "remove unused images: `"+a.Name+" image prune`", "%s stores images in %s, where %s of %s are free", a.Name, a.Root, free, all)
 	case free < lowSpace:
-		return single("engine-disk", Warning, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free: images of ML frameworks are 5 to 20 GiB each", a.Name, a.Root, free, all)
+		return single("engine-disk", Warning, "remove unused images: `"+a.Name+" image prune`", "%s stores images in %s, where %s of %s are free: images of ML frameworks have 5 to 20 GiB each", a.Name, a.Root, free, all)
 	}
 	if limit := cmp.Or(r.ImageDisk, workerd.DefaultImageDisk); free < limit {
-		return single("engine-disk", Note, "let them take less with `muster worker --image-disk "+(free/2).String()+"`, if the disk has other uses", "images that tasks bring may take %s, and %s of %s are free in %s", limit, free, all, a.Root)
+		return single("engine-disk", Note, "lower the limit with `muster worker --image-disk "+(free/2).String()+"` if the disk has other uses", "images of tasks may use %s, and %s of %s are free in %s", limit, free, all, a.Root)
 	}
-	return single("engine-disk", OK, "", "%s of %s are free for images, in %s", free, all, a.Root)
+	return single("engine-disk", OK, "", "%s of %s are free for images in %s", free, all, a.Root)
 }
 
-// olderVersion compares versions such as 1.41.
+// olderVersion reports whether a version such as 1.41 is older than another.
 func olderVersion(version, than string) bool {
 	a, b := strings.Split(version, "."), strings.Split(than, ".")
 	for i := range min(len(a), len(b)) {
@@ -322,15 +321,15 @@ func olderVersion(version, than string) bool {
 	return len(a) < len(b)
 }
 
-// leftoverContainers looks for containers of tasks whose worker is gone.
+// leftoverContainers reports containers of tasks whose worker does not run.
 func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
 	l, err := r.dataDirUse()
 	if err != nil {
-		return nil // running tells of it
+		return nil // running reports it
 	}
 	id, _, err := agent.LoadIdentity(r.Data)
 	if err != nil {
-		return nil // identity tells of it
+		return nil // identity reports it
 	}
 	var list []Finding
 	for _, e := range r.engineList() {
@@ -341,32 +340,32 @@ func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
 		switch {
 		case err != nil:
 			list = append(list, newFinding("leftover-containers", Warning, "", "%s", err))
-		case l.inUse(): // a worker cleans up by itself, and its shims need theirs
+		case l.inUse(): // the worker removes them, and its shims use theirs
 		case len(running) > 0:
-			list = append(list, newFinding("leftover-containers", Warning, "start the worker: it removes them; or `docker -H "+e.host+" rm -f "+strings.Join(running, " ")+"`",
-				"%s of a worker that is gone still run at %s: %s", plural(len(running), "container"), e.host, firstNames(running)))
+			list = append(list, newFinding("leftover-containers", Warning, "start the worker, which removes them; or `docker -H "+e.host+" rm -f "+strings.Join(running, " ")+"`",
+				"%s of a worker that no longer runs are still running at %s: %s", plural(len(running), "container"), e.host, firstNames(running)))
 		case len(dead) > 0:
-			f := newFinding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead))
-			f.repair = r.exclusiveRepair("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *dataDirUse) error {
+			f := newFinding("leftover-containers", Warning, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of a worker that no longer runs at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead))
+			f.repair = r.exclusiveRepair("remove containers of ended tasks at "+e.host, func(ctx context.Context, _ *dataDirUse) error {
 				return r.removeStopped(ctx, e.host, workerd.ContainerLabel(id, r.Data))
 			})
 			list = append(list, f)
 		}
 		if len(others) > 0 {
-			list = append(list, newFinding("other-containers", Note, "if no worker has them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs do not run, at %s: %s", plural(len(others), "container"), e.host, firstNames(others)))
+			list = append(list, newFinding("other-containers", Note, "if no worker uses them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs are stopped at %s: %s", plural(len(others), "container"), e.host, firstNames(others)))
 		}
 	}
 	return list
 }
 
-// taskContainers lists the containers of tasks at an engine by name: those of this worker that do not run, those
-// that do, and those of other workers that do not run.
+// taskContainers lists the names of tasks' containers at an engine: those of this worker that are stopped, those that run, and
+// those of other workers that are stopped.
 func (r *inspection) taskContainers(ctx context.Context, host, label string) (dead, running, others []string, err error) {
 	d, err := docker.Open(host)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	defer func() { _ = d.Close() }() // nothing was kept
+	defer func() { _ = d.Close() }() // only read from
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
 	all, err := d.Containers(ctx, "", "")
@@ -389,11 +388,11 @@ func (r *inspection) taskContainers(ctx context.Context, host, label string) (de
 	return dead, running, others, err
 }
 
-// hasRunningContainer reports whether a container of this worker's tasks runs, at an engine that answers.
+// hasRunningContainer reports whether a container of this worker's tasks runs at an engine that answers.
 func (r *inspection) hasRunningContainer(ctx context.Context) bool {
 	id, _, err := agent.LoadIdentity(r.Data)
 	if err != nil {
-		return true // nobody knows
+		return true // unknown
 	}
 	return slices.ContainsFunc(r.engineList(), func(e engine) bool {
 		if e.err != nil {
@@ -409,7 +408,7 @@ func isStopped(state string) bool {
 	return slices.Contains([]string{"created", "exited", "dead"}, state)
 }
 
-// removeStopped removes the containers of a worker that do not run.
+// removeStopped removes the stopped containers of a worker.
 func (r *inspection) removeStopped(ctx context.Context, host, label string) error {
 	dead, _, _, err := r.taskContainers(ctx, host, label)
 	if err != nil {
@@ -419,7 +418,7 @@ func (r *inspection) removeStopped(ctx context.Context, host, label string) erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = d.Close() }() // nothing was kept
+	defer func() { _ = d.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().total)
 	defer cancel()
 	var errs []error

@@ -91,19 +91,19 @@ func wantFinding(t *testing.T, found []Finding, name string, s Status, parts ...
 		}
 		return f
 	}
-	t.Errorf("nothing is told of %s: %v", name, found)
+	t.Errorf("no finding %s: %v", name, found)
 	return Finding{}
 }
 
-// discardLog is a log that nobody reads.
+// discardLog discards its messages.
 var discardLog = slog.New(slog.DiscardHandler)
 
-// wantNoFinding holds that nothing is told of a name.
+// wantNoFinding checks that there is no finding of a name.
 func wantNoFinding(t *testing.T, found []Finding, name string) {
 	t.Helper()
 	for _, f := range found {
 		if f.Name == name {
-			t.Errorf("%s is told: %s %s", name, f.Status, f.Found)
+			t.Errorf("unexpected finding %s: %s %s", name, f.Status, f.Found)
 		}
 	}
 }
@@ -120,5 +120,5 @@ func writeFile(t *testing.T, root, path, text string) {
 	}
 }
 
-// unusedAddr is an address at which nobody listens: no program is given this port for being free.
+// unusedAddr is an address without a listener: the system does not assign this port as a free one.
 const unusedAddr = "127.0.0.1:1"

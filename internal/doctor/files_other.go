@@ -12,7 +12,7 @@ import (
 
 func ownedByUser(fs.FileInfo) bool { return true }
 
-// openToOthers says no: rights are not in the mode here.
+// openToOthers returns false: permissions are not in the mode here.
 func openToOthers(fs.FileInfo) bool { return false }
 
 func checkMkdir(string) error { return nil }
@@ -21,8 +21,7 @@ func checkDeviceAccess(string) error { return nil }
 
 func inodes(string) (free, all int64) { return 0, 0 }
 
-// locked reports whether a file cannot be opened for writing, as one that another process has
-// locked.
+// locked reports whether a file cannot be opened for writing, like one that another process has locked.
 func locked(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

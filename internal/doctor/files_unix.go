@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// ownedByUser reports whether a file is this user's.
+// ownedByUser reports whether a file belongs to this user.
 func ownedByUser(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == os.Geteuid()
@@ -22,7 +22,7 @@ func ownedByUser(info fs.FileInfo) bool {
 // openToOthers reports whether other users may read or change a file.
 func openToOthers(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 }
 
-// checkMkdir says why this user cannot make something in a folder.
+// checkMkdir returns why this user cannot create a file in a directory.
 func checkMkdir(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return &fs.PathError{Op: "access", Path: dir, Err: err}
@@ -30,11 +30,11 @@ func checkMkdir(dir string) error {
 	return nil
 }
 
-// checkDeviceAccess says why this user cannot open a device for reading and writing. It does not open it:
-// that may wake it, or hang in its driver.
+// checkDeviceAccess returns why this user cannot open a device for reading and writing. It does not open it: that may wake it, or hang in
+// its driver.
 func checkDeviceAccess(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }
 
-// inodes are how many files a file system still takes, and takes in all; 0 if it does not count.
+// inodes returns how many more files a file system can have, and how many in all; 0 if it does not count them.
 func inodes(dir string) (free, all int64) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {
@@ -43,8 +43,7 @@ func inodes(dir string) (free, all int64) {
 	return int64(st.Ffree), int64(st.Files)
 }
 
-// locked reports whether another process has a lock on a file, such as that of a worker on
-// its data dir.
+// locked reports whether another process has locked a file, as a worker locks its data dir.
 func locked(path string) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +52,7 @@ func locked(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() // which gives the lock back
+	defer f.Close() // releases the lock
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
@@ -61,16 +60,16 @@ func locked(path string) (bool, error) {
 	return false, err
 }
 
-// maxFiles is how many files a process of this user may have open, 0 if that is not known.
+// maxFiles returns the limit of open files of a process, 0 if unknown.
 func maxFiles() uint64 {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return 0
 	}
-	return uint64(limit.Max) //nolint:unconvert // FreeBSD has it with a sign
+	return uint64(limit.Max) //nolint:unconvert // signed on FreeBSD
 }
 
-// owningGroup is the number of the group that owns a file.
+// owningGroup returns the ID of the group that owns a file.
 func owningGroup(path string) (int, bool) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -83,7 +82,7 @@ func owningGroup(path string) (int, bool) {
 	return int(st.Gid), true
 }
 
-// diskSpace is what a file system has for this user, and in all.
+// diskSpace returns the space of a file system: free for this user, and in all.
 func diskSpace(dir string) (free, all muster.Size) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

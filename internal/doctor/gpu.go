@@ -13,8 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-// gpus tells of the devices that a worker would offer, and of those that are there and
-// cannot be offered.
+// gpus reports the devices that a worker would offer, and those that it cannot offer.
 func (r *inspection) gpus(context.Context) []Finding {
 	f := r.facts()
 	var list []Finding
@@ -32,21 +31,21 @@ func (r *inspection) gpus(context.Context) []Finding {
 		switch {
 		case strings.HasPrefix(note, "no GPUs:"):
 			if !noGPUs {
-				list = append(list, newFinding("gpus", Warning, "install the tools of their maker, such as `nvidia-smi` with the driver", "this machine has GPUs (%s), and %s", strings.Join(r.pciVendors(), ", "), strings.TrimPrefix(note, "no GPUs: ")))
+				list = append(list, newFinding("gpus", Warning, "install the vendor's tools, such as `nvidia-smi` with the driver", "this machine has GPUs (%s), and %s", strings.Join(r.pciVendors(), ", "), strings.TrimPrefix(note, "no GPUs: ")))
 			}
 		case isVersionMismatch(note):
-			// driver tells of it
+			// driver reports it
 		default:
 			list = append(list, newFinding("gpus", Warning, fixForNote(note), "%s", note))
 		}
 	}
 	if len(list) == 0 {
-		return single("gpus", Note, "", "no GPUs are here: tasks that want some go to other workers")
+		return single("gpus", Note, "", "this machine has no GPUs: tasks that need some run on other workers")
 	}
 	return list
 }
 
-// gpuFinding tells how one does.
+// gpuFinding reports the state of a device.
 func gpuFinding(d *gpu.Device) Finding {
 	desc := fmt.Sprintf("%s, %s", d.Name, d.Memory)
 	if d.Driver != "" {
@@ -55,34 +54,36 @@ func gpuFinding(d *gpu.Device) Finding {
 	r := &d.Reading
 	switch {
 	case len(r.Faults) > 0:
-		return newFinding("gpus", Problem, "end what runs on it and reset it: `sudo nvidia-smi --gpu-reset -i "+d.UUID+"`, or restart the machine; if it comes again, the device or its power is at fault",
+		return newFinding("gpus", Problem, "stop its programs and reset it: `sudo nvidia-smi --gpu-reset -i "+d.UUID+"`, or restart the machine; if it happens again, the device or its power supply is faulty",
 			"%s: %s", desc, strings.Join(r.Faults, ", "))
 	case r.ECC != nil && *r.ECC > 0:
-		return newFinding("gpus", Warning, "look at `nvidia-smi -q -d ECC,ROW_REMAPPER`, and reset it when nothing runs on it", "%s: %d errors of its memory could not be corrected since the driver was loaded", desc, *r.ECC)
-	case len(r.Processes) > 0:
-		return newFinding("gpus", Note, "", "%s: in use by %s", desc, plural(len(r.Processes), "process"+map[bool]string{true: "e"}[len(r.Processes) > 1]))
+		return newFinding("gpus", Warning, "check `nvidia-smi -q -d ECC,ROW_REMAPPER`, and reset it when it is idle", "%s: %d uncorrectable memory errors since the driver was loaded", desc, *r.ECC)
+	case len(r.Processes) == 1:
+		return newFinding("gpus", Note, "", "%s: in use by 1 process", desc)
+	case len(r.Processes) > 1:
+		return newFinding("gpus", Note, "", "%s: in use by %d processes", desc, len(r.Processes))
 	}
 	return newFinding("gpus", OK, "", "%s", desc)
 }
 
-// fixForNote is what to do about a note of the probe.
+// fixForNote returns what to do about a note of the probe.
 func fixForNote(note string) string {
 	switch {
 	case strings.Contains(note, "may not open"):
-		return "let this user open them: `sudo usermod -aG render,video " + userName() + "`, and log in again"
+		return "give this user permission: `sudo usermod -aG render,video " + userName() + "`, and log in again"
 	case strings.Contains(note, "did not answer"), strings.Contains(note, "hangs"):
-		return "keep the driver loaded: `sudo nvidia-smi -pm 1`; if the tool hangs still, restart the machine"
+		return "keep the driver loaded: `sudo nvidia-smi -pm 1`; if the tool still hangs, restart the machine"
 	case strings.Contains(note, "PATH"):
-		return "put the tool on the PATH of the worker"
+		return "add the tool to the PATH of the worker"
 	case strings.Contains(note, "does not answer"):
-		return "restart the machine; if it comes again, the device or its power is at fault"
+		return "restart the machine; if it happens again, the device or its power supply is faulty"
 	case strings.Contains(note, "MIG"):
-		return "make instances, such as `sudo nvidia-smi mig -cgi 0 -C`, or end the mode: `sudo nvidia-smi -mig 0`"
+		return "create instances, such as with `sudo nvidia-smi mig -cgi 0 -C`, or disable MIG: `sudo nvidia-smi -mig 0`"
 	}
-	return "look at the driver: `dmesg | grep -iE 'nvrm|nvidia|amdgpu|i915|xe'`"
+	return "check the driver: `dmesg | grep -iE 'nvrm|nvidia|amdgpu|i915|xe'`"
 }
 
-// pciVendors are the makers of accelerators on the PCI bus whose drivers Muster knows.
+// pciVendors returns the vendors of accelerators on the PCI bus whose drivers Muster supports.
 func (r *inspection) pciVendors() []string {
 	var all []string
 	vendors, _ := filepath.Glob(r.hostPath("/sys/bus/pci/devices/*/vendor"))
@@ -104,7 +105,7 @@ func readTrimmed(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// isVersionMismatch reports whether nvidia-smi said that its library is not that of the driver.
+// isVersionMismatch reports whether nvidia-smi reported that its library does not match the driver.
 func isVersionMismatch(note string) bool { return strings.Contains(note, "version mismatch") }
 
 var (
@@ -112,11 +113,10 @@ var (
 	libraryVersion = regexp.MustCompile(`^lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)$`)
 )
 
-// libraryDirs are where distributions put the libraries of drivers.
+// libraryDirs are the distributions' directories of driver libraries.
 var libraryDirs = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib"}
 
-// driver compares the NVIDIA driver that the kernel runs with the libraries that programs
-// load.
+// driver compares the loaded NVIDIA driver with the libraries that programs use.
 func (r *inspection) driver(context.Context) []Finding {
 	loaded := ""
 	if m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n"); m != nil {
@@ -137,25 +137,25 @@ func (r *inspection) driver(context.Context) []Finding {
 			mismatch = note
 		}
 	}
-	const reload = "restart the machine; or, when nothing uses the GPUs, `sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && sudo modprobe nvidia`"
+	const reload = "restart the machine; or, when no program uses the GPUs, `sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && sudo modprobe nvidia`"
 	switch {
 	case loaded != "" && len(libraries) > 0 && !slices.Contains(libraries, loaded):
-		return single("driver", Problem, reload, "the kernel runs the NVIDIA driver %s, and the libraries are of %s: programs find no GPU until both are the same", loaded, strings.Join(libraries, ", "))
+		return single("driver", Problem, reload, "the kernel runs the NVIDIA driver %s, but the libraries have version %s: programs find no GPU until both match", loaded, strings.Join(libraries, ", "))
 	case mismatch != "":
 		return single("driver", Problem, reload, "%s (the kernel runs %s)", mismatch, cmp.Or(loaded, "an unknown version"))
 	case loaded != "" && len(libraries) > 1:
-		return single("driver", Warning, "remove the packages of the others", "the kernel runs the NVIDIA driver %s, and libraries of several versions are here: %s", loaded, strings.Join(libraries, ", "))
+		return single("driver", Warning, "remove the packages of other versions", "the kernel runs the NVIDIA driver %s, but libraries of several versions are installed: %s", loaded, strings.Join(libraries, ", "))
 	case loaded != "" && len(libraries) == 0:
-		return single("driver", Warning, "install the libraries of the driver "+loaded, "the kernel runs the NVIDIA driver %s, and no library of it was found", loaded)
+		return single("driver", Warning, "install the libraries of the driver "+loaded, "the kernel runs the NVIDIA driver %s, but none of its libraries was found", loaded)
 	case loaded == "" && slices.Contains(r.pciVendors(), "NVIDIA"):
-		return single("driver", Warning, "install the driver, and look at `dmesg | grep -i nvrm` if it is", "an NVIDIA GPU is here, and the kernel runs no NVIDIA driver")
+		return single("driver", Warning, "install the driver, and check `dmesg | grep -i nvrm` if it is installed", "this machine has an NVIDIA GPU, but the kernel runs no NVIDIA driver")
 	case loaded == "":
 		return nil
 	}
 	return single("driver", OK, "", "the kernel and the libraries have the NVIDIA driver %s", loaded)
 }
 
-// devices looks at the rights on the files of GPUs.
+// devices checks the permissions of GPUs' device files.
 func (r *inspection) devices(context.Context) []Finding {
 	var denied []string
 	seen := 0
@@ -176,7 +176,7 @@ func (r *inspection) devices(context.Context) []Finding {
 				groups = append(groups, g)
 			}
 		}
-		fix := "let this user open them: `sudo usermod -aG " + cmp.Or(strings.Join(groups, ","), "render,video") + " " + userName() + "`, and log in again"
+		fix := "give this user permission: `sudo usermod -aG " + cmp.Or(strings.Join(groups, ","), "render,video") + " " + userName() + "`, and log in again"
 		return single("devices", Problem, fix, "this user may not open %s", strings.Join(denied, ", "))
 	case seen > 0:
 		return single("devices", OK, "", "this user may open %s of GPUs", plural(seen, "device file"))
@@ -184,7 +184,7 @@ func (r *inspection) devices(context.Context) []Finding {
 	return nil
 }
 
-// toolkit looks at what hands GPUs to containers.
+// toolkit checks what gives containers access to GPUs.
 func (r *inspection) toolkit(context.Context) []Finding {
 	f := r.facts()
 	vendors := map[string]bool{}
@@ -192,7 +192,7 @@ func (r *inspection) toolkit(context.Context) []Finding {
 		vendors[f.GPUs[i].Vendor] = true
 	}
 	if !vendors["nvidia"] {
-		return nil // others are handed over by their device files
+		return nil // other vendors need only device files
 	}
 	var list []Finding
 	for _, e := range r.engineList() {
@@ -203,19 +203,19 @@ func (r *inspection) toolkit(context.Context) []Finding {
 		runtime := slices.Contains(e.about.Runtimes, "nvidia")
 		switch {
 		case !runtime && len(specs) == 0 && e.about.Name == "podman":
-			list = append(list, newFinding("gpu-toolkit", Warning, "install nvidia-container-toolkit and describe the GPUs: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`", "podman at %s cannot hand NVIDIA GPUs to containers: no CDI description of them is here", e.host))
+			list = append(list, newFinding("gpu-toolkit", Warning, "install nvidia-container-toolkit and create a CDI spec: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`", "podman at %s cannot give containers NVIDIA GPUs: there is no CDI spec of them", e.host))
 		case !runtime && len(specs) == 0:
-			list = append(list, newFinding("gpu-toolkit", Warning, "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`", "%s at %s cannot hand NVIDIA GPUs to containers", e.about.Name, e.host))
+			list = append(list, newFinding("gpu-toolkit", Warning, "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`", "%s at %s cannot give containers NVIDIA GPUs", e.about.Name, e.host))
 		case !runtime && r.staleCDI(specs):
-			list = append(list, newFinding("gpu-toolkit", Warning, "`sudo nvidia-ctk cdi generate --output="+specs[0]+"`", "the CDI description %s is of another driver than the one that runs", specs[0]))
+			list = append(list, newFinding("gpu-toolkit", Warning, "`sudo nvidia-ctk cdi generate --output="+specs[0]+"`", "the CDI spec %s is of another driver version than the one that runs", specs[0]))
 		default:
-			list = append(list, newFinding("gpu-toolkit", OK, "", "%s at %s hands NVIDIA GPUs to containers", e.about.Name, e.host))
+			list = append(list, newFinding("gpu-toolkit", OK, "", "%s at %s can give containers NVIDIA GPUs", e.about.Name, e.host))
 		}
 	}
 	return list
 }
 
-// cdi lists the descriptions of NVIDIA's devices in an engine's folders.
+// cdi lists the CDI specs of NVIDIA's devices in an engine's directories.
 func (r *inspection) cdi(dirs []string) (specs []string) {
 	for _, dir := range dirs {
 		files, _ := filepath.Glob(r.hostPath(dir) + "/*")
@@ -228,8 +228,7 @@ func (r *inspection) cdi(dirs []string) (specs []string) {
 	return specs
 }
 
-// staleCDI reports whether descriptions name no library of the driver that runs: they name
-// files by the driver's version.
+// staleCDI reports whether no spec names a library of the running driver, which has the version in its name.
 func (r *inspection) staleCDI(specs []string) bool {
 	m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n")
 	return m != nil && !slices.ContainsFunc(specs, func(spec string) bool { return strings.Contains(readTrimmed(spec), ".so."+m[1]) })

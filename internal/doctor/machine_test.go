@@ -74,7 +74,7 @@ func TestDriverAndLibraries(t *testing.T) {
 	wantFinding(t, newInspection(root, probe.Facts{}).driver(t.Context()), "driver", Warning, "no NVIDIA driver")
 }
 
-// TestMismatchThatTheToolTells holds that what a tool prints comes to be told, by the probe that
+// TestMismatchThatTheToolTells tests that the output of a tool is reported, by the probe that
 // workers use.
 func TestMismatchThatTheToolTells(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -97,16 +97,16 @@ func TestGPUs(t *testing.T) {
 	devices, notes := gpu.Probe(t.Context())
 	found := newInspection(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes}).gpus(t.Context())
 	wantFinding(t, found[:1], "gpus", OK, "H100")
-	wantFinding(t, found[1:], "gpus", Warning, "A40", "3 errors")
+	wantFinding(t, found[1:], "gpus", Warning, "A40", "3 uncorrectable memory errors")
 	ecc := uint64(0)
 	f := gpuFinding(&gpu.Device{GPU: muster.GPU{Name: "A100", UUID: "GPU-1"}, Reading: gpu.Reading{ECC: &ecc, Faults: []string{"XID 79: GPU has fallen off the bus"}}})
 	wantFinding(t, []Finding{f}, "gpus", Problem, "XID 79", "GPU-1")
-	wantFinding(t, newInspection(t.TempDir(), probe.Facts{Notes: []string{"no GPUs: none of nvidia-smi is on the PATH"}}).gpus(t.Context()), "gpus", Note, "no GPUs are here")
+	wantFinding(t, newInspection(t.TempDir(), probe.Facts{Notes: []string{"no GPUs: none of nvidia-smi is on the PATH"}}).gpus(t.Context()), "gpus", Note, "has no GPUs")
 	root := t.TempDir()
 	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x1002\n")
 	writeFile(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x038000\n")
 	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"no GPUs: none of amd-smi is on the PATH"}}).gpus(t.Context()), "gpus", Warning, "AMD")
-	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"NVIDIA GPU 0 (A40) is left out: this user may not open its device files"}}).gpus(t.Context()), "gpus", Warning, "usermod")
+	wantFinding(t, newInspection(root, probe.Facts{Notes: []string{"NVIDIA GPU 0 (A40) is ignored: this user may not open its device files"}}).gpus(t.Context()), "gpus", Warning, "usermod")
 }
 
 func TestToolkit(t *testing.T) {
@@ -118,10 +118,10 @@ func TestToolkit(t *testing.T) {
 		want  Status
 		says  string
 	}{
-		{docker.Info{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "hands"},
+		{docker.Info{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "can give containers"},
 		{docker.Info{Name: "docker", Runtimes: []string{"runc"}}, "", Warning, "nvidia-ctk runtime configure"},
 		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "", Warning, "nvidia-ctk cdi generate"},
-		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.550.144.03", OK, "hands"},
+		{docker.Info{Name: "podman", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.550.144.03", OK, "can give containers"},
 		{docker.Info{Name: "docker", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.535.54.03", Warning, "another driver"},
 	} {
 		root := t.TempDir()
@@ -165,13 +165,13 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	writeFile(t, r.root, "/run/systemd/system/x", "")
 	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "systemctl start docker")
 	e = r.askEngine(t.Context(), "unix:///no/such.sock")
-	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "is not there")
+	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "does not exist")
 	e.err = fmt.Errorf("dial: %w", context.DeadlineExceeded)
 	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "systemctl restart docker")
 	e.err = fmt.Errorf("dial: %w", syscall.EACCES)
 	wantFinding(t, []Finding{r.engineFinding(&e)}, "engine", Problem, "usermod -aG docker")
 
-	// A podman beside that answers makes it a note, and is told first: a worker takes it.
+	// A podman that answers makes it a note, and comes first: a worker uses it.
 	podman := engine{host: "unix:///x", about: &docker.Info{Name: "podman", API: "1.41", CgroupDriver: "none"}}
 	r.engineList = func() []engine { return []engine{e, podman} }
 	found := r.engines(t.Context())
@@ -213,7 +213,7 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestADockerThatDoesNotRun holds that it is told of one beside a Podman, whether that answers or not.
+// TestADockerThatDoesNotRun tests that a stopped Docker is reported beside a Podman, whether that answers or not.
 func TestADockerThatDoesNotRun(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "")
 	dir := t.TempDir()
@@ -235,12 +235,12 @@ func TestADockerThatDoesNotRun(t *testing.T) {
 	wantFinding(t, found[2:], "engine", Note, "Docker is installed")
 	r.Engine = "unix:///x"
 	if found = r.engines(t.Context()); len(found) != 2 {
-		t.Errorf("an engine was named, and others are told of: %v", found)
+		t.Errorf("an engine is configured, but others are reported: %v", found)
 	}
 	r.Engine = ""
 	writeFile(t, r.root, "/var/run/docker.sock", "")
 	if found = r.engines(t.Context()); len(found) != 2 {
-		t.Errorf("it has been asked, and is told of again: %v", found)
+		t.Errorf("it was queried, but is reported again: %v", found)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	mine := container.NamePrefix(label) + "17.3-1"
 	id := begin(mine, label)
 	begin(fmt.Sprintf("%s%d-other", container.NamePrefix("w-other"), os.Getpid()), "w-other")
-	begin(fmt.Sprintf("theirs-%d-other", os.Getpid()), label) // of an image that somebody made of a task's container
+	begin(fmt.Sprintf("theirs-%d-other", os.Getpid()), label) // of an image that was made from a task's container
 	names := []string{"engine", "leftover-containers", "leftovers"}
 	found := runChecks(t, cfg, names...)
 	wantFinding(t, found, "engine", OK, host)
@@ -360,7 +360,7 @@ func TestPythonAndUV(t *testing.T) {
 	own := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
 	r = &inspection{Config: r.Config, facts: func() probe.Facts { return probe.Facts{UV: &probe.UV{Path: own}} }}
 	if f := wantFinding(t, r.uv(t.Context()), "uv", Problem, own); f.repair == nil {
-		t.Error("what the worker fetched is not fetched anew")
+		t.Error("uv that the worker downloaded is not downloaded again")
 	}
 	if found := r.index(t.Context()); found != nil {
 		t.Errorf("the package index was asked: %v", found)

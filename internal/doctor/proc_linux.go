@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockHolder returns the process that has a lock on a file, 0 if that is not known: in another
-// container, for one. See proc_locks(5).
+// lockHolder returns the process that has locked a file, 0 if it is unknown, such as in another container. See proc_locks(5).
 func (c *Config) lockHolder(path string) int {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -23,7 +22,7 @@ func (c *Config) lockHolder(path string) int {
 		return 0
 	}
 	place := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-	for range 3 { // it is not read at once, and may leave one out while others come and go
+	for range 3 { // a read is not atomic, and may miss one while others change
 		for line := range strings.Lines(c.readText("/proc/locks")) {
 			// 1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF
 			if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == place {
@@ -36,14 +35,14 @@ func (c *Config) lockHolder(path string) int {
 	return 0
 }
 
-// exeReplaced reports whether the file of the program that a process runs is not there any more.
+// exeReplaced reports whether the executable of a process was replaced or removed.
 func (c *Config) exeReplaced(pid int) bool {
 	exe, err := os.Readlink(c.hostPath("/proc/" + strconv.Itoa(pid) + "/exe"))
 	return err == nil && strings.HasSuffix(exe, " (deleted)")
 }
 
-// portListener returns who listens on a TCP port, such as "nginx, process 708", "" if that is not known: it
-// may be another user's.
+// portListener returns the process that listens on a TCP port, such as "nginx, process 708", "" if it is unknown: it may be another
+// user's.
 func (c *Config) portListener(port int) string {
 	sockets := map[string]bool{}
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -70,8 +69,7 @@ func (c *Config) portListener(port int) string {
 	return ""
 }
 
-// clockUnsynced reports whether the kernel says that nobody keeps its clock right; known is
-// false if it says nothing.
+// clockUnsynced reports whether the kernel's clock is not synchronised; known is false if the kernel does not know.
 func clockUnsynced() (off, known bool) {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -17,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/runtimes"
 )
 
-// lookPath is the path of a program, "" if it is not on the PATH.
+// lookPath returns the path of a program, "" if it is not on the PATH.
 func lookPath(name string) string {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -26,7 +27,7 @@ func lookPath(name string) string {
 	return path
 }
 
-// python looks for the interpreter that tasks get.
+// python checks the interpreter of tasks.
 func (r *inspection) python(ctx context.Context) []Finding {
 	var broken []string
 	for _, p := range r.facts().Python {
@@ -40,12 +41,12 @@ func (r *inspection) python(ctx context.Context) []Finding {
 		}
 	}
 	if path := lookPath("python3"); path != "" {
-		return single("python", Problem, "install it anew, or put another one first on the PATH of the worker", "python3 at %s does not work or is not reached by tasks: %s", path, strings.Join(broken, "; "))
+		return single("python", Problem, "install it again, or put another one first on the PATH of the worker", "python3 at %s does not work or is not reachable for tasks: %s", path, strings.Join(broken, "; "))
 	}
-	return single("python", Warning, "install it: `sudo apt-get install python3`, `sudo dnf install python3` or what this system has; uv fetches one for tasks that name a version", "no python3 is on the PATH: scripts in Python that name no version cannot run")
+	return single("python", Warning, "install it: `sudo apt-get install python3`, `sudo dnf install python3` or the like; uv installs one for tasks that name a version", "no python3 is on the PATH: Python scripts that name no version cannot run")
 }
 
-// venvModule looks for those that distributions leave out.
+// venvModule checks for modules that distributions package separately.
 func (r *inspection) venvModule(ctx context.Context, path string) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
@@ -53,58 +54,58 @@ func (r *inspection) venvModule(ctx context.Context, path string) []Finding {
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	return single("venv", Note, "on Debian and Ubuntu: `sudo apt-get install python3-venv`", "%s cannot make environments by itself; tasks that have requirements get theirs from uv", path)
+	return single("venv", Note, "on Debian and Ubuntu: `sudo apt-get install python3-venv`", "%s cannot create environments; tasks with requirements get theirs from uv", path)
 }
 
-// toolCommand makes a command that ends with ctx, with all that holds its output.
+// toolCommand returns a command that ends with ctx.
 func toolCommand(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MUSTER_") }) // which has tokens in it
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MUSTER_") }) // some are tokens
 	cmd.WaitDelay = time.Second
 	return cmd
 }
 
-// uv looks for the tool that builds environments.
+// uv checks the tool that builds environments.
 func (r *inspection) uv(ctx context.Context) []Finding {
 	fetched := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
 	u := r.facts().UV
 	configured := os.Getenv("MUSTER_UV")
 	switch {
 	case u == nil && configured != "":
-		return single("uv", Problem, "install it there, or take MUSTER_UV away", "MUSTER_UV names %s, where no uv is", configured)
+		return single("uv", Problem, "install it there, or unset MUSTER_UV", "MUSTER_UV is %s, where uv is not installed", configured)
 	case u == nil:
 		return r.missingUV(ctx)
 	case u.Version == "" && u.Path == fetched:
-		f := newFinding("uv", Problem, "`rm -r "+filepath.Dir(filepath.Dir(fetched))+"`: a worker fetches another one", "uv at %s, which the worker fetched, does not work", fetched)
-		f.repair = r.fetchUV("fetch uv anew into " + filepath.Dir(filepath.Dir(fetched)))
+		f := newFinding("uv", Problem, "`rm -r "+filepath.Dir(filepath.Dir(fetched))+"`: the worker downloads another one", "uv at %s, which the worker downloaded, does not work", fetched)
+		f.repair = r.fetchUV("download uv again into " + filepath.Dir(filepath.Dir(fetched)))
 		return []Finding{f}
 	case u.Version == "":
-		return single("uv", Problem, "install it anew: https://docs.astral.sh/uv", "uv at %s does not work", u.Path)
+		return single("uv", Problem, "install it again: https://docs.astral.sh/uv", "uv at %s does not work", u.Path)
 	}
 	return single("uv", OK, "", "uv %s, at %s", u.Version, u.Path)
 }
 
-// missingUV says whether a worker could fetch it.
+// missingUV checks whether a worker could download uv.
 func (r *inspection) missingUV(ctx context.Context) []Finding {
-	const fix = "install uv (https://docs.astral.sh/uv), or name it in MUSTER_UV"
+	const fix = "install uv (https://docs.astral.sh/uv), or set MUSTER_UV to it"
 	path := lookPath("python3")
 	if path == "" {
-		return single("uv", Warning, fix, "there is no uv, and no python3 with which a worker could fetch it: tasks that have requirements fail here")
+		return single("uv", Warning, fix, "uv is not installed, and there is no python3 to download it with: tasks with requirements fail here")
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
 	if err := toolCommand(ctx, path, "-I", "-m", "pip", "--version").Run(); err != nil && ctx.Err() == nil {
-		return single("uv", Warning, fix+"; or let python3 have pip: `sudo apt-get install python3-pip`", "there is no uv, and no pip with which a worker could fetch it: tasks that have requirements fail here")
+		return single("uv", Warning, fix+"; or install pip: `sudo apt-get install python3-pip`", "uv is not installed, and there is no pip to download it with: tasks with requirements fail here")
 	}
-	f := newFinding("uv", Note, "`muster doctor --fix` fetches it now", "there is no uv yet: the worker fetches it for the first task that has requirements")
-	f.repair = r.fetchUV("fetch uv into " + filepath.Join(r.Data, "tools", "uv"))
+	f := newFinding("uv", Note, "`muster doctor --fix` downloads it now", "uv is not installed yet: the worker downloads it for the first task with requirements")
+	f.repair = r.fetchUV("download uv into " + filepath.Join(r.Data, "tools", "uv"))
 	return []Finding{f}
 }
 
-// fetchTimeout is how long fetching uv may take.
+// fetchTimeout limits the download of uv.
 const fetchTimeout = 3 * time.Minute
 
-// fetchUV has uv fetched as a worker does, with pip from the package index that it is set to.
+// fetchUV returns a repair that downloads uv like a worker, with pip from the configured package index.
 func (r *inspection) fetchUV(description string) *repair {
 	data := r.Data
 	return &repair{description: description, run: func(ctx context.Context) error {
@@ -123,15 +124,15 @@ func (r *inspection) fetchUV(description string) *repair {
 	}}
 }
 
-// runtimes looks for those that the worker made and that are broken since.
+// runtimes checks the worker's runtimes.
 func (r *inspection) runtimes(ctx context.Context) []Finding {
 	rts, err := runtimes.New(runtimes.Config{Dir: r.Data, Standalone: true})
 	if err != nil {
-		return single("runtimes", Problem, "", "what the worker made cannot be looked at: %v", err)
+		return single("runtimes", Problem, "", "cannot check the worker's runtimes: %v", err)
 	}
 	all, err := rts.List(ctx)
 	if err != nil {
-		return single("runtimes", Problem, "let this user read the folder", "%v", err)
+		return single("runtimes", Problem, "give this user permission to read the directory", "%v", err)
 	}
 	var list []Finding
 	ready := 0
@@ -145,36 +146,30 @@ func (r *inspection) runtimes(ctx context.Context) []Finding {
 		}
 	}
 	if len(list) == 0 && ready > 0 {
-		return single("runtimes", OK, "", "runtimes that are made and whole: %d", ready)
+		return single("runtimes", OK, "", "%s ready", plural(ready, "runtime"))
 	}
 	return list
 }
 
-// index asks the package index, if that is wanted.
+// index checks the package index with --online.
 func (r *inspection) index(ctx context.Context) []Finding {
 	if !r.Online {
 		return nil
 	}
-	index := os.Getenv("UV_DEFAULT_INDEX")
-	if index == "" {
-		index = os.Getenv("PIP_INDEX_URL")
-	}
-	if index == "" {
-		index = "https://pypi.org/simple"
-	}
-	const fix = "let this machine reach it, or name another one in PIP_INDEX_URL for the worker; a proxy is taken from HTTPS_PROXY"
+	index := cmp.Or(os.Getenv("UV_DEFAULT_INDEX"), os.Getenv("PIP_INDEX_URL"), "https://pypi.org/simple")
+	const fix = "let this machine reach it, or set PIP_INDEX_URL to another one for the worker; HTTPS_PROXY sets a proxy"
 	if path, ok := strings.CutPrefix(index, "file://"); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // the operator names it
-			return single("index", Problem, fix, "the package index %s is not there", index)
+			return single("index", Problem, fix, "the package index %s does not exist", index)
 		}
 		return single("index", OK, "", "the package index is %s", index)
 	}
 	h := &http.Client{Timeout: 2 * r.effectiveTimeouts().step}
 	start := time.Now()
-	resp, err := httpGet(ctx, h, strings.TrimSuffix(index, "/")+"/uv/")
+	resp, err := httpGet(ctx, h, "", strings.TrimSuffix(index, "/")+"/uv/")
 	switch {
 	case err != nil:
-		return single("index", Problem, fix, "the package index %s cannot be reached: %s", redactURL(index), rootCause(err))
+		return single("index", Problem, fix, "cannot reach the package index %s: %s", redactURL(index), rootCause(err))
 	case resp.code != http.StatusOK:
 		return single("index", Problem, fix, "the package index %s answers %s", redactURL(index), resp.status)
 	}

@@ -24,33 +24,33 @@ import (
 
 const (
 	expiresSoon = 14 * 24 * time.Hour // of a certificate
-	maxResponse = 64 << 10            // bytes of an answer that are read
+	maxResponse = 64 << 10            // bytes of an answer
 )
 
-// serverProbe is what the server said, as far as it came.
+// serverProbe is what the server answered.
 type serverProbe struct {
-	finding  Finding // server
-	isMuster bool    // it is a Muster server, and the rest can be asked
-	version  string  // "" where nobody with a key asked
+	finding  Finding
+	isMuster bool   // it is a Muster server, and can be queried
+	version  string // "" if unknown: that needs a key
 	minSkew  time.Duration
-	maxSkew  time.Duration // the server's clock is ahead of ours by something between early and late
+	maxSkew  time.Duration // the server's clock is ahead of ours by between minSkew and maxSkew
 	hasSkew  bool
 
-	dialects []Finding // of its gateways to other systems
+	dialects []Finding // of its gateways
 }
 
-// fail is a step that failed.
+// fail sets the finding of a step that failed.
 func (a *serverProbe) fail(fix, format string, args ...any) *serverProbe {
 	a.finding = newFinding("server", Problem, fix, format, args...)
 	return a
 }
 
-// probeServer goes to the server step by step, and stops where it does not come further.
+// probeServer connects to the server step by step, until one fails.
 func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	a := &serverProbe{}
 	u, err := url.Parse(r.Server.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return a.fail("name it with --server, such as `--server http://10.0.0.5:8700`", "%q is no URL of a server", r.Server.URL)
+		return a.fail("set it with --server, such as `--server http://10.0.0.5:8700`", "%q is not the URL of a server", r.Server.URL)
 	}
 	start := time.Now()
 	detail, ok := r.connect(ctx, u, a)
@@ -60,41 +60,41 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: r.effectiveTimeouts().step, DisableKeepAlives: true}, Timeout: r.effectiveTimeouts().step,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	sentAt := time.Now()
-	resp, err := httpGet(ctx, h, r.Server.URL+"/healthz")
+	resp, err := httpGet(ctx, h, "", r.Server.URL+"/healthz")
 	receivedAt := time.Now()
 	if err != nil {
-		return a.fail("look at its log; if a proxy is between, let requests through to it with NO_PROXY="+u.Hostname(), "%s takes connections and does not answer: %s", r.Server.URL, rootCause(err))
+		return a.fail("check its log; if there is a proxy in between, bypass it with NO_PROXY="+u.Hostname(), "%s accepts connections but does not answer: %s", r.Server.URL, rootCause(err))
 	}
 	var health struct {
 		Status string `json:"status"`
 	}
 	switch {
 	case resp.code == http.StatusBadRequest && strings.Contains(string(resp.body), "HTTPS"):
-		return a.fail("write https:// in its URL", "%s speaks TLS, and its URL begins with http://", r.Server.URL)
+		return a.fail("use https:// in its URL", "%s uses TLS, but its URL begins with http://", r.Server.URL)
 	case resp.code != http.StatusOK || json.Unmarshal(resp.body, &health) != nil || health.Status == "":
-		return a.fail("check the port: a Muster server says where it serves when it starts", "%s is no Muster server: it answers %s to /healthz", r.Server.URL, resp.status)
+		return a.fail("check the port: a Muster server prints its address when it starts", "%s is not a Muster server: it answers %s to /healthz", r.Server.URL, resp.status)
 	}
 	if date, err := http.ParseTime(resp.header.Get("Date")); err == nil {
-		// The header leaves the part of the second out.
+		// The header has no fractions of a second.
 		a.minSkew, a.maxSkew, a.hasSkew = date.Sub(receivedAt), date.Add(time.Second).Sub(sentAt), true
 	}
-	identity, err := httpGet(ctx, h, r.Server.URL+wire.Prefix+"/whoami")
+	identity, err := httpGet(ctx, h, "", r.Server.URL+wire.Prefix+"/whoami")
 	if err != nil || !identity.isUnauthenticated() {
 		status := "nothing"
 		if err == nil {
 			status = identity.status
 		}
-		return a.fail("check the URL: something else may stand before the server, or be there in its place", "%s is no Muster server: it answers %s to the question who asks", r.Server.URL, status)
+		return a.fail("check the URL: another service or a proxy may be answering at this address", "%s is not a Muster server: it answers %s to whoami", r.Server.URL, status)
 	}
 	a.isMuster = true
 	a.finding = newFinding("server", OK, "", "%s answers in %s%s", r.Server.URL, formatMillis(receivedAt.Sub(sentAt)), detail)
-	if resp, err := httpGetAs(ctx, h, cmp.Or(r.Server.Token, r.Server.JoinToken), r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
-		a.finding = newFinding("server", Warning, "wait a little if it has just started; else look at its log and its disk", "%s answers, and says that it is not ready: its engine or its store does not answer", r.Server.URL)
+	if resp, err := httpGet(ctx, h, cmp.Or(r.Server.Token, r.Server.JoinToken), r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
+		a.finding = newFinding("server", Warning, "wait if it has just started; else check its log and its disk", "%s answers but is not ready: its engine or its store does not answer", r.Server.URL)
 	} else {
 		a.dialects = dialects(resp.body)
 	}
 	if t := time.Since(start); t > r.effectiveTimeouts().step {
-		a.finding.Status, a.finding.Fix = Warning, "look at the network between this machine and the server"
+		a.finding.Status, a.finding.Fix = Warning, "check the network between this machine and the server"
 	}
 	if cert := r.checkExpiry(ctx, u); cert != nil {
 		a.finding = *cert
@@ -108,7 +108,7 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	return a
 }
 
-// connect comes as far as a connection: by name, by TCP, by TLS. way says how it went.
+// connect connects by name, TCP and TLS. detail describes how.
 func (r *inspection) connect(ctx context.Context, u *url.URL, a *serverProbe) (detail string, ok bool) {
 	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
 		return ", through the proxy " + proxy.Host, true
@@ -119,10 +119,10 @@ func (r *inspection) connect(ctx context.Context, u *url.URL, a *serverProbe) (d
 		defer cancel()
 		start := time.Now()
 		if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
-			a.fail("check how the name is written and `getent hosts "+host+"`, or give the server's IP address", "the name %s leads to no address: %s", host, rootCause(err))
+			a.fail("check the name and `getent hosts "+host+"`, or use the server's IP address", "cannot resolve the name %s: %s", host, rootCause(err))
 			return "", false
 		}
-		detail = "; its name was looked up in " + formatMillis(time.Since(start))
+		detail = "; its name was resolved in " + formatMillis(time.Since(start))
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
@@ -148,31 +148,31 @@ func (r *inspection) connectFailed(a *serverProbe, host, port string, err error)
 	here := host == "localhost" || net.ParseIP(host).IsLoopback()
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED) && here && !r.ServerSet:
-		a.finding = newFinding("server", Note, "start one here with `muster up`, or name one with --server or MUSTER_SERVER", "no server is known to this user, and none listens at %s", at)
+		a.finding = newFinding("server", Note, "start one here with `muster up`, or set one with --server or MUSTER_SERVER", "this user has no saved server, and none listens at %s", at)
 	case errors.Is(err, syscall.ECONNREFUSED) && here:
-		a.fail("start it: `muster up`, or `muster server`", "nobody listens at %s", at)
+		a.fail("start it: `muster up`, or `muster server`", "connection refused at %s", at)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		a.fail("start the server there, with `muster server --listen :"+port+"`: one of muster up listens for its own machine only", "nobody listens at %s", at)
+		a.fail("start the server there with `muster server --listen :"+port+"`: that of muster up listens only for its own machine", "connection refused at %s", at)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		a.fail("let TCP port "+port+" through the firewalls between, and check that the machine is on", "%s does not answer within %s", at, r.effectiveTimeouts().step)
+		a.fail("open TCP port "+port+" in the firewalls in between, and check that the machine is on", "%s does not answer within %s", at, r.effectiveTimeouts().step)
 	default:
-		a.fail("check the network of this machine, and the address", "%s cannot be reached: %s", at, rootCause(err))
+		a.fail("check the network of this machine, and the address", "cannot reach %s: %s", at, rootCause(err))
 	}
 }
 
 func tlsFailed(a *serverProbe, server, host string, err error) {
-	const caFix = "have the certificate signed by an authority that this machine knows, or add yours: `sudo cp CA.crt /usr/local/share/ca-certificates/ && sudo update-ca-certificates`"
+	const caFix = "use a certificate of an authority that this machine trusts, or add yours: `sudo cp CA.crt /usr/local/share/ca-certificates/ && sudo update-ca-certificates`"
 	var record tls.RecordHeaderError
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &record):
-		a.fail("write http:// in its URL, or give the server TLS", "%s speaks no TLS, and its URL begins with https://", server)
+		a.fail("use http:// in its URL, or enable TLS on the server", "%s does not use TLS, but its URL begins with https://", server)
 	case errors.As(err, &unknown):
-		a.fail(caFix, "the certificate of %s is signed by nobody whom this machine trusts", host)
+		a.fail(caFix, "the certificate of %s is signed by an unknown authority", host)
 	case errors.As(err, &name):
-		a.fail("use a name that the certificate is for", "the certificate that %s shows is not for that name: %s", host, rootCause(err))
+		a.fail("use a name that the certificate is valid for", "the certificate of %s is not valid for that name: %s", host, rootCause(err))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		a.fail("renew it; if it looks valid, check this machine's clock", "the certificate of %s has expired, or is not valid yet", host)
 	default:
@@ -180,7 +180,7 @@ func tlsFailed(a *serverProbe, server, host string, err error) {
 	}
 }
 
-// checkExpiry warns of a certificate that ends soon.
+// checkExpiry warns of a certificate that expires soon.
 func (r *inspection) checkExpiry(ctx context.Context, u *url.URL) *Finding {
 	if u.Scheme != "https" {
 		return nil
@@ -189,7 +189,7 @@ func (r *inspection) checkExpiry(ctx context.Context, u *url.URL) *Finding {
 	defer cancel()
 	conn, err := (&tls.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 	if err != nil {
-		return nil // through a proxy
+		return nil // a proxy may be needed
 	}
 	defer conn.Close()
 	secure, ok := conn.(*tls.Conn)
@@ -198,13 +198,13 @@ func (r *inspection) checkExpiry(ctx context.Context, u *url.URL) *Finding {
 	}
 	end := secure.ConnectionState().PeerCertificates[0].NotAfter
 	if remaining := time.Until(end); remaining < expiresSoon {
-		f := newFinding("server", Warning, "renew it", "%s answers; its certificate ends in %.0f days, on %s", r.Server.URL, remaining.Hours()/24, end.UTC().Format(time.DateOnly))
+		f := newFinding("server", Warning, "renew it", "%s answers; its certificate expires in %.0f days, on %s", r.Server.URL, remaining.Hours()/24, end.UTC().Format(time.DateOnly))
 		return &f
 	}
 	return nil
 }
 
-// response is what a server said to one request.
+// response is an answer of a server.
 type response struct {
 	code   int
 	status string // such as "404 Not Found"
@@ -212,18 +212,13 @@ type response struct {
 	body   []byte // at most maxResponse
 }
 
-// httpGet asks with one request.
-func httpGet(ctx context.Context, h *http.Client, target string) (*response, error) {
-	return httpGetAs(ctx, h, "", target)
-}
-
-// httpGetAs asks with one request that has a token, unless that is "".
-func httpGetAs(ctx context.Context, h *http.Client, token, target string) (*response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody) //nolint:gosec // whoever calls the doctor says what it asks
+// httpGet sends one request, with a token unless that is "".
+func httpGet(ctx context.Context, h *http.Client, token, target string) (*response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody) //nolint:gosec // the user sets the target
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Cache-Control", "no-cache") // of a proxy, whose copy has the time of then
+	req.Header.Set("Cache-Control", "no-cache") // a proxy's copy would have an old time
 	req.Header.Set("User-Agent", "muster-doctor")
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -240,22 +235,27 @@ func httpGetAs(ctx context.Context, h *http.Client, token, target string) (*resp
 	return &response{code: resp.StatusCode, status: resp.Status, header: resp.Header, body: body}, nil
 }
 
-// isUnauthenticated reports whether it is what a Muster server says to who shows no key.
+// isUnauthenticated reports whether it is a Muster server's answer to a request without a key.
 func (s *response) isUnauthenticated() bool {
 	var p wire.Problem
 	return json.Unmarshal(s.body, &p) == nil && p.Code == muster.Unauthenticated
 }
 
-// whoami asks a server whose a token is.
+// client returns a client of a server.
+func (r *inspection) client(server, token string) (*client.Client, error) {
+	return client.New(server, token, client.Options{Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
+}
+
+// whoami asks a server about a token.
 func (r *inspection) whoami(ctx context.Context, server, token string) (client.Whoami, error) {
-	c, err := client.New(server, token, client.Options{Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
+	c, err := r.client(server, token)
 	if err != nil {
 		return client.Whoami{}, err
 	}
 	return c.Whoami(ctx)
 }
 
-// rootCause is the innermost of what happened, without addresses that are told already.
+// rootCause returns the innermost error, without addresses that are in the message already.
 func rootCause(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -272,7 +272,7 @@ func rootCause(err error) string {
 	return err.Error()
 }
 
-// formatMillis writes how long something took.
+// formatMillis formats a duration in milliseconds.
 func formatMillis(d time.Duration) string {
 	if d < time.Millisecond {
 		return "under 1ms"
@@ -285,10 +285,10 @@ func (r *inspection) server(context.Context) []Finding {
 	return append([]Finding{a.finding}, a.dialects...)
 }
 
-// maxDialects bounds what is told of a server's gateways.
+// maxDialects limits how many gateways are reported.
 const maxDialects = 20
 
-// dialects says how the gateways to other systems are, by the answer to /readyz.
+// dialects reports the gateways in the answer to /readyz.
 func dialects(body []byte) (list []Finding) {
 	var ready struct {
 		Gateways []wire.Gateway `json:"gateways"`
@@ -298,20 +298,20 @@ func dialects(body []byte) (list []Finding) {
 	}
 	for _, g := range ready.Gateways[:min(len(ready.Gateways), maxDialects)] {
 		if g.Status == "ok" {
-			list = append(list, newFinding("dialect", OK, "", "%s is served", g.Name))
+			list = append(list, newFinding("dialect", OK, "", "the gateway %s works", g.Name))
 			continue
 		}
-		list = append(list, newFinding("dialect", Problem, "mend that, or look at the server's log", "%s is not served: %s", g.Name, g.Status))
+		list = append(list, newFinding("dialect", Problem, "fix that, or check the server's log", "the gateway %s does not work: %s", g.Name, g.Status))
 	}
 	return list
 }
 
-// notReached is what is told of a server that cannot be asked, if there should be one.
+// notReached is the finding if the server was not reached, unless none is configured.
 func (r *inspection) notReached(name string) []Finding {
 	if !r.ServerSet {
 		return nil
 	}
-	return single(name, Note, "", "not known, because no server was reached")
+	return single(name, Note, "", "unknown: the server was not reached")
 }
 
 const (
@@ -325,11 +325,11 @@ func (r *inspection) skew(context.Context) []Finding {
 	if !a.isMuster || !a.hasSkew {
 		return r.notReached("clock")
 	}
-	// What is surely wrong: the least that it can be.
+	// What is certain: the least possible difference.
 	minimum := max(a.minSkew, -a.maxSkew, 0)
 	estimate, margin := (a.minSkew+a.maxSkew)/2, (a.maxSkew-a.minSkew)/2
 	if minimum == 0 {
-		return single("clock", OK, "", "this machine's clock and the server's agree, as far as %.1fs can be told", margin.Seconds())
+		return single("clock", OK, "", "this machine's clock and the server's agree within %.1fs", margin.Seconds())
 	}
 	direction := "behind"
 	if estimate < 0 {
@@ -338,25 +338,25 @@ func (r *inspection) skew(context.Context) []Finding {
 	status := OK
 	fix := ""
 	if minimum > skewWarning {
-		status, fix = Warning, "have both machines keep their clocks by NTP: `sudo timedatectl set-ntp true`"
+		status, fix = Warning, "synchronise the clocks of both machines with NTP: `sudo timedatectl set-ntp true`"
 	}
 	if minimum > skewProblem {
 		status = Problem
 	}
-	return single("clock", status, fix, "this machine's clock is %s the server's by %.1fs (give or take %.1fs)", direction, estimate.Abs().Seconds(), margin.Seconds())
+	return single("clock", status, fix, "this machine's clock is %.1fs %s the server's (±%.1fs)", estimate.Abs().Seconds(), direction, margin.Seconds())
 }
 
-// version compares the programs.
+// version compares the versions of the program and the server.
 func (r *inspection) version(context.Context) []Finding {
 	a := r.probed()
 	if !a.isMuster || a.version == "" {
 		if !r.ServerSet {
 			return single("version", OK, "", "this program is %s", r.Version)
 		}
-		return single("version", Note, "", "this program is %s; the server's version is not known without a key", r.Version)
+		return single("version", Note, "", "this program is %s; the server's version is unknown without a key", r.Version)
 	}
 	if a.version != r.Version {
-		return single("version", Note, "use the same version on all machines: the server first, then workers, which take it up with `kill -USR2 PID` and keep their tasks",
+		return single("version", Note, "use the same version on all machines: upgrade the server first, then the workers, with `kill -USR2 PID` after their binary was replaced; running tasks continue",
 			"this program is %s, the server %s", r.Version, a.version)
 	}
 	return single("version", OK, "", "this program and the server are %s", r.Version)
@@ -365,24 +365,24 @@ func (r *inspection) version(context.Context) []Finding {
 // isServer reports whether a Muster server answers at a port of this machine.
 func (r *inspection) isServer(ctx context.Context, port string) bool {
 	h := &http.Client{Timeout: r.effectiveTimeouts().step, Transport: &http.Transport{DisableKeepAlives: true}}
-	identity, err := httpGet(ctx, h, "http://"+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
+	identity, err := httpGet(ctx, h, "", "http://"+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
 	return err == nil && identity.isUnauthenticated()
 }
 
-// worker asks the server for a worker.
+// worker returns a worker as the server sees it.
 func (r *inspection) worker(ctx context.Context, id muster.WorkerID) (muster.Worker, error) {
-	c, err := client.New(r.Server.URL, r.Server.Token, client.Options{Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
+	c, err := r.client(r.Server.URL, r.Server.Token)
 	if err != nil {
 		return muster.Worker{}, err
 	}
 	return c.Worker(ctx, string(id))
 }
 
-// redactURL is a URL without the password that may be in it.
+// redactURL returns a URL without its password.
 func redactURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "that is set"
+		return "(invalid URL)"
 	}
 	return u.Redacted()
 }

@@ -152,17 +152,17 @@ func TestServerThatIsNone(t *testing.T) {
 		url, says string
 		step      time.Duration // if it is not that of all
 	}{
-		{"http://" + unusedAddr, "nobody listens", 0},
-		{"ftp://" + unusedAddr, "no URL", 0},
-		{"", "no URL", 0},
-		{"http://no-such-host.invalid:8700", "leads to no address", time.Second},
+		{"http://" + unusedAddr, "connection refused", 0},
+		{"ftp://" + unusedAddr, "is not the URL", 0},
+		{"", "is not the URL", 0},
+		{"http://no-such-host.invalid:8700", "cannot resolve the name", time.Second},
 		{"http://" + silent.Addr().String(), "does not answer", time.Second},
-		{answers(404, "not found"), "no Muster server", 0},
-		{answers(200, `{"status":"ok"}`), "no Muster server", 0},
-		{answers(200, `<html>hello`), "no Muster server", 0},
-		{secure.URL, "signed by nobody", 0},
-		{strings.Replace(secure.URL, "https", "http", 1), "write https://", 0},
-		{strings.Replace(answers(200, ""), "http", "https", 1), "write http://", 0},
+		{answers(404, "not found"), "is not a Muster server", 0},
+		{answers(200, `{"status":"ok"}`), "is not a Muster server", 0},
+		{answers(200, `<html>hello`), "is not a Muster server", 0},
+		{secure.URL, "unknown authority", 0},
+		{strings.Replace(secure.URL, "https", "http", 1), "use https://", 0},
+		{strings.Replace(answers(200, ""), "http", "https", 1), "use http://", 0},
 	} {
 		cfg := testConfig(t)
 		cfg.Server, cfg.ServerSet = SavedServer{URL: c.url, Token: adminToken}, true
@@ -223,7 +223,7 @@ func TestListenTellsWho(t *testing.T) {
 	cfg.Listen = strings.TrimPrefix(startServer(t), "http://")
 	wantFinding(t, runChecks(t, cfg, "listen"), "listen", OK, "a Muster server")
 	cfg.Listen = "8700"
-	wantFinding(t, runChecks(t, cfg, "listen"), "listen", Problem, "no address")
+	wantFinding(t, runChecks(t, cfg, "listen"), "listen", Problem, "is not an address")
 	cfg.Listen = "192.0.2.1:8700"
 	wantFinding(t, runChecks(t, cfg, "listen"), "listen", Problem)
 }
@@ -246,13 +246,13 @@ func TestDialects(t *testing.T) {
 	t.Cleanup(server.Close)
 	cfg := testConfig(t)
 	cfg.Server, cfg.ServerSet = SavedServer{URL: server.URL, Token: "key"}, true
-	var told []string
+	var list []string
 	for _, f := range runChecks(t, cfg, "server") {
 		if f.Name == "dialect" {
-			told = append(told, string(f.Status)+" "+f.Found)
+			list = append(list, string(f.Status)+" "+f.Found)
 		}
 	}
-	if got := strings.Join(told, "; "); got != "ok qubix is served; problem mloc is not served: Redis is away" {
+	if got := strings.Join(list, "; "); got != "ok the gateway qubix works; problem the gateway mloc does not work: Redis is away" {
 		t.Errorf("the doctor says %q", got)
 	}
 }

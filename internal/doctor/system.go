@@ -1,31 +1,33 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
-	"errors"
-
 	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
-// minFiles is how many files a worker and its tasks need at the least: each task holds some.
+// minFiles is how many open files a worker and its tasks need at least.
 const minFiles = 4096
 
-// minPIDs is how many processes a machine should take.
+// minPIDs is how many processes a machine should allow.
 const minPIDs = 32768
 
-// cgroups tells which limits of tasks the kernel keeps.
+// cgroups reports which limits of tasks the kernel enforces.
 func (r *inspection) cgroups(context.Context) []Finding {
 	l := r.facts().Limits
 	if l == nil {
-		return single("cgroups", Note, "", "how tasks are limited is not known")
+		return single("cgroups", Note, "", "the limits of tasks are unknown")
 	}
 	var enforced, watched []string
 	reasonSet := map[string]bool{}
@@ -41,52 +43,49 @@ func (r *inspection) cgroups(context.Context) []Finding {
 		reasonSet[w.way.Why] = true
 	}
 	if len(watched) == 0 {
-		return single("cgroups", OK, "", "control groups (%s): the kernel keeps %s of tasks", l.Cgroups, strings.Join(enforced, ", "))
+		return single("cgroups", OK, "", "control groups (%s): the kernel enforces %s of tasks", l.Cgroups, strings.Join(enforced, ", "))
 	}
 	if runtime.GOOS != "linux" {
 		return single("cgroups", Note, "", "this system has no control groups: memory and processes of tasks are watched, cpus are not limited")
 	}
-	var reasons []string
-	for reason := range reasonSet {
-		reasons = append(reasons, reason)
-	}
+	reasons := slices.Sorted(maps.Keys(reasonSet))
 	fix := "run the worker as a service with Delegate=yes, or in `systemd-run --user --scope -p Delegate=yes muster worker`"
 	switch _, err := os.Stat(r.hostPath("/run/systemd/system")); {
 	case os.Geteuid() == 0:
-		fix = "mount the controllers: `sudo mount -t cgroup2 none /sys/fs/cgroup`; in a container, give it a control group of its own that it may write (--cgroupns=private, and rw)"
+		fix = "mount the controllers: `sudo mount -t cgroup2 none /sys/fs/cgroup`; in a container, use a writable control group of its own (--cgroupns=private, and rw)"
 	case err != nil:
-		fix = "give this user a control group that it may write, or run the worker as root with --task-user"
+		fix = "give this user a writable control group, or run the worker as root with --task-user"
 	}
-	return single("cgroups", Warning, fix, "control groups (%s): not kept by the kernel are %s: %s", l.Cgroups, strings.Join(watched, ", "), strings.Join(reasons, "; "))
+	return single("cgroups", Warning, fix, "control groups (%s): the kernel does not enforce %s: %s", l.Cgroups, strings.Join(watched, ", "), strings.Join(reasons, "; "))
 }
 
-// sandbox tells what keeps tasks from what is not theirs.
+// sandbox reports how tasks are isolated from other files and processes.
 func (r *inspection) sandbox(context.Context) []Finding {
 	l := r.facts().Limits
 	switch {
 	case l == nil || runtime.GOOS != "linux":
-		return single("sandbox", Note, "run what you do not trust in containers", "this system has no Landlock: tasks see what their user sees")
+		return single("sandbox", Note, "run untrusted code in containers", "this system has no Landlock: tasks see what their user sees")
 	case r.Limits.Sandbox == isolation.Off:
-		return single("sandbox", Warning, "leave --sandbox at auto", "--sandbox is off: tasks see what their user sees")
+		return single("sandbox", Warning, "use --sandbox auto", "--sandbox is off: tasks see what their user sees")
 	case l.Landlock == 0:
 		return r.noLandlock()
 	case l.Signals.By != isolation.ByKernel:
-		return single("sandbox", Note, "Linux 6.12 or newer", "Landlock has version %d: tasks are kept to their files, and may send signals to other processes of their user", l.Landlock)
+		return single("sandbox", Note, "use Linux 6.12 or newer", "Landlock has version %d: tasks can access only their own files, but can signal other processes of their user", l.Landlock)
 	}
-	return single("sandbox", OK, "", "Landlock (version %d) keeps tasks to their own files", l.Landlock)
+	return single("sandbox", OK, "", "Landlock (version %d) limits tasks to their own files", l.Landlock)
 }
 
 func (r *inspection) noLandlock() []Finding {
 	release := r.readText("/proc/sys/kernel/osrelease")
 	if kernelOlder(release, 5, 13) {
-		return single("sandbox", Warning, "Linux 5.13 or newer, or run what you do not trust in containers", "the kernel %s has no Landlock: tasks see what their user sees", release)
+		return single("sandbox", Warning, "use Linux 5.13 or newer, or run untrusted code in containers", "the kernel %s has no Landlock: tasks see what their user sees", release)
 	}
 	list := r.readText("/sys/kernel/security/lsm")
 	if list == "" {
 		list = "capability,yama,apparmor"
 	}
 	return single("sandbox", Warning, "add `lsm=landlock,"+list+"` to the kernel's command line (GRUB_CMDLINE_LINUX in /etc/default/grub, then `sudo update-grub`), and restart the machine",
-		"Landlock is off in this kernel: tasks see what their user sees")
+		"Landlock is disabled in this kernel: tasks see what their user sees")
 }
 
 func kernelOlder(release string, major, minor int) bool {
@@ -97,51 +96,51 @@ func kernelOlder(release string, major, minor int) bool {
 	return a < major || a == major && b < minor
 }
 
-// taskUser looks at whom tasks run as.
+// taskUser checks the user of tasks.
 func (r *inspection) taskUser(context.Context) []Finding {
 	name := r.Limits.TaskUser
 	if runtime.GOOS == "windows" {
 		return nil
 	}
 	if err := r.Limits.Check(); name != "" && err != nil {
-		return single("task-user", Problem, "`sudo useradd --system --no-create-home "+name+"`, or name another one", "%s", err)
+		return single("task-user", Problem, "`sudo useradd --system --no-create-home "+name+"`, or use another one", "%s", err)
 	}
 	switch d := isolation.Describe(r.Limits); {
 	case d.User == isolation.DynamicUser:
 		return single("task-user", OK, "", "each task runs as a user of its own")
 	case d.User == isolation.RootUser:
 		return single("task-user", Warning, "`muster worker` without --task-user, or `sudo useradd --system --no-create-home muster-task` and `muster worker --task-user muster-task`",
-			"tasks run as root: what root's sockets serve, such as a container engine, is open to them")
+			"tasks run as root: they can use root's sockets, such as that of a container engine")
 	case name == "":
 		return single("task-user", OK, "", "tasks run as this user, who is not root")
 	}
 	return single("task-user", OK, "", "tasks run as %s", name)
 }
 
-// network tells whether tasks can be kept from it.
+// network reports whether tasks can be cut off from the network.
 func (r *inspection) network(context.Context) []Finding {
 	l := r.facts().Limits
 	if l == nil || runtime.GOOS != "linux" {
-		return single("network", Note, "", "tasks that ask for no network, or for some hosts only, do not run here as processes")
+		return single("network", Note, "", "tasks with network: none or allowlist cannot run as processes here")
 	}
 	if l.NoNetwork.By == isolation.ByKernel {
-		return single("network", OK, "", "tasks can be kept from the network")
+		return single("network", OK, "", "tasks can run without a network")
 	}
 	var fix string
 	switch {
 	case r.readText("/proc/sys/kernel/unprivileged_userns_clone") == "0":
-		fix = "let users have user namespaces: `sudo sysctl -w kernel.unprivileged_userns_clone=1`"
+		fix = "allow user namespaces: `sudo sysctl -w kernel.unprivileged_userns_clone=1`"
 	case r.readText("/proc/sys/user/max_user_namespaces") == "0":
-		fix = "let users have user namespaces: `sudo sysctl -w user.max_user_namespaces=15000`"
+		fix = "allow user namespaces: `sudo sysctl -w user.max_user_namespaces=15000`"
 	case r.readText("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
-		fix = "let programs without a profile have user namespaces: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or run the worker as root with --task-user"
+		fix = "allow user namespaces of programs without a profile: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or run the worker as root with --task-user"
 	default:
 		fix = "run the worker as root with --task-user"
 	}
-	return single("network", Warning, fix, "tasks that ask for no network, or for some hosts only, do not run here as processes: %s", l.NoNetwork.Why)
+	return single("network", Warning, fix, "tasks with network: none or allowlist cannot run as processes here: %s", l.NoNetwork.Why)
 }
 
-// processes looks at how many the machine takes.
+// processes checks the limit of processes of the machine.
 func (r *inspection) processes(context.Context) []Finding {
 	lowest, sysctl := 0, ""
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
@@ -153,40 +152,40 @@ func (r *inspection) processes(context.Context) []Finding {
 	case sysctl == "":
 		return nil
 	case lowest < minPIDs:
-		return single("processes", Note, "`sudo sysctl -w "+sysctl+"=131072`", "this machine takes %d processes and threads (%s); tasks of many threads may find none left", lowest, sysctl)
+		return single("processes", Note, "`sudo sysctl -w "+sysctl+"=131072`", "this machine allows %d processes and threads (%s): tasks with many threads may reach the limit", lowest, sysctl)
 	}
-	return single("processes", OK, "", "this machine takes %d processes and threads", lowest)
+	return single("processes", OK, "", "this machine allows %d processes and threads", lowest)
 }
 
-// openFiles looks at how many a process may have open.
+// openFiles checks the limit of open files.
 func (r *inspection) openFiles(context.Context) []Finding {
 	switch n := maxFiles(); {
 	case n == 0:
 		return nil
 	case n < minFiles:
-		return single("open-files", Warning, "`ulimit -Hn 65536` as root before the worker, LimitNOFILE=65536 in its service, or a line in /etc/security/limits.conf", "a process may have %d files open: too few for a worker with many tasks", n)
+		return single("open-files", Warning, "`ulimit -Hn 65536` as root before the worker, LimitNOFILE=65536 in its service, or a line in /etc/security/limits.conf", "a process may open %d files: too few for a worker with many tasks", n)
 	default:
-		return single("open-files", OK, "", "a process may have %d files open", n)
+		return single("open-files", OK, "", "a process may open %d files", n)
 	}
 }
 
-// clockSync tells whether something keeps the clock right.
+// clockSync reports whether the clock is synchronised.
 func (r *inspection) clockSync(context.Context) []Finding {
 	off, known := clockUnsynced()
 	switch {
 	case !known:
 		return nil
 	case off:
-		return single("clock-sync", Note, "`sudo timedatectl set-ntp true`, or install chrony", "nothing on this machine tells the kernel that it keeps the clock by NTP; a host may do it for a guest")
+		return single("clock-sync", Note, "`sudo timedatectl set-ntp true`, or install chrony", "the clock is not synchronised by NTP on this machine; a hypervisor may do it")
 	}
-	return single("clock-sync", OK, "", "the clock is kept by NTP")
+	return single("clock-sync", OK, "", "the clock is synchronised by NTP")
 }
 
-// listen looks whether a server could listen here.
+// listen checks whether a server could listen here.
 func (r *inspection) listen(ctx context.Context) []Finding {
 	_, port, err := net.SplitHostPort(r.Listen)
 	if err != nil {
-		return single("listen", Problem, "write --listen such as 127.0.0.1:8700, or :8700 for all addresses", "%q is no address to listen on", r.Listen)
+		return single("listen", Problem, "use --listen with one such as 127.0.0.1:8700, or :8700 for all addresses", "%q is not an address to listen on", r.Listen)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", r.Listen)
 	if err == nil {
@@ -194,7 +193,7 @@ func (r *inspection) listen(ctx context.Context) []Finding {
 		return single("listen", OK, "", "a server could listen on %s", r.Listen)
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return single("listen", Problem, "give --listen an address of this machine, with a port above 1023 if the server is not root's", "a server could not listen on %s: %s", r.Listen, rootCause(err))
+		return single("listen", Problem, "set --listen to an address of this machine, with a port above 1023 if the server does not run as root", "a server cannot listen on %s: %s", r.Listen, rootCause(err))
 	}
 	if r.isServer(ctx, port) {
 		return single("listen", OK, "", "a Muster server listens on %s", r.Listen)
@@ -203,17 +202,14 @@ func (r *inspection) listen(ctx context.Context) []Finding {
 	if n, err := strconv.Atoi(port); err == nil {
 		listener = r.portListener(n)
 	}
-	if listener == "" {
-		listener = "another program"
-	}
-	status := Note // who knows whether there is to be a server here
+	status := Note // a server may not be wanted here
 	if r.ListenSet {
 		status = Problem
 	}
-	return single("listen", status, "stop it (`sudo ss -ltnp 'sport = :"+port+"'` shows it), or have the server listen elsewhere with --listen", "a server could not listen on %s: %s does", r.Listen, listener)
+	return single("listen", status, "stop it (`sudo ss -ltnp 'sport = :"+port+"'` shows it), or use another address with --listen", "a server cannot listen on %s, which is in use by %s", r.Listen, cmp.Or(listener, "another program"))
 }
 
-// gangPorts looks at the ports on which the first task of a gang listens.
+// gangPorts checks the ports on which the first task of a gang listens.
 func (r *inspection) gangPorts(context.Context) []Finding {
 	const first, last = 20000, 29999 // sched/gang.go
 	f := strings.Fields(r.readText("/proc/sys/net/ipv4/ip_local_port_range"))
@@ -224,7 +220,7 @@ func (r *inspection) gangPorts(context.Context) []Finding {
 	high, errHigh := strconv.Atoi(f[1])
 	reserved := r.readText("/proc/sys/net/ipv4/ip_local_reserved_ports")
 	if errLow != nil || errHigh != nil || low > last || high < first || strings.Contains(reserved, "20000-29999") {
-		return single("gang-ports", OK, "", "ports %d to %d, for tasks of gangs to meet, are given to no outgoing connection", first, last)
+		return single("gang-ports", OK, "", "ports %d to %d, on which tasks of gangs listen, are not used for outgoing connections", first, last)
 	}
-	return single("gang-ports", Note, "`sudo sysctl -w net.ipv4.ip_local_reserved_ports=20000-29999`", "ports %d to %d, on which tasks of gangs meet, may be taken by outgoing connections (%d to %d)", first, last, low, high)
+	return single("gang-ports", Note, "`sudo sysctl -w net.ipv4.ip_local_reserved_ports=20000-29999`", "ports %d to %d, on which tasks of gangs listen, may be used by outgoing connections (%d to %d)", first, last, low, high)
 }

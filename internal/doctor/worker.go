@@ -18,14 +18,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim"
 )
 
-// dataDirUse is who uses the data dir.
+// dataDirUse is the processes that use the data dir.
 type dataDirUse struct {
 	worker bool
-	pid    int // of the worker, 0 if it is not known
+	pid    int // of the worker, 0 if unknown
 	shims  []shim.Status
 }
 
-// inUse reports whether nothing of the data dir may be touched.
+// inUse reports whether a process uses the data dir.
 func (l *dataDirUse) inUse() bool {
 	for _, h := range l.shims {
 		if !h.Stale {
@@ -49,11 +49,11 @@ func (r *inspection) dataDirUse() (dataDirUse, error) {
 	return l, err
 }
 
-// running tells of the worker and of what stands by its tasks.
+// running reports the worker and the shim of its tasks.
 func (r *inspection) running(ctx context.Context) []Finding {
 	l, err := r.dataDirUse()
 	if err != nil {
-		return single("running", Warning, "run the doctor as the user whom the worker runs as", "whether tasks go on is not known: %s", err)
+		return single("running", Warning, "run the doctor as the user of the worker", "cannot find out whether tasks run: %s", err)
 	}
 	var pids []string
 	orphans := 0
@@ -65,24 +65,24 @@ func (r *inspection) running(ctx context.Context) []Finding {
 	}
 	shimNote := ""
 	if len(pids) > 0 {
-		shimNote = "; its tasks are stood by by process " + strings.Join(pids, ", ")
+		shimNote = "; the shim of its tasks is process " + strings.Join(pids, ", ")
 	}
 	switch {
 	case l.worker && l.pid == 0:
 		return single("running", OK, "", "a worker runs on this data dir%s", shimNote)
 	case l.worker && r.exeReplaced(l.pid):
-		return single("running", Note, fmt.Sprintf("`kill -USR2 %d`: tasks go on", l.pid), "the worker, process %d, runs a program whose file was replaced since%s", l.pid, shimNote)
+		return single("running", Note, fmt.Sprintf("`kill -USR2 %d` restarts it; running tasks continue", l.pid), "the worker, process %d, runs a binary that was replaced%s", l.pid, shimNote)
 	case l.worker:
 		return r.runningFinding(ctx, l.pid, shimNote)
 	case len(pids) > 0:
-		return single("running", Warning, "start the worker: it takes the tasks up again", "no worker runs on this data dir, and tasks of its last life go on without it until their leases end%s", shimNote)
+		return single("running", Warning, "start the worker: it recovers the tasks", "no worker is running; its tasks keep running until their leases expire%s", shimNote)
 	case orphans > 0:
-		return single("running", Warning, "start the worker: it ends them", "processes of %s go on, and neither a worker nor a shim stands by them", plural(orphans, "task"))
+		return single("running", Warning, "start the worker: it kills them", "processes of %s are still running without a worker or a shim", plural(orphans, "task"))
 	}
 	return single("running", Note, "", "no worker runs on this data dir")
 }
 
-// runningFinding tells how the running worker does, as the server sees it.
+// runningFinding reports the running worker as the server sees it.
 func (r *inspection) runningFinding(ctx context.Context, pid int, shimNote string) []Finding {
 	ok := single("running", OK, "", "the worker, process %d, runs on this data dir%s", pid, shimNote)
 	id, joined, err := agent.LoadIdentity(r.Data)
@@ -94,25 +94,25 @@ func (r *inspection) runningFinding(ctx context.Context, pid int, shimNote strin
 	case err != nil:
 		return ok
 	case w.State == muster.WorkerUnreachable || w.State == muster.WorkerGone:
-		return single("running", Problem, "look at its log", "the worker, process %d, runs, and the server has it as %s", pid, w.State)
+		return single("running", Problem, "check its log", "the worker, process %d, runs, but is %s for the server", pid, w.State)
 	case w.Constrained != "":
 		return single("running", Note, "", "the worker, process %d, runs, and takes no new tasks: %s", pid, w.Constrained)
 	case w.Version != "" && w.Version != r.Version:
-		return single("running", Note, fmt.Sprintf("`kill -USR2 %d` has it become what its file is: tasks go on", pid), "the worker, process %d, is %s, and this program is %s", pid, w.Version, r.Version)
+		return single("running", Note, fmt.Sprintf("`kill -USR2 %d` restarts it with its current binary; running tasks continue", pid), "the worker, process %d, is %s, and this program is %s", pid, w.Version, r.Version)
 	}
 	return ok
 }
 
-// leftovers looks for what workers that are gone have left in the data dir.
+// leftovers reports what workers that no longer run have left in the data dir.
 func (r *inspection) leftovers(ctx context.Context) []Finding {
 	l, err := r.dataDirUse()
 	if err != nil || l.inUse() {
-		return nil // running tells of it; a worker cleans up by itself
+		return nil // running reports it; the worker cleans up
 	}
 	var list []Finding
 	if n := len(l.shims); n > 0 {
-		f := newFinding("shims", Note, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of shims that are gone", plural(n, "folder"))
-		f.repair = r.exclusiveRepair("remove the folders of shims that are gone", func(_ context.Context, l *dataDirUse) error {
+		f := newFinding("shims", Note, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of shims that have exited", plural(n, "folder"))
+		f.repair = r.exclusiveRepair("remove the folders of shims that have exited", func(_ context.Context, l *dataDirUse) error {
 			var errs []error
 			for i := range l.shims {
 				errs = append(errs, l.shims[i].Remove(r.Data))
@@ -123,12 +123,12 @@ func (r *inspection) leftovers(ctx context.Context) []Finding {
 	}
 	tasks, err := os.ReadDir(filepath.Join(r.Data, "tasks"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return append(list, newFinding("task-folders", Warning, "", "the folders of tasks cannot be looked at: %s", err))
+		return append(list, newFinding("task-folders", Warning, "", "cannot list the folders of tasks: %s", err))
 	}
-	tasks = slices.DeleteFunc(tasks, func(t fs.DirEntry) bool { return t.Name() == process.PoolDir }) // of no task
+	tasks = slices.DeleteFunc(tasks, func(t fs.DirEntry) bool { return t.Name() == process.PoolDir }) // it belongs to no task
 	if n := len(tasks); n > 0 {
-		f := newFinding("task-folders", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of tasks that ended with their worker, in %s", plural(n, "folder"), filepath.Join(r.Data, "tasks"))
-		f.repair = r.exclusiveRepair("remove the folders of tasks that are gone", func(context.Context, *dataDirUse) error {
+		f := newFinding("task-folders", Warning, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of tasks that ended with their worker, in %s", plural(n, "folder"), filepath.Join(r.Data, "tasks"))
+		f.repair = r.exclusiveRepair("remove the folders of ended tasks", func(context.Context, *dataDirUse) error {
 			var errs []error
 			for _, t := range tasks {
 				errs = append(errs, os.RemoveAll(filepath.Join(r.Data, "tasks", t.Name())))
@@ -136,18 +136,18 @@ func (r *inspection) leftovers(ctx context.Context) []Finding {
 			return errors.Join(errs...)
 		})
 		if r.hasRunningContainer(ctx) {
-			f.repair, f.Fix = nil, "start the worker: it ends their containers, and removes them" // which have the folders
+			f.repair, f.Fix = nil, "start the worker: it ends their containers, which use the folders, and removes them"
 		}
 		list = append(list, f)
 	}
 	return list
 }
 
-// groups looks for control groups that workers have left.
+// groups reports control groups that workers have left.
 func (r *inspection) groups(context.Context) []Finding {
 	l, err := r.dataDirUse()
 	if err != nil {
-		return nil // running tells of it
+		return nil // running reports it
 	}
 	var own, others []cgroup.WorkerGroup
 	for _, g := range cgroup.WorkerGroups(r.Data) {
@@ -161,7 +161,7 @@ func (r *inspection) groups(context.Context) []Finding {
 	var list []Finding
 	if len(own) > 0 {
 		f := groupFinding(own)
-		if f.repair = r.exclusiveRepair("remove control groups of tasks that are gone", func(context.Context, *dataDirUse) error {
+		if f.repair = r.exclusiveRepair("remove control groups of ended tasks", func(context.Context, *dataDirUse) error {
 			var errs []error
 			for i := range own {
 				errs = append(errs, own[i].Remove())
@@ -169,13 +169,13 @@ func (r *inspection) groups(context.Context) []Finding {
 			return errors.Join(errs...)
 		}); processCount(own) > 0 {
 			f.repair = nil
-			f.Fix = "start the worker: it ends them"
+			f.Fix = "start the worker: it kills them"
 		}
 		list = append(list, f)
 	}
 	if len(others) > 0 {
-		list = append(list, newFinding("other-groups", Note, "if no worker uses them: `muster doctor --fix --data DIR` with the data dir that they are of, or `rmdir` each, such as `rmdir "+others[0].Path+"`",
-			"%s of workers with other data dirs hold no process: %s", plural(len(others), "control group"), paths(others)))
+		list = append(list, newFinding("other-groups", Note, "if no worker uses them: `muster doctor --fix --data DIR` with their data dir, or `rmdir` each, such as `rmdir "+others[0].Path+"`",
+			"%s of workers with other data dirs have no processes: %s", plural(len(others), "control group"), paths(others)))
 	}
 	return list
 }
@@ -189,7 +189,7 @@ func groupFinding(own []cgroup.WorkerGroup) Finding {
 	if n := processCount(own); n > 0 {
 		suffix = fmt.Sprintf(", with %d processes in them", n)
 	}
-	return newFinding("groups", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone%s: %s", plural(groups, "control group"), suffix, paths(own))
+	return newFinding("groups", Warning, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of a worker that no longer runs%s: %s", plural(groups, "control group"), suffix, paths(own))
 }
 
 func processCount(groups []cgroup.WorkerGroup) (n int) {
@@ -207,7 +207,7 @@ func paths(groups []cgroup.WorkerGroup) string {
 	return firstNames(all)
 }
 
-// firstNames lists names, and of many the first ones.
+// firstNames joins the first names of a list.
 func firstNames(names []string) string {
 	const maxNames = 4
 	if len(names) <= maxNames {
@@ -216,13 +216,13 @@ func firstNames(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
-// exclusiveRepair makes a mend that is done as the only one who uses the data dir. Whoever is proven to
-// be gone is so under the lock that a worker needs to start.
+// exclusiveRepair returns a repair that runs while no other process uses the data dir: it verifies that under the lock that a worker needs
+// to start.
 func (r *inspection) exclusiveRepair(description string, fn func(context.Context, *dataDirUse) error) *repair {
 	data := r.Data
 	return &repair{description: description, run: func(ctx context.Context) error {
 		if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
-			return fn(ctx, &dataDirUse{}) // and nobody can have started on it
+			return fn(ctx, &dataDirUse{}) // no process can use it
 		}
 		store, err := agent.OpenReportStore(data)
 		if err != nil {
@@ -233,7 +233,7 @@ func (r *inspection) exclusiveRepair(description string, fn func(context.Context
 		switch {
 		case err != nil:
 		case l.inUse():
-			err = muster.Errorf(muster.Conflict, "something of the data dir %s lives again", data)
+			err = muster.Errorf(muster.Conflict, "the data dir %s is in use again", data)
 		default:
 			err = fn(ctx, &l)
 		}

@@ -21,7 +21,7 @@ import (
 
 const isLinux = runtime.GOOS == "linux"
 
-// testRepair mends what was found, holds that it is announced and then well, and that a second time
+// testRepair repairs the findings, checks that each repair is announced and works, and that a second time
 // changes nothing.
 func testRepair(t *testing.T, cfg Config, found []Finding, names ...string) []Finding {
 	t.Helper()
@@ -51,7 +51,7 @@ func TestDataDirIsMade(t *testing.T) {
 	wantNoFinding(t, found, "write")
 	again := testRepair(t, cfg, found, "data")
 	if f := wantFinding(t, again, "data", OK); !f.Fixed {
-		t.Error("it is not told that it was fixed")
+		t.Error("the finding is not marked as fixed")
 	}
 	wantFinding(t, again, "write", OK)
 	if info, err := os.Stat(cfg.Data); err != nil || info.Mode().Perm() != 0o700 {
@@ -63,10 +63,10 @@ func TestDataDirIsMade(t *testing.T) {
 	}
 	cfg.Data = filepath.Join(cfg.Data, "file", "worker")
 	writeFile(t, filepath.Dir(filepath.Dir(cfg.Data)), "file", "")
-	wantFinding(t, runChecks(t, cfg, "data"), "data", Problem, "no folder")
+	wantFinding(t, runChecks(t, cfg, "data"), "data", Problem, "is not a directory")
 }
 
-// TestNoDataInProc holds that a folder which nobody can make is a problem, whatever the rights are.
+// TestNoDataInProc tests that a directory that cannot be created is a problem, whatever the permissions.
 func TestNoDataInProc(t *testing.T) {
 	if !isLinux {
 		t.Skip("skipped: /proc is Linux's")
@@ -75,7 +75,7 @@ func TestNoDataInProc(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Data = "/proc/muster"
 	found := runChecks(t, cfg, "data", "write", "filesystem")
-	wantFinding(t, found, "data", Problem, "cannot be made", "--data")
+	wantFinding(t, found, "data", Problem, "cannot be created", "--data")
 	wantFinding(t, found, "filesystem", Problem, "proc")
 }
 
@@ -143,8 +143,8 @@ func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
 	wantFinding(t, found, "task-folders", Warning, "1 folder of tasks", "--fix")
 	again := testRepair(t, cfg, found, "shims", "task-folders")
 	for _, name := range []string{"shims", "task-folders"} {
-		if f := wantFinding(t, again, name, OK, "nothing is left"); !f.Fixed {
-			t.Errorf("%s is not told as fixed", name)
+		if f := wantFinding(t, again, name, OK, "fixed: "); !f.Fixed {
+			t.Errorf("%s is not marked as fixed", name)
 		}
 	}
 	for path, there := range map[string]bool{"shim/1": false, "tasks/17.3-1": false, "tasks/.spare/process-1": true, "cache/kept": true} {
@@ -165,7 +165,7 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 	t.Parallel()
 	names := []string{"running", "leftovers", "groups"}
 
-	// A shim that lives: this process stands for it.
+	// A running shim, simulated by this process.
 	cfg := testConfig(t)
 	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, proctree.New(discardLog).Self()))
 	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
@@ -174,12 +174,12 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 	wantNoFinding(t, found, "shims")
 	wantNoFinding(t, found, "task-folders")
 
-	// A worker that lives: this process holds its lock.
+	// A running worker: this process holds its lock.
 	cfg = testConfig(t)
 	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, exitedPid(t)))
 	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
 	before := runChecks(t, cfg, "running", "leftovers")
-	before = before[len(before)-1:] // each mend waits for the lock
+	before = before[len(before)-1:] // each repair waits for the lock
 	wantFinding(t, before, "task-folders", Warning)
 	store, err := agent.OpenReportStore(cfg.Data)
 	if err != nil {
@@ -261,7 +261,7 @@ func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantFinding(t, found, "hangs", Warning, "more than 11s")
+		wantFinding(t, found, "hangs", Warning, "within 11s")
 		wantFinding(t, found, "well", OK)
 		if found[0].Name != "hangs" || found[0].Group != Worker {
 			t.Errorf("the order is %v", found)

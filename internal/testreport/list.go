@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// module stands before the paths of packages in the output of go test, and not in the list.
+// module is the prefix of package paths in the output of go test; the list omits it.
 const module = "github.com/muster-dev/muster/"
 
 func trimModule(pkg string) string { return strings.TrimPrefix(pkg, module) }
@@ -23,21 +23,21 @@ type entry struct {
 	line     int
 	pkg      string // without the module, or * for all
 	test     string // a pattern as in path.Match, or * for all
-	message  string // a part of what a skipped test says
-	optional bool   // whether they are skipped depends on the machine: the entry is never out of date
+	message  string // a part of the reason of the skip
+	optional bool   // whether they are skipped depends on the machine: the entry is never stale
 }
 
 // skipList are the entries for one kind of run.
 type skipList []entry
 
-// linePattern is KINDS PACKAGE TEST REASON, with spaces between them; TEST may be a text in quotes.
+// linePattern is KINDS PACKAGE TEST REASON, separated by spaces; TEST may be a quoted text.
 var linePattern = regexp.MustCompile(`^(\S+)\s+(\S+)\s+("[^"]+"|[^\s"]+)\s+(\S.*)$`)
 
-// parseList reads the entries for a kind of run. KINDS of a line are root, user, vm, with commas between them and each with
-// a ? if it depends on the machine whether the test is skipped.
+// parseList parses the entries for a kind of run. KINDS of a line are root, user, vm, separated by commas, each with a ? if it depends
+// on the machine whether the test is skipped.
 func parseList(r io.Reader, run string) (skipList, error) {
 	if !slices.Contains(kinds, run) {
-		return nil, fmt.Errorf("there are no runs of kind %q: -run is one of %s", run, strings.Join(kinds, ", "))
+		return nil, fmt.Errorf("unknown kind of run %q: set -run to one of %s", run, strings.Join(kinds, ", "))
 	}
 	var list skipList
 	lines := bufio.NewScanner(r)
@@ -60,7 +60,7 @@ func parseList(r io.Reader, run string) (skipList, error) {
 		for kind := range strings.SplitSeq(m[1], ",") {
 			name, optional := strings.CutSuffix(kind, "?")
 			if !slices.Contains(kinds, name) {
-				return nil, fmt.Errorf("line %d: there are no runs of kind %q", n, kind)
+				return nil, fmt.Errorf("line %d: unknown kind of run %q", n, kind)
 			}
 			if name == run {
 				e.optional = optional || e.pkg == "*" // each run tests some packages only
@@ -79,7 +79,7 @@ func (e *entry) allows(s skip) bool {
 	return match || e.test == "*"
 }
 
-// check returns the skips that no entry allows, and the entries that are out of date.
+// check returns the skips that no entry allows, and stale entries.
 func (l skipList) check(t *summary) (unlisted []skip, stale []entry) {
 	used := make([]bool, len(l))
 	for _, s := range t.skipped {

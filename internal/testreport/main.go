@@ -3,10 +3,10 @@
 //
 //	go test -json ./... | testreport -run root
 //
-// With CI=true a skipped test that the list does not allow is an error, and so is an entry of the list that allows
-// nothing any more: none of its tests was skipped although its package was tested. Elsewhere skips are only counted.
+// With CI=true it is an error if a test is skipped that the list does not allow, or if an entry of the list is stale: none of its tests
+// was skipped although its package was tested. Otherwise skips are only counted.
 //
-// It exits with 1 if a test failed, a package did not end, no package was tested, or skips are in error.
+// It exits with 1 if a test failed, a package did not end, no package was tested, or skips are an error.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 )
 
 func main() {
-	list := flag.String("skips", "test/skips.txt", "the list of tests that may be skipped")
-	run := flag.String("run", "", "the kind of this run, which entries of the list name: root, user or vm")
+	list := flag.String("skips", "test/skips.txt", "file with the list of tests that may be skipped")
+	run := flag.String("run", "", "kind of this run: root, user or vm")
 	flag.Parse()
 	if err := report(os.Stdin, os.Stdout, *list, *run, os.Getenv("CI") == "true"); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// report does it all; strict makes unlisted skips and stale entries errors.
+// report reads in and prints the report; strict makes unlisted skips and stale entries errors.
 func report(in io.Reader, out io.Writer, list, run string, strict bool) error {
 	f, err := os.Open(list)
 	if err != nil {
@@ -57,13 +57,13 @@ func report(in io.Reader, out io.Writer, list, run string, strict bool) error {
 	}
 	switch {
 	case len(t.unfinished()) > 0:
-		return fmt.Errorf("the tests of %v did not end", t.unfinished())
+		return fmt.Errorf("the tests of %v did not finish", t.unfinished())
 	case t.failed:
 		return errors.New("tests failed")
 	case t.tested == 0:
 		return errors.New("no package was tested")
 	case len(unlisted)+len(stale) > 0:
-		return fmt.Errorf("%d tests were skipped without being on the list, and %d entries of it are out of date", len(unlisted), len(stale))
+		return fmt.Errorf("%d tests were skipped without being on the list, and %d entries of it are stale", len(unlisted), len(stale))
 	}
 	return nil
 }

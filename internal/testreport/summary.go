@@ -28,8 +28,8 @@ type skip struct {
 // summary is what has been read so far.
 type summary struct {
 	out     io.Writer
-	running map[string]*results // of packages that have not ended
-	passed  map[string]bool     // packages whose tests have all ended well
+	running map[string]*results // of packages that have not finished
+	passed  map[string]bool     // packages whose tests have all passed
 	skipped []skip
 	tested  int // packages with tests
 	failed  bool
@@ -38,7 +38,7 @@ type summary struct {
 // results are those of one package.
 type results struct {
 	output map[string][]string // by test; "" is the package itself
-	order  []string            // tests in the order in which they began
+	order  []string            // tests in the order of their start
 	state  map[string]string   // the action with which a test ended
 }
 
@@ -46,7 +46,7 @@ func newSummary(out io.Writer) *summary {
 	return &summary{out: out, running: map[string]*results{}, passed: map[string]bool{}}
 }
 
-// read reads events up to the end. Lines that are none are printed: go test says there what is wrong with its arguments.
+// read reads all events. It prints other lines, in which go test reports errors of its arguments.
 func (t *summary) read(in io.Reader) error {
 	r := bufio.NewReader(in)
 	for {
@@ -108,7 +108,7 @@ func (t *summary) add(e *event) {
 // end prints the results of a package.
 func (t *summary) end(p *results, e *event) {
 	delete(t.running, e.Package)
-	if e.Action != "skip" { // that has no tests
+	if e.Action != "skip" { // it has no tests
 		t.tested++
 	}
 	t.passed[e.Package] = e.Action == "pass"
@@ -139,7 +139,7 @@ func (t *summary) end(p *results, e *event) {
 	fmt.Fprintf(t.out, "%s\t%s\t%.3fs\n", word, e.Package, e.Elapsed)
 }
 
-// print prints the output of a test without the lines that say which test prints.
+// print prints the output of a test without framing lines.
 func (t *summary) print(lines []string) {
 	for _, line := range lines {
 		if !isFraming(line) {
@@ -150,7 +150,7 @@ func (t *summary) print(lines []string) {
 
 func isFraming(line string) bool { return strings.HasPrefix(line, "=== ") }
 
-// skipReason is what a test said when it was skipped.
+// skipReason returns the last line of a skipped test's output.
 func skipReason(lines []string) string {
 	var messages []string
 	for _, line := range lines {
@@ -164,5 +164,5 @@ func skipReason(lines []string) string {
 	return messages[len(messages)-1]
 }
 
-// unfinished lists the packages whose tests have not ended.
+// unfinished lists the packages whose tests have not finished.
 func (t *summary) unfinished() []string { return slices.Sorted(maps.Keys(t.running)) }

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// newAllocator makes the board of the worker's GPUs. Of what is stale the readings do not
-// count. Hosts of models may have devices as held attempts do.
+// newAllocator returns the allocator of the worker's GPUs. If the facts are stale, their readings do not count. Model servers may have
+// devices, like recovered attempts.
 func (w *Worker) newAllocator(found []gpu.Device, stale bool, readings *gpuReader, recovered []run.Recovered, orphans []modelpool.Orphan, withhold func(map[string]string)) *devices.Allocator {
 	cfg := devices.Config{Data: w.cfg.Data, BootID: proctree.BootID(), Readings: readings, Withhold: withhold, Log: w.log}
 	for i := range recovered {
@@ -30,7 +30,7 @@ func (w *Worker) newAllocator(found []gpu.Device, stale bool, readings *gpuReade
 	return devices.New(cfg, found)
 }
 
-// healer passes on which devices an administrator wants to be looked at again.
+// healer passes the devices that an administrator wants to heal to the allocator.
 func healer(b *devices.Allocator) func([]string) {
 	return func(uuids []string) {
 		if slices.Contains(uuids, link.HealAll) {

@@ -12,10 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// diskGrants is the disk that was granted to attempts which run.
+// diskGrants is the disk that was granted to running attempts.
 type diskGrants map[muster.AttemptID]muster.Size
 
-// recoveredGrants is what was granted to attempts that an earlier process started and that have not ended.
+// recoveredGrants returns the grants of recovered attempts that have not ended.
 func recoveredGrants(list []run.Recovered) diskGrants {
 	r := diskGrants{}
 	for i := range list {
@@ -26,7 +26,7 @@ func recoveredGrants(list []run.Recovered) diskGrants {
 	return r
 }
 
-// runningGrants is what was granted to attempts that are executed.
+// runningGrants returns the grants of attempts that are executed.
 func runningGrants(list []agent.Running) diskGrants {
 	r := diskGrants{}
 	for i := range list {
@@ -35,12 +35,11 @@ func runningGrants(list []agent.Running) diskGrants {
 	return r
 }
 
-// countTimeout is how long the files of attempts are counted.
+// countTimeout limits the time to count the files of attempts.
 const countTimeout = 2 * time.Second
 
-// writtenDisk is how much of the disk granted to them the attempts have taken. It is offered
-// together with what is free: the server takes the whole grants off that, and what was written is
-// no longer free. What cannot be counted in time is not offered.
+// writtenDisk returns how much of their granted disk the attempts have used. It is offered together with the free disk: the server
+// subtracts whole grants from the offer, and what was written is no longer free. What cannot be counted in time is not offered.
 func (w *Worker) writtenDisk(ctx context.Context, grants diskGrants) (all muster.Size) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()

@@ -21,23 +21,23 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Words of Config.Engine that are no address.
+// Values of Config.Engine other than an address.
 const (
-	EngineAuto = "auto"         // where one answers, or else may be started later
-	EngineNone = probe.NoEngine // no containers are run
+	EngineAuto = "auto"         // the engine that answers, or one that is started later
+	EngineNone = probe.NoEngine // no containers
 )
 
-// DefaultImageDisk is how much of the disk images may take that tasks brought here.
+// DefaultImageDisk is how much of the disk images of tasks may use.
 const DefaultImageDisk muster.Size = 64 << 30
 
-// checkEngine says what is wrong with what the operator says of engines.
+// checkEngine validates the options of engines.
 func (c *Config) checkEngine() error {
 	if c.ImageDisk < 0 {
 		return muster.Errorf(muster.Invalid, "--image-disk must not be negative")
 	}
 	if c.RegistryConfig != "" {
 		if _, err := os.Stat(c.RegistryConfig); err != nil {
-			return muster.Errorf(muster.Invalid, "--registry-config cannot be read: %w", err)
+			return muster.Errorf(muster.Invalid, "cannot read --registry-config: %w", err)
 		}
 	}
 	switch c.Engine {
@@ -46,13 +46,13 @@ func (c *Config) checkEngine() error {
 	}
 	e, err := docker.Open(c.Engine)
 	if err != nil {
-		return muster.Errorf(muster.Invalid, "--engine: %w; or write auto or none", err)
+		return muster.Errorf(muster.Invalid, "--engine: %w; or use auto or none", err)
 	}
 	return e.Close()
 }
 
-// engineHost is where the container engine is, "" for none: where the operator says, or the environment as for
-// Docker's own tools, or where one was found, or else where one would be.
+// engineHost returns the address of the container engine, "" for none: the operator's, that of the environment as for Docker's tools,
+// that of an engine that was found, or else Docker's default.
 func (c *Config) engineHost(found []probe.Engine, env func(string) string) string {
 	switch c.Engine {
 	case "", EngineAuto:
@@ -70,27 +70,27 @@ func (c *Config) engineHost(found []probe.Engine, env func(string) string) strin
 		}
 	}
 	if runtime.GOOS == "windows" {
-		return "" // its containers of Linux do not have our folders
+		return "" // Linux containers cannot mount folders of this system
 	}
 	return "unix:///var/run/docker.sock"
 }
 
-// engine is the worker's container engine, with what is said of it.
+// engine is the worker's container engine.
 type engine struct {
 	*container.Containers
 
 	host     string
 	log      *slog.Logger
-	optional bool // nobody said that there is one
-	wasReady bool // it was ready
+	optional bool // it was not configured
+	wasReady bool
 }
 
-// openEngine opens the container engine, and removes the containers that earlier lives left and nobody holds.
-// It is nil if the worker is to have none.
+// openEngine opens the container engine, and removes containers from before a restart that no recovered attempt uses. It returns nil if
+// the worker has no engine.
 func (w *Worker) openEngine(ctx context.Context, id agent.Identity, found []probe.Engine, devices func() []gpu.Device, recovered []run.Recovered) (*engine, error) {
 	host := w.cfg.engineHost(found, os.Getenv)
 	if host == "" {
-		return nil, nil //nolint:nilnil // none
+		return nil, nil //nolint:nilnil // no engine
 	}
 	api, err := docker.Open(host)
 	if err != nil {
@@ -112,43 +112,42 @@ func (w *Worker) openEngine(ctx context.Context, id agent.Identity, found []prob
 			keep = append(keep, c)
 		}
 	}
-	// Where there is no engine yet, or it fails, both are done again by Run.
+	// Without an engine, or after an error, Run repeats both.
 	if err := errors.Join(containers.Check(ctx), containers.Sweep(ctx, keep)); err != nil {
-		w.log.Debug("containers of earlier tasks are not swept yet", slog.Any("error", err))
+		w.log.Debug("cannot sweep containers of earlier tasks yet", slog.Any("error", err))
 	}
 	return e, nil
 }
 
-// firstSweepTimeout is how long a worker waits at its start for the containers of its earlier life to be
-// removed. What takes longer goes on later.
+// firstSweepTimeout is how long a worker waits at its start for the removal of containers from before a restart. The rest is removed
+// later.
 const firstSweepTimeout = 2 * time.Second
 
-// ContainerLabel is how a worker's containers are known, in all of its lives and to no other worker of the
-// same engine.
+// ContainerLabel identifies a worker's containers. It does not change when the worker restarts, and differs from that of other workers
+// with the same engine.
 func ContainerLabel(id agent.Identity, data string) string {
 	sum := sha256.Sum256([]byte(id.Server + "\n" + data))
 	return fmt.Sprintf("%s-%x", id.Worker, sum[:4])
 }
 
-// logChange says that the engine became ready, or why it is not.
+// logChange logs that the engine became ready, or why it is not.
 func (e *engine) logChange(err error) {
 	at := slog.String("engine", e.host)
 	switch {
 	case err == nil:
 		e.wasReady = true
-		e.log.Info("containers are run", at)
+		e.log.Info("container engine is ready", at)
 		if lackErr := e.AllowlistUnavailable(); lackErr != nil {
-			e.log.Info("but tasks in them with network: allowlist fail", slog.Any("error", lackErr))
+			e.log.Info("tasks in containers cannot use network: allowlist", slog.Any("error", lackErr))
 		}
 	case !e.wasReady && e.optional && errors.Is(err, fs.ErrNotExist):
-		e.log.Debug("no containers are run: there is no engine", at)
+		e.log.Debug("no container engine found, containers are not offered", at)
 	default:
-		e.log.Warn("no containers are run until the engine answers", at, slog.Any("error", err))
+		e.log.Warn("container engine is not ready, containers are not offered", at, slog.Any("error", err))
 	}
 }
 
-// run keeps the engine in use, and the kind that needs it offered while it is ready. A nil engine has
-// nothing to do.
+// run maintains the engine, and offers the kind container while it is ready. A nil engine does nothing.
 func (e *engine) run(o *offers) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if e == nil {

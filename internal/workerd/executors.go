@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// newExecutors makes the executors, which share env once it is filled in, and what the server is told of the owner's own kinds.
+// newExecutors returns the executors, which share env after it is filled in, and the encoded definitions of the owner's own kinds.
 func (w *Worker) newExecutors(id agent.Identity, env *run.Deps, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
 	blobs, err := transfer.New(transfer.Config{
 		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log, OnTransfer: w.onTransfer(), OnCacheLookup: w.onCacheLookup(),
@@ -54,11 +54,11 @@ func (w *Worker) newExecutors(id agent.Identity, env *run.Deps, onSaved func(mus
 	return append([]run.Executor{noop.New(), processes, scripts, containers}, defined...), ownKinds, err
 }
 
-// newKindExecutors makes the executors of defined kinds.
+// newKindExecutors returns the executors of defined kinds.
 func (w *Worker) newKindExecutors(env *run.Deps) ([]run.Executor, json.RawMessage, error) {
 	own := w.loadOwnKinds()
 	var program container.ProgramCopy
-	copies := filepath.Join(w.cfg.Data, "gate") // with that of containers that wait for their proxy
+	copies := filepath.Join(w.cfg.Data, "gate") // also of the entrypoint of containers with a proxy
 	list, err := kinds.New(kinds.Config{
 		Deps: env, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
 		Program: func(everywhere bool) (string, error) {
@@ -75,7 +75,7 @@ func (w *Worker) newKindExecutors(env *run.Deps) ([]run.Executor, json.RawMessag
 	return list, ownKinds, err
 }
 
-// newModelPool makes the keeper of models that stay loaded, nil if the owner does not want it: then those of an earlier life are ended.
+// newModelPool returns the pool of model servers, nil if it is disabled: then those from before a restart are stopped.
 func (w *Worker) newModelPool(env *run.Deps, all muster.Size) (*modelpool.Pool, error) {
 	cfg := modelpool.Config{
 		Data: w.cfg.Data, TTL: w.cfg.AI.CacheTTL, MinFree: muster.Size(float64(all) * w.cfg.HostPolicy.Buffer()),
@@ -83,7 +83,7 @@ func (w *Worker) newModelPool(env *run.Deps, all muster.Size) (*modelpool.Pool, 
 	}
 	if !w.cfg.AI.CacheModels {
 		modelpool.StopOrphans(cfg)
-		return nil, nil //nolint:nilnil // none
+		return nil, nil //nolint:nilnil // disabled
 	}
 	if cfg.TTL == 0 {
 		cfg.TTL = DefaultCacheTTL
@@ -91,7 +91,7 @@ func (w *Worker) newModelPool(env *run.Deps, all muster.Size) (*modelpool.Pool, 
 	return modelpool.New(cfg)
 }
 
-// runPool has a keeper, nil for none, do its work until ctx ends.
+// runPool runs a pool, which may be nil, until ctx ends.
 func runPool(p *modelpool.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if p == nil {

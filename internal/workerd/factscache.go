@@ -3,7 +3,6 @@ package workerd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,41 +12,39 @@ import (
 
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// factsFile is what the worker last found out about its machine. Its time of change is
-// that of the last look.
+// factsFile is the cached facts about the machine. Its modification time is that of the last probe.
 const factsFile = "facts.json"
 
-// reprobing is why a worker takes nothing new while it goes by what it remembers.
-const reprobing = "it looks at its machine anew"
+// reprobing is why a worker with stale facts takes no new tasks.
+const reprobing = "probing the machine again"
 
-// factsAge is how far what a worker knows of its machine can be relied on.
+// factsAge is how reliable the facts about the machine are.
 type factsAge int
 
 const (
-	current factsAge = iota // it was found out just now
-	recent                  // by the last process of this worker, and it looks at the machine as often: nothing waits for a look
-	stale                   // by an earlier one: nothing new is taken before a look
+	current factsAge = iota // just probed
+	recent                  // cached, as old as those of a running worker may be: tasks do not wait for a probe
+	stale                   // cached, older: no new tasks before a probe
 )
 
-// Those ages of remembered facts count as recent with which a running worker works, too.
 const (
-	recentFor     = probe.Interval + time.Minute
-	recentReprobe = 5 * time.Second // when a worker that goes by recent facts looks at its machine
+	recentFor     = probe.Interval + time.Minute // the age until which cached facts are recent
+	recentReprobe = 5 * time.Second              // when a worker with recent facts probes the machine
 )
 
-// factsRecord is what the factsFile has.
+// factsRecord is the content of factsFile.
 type factsRecord struct {
 	probe.Facts
 
-	Basis string `json:"basis,omitempty"` // what else the facts depend on: see basis
+	Basis string `json:"basis,omitempty"` // see basis
 }
 
-// loadFacts finds out what the machine has, which takes seconds: tools that tell of devices
-// and engines are slow. A worker that was restarted goes by what it remembers: if that is
-// recent, and has no devices that may be gone; or while tasks wait to be taken up. The errors are
-// those of ctx and of machine.
+// loadFacts returns the facts about the machine. A probe takes seconds, since tools that list devices and engines are slow. A restarted
+// worker uses its cached facts if they are recent and without devices, which may have been removed; or if tasks wait for their
+// recovery. The errors are those of ctx and of machine.
 func (w *Worker) loadFacts(ctx context.Context, machine prober, recovering bool) (f probe.Facts, age factsAge, err error) {
 	if f, age, ok := w.readFacts(time.Now()); ok && (age == recent || recovering) {
 		machine.Refresh(ctx, &f)
@@ -60,8 +57,7 @@ func (w *Worker) loadFacts(ctx context.Context, machine prober, recovering bool)
 	return f, current, nil
 }
 
-// readFacts returns what an earlier process found out, and whether that is recent or
-// stale. A file that is damaged counts as none.
+// readFacts returns the cached facts, and whether they are recent or stale. It ignores a damaged file.
 func (w *Worker) readFacts(now time.Time) (f probe.Facts, age factsAge, ok bool) {
 	path := filepath.Join(w.cfg.Data, factsFile)
 	info, err := os.Stat(path)
@@ -80,8 +76,7 @@ func (w *Worker) readFacts(now time.Time) (f probe.Facts, age factsAge, ok bool)
 	return m.Facts, age, m.Resources.CPUs > 0
 }
 
-// basis is what facts depend on besides the machine: how the worker was started, and since when the
-// machine runs.
+// basis is what facts depend on besides the machine: the worker's configuration and environment, and the machine's boot ID.
 func (w *Worker) basis() string {
 	parts := []string{w.cfg.Version, proctree.BootID(), w.cfg.Engine, w.cfg.Isolation.TaskUser, fmt.Sprint(w.cfg.Bandwidth)}
 	for _, name := range []string{
@@ -93,26 +88,21 @@ func (w *Worker) basis() string {
 	return strings.Join(parts, "\n")
 }
 
-// touchFacts notes that the machine is still as it is remembered, or as was just remembered.
+// touchFacts records that the cached facts are current.
 func (w *Worker) touchFacts() {
 	now := time.Now()
 	if err := os.Chtimes(filepath.Join(w.cfg.Data, factsFile), now, now); err != nil {
-		w.log.Debug("it is not noted when the machine was probed", slog.Any("error", err))
+		w.log.Debug("cannot update the time of the cached facts", slog.Any("error", err))
 	}
 }
 
-// writeFacts keeps what was found out for the next process. Without it that one only
-// begins later.
+// writeFacts caches the facts for the next start, which is slower without them.
 func (w *Worker) writeFacts(f probe.Facts) {
-	path := filepath.Join(w.cfg.Data, factsFile)
 	b, err := json.Marshal(factsRecord{Facts: f, Basis: w.basis()})
 	if err == nil {
-		err = os.WriteFile(path+".new", b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = atomicfile.Write(filepath.Join(w.cfg.Data, factsFile), b, 0o600)
 	}
 	if err != nil {
-		w.log.Debug("what was found out about the machine is not kept", slog.Any("error", errors.Join(err, os.Remove(path+".new"))))
+		w.log.Debug("cannot cache the facts about the machine", slog.Any("error", err))
 	}
 }

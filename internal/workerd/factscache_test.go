@@ -30,7 +30,7 @@ func TestFactsAreRemembered(t *testing.T) {
 	w.writeFacts(f)
 	got, known, ok := w.readFacts(time.Now())
 	if !ok || known != stale {
-		t.Fatalf("remembered: %t, of age %d: devices may be gone", ok, known)
+		t.Fatalf("cached: %t, of age %d: devices may have been removed", ok, known)
 	}
 	if d := cmp.Diff(f.Resources, got.Resources) + cmp.Diff(f.Tags, got.Tags) + cmp.Diff(f.Notes, got.Notes); d != "" {
 		t.Error(d)

@@ -16,25 +16,25 @@ import (
 // gpuInterval is the time between two readings of a device.
 const gpuInterval = 2 * time.Second
 
-// gpuReader are the worker's devices, as they are read while it runs.
+// gpuReader reads the worker's devices while it runs.
 type gpuReader struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
 	found    []gpu.Device
-	stream   *gpu.Stream // nil for no devices
-	streamed []string    // the UUIDs of what it reads
+	stream   *gpu.Stream // nil without devices
+	streamed []string    // UUIDs of the devices of stream
 	changed  chan struct{}
 }
 
 func newGPUs(devices []gpu.Device, log *slog.Logger) *gpuReader {
 	g := &gpuReader{log: log}
 	g.set(devices)
-	g.changed = make(chan struct{}, 1) // Run begins with them
+	g.changed = make(chan struct{}, 1) // Run begins with these devices
 	return g
 }
 
-// set has these devices read from now on.
+// set replaces the devices.
 func (g *gpuReader) set(devices []gpu.Device) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *gpuReader) current() *gpu.Stream {
 	return g.stream
 }
 
-// Run reads until ctx ends.
+// Run reads the devices until ctx ends.
 func (g *gpuReader) Run(ctx context.Context) error {
 	for {
 		streamCtx, cancel := context.WithCancel(ctx)
@@ -88,7 +88,7 @@ func (g *gpuReader) Run(ctx context.Context) error {
 	}
 }
 
-// Latest returns the last readings, and false while there are none.
+// Latest returns the last readings, false if there are none.
 func (g *gpuReader) Latest() (gpu.Readings, bool) {
 	s := g.current()
 	if s == nil {
@@ -119,7 +119,7 @@ func (g *gpuReader) ForgetFaults(uuid string, before time.Time) {
 	}
 }
 
-// load adds what the devices do to what the host does.
+// load returns a function that adds the load of the devices to that of the host.
 func (g *gpuReader) load(host func(context.Context) *muster.Load) func(context.Context) *muster.Load {
 	return func(ctx context.Context) *muster.Load {
 		l := host(ctx)

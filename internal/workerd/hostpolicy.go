@@ -6,7 +6,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/hostpolicy"
 )
 
-// applyLimits takes off what a machine has what its owner keeps.
+// applyLimits reduces the machine's resources by what its owner reserves.
 func (w *Worker) applyLimits(r *muster.Resources) {
 	found := r.Memory
 	w.cfg.HostPolicy.Apply(r)
@@ -18,12 +18,12 @@ func (w *Worker) applyLimits(r *muster.Resources) {
 	}
 }
 
-// newEnforcer makes the one that keeps the machine its owner's.
+// newEnforcer returns the enforcer of the owner's policy.
 func (w *Worker) newEnforcer(a *agent.Agent, o *offers, devices *gpuReader) *hostpolicy.Enforcer {
 	return hostpolicy.New(hostpolicy.Config{Options: w.cfg.HostPolicy, Data: w.cfg.Data, Worker: enforcedAgent{a, o}, GPUs: devices.Latest, Devices: o.devices, Log: w.log})
 }
 
-// enforcedAgent is the agent as the guard steers it.
+// enforcedAgent is the agent with the methods that the enforcer needs.
 type enforcedAgent struct {
 	*agent.Agent
 
@@ -32,7 +32,7 @@ type enforcedAgent struct {
 
 var _ hostpolicy.Worker = enforcedAgent{}
 
-// Running implements guard.Worker.
+// Running implements hostpolicy.Worker.
 func (s enforcedAgent) Running() []hostpolicy.Running {
 	var list []hostpolicy.Running
 	for _, r := range s.Agent.Running() {
@@ -41,7 +41,7 @@ func (s enforcedAgent) Running() []hostpolicy.Running {
 	return list
 }
 
-// Freeze implements guard.Worker. The attempt's step tells why it stands still.
+// Freeze implements hostpolicy.Worker. It shows the reason as the attempt's step.
 func (s enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
 	if err := s.Agent.Freeze(id, on); err != nil {
 		return err
@@ -54,5 +54,5 @@ func (s enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
 	return nil
 }
 
-// Withhold implements guard.Worker.
+// Withhold implements hostpolicy.Worker.
 func (s enforcedAgent) Withhold(devices map[string]string) { s.offers.withhold("owner", devices) }

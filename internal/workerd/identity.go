@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim"
 )
 
-// identity is who the worker is; it joins the server the first time.
+// identity returns the worker's identity. The worker joins the server if it has none.
 func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, error) {
 	id, ok, err := agent.LoadIdentity(w.cfg.Data)
 	if ok || err != nil {
@@ -20,7 +20,7 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 	}
 	if w.cfg.Token == "" {
 		return id, muster.Errorf(muster.Unauthenticated,
-			"this worker has not joined %s yet: give --token-file, or MUSTER_JOIN_TOKEN, with the join token that the server printed at its first start", w.server)
+			"this worker has not joined %s yet: set --token-file or MUSTER_JOIN_TOKEN to the join token that the server printed at its first start", w.server)
 	}
 	err = w.untilDetach(ctx, func(ctx context.Context) (err error) {
 		id, err = agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)
@@ -29,7 +29,7 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 	return id, err
 }
 
-// untilDetach calls join with a context that Leave ends, too.
+// untilDetach calls join with a context that also ends when Detach is called.
 func (w *Worker) untilDetach(ctx context.Context, join func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var waiter sync.WaitGroup
@@ -49,17 +49,15 @@ func (w *Worker) untilDetach(ctx context.Context, join func(context.Context) err
 	return err
 }
 
-// errRejoined says that the worker has a new identity.
+// errRejoined means that the worker has a new identity.
 var errRejoined = errors.New("the worker joined again")
 
-// rejoinEvery is the least time between two new identities: a server that refuses the
-// one that it has just given will refuse the next one, too.
+// rejoinEvery is the minimum time between two new identities: a server that refuses one that it has just issued will refuse the
+// next one too.
 const rejoinEvery = time.Minute
 
-// rejoin exchanges the identity that the server does not know, which is refused, for a
-// new one. It returns errRejoined, or why there is none. forget removes what is of the
-// old one: its tasks were stopped when it was refused, and another server must not be
-// told of them.
+// rejoin replaces the identity, which the server does not know, by a new one. It returns errRejoined, or why that failed. forget removes
+// the records of the old identity: its tasks were stopped, and another server must not get their reports.
 func (w *Worker) rejoin(ctx context.Context, cause error, previous agent.Identity, name string, forget func() error) error {
 	if w.cfg.Token == "" || ctx.Err() != nil || !w.rejoined.IsZero() && time.Since(w.rejoined) < rejoinEvery {
 		return cause
@@ -75,14 +73,14 @@ func (w *Worker) rejoin(ctx context.Context, cause error, previous agent.Identit
 	case errors.Is(err, run.ErrDetach):
 		return err
 	case ctx.Err() != nil:
-		return nil //nolint:nilerr // told to stop
+		return nil //nolint:nilerr // ctx ended
 	default:
 		return muster.Errorf(muster.CodeOf(err), "%w; joining again: %w", cause, err)
 	}
 }
 
-// forget drops the reports of all tasks, and what the supervisor still holds of them.
-// Their logs are removed as those of any task without a report, before anything is run.
+// forget drops the reports of all tasks, and what the supervisor still has of them. Their logs are removed like those of any task
+// without a report, before any task runs.
 func forget(reports *agent.ReportStore, tasks *shim.Client) error {
 	for _, h := range tasks.Recovered() {
 		tasks.Forget(h.Start.Attempt)

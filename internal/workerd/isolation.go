@@ -13,15 +13,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// newIsolator makes what holds tasks. all is the memory that they have together.
+// newIsolator returns the isolator of tasks. total is the memory of all tasks together.
 func (w *Worker) newIsolator(total muster.Size) (*isolation.Isolator, error) {
 	cfg := w.cfg.Isolation
 	cfg.Memory, cfg.Log = total, w.log
 	return isolation.New(cfg)
 }
 
-// taskPath returns the PATH of tasks if their user does not come to all of the
-// worker's, and else "".
+// taskPath returns the PATH of tasks if their user cannot reach all directories of the worker's PATH, else "".
 func taskPath(canReach func(dir string) bool) string {
 	if canReach == nil {
 		return ""
@@ -30,7 +29,7 @@ func taskPath(canReach func(dir string) bool) string {
 	return strings.Join(slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) || !canReach(dir) }), string(filepath.ListSeparator))
 }
 
-// sweep ends what attempts of earlier lives left, but for those that are held and for hosts of models.
+// sweep removes the isolation of attempts from before a restart, except of recovered attempts and model servers.
 func sweep(l *isolation.Isolator, recovered []run.Recovered, orphans []modelpool.Orphan) error {
 	var keep []*run.IsolationSpec
 	for i := range recovered {
@@ -46,7 +45,7 @@ func sweep(l *isolation.Isolator, recovered []run.Recovered, orphans []modelpool
 	return l.Sweep(keep...)
 }
 
-// exposedPaths lists what the worker may lend to tasks, or to what builds packages for them, that may lie outside its data dir.
+// exposedPaths lists paths outside the data dir to which the worker may give tasks, or the builder of their packages, access.
 func (c *Config) exposedPaths() []string {
 	list := []string{c.AI.Kinds, c.Wheels}
 	for _, name := range []string{c.Python, os.Getenv("MUSTER_UV"), "uv"} {
@@ -60,10 +59,10 @@ func (c *Config) exposedPaths() []string {
 	return slices.DeleteFunc(list, func(path string) bool { return !filepath.IsAbs(path) })
 }
 
-// installDirs returns the folders into which a program was installed, by its own name and by that of the file that it leads to.
+// installDirs returns the directories of a program's installation, by its own path and by the target of its links.
 func installDirs(path string) []string {
 	var list []string
-	home, _ := os.UserHomeDir() // none is none's
+	home, _ := os.UserHomeDir() // "" if unknown
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil
@@ -74,7 +73,7 @@ func installDirs(path string) []string {
 		switch prefix := filepath.Dir(dir); {
 		case filepath.Base(dir) != "bin":
 		case filepath.Base(prefix) == ".local":
-			list = append(list, filepath.Join(prefix, "lib")) // beside it are the owner's data
+			list = append(list, filepath.Join(prefix, "lib")) // the rest is the owner's data
 		case prefix != home:
 			list = append(list, prefix)
 		}

@@ -17,24 +17,24 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// AI says how tasks of defined kinds are run.
+// AI configures tasks of defined kinds.
 type AI struct {
-	Kinds          string        // folder of the owner's own kinds; "" means the folder kinds of the data dir
-	CUDAStreams    int           // on which a task may compute at once; 0 leaves it to the task
-	OptimizeFor    string        // OptimizeThroughput or OptimizeLatency; "" leaves it to the task
-	MixedPrecision bool          // where a task does not say otherwise
+	Kinds          string        // directory of the owner's own kinds; "" means kinds in the data dir
+	CUDAStreams    int           // for each task; 0 lets the task decide
+	OptimizeFor    string        // OptimizeThroughput or OptimizeLatency; "" lets the task decide
+	MixedPrecision bool          // default for tasks that do not set it
 	CacheModels    bool          // models stay loaded between tasks
-	CacheTTL       time.Duration // for how long; 0 means DefaultCacheTTL
-	EnableSwap     bool          // tasks may use the machine's swap
+	CacheTTL       time.Duration // until an unused model is unloaded; 0 means DefaultCacheTTL
+	EnableSwap     bool          // tasks may use swap
 }
 
-// What a worker is to be good at.
+// Values of AI.OptimizeFor.
 const (
 	OptimizeThroughput = "throughput"
 	OptimizeLatency    = "latency"
 )
 
-// DefaultCacheTTL is for how long a model stays loaded that no task uses.
+// DefaultCacheTTL is how long a model without tasks stays loaded.
 const DefaultCacheTTL = 10 * time.Minute
 
 func (ai *AI) check() error {
@@ -42,12 +42,12 @@ func (ai *AI) check() error {
 	case ai.CUDAStreams < 0 || ai.CacheTTL < 0:
 		return muster.Errorf(muster.Invalid, "--cuda-streams and --cache-models-ttl must not be negative")
 	case !slices.Contains([]string{"", OptimizeThroughput, OptimizeLatency}, ai.OptimizeFor):
-		return muster.Errorf(muster.Invalid, "--optimize-for is %q: write throughput or latency", ai.OptimizeFor)
+		return muster.Errorf(muster.Invalid, "unknown --optimize-for %q: use throughput or latency", ai.OptimizeFor)
 	}
 	return nil
 }
 
-// environ tells the programs of tasks what they are to keep to. buffer is the share of the memory that they leave free, of GPUs, too.
+// environ returns environment variables for the programs of tasks. buffer is the share of memory, of GPUs too, that they leave free.
 func (ai *AI) environ(buffer float64) []string {
 	var env []string
 	if ai.CUDAStreams > 0 {
@@ -70,27 +70,27 @@ func (ai *AI) environ(buffer float64) []string {
 
 var kindPattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// ParseKind reads an entry of Config.Kinds. Which kinds the owner adds is not known yet.
+// ParseKind checks an entry of Config.Kinds. Whether the owner defines the kind is not known yet.
 func ParseKind(s string) (string, error) {
 	if kindPattern.MatchString(s) {
 		return s, nil
 	}
-	return "", muster.Errorf(muster.Invalid, "%q is no kind: write lower-case words such as script or mnist_training", s)
+	return "", muster.Errorf(muster.Invalid, "invalid kind %q: use lower-case words such as script or mnist_training", s)
 }
 
-// loadOwnKinds reads the owner's own kinds.
+// loadOwnKinds returns the owner's own kinds.
 func (w *Worker) loadOwnKinds() []kinds.OwnerKind {
 	own, errs := kinds.Load(w.cfg.AI.Kinds)
 	for _, err := range errs {
-		w.log.Error("a kind is not offered: " + err.Error())
+		w.log.Error("kind not offered: " + err.Error())
 	}
 	return own
 }
 
-// kindsInterval is the time between looks at the folder of own kinds.
+// kindsInterval is the time between checks of the directory of own kinds.
 const kindsInterval = 15 * time.Second
 
-// watchKinds tells, until ctx ends, when the owner's own kinds are no longer those that are offered: they are read when the worker starts.
+// watchKinds logs changes of the owner's own kinds until ctx ends: the worker reads them only at its start.
 func (w *Worker) watchKinds(ctx context.Context) error {
 	tick := time.NewTicker(kindsInterval)
 	defer tick.Stop()
@@ -103,16 +103,16 @@ func (w *Worker) watchKinds(ctx context.Context) error {
 		}
 		if now := kindsFingerprint(w.cfg.AI.Kinds); now != read {
 			read = now
-			w.log.Warn("the owner's own kinds have changed: they are read when the worker starts anew, for which kill -USR2 is enough, and tasks go on",
+			w.log.Warn("custom kinds changed on disk; restart the worker to load them, such as with kill -USR2 (running tasks continue)",
 				slog.String("folder", w.cfg.AI.Kinds), slog.Int("pid", os.Getpid()))
 		}
 	}
 }
 
-// kindsFingerprint is another text when the definitions in a folder are others.
+// kindsFingerprint returns a text that changes with the definitions in a directory.
 func kindsFingerprint(dir string) string {
 	var b strings.Builder
-	root := os.DirFS(dir) // whose name may look like a pattern
+	root := os.DirFS(dir) // dir may look like a pattern
 	files, _ := fs.Glob(root, "*/kind.yaml")
 	for _, name := range files {
 		if info, err := fs.Stat(root, name); err == nil {
@@ -122,12 +122,12 @@ func kindsFingerprint(dir string) string {
 	return b.String()
 }
 
-// checkKinds looks whether there are all kinds that the owner names.
+// checkKinds checks that the kinds that the owner allows exist.
 func (c *Config) checkKinds() error {
 	if c.Kinds == nil {
 		return nil
 	}
-	own, _ := kinds.Load(c.AI.Kinds) // what is wrong with one is told when they are offered
+	own, _ := kinds.Load(c.AI.Kinds) // loadOwnKinds reports errors
 	known := slices.Concat(kind.Core(), kind.NewCatalog(kinds.Definitions(own)...).Names())
 	for _, name := range c.Kinds {
 		if !slices.Contains(known, name) {
@@ -135,11 +135,11 @@ func (c *Config) checkKinds() error {
 			if near := muster.Nearest(name, known); near != "" {
 				hint = " (did you mean " + near + "?)"
 			}
-			return muster.Errorf(muster.Invalid, "--allow-kinds: there is no kind %s%s: there are %s", name, hint, strings.Join(known, ", "))
+			return muster.Errorf(muster.Invalid, "--allow-kinds: unknown kind %s%s: use %s", name, hint, strings.Join(known, ", "))
 		}
 	}
 	return nil
 }
 
-// accepts reports whether the operator lets the worker take a kind.
+// accepts reports whether the operator allows a kind.
 func (c *Config) accepts(kind string) bool { return c.Kinds == nil || slices.Contains(c.Kinds, kind) }

@@ -55,7 +55,7 @@ func TestAllowedKindsAreKnown(t *testing.T) {
 		t.Errorf("%v, %v", own, err)
 	}
 	w.cfg.Kinds = []string{"resise"}
-	if err := w.cfg.checkKinds(); err == nil || !strings.Contains(err.Error(), "there is no kind resise (did you mean resize?)") {
+	if err := w.cfg.checkKinds(); err == nil || !strings.Contains(err.Error(), "unknown kind resise (did you mean resize?)") {
 		t.Errorf("%v", err)
 	}
 	if _, err := ParseKind("Resize me"); err == nil {
@@ -86,7 +86,7 @@ func changedKinds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(lines.String(), "the owner's own kinds have changed"); n != 2 {
-		t.Errorf("two changes are told %d times: %s", n, &lines)
+	if n := strings.Count(lines.String(), "custom kinds changed on disk"); n != 2 {
+		t.Errorf("two changes are logged %d times: %s", n, &lines)
 	}
 }

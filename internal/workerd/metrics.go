@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// gaugeSources are what the gauges of a worker are read from. They change when it joins again.
+// gaugeSources are the sources of a worker's gauges. They change when it joins again.
 type gaugeSources struct {
 	agent   atomic.Pointer[agent.Agent]
 	devices atomic.Pointer[gpuReader]
@@ -54,15 +54,15 @@ func (w *Worker) registerMetrics() {
 	})
 }
 
-// status is how the agent stands; before there is one, the worker is not connected and starting.
+// status returns the agent's status; before it exists, the worker is starting.
 func (w *Worker) status() agent.Status {
 	if a := w.gauges.agent.Load(); a != nil {
 		return a.Status()
 	}
-	return agent.Status{Constrained: "it starts"}
+	return agent.Status{Constrained: "starting"}
 }
 
-// gpuDevices lists what is offered of GPUs, with their last readings.
+// gpuDevices lists the offered GPUs with their last readings.
 func (w *Worker) gpuDevices() []obs.Device {
 	offered := w.status().Offers.GPUs
 	list := make([]obs.Device, len(offered))
@@ -80,7 +80,7 @@ func (w *Worker) gpuDevices() []obs.Device {
 	return list
 }
 
-// recordLoad returns a func that measures the load of the host with that of the data dir's disk, and remembers it for scrapes.
+// recordLoad returns a function that measures the load of the host and of the data dir's disk, and stores it for scrapes.
 func (w *Worker) recordLoad(load func(context.Context) *muster.Load, disk func() *muster.DiskLoad) func(context.Context) *muster.Load {
 	return func(ctx context.Context) *muster.Load {
 		l := load(ctx)
@@ -92,7 +92,7 @@ func (w *Worker) recordLoad(load func(context.Context) *muster.Load, disk func()
 	}
 }
 
-// onSettled counts a report that the server recorded or did not want.
+// onSettled counts a report that the server recorded or refused.
 func (w *Worker) onSettled(id muster.AttemptID, recorded bool) {
 	if w.metrics != nil {
 		w.metrics.ReportAcked(recorded)
@@ -100,7 +100,7 @@ func (w *Worker) onSettled(id muster.AttemptID, recorded bool) {
 	w.cfg.Tracer.ReportAcked(id, recorded)
 }
 
-// instrument has executors count and trace what they run, and tell tasks of their trace.
+// instrument makes executors count and trace attempts, and pass the trace context to tasks.
 func (w *Worker) instrument(executors []run.Executor, worker muster.WorkerID) []run.Executor {
 	list := make([]run.Executor, len(executors))
 	for i, ex := range executors {
@@ -112,8 +112,8 @@ func (w *Worker) instrument(executors []run.Executor, worker muster.WorkerID) []
 type instrumentedExecutor struct {
 	run.Executor
 
-	metrics  *obs.Worker // nil if nothing is counted
-	tracer   *obs.Tracer // nil if nothing is traced
+	metrics  *obs.Worker // may be nil
+	tracer   *obs.Tracer // may be nil
 	attempts *obs.AttemptTraces
 	worker   muster.WorkerID
 }
@@ -142,7 +142,7 @@ func (x instrumentedExecutor) Run(ctx context.Context, t *run.Task, sink run.Rep
 	return x.Executor.Run(ctx, t, m)
 }
 
-// finish counts and traces an attempt that ended, or that another life of the worker goes on with.
+// finish counts and traces an attempt that has ended or was detached.
 func (x instrumentedExecutor) finish(ctx context.Context, t *run.Task, report *muster.Report, m *startRecorder) {
 	detached, now := errors.Is(context.Cause(ctx), run.ErrDetach), time.Now()
 	switch {
@@ -163,18 +163,18 @@ func (x instrumentedExecutor) finish(ctx context.Context, t *run.Task, report *m
 	if started != 0 {
 		at = started.Std()
 	}
-	if t.Recovered != nil && started != 0 { // an earlier life began it
+	if t.Recovered != nil && started != 0 { // it began before a restart of the worker
 		m.startedAt = at
 	}
 	x.tracer.AttemptRun(t.Job, report, t.Attempt, x.worker, m.startedAt, at, now)
 }
 
-// setTraceparent sets the trace context of a task, unless the job does itself.
+// setTraceparent sets the trace context of a task, unless the job sets one.
 func setTraceparent(t *run.Task, value string) {
 	if value == "" || t.Spec == nil || t.Spec.Env[traceparent.EnvVar] != "" {
 		return
 	}
-	spec := *t.Spec // which other attempts share
+	spec := *t.Spec // other attempts share it
 	spec.Env = maps.Clone(spec.Env)
 	if spec.Env == nil {
 		spec.Env = map[string]string{}
@@ -183,7 +183,7 @@ func setTraceparent(t *run.Task, value string) {
 	t.Spec = &spec
 }
 
-// startRecorder notes when a task started.
+// startRecorder records when a task started.
 type startRecorder struct {
 	run.Reporter
 
@@ -191,13 +191,13 @@ type startRecorder struct {
 	started   atomic.Int64 // muster.Time
 }
 
-// Started implements run.Sink.
+// Started implements run.Reporter.
 func (m *startRecorder) Started(at muster.Time) {
 	m.started.CompareAndSwap(0, int64(at))
 	m.Reporter.Started(at)
 }
 
-// onTransfer and cached count what transfers do, nil if nothing is measured.
+// onTransfer and onCacheLookup return callbacks that count transfers, nil without metrics.
 func (w *Worker) onTransfer() func(in bool, n int) {
 	if w.metrics == nil {
 		return nil

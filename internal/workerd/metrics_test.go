@@ -31,7 +31,7 @@ func TestMeasuringNothingIsFree(t *testing.T) {
 	ctx, task := t.Context(), anAttempt(traceparent.NewUID(t.Context()))
 	x := new(Worker).instrument([]run.Executor{fakeExecutor{succeed}}, "w-1")[0]
 	if n := testing.AllocsPerRun(100, func() { x.Run(ctx, task, nil) }); n != 0 {
-		t.Errorf("an attempt that nobody measures allocates %v times", n)
+		t.Errorf("an attempt without metrics allocates %v times", n)
 	}
 }
 

@@ -9,8 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// offers puts together what the worker offers: what was found out about the
-// machine, without the devices that somebody withholds.
+// offers computes what the worker offers: the resources of the machine, without devices that are withheld and kinds that are disabled.
 type offers struct {
 	onChange func(tags, kinds []string, res muster.Resources)
 
@@ -18,8 +17,8 @@ type offers struct {
 	tags     []string
 	kinds    []string
 	found    muster.Resources
-	disabled map[string]bool              // kinds that cannot be run now
-	withheld map[string]map[string]string // why, by source and UUID
+	disabled map[string]bool              // kinds
+	withheld map[string]map[string]string // reasons by source and UUID
 }
 
 func newOffers(tags, kinds []string, found muster.Resources, onChange func(tags, kinds []string, res muster.Resources)) *offers {
@@ -34,8 +33,7 @@ func kindsOf(executors []run.Executor) []string {
 	return kinds
 }
 
-// withhold takes all that one source has to say of devices, by UUID. It replaces
-// what that source said before.
+// withhold sets the devices that one source withholds, by UUID with the reason. It replaces the previous ones of that source.
 func (o *offers) withhold(source string, devices map[string]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -43,7 +41,7 @@ func (o *offers) withhold(source string, devices map[string]string) {
 	o.publish()
 }
 
-// setEnabled takes whether tasks of a kind can be run.
+// setEnabled sets whether tasks of a kind can run.
 func (o *offers) setEnabled(kind string, enabled bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +49,7 @@ func (o *offers) setEnabled(kind string, enabled bool) {
 	o.publish()
 }
 
-// setFound takes what was found out about the machine, anew.
+// setFound sets what was found on the machine.
 func (o *offers) setFound(tags []string, found muster.Resources) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,14 +57,14 @@ func (o *offers) setFound(tags []string, found muster.Resources) {
 	o.publish()
 }
 
-// devices lists those that were found.
+// devices lists the devices that were found.
 func (o *offers) devices() []muster.GPU {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.found.GPUs
 }
 
-// publish says what is offered now. The lock is held, so that nothing is overtaken.
+// publish calls onChange. The caller holds the lock, so that calls are in order.
 func (o *offers) publish() {
 	res := o.found
 	res.GPUs = slices.Clone(res.GPUs)

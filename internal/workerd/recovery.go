@@ -19,24 +19,22 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// openSupervisor opens what stands by the processes of tasks, and ends what an earlier
-// life of the worker left that nobody stands by.
+// openSupervisor opens the supervisor of tasks' processes, and kills tools from before a restart of the worker.
 func (w *Worker) openSupervisor(ctx context.Context) (*shim.Client, error) {
 	if err := proctree.KillTagged(python.EnvTag(w.cfg.Data)); err != nil {
-		w.log.Warn("a tool that an earlier life of this worker used goes on", slog.Any("error", err))
+		w.log.Warn("cannot end a tool from before the restart", slog.Any("error", err))
 	}
 	return shim.Open(ctx, shim.Config{Dir: w.cfg.Data, Command: w.cfg.Shim, Log: w.log})
 }
 
-// unreported are the held attempts that are gone on with. Of those with a report an earlier life may
-// have been removing what they had: nobody looks for that again.
+// unreported returns the recovered attempts that continue. For those with a report the previous process may already have begun to remove
+// their resources.
 func unreported(recovered []run.Recovered) []run.Recovered {
 	return slices.DeleteFunc(slices.Clone(recovered), func(h run.Recovered) bool { return h.Report != nil })
 }
 
-// cleanUp removes what an earlier life left on disk and nobody waits for: the
-// folders of tasks that are not gone on with, and the logs of jobs without a held task or a
-// kept report.
+// cleanUp removes what is left on disk from before a restart: the folders of tasks that do not continue, and the logs of jobs without a
+// recovered task or a stored report.
 func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovered []run.Recovered) (*tasklog.Dir, error) {
 	w.removeFolders(unreported(recovered))
 	folder := filepath.Join(w.cfg.Data, "logs")
@@ -46,7 +44,7 @@ func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovere
 	}
 	reports, err := store.Reports()
 	if err != nil {
-		return logs, nil //nolint:nilerr // the agent tells of damaged reports; their logs stay
+		return logs, nil //nolint:nilerr // the agent logs damaged reports; their logs stay
 	}
 	keepJobs := map[muster.JobID]bool{}
 	for i := range reports {
@@ -57,7 +55,7 @@ func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovere
 	}
 	jobs, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, errors.Join(muster.Errorf(muster.Internal, "the folder of logs cannot be read: %w", err), logs.Close())
+		return nil, errors.Join(muster.Errorf(muster.Internal, "cannot read the directory of logs: %w", err), logs.Close())
 	}
 	for _, d := range jobs {
 		job, err := muster.ParseJobID(d.Name())
@@ -65,13 +63,13 @@ func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovere
 			continue
 		}
 		if err := logs.Remove(ctx, job); err != nil {
-			w.log.Warn("the logs of an earlier job cannot be removed", slog.Any("error", err))
+			w.log.Warn("cannot remove the logs of an earlier job", slog.Any("error", err))
 		}
 	}
 	return logs, nil
 }
 
-// removeFolders removes the folders of tasks other than these.
+// removeFolders removes the folders of all other tasks.
 func (w *Worker) removeFolders(recovered []run.Recovered) {
 	root := filepath.Join(w.cfg.Data, "tasks")
 	keepDirs := map[string]bool{}
@@ -83,14 +81,14 @@ func (w *Worker) removeFolders(recovered []run.Recovered) {
 	}
 	folders, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.log.Warn("the folders of earlier tasks cannot be removed", slog.Any("error", err))
+		w.log.Warn("cannot list the folders of earlier tasks", slog.Any("error", err))
 	}
 	for _, d := range folders {
 		if keepDirs[d.Name()] {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(root, d.Name())); err != nil {
-			w.log.Warn("the folder of an earlier task cannot be removed", slog.Any("error", err))
+			w.log.Warn("cannot remove the folder of an earlier task", slog.Any("error", err))
 		}
 	}
 }

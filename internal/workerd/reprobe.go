@@ -12,15 +12,13 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
-// minBandwidth is the smallest cap of transfers: with less, the answers that
-// they wait for look like silence.
+// minBandwidth is the smallest limit of transfers: with less, answers would time out.
 const minBandwidth muster.Size = 1 << 10
 
-// Offered is what a worker of this configuration would offer of what was found
-// out.
+// Offered returns what a worker with this configuration offers on a machine with these facts.
 func (c *Config) Offered(f probe.Facts) probe.Facts { return (&Worker{cfg: *c}).applyConfig(f) }
 
-// applyConfig puts what the operator says over what was found out.
+// applyConfig overrides the facts with the operator's configuration.
 func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
 	if w.cfg.Name != "" {
 		f.Hostname = w.cfg.Name
@@ -47,8 +45,8 @@ func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
 	return f
 }
 
-// reprobe offers what changes about the machine until ctx ends. It begins with a look if
-// what is known is stale, and soon looks if it is not current.
+// reprobe offers changes of the machine until ctx ends. It begins with a probe if the facts are stale, and probes soon if they are
+// recent.
 func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts, age factsAge, a *agent.Agent, o *offers, readings *gpuReader, allocator *devices.Allocator) error {
 	offer := func(f probe.Facts) {
 		w.writeFacts(f)
@@ -67,13 +65,13 @@ func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts,
 	case stale:
 		f, err := machine.Run(ctx)
 		if err != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil //nolint:nilerr // ctx ended
 		}
 		offer(f)
 		a.Constrain("machine", "")
 	}
 	return machine.Watch(ctx, known, first, probe.Interval, w.touchFacts, func(f probe.Facts) {
-		w.log.Info("the machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
+		w.log.Info("machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
 		for _, note := range f.Notes {
 			if !slices.Contains(known.Notes, note) {
 				w.log.Info(note)
@@ -83,7 +81,7 @@ func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts,
 	})
 }
 
-// missing lists the tags that others lack.
+// missing lists the tags that are not in others.
 func missing(tags, others []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(others, t) }), " ")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// readSamples reads the samples in an attempt's log.
+// readSamples returns the samples in an attempt's log.
 func readSamples(ctx context.Context, logs *tasklog.Dir, id muster.AttemptID) (list []muster.Sample, err error) {
 	r, err := logs.Open(ctx, id, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package work builds a whole worker from its parts and runs it.
+// Package workerd builds a worker from its parts and runs it.
 package workerd
 
 import (
@@ -30,42 +30,42 @@ import (
 	"github.com/muster-dev/muster/internal/origin"
 )
 
-// Config says what worker to build.
+// Config configures a Worker.
 type Config struct {
 	Server         string // base URL, such as "http://10.0.0.5:8700"
-	Token          string // a join token; needed once for each data dir
-	Name           string // "" means the host's
+	Token          string // a join token; needed once per data dir
+	Name           string // "" means the hostname
 	Tags           []string
 	Labels         map[string]string
 	Price          float64            // per hour
-	Address        string             // at which other workers reach this one; "" means where the server sees it
+	Address        string             // at which other workers reach this one; "" means the address that the server sees
 	Slots          int                // 0 means probe.Slots
 	MaxTasks       int                // that run at once, whatever they ask for; 0 means no limit
-	CPUs           float64            // 0 means what the machine has
-	Memory         muster.Size        // 0 means what the machine has
-	Data           string             // folder of everything that the worker keeps; made if it is not there
+	CPUs           float64            // 0 means those of the machine
+	Memory         muster.Size        // 0 means that of the machine
+	Data           string             // the data dir; it is created if it does not exist
 	Cache          muster.Size        // of fetched blobs; 0 means transfer.DefaultBudget
-	Bandwidth      muster.Size        // bytes a second that transfers keep to; 0 means no cap
+	Bandwidth      muster.Size        // limit of transfers in bytes per second; 0 means none
 	LogCap         muster.Size        // of one attempt; 0 means run.DefaultLogCap
-	ShutdownGrace  time.Duration      // for running tasks when the worker is told to stop
+	ShutdownGrace  time.Duration      // for running tasks at shutdown
 	AllowPrivate   bool               // scripts may be fetched from private addresses
 	HostPolicy     hostpolicy.Options // how the machine is shared with its owner
-	Isolation      isolation.Config   // how tasks are held; Data, Memory and Log are not asked for
-	Engine         string             // where the container engine is: a URL, EngineNone, or EngineAuto, which "" means, too
-	ImageDisk      muster.Size        // for images that tasks bring; 0 means DefaultImageDisk
+	Isolation      isolation.Config   // of tasks; Data, Memory and Log are ignored
+	Engine         string             // the container engine: a URL, EngineNone or EngineAuto; "" means EngineAuto
+	ImageDisk      muster.Size        // for images of tasks; 0 means DefaultImageDisk
 	RegistryConfig string             // a config.json of Docker with credentials for registries; "" means the user's own
-	Python         string             // the interpreter of all runtimes; "" makes environments for them
-	Wheels         string             // the folder of packages that runtimes are made of; "" asks the package index
+	Python         string             // the interpreter of all runtimes; "" creates environments for them
+	Wheels         string             // the directory of packages for runtimes; "" means the package index
 	RuntimeDisk    muster.Size        // for runtimes; 0 means runtimes.DefaultBudget
-	AI             AI                 // how defined kinds are run
-	Kinds          []string           // that are taken; nil means all
-	Allow          muster.Allow       // what tasks may have, whatever the server says
+	AI             AI                 // settings of defined kinds
+	Kinds          []string           // allowed kinds; nil means all
+	Allow          muster.Allow       // what tasks may use, whatever the server says
 	Version        string
-	Metrics        *obs.Registry      // where the worker's metrics are registered, once; nil measures nothing
-	Tracer         *obs.Tracer        // makes spans of attempts; nil makes none
-	Attempts       *obs.AttemptTraces // is told which attempts are executed, for the log; may be nil
-	HTTP           *http.Client       // how the server is reached, in place of the network; nil for that
-	Shim           []string           // the command that outlives this process to stand by tasks; nil: tasks end with this process
+	Metrics        *obs.Registry      // of the worker's metrics; may be nil
+	Tracer         *obs.Tracer        // of attempts; may be nil
+	Attempts       *obs.AttemptTraces // records which attempts are executed, for the log; may be nil
+	HTTP           *http.Client       // for the server; nil means a default client
+	Shim           []string           // the command of the shim, which outlives this process; nil: tasks end with this process
 }
 
 // Worker is a worker that does nothing until Run.
@@ -75,40 +75,40 @@ type Worker struct {
 	log        *slog.Logger
 	http       *http.Client
 	force      chan struct{}
-	detach     chan struct{} // closed by Leave
-	detachOnce sync.Once     // of leave
+	detach     chan struct{} // closed by Detach
+	detachOnce sync.Once
 
-	metrics *obs.Worker // nil if nothing is measured
+	metrics *obs.Worker // may be nil
 	gauges  gaugeSources
 
 	rejoined time.Time // when Run last got a new identity
 	newProbe func(probe.Config) prober
 }
 
-// prober finds out what the machine has; it is a *probe.Probe, whose methods say more.
+// prober is the part of *probe.Probe that a Worker needs.
 type prober interface {
 	Run(ctx context.Context) (probe.Facts, error)
 	Refresh(ctx context.Context, f *probe.Facts)
 	Watch(ctx context.Context, known probe.Facts, first, every time.Duration, onProbe func(), onChange func(probe.Facts)) error
 }
 
-// New checks the configuration.
+// New validates the configuration.
 func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	server, err := url.Parse(cfg.Server)
 	if err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not a server's URL: write --server such as http://10.0.0.5:8700", cfg.Server)
+		return nil, muster.Errorf(muster.Invalid, "%q is not a server's URL: use --server with one such as http://10.0.0.5:8700", cfg.Server)
 	}
 	switch {
 	case cfg.Data == "":
-		return nil, muster.Errorf(muster.Invalid, "a worker needs a data dir: give --data")
+		return nil, muster.Errorf(muster.Invalid, "the worker needs a data dir: set --data")
 	case cfg.Bandwidth > 0 && cfg.Bandwidth < minBandwidth:
-		return nil, muster.Errorf(muster.Invalid, "--bandwidth %s is too little to work with: write at least %s", cfg.Bandwidth, minBandwidth)
+		return nil, muster.Errorf(muster.Invalid, "--bandwidth %s is too small: use at least %s", cfg.Bandwidth, minBandwidth)
 	case cfg.Slots < 0 || cfg.MaxTasks < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
 	for _, tag := range cfg.Tags {
 		if tag == "" || len(tag) > muster.MaxNameSize || strings.ContainsFunc(tag, unicode.IsSpace) {
-			return nil, muster.Errorf(muster.Invalid, "--tags: %q is no tag: write 1 to %d bytes without spaces, and a comma between two", tag, muster.MaxNameSize)
+			return nil, muster.Errorf(muster.Invalid, "invalid tag %q in --tags: use 1 to %d bytes without spaces, separated by commas", tag, muster.MaxNameSize)
 		}
 	}
 	if err := link.CheckAddress(cfg.Address); err != nil {
@@ -121,10 +121,10 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 		return nil, err
 	}
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be found: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot resolve the data dir: %w", err)
 	}
 	if !cfg.accepts(muster.KindContainer) {
-		cfg.Allow.Images = []string{} // a task that may run as either gets none
+		cfg.Allow.Images = []string{} // a task with isolation: auto gets no container either
 	}
 	if cfg.AI.Kinds == "" {
 		cfg.AI.Kinds = filepath.Join(cfg.Data, "kinds")
@@ -147,8 +147,7 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	return w, nil
 }
 
-// httpClient has no timeout for a whole request, since blobs may be big and polls
-// wait; each use bounds its own.
+// httpClient returns a client without a timeout for whole requests, since blobs may be large and polls wait; each use has its own limit.
 func httpClient() *http.Client {
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -161,8 +160,7 @@ func httpClient() *http.Client {
 	return origin.Client(&http.Client{Transport: transport})
 }
 
-// ForceShutdown ends the grace of a shutdown: what still runs is killed and handed back.
-// It may be called at any time.
+// ForceShutdown ends the grace of a shutdown: running tasks are killed and handed back. It is safe for concurrent use.
 func (w *Worker) ForceShutdown() {
 	select {
 	case w.force <- struct{}{}:
@@ -170,15 +168,13 @@ func (w *Worker) ForceShutdown() {
 	}
 }
 
-// Detach ends Run, which returns run.ErrDetach: running tasks go on without a worker,
-// and the next one on this data dir takes them up. It may be called at any time.
+// Detach ends Run, which returns run.ErrDetach: running tasks continue without a worker, and the next process on this data dir recovers
+// them. It is safe for concurrent use.
 func (w *Worker) Detach() { w.detachOnce.Do(func() { close(w.detach) }) }
 
-// Run joins the server if need be and works until ctx ends; then running tasks
-// have Config.ShutdownGrace to end. It returns nil after that or after a drain,
-// and an error if the server refuses the worker or the machine does not let it
-// work. What an earlier life of the worker left running goes on. A worker that has a
-// join token, and that the server does not know, joins again as a new one.
+// Run joins the server if necessary and works until ctx ends; then running tasks have Config.ShutdownGrace to end. It returns nil after
+// that or after a drain, and an error if the server refuses the worker or the machine does not let it work. Tasks from before a restart
+// continue. A worker with a join token that the server does not know joins again with a new identity.
 func (w *Worker) Run(ctx context.Context) error {
 	for {
 		if err := w.runOnce(ctx); !errors.Is(err, errRejoined) {
@@ -187,7 +183,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce is Run as one identity. It returns errRejoined when the worker has another one.
+// runOnce is Run with one identity. It returns errRejoined when the worker has a new one.
 func (w *Worker) runOnce(ctx context.Context) (err error) {
 	reports, err := agent.OpenReportStore(w.cfg.Data)
 	if err != nil {
@@ -203,7 +199,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	machine := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, CanReach: canReach, Engine: w.cfg.Engine})
 	found, age, err := w.loadFacts(ctx, machine, len(tasks.Recovered()) > 0)
 	if ctx.Err() != nil {
-		return nil // told to stop before it began
+		return nil // ctx ended
 	}
 	if err != nil {
 		return err
@@ -219,7 +215,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	limits, err := w.newIsolator(facts.Resources.Memory) // before anything is started, which would be in the groups of tasks' way
+	limits, err := w.newIsolator(facts.Resources.Memory) // before processes are started, which would be in the way of control groups
 	if err != nil {
 		return err
 	}
@@ -240,12 +236,12 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	var (
-		a        *agent.Agent         // nothing is saved before it runs
-		enforcer *hostpolicy.Enforcer // nor is anything measured
+		a        *agent.Agent         // set before any checkpoint is saved
+		enforcer *hostpolicy.Enforcer // set before the load is measured
 	)
 	onSaved := func(id muster.AttemptID, tree string) { a.CheckpointSaved(id, tree) }
 	var load probe.Load
-	var offered *offers // nothing is withheld before it is there
+	var offered *offers // nil until something is offered
 	allocator := w.newAllocator(facts.GPUs, age == stale, devices, tasks.Recovered(), orphans, func(why map[string]string) {
 		if offered != nil {
 			offered.withhold("board", why)
@@ -259,14 +255,14 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	if containers != nil {
 		env.Containers = containers
 	}
-	models, err := w.newModelPool(env, found.Resources.Memory) //nolint:contextcheck // hosts of an earlier life are ended in any case
+	models, err := w.newModelPool(env, found.Resources.Memory) //nolint:contextcheck // model servers from before a restart are stopped in any case
 	if err != nil {
 		return err
 	}
 	if models != nil {
 		env.ModelPool = models
-		defer func() { //nolint:contextcheck // hosts are ended whatever ended the worker
-			if !errors.Is(err, run.ErrDetach) { // else they are the next life's
+		defer func() { //nolint:contextcheck // model servers are stopped for any reason
+			if !errors.Is(err, run.ErrDetach) { // else the next process recovers them
 				models.Close()
 			}
 		}()
@@ -304,8 +300,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// run runs the agent and passes Hurry and Leave on. The rooms beside it are
-// stopped when it has ended.
+// run runs the agent and passes ForceShutdown and Detach to it. It stops background after the agent has ended.
 func (w *Worker) run(ctx context.Context, a *agent.Agent, background ...func(context.Context) error) (err error) {
 	bgCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var group errgroup.Group

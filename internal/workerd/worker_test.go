@@ -221,7 +221,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"not a server's URL":    {Server: "localhost:8700", Data: "d"},
 		"needs a data dir":      {Server: "http://localhost:8700"},
 		"must not be negative":  {Server: "http://localhost:8700", Data: "d", Slots: -1},
-		"is no tag":             {Server: "http://localhost:8700", Data: "d", Tags: []string{"a", "b c"}},
+		"invalid tag":           {Server: "http://localhost:8700", Data: "d", Tags: []string{"a", "b c"}},
 		"is not a server's URL": {Server: "ftp://localhost", Data: "d"},
 		`--address is "http:`:   {Server: "http://localhost:8700", Data: "d", Address: "http://10.0.0.7"},
 	} {
@@ -258,7 +258,7 @@ func BenchmarkNoop(b *testing.B) {
 }
 
 // What a worker that was killed left behind is removed at the next start: folders of
-// tasks that nobody stands by, and tools that it used for itself.
+// tasks without a shim, and tools of its own.
 func TestOrphansAreRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells whose a process is")
@@ -284,7 +284,7 @@ func TestOrphansAreRemoved(t *testing.T) {
 		t.Fatalf("the job is %s", j.State)
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder of a task of an earlier life: %v", err)
+		t.Errorf("the folder of a task from before the restart: %v", err)
 	}
 	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("a tool of another worker: %v", err)

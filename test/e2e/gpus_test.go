@@ -81,7 +81,7 @@ func TestGPUKeepsMemory(t *testing.T) {
 	if got := c.Output(muster.TaskID{Job: hog.ID}); got != "GPU-a GPU-a GPU-a\n" {
 		t.Errorf("it sees %q", got)
 	}
-	awaitQuarantine(t, c, "w1", "12GiB of its memory was not given back after task "+c.Tasks(hog.ID)[0].ID.String())
+	awaitQuarantine(t, c, "w1", "12GiB of its memory was not freed after task "+c.Tasks(hog.ID)[0].ID.String())
 	waits := mustertest.ShellSpec("waits", "true")
 	waits.Tasks[0].Resources.GPUs.Count = 1
 	waiting := c.Submit(waits)
@@ -170,7 +170,7 @@ func TestGPUFault(t *testing.T) {
 	}
 	heal()
 	c.Await("the worker says that it is not well", time.Minute, func() error {
-		if log := broken.Log(); strings.Count(log, "a GPU is in quarantine") < 2 {
+		if log := broken.Log(); strings.Count(log, "GPU quarantined") < 2 {
 			return fmt.Errorf("it does not")
 		}
 		return nil

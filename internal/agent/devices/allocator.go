@@ -13,58 +13,60 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Config is what a Board is made of.
+// Config configures an Allocator.
 type Config struct {
 	Data      string                  // the worker's data dir
-	BootID    string                  // names this life of the machine; "" where nothing does
+	BootID    string                  // of the machine; "" if unknown
 	Readings  Readings                // of the devices
-	Recovered []muster.AttemptID      // that an earlier life of the worker started
-	Withhold  func(map[string]string) // is told why devices are given to nobody, by UUID: all of them, at each change
+	Recovered []muster.AttemptID      // attempts that were started before a restart of the worker
+	Withhold  func(map[string]string) // called at each change with the reason for each device in quarantine, by UUID
 	Log       *slog.Logger
 }
+
+// Readings are the parts of a gpu.Stream that an Allocator needs.
 
 // Readings are those of a gpu.Stream.
 type Readings interface {
 	// Latest returns the newest readings, false while there are none.
 	Latest() (gpu.Readings, bool)
-	// LastSampled says when a device was asked for its last figures, and when its last list
-	// of processes came; the zero time stands for never.
+	// LastSampled returns when the last figures of a device and its last list of processes were requested;
+	// the zero time means never.
 	LastSampled(uuid string) (metrics, processes time.Time)
-	// PollFaults reads at once what the kernel says of devices.
+	// PollFaults reads the faults in the kernel's log now.
 	PollFaults()
-	// ForgetFaults drops what the kernel said of a device before a time.
+	// ForgetFaults drops the faults that the kernel reported of a device before a time.
 	ForgetFaults(uuid string, before time.Time)
 }
 
-// Allocator implements run.Devices. Its quarantines change while Run runs.
+// Allocator implements run.DeviceAllocator. Quarantines change while Run runs.
 type Allocator struct {
 	cfg      Config
 	path     string
 	timeouts timeouts
-	wake     chan struct{} // holds one token if there is something to heal, or new devices
+	wake     chan struct{} // holds one token after Heal or SetDevices
 
 	mu           sync.Mutex
-	devices      map[string]gpu.Device // all that were found in this life, by UUID
+	devices      map[string]gpu.Device // all that were found since the worker started, by UUID
 	records      map[string]*record    // by UUID
-	healRequests []string              // asked for
-	healAll      bool                  // all are asked for
+	healRequests []string              // UUIDs
+	healAll      bool
 }
 
 var _ run.DeviceAllocator = (*Allocator)(nil)
 
-// timeouts are how long the board has patience.
+// timeouts are those of an Allocator.
 type timeouts struct {
-	poll       time.Duration // between looks at readings
-	cleanup    time.Duration // for memory to be given back and strays to end
-	reading    time.Duration // for a reading to come
-	migReading time.Duration // the same for a MIG instance, whose readings are rare
-	recheck    time.Duration // between looks at what is in quarantine
+	poll       time.Duration // between checks of the readings
+	cleanup    time.Duration // until memory is freed and orphans end
+	reading    time.Duration // until a reading arrives
+	migReading time.Duration // the same for a MIG instance, which is read less often
+	recheck    time.Duration // between checks of devices in quarantine
 }
 
 var defaultTimeouts = timeouts{poll: 100 * time.Millisecond, cleanup: 10 * time.Second, reading: 20 * time.Second, migReading: 45 * time.Second, recheck: 30 * time.Second}
 
-// New returns the board of a data dir, with what an earlier life of the worker
-// kept. found are the devices of the machine, as gpu.Probe finds them.
+// New returns the allocator of a data dir with the state that was saved there. found are the devices of the machine, as
+// gpu.Probe returns them.
 func New(cfg Config, found []gpu.Device) *Allocator {
 	a := &Allocator{
 		cfg: cfg, path: filepath.Join(cfg.Data, "gpus.json"), timeouts: defaultTimeouts,
@@ -83,8 +85,7 @@ func New(cfg Config, found []gpu.Device) *Allocator {
 	return a
 }
 
-// SetDevices says which devices there are from now on. Those that are gone stay known:
-// tasks may have them still.
+// SetDevices replaces the list of devices. Those that were removed stay known: tasks may still have them.
 func (a *Allocator) SetDevices(found []gpu.Device) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +109,7 @@ func (a *Allocator) SetDevices(found []gpu.Device) {
 	notify(a.wake)
 }
 
-// record returns the record of a device. The lock is held.
+// record returns the record of a device. The caller holds the lock.
 func (a *Allocator) record(uuid string) *record {
 	r := a.records[uuid]
 	if r == nil {
@@ -118,7 +119,7 @@ func (a *Allocator) record(uuid string) *record {
 	return r
 }
 
-// Quarantined says why devices are given to nobody, by UUID.
+// Quarantined returns why devices are in quarantine, by UUID.
 func (a *Allocator) Quarantined() map[string]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,7 +136,7 @@ func (a *Allocator) quarantined() map[string]string {
 	return list
 }
 
-// Acquire implements run.Devices.
+// Acquire implements run.DeviceAllocator.
 func (a *Allocator) Acquire(_ context.Context, id muster.AttemptID, g *muster.Grant) {
 	if len(g.GPUs) == 0 {
 		return
@@ -146,7 +147,7 @@ func (a *Allocator) Acquire(_ context.Context, id muster.AttemptID, g *muster.Gr
 	for _, uuid := range g.GPUs {
 		r := a.record(uuid)
 		reading, ok := latest[uuid]
-		if !ok { // none came yet
+		if !ok {
 			d := a.devices[uuid]
 			reading = d.Reading
 		}
@@ -159,7 +160,7 @@ func (a *Allocator) Acquire(_ context.Context, id muster.AttemptID, g *muster.Gr
 	a.save()
 }
 
-// latestReadings returns the last readings by UUID. Those that have nothing to tell are not there.
+// latestReadings returns the last readings by UUID, without those that have no figures.
 func (a *Allocator) latestReadings() map[string]gpu.Reading {
 	list := map[string]gpu.Reading{}
 	all, ok := a.cfg.Readings.Latest()
@@ -175,7 +176,7 @@ func (a *Allocator) latestReadings() map[string]gpu.Reading {
 	return list
 }
 
-// notify puts one into c unless it holds one.
+// notify puts a token into c unless it holds one.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -3,6 +3,7 @@ package devices
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,16 +18,17 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const gib = muster.Size(1 << 30)
 
-// readings are those of devices that a test changes.
+// readings are those of devices; a test changes them.
 type readings struct {
 	mu      sync.Mutex
 	current map[string]gpu.Reading
-	hung    map[string]bool // is not read any more
-	stale   time.Time       // when all was read, unless zero
+	hung    map[string]bool // no longer read
+	stale   time.Time       // when everything was read, unless zero
 	xids    map[string]string
 	polls   int
 }
@@ -83,7 +85,7 @@ func (r *readings) LastSampled(uuid string) (metrics, processes time.Time) {
 	return time.Now(), time.Now()
 }
 
-// freeze makes what is known stay as it was read at a time; the zero time ends that.
+// freeze fixes the time of the readings; the zero time ends that.
 func (r *readings) freeze(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +110,7 @@ func (r *readings) xid(uuid, why string) {
 	r.xids[uuid] = why
 }
 
-// testAllocator is a board with its surroundings.
+// testAllocator is an Allocator with its environment.
 type testAllocator struct {
 	*Allocator
 	r   *readings
@@ -142,13 +144,13 @@ func newTestAllocator(t *testing.T, found ...gpu.Device) *testAllocator {
 	return b
 }
 
-// restart begins a life of the board.
+// restart starts a new incarnation of the allocator.
 func (b *testAllocator) restart(found ...gpu.Device) {
 	b.Allocator = New(b.cfg, found)
 	b.timeouts = timeouts{poll: time.Millisecond, cleanup: 50 * time.Millisecond, reading: 50 * time.Millisecond, migReading: 50 * time.Millisecond, recheck: 10 * time.Millisecond}
 }
 
-// running has the board look after its devices until the test ends.
+// running runs the allocator until the test ends.
 func (b *testAllocator) running(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -170,14 +172,15 @@ func (b *testAllocator) withheldReason(uuid string) string {
 
 func (b *testAllocator) await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s; withheld: %v", what, b.Quarantined())
+	testkit.AwaitNil(t, what, testkit.Limit, func() error {
+		if !cond() {
+			return fmt.Errorf("withheld: %v", b.Quarantined())
 		}
-	}
+		return nil
+	})
 }
 
-// polls counts how often the board looked.
+// polls returns how often the allocator polled for faults.
 func (b *testAllocator) polls() int {
 	b.r.mu.Lock()
 	defer b.r.mu.Unlock()
@@ -190,7 +193,7 @@ func attempt(n int) muster.AttemptID {
 
 func grantOf(uuids ...string) *muster.Grant { return &muster.Grant{GPUs: uuids} }
 
-// use is one attempt that takes devices, does something and gives them back.
+// use is one attempt that acquires devices, calls do and releases them.
 func (b *testAllocator) use(t *testing.T, n int, g *muster.Grant, do func()) error {
 	t.Helper()
 	b.Acquire(t.Context(), attempt(n), g)
@@ -215,7 +218,7 @@ func wantFault(t *testing.T, err error, part string) {
 	}
 }
 
-// What a task sees are its devices, by the names of their makers.
+// A task sees its devices by their vendor's names.
 func TestEnviron(t *testing.T) {
 	none := []string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES=", "NVIDIA_VISIBLE_DEVICES=void", "ROCR_VISIBLE_DEVICES=", "ZE_AFFINITY_MASK=65535"}
 	with := func(entries ...string) []string {
@@ -247,7 +250,7 @@ func TestEnviron(t *testing.T) {
 		"of Apple":                    {all, []gpu.Device{apple}, with()},
 		"of several makers": {all, []gpu.Device{nvidia, amd, intel}, with("CUDA_VISIBLE_DEVICES="+nvidia.UUID, "NVIDIA_VISIBLE_DEVICES="+nvidia.UUID,
 			"ROCR_VISIBLE_DEVICES="+amd.UUID, "HIP_VISIBLE_DEVICES=0", "ZE_AFFINITY_MASK=2", "ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE")},
-		"one that nobody knows": {all, []gpu.Device{device("GPU-x", "nvidia", 9)}, with()},
+		"an unknown one": {all, []gpu.Device{device("GPU-x", "nvidia", 9)}, with()},
 	} {
 		b := newTestAllocator(t, tc.there...)
 		g := &muster.Grant{}
@@ -262,43 +265,42 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-// A device that is as it was is free again; one whose memory stays in use is not, until it
-// is given back.
+// A device in its earlier state is free again; one whose memory stays in use is not, until the memory is freed.
 func TestMemoryThatStays(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	wantHealthy(t, b, b.use(t, 1, grantOf("GPU-a"), func() { b.r.set("GPU-a", 100<<20) }))
 	if b.polls() == 0 {
-		t.Error("what the kernel says was not read")
+		t.Error("faults were not polled")
 	}
 	if err := b.use(t, 2, grantOf("GPU-a"), func() { b.r.set("GPU-a", 12*gib) }); err != nil {
 		t.Errorf("the task fails for it: %v", err)
 	}
-	if why := b.withheldReason("GPU-a"); !strings.Contains(why, "of its memory was not given back after task 17.2") {
+	if why := b.withheldReason("GPU-a"); !strings.Contains(why, "of its memory was not freed after task 17.2") {
 		t.Errorf("withheld: %q", why)
 	}
 	b.running(t)
 	b.Heal("GPU-a")
-	b.await(t, "it was looked at", func() bool {
+	b.await(t, "the check", func() bool {
 		b.Allocator.mu.Lock()
 		defer b.Allocator.mu.Unlock()
 		return b.record("GPU-a").Healed != 0
 	})
 	for polled := b.polls(); b.polls() < polled+3; time.Sleep(time.Millisecond) {
 		if b.withheldReason("GPU-a") == "" {
-			t.Fatal("it is released, and its memory is not back")
+			t.Fatal("it is released before its memory is freed")
 		}
 	}
 	b.r.set("GPU-a", 0)
-	b.await(t, "it is released", func() bool { return b.withheldReason("GPU-a") == "" })
+	b.await(t, "its release", func() bool { return b.withheldReason("GPU-a") == "" })
 }
 
-// A device that is healed right after it was mended is judged by what is read then, not by the last reading before.
+// A device that is healed right after its repair is judged by a reading from after that.
 func TestHealWaitsForANewReading(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	b.timeouts.reading = time.Minute
 	b.r.change("GPU-a", func(g *gpu.Reading) { g.Faults = []string{"GPU requires reset"} })
 	b.running(t)
-	b.await(t, "it is quarantined", func() bool { return b.withheldReason("GPU-a") != "" })
+	b.await(t, "the quarantine", func() bool { return b.withheldReason("GPU-a") != "" })
 	b.r.freeze(time.Now())
 	b.Heal("GPU-a")
 	for polled := b.polls(); b.polls() == polled; time.Sleep(time.Millisecond) {
@@ -306,10 +308,10 @@ func TestHealWaitsForANewReading(t *testing.T) {
 	time.Sleep(20 * b.timeouts.poll)
 	b.r.change("GPU-a", func(g *gpu.Reading) { g.Faults = nil })
 	b.r.freeze(time.Time{})
-	b.await(t, "it is released", func() bool { return b.withheldReason("GPU-a") == "" })
+	b.await(t, "its release", func() bool { return b.withheldReason("GPU-a") == "" })
 }
 
-// Memory that comes back late is waited for.
+// Release waits for memory that is freed late.
 func TestMemoryThatComesBackLate(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	b.timeouts.cleanup = time.Minute
@@ -317,17 +319,17 @@ func TestMemoryThatComesBackLate(t *testing.T) {
 	b.r.set("GPU-a", 12*gib)
 	released := make(chan error, 1)
 	go func() { released <- b.Release(t.Context(), attempt(1), grantOf("GPU-a"), "MUSTER_OUT=/nowhere") }()
-	b.await(t, "it is looked at", func() bool { return b.polls() > 0 })
+	b.await(t, "the check", func() bool { return b.polls() > 0 })
 	select {
 	case err := <-released:
-		t.Errorf("it was given back at once: %v", err)
+		t.Errorf("it was released at once: %v", err)
 	default:
 	}
 	b.r.set("GPU-a", 0)
 	wantHealthy(t, b, <-released)
 }
 
-// What others start or end on a device is not the task's fault.
+// Processes of others on a device are not the task's fault.
 func TestOthersOnTheDevice(t *testing.T) {
 	game := gpu.Process{PID: os.Getpid(), Name: "game", Memory: 6 * gib}
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
@@ -339,19 +341,19 @@ func TestOthersOnTheDevice(t *testing.T) {
 	}
 }
 
-// A process whose memory is not told explains everything.
+// A process whose memory is unknown explains everything.
 func TestMemoryOfOthersThatIsNotTold(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	wantHealthy(t, b, b.use(t, 1, grantOf("GPU-a"), func() { b.r.set("GPU-a", 6*gib, gpu.Process{PID: os.Getpid()}) }))
 }
 
-// Many small losses are found as one; what the owner does in between is not counted.
+// Many small leaks add up; what the owner does in between does not count.
 func TestSmallLosses(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	used := muster.Size(0)
 	for n := 1; b.withheldReason("GPU-a") == ""; n++ {
 		if n > 10 {
-			t.Fatalf("%s are lost, and nobody says so", used)
+			t.Fatalf("%s leaked and were not found", used)
 		}
 		if err := b.use(t, n, grantOf("GPU-a"), func() { used += 200 << 20; b.r.set("GPU-a", used) }); err != nil {
 			t.Fatal(err)
@@ -364,7 +366,7 @@ func TestSmallLosses(t *testing.T) {
 	}
 }
 
-// Memory of a shared device is compared when its last task has left.
+// The memory of a shared device is compared when its last task ends.
 func TestSharedDevice(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	g := &muster.Grant{GPUs: []string{"GPU-a"}, GPUMemory: 10 * gib}
@@ -378,7 +380,7 @@ func TestSharedDevice(t *testing.T) {
 	}
 }
 
-// A device that fails under a task is the task's gpu_fault, and waits for its healing.
+// A device that fails under a task is reported as gpu_fault, and stays in quarantine until it is healed.
 func TestFaults(t *testing.T) {
 	const fell = "XID 79: GPU has fallen off the bus"
 	for name, tc := range map[string]struct {
@@ -417,14 +419,14 @@ func TestFaults(t *testing.T) {
 					defer b.Allocator.mu.Unlock()
 					return b.record("GPU-a").Healed != 0
 				}
-				b.await(t, "it is looked at", polled)
+				b.await(t, "the check", polled)
 				if why := b.Quarantined()["GPU-a"]; why == "" {
-					t.Error("it is released, and is not well")
+					t.Error("it is released and is not healthy")
 				}
 			}
 			tc.repair(b.r)
 			b.Heal("GPU-a")
-			b.await(t, "it is released", func() bool { return len(b.Quarantined()) == 0 })
+			b.await(t, "its release", func() bool { return len(b.Quarantined()) == 0 })
 			wantHealthy(t, b, b.use(t, 2, grantOf("GPU-a"), nil))
 		})
 	}
@@ -439,21 +441,19 @@ func keys(m map[string]string) []string {
 	return list
 }
 
-// A fault that comes back after the device was healed counts again, and one that is found while
-// no task runs counts, too.
+// A fault that returns after the device was healed counts again, and so does one that is found while no task runs.
 func TestFaultOfAnIdleDevice(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	b.running(t)
 	for range 2 {
 		b.r.xid("GPU-a", "XID 48: Double Bit ECC Error")
-		b.await(t, "it is found", func() bool { return strings.Contains(b.withheldReason("GPU-a"), "XID 48") })
+		b.await(t, "the quarantine", func() bool { return strings.Contains(b.withheldReason("GPU-a"), "XID 48") })
 		b.Heal()
-		b.await(t, "it is released", func() bool { return b.withheldReason("GPU-a") == "" })
+		b.await(t, "its release", func() bool { return b.withheldReason("GPU-a") == "" })
 	}
 }
 
-// What the kernel's log still tells of before a device was healed does not count in the next
-// life.
+// A fault in the kernel's log from before a device was healed does not count after a restart.
 func TestForgivenFaults(t *testing.T) {
 	const why = "XID 79: GPU has fallen off the bus"
 	d := device("GPU-a", "nvidia", 0)
@@ -461,7 +461,7 @@ func TestForgivenFaults(t *testing.T) {
 	wantFault(t, b.use(t, 1, grantOf("GPU-a"), func() { b.r.xid("GPU-a", why) }), why)
 	b.running(t)
 	b.Heal()
-	b.await(t, "it is released", func() bool { return b.withheldReason("GPU-a") == "" })
+	b.await(t, "its release", func() bool { return b.withheldReason("GPU-a") == "" })
 	d.Reading.Faults = []string{why}
 	b.restart(d)
 	wantHealthy(t, b, nil)
@@ -472,18 +472,18 @@ func TestForgivenFaults(t *testing.T) {
 	}
 }
 
-// A device that cannot be read any more is given to nobody until it can.
+// A device that can no longer be read is in quarantine until it can.
 func TestSilence(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
-	wantFault(t, b.use(t, 1, grantOf("GPU-a"), func() { b.r.hang("GPU-a", true) }), "does not tell any more")
+	wantFault(t, b.use(t, 1, grantOf("GPU-a"), func() { b.r.hang("GPU-a", true) }), "no longer reports")
 	b.running(t)
-	b.await(t, "it is withheld", func() bool { return b.withheldReason("GPU-a") != "" })
+	b.await(t, "the quarantine", func() bool { return b.withheldReason("GPU-a") != "" })
 	b.r.hang("GPU-a", false)
-	b.await(t, "it is released", func() bool { return b.withheldReason("GPU-a") == "" })
+	b.await(t, "its release", func() bool { return b.withheldReason("GPU-a") == "" })
 }
 
-// A device that never told anything is taken as it is.
-func TestDeviceThatTellsNothing(t *testing.T) {
+// A device that never reported anything is healthy.
+func TestDeviceWithoutReadings(t *testing.T) {
 	d := device("apple-0", "apple", 0)
 	d.Reading = gpu.Reading{}
 	b := newTestAllocator(t)
@@ -491,9 +491,8 @@ func TestDeviceThatTellsNothing(t *testing.T) {
 	wantHealthy(t, b, b.use(t, 1, grantOf("apple-0"), nil))
 }
 
-// The base of a device that is in use survives the worker; the end of a task while no
-// worker was there is looked at.
-func TestNextLife(t *testing.T) {
+// The baseline of a device in use survives a restart of the worker, which checks devices whose task ended meanwhile.
+func TestAfterRestart(t *testing.T) {
 	d := device("GPU-a", "nvidia", 0)
 	b := newTestAllocator(t, d)
 	b.r.set("GPU-a", 2*gib)
@@ -508,16 +507,16 @@ func TestNextLife(t *testing.T) {
 	b = newTestAllocator(t, d)
 	b.Acquire(t.Context(), attempt(1), grantOf("GPU-a"))
 	b.r.set("GPU-a", 20*gib)
-	b.restart(d) // nobody holds the attempt
+	b.restart(d) // the attempt is not recovered
 	b.running(t)
-	b.await(t, "what it left is found", func() bool { return b.withheldReason("GPU-a") != "" })
+	b.await(t, "the quarantine", func() bool { return b.withheldReason("GPU-a") != "" })
 
 	b.cfg.BootID = "another"
 	b.restart(d)
-	wantHealthy(t, b, nil) // a restart of the machine gave it back
+	wantHealthy(t, b, nil) // a restart of the machine clears the memory
 }
 
-// A file that cannot be read is told, and nothing else ends for it.
+// A damaged file is logged and ignored.
 func TestDamagedFile(t *testing.T) {
 	d := device("GPU-a", "nvidia", 0)
 	b := newTestAllocator(t, d)

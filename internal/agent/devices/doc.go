@@ -1,41 +1,33 @@
-// Package devices is the board of a worker's GPUs: who has which, how each was
-// before, and which are given to nobody.
+// Package devices allocates a worker's GPUs: it knows which attempt has which device, checks each device when it is released,
+// and keeps unhealthy devices in quarantine.
 //
-//	Take ──► base: memory in use by nobody known    (of an idle device)
+//	Acquire ──► baseline: memory in use by no listed process    (of an idle device)
 //	 │
-//	task     its environment shows its devices and hides all others
+//	task        its environment shows its devices and hides all others
 //	 │
-//	Give ──► strays of the task end ──► memory is back ──► health is read ──► free
-//	                                        │                   │
-//	                                   quarantine: memory, silent, fault
+//	Release ──► orphans of the task end ──► memory is freed ──► health is read ──► free
+//	                                             │                   │
+//	                                        quarantine: memory, silent, fault
 //
 // # What counts as clean
 //
-// Readings that were asked for after the end of the task say that no process of
-// it is on the device, that the memory in use is what it was, and that nothing is
-// wrong. Drivers take a moment to free memory, and readings come every two
-// seconds (those of MIG instances every ten), so Give waits, for a bounded time.
+// Readings that were requested after the end of the task show no process of it on the device, no more memory in use than before,
+// and no fault. Drivers take a moment to free memory, and readings come every two seconds (those of MIG instances every ten), so
+// Release waits, for a bounded time.
 //
-// Memory is compared without what listed processes of others hold: what the
-// owner of the machine starts or ends meanwhile is nobody's fault. What is then
-// above the base by more than a tolerance was not given back. The base follows
-// what changes while no task has the device, and not what tasks leave within the
-// tolerance: many small losses are found as one. Of a device that several tasks
-// share, memory is compared when the last one has left. A device that never told
-// its memory is not asked for it.
+// Memory is compared without what listed processes of others hold: the owner of the machine may start and end programs meanwhile.
+// What is then above the baseline by more than a tolerance was not freed. The baseline follows changes while no task has the
+// device, but not what tasks leave within the tolerance: many small leaks add up. The memory of a shared device is compared when
+// its last task ends. A device that never reported its memory is not checked for it.
 //
-// A process on the device is the task's if it, or one that it descends from, has
-// the task's mark in the environment. One without any mark that descends from
-// the task's supervisor counts as well, if nobody else has the device. All others
+// A process on the device belongs to the task if it or one of its ancestors has the task's tag in the environment. A process
+// without any tag that descends from the task's supervisor counts as well, if no other task has the device. All other processes
 // are left alone.
 //
 // # Quarantine
 //
-// A device whose memory was not given back, or that cannot be read any more, is
-// looked at every half minute and released when it is well. A fault (an XID, an
-// uncorrected memory error, a device that asks for its reset) needs the word of an
-// administrator, muster workers heal, after which the device has to show that it
-// is well. What a fault is, package gpu knows. A quarantine, and the base of
-// devices that are in use, survive the worker in a file of its data dir; a restart of the
-// machine ends what is only about memory.
+// A device whose memory was not freed, or that cannot be read, is checked every half minute and released when it is healthy. After
+// a fault (an XID, an uncorrected memory error, a device that needs a reset; package gpu defines them) it is released only after
+// an administrator ran muster workers heal and the device is healthy. Quarantines, and the baselines of devices in use, survive a
+// restart of the worker in a file of its data dir. A restart of the machine ends quarantines that are only about memory.
 package devices

@@ -3,124 +3,78 @@ package devices
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
 const (
-	maxAncestors  = 64            // how far up a process's parents are followed
-	taskTagPrefix = "MUSTER_OUT=" // begins the mark of every task
+	maxAncestors  = 64            // how many ancestors of a process are checked
+	taskTagPrefix = "MUSTER_OUT=" // the environment of every task has such an entry
 )
 
-// belongsTo reports whether a process is of the task with mark: by its environment, or
-// by that of a process that it descends from. With alone, one that descends from the
-// worker or its shim and has lost every mark counts as well.
+// belongsTo reports whether a process belongs to the task with envTag: by its environment, or by that of an ancestor. With
+// exclusive, a process without any tag that descends from the worker or its shim counts as well.
 func belongsTo(pid int, envTag, data string, exclusive bool) bool {
 	self := os.Getpid()
 	for depth := range maxAncestors {
 		if pid == self || isShim(pid, data) {
 			return exclusive && depth > 0
 		}
-		env := environ(pid)
+		env := procfs.Environ(pid)
 		if slices.ContainsFunc(env, func(entry []byte) bool { return string(entry) == envTag }) {
-			return true // also where it is not the first: containers have taskTagPrefix besides
+			return true // first: containers have an entry with taskTagPrefix as well
 		}
 		if slices.ContainsFunc(env, func(entry []byte) bool { return bytes.HasPrefix(entry, []byte(taskTagPrefix)) }) {
 			return false
 		}
-		if pid = parentPID(pid); pid <= 1 {
+		st, _ := procfs.ReadStat(pid)
+		if pid = st.Parent; pid <= 1 {
 			return false
 		}
 	}
 	return false
 }
 
-// isShim reports whether a process stands by the tasks of the worker with this data
-// dir.
+// isShim reports whether a process is the shim of the worker with this data dir.
 func isShim(pid int, data string) bool {
-	line, err := os.ReadFile(procPath(pid, "cmdline"))
-	if err != nil {
-		return false
-	}
-	args := bytes.Split(line, []byte{0})
-	if len(args) < 3 || string(args[1]) != "shim" {
-		return false
-	}
-	for _, arg := range args[2:] {
-		if string(arg) == data {
-			return true
-		}
-	}
-	return false
+	args := procfs.Args(pid)
+	return len(args) >= 3 && string(args[1]) == "shim" &&
+		slices.ContainsFunc(args[2:], func(arg []byte) bool { return string(arg) == data })
 }
 
-func procPath(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
-
-// environ is the environment with which a process was started, as far as this user may
-// see it.
-func environ(pid int) [][]byte {
-	env, err := os.ReadFile(procPath(pid, "environ"))
-	if err != nil {
-		return nil
-	}
-	return bytes.Split(env, []byte{0})
-}
-
-// procStat returns the state of a process and its parent; 0 if it is not there.
-func procStat(pid int) (state byte, parent int) {
-	line, err := os.ReadFile(procPath(pid, "stat"))
-	_, after, ok := bytes.Cut(line[bytes.LastIndexByte(line, ')')+1:], []byte{' '}) // the name before it may hold anything
-	fields := bytes.Fields(after)
-	if err != nil || !ok || len(fields) < 2 || len(fields[0]) != 1 {
-		return 0, 0
-	}
-	parent, err = strconv.Atoi(string(fields[1]))
-	if err != nil {
-		return 0, 0
-	}
-	return fields[0][0], parent
-}
-
-func parentPID(pid int) int {
-	_, p := procStat(pid)
-	return p
-}
-
-// hasExited reports whether a process is gone, or has no memory of its own any more and
-// is about to go.
+// hasExited reports whether a process does not exist, or has freed its memory and is about to exit.
 func hasExited(pid int) bool {
-	state, _ := procStat(pid)
-	if state == 0 || state == 'Z' || state == 'X' {
+	st, ok := procfs.ReadStat(pid)
+	if !ok || st.State == 'Z' || st.State == 'X' {
 		return true
 	}
-	_, err := os.Readlink(procPath(pid, "exe"))
+	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// kill ends a process if it is still that of which mine holds.
+// kill kills a process if stillOwned returns true after the process is pinned: the number may be reused before.
 func kill(pid int, stillOwned func() bool) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
-	case errors.Is(err, unix.ESRCH):
-		return nil // it has just ended
 	case errors.Is(err, unix.ENOSYS): // before Linux 5.3
 		if stillOwned() {
 			err = unix.Kill(pid, unix.SIGKILL)
 		}
 	case err == nil:
 		defer func() { _ = unix.Close(fd) }() // nothing was written
-		// If the number was given to another process since fd was opened, fd names
-		// one that is gone.
+		// If the number was reused after fd was opened, fd is that of a process that has exited.
 		if stillOwned() {
 			err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
 	}
 	if errors.Is(err, unix.ESRCH) {
-		return nil
+		return nil // it has just ended
 	}
 	return err
 }

@@ -2,7 +2,7 @@
 
 package devices
 
-// belongsTo reports nothing: here nobody tells whose a process is.
+// belongsTo returns false: the owner of a process is unknown here.
 func belongsTo(int, string, string, bool) bool { return false }
 
 func hasExited(int) bool { return false }

@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// quarantine keeps a device from tasks, and reports whether that is new. The lock
-// is held.
+// quarantine puts a device into quarantine, and reports whether that is a change. The caller holds the lock.
 func (a *Allocator) quarantine(uuid string, next quarantine) bool {
 	r := a.record(uuid)
 	if q := r.Quarantine; q != nil && (q.Kind == kindFault && next.Kind != kindFault || q.Kind == next.Kind && q.Reason == next.Reason) {
@@ -20,30 +19,29 @@ func (a *Allocator) quarantine(uuid string, next quarantine) bool {
 	next.At = muster.NewTime(time.Now())
 	r.Quarantine = &next
 	d := a.devices[uuid]
-	a.cfg.Log.Warn("a GPU is in quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("why", next.Reason), slog.Bool("until_healed", next.Kind == kindFault))
+	a.cfg.Log.Warn("GPU quarantined", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("why", next.Reason), slog.Bool("until_healed", next.Kind == kindFault))
 	a.save()
 	return true
 }
 
-// unquarantine gives a device to tasks again. The lock is held.
+// unquarantine releases a device. The caller holds the lock.
 func (a *Allocator) unquarantine(uuid string) {
 	r := a.record(uuid)
 	d := a.devices[uuid]
-	a.cfg.Log.Info("a GPU is out of quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("was", r.Quarantine.Reason))
+	a.cfg.Log.Info("GPU released from quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("was", r.Quarantine.Reason))
 	r.Quarantine = nil
 	a.save()
 }
 
-// publishWithheld says which devices are withheld. The lock is held, so that nothing is
-// overtaken.
+// publishWithheld calls Config.Withhold. The caller holds the lock, so that calls are in order.
 func (a *Allocator) publishWithheld() {
 	if a.cfg.Withhold != nil {
 		a.cfg.Withhold(a.quarantined())
 	}
 }
 
-// Heal has quarantined devices looked at again, and those released that are well;
-// without uuids all of them. It does not block.
+// Heal checks devices in quarantine again, and releases those that are healthy; without uuids it checks all.
+// It does not block.
 func (a *Allocator) Heal(uuids ...string) {
 	a.mu.Lock()
 	a.healRequests = append(a.healRequests, uuids...)
@@ -52,11 +50,10 @@ func (a *Allocator) Heal(uuids ...string) {
 	notify(a.wake)
 }
 
-// Run looks after the devices until ctx ends. Without any it sleeps.
+// Run checks the devices until ctx ends. Without devices it sleeps.
 func (a *Allocator) Run(ctx context.Context) error {
 	a.checkUnchecked(ctx)
 	recheck := time.NewTicker(a.timeouts.recheck)
-	defer recheck.Stop()
 	for {
 		ticks := recheck.C
 		if a.idle() {
@@ -79,7 +76,7 @@ func (a *Allocator) idle() bool {
 	return len(a.devices) == 0
 }
 
-// checkUnchecked looks at devices whose tasks ended while nobody was there.
+// checkUnchecked checks devices whose tasks ended while the worker did not run.
 func (a *Allocator) checkUnchecked(ctx context.Context) {
 	a.mu.Lock()
 	uuids := a.filter(func(_ string, r *record) bool { return r.Unchecked && len(r.Holders) == 0 })
@@ -93,7 +90,7 @@ func (a *Allocator) checkUnchecked(ctx context.Context) {
 	for uuid, f := range found {
 		r := a.record(uuid)
 		if f.pending {
-			continue // told to stop meanwhile
+			continue // ctx ended
 		}
 		r.Unchecked, r.LastUnexplained = false, f.unexplained
 		if f.kind != "" {
@@ -104,7 +101,7 @@ func (a *Allocator) checkUnchecked(ctx context.Context) {
 	a.save()
 }
 
-// filter lists devices in order. The lock is held.
+// filter lists known devices in order. The caller holds the lock.
 func (a *Allocator) filter(match func(uuid string, r *record) bool) []string {
 	var list []string
 	for uuid, r := range a.records {
@@ -116,7 +113,7 @@ func (a *Allocator) filter(match func(uuid string, r *record) bool) []string {
 	return list
 }
 
-// recheck finds new faults, and releases what has become well by itself.
+// recheck finds new faults, and releases devices that became healthy.
 func (a *Allocator) recheck(ctx context.Context) {
 	latest := a.latestReadings()
 	a.mu.Lock()
@@ -136,7 +133,7 @@ func (a *Allocator) recheck(ctx context.Context) {
 	a.releaseHealthy(ctx, uuids, false)
 }
 
-// healRequested looks at what an administrator asks for.
+// healRequested handles the requests of Heal.
 func (a *Allocator) healRequested(ctx context.Context) {
 	a.mu.Lock()
 	requested, all := a.healRequests, a.healAll
@@ -172,15 +169,15 @@ func (a *Allocator) healRequested(ctx context.Context) {
 	a.releaseHealthy(ctx, uuids, true)
 }
 
-// releaseHealthy releases those devices that are well. asked says that an administrator
-// asked for it: then it waits for what is new, and says why not.
+// releaseHealthy releases devices that are healthy. After a request it waits for new readings, and logs why a device stays
+// in quarantine.
 func (a *Allocator) releaseHealthy(ctx context.Context, uuids []string, requested bool) {
 	if len(uuids) == 0 {
 		return
 	}
 	since := time.Now()
 	if !requested {
-		since = since.Add(-time.Hour) // what is known is new enough
+		since = since.Add(-time.Hour) // any reading is new enough
 	}
 	found := a.inspect(ctx, uuids, since, a.lastHolder)
 	a.mu.Lock()
@@ -193,17 +190,17 @@ func (a *Allocator) releaseHealthy(ctx context.Context, uuids []string, requeste
 		case f.kind == "":
 			r.LastUnexplained = f.unexplained
 			a.unquarantine(uuid)
-		case requested:
-			r.Quarantine = nil
-			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: q.Holder})
-		case f.kind != q.Kind:
+		case requested || f.kind != q.Kind:
+			if requested {
+				r.Quarantine = nil // so that it is logged again
+			}
 			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: q.Holder})
 		}
 	}
 	a.publishWithheld()
 }
 
-// lastHolder is who had a quarantined device.
+// lastHolder returns the last holder of a device in quarantine.
 func (a *Allocator) lastHolder(uuid string) holder {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,25 +7,25 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// record is what is known of a device, from one life of the worker to the next.
+// record is what is known of a device. It survives a restart of the worker.
 type record struct {
-	Holders         map[muster.AttemptID]bool `json:"holders,omitempty"` // true for those that are giving it back
-	Baseline        *muster.Size              `json:"base,omitempty"`    // memory in use by nobody known while no task had it; nil where unknown
-	LastUnexplained *muster.Size              `json:"last,omitempty"`    // the same when the last task left
-	ECC             *uint64                   `json:"ecc,omitempty"`     // memory errors that count no more
-	ReportsMemory   bool                      `json:"tells,omitempty"`   // it has told its memory
+	Holders         map[muster.AttemptID]bool `json:"holders,omitempty"` // true for those that are releasing it
+	Baseline        *muster.Size              `json:"base,omitempty"`    // memory in use by no listed process while no task had it; nil if unknown
+	LastUnexplained *muster.Size              `json:"last,omitempty"`    // the same when the last task ended
+	ECC             *uint64                   `json:"ecc,omitempty"`     // memory errors that are known and do not count
+	ReportsMemory   bool                      `json:"tells,omitempty"`   // it has reported its memory
 	Unchecked       bool                      `json:"unchecked,omitempty"`
 	Quarantine      *quarantine               `json:"quarantine,omitempty"`
-	Forgiven        []string                  `json:"forgiven,omitempty"` // faults of the kernel's log from before it was healed
+	Forgiven        []string                  `json:"forgiven,omitempty"` // faults in the kernel's log from before it was healed
 	Healed          muster.Time               `json:"healed,omitzero"`
 }
 
@@ -33,8 +33,8 @@ type record struct {
 type quarantineKind string
 
 const (
-	kindFault  quarantineKind = "fault"  // only an administrator takes it back
-	kindMemory quarantineKind = "memory" // was not given back
+	kindFault  quarantineKind = "fault"  // only an administrator releases it
+	kindMemory quarantineKind = "memory" // memory was not freed
 	kindSilent quarantineKind = "silent" // it cannot be read
 )
 
@@ -42,31 +42,31 @@ type quarantine struct {
 	Kind   quarantineKind `json:"kind"`
 	Reason string         `json:"why"`
 	At     muster.Time    `json:"at"`
-	Holder holder         `json:"of,omitzero"` // who had the device last
+	Holder holder         `json:"of,omitzero"` // the last task on the device
 }
 
 const (
-	minTolerance = 256 << 20 // bytes that a driver may keep, or a 64th of the device
+	minTolerance = 256 << 20 // bytes of memory that a driver may keep; or a 64th of the device
 	forgivenFor  = 10 * time.Minute
 )
 
-// memoryTolerance is how much more memory than before may be in use.
+// memoryTolerance is how much more memory than before may be in use after a task.
 func memoryTolerance(d *gpu.Device) muster.Size { return max(minTolerance, d.Memory/64) }
 
-// setBaseline takes a reading for how the device is without tasks.
+// setBaseline sets the baseline from a reading of the idle device.
 func (r *record) setBaseline(reading *gpu.Reading) {
 	now := unexplainedMemory(reading)
 	switch {
 	case now == nil, r.Baseline == nil, r.LastUnexplained == nil, *now <= *r.Baseline:
 		r.Baseline = now
-	default: // what changed while nobody had it
+	default: // add what changed while it was idle
 		*r.Baseline += max(0, *now-*r.LastUnexplained)
 	}
 	r.LastUnexplained = nil
 }
 
-// unexplainedMemory is the memory in use that no listed process holds; nil where that is
-// unknown. Processes that have ended, or are about to, hold nothing that is theirs.
+// unexplainedMemory returns the memory in use that no listed process holds, nil if it is unknown. Processes that have exited, or
+// are about to, hold none.
 func unexplainedMemory(reading *gpu.Reading) *muster.Size {
 	if reading.Memory == nil {
 		return nil
@@ -76,7 +76,7 @@ func unexplainedMemory(reading *gpu.Reading) *muster.Size {
 		switch {
 		case hasExited(p.PID):
 		case p.Memory == 0:
-			return nil // it is not told how much it holds
+			return nil // how much it holds is unknown
 		default:
 			size -= p.Memory
 		}
@@ -85,8 +85,7 @@ func unexplainedMemory(reading *gpu.Reading) *muster.Size {
 	return &size
 }
 
-// dropForgiven leaves out the faults that were found by a look at the kernel's log and
-// may be from before the device was healed.
+// dropForgiven drops the faults that may be in the kernel's log from before the device was healed.
 func (r *record) dropForgiven(faults []string) []string {
 	if time.Since(r.Healed.Std()) >= forgivenFor {
 		return faults
@@ -94,26 +93,26 @@ func (r *record) dropForgiven(faults []string) []string {
 	return slices.DeleteFunc(slices.Clone(faults), func(f string) bool { return slices.Contains(r.Forgiven, f) })
 }
 
-// faultReason says what of a reading is a fault, "" for nothing.
+// faultReason returns the faults in a reading, "" for none.
 func (r *record) faultReason(reading *gpu.Reading) string {
 	all := slices.Clone(reading.Faults)
 	if n := reading.ECC; n != nil {
 		if r.ECC != nil && *n > *r.ECC {
-			all = append(all, fmt.Sprintf("errors of its memory could not be corrected (ECC): %d", *n-*r.ECC))
+			all = append(all, fmt.Sprintf("uncorrectable memory errors (ECC): %d", *n-*r.ECC))
 		} else {
-			r.ECC = new(*n) // what was before is known, and the driver counts from its start
+			r.ECC = new(*n) // the first count, or the driver was loaded again
 		}
 	}
 	return strings.Join(all, "; ")
 }
 
-// savedState is the file.
+// savedState is the content of the file.
 type savedState struct {
 	Boot    string             `json:"boot"`
 	Devices map[string]*record `json:"devices"`
 }
 
-// load reads what an earlier life kept.
+// load reads the saved state.
 func (a *Allocator) load() map[string]*record {
 	empty := map[string]*record{}
 	text, err := os.ReadFile(a.path)
@@ -125,7 +124,7 @@ func (a *Allocator) load() map[string]*record {
 		err = json.Unmarshal(text, &state)
 	}
 	if err != nil {
-		a.cfg.Log.Error("which GPUs were in quarantine is not known any more", slog.String("file", a.path), slog.Any("error", err))
+		a.cfg.Log.Error("cannot read the state of the GPUs, quarantines are forgotten", slog.String("file", a.path), slog.Any("error", err))
 		return empty
 	}
 	for uuid, r := range state.Devices {
@@ -142,7 +141,7 @@ func (a *Allocator) load() map[string]*record {
 		if state.Boot == a.cfg.BootID {
 			continue
 		}
-		r.Baseline, r.LastUnexplained, r.Unchecked = nil, nil, false // nothing of before is in its memory
+		r.Baseline, r.LastUnexplained, r.Unchecked = nil, nil, false // the machine was restarted, which clears its memory
 		clear(r.Holders)
 		if q := r.Quarantine; q != nil && q.Kind != kindFault {
 			r.Quarantine = nil
@@ -154,34 +153,13 @@ func (a *Allocator) load() map[string]*record {
 	return state.Devices
 }
 
-// save keeps all for the next life. The lock is held.
+// save stores the state. The caller holds the lock.
 func (a *Allocator) save() {
 	text, err := json.Marshal(savedState{Boot: a.cfg.BootID, Devices: a.records})
 	if err == nil {
-		err = writeAtomic(a.path, text)
+		err = atomicfile.Write(a.path, text, 0o600)
 	}
 	if err != nil {
-		a.cfg.Log.Warn("how the GPUs are is not kept for the worker's next life", slog.Any("error", err))
+		a.cfg.Log.Warn("cannot save the state of the GPUs, it is lost when the worker restarts", slog.Any("error", err))
 	}
-}
-
-// writeAtomic writes a file in one step.
-func writeAtomic(path string, text []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".gpus-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // it is of no use
-		}
-	}()
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Release implements run.Devices.
+// Release implements run.DeviceAllocator.
 func (a *Allocator) Release(ctx context.Context, id muster.AttemptID, g *muster.Grant, envTag string) error {
 	if len(g.GPUs) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (a *Allocator) markReleasing(id muster.AttemptID, uuids []string) {
 	}
 }
 
-// finishRelease notes what was found when an attempt left.
+// finishRelease records the findings when an attempt ends.
 func (a *Allocator) finishRelease(id muster.AttemptID, uuids []string, found map[string]finding, h holder) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,27 +56,26 @@ func (a *Allocator) finishRelease(id muster.AttemptID, uuids []string, found map
 	}
 	a.save()
 	if failed != nil {
-		return run.Failf(muster.GPUFault, "a device failed under the task: %s", strings.Join(failed, "; "))
+		return run.Failf(muster.GPUFault, "a GPU failed under the task: %s", strings.Join(failed, "; "))
 	}
 	return nil
 }
 
-// holder is who had a device.
+// holder is a task that had a device.
 type holder struct {
-	EnvTag string `json:"mark"` // an environment entry that only its processes have; "" for nobody
+	EnvTag string `json:"mark"` // an environment entry that only its processes have; "" for no task
 	Name   string `json:"name"`
 }
 
-// finding is how a device was found; the zero one means that it is well.
+// finding is the state of a device; the zero value means healthy.
 type finding struct {
 	kind        quarantineKind
 	reason      string
-	unexplained *muster.Size // memory that nobody known holds
-	pending     bool         // it is not known yet
+	unexplained *muster.Size
+	pending     bool // unknown so far
 }
 
-// inspect waits until it is known of each device how it is since a time. of says
-// who had it.
+// inspect waits until the state of each device since a time is known, or ctx ends. holderOf returns the last holder of a device.
 func (a *Allocator) inspect(ctx context.Context, uuids []string, since time.Time, holderOf func(uuid string) holder) map[string]finding {
 	a.cfg.Readings.PollFaults()
 	found := map[string]finding{}
@@ -88,13 +87,13 @@ func (a *Allocator) inspect(ctx context.Context, uuids []string, since time.Time
 		checks := map[string]check{}
 		for _, uuid := range pending {
 			l := check{since: since, holder: holderOf(uuid), killed: killed}
-			l.metricsAt, l.processesAt = a.cfg.Readings.LastSampled(uuid) // first, so that what is read is not older
+			l.metricsAt, l.processesAt = a.cfg.Readings.LastSampled(uuid) // before the readings, so that these are not older
 			checks[uuid] = l
 		}
 		latest := a.latestReadings()
 		pending = slices.DeleteFunc(pending, func(uuid string) bool {
 			l := checks[uuid]
-			l.reading, l.readable = latest[uuid]
+			l.reading = latest[uuid]
 			f := a.evaluate(uuid, &l)
 			found[uuid] = f
 			return !f.pending
@@ -110,29 +109,28 @@ func (a *Allocator) inspect(ctx context.Context, uuids []string, since time.Time
 	}
 }
 
-// check is what is seen of a device.
+// check is what is known of a device during inspect.
 type check struct {
-	since                  time.Time // when it was given back
+	since                  time.Time // when it was released
 	holder                 holder
-	killed                 map[int]bool // strays that were ended
+	killed                 map[int]bool // orphans
 	reading                gpu.Reading
-	readable               bool
-	metricsAt, processesAt time.Time // when they were asked for
+	metricsAt, processesAt time.Time // when they were requested
 }
 
-// evaluate says how a device is, by readings that came since it was given back.
+// evaluate returns the state of a device by readings since it was released.
 func (a *Allocator) evaluate(uuid string, l *check) finding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d, r := a.devices[uuid], a.record(uuid)
 	waited := time.Since(l.since)
 	maxWait, cleanup := a.timeouts.reading, a.timeouts.cleanup
-	if d.MIG != "" { // whose readings are rare
+	if d.MIG != "" { // it is read less often
 		maxWait, cleanup = a.timeouts.migReading, max(cleanup, a.timeouts.migReading/2)
 	}
 	if reason := r.faultReason(&l.reading); reason != "" {
 		if r.Healed != 0 && muster.NewTime(l.metricsAt) <= r.Healed && waited < maxWait {
-			return finding{pending: true} // what was read before an administrator said that it is mended does not count
+			return finding{pending: true} // a reading from before the device was healed does not count
 		}
 		return finding{kind: kindFault, reason: reason}
 	}
@@ -141,7 +139,7 @@ func (a *Allocator) evaluate(uuid string, l *check) finding {
 		if waited < maxWait {
 			return finding{pending: true}
 		}
-		return finding{kind: kindSilent, reason: "its tool does not tell any more how it is"}
+		return finding{kind: kindSilent, reason: "its tool no longer reports its state"}
 	case l.reading.Processes != nil && l.processesAt.Before(l.since) && waited < maxWait:
 		return finding{pending: true}
 	}
@@ -151,7 +149,7 @@ func (a *Allocator) evaluate(uuid string, l *check) finding {
 	}
 	if orphans := a.orphans(&l.reading, l.holder, exclusive); len(orphans) > 0 {
 		if waited >= cleanup {
-			return finding{kind: kindMemory, reason: fmt.Sprintf("process %d of %s is on it and does not end, even when killed", orphans[0], l.holder.Name)}
+			return finding{kind: kindMemory, reason: fmt.Sprintf("process %d of %s is on it and does not exit, even when killed", orphans[0], l.holder.Name)}
 		}
 		a.killOrphans(orphans, l, exclusive)
 		return finding{pending: true}
@@ -163,11 +161,10 @@ func (a *Allocator) evaluate(uuid string, l *check) finding {
 	case waited < cleanup:
 		return finding{pending: true}
 	}
-	return finding{kind: kindMemory, unexplained: unexplained, reason: fmt.Sprintf("%s of its memory was not given back after %s: no process is known that holds it", *unexplained-*r.Baseline, cmp.Or(l.holder.Name, "its last task"))}
+	return finding{kind: kindMemory, unexplained: unexplained, reason: fmt.Sprintf("%s of its memory was not freed after %s, and no listed process holds it", *unexplained-*r.Baseline, cmp.Or(l.holder.Name, "its last task"))}
 }
 
-// orphans lists the processes on a device that are its owner's. alone says that
-// nobody else has it.
+// orphans lists the processes on a device that belong to its holder. exclusive reports that no other task has the device.
 func (a *Allocator) orphans(reading *gpu.Reading, h holder, exclusive bool) []int {
 	var list []int
 	for _, p := range reading.Processes {
@@ -178,13 +175,13 @@ func (a *Allocator) orphans(reading *gpu.Reading, h holder, exclusive bool) []in
 	return list
 }
 
-// killOrphans kills strays.
+// killOrphans kills processes and logs each once.
 func (a *Allocator) killOrphans(orphans []int, l *check, exclusive bool) {
 	for _, pid := range orphans {
 		err := kill(pid, func() bool { return belongsTo(pid, l.holder.EnvTag, a.cfg.Data, exclusive) })
 		if !l.killed[pid] {
 			l.killed[pid] = true
-			a.cfg.Log.Warn("ended a process that a task left on its GPU", slog.Int("pid", pid), slog.String("of", l.holder.Name), slog.Any("error", err))
+			a.cfg.Log.Warn("killed a process that a task left on its GPU", slog.Int("pid", pid), slog.String("of", l.holder.Name), slog.Any("error", err))
 		}
 	}
 }

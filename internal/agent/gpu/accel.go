@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// accelerators by the driver of a device of the kernel's compute accelerators.
+// accelerators are the tags of compute accelerators by their driver in the kernel.
 var accelerators = map[string][]string{
 	"habanalabs": {"habana"},
 	"intel_vpu":  {"npu", "openvino:npu"},
@@ -18,7 +18,7 @@ var accelerators = map[string][]string{
 	"rocket":     {"npu"},
 }
 
-// deviceFiles of accelerators whose drivers are their makers' own.
+// deviceFiles are those of accelerators with vendor drivers.
 var deviceFiles = []struct{ glob, tag string }{
 	{"dev/hl[0-9]*", "habana"},
 	{"dev/neuron[0-9]*", "neuron"},
@@ -27,10 +27,9 @@ var deviceFiles = []struct{ glob, tag string }{
 	{"dev/tenstorrent/[0-9]*", "tenstorrent"},
 }
 
-// Accelerators returns tags for the accelerators of this machine that this user
-// may open and that are no GPUs: habana, tpu, neuron, hailo, coral, npu, qaic,
-// tenstorrent; and for what OpenVINO can use beside processors: openvino:gpu,
-// openvino:npu. They are told by their files; no task is given one for itself.
+// Accelerators returns tags for this machine's accelerators other than GPUs that this user may open: habana, tpu, neuron, hailo,
+// coral, npu, qaic, tenstorrent; and for what OpenVINO can use besides processors: openvino:gpu, openvino:npu. They are found by
+// their device files. Tasks do not get exclusive accelerators.
 func Accelerators() []string { return (&host{root: "/"}).accelerators() }
 
 func (h *host) accelerators() (tags []string) {
@@ -51,8 +50,7 @@ func (h *host) accelerators() (tags []string) {
 			tags = append(tags, "openvino:gpu")
 		}
 	}
-	// Cloud TPUs come as files of Google's driver, since the fifth generation as
-	// devices that a program drives by itself.
+	// Cloud TPUs are files of Google's driver; since the fifth generation programs drive them through vfio.
 	tpus := usable("dev/accel[0-9]*")
 	if len(tpus) == 0 {
 		tpus = usable("dev/vfio/[0-9]*")
@@ -60,7 +58,7 @@ func (h *host) accelerators() (tags []string) {
 	if len(tpus) > 0 && h.onBus("pci", "vendor", "0x1ae0") {
 		tags = append(tags, "tpu")
 	}
-	// A Coral on USB is known by its maker before it is first used, and after.
+	// A Coral on USB has different IDs before and after its first use.
 	if h.onBus("usb", "idVendor", "1a6e") || h.onBus("usb", "idProduct", "9302") {
 		tags = append(tags, "coral")
 	}
@@ -68,7 +66,7 @@ func (h *host) accelerators() (tags []string) {
 	return slices.Compact(tags)
 }
 
-// driver is the name of the driver of a device of a class.
+// driver returns the name of the driver of a device.
 func (h *host) driver(class, device string) string {
 	link, err := os.Readlink(filepath.Join(h.root, class, device, "device/driver"))
 	if err != nil {
@@ -77,7 +75,7 @@ func (h *host) driver(class, device string) string {
 	return filepath.Base(link)
 }
 
-// onBus says whether a device on a bus has a value in a file.
+// onBus reports whether a device on a bus has a value in a file.
 func (h *host) onBus(bus, file, value string) bool {
 	all, _ := filepath.Glob(filepath.Join(h.root, "sys/bus", bus, "devices/*", file))
 	return slices.ContainsFunc(all, func(f string) bool { return strings.TrimSpace(read(f)) == value })

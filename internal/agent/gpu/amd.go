@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,15 +15,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// probeAMD finds the devices of AMD that ROCm can use: those of the kernel's compute
-// driver, named by amd-smi or the older rocm-smi. Where that driver tells its
-// devices, their index is the one by which ROCm counts.
+// probeAMD returns AMD's devices that ROCm can use: those of the kernel's compute driver, with the names that amd-smi or the older
+// rocm-smi reports. If the driver lists its devices, their index is the one that ROCm uses.
 func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, err error) {
 	nodes := h.kfdNodes()
 	found, err = queryAMD(ctx)
 	if err != nil && len(nodes) > 0 {
 		if !errors.Is(err, tool.ErrMissing) {
-			notes = append(notes, fmt.Sprintf("AMD GPUs have no names: %v", err))
+			notes = append(notes, fmt.Sprintf("the names of AMD GPUs are unknown: %v", err))
 		}
 		err = nil
 	}
@@ -46,11 +46,11 @@ func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, er
 	for i := range found {
 		d := &found[i]
 		if slices.ContainsFunc(h.amdFiles(d), func(f string) bool { return denied[f] }) {
-			notes = append(notes, fmt.Sprintf("AMD GPU %d (%s) is left out: this user may not open %s: add it to the groups render and video", d.Index, d.Name, strings.Join(h.amdFiles(d), " and ")))
+			notes = append(notes, fmt.Sprintf("AMD GPU %d (%s) is ignored: this user may not open %s: add it to the groups render and video", d.Index, d.Name, strings.Join(h.amdFiles(d), " and ")))
 			continue
 		}
 		d.Runtime = rocm
-		if d.UUID == "" || seen[d.UUID] { // older cards tell none, and the partitions of one card the same
+		if d.UUID == "" || seen[d.UUID] { // older cards have none, and the partitions of one card share it
 			d.UUID = fmt.Sprintf("amd-%s-%d", d.Bus, d.Index)
 		}
 		seen[d.UUID] = true
@@ -64,7 +64,7 @@ func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, er
 	return usable, notes, nil
 }
 
-// mergeNames gives the devices of the kernel the names that a tool knows.
+// mergeNames adds the names that a tool knows to the kernel's devices.
 func mergeNames(nodes, known []Device) []Device {
 	for i := range nodes {
 		n := &nodes[i]
@@ -74,28 +74,19 @@ func mergeNames(nodes, known []Device) []Device {
 		}
 		k := known[at]
 		k.Index = n.Index
-		if n.UUID != "" {
-			k.UUID = n.UUID
-		}
-		if k.Memory == 0 {
-			k.Memory = n.Memory
-		}
+		k.UUID = cmp.Or(n.UUID, k.UUID)
+		k.Memory = cmp.Or(k.Memory, n.Memory)
 		*n = k
 	}
 	return nodes
 }
 
-// amdFiles are the files that a program opens to compute on a device.
+// amdFiles returns the files that a program opens to compute on a device.
 func (h *host) amdFiles(d *Device) []string {
-	files := []string{"/dev/kfd"}
-	render, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices", d.Bus, "drm/renderD*"))
-	if d.Bus != "" && len(render) > 0 {
-		files = append(files, "/dev/dri/"+filepath.Base(render[0]))
-	}
-	return files
+	return append([]string{"/dev/kfd"}, h.renderFiles(d.Bus)...)
 }
 
-// queryAMD asks amd-smi, and where that is missing or fails rocm-smi.
+// queryAMD runs amd-smi, or rocm-smi if that is missing or fails.
 func queryAMD(ctx context.Context) ([]Device, error) {
 	out, err := tool.Output(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
 	if err == nil {
@@ -118,8 +109,7 @@ func queryAMD(ctx context.Context) ([]Device, error) {
 	return nil, err
 }
 
-// amdValue is a value of amd-smi: a number, a text, or since ROCm 6.0 an object
-// with a value and its unit.
+// amdValue is a value of amd-smi: a number, a text, or since ROCm 6.0 an object with a value and a unit.
 type amdValue struct{ text, unit string }
 
 func (v *amdValue) UnmarshalJSON(b []byte) error {
@@ -130,13 +120,13 @@ func (v *amdValue) UnmarshalJSON(b []byte) error {
 	*v = amdValue{}
 	switch {
 	case len(b) > 0 && b[0] == '{':
-		_ = json.Unmarshal(b, &object) // one of another kind is no value
+		_ = json.Unmarshal(b, &object) // another object has no value
 		if len(object.Value) == 0 {
 			return nil
 		}
 		v.unit, b = object.Unit, object.Value
 	case len(b) > 0 && b[0] == '[':
-		return nil // a list is nothing that is asked for
+		return nil // lists are not needed
 	}
 	v.text = strings.Trim(string(b), `"`)
 	if text, unit, ok := strings.Cut(v.text, " "); ok && v.unit == "" {
@@ -147,7 +137,7 @@ func (v *amdValue) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// size reads a size. The MB of amd-smi are of 1024 KB of 1024 bytes.
+// size returns the value as a size. The units of amd-smi are powers of 1024.
 func (v amdValue) size() *muster.Size {
 	f, ok := tool.Number(v.text)
 	for _, unit := range []string{"B", "KB", "MB", "GB"} {
@@ -163,7 +153,7 @@ func (v amdValue) size() *muster.Size {
 	return nil
 }
 
-// amdStatic is one device in amd-smi static --json.
+// amdStatic is a device in amd-smi static --json.
 type amdStatic struct {
 	GPU  int `json:"gpu"`
 	ASIC struct {
@@ -186,8 +176,7 @@ type amdStatic struct {
 	} `json:"limit"`
 }
 
-// parseAMD reads what amd-smi static --json prints: a list, since ROCm 7 within
-// an object, with warnings before it now and then.
+// parseAMD parses amd-smi static --json: a list, since ROCm 7 in an object, sometimes after warnings.
 func parseAMD(out string) ([]Device, error) {
 	at := strings.IndexAny(out, "[{")
 	if at < 0 {
@@ -205,32 +194,23 @@ func parseAMD(out string) ([]Device, error) {
 		list = wrapper.List
 	}
 	if err != nil {
-		return nil, fmt.Errorf("amd-smi printed JSON that cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot parse the JSON of amd-smi: %w", err)
 	}
 	found := make([]Device, 0, len(list))
 	for _, s := range list {
-		d := Device{Driver: tool.Text(s.Driver.Version.text), Bus: tool.PCIAddress(s.Bus.BDF.text)}
-		if d.Driver == "" {
-			d.Driver = tool.Text(s.Driver.Older.text)
-		}
-		d.GPU = muster.GPU{UUID: amdUUID(s.ASIC.Serial.text), Index: max(0, s.GPU), Vendor: "amd", Name: tool.Text(s.ASIC.Name.text)}
+		d := Device{Driver: cmp.Or(tool.Text(s.Driver.Version.text), tool.Text(s.Driver.Older.text)), Bus: tool.PCIAddress(s.Bus.BDF.text)}
+		d.GPU = muster.GPU{UUID: amdUUID(s.ASIC.Serial.text), Index: max(0, s.GPU), Vendor: "amd", Name: cmp.Or(tool.Text(s.ASIC.Name.text), "AMD GPU")}
 		if size := s.VRAM.Size.size(); size != nil {
 			d.Memory = *size
 		}
-		if d.PowerLimit = tool.NonNegative(s.Limit.Socket.text); d.PowerLimit == nil {
-			d.PowerLimit = tool.NonNegative(s.Limit.Max.text)
-		}
-		if d.Name == "" {
-			d.Name = "AMD GPU"
-		}
+		d.PowerLimit = cmp.Or(tool.NonNegative(s.Limit.Socket.text), tool.NonNegative(s.Limit.Max.text))
 		found = append(found, d)
 	}
 	return found, nil
 }
 
-// amdUUID is the name that ROCR_VISIBLE_DEVICES takes: GPU- and the unique
-// number of the chip, 16 digits of hexadecimal. It is "" where that is unknown:
-// consumer cards before 2022 tell none.
+// amdUUID returns the name for ROCR_VISIBLE_DEVICES: GPU- and the unique ID of the chip, 16 hexadecimal digits. It is "" if the ID is
+// unknown: consumer cards before 2022 have none.
 func amdUUID(s string) string {
 	n, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(strings.TrimSpace(s)), "0x"), 16, 64)
 	if err != nil || n == 0 || n == 1<<64-1 {
@@ -239,8 +219,7 @@ func amdUUID(s string) string {
 	return fmt.Sprintf("GPU-%016x", n)
 }
 
-// parseROCm reads what rocm-smi --json prints: an object with one for each card,
-// whose keys differ in case and words from version to version.
+// parseROCm parses rocm-smi --json: an object with one for each card, whose keys differ in case and words between versions.
 func parseROCm(out string) ([]Device, error) {
 	at := strings.Index(out, "{")
 	if at < 0 {
@@ -248,7 +227,7 @@ func parseROCm(out string) ([]Device, error) {
 	}
 	var all map[string]map[string]any
 	if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&all); err != nil {
-		return nil, fmt.Errorf("rocm-smi printed JSON that cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot parse the JSON of rocm-smi: %w", err)
 	}
 	var found []Device
 	for key, card := range all {
@@ -272,23 +251,15 @@ func parseROCm(out string) ([]Device, error) {
 		r := &d.Reading
 		r.Memory = (amdValue{text("VRAM Total Used Memory (B)"), "B"}).size()
 		r.Utilization = tool.Fraction(text("GPU use (%)"))
-		for _, k := range []string{"Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)"} {
-			if r.Temperature = tool.Temperature(text(k)); r.Temperature != nil {
-				break
-			}
-		}
-		for _, k := range []string{"Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)"} {
-			if r.Power = tool.NonNegative(text(k)); r.Power != nil {
-				break
-			}
-		}
+		r.Temperature = cmp.Or(tool.Temperature(text("Temperature (Sensor junction) (C)")), tool.Temperature(text("Temperature (Sensor edge) (C)")))
+		r.Power = cmp.Or(tool.NonNegative(text("Average Graphics Package Power (W)")), tool.NonNegative(text("Current Socket Graphics Package Power (W)")))
 		found = append(found, d)
 	}
 	slices.SortFunc(found, func(a, b Device) int { return a.Index - b.Index })
 	return found, nil
 }
 
-// lookupFold looks texts up in an object, without regard to the case of its keys.
+// lookupFold returns a function that finds texts in an object, ignoring the case of its keys.
 func lookupFold(object map[string]any) func(key string) string {
 	return func(key string) string {
 		for k, v := range object {

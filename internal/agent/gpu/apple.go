@@ -10,9 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// probeApple finds the GPU within a processor of Apple, which PyTorch uses as MPS.
-// Those of other makers in older machines are not offered: nothing computes on
-// them any more.
+// probeApple returns the GPU in an Apple processor, which PyTorch uses as MPS. Other vendors' GPUs in older machines are not offered:
+// no current framework computes on them.
 func (h *host) probeApple(ctx context.Context) ([]Device, []string, error) {
 	out, err := tool.Output(ctx, "system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
 	if err != nil {
@@ -22,9 +21,8 @@ func (h *host) probeApple(ctx context.Context) ([]Device, []string, error) {
 	return found, nil, err
 }
 
-// parseApple reads what system_profiler -json prints. The memory is that of the
-// machine, of which Metal lets a GPU have two thirds, and three quarters where
-// there are more than 36 GB.
+// parseApple parses system_profiler -json. The memory is the part of the machine's memory that Metal lets a GPU use: two thirds, or
+// three quarters if there are more than 36 GB.
 func parseApple(out string) (found []Device, err error) {
 	var p struct {
 		Displays []struct {
@@ -39,13 +37,13 @@ func parseApple(out string) (found []Device, err error) {
 		} `json:"SPHardwareDataType"`
 	}
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
-		return nil, fmt.Errorf("GPUs of Apple are unknown: system_profiler printed JSON that cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot list Apple GPUs: cannot parse the JSON of system_profiler: %w", err)
 	}
 	var memory muster.Size
 	machine := ""
 	for _, hw := range p.Hardware {
 		machine = hw.UUID
-		// Its GB are of 1024 MB.
+		// The GB are of 1024 MB.
 		if all, err := muster.ParseSize(strings.NewReplacer(" GB", "GiB", " MB", "MiB", " TB", "TiB").Replace(hw.Memory)); err == nil && all <= tool.MaxMemory {
 			if memory = all / 3 * 2; all > 36<<30 {
 				memory = all / 4 * 3

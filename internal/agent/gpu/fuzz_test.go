@@ -27,7 +27,7 @@ func seed(f *testing.F, pattern string) {
 	}
 }
 
-// sane says what is wrong with devices as a tool told them, or "".
+// sane returns what is wrong with devices that were parsed, or "".
 func sane(found []Device) string {
 	for _, d := range found {
 		switch {

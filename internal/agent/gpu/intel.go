@@ -13,15 +13,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// probeIntel finds the devices of Intel that xpu-smi knows, as the versions 1.2 to
-// 2.1 tell them.
+// probeIntel returns the devices that xpu-smi 1.2 to 2.1 reports.
 func (h *host) probeIntel(ctx context.Context) (found []Device, notes []string, err error) {
 	out, err := tool.Output(ctx, "xpu-smi", "discovery", "-j")
 	if err != nil {
 		return nil, nil, err
 	}
 	if found, err = parseDiscovery(out); err != nil {
-		return nil, nil, fmt.Errorf("GPUs of Intel are unknown: %w", err)
+		return nil, nil, fmt.Errorf("cannot list Intel GPUs: %w", err)
 	}
 	found = h.visibleIntel(found)
 	var files []string
@@ -32,10 +31,10 @@ func (h *host) probeIntel(ctx context.Context) (found []Device, notes []string, 
 	usable := found[:0]
 	for _, d := range found {
 		if own := h.renderFiles(d.Bus); slices.ContainsFunc(own, func(f string) bool { return denied[f] }) {
-			notes = append(notes, fmt.Sprintf("Intel GPU %d (%s) is left out: this user may not open %s: add it to the group render", d.Index, d.Name, own[0]))
+			notes = append(notes, fmt.Sprintf("Intel GPU %d (%s) is ignored: this user may not open %s: add it to the group render", d.Index, d.Name, own[0]))
 			continue
 		}
-		// The list has names only.
+		// The list has only names.
 		if out, err := tool.Output(ctx, "xpu-smi", "discovery", "-d", strconv.Itoa(d.Index), "-j"); err != nil {
 			notes = append(notes, fmt.Sprintf("the memory of Intel GPU %d (%s) is unknown: %v", d.Index, d.Name, err))
 		} else if one, err := parseDiscovery(out); err == nil && len(one) == 1 {
@@ -46,8 +45,7 @@ func (h *host) probeIntel(ctx context.Context) (found []Device, notes []string, 
 	return usable, notes, nil
 }
 
-// renderFiles is the file that a program opens to compute on a device, if the
-// kernel tells it.
+// renderFiles returns the render node of a device, if the kernel lists it.
 func (h *host) renderFiles(bus string) []string {
 	if bus == "" {
 		return nil
@@ -59,8 +57,7 @@ func (h *host) renderFiles(bus string) []string {
 	return []string{"/dev/dri/" + filepath.Base(render[0])}
 }
 
-// xpuDevice is one device in xpu-smi discovery -j. Numbers come as numbers or as
-// texts.
+// xpuDevice is a device in xpu-smi discovery -j. Numbers are JSON numbers or strings.
 type xpuDevice struct {
 	ID     amdValue `json:"device_id"`
 	Name   amdValue `json:"device_name"`
@@ -71,8 +68,7 @@ type xpuDevice struct {
 	Memory amdValue `json:"memory_physical_size_byte"`
 }
 
-// parseDiscovery reads what xpu-smi discovery -j prints: a list of devices, or
-// with -d the device itself.
+// parseDiscovery parses xpu-smi discovery -j: a list of devices, or with -d one device.
 func parseDiscovery(out string) (found []Device, err error) {
 	var p struct {
 		List []xpuDevice `json:"device_list"`
@@ -87,7 +83,7 @@ func parseDiscovery(out string) (found []Device, err error) {
 		return nil, fmt.Errorf("xpu-smi printed no JSON: %q", tool.FirstLine(out))
 	}
 	if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&p); err != nil {
-		return nil, fmt.Errorf("xpu-smi printed JSON that cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot parse the JSON of xpu-smi: %w", err)
 	}
 	if p.Error.text != "" {
 		return nil, fmt.Errorf("xpu-smi failed: %s", tool.FirstLine(p.Error.text))

@@ -8,10 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// intelDump is the stream of readings of Intel: a heading, then a line for each
-// device and period. Version 2 has other options than version 1.
+// intelDump is the stream of readings of Intel: a header, then a line per device and interval. Versions 1 and 2 differ in options.
 func (s *Stream) intelDump() *tool.Stream {
-	interval := min(20*time.Second, max(s.interval.Round(time.Second), time.Second)) // what the tool takes
+	interval := min(20*time.Second, max(s.interval.Round(time.Second), time.Second)) // the range of the tool
 	args := func(metricsFlag, intervalFlag string) func() []string {
 		return func() []string {
 			return []string{"dump", "-d", "-1", metricsFlag, "0,1,3,18", intervalFlag, strconv.Itoa(int(interval / time.Second))}
@@ -24,7 +23,7 @@ func (s *Stream) intelDump() *tool.Stream {
 	}}
 }
 
-// dumpReader reads the lines, by the names in their heading.
+// dumpReader parses the lines by the names in their header.
 type dumpReader struct {
 	s        *Stream
 	interval time.Duration
@@ -44,7 +43,7 @@ func (r *dumpReader) Line(now time.Time, s string) bool {
 	return true
 }
 
-// parseDump reads a line such as
+// parseDump parses a line such as
 //
 //	06:14:46.000,    0, 99.40, 118.61, 47.00, 10122.53
 func parseDump(s string, columns []string) (index int, r Reading, ok bool) {

@@ -12,25 +12,24 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// The kernel tells all of AMD's devices in files: the compute driver (kfd) what
-// there is and which process holds memory, the graphics driver (amdgpu) how each
-// does. See the kernel's amdgpu documentation, "GPU power/thermal controls and
-// monitoring". Reading them takes no program and some tens of microseconds.
+// The kernel describes AMD's devices in files: the compute driver (kfd) lists devices and the processes that hold their memory, the
+// graphics driver (amdgpu) has sensors. See the kernel's amdgpu documentation, "GPU power/thermal controls and monitoring". Reading
+// them needs no program and takes some tens of microseconds.
 
 const kfdRoot = "sys/class/kfd/kfd"
 
-// kfdNodes are the devices of the compute driver in its order, which is that of
-// ROCm. Those that a container may not use cannot be read and are not there.
+// kfdNodes returns the devices of the compute driver in its order, which is that of ROCm, without those that a container may not
+// use.
 func (h *host) kfdNodes() []Device {
 	dirs, _ := filepath.Glob(filepath.Join(h.root, kfdRoot, "topology/nodes/*"))
 	slices.SortFunc(dirs, func(a, b string) int { return nodeNumber(a) - nodeNumber(b) })
 	var found []Device
 	for _, dir := range dirs {
 		p := parseProperties(read(filepath.Join(dir, "properties")))
-		if p["simd_count"] == 0 { // a processor
+		if p["simd_count"] == 0 { // it is a processor
 			continue
 		}
-		d := Device{Bus: fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)}
+		d := Device{Bus: kfdBus(p)}
 		v := p["gfx_target_version"] // 90402 is gfx942
 		d.GPU = muster.GPU{Index: len(found), Vendor: "amd", Name: fmt.Sprintf("AMD gfx%d%x%x", v/10000, v/100%100, v%100)}
 		if p["unique_id"] != 0 {
@@ -48,7 +47,12 @@ func (h *host) kfdNodes() []Device {
 	return found
 }
 
-// nodeNumber is the number that names a folder.
+// kfdBus returns the PCI address of a node.
+func kfdBus(p map[string]uint64) string {
+	return fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)
+}
+
+// nodeNumber returns the number in the name of a node's directory.
 func nodeNumber(path string) int {
 	n, err := strconv.Atoi(filepath.Base(path))
 	if err != nil {
@@ -57,7 +61,7 @@ func nodeNumber(path string) int {
 	return n
 }
 
-// parseProperties reads lines such as "simd_count 304".
+// parseProperties parses lines such as "simd_count 304".
 func parseProperties(text string) map[string]uint64 {
 	p := map[string]uint64{}
 	for line := range strings.Lines(text) {
@@ -69,8 +73,7 @@ func parseProperties(text string) map[string]uint64 {
 	return p
 }
 
-// kfdProcesses are those that hold memory of a device, or nil where the kernel
-// does not tell.
+// kfdProcesses returns the processes that hold memory of a device, or nil if the kernel does not list them.
 func (h *host) kfdProcesses(bus string) []Process {
 	all, err := os.ReadDir(filepath.Join(h.root, kfdRoot, "proc"))
 	id := h.kfdID(bus)
@@ -93,20 +96,19 @@ func (h *host) kfdProcesses(bus string) []Process {
 	return found
 }
 
-// kfdID is the name of a device in the files of the compute driver.
+// kfdID returns the name of a device in the files of the compute driver.
 func (h *host) kfdID(bus string) string {
 	dirs, _ := filepath.Glob(filepath.Join(h.root, kfdRoot, "topology/nodes/*"))
 	for _, dir := range dirs {
 		p := parseProperties(read(filepath.Join(dir, "properties")))
-		addr := fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)
-		if p["simd_count"] > 0 && addr == bus {
+		if p["simd_count"] > 0 && kfdBus(p) == bus {
 			return tool.FirstLine(read(filepath.Join(dir, "gpu_id")))
 		}
 	}
 	return ""
 }
 
-// amdReading reads how a device does.
+// amdReading reads the state of a device.
 func (h *host) amdReading(bus string) (r Reading) {
 	if bus == "" {
 		return r
@@ -119,7 +121,7 @@ func (h *host) amdReading(bus string) (r Reading) {
 	}
 	sensors, _ := filepath.Glob(filepath.Join(dir, "hwmon/hwmon*"))
 	for _, s := range sensors {
-		// The hottest place first: what a card slows down for.
+		// The hottest sensor first: the card throttles by it.
 		for _, f := range []string{"temp2_input", "temp1_input"} {
 			if t, ok := tool.Number(read(filepath.Join(s, f))); ok && r.Temperature == nil {
 				t /= 1000

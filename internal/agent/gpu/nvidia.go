@@ -15,11 +15,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/xid"
 )
 
-// The forms of nvidia-smi are those of its manual page, and of the drivers 418
-// to 595 whose output is in testdata.
+// The formats of nvidia-smi are those of its manual page, and of the drivers 418 to 595 whose output is in testdata.
 
-// probeNVIDIA finds the devices of NVIDIA. A device in MIG mode cannot be used as a
-// whole: its instances are there in its place.
+// probeNVIDIA returns NVIDIA's devices. A device in MIG mode cannot be used as a whole: its instances take its place.
 func (h *host) probeNVIDIA(ctx context.Context) ([]Device, []string, error) {
 	log, notes, err := queryLog(ctx)
 	if err != nil {
@@ -35,10 +33,10 @@ func (h *host) probeNVIDIA(ctx context.Context) ([]Device, []string, error) {
 		d := &log.devices[i]
 		switch {
 		case d.uuid == "" || seen[d.uuid]:
-			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: nvidia-smi tells no UUID of its own for it", i, d.name))
+			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is ignored: nvidia-smi reports no unique UUID for it", i, d.name))
 			continue
 		case h.inaccessible(d):
-			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: this user may not open its device files", i, d.name))
+			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is ignored: this user may not open its device files", i, d.name))
 			continue
 		}
 		seen[d.uuid] = true
@@ -48,7 +46,7 @@ func (h *host) probeNVIDIA(ctx context.Context) ([]Device, []string, error) {
 		}
 		instances := migInstances(i, d, &log, listed)
 		if len(instances) == 0 {
-			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: it is in MIG mode and has no instances that can be used", i, d.name))
+			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is ignored: it is in MIG mode and has no usable instances", i, d.name))
 		}
 		for _, p := range instances {
 			if !seen[p.UUID] {
@@ -62,22 +60,21 @@ func (h *host) probeNVIDIA(ctx context.Context) ([]Device, []string, error) {
 	return found, append(notes, more...), nil
 }
 
-// lostDevice is what nvidia-smi says of a device that does not answer at all. Newer
-// versions go on with the others, older ones end there.
+// lostDevice is the message of nvidia-smi for a device that does not respond. Newer versions continue with the others, older ones stop
+// there.
 const lostDevice = "Unable to determine the device handle"
 
-// queryLog asks for all devices at once, or for each by itself if one of them is
-// so broken that the tool tells nothing of the others.
+// queryLog queries all devices at once, or each by itself if one of them is so broken that the tool does not report the others.
 func queryLog(ctx context.Context) (log smiLog, notes []string, err error) {
 	out, err := tool.Output(ctx, "nvidia-smi", "-q", "-x")
 	log, complete := parseLog(out)
 	if at := strings.Index(out, lostDevice); at >= 0 {
-		notes = append(notes, "an NVIDIA GPU does not answer and is left out: "+tool.FirstLine(out[at:]))
+		notes = append(notes, "an NVIDIA GPU does not answer and is ignored: "+tool.FirstLine(out[at:]))
 	}
 	switch {
 	case complete && len(log.devices) > 0:
 		if err != nil && notes == nil {
-			notes = append(notes, "NVIDIA GPUs may be known in part: "+err.Error())
+			notes = append(notes, "the list of NVIDIA GPUs may be incomplete: "+err.Error())
 		}
 		return log, notes, nil
 	case strings.Contains(out, "No devices were found"), strings.Contains(out, "No devices found"):
@@ -85,24 +82,24 @@ func queryLog(ctx context.Context) (log smiLog, notes []string, err error) {
 	case complete && err == nil:
 		return log, notes, nil
 	case err == nil:
-		err = fmt.Errorf("nvidia-smi -q -x printed something else than a log: %q", tool.FirstLine(out))
+		err = fmt.Errorf("nvidia-smi -q -x printed no log: %q", tool.FirstLine(out))
 	case errors.Is(err, tool.ErrMissing):
 		return smiLog{}, nil, err
 	}
 	if notes == nil {
-		return smiLog{}, nil, fmt.Errorf("NVIDIA GPUs are unknown: %w", err)
+		return smiLog{}, nil, fmt.Errorf("cannot list NVIDIA GPUs: %w", err)
 	}
 	return queryEach(ctx), notes, nil
 }
 
 func queryEach(ctx context.Context) (log smiLog) {
-	list, _ := tool.Output(ctx, "nvidia-smi", "-L") // that it fails in part is known by now
+	list, _ := tool.Output(ctx, "nvidia-smi", "-L") // it fails because of the lost device
 	for line := range strings.Lines(list) {
 		m := listedGPU.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
-		out, _ := tool.Output(ctx, "nvidia-smi", "-q", "-x", "-i", m[3]) // the one that is lost fails
+		out, _ := tool.Output(ctx, "nvidia-smi", "-q", "-x", "-i", m[3]) // it fails for the lost device
 		if one, complete := parseLog(out); complete && len(one.devices) == 1 {
 			log.driver, log.cuda = one.driver, one.cuda
 			log.devices = append(log.devices, one.devices...)
@@ -111,13 +108,13 @@ func queryEach(ctx context.Context) (log smiLog) {
 	return log
 }
 
-// queryInstances asks for what the log does not tell of MIG instances.
+// queryInstances queries properties of MIG instances that are not in the log.
 func queryInstances(ctx context.Context, log *smiLog) ([]smiListEntry, error) {
 	for i := range log.devices {
 		if d := &log.devices[i]; d.mig && len(d.instances) > 0 {
 			out, err := tool.Output(ctx, "nvidia-smi", "-L")
 			if err != nil {
-				return nil, fmt.Errorf("MIG instances are unknown: %w", err)
+				return nil, fmt.Errorf("cannot list MIG instances: %w", err)
 			}
 			return parseList(out), nil
 		}
@@ -125,20 +122,14 @@ func queryInstances(ctx context.Context, log *smiLog) ([]smiListEntry, error) {
 	return nil, nil
 }
 
-// inaccessible says whether the files of a device are there, and closed to this user.
-// They are not opened: that wakes a sleeping device, and nvidia-smi has just
-// done it.
+// inaccessible reports whether the files of a device exist and are closed to this user. It does not open them: that wakes a sleeping
+// device, and nvidia-smi has just done it.
 func (h *host) inaccessible(d *smiDevice) bool {
 	files := []string{"/dev/nvidiactl"}
 	if d.minor >= 0 {
 		files = append(files, "/dev/nvidia"+strconv.Itoa(d.minor))
 	}
-	for _, f := range files {
-		if tool.AccessDenied(filepath.Join(h.root, f)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(files, func(f string) bool { return tool.AccessDenied(filepath.Join(h.root, f)) })
 }
 
 func (h *host) wholeDevice(index int, d *smiDevice, log *smiLog) Device {
@@ -154,12 +145,12 @@ func (h *host) wholeDevice(index int, d *smiDevice, log *smiLog) Device {
 	return dev
 }
 
-// baseDevice is what a device and its MIG instances have in common.
+// baseDevice returns what a device and its MIG instances have in common.
 func baseDevice(d *smiDevice, log *smiLog) Device {
 	return Device{Driver: strings.Clone(log.driver), Runtime: strings.Clone(log.cuda), PowerLimit: d.powerLimit, Bus: d.bus}
 }
 
-// migInstances are the MIG instances of a device.
+// migInstances returns the MIG instances of a device.
 func migInstances(index int, d *smiDevice, log *smiLog, listed []smiListEntry) (instances []Device) {
 	for i := range d.instances {
 		p := &d.instances[i]
@@ -176,7 +167,7 @@ func migInstances(index int, d *smiDevice, log *smiLog, listed []smiListEntry) (
 			continue
 		}
 		dev := baseDevice(d, log)
-		dev.PowerLimit = nil // it is that of all together
+		dev.PowerLimit = nil // it applies to all together
 		dev.Instance = strings.Clone(p.instance)
 		dev.GPU = muster.GPU{
 			UUID: strings.Clone(p.uuid), Index: index, Vendor: "nvidia", Name: strings.Clone(d.name) + " MIG " + profile,
@@ -192,15 +183,14 @@ func migInstances(index int, d *smiDevice, log *smiLog, listed []smiListEntry) (
 	return instances
 }
 
-// reading is how a MIG instance does. It is as hot as its device and as broken;
-// what it computes and draws by itself is not told.
+// reading returns the state of a MIG instance. Temperature and faults are those of its device; its utilization and power are unknown.
 func (p *smiInstance) reading(d *smiDevice) Reading {
 	r := Reading{ECC: p.ecc, Faults: d.reading.Faults, Processes: processesOf(d.processes, p.instance)}
 	r.Memory, r.Temperature = p.used, d.reading.Temperature
 	return r
 }
 
-// addKernelFaults adds what the kernel's log has said of devices of late.
+// addKernelFaults adds recent faults from the kernel's log.
 func (h *host) addKernelFaults(found []Device) {
 	if len(found) == 0 || h.root != "/" {
 		return
@@ -220,13 +210,7 @@ func (h *host) addKernelFaults(found []Device) {
 	})
 }
 
-// sharesMemory says whether a device has no memory of its own but uses that of
-// the machine, as CUDA tells it: then nvidia-smi tells none.
+// sharesMemory reports whether a device uses the machine's memory, like CUDA on these models: nvidia-smi reports no memory then.
 func sharesMemory(name string) bool {
-	for _, part := range []string{"GB10", "Orin", "Thor", "Xavier", "Tegra", "Jetson"} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"GB10", "Orin", "Thor", "Xavier", "Tegra", "Jetson"}, func(model string) bool { return strings.Contains(name, model) })
 }

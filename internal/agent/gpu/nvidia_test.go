@@ -160,7 +160,7 @@ func TestMIGList(t *testing.T) {
 	}
 }
 
-// TestNoAnswer tells what nvidia-smi says instead of devices.
+// TestNoAnswer tests output of nvidia-smi without devices.
 func TestNoAnswer(t *testing.T) {
 	good := cat(t, "570-rtx-3060.xml")
 	for _, tc := range []struct {
@@ -173,19 +173,19 @@ func TestNoAnswer(t *testing.T) {
 		{"driver of another version", "printf 'Failed to initialize NVML: Driver/library version mismatch\\nNVML library version: 580.173\\n'; exit 18", 0, "version mismatch"},
 		{"no permission", "echo 'Failed to initialize NVML: Insufficient Permissions'; exit 4", 0, "Insufficient Permissions"},
 		{"library missing", `echo "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system." >&2; exit 12`, 0, "libnvidia-ml.so"},
-		{"one of two lost, and it goes on", "echo 'Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error'; " + good, 1, "0000:34:00.0: Unknown Error"},
+		{"one of two lost, and it continues", "echo 'Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error'; " + good, 1, "0000:34:00.0: Unknown Error"},
 		{"one of two lost, and it ends", `case $* in
 			-L) echo 'Unable to determine the device handle for gpu 0000:34:00.0: GPU is lost.  Reboot the system to recover this GPU'
 				echo 'GPU 1: NVIDIA GeForce RTX 3060 (UUID: GPU-d6889ff6-2523-9142-ca3c-1ca3f396a625)'; exit 15 ;;
 			'-q -x -i GPU-d6889ff6-2523-9142-ca3c-1ca3f396a625') ` + good + ` ;;
 			*) echo 'Unable to determine the device handle for GPU 0000:34:00.0: GPU is lost.  Reboot the system to recover this GPU'; exit 15 ;;
 			esac`, 1, "GPU is lost"},
-		{"garbage", "head -c 100000 /dev/urandom", 0, "something else than a log"},
-		{"nothing", "true", 0, "something else than a log"},
-		{"half a log", "head -n 200 " + strings.TrimPrefix(good, "cat "), 0, "something else than a log"},
+		{"garbage", "head -c 100000 /dev/urandom", 0, "printed no log"},
+		{"nothing", "true", 0, "printed no log"},
+		{"half a log", "head -n 200 " + strings.TrimPrefix(good, "cat "), 0, "printed no log"},
 		{"too much", "yes '<nothing>aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' | head -c 9000000", 0, "more than 8 MiB"},
 		{"a bad figure", "sed 's/>12288 MiB</>many MiB</' " + strings.TrimPrefix(good, "cat "), 1, ""},
-		{"no UUID", "sed 's/<uuid>.*</<uuid>N\\/A</' " + strings.TrimPrefix(good, "cat "), 0, "no UUID"},
+		{"no unique UUID", "sed 's/<uuid>.*</<uuid>N\\/A</' " + strings.TrimPrefix(good, "cat "), 0, "no unique UUID"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fake(t, "nvidia-smi", tc.script)

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// loopArgs tells nvidia-smi how often to print.
+// loopArgs makes nvidia-smi print once per interval.
 func loopArgs(interval time.Duration) []string {
 	if interval%time.Second == 0 {
 		return []string{"-l", strconv.Itoa(int(interval / time.Second))}
@@ -17,8 +17,7 @@ func loopArgs(interval time.Duration) []string {
 	return []string{"-lms", strconv.Itoa(int(interval / time.Millisecond))}
 }
 
-// nvidiaMetrics is the stream of readings of NVIDIA: a line for each device and
-// period, such as
+// nvidiaMetrics is the stream of readings of NVIDIA: a line per device and interval, such as
 //
 //	2024/05/10 12:00:00.123, GPU-5c89852c-…, 97, 30521, 61, 287.13, 0
 func (s *Stream) nvidiaMetrics() *tool.Stream {
@@ -37,11 +36,11 @@ func without(fields []string, field string) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return f == field })
 }
 
-// metricsReader reads the lines of the stream.
+// metricsReader parses the lines of the stream.
 type metricsReader struct {
 	s      *Stream
 	fields []string
-	drop   func(field string) // one that this driver does not know
+	drop   func(field string) // called for one that this driver does not know
 }
 
 func (r *metricsReader) Line(now time.Time, s string) bool {
@@ -59,8 +58,8 @@ func (r *metricsReader) Line(now time.Time, s string) bool {
 	return true
 }
 
-// latency is how long a reading took from when the driver was asked, or
-// untold where that is not known: the clock may have been set since.
+// latency returns the time since the query of the driver, or unknownLatency if it is not plausible: the clock may have been set
+// since.
 func latency(asked, now time.Time, interval time.Duration) time.Duration {
 	if took := now.Sub(asked); !asked.IsZero() && took >= 0 && took <= interval+tool.Timeout {
 		return took
@@ -68,8 +67,7 @@ func latency(asked, now time.Time, interval time.Duration) time.Duration {
 	return unknownLatency
 }
 
-// parseMetrics reads one line of values in the order of fields. It returns no
-// UUID for any other text.
+// parseMetrics parses a line of values in the order of fields. It returns no UUID for another line.
 func parseMetrics(s string, fields []string) (uuid string, r Reading, asked time.Time) {
 	at := 0
 	for value := range strings.SplitSeq(s, ",") {
@@ -79,7 +77,7 @@ func parseMetrics(s string, fields []string) (uuid string, r Reading, asked time
 		value = strings.TrimSpace(value)
 		switch fields[at] {
 		case "timestamp":
-			if t, err := time.Parse("2006/01/02 15:04:05.000", value); err == nil { // in UTC, as it was started
+			if t, err := time.Parse("2006/01/02 15:04:05.000", value); err == nil { // in UTC: see TZ in tool
 				asked = t
 			}
 		case "uuid":
@@ -113,9 +111,8 @@ func parseMetrics(s string, fields []string) (uuid string, r Reading, asked time
 	return uuid, r, asked
 }
 
-// nvidiaProcesses is the stream of the processes on devices of NVIDIA. It is the log and
-// not --query-compute-apps because that one prints nothing where there are no
-// processes, as if it hung, and leaves out those that draw.
+// nvidiaProcesses is the stream of the processes on NVIDIA's devices. It uses the log and not --query-compute-apps, which prints
+// nothing if there are no processes, as if it hung, and leaves out those that draw.
 func (s *Stream) nvidiaProcesses() *tool.Stream {
 	return &tool.Stream{Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log, Variants: []tool.Variant{{
 		Args:   func() []string { return append([]string{"-q", "-d", "PIDS"}, loopArgs(s.interval)...) },
@@ -123,17 +120,16 @@ func (s *Stream) nvidiaProcesses() *tool.Stream {
 	}}}
 }
 
-// processReader reads the log that nvidia-smi -q -d PIDS prints: for each device a
-// heading with its address and a list.
+// processReader parses the log of nvidia-smi -q -d PIDS: for each device a header with its address, and a list.
 type processReader struct {
 	s     *Stream
-	lists []processList // of the log that is being read
+	lists []processList // of the current log
 	inLog bool
 }
 
 type processList struct {
 	bus   string
-	found []smiProcess // nil where they are unknown
+	found []smiProcess // nil if unknown
 }
 
 func (r *processReader) Line(now time.Time, s string) (sampled bool) {
@@ -173,13 +169,13 @@ func (r *processReader) Line(now time.Time, s string) (sampled bool) {
 
 func lastProcess(list []smiProcess) *smiProcess { return &list[len(list)-1] }
 
-// xmlNames are the names in the XML for those in the log.
+// xmlNames maps names in the log to those in the XML.
 var xmlNames = map[string]string{
 	"gpu instance id": "gpu_instance_id", "compute instance id": "compute_instance_id",
 	"process id": "pid", "type": "type", "name": "process_name", "used gpu memory": "used_memory",
 }
 
-// FlushIdle takes a log that was printed to its end.
+// FlushIdle processes a complete log.
 func (r *processReader) FlushIdle(now time.Time) bool {
 	for _, list := range r.lists {
 		r.s.setProcesses(now, r.s.interval, func(d *Device) bool { return d.Vendor == "nvidia" && d.Bus == list.bus && d.MIG == "" }, processesOf(list.found, ""))
@@ -189,9 +185,8 @@ func (r *processReader) FlushIdle(now time.Time) bool {
 	return sampled
 }
 
-// nvidiaLogs is the stream where devices are divided: only the whole log in XML tells
-// the memory and the processes of MIG instances. It is long, so that it comes
-// every ten seconds at most.
+// nvidiaLogs is the stream for machines with MIG instances: only the whole log in XML has the memory and the processes of instances. It
+// is long, so it is printed every ten seconds at most.
 func (s *Stream) nvidiaLogs() *tool.Stream {
 	interval := max(s.interval, 10*time.Second)
 	return &tool.Stream{Tool: "nvidia-smi", Interval: interval, MinBackoff: s.minBackoff, Log: s.log, Variants: []tool.Variant{{

@@ -15,14 +15,13 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// Probe finds the devices of all makers that this user may open and that this
-// process's environment shows, and says in notes what it could not find out. It
-// takes less than ten seconds even where tools hang, and never fails.
+// Probe returns the devices of all vendors that this user may open and that the environment of this process does not hide. Notes explain
+// what is unknown. It takes less than ten seconds even if tools hang, and never fails.
 func Probe(ctx context.Context) ([]Device, []string) {
 	return (&host{root: "/", lookup: os.LookupEnv}).probe(ctx)
 }
 
-// host is the machine, as far as it is looked at without tools.
+// host is the part of the machine that is read without tools.
 type host struct {
 	root   string // of /dev, /sys and /proc
 	lookup func(name string) (value string, set bool)
@@ -33,7 +32,7 @@ func (h *host) env(name string) string {
 	return value
 }
 
-// vendorProbe asks the tools of one maker.
+// vendorProbe probes the devices of one vendor.
 type vendorProbe struct {
 	name, pci, tools string
 	find             func(context.Context) ([]Device, []string, error)
@@ -54,7 +53,7 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 	var wg sync.WaitGroup
 	for _, m := range vendors {
 		wg.Go(func() {
-			// All looks of one maker's tools together have the time of one.
+			// All queries of one vendor together have the time of one.
 			ctx, cancel := context.WithTimeout(ctx, tool.Timeout)
 			defer cancel()
 			var err error
@@ -80,7 +79,7 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 		notes = append(notes, m.notes...)
 		none = none && m.missing
 		if m.missing && m.pci != "" && h.hasCard(m.pci) {
-			notes = append(notes, fmt.Sprintf("this machine has a GPU of %s, which is not offered: %s is not on the PATH", m.name, m.tools))
+			notes = append(notes, fmt.Sprintf("this machine has a GPU of %s that is not usable: %s is not on the PATH", m.name, m.tools))
 		}
 	}
 	if none {
@@ -89,8 +88,8 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 	return found, notes
 }
 
-// hasCard says whether a maker's accelerator is on the PCI bus: a 3D controller,
-// or a display controller that is not the Intel one within a processor.
+// hasCard reports whether a vendor's accelerator is on the PCI bus: a 3D controller, or a display controller that is not part of an
+// Intel processor.
 func (h *host) hasCard(vendor string) bool {
 	cards, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices/*/vendor"))
 	for _, c := range cards {
@@ -103,7 +102,7 @@ func (h *host) hasCard(vendor string) bool {
 	return false
 }
 
-// memory is that of the machine, or 0 where it is unknown.
+// memory returns the memory of the machine, 0 if unknown.
 func (h *host) memory() muster.Size {
 	for line := range strings.Lines(read(filepath.Join(h.root, "proc/meminfo"))) {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
@@ -116,7 +115,7 @@ func (h *host) memory() muster.Size {
 	return 0
 }
 
-// read returns a small file, or "" where it cannot be read.
+// read returns the content of a small file, "" if it cannot be read.
 func read(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

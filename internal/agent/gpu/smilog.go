@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// smiLog is what nvidia-smi -q -x tells of a machine.
+// smiLog is the content of nvidia-smi -q -x.
 type smiLog struct {
 	driver, cuda string
 	devices      []smiDevice
@@ -19,9 +19,9 @@ type smiLog struct {
 
 type smiDevice struct {
 	bus, name, uuid string
-	minor           int    // of its device file; -1 where unknown
-	mig             bool   // it is divided, and cannot be used as a whole
-	total           string // of its memory, as it is told
+	minor           int    // of its device file; -1 if unknown
+	mig             bool   // it is in MIG mode and cannot be used as a whole
+	total           string // memory, as printed
 	powerLimit      *float64
 	reading         Reading
 	instances       []smiInstance
@@ -32,7 +32,7 @@ type smiDevice struct {
 type smiInstance struct {
 	index    int // among those of its device
 	gi, ci   string
-	uuid     string // newer drivers tell it here, all in the list
+	uuid     string // drivers that do not print it here print it in the list
 	total    *muster.Size
 	used     *muster.Size
 	ecc      *uint64
@@ -44,10 +44,8 @@ type smiProcess struct {
 	gi, ci string
 }
 
-// smiReader reads the XML that nvidia-smi prints, line by line. It is no XML
-// parser, on purpose: the tool puts each element on a line of its own, does not
-// escape all that it prints, and a machine of eight devices prints 150 KB each
-// time. Elements that it does not know are passed over.
+// smiReader parses the XML of nvidia-smi line by line. It is not an XML parser on purpose: the tool prints each element on a line of its
+// own, does not escape all text, and prints 150 KB each time on a machine with eight devices. It ignores unknown elements.
 type smiReader struct {
 	log      smiLog
 	path     []string // open elements, from the outermost
@@ -56,10 +54,10 @@ type smiReader struct {
 	process  *smiProcess
 }
 
-// maxDepth bounds what broken output can make of path.
+// maxDepth limits the length of path for broken output.
 const maxDepth = 32
 
-// line reads one line and says whether it ended a log.
+// line parses a line and reports whether it ended a log.
 func (r *smiReader) line(s string) (done bool) {
 	s = strings.TrimSpace(s)
 	switch {
@@ -111,7 +109,7 @@ func (r *smiReader) open(name, attributes string) {
 }
 
 func (r *smiReader) close(name string) (done bool) {
-	for len(r.path) > 0 { // one that was left open is closed with the one around it
+	for len(r.path) > 0 { // an unclosed element ends with its parent
 		last := r.path[len(r.path)-1]
 		r.path = r.path[:len(r.path)-1]
 		if last == name {
@@ -131,7 +129,7 @@ func (r *smiReader) close(name string) (done bool) {
 	return false
 }
 
-// parent is the element around a value.
+// parent returns the element around a value.
 func (r *smiReader) parent() string {
 	if len(r.path) == 0 {
 		return ""
@@ -139,7 +137,7 @@ func (r *smiReader) parent() string {
 	return r.path[len(r.path)-1]
 }
 
-// inElement says whether an element is open.
+// inElement reports whether an element is open.
 func (r *smiReader) inElement(name string) bool {
 	return slices.Contains(r.path, name)
 }
@@ -174,7 +172,7 @@ func (r *smiReader) deviceLeaf(name, value string) {
 			}
 		case "gpu_recovery_action":
 			if v := tool.Text(value); v != "" && v != "None" {
-				d.addFault("the driver asks for its recovery: " + strings.ToLower(v))
+				d.addFault("the driver requests recovery: " + strings.ToLower(v))
 			}
 		}
 	case "mig_mode":
@@ -216,8 +214,7 @@ func (r *smiReader) deviceLeaf(name, value string) {
 	}
 }
 
-// power reads what a device draws: until 570 under one name, later also as an
-// average and as of this moment.
+// power parses the power draw: until driver 570 it has one name, later there is an average and an instant value.
 func (d *smiDevice) power(name, value string) {
 	switch name {
 	case "power_draw", "average_power_draw":
@@ -231,8 +228,7 @@ func (d *smiDevice) power(name, value string) {
 	}
 }
 
-// ecc adds up the errors that could not be corrected. Devices since Turing tell
-// them by kind of memory, earlier ones as a total of double bit errors.
+// ecc adds up uncorrectable errors. Devices since Turing report them by kind of memory, earlier ones as a total of double bit errors.
 func (d *smiDevice) ecc(parent, name, value string) {
 	byKind := parent == "volatile" && strings.Contains(name, "uncorrectable")
 	total := parent == "double_bit" && name == "total"
@@ -246,7 +242,7 @@ func (d *smiDevice) ecc(parent, name, value string) {
 	d.reading.ECC = n
 }
 
-// checkReadable notes if a value that every device has could not be read.
+// checkReadable adds a fault if a value that every device has could not be read.
 func (d *smiDevice) checkReadable(name, value string) {
 	if tool.Unreadable(value) {
 		d.addFault("the driver cannot read its " + name)
@@ -257,7 +253,7 @@ func (d *smiDevice) checkReadable(name, value string) {
 
 func (d *smiDevice) addFault(reason string) { d.reading.Faults = appendFault(d.reading.Faults, reason) }
 
-// appendFault appends a fault that is not there yet.
+// appendFault appends a fault unless it is in the list.
 func appendFault(faults []string, reason string) []string {
 	if slices.Contains(faults, reason) {
 		return faults
@@ -324,7 +320,7 @@ func processesOf(all []smiProcess, instance string) []Process {
 	return found
 }
 
-// processName is the program of a command line, cut to what a list can show.
+// processName returns the program of a command line, cut to 200 bytes.
 func processName(s string) string {
 	s = strings.TrimSpace(s)
 	if program, _, ok := strings.Cut(s, " -"); ok {
@@ -339,7 +335,7 @@ func processName(s string) string {
 	return s
 }
 
-// parseLog reads all that nvidia-smi -q -x printed.
+// parseLog parses the output of nvidia-smi -q -x.
 func parseLog(out string) (log smiLog, complete bool) {
 	var r smiReader
 	for line := range strings.Lines(out) {
@@ -356,14 +352,14 @@ var (
 	listedMIG = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: ([^\s()]+)\)`)
 )
 
-// smiListEntry is a MIG instance as nvidia-smi -L tells it.
+// smiListEntry is a MIG instance in the output of nvidia-smi -L.
 type smiListEntry struct {
 	parent        string // UUID
 	index         int    // among those of its device
 	profile, uuid string
 }
 
-// parseList reads the MIG instances that nvidia-smi -L printed.
+// parseList parses the MIG instances in the output of nvidia-smi -L.
 func parseList(out string) (instances []smiListEntry) {
 	parent := ""
 	for line := range strings.Lines(out) {

@@ -11,16 +11,15 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/xid"
 )
 
-// Stream reads again and again how devices do, from tools that stay: a sample
-// starts no program. Of NVIDIA it is nvidia-smi in its loop mode, twice: once
-// for the figures, once for the processes; of Intel xpu-smi dump; of AMD the
-// files of the kernel. Apple tells nothing to a user who is not root.
+// Stream monitors devices with tools that keep running: a sample starts no program. For NVIDIA it runs nvidia-smi in its loop mode
+// twice, for metrics and for processes; for Intel xpu-smi dump; for AMD it reads files of the kernel. Apple's tools report nothing to
+// users other than root.
 type Stream struct {
 	host       *host
 	devices    []Device
 	interval   time.Duration
 	log        *slog.Logger
-	minBackoff time.Duration // the first wait before a tool that ended is started again
+	minBackoff time.Duration // the first pause before a tool is restarted
 
 	mu     sync.Mutex
 	states []deviceState // by the order of devices
@@ -29,30 +28,29 @@ type Stream struct {
 	kernel   *xid.Log // nil while it is not read
 }
 
-// deviceState is what is known of a device, from several sources.
+// deviceState is what is known of a device.
 type deviceState struct {
 	reading Reading
-	at      time.Time     // when the reading came
-	latency time.Duration // or untold
-	expires time.Time     // it is too old from then on
+	at      time.Time     // of the reading
+	latency time.Duration // or unknownLatency
+	expires time.Time     // when the reading becomes too old
 
 	processes       []Process
 	processesAt     time.Time
 	processesExpire time.Time
 	faults          []pastFault
-	resetAt         time.Time // what was said before does not count
+	resetAt         time.Time // earlier faults do not count
 }
 
-// pastFault is a fault that was told once.
+// pastFault is a fault that the kernel reported.
 type pastFault struct {
 	reason string
 	at     time.Time
 }
 
-const unknownLatency = -time.Second // as a latency: the tool does not say when it asked
+const unknownLatency = -time.Second // the tool does not report when it queried the driver
 
-// NewStream prepares the reading of devices, as Probe found them, every period
-// of at least 100 ms.
+// NewStream returns a Stream of devices, as Probe returned them, with an interval of at least 100 ms.
 func NewStream(devices []Device, interval time.Duration, log *slog.Logger) *Stream {
 	interval = max(interval, 100*time.Millisecond)
 	return &Stream{
@@ -61,8 +59,8 @@ func NewStream(devices []Device, interval time.Duration, log *slog.Logger) *Stre
 	}
 }
 
-// Run reads until ctx ends, then stops the tools and returns nil. A tool that
-// ends or hangs is started again, after a wait that doubles up to a minute.
+// Run monitors the devices until ctx ends, then stops the tools and returns nil. It restarts a tool that exits or hangs, after a
+// pause that doubles up to a minute.
 func (s *Stream) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -90,8 +88,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	return nil
 }
 
-// Latest returns the newest reading of each device, or false while there is none
-// that is younger than three periods. What is older is absent.
+// Latest returns the newest reading of each device, or false if none is younger than three intervals. Older values are absent.
 func (s *Stream) Latest() (Readings, bool) {
 	now := time.Now()
 	s.mu.Lock()
@@ -129,7 +126,7 @@ func (s *Stream) Latest() (Readings, bool) {
 	return all, fresh
 }
 
-// setReading notes a reading of the devices that match. Processes come by setProcesses.
+// setReading stores a reading of the devices that match. Processes are stored by setProcesses.
 func (s *Stream) setReading(now time.Time, latency, interval time.Duration, match func(*Device) bool, r Reading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +139,7 @@ func (s *Stream) setReading(now time.Time, latency, interval time.Duration, matc
 	}
 }
 
-// setProcesses notes who holds memory of the devices that match.
+// setProcesses stores the processes on the devices that match.
 func (s *Stream) setProcesses(now time.Time, interval time.Duration, match func(*Device) bool, p []Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +151,8 @@ func (s *Stream) setProcesses(now time.Time, interval time.Duration, match func(
 	}
 }
 
-// LastSampled says when a device was asked for its last figures, and when its last list
-// of processes came; the zero time stands for never.
+// LastSampled returns when the last figures of a device were requested, and when its last list of processes came; the zero time means
+// never.
 func (s *Stream) LastSampled(uuid string) (metrics, processes time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +164,7 @@ func (s *Stream) LastSampled(uuid string) (metrics, processes time.Time) {
 	return metrics, processes
 }
 
-// PollFaults reads at once what the kernel says of devices.
+// PollFaults reads new faults in the kernel's log.
 func (s *Stream) PollFaults() {
 	s.kernelMu.Lock()
 	defer s.kernelMu.Unlock()
@@ -176,8 +173,7 @@ func (s *Stream) PollFaults() {
 	}
 }
 
-// ForgetFaults drops what the kernel said of a device before a time, also if it is read
-// later: the device was reset then.
+// ForgetFaults drops faults of a device from before a time, also those that are read later: the device was reset then.
 func (s *Stream) ForgetFaults(uuid string, before time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,11 +185,11 @@ func (s *Stream) ForgetFaults(uuid string, before time.Time) {
 	}
 }
 
-// watchFaults reads what the kernel's log says of devices, and has said of late.
+// watchFaults reads faults in the kernel's log, including recent ones.
 func (s *Stream) watchFaults(ctx context.Context) {
 	kernel := xid.Open()
 	if kernel == nil {
-		s.log.Info("XID faults of GPUs are not read: this user may not read the kernel's log")
+		s.log.Info("XID faults of GPUs are not monitored: this user has no permission to read the kernel's log")
 		return
 	}
 	s.setKernelLog(kernel)
@@ -219,7 +215,7 @@ func (s *Stream) setKernelLog(kernel *xid.Log) {
 	s.kernel = kernel
 }
 
-// recordFault notes a message of the kernel's log, if it is one of a device.
+// recordFault stores the fault in a message of the kernel's log.
 func (s *Stream) recordFault(now time.Time, message string, age time.Duration) {
 	x, ok := xid.Parse(message)
 	if !ok || age >= xid.FaultTTL {
@@ -235,7 +231,7 @@ func (s *Stream) recordFault(now time.Time, message string, age time.Duration) {
 	}
 }
 
-// pollAMD reads the devices of AMD from the kernel.
+// pollAMD reads AMD's devices from the kernel.
 func (s *Stream) pollAMD(ctx context.Context) {
 	tick := time.NewTicker(s.interval)
 	defer tick.Stop()

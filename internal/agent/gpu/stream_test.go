@@ -111,18 +111,18 @@ func TestStreamComesBack(t *testing.T) {
 	tool := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
 	s, _ := stream(t)
 	found := func(r gpu.Readings) bool { return r.Devices[0].Memory != nil && r.Devices[0].Processes != nil }
-	gone := func() bool { _, ok := s.Latest(); return !ok }
+	stale := func() bool { _, ok := s.Latest(); return !ok }
 	for _, tc := range []struct {
 		name           string
 		damage, repair func()
 	}{
 		{"dies", func() { tool.Fail(9, "no driver") }, func() { tool.Fail(0, "") }},
-		{"is gone", func() { tool.Remove(); tool.Fail(1, "") }, func() { tool.Fail(0, ""); tool.Restore() }},
+		{"is removed", func() { tool.Remove(); tool.Fail(1, "") }, func() { tool.Fail(0, ""); tool.Restore() }},
 		{"hangs", func() { tool.Hang(true) }, func() { tool.Hang(false) }},
 	} {
 		await(t, s, "read before it "+tc.name, found)
 		tc.damage()
-		for deadline := time.Now().Add(time.Minute); !gone(); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); !stale(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("readings stay when the tool %s", tc.name)
 			}
@@ -151,7 +151,7 @@ func TestStreamOfParts(t *testing.T) {
 }
 
 // TestToolEndsWithWorker proves that kill -9 of the worker leaves no tool
-// behind: not one that prints, into a pipe that nobody reads, and on Linux not
+// behind: not one that prints, into a pipe that is closed, and on Linux not
 // one that hangs either.
 func TestToolEndsWithWorker(t *testing.T) {
 	for _, tc := range []struct{ name, script string }{
@@ -171,7 +171,7 @@ func TestToolEndsWithWorker(t *testing.T) {
 			if err := fifo(alive); err != nil {
 				t.Skip(err)
 			}
-			// The tool holds the pipe open as long as it lives, and says its number.
+			// The tool holds the pipe open while it runs, and prints its PID.
 			script := "#!/bin/sh\nexec 9>" + alive + "\necho $$ >&9\n" + tc.script + "\n"
 			if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o700); err != nil {
 				t.Fatal(err)

@@ -181,7 +181,7 @@ func TestIntel(t *testing.T) {
 		t.Error(d)
 	}
 	for out, bad := range map[string]string{
-		"No GPU device found": "", `{"device_list": []}`: "", `{"error": "XPUM initialization failed", "errno": 1}`: "initialization failed", "level zero?": "no JSON", `{"device_list": 3}`: "cannot be read",
+		"No GPU device found": "", `{"device_list": []}`: "", `{"error": "XPUM initialization failed", "errno": 1}`: "initialization failed", "level zero?": "no JSON", `{"device_list": 3}`: "cannot parse",
 	} {
 		found, err := parseDiscovery(out)
 		if len(found) > 0 || (err == nil) != (bad == "") || err != nil && !strings.Contains(err.Error(), bad) {

@@ -8,20 +8,17 @@ import (
 	"strings"
 )
 
-// What a worker's own environment shows it is all that it may offer. The
-// variables are read as their makers document them:
+// A worker offers only the devices that its own environment shows. The variables have the meaning that their vendors document:
 //
-//	CUDA_VISIBLE_DEVICES     indexes or beginnings of UUIDs, in an order; nothing
-//	                         after the first that names no device; empty is none
-//	NVIDIA_VISIBLE_DEVICES   of the container toolkit: none; all, void and empty
-//	                         say nothing; UUIDs; indexes of the machine
-//	ROCR_VISIBLE_DEVICES     indexes or UUIDs, below all that follow
+//	CUDA_VISIBLE_DEVICES     indexes or prefixes of UUIDs, in an order; nothing after the first that names no device; empty means none
+//	NVIDIA_VISIBLE_DEVICES   of the container toolkit: none; all, void and empty have no effect; UUIDs; indexes of the machine
+//	ROCR_VISIBLE_DEVICES     indexes or UUIDs; it applies before all that follow
 //	HIP_VISIBLE_DEVICES      indexes in what ROCR_VISIBLE_DEVICES left
-//	CUDA_VISIBLE_DEVICES     as HIP_VISIBLE_DEVICES, where that is not set
+//	CUDA_VISIBLE_DEVICES     as HIP_VISIBLE_DEVICES, if that is not set
 //	ZE_AFFINITY_MASK         indexes, each with or without a tile (1.0)
 
-// selectDevices returns the devices that a list names, in its order, up to the first
-// name that fits none, or several, or one that is there already.
+// selectDevices returns the devices that a list names, in its order, up to the first name that matches none, several, or one that was
+// already selected.
 func selectDevices(all []Device, list string, matches func(d *Device, at int, want string) bool) []Device {
 	var out []Device
 	selected := make([]bool, len(all))
@@ -47,10 +44,9 @@ func selectDevices(all []Device, list string, matches func(d *Device, at int, wa
 	return out
 }
 
-// byCUDA says whether CUDA's name for a device is this one: its index, the
-// beginning of its UUID, the same of its MIG instance, or MIG-GPU-<UUID>/1/0 as
-// drivers before 470 had it. The index of a device in MIG mode means all of its
-// instances here: they are handed out one by one.
+// byCUDA reports whether want is CUDA's name for a device: its index, a prefix of its UUID or that of its MIG instance, or
+// MIG-GPU-<UUID>/1/0 like drivers before 470. The index of a device in MIG mode means all of its instances here: they are granted
+// one by one.
 func byCUDA(d *Device, _ int, want string) bool {
 	if n, err := strconv.Atoi(want); err == nil {
 		return n == d.Index
@@ -76,7 +72,7 @@ func (h *host) visibleNVIDIA(all []Device) (visible []Device, notes []string) {
 	}
 	visible = selectDevices(visible, list, byCUDA)
 	if h.env("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" && mixedModels(all) && slices.ContainsFunc(strings.Split(list, ","), isIndex) {
-		notes = append(notes, fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s is taken for indexes of nvidia-smi, which CUDA counts otherwise where GPUs differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name UUIDs", list))
+		notes = append(notes, fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s is read as indexes of nvidia-smi, but CUDA may number different GPUs in another order: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or use UUIDs", list))
 	}
 	return visible, notes
 }
@@ -86,15 +82,13 @@ func isIndex(s string) bool {
 	return err == nil && n >= 0
 }
 
-// mixedModels says whether there are devices of several models.
+// mixedModels reports whether there are devices of several models.
 func mixedModels(all []Device) bool {
 	return slices.ContainsFunc(all, func(d Device) bool { return d.Name != all[0].Name })
 }
 
-// byToolkit heeds what the NVIDIA container toolkit was asked to show. It has
-// done so by itself within a container that it made, and counts the devices of
-// the machine: so indexes count only where more devices are there than they
-// name. The value "void" is what CDI sets for containers that do have devices.
+// byToolkit applies the variable of the NVIDIA container toolkit. In a container the toolkit has applied it already, with indexes of the
+// machine's devices: so indexes count only if there are more devices than names. CDI sets "void" in containers that do have devices.
 func byToolkit(all []Device, list string) []Device {
 	switch list {
 	case "", "all", "void":
@@ -119,12 +113,12 @@ func byHostName(d *Device, want string, indexes bool) bool {
 		return !indexes || n == d.Index && (!instance || d.MIG != "")
 	}
 	if !strings.HasPrefix(want, "GPU-") && !strings.HasPrefix(want, "MIG-") {
-		return true // a path or a CDI name: the runtime knew what it meant
+		return true // a path or a CDI name, which the runtime has applied
 	}
 	return byCUDA(d, 0, want)
 }
 
-// byPosition says whether a name is the place of a device in a list, or its UUID.
+// byPosition reports whether want is the position of a device in a list, or its UUID.
 func byPosition(d *Device, at int, want string) bool {
 	if n, err := strconv.Atoi(want); err == nil {
 		return n == at
@@ -132,9 +126,8 @@ func byPosition(d *Device, at int, want string) bool {
 	return strings.EqualFold(d.UUID, want)
 }
 
-// visibleAMD heeds the variables of the HSA runtime, then of HIP above it. HIP
-// takes CUDA_VISIBLE_DEVICES for its own; where there are NVIDIA devices it
-// means those.
+// visibleAMD applies the variables of the HSA runtime, then of HIP above it. HIP uses CUDA_VISIBLE_DEVICES too; if there are NVIDIA devices
+// it means those.
 func (h *host) visibleAMD(all []Device, besideNVIDIA bool) []Device {
 	if list, set := h.lookup("ROCR_VISIBLE_DEVICES"); set {
 		all = selectDevices(all, list, byPosition)
@@ -149,8 +142,7 @@ func (h *host) visibleAMD(all []Device, besideNVIDIA bool) []Device {
 	return selectDevices(all, list, byPosition)
 }
 
-// visibleIntel heeds the mask of Level Zero, which is empty where it does not
-// limit.
+// visibleIntel applies the mask of Level Zero; an empty mask has no effect.
 func (h *host) visibleIntel(all []Device) []Device {
 	mask := h.env("ZE_AFFINITY_MASK")
 	if mask == "" || mask == "default" {

@@ -1,35 +1,29 @@
-// Package guard keeps a worker's machine its owner's: it decides, from how the
-// machine does, when the worker takes nothing new and when tasks make way.
+// Package hostpolicy keeps a worker's machine usable for its owner: from the state of the machine it decides when the worker takes
+// no new tasks, and when running tasks are preempted or frozen.
 //
 //	host, GPUs ──► thresholds ──┐
 //	the clock ───► hours ───────┼──► Worker.Constrain, Preempt, Freeze, Withhold
 //	processes ───► owner ───────┘
 //
-// Everything is looked at every Every, and what is decided follows from the look
-// and the looks before it; the deciding takes the time as an argument.
+// All of it is checked once per Interval. A decision depends only on this check and earlier ones, and on the time, which is an argument.
 //
 // # Thresholds
 //
-// A share of the machine in use, by whomever, that is over its threshold closes
-// the worker for new tasks with that very look. It opens when the share has been
-// at least Slack under the threshold for the cool-down, in every look. So it changes its
-// mind at most once in a cool-down. Running tasks go on. What cannot be measured any more for
-// blindTimeout does not close it.
+// When the part of the machine that is in use, by any program, exceeds its threshold, the worker takes no new tasks from that check
+// on. It takes tasks again after the part has been at least Slack below the threshold for the cool-down, in every check. So it changes
+// at most once per cool-down. Running tasks continue. A value that could not be measured for blindTimeout does not count.
 //
 // # Hours
 //
-// Outside its hours the worker takes nothing new. Hours are those of the wall:
-// when the clock is put forward a range that begins in the missing hour begins
-// at its end, and when it is put back the hour that comes twice counts twice.
+// Outside its hours the worker takes no new tasks. Hours are local time: when clocks are set forward, a range that begins in the
+// missing hour begins at its end, and when they are set back, the repeated hour counts twice.
 //
 // # The owner
 //
-// A process that is no task's and holds memory of a GPU is the owner's, unless
-// it draws the desktop with little memory or is a small daemon of root's. The device is then
-// withheld from new tasks. Tasks on it that have a checkpoint are preempted, others are
-// frozen, which gives back the device's time but not its memory. When nothing of the owner's was
-// seen on it for the cool-down, frozen tasks go on and the device is offered again.
+// A process that belongs to no task and holds memory of a GPU belongs to the owner, unless it draws the desktop with little memory or is
+// a small daemon of root. The device is then withheld from new tasks. Tasks on it with a checkpoint are preempted, others are frozen,
+// which frees the device's time but not its memory. When no process of the owner was seen on it for the cool-down, frozen tasks
+// continue and the device is offered again.
 //
-// A frozen task stays frozen when the worker's process ends. Its next life lets
-// go on what it does not freeze itself.
+// A frozen task stays frozen when the worker's process ends. After a restart the worker continues tasks that it does not freeze again.
 package hostpolicy

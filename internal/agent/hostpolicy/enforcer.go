@@ -13,59 +13,58 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-// Interval is the time between two looks.
+// Interval is the time between two checks.
 const Interval = 2 * time.Second
 
-// staleAfter is the age from which a reading says nothing about now.
+// staleAfter is the age from which a reading is out of date.
 const staleAfter = 15 * time.Second
 
-// Worker is what a Guard steers. Its methods do not block for long.
+// Worker is what an Enforcer controls. Its methods do not block for long.
 type Worker interface {
-	// Constrain says why the worker takes nothing new; "" takes the source's word back.
+	// Constrain sets why the worker takes no new tasks; "" removes the reason of that source.
 	Constrain(source, why string)
 	// Running lists the attempts that have not ended.
 	Running() []Running
-	// Preempt ends an attempt here, after it had time to save; it goes on elsewhere.
+	// Preempt ends an attempt here after it had time to save a checkpoint; it continues on another worker.
 	Preempt(id muster.AttemptID, why string)
-	// Freeze stops an attempt's processes, or lets them go on.
+	// Freeze stops or continues an attempt's processes.
 	Freeze(id muster.AttemptID, on bool, why string) error
-	// Withhold says which devices are not offered for now, by UUID, and why. What
-	// it does not name is offered again.
+	// Withhold sets which devices are not offered for now, by UUID, and why. All others are offered.
 	Withhold(devices map[string]string)
 }
 
 // Running is an attempt that has not ended.
 type Running struct {
 	Attempt    muster.AttemptID
-	GPUs       []string // that it was given
-	Checkpoint bool     // it can save, and go on elsewhere
+	GPUs       []string // granted to it
+	Checkpoint bool     // it can save, and continue elsewhere
 	Started    bool     // it has processes
 }
 
-// Config is what a Guard is made of.
+// Config configures an Enforcer.
 type Config struct {
 	Options
-	Data    string // the worker's data dir, whose disk is looked at
+	Data    string // the worker's data dir, whose disk is checked
 	Worker  Worker
-	GPUs    func() (gpu.Readings, bool) // the last readings
+	GPUs    func() (gpu.Readings, bool) // the latest readings
 	Devices func() []muster.GPU         // those of the worker
 	Log     *slog.Logger
 }
 
-// Enforcer looks at the machine again and again.
+// Enforcer checks the machine periodically and applies the owner's policy.
 type Enforcer struct {
 	cfg           Config
 	thresholds    thresholds
 	host          host
-	disk          atomic.Pointer[muster.DiskLoad] // at the last look
+	disk          atomic.Pointer[muster.DiskLoad] // at the last check
 	owner         ownerTracker
 	procs         *procOwners
 	startedAt     time.Time
-	gotReadings   bool // devices have told something
-	outsideHours  bool // outside the hours
+	gotReadings   bool // devices have been read
+	outsideHours  bool
 	constraints   map[string]string
-	withheld      map[string]string // devices, as last said
-	noProcessList map[string]bool   // devices that do not tell who uses them, as was said
+	withheld      map[string]string // devices, as last passed to the worker
+	noProcessList map[string]bool   // devices without a list of processes, which was logged
 	tasks         map[muster.AttemptID]taskState
 }
 
@@ -73,11 +72,11 @@ type Enforcer struct {
 type taskState struct {
 	preempted    bool
 	frozen       bool
-	applied      bool // frozen is how it is, not only how this life of the worker left it
-	freezeFailed bool // that it cannot be frozen was said
+	applied      bool // frozen is known; false after a restart of the worker
+	freezeFailed bool // a failure to freeze it was logged
 }
 
-// New makes a Guard that does nothing until Run.
+// New returns an Enforcer that does nothing until Run.
 func New(cfg Config) *Enforcer {
 	return &Enforcer{
 		cfg: cfg, thresholds: cfg.thresholds(diskSize(cfg.Data)), procs: newProcOwners(), owner: ownerTracker{coolDown: cfg.coolDown(), uses: map[string]*deviceUse{}},
@@ -85,17 +84,16 @@ func New(cfg Config) *Enforcer {
 	}
 }
 
-// CheckThresholds holds the machine against the thresholds for the first time, before the worker
-// takes tasks.
+// CheckThresholds checks the thresholds for the first time, before the worker takes tasks.
 func (e *Enforcer) CheckThresholds(ctx context.Context) {
 	e.checkThresholds(ctx, time.Now())
 }
 
-// Disk returns how full the data dir's disk was at the last look, nil where that is unknown. Any goroutine may call it, and it does not wait for a disk
-// that does not answer.
+// Disk returns how full the data dir's disk was at the last check, nil if unknown. It is safe for concurrent use, and does not wait
+// for a disk that does not respond.
 func (e *Enforcer) Disk() *muster.DiskLoad { return e.disk.Load() }
 
-// Run looks until ctx ends. It leaves everything as it is then.
+// Run checks the machine until ctx ends. It leaves constraints and frozen tasks as they are then.
 func (e *Enforcer) Run(ctx context.Context) error {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
@@ -109,7 +107,7 @@ func (e *Enforcer) Run(ctx context.Context) error {
 	}
 }
 
-// check is one look at everything.
+// check performs all checks once.
 func (e *Enforcer) check(ctx context.Context, now time.Time) {
 	if e.startedAt.IsZero() {
 		e.startedAt = now
@@ -124,7 +122,7 @@ func (e *Enforcer) check(ctx context.Context, now time.Time) {
 	e.apply(now, running, busy)
 }
 
-// checkThresholds measures the machine and holds what it does against the thresholds.
+// checkThresholds measures the machine and updates the thresholds.
 func (e *Enforcer) checkThresholds(ctx context.Context, now time.Time) (rs gpu.Readings, fresh bool) {
 	rs, fresh = e.readings(now)
 	disk := e.host.disk(ctx, e.cfg.Data)
@@ -163,7 +161,7 @@ func (e *Enforcer) measure(ctx context.Context, rs *gpu.Readings, fresh bool, di
 	return l
 }
 
-// updateThresholds holds the load against the thresholds.
+// updateThresholds compares the load with the thresholds.
 func (e *Enforcer) updateThresholds(now time.Time, l load) {
 	for _, t := range []struct {
 		threshold *threshold
@@ -184,7 +182,7 @@ func (e *Enforcer) checkHours(now time.Time) {
 	e.constrain("hours", reason)
 }
 
-// constrain passes on what is new.
+// constrain passes a change to the worker.
 func (e *Enforcer) constrain(source, why string) {
 	before := e.constraints[source]
 	if before == why {
@@ -194,13 +192,13 @@ func (e *Enforcer) constrain(source, why string) {
 	e.cfg.Worker.Constrain(source, why)
 	switch {
 	case before == "":
-		e.cfg.Log.Info("nothing new is taken", slog.String("why", why))
+		e.cfg.Log.Info("not accepting tasks", slog.String("why", why))
 	case why == "":
-		e.cfg.Log.Info("no longer constrained", slog.String("by", source))
+		e.cfg.Log.Info("accepting tasks again", slog.String("by", source))
 	}
 }
 
-// checkOwner finds the devices that the owner uses, and withholds them.
+// checkOwner withholds the devices that the owner uses, and returns them.
 func (e *Enforcer) checkOwner(ctx context.Context, now time.Time, rs gpu.Readings, fresh bool, running []Running) map[string]string {
 	granted := map[string]bool{}
 	for i := range running {
@@ -215,7 +213,7 @@ func (e *Enforcer) checkOwner(ctx context.Context, now time.Time, rs gpu.Reading
 	for i := range devices {
 		if id := devices[i].UUID; devices[i].Processes == nil && !e.noProcessList[id] && now.Sub(e.startedAt) >= staleAfter {
 			e.noProcessList[id] = true
-			e.cfg.Log.Warn("--yield-to-owner has no effect on a GPU: its tool does not tell which processes use it", slog.String("gpu", id))
+			e.cfg.Log.Warn("--yield-to-owner has no effect on a GPU: its tool does not list processes", slog.String("gpu", id))
 		}
 	}
 	busy := e.owner.update(now, devices, granted, e.procs.snapshot(ctx))
@@ -227,7 +225,7 @@ func (e *Enforcer) checkOwner(ctx context.Context, now time.Time, rs gpu.Reading
 	if !maps.Equal(busy, e.withheld) {
 		for _, id := range slices.Sorted(maps.Keys(busy)) {
 			if e.withheld[id] == "" {
-				e.cfg.Log.Info("a GPU is withheld", slog.String("gpu", id), slog.String("why", busy[id]))
+				e.cfg.Log.Info("GPU withheld", slog.String("gpu", id), slog.String("why", busy[id]))
 			}
 		}
 		e.withheld = maps.Clone(busy)
@@ -236,9 +234,9 @@ func (e *Enforcer) checkOwner(ctx context.Context, now time.Time, rs gpu.Reading
 	return busy
 }
 
-// apply preempts, freezes and lets go on what runs.
+// apply preempts, freezes and continues running tasks.
 func (e *Enforcer) apply(now time.Time, running []Running, busy map[string]string) {
-	// What an earlier life left frozen goes on only when it is known that it may.
+	// Tasks that were frozen before a restart of the worker continue only when the owner's use of GPUs is known.
 	known := !e.cfg.Yield || e.gotReadings || now.Sub(e.startedAt) >= staleAfter
 	tasks := make(map[muster.AttemptID]taskState, len(e.tasks))
 	for i := range running {
@@ -271,10 +269,10 @@ func (e *Enforcer) apply(now time.Time, running []Running, busy map[string]strin
 
 func (e *Enforcer) preempt(r *Running, t *taskState, why string) {
 	if t.frozen || len(r.GPUs) > 0 && !t.applied {
-		e.freeze(r, t, false, "") // it is to hear the signal
+		e.freeze(r, t, false, "") // so that it can handle the signal
 	}
 	t.preempted = true
-	e.cfg.Log.Info("a task makes way", slog.String("attempt", r.Attempt.String()), slog.String("why", why))
+	e.cfg.Log.Info("preempting task", slog.String("attempt", r.Attempt.String()), slog.String("why", why))
 	e.cfg.Worker.Preempt(r.Attempt, why)
 }
 
@@ -284,13 +282,13 @@ func (e *Enforcer) freeze(r *Running, t *taskState, on bool, why string) {
 	}
 	if err := e.cfg.Worker.Freeze(r.Attempt, on, why); err != nil {
 		if !t.freezeFailed {
-			e.cfg.Log.Warn("a task cannot be frozen or let go on", slog.String("attempt", r.Attempt.String()), slog.Bool("freeze", on), slog.Any("error", err))
+			e.cfg.Log.Warn("cannot freeze or continue task", slog.String("attempt", r.Attempt.String()), slog.Bool("freeze", on), slog.Any("error", err))
 		}
 		t.freezeFailed = true
 		return
 	}
 	if on != t.frozen {
-		e.cfg.Log.Info("a task is frozen or goes on", slog.String("attempt", r.Attempt.String()), slog.Bool("frozen", on), slog.String("why", why))
+		e.cfg.Log.Info("task frozen or continued", slog.String("attempt", r.Attempt.String()), slog.Bool("frozen", on), slog.String("why", why))
 	}
 	t.frozen, t.applied, t.freezeFailed = on, true, false
 }

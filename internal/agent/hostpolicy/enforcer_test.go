@@ -22,7 +22,7 @@ import (
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
-// fakeWorker is a worker that notes what it is told.
+// fakeWorker is a Worker that records its calls.
 type fakeWorker struct {
 	running     []Running
 	calls       []string
@@ -176,13 +176,13 @@ func TestYieldToOwner(t *testing.T) {
 		g.check(t.Context(), now)
 	}
 	check(0)
-	expect(t, c) // what an earlier life left frozen stays so until it is known that it may go on
+	expect(t, c) // a task that was frozen before a restart stays frozen until it is known that it may continue
 	check(2*time.Second, reading(gib, gpu.Process{PID: pid, Name: "blender", Memory: gib}))
 	expect(t, c, "freeze 1.1#1 true", "freeze 1.2#1 false", "preempt 1.2#1: its GPU is in use by its owner: pid", "freeze 1.3#1 false", "freeze 1.6#1 true")
 	if why := c.withheld["GPU-1"]; !contains(why, fmt.Sprintf("in use by its owner: pid %d blender", pid)) || len(c.withheld) != 2 || c.withheld["MIG-1"] != why {
 		t.Fatalf("withheld are %q", c.withheld)
 	}
-	c.running = slices.Delete(c.running, 1, 2) // the preempted one is gone
+	c.running = slices.Delete(c.running, 1, 2) // the preempted one has ended
 	c.running[2].Started = true                // the one that was on its way has begun
 	check(2*time.Second, reading(gib, gpu.Process{PID: pid, Name: "blender", Memory: gib}))
 	expect(t, c, "freeze 1.4#1 true")
@@ -198,8 +198,8 @@ func TestYieldToOwner(t *testing.T) {
 	expect(t, c)
 }
 
-// Without --yield-to-owner, and without devices that tell anything, a task that an
-// earlier life of the worker froze goes on.
+// Without --yield-to-owner, and without readings of devices, a task that was frozen before a restart of the worker
+// continues.
 func TestFrozenByAnEarlierLife(t *testing.T) {
 	task := []Running{{Attempt: attemptID(1), GPUs: []string{"GPU-1"}, Started: true}}
 	c := &fakeWorker{running: task, freezeFails: true}
@@ -273,7 +273,7 @@ func TestWhoseProcesses(t *testing.T) {
 		}
 	}
 	m := newProcOwners()
-	m.self = -1 // so that only the environment tells
+	m.self = -1 // so that only the environment decides
 	m.program = "none"
 	of := m.snapshot(t.Context())
 	want := ownedByUser
@@ -284,7 +284,7 @@ func TestWhoseProcesses(t *testing.T) {
 		t.Errorf("a stranger is %v, want %v", got, want)
 	}
 	if got := of(child.Process.Pid); got != want {
-		t.Errorf("a child of somebody else is %v, want %v", got, want)
+		t.Errorf("a child of another process is %v, want %v", got, want)
 	}
 	if got := of(tagged.Process.Pid); got != ownedByTask {
 		t.Errorf("a process with a task's environment is %v", got)
@@ -298,7 +298,7 @@ func TestWhoseProcesses(t *testing.T) {
 	}
 }
 
-// A look is taken every two seconds on every worker, for as long as it is there.
+// Every worker performs a check every two seconds.
 func BenchmarkLook(b *testing.B) {
 	g := New(Config{Options: Options{MaxCPU: new(80.0), MaxMemory: new(75.0), Hours: mustHours(b, "mon-sun")}, Worker: &fakeWorker{}, Log: quiet})
 	for b.Loop() {

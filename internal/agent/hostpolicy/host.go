@@ -12,12 +12,13 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-// load is what everything that runs on the host uses, in percent, and minus the bytes of
-// the data dir's disk that are free; NaN where unknown.
+// load is what all programs on the host use, in percent, and for disk minus the free bytes of the data dir's disk; NaN if unknown.
 type load struct{ cpu, memory, gpu, disk float64 }
 
-// host measures what the whole machine does. One goroutine uses it.
+// host measures the load of the machine. One goroutine uses it.
 type host struct{ busy, total float64 }
+
+// cpu returns the share of the cores that was used since the previous call, in percent.
 
 // cpu returns the share of the cores that was used since it was last called.
 func (h *host) cpu(ctx context.Context) float64 {
@@ -38,7 +39,7 @@ func (h *host) cpu(ctx context.Context) float64 {
 	return 100 * min(1, max(0, busy/span))
 }
 
-// memory returns the share that a program could not have now.
+// memory returns the share that is not available to a new program, in percent.
 func (h *host) memory(ctx context.Context) float64 {
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil || m.Total == 0 {
@@ -47,7 +48,7 @@ func (h *host) memory(ctx context.Context) float64 {
 	return 100 * (1 - float64(m.Available)/float64(m.Total))
 }
 
-// disk returns how full the disk under dir is, nil where that is unknown.
+// disk returns how full the disk of dir is, nil if unknown.
 func (h *host) disk(ctx context.Context, dir string) *muster.DiskLoad {
 	u, err := disk.UsageWithContext(ctx, dir)
 	if err != nil || u.Total == 0 {
@@ -56,7 +57,7 @@ func (h *host) disk(ctx context.Context, dir string) *muster.DiskLoad {
 	return &muster.DiskLoad{Free: muster.Size(u.Free), Total: muster.Size(u.Total)}
 }
 
-// diskSize returns the size of the disk under dir, 0 where it is unknown.
+// diskSize returns the size of the disk of dir, 0 if unknown.
 func diskSize(dir string) muster.Size {
 	u, err := disk.Usage(dir)
 	if dir == "" || err != nil {
@@ -65,7 +66,7 @@ func diskSize(dir string) muster.Size {
 	return muster.Size(u.Total)
 }
 
-// meanUtilization returns the average utilization of the devices that tell it.
+// meanUtilization returns the average utilization of the devices that report it.
 func meanUtilization(rs *gpu.Readings) float64 {
 	sum, n := 0.0, 0
 	for i := range rs.Devices {

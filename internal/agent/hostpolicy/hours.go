@@ -14,17 +14,16 @@ const (
 	weekMinutes = 7 * dayMinutes
 )
 
-// Hours are the times of a week at which a worker takes tasks.
+// Hours are the times of a week in which a worker takes tasks.
 type Hours struct {
 	text string
-	open [weekMinutes]bool // from Sunday 00:00, by the clock on the wall
+	open [weekMinutes]bool // from Sunday 00:00, local time
 }
 
 var days = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// ParseHours reads a list such as "mon-fri 18:00-08:00, sat, sun". Each item has
-// days, ranges of days, and ranges of time, which are all meant for each of the days:
-// without days for every day, without a time for the whole day. A range that ends before it begins
+// ParseHours parses a list such as "mon-fri 18:00-08:00, sat, sun". Each item has days, ranges of days, and ranges of time, which
+// apply to each of the days: without days to every day, without a time to the whole day. A range that ends before it begins
 // ends on the next day.
 func ParseHours(s string) (*Hours, error) {
 	h := &Hours{text: strings.Join(strings.Fields(s), " ")}
@@ -67,7 +66,7 @@ func (h *Hours) add(words []string) error {
 		}
 	}
 	if len(words) == 0 {
-		return muster.Errorf(muster.Invalid, `an item of the hours is empty: write them such as "mon-fri 18:00-08:00, sat, sun"`)
+		return muster.Errorf(muster.Invalid, `empty item in the hours: write them such as "mon-fri 18:00-08:00, sat, sun"`)
 	}
 	if len(times) == 0 {
 		times = []span{{0, dayMinutes}}
@@ -100,7 +99,7 @@ func parseDays(w string) (first, last int, err error) {
 	return first, last, err
 }
 
-// parseDay knows "mon" and all longer forms up to "monday".
+// parseDay accepts "mon" and all longer forms up to "monday".
 func parseDay(w string) (int, error) {
 	for i, d := range days {
 		if strings.HasPrefix(w, d) && strings.HasPrefix(strings.ToLower(time.Weekday(i).String()), w) {
@@ -122,12 +121,12 @@ func parseTimes(w string) (span, error) {
 	case !ranged || !ok1 || !ok2 || first == dayMinutes:
 		return span{}, muster.Errorf(muster.Invalid, "%q in the hours is not a range of time: write one such as 18:00-08:00", w)
 	case first == last:
-		return span{}, muster.Errorf(muster.Invalid, "%q in the hours begins when it ends: leave it out for the whole day", w)
+		return span{}, muster.Errorf(muster.Invalid, "%q in the hours begins when it ends: omit it for the whole day", w)
 	}
 	return span{first, last}, nil
 }
 
-// parseTime knows "8:00" up to "24:00".
+// parseTime accepts "8:00" up to "24:00".
 func parseTime(w string) (minute int, ok bool) {
 	hour, minutes, colon := strings.Cut(w, ":")
 	h, err1 := strconv.ParseUint(hour, 10, 8)
@@ -136,14 +135,14 @@ func parseTime(w string) (minute int, ok bool) {
 	return minute, colon && len(minutes) == 2 && err1 == nil && err2 == nil && m < 60 && minute <= dayMinutes
 }
 
-// Open reports whether t, in its location, is one of them.
+// Open reports whether t, in its location, is within the hours.
 func (h *Hours) Open(t time.Time) bool {
 	return h.open[int(t.Weekday())*dayMinutes+t.Hour()*60+t.Minute()]
 }
 
-// NextOpening returns when they open next after t, at which they are not.
+// NextOpening returns when the hours begin next after t, which is outside them.
 func (h *Hours) NextOpening(t time.Time) time.Time {
-	const maxMinutes = weekMinutes + 2*dayMinutes // clocks are put forward by less than a day
+	const maxMinutes = weekMinutes + 2*dayMinutes // clocks are set forward by less than a day
 	t = t.Truncate(time.Minute)
 	for range maxMinutes {
 		t = t.Add(time.Minute)
@@ -154,7 +153,7 @@ func (h *Hours) NextOpening(t time.Time) time.Time {
 	return t
 }
 
-// closedReason returns why nothing new is taken at now, "" if it is.
+// closedReason returns why no new tasks are taken at now, "" within the hours.
 func (h *Hours) closedReason(now time.Time) (why string) {
 	if h.Open(now) {
 		return ""

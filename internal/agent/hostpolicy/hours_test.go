@@ -52,8 +52,8 @@ func TestHours(t *testing.T) {
 
 func TestHoursRefused(t *testing.T) {
 	for s, want := range map[string]string{
-		"":                  "an item of the hours is empty",
-		"mon,":              "an item of the hours is empty",
+		"":                  "empty item in the hours",
+		"mon,":              "empty item in the hours",
 		"mno 8:00-9:00":     `"mno" in the hours is neither a day nor a time: did you mean mon?`,
 		"mon-xyzzy":         "write mon, tue",
 		"mondayish":         "neither a day nor a time",

@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	maxDesktopMemory = 1 << 30   // bytes of a device that what draws the desktop may hold
-	maxDaemonMemory  = 256 << 20 // that a process of root's may hold
-	maxHiddenMemory  = 1 << 30   // that no listed process holds
-	hiddenChecks     = 3         // in a row, since lists of processes lag behind
+	maxDesktopMemory = 1 << 30   // bytes of a device that a desktop program may hold
+	maxDaemonMemory  = 256 << 20 // bytes that a process of root may hold
+	maxHiddenMemory  = 1 << 30   // bytes that no listed process holds
+	hiddenChecks     = 3         // consecutive checks with hidden memory, since process lists lag behind
 )
 
-// desktop names what draws desktops, in lower case. Each holds memory of the device that
-// it draws with, all day long.
+// desktop lists programs that draw desktops, in lower case. Each holds memory of its device all the time.
 var desktop = []string{
 	"xorg", "x", "xwayland", "gnome-shell", "mutter", "kwin_x11", "kwin_wayland", "plasmashell", "ksmserver", "cinnamon",
 	"xfwm4", "marco", "compiz", "muffin", "weston", "sway", "hyprland", "wayfire", "labwc", "river", "niri", "cosmic-comp",
@@ -27,22 +26,21 @@ var desktop = []string{
 	"xdg-desktop-portal", "xdg-desktop-portal-gnome", "xdg-desktop-portal-kde", "dwm.exe", "explorer.exe", "windowserver",
 }
 
-// ownerKind says whose a process is.
+// ownerKind is the sort of owner of a process.
 type ownerKind int
 
 const (
-	ownedByUser   ownerKind = iota // the owner's, as far as is known
-	ownedByNobody                  // it has ended, or is not in this machine's view
-	ownedByTask                    // of a task of this worker or of another one here
-	ownedByRoot                    // of the user root, and no task's
+	ownedByUser   ownerKind = iota // the owner of the machine, as far as is known
+	ownedByNobody                  // it has ended, or is not visible
+	ownedByTask                    // a task of this worker or another one on the machine
+	ownedByRoot                    // root, and not a task
 )
 
-// ownerFunc tells whose processes are.
+// ownerFunc returns the owner of a process.
 type ownerFunc func(pid int) ownerKind
 
-// ownerUse says what of the owner's is on a device, "" for nothing. It returns
-// known if that could be found out, and hidden if memory is held of which no
-// process is known.
+// ownerUse returns how the owner uses a device, "" if not. known reports whether that could be found out, and hidden whether
+// memory is in use by no known process.
 func ownerUse(r *gpu.Reading, kindOf ownerFunc, granted bool) (why string, hidden, known bool) {
 	if r.Processes == nil {
 		return "", false, false
@@ -66,8 +64,8 @@ func ownerUse(r *gpu.Reading, kindOf ownerFunc, granted bool) (why string, hidde
 	if biggest != nil {
 		return fmt.Sprintf("in use by its owner: pid %d%s", biggest.PID, nameSuffix(biggest.Name)), false, true
 	}
-	// Games and others that only draw are not listed by all tools. Where the tool
-	// does not even list the tasks, as in a container, nothing follows from that.
+	// Not all tools list programs that only draw, such as games. If a tool does not even list the tasks, as in a container, the
+	// memory says nothing.
 	hidden = countable && r.Memory != nil && *r.Memory-listed > maxHiddenMemory && (hasTask || !granted)
 	return "", hidden, true
 }
@@ -83,22 +81,21 @@ func nameSuffix(name string) string {
 	return " " + base(name)
 }
 
-// ownerTracker follows what the owner does with each device.
+// ownerTracker tracks the owner's use of each device.
 type ownerTracker struct {
 	coolDown time.Duration
 	uses     map[string]*deviceUse // by UUID
 }
 
-// deviceUse is what is known of a device that the owner uses, or may.
+// deviceUse is what is known of a device that the owner uses, or may use.
 type deviceUse struct {
-	why      string    // "" if only hidden memory was seen, too few times yet
-	lastUsed time.Time // the owner was seen there
-	lastRead time.Time // something was seen of the device
-	hidden   int       // looks in a row
+	why      string    // "" if only hidden memory was seen, in too few checks so far
+	lastUsed time.Time // by the owner
+	lastRead time.Time // the last reading with a process list
+	hidden   int       // consecutive checks with hidden memory
 }
 
-// update takes what the devices say and returns those that the owner has, and why.
-// given tells the devices that tasks hold.
+// update evaluates readings and returns the devices that the owner uses, and why. granted are the devices of tasks.
 func (o *ownerTracker) update(now time.Time, readings []gpu.Reading, granted map[string]bool, kindOf ownerFunc) map[string]string {
 	for i := range readings {
 		o.observe(now, &readings[i], granted, kindOf)

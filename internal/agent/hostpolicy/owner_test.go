@@ -42,10 +42,10 @@ func TestWants(t *testing.T) {
 		{"a daemon of root's", reading(gib, gpu.Process{PID: roots, Name: "nvidia-persistenced", Memory: 100 * mib}), false, "", false},
 		{"root computes", reading(gib, gpu.Process{PID: roots, Name: "python", Memory: gib}), false, "in use by its owner: pid 13 python", false},
 		{"one that has just ended", reading(gib, gpu.Process{PID: nobodys, Name: "python", Memory: gib}), false, "", false},
-		{"nobody is listed", reading(2*gib + mib), false, "", true},
-		{"nobody is listed, not even our task, as in a container", reading(20 * gib), true, "", false},
+		{"no process is listed", reading(2*gib + mib), false, "", true},
+		{"no process is listed, not even our task, as in a container", reading(20 * gib), true, "", false},
 		{"our task is listed, something else is not", reading(11*gib, gpu.Process{PID: task, Memory: 8 * gib}), true, "", true},
-		{"our task's memory is not told", reading(11*gib, gpu.Process{PID: task}), true, "", false},
+		{"our task's memory is unknown", reading(11*gib, gpu.Process{PID: task}), true, "", false},
 		{"a driver's own memory", reading(10*gib, gpu.Process{PID: task, Memory: 9*gib + 200*mib}), true, "", false},
 	} {
 		why, hidden, known := ownerUse(&test.r, of, test.given)
@@ -54,7 +54,7 @@ func TestWants(t *testing.T) {
 		}
 	}
 	if _, _, known := ownerUse(&gpu.Reading{}, of, false); known {
-		t.Error("a device that tells nothing is known")
+		t.Error("a device without readings counts as known")
 	}
 }
 
@@ -101,6 +101,6 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	if len(o.uses) != 0 {
-		t.Error("devices that nobody uses are remembered")
+		t.Error("unused devices are still tracked")
 	}
 }

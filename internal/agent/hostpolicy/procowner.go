@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	maxAncestors  = 64                // how far up a process's parents are followed
-	taskEnvPrefix = "MUSTER_ATTEMPT=" // begins an entry of every task's environment
+	maxAncestors  = 64                // how many ancestors of a process are checked
+	taskEnvPrefix = "MUSTER_ATTEMPT=" // the environment of every task has such an entry
 )
 
-// procOwners tells whose processes are on this machine.
+// procOwners finds the owners of processes.
 type procOwners struct {
 	self     int
-	program  string            // the name of this program, of which all workers and supervisors here are
-	previous map[int]ownerKind // by the look before
-	current  map[int]ownerKind // by this one
+	program  string            // the name of this program, which all workers and shims run
+	previous map[int]ownerKind // of the previous check
+	current  map[int]ownerKind // of this check
 }
 
 func newProcOwners() *procOwners {
@@ -30,7 +30,7 @@ func newProcOwners() *procOwners {
 	return m
 }
 
-// snapshot begins a look: what is asked for again and again is found out once.
+// snapshot begins a check. It caches owners from one check to the next.
 func (m *procOwners) snapshot(ctx context.Context) ownerFunc {
 	m.previous, m.current = m.current, map[int]ownerKind{}
 	return func(pid int) ownerKind {
@@ -43,8 +43,7 @@ func (m *procOwners) snapshot(ctx context.Context) ownerFunc {
 	}
 }
 
-// classify tells a task's process by its environment, which may be hidden, and by
-// its parents, which it may have lost.
+// classify recognises a task's process by its environment, which may be hidden, and by its ancestors, which may have exited.
 func (m *procOwners) classify(ctx context.Context, pid int) ownerKind {
 	p, err := process.NewProcessWithContext(ctx, int32(pid))
 	if err != nil {

@@ -2,6 +2,7 @@ package hostpolicy
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,73 +10,72 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Options are what the operator said of how a machine is shared. What is not
-// said, nil, is as the profile has it.
+// Options are the operator's settings for sharing the machine. The profile sets those that are nil.
 type Options struct {
 	Profile      string
 	MaxCPU       *float64     // percent of the host's cores in use
 	MaxMemory    *float64     // percent of the host's memory in use
-	MaxGPU       *float64     // percent of the time in which its devices compute, on average
+	MaxGPU       *float64     // average utilization of its devices in percent
 	MemoryBuffer *float64     // share of the host's memory that stays free, 0 to 1
 	MinFreeDisk  *muster.Size // of the data dir's disk that stays free; nil means DefaultMinFreeDisk
 	CoolDown     *muster.Duration
 	Hours        *Hours // nil means always
 	AfterHours   string // Finish or Preempt
-	Yield        bool   // tasks make way for the owner's processes on GPUs
+	Yield        bool   // preempt or freeze tasks when the owner's processes use GPUs
 }
 
-// What becomes of running tasks when the hours end.
+// What happens to running tasks when the hours end.
 const (
 	Finish  = "finish"
 	Preempt = "preempt"
 )
 
-// DefaultCoolDown is the cool-down where neither the operator nor a profile says.
+// DefaultCoolDown is the cool-down if neither the operator nor a profile sets one.
 const DefaultCoolDown = 30 * time.Second
 
-// Profile is a set of defaults for one sort of tasks.
+// Profile is a preset of Options.
 type Profile struct {
 	Name         string
 	Slots        func(cores float64) int
 	Cores        float64 // share of the cores that is offered
-	MaxCPU       float64 // percent, as in Options; 100 is never exceeded
+	MaxCPU       float64 // percent, as in Options; 100 means no threshold
 	MaxMemory    float64
 	MaxGPU       float64
 	MemoryBuffer float64
 	CoolDown     time.Duration
 }
 
-// Profiles lists all there are. docs/workers.md has them as a table.
+// Profiles lists all profiles. docs/workers.md has them as a table.
 func Profiles() []Profile {
 	return []Profile{{
-		Name:  "benchmark", // one at a time, with all of the machine
+		Name:  "benchmark", // one task at a time, with the whole machine
 		Slots: func(float64) int { return 1 },
 		Cores: 1, MaxCPU: 100, MaxMemory: 100, MaxGPU: 100, MemoryBuffer: 0.05, CoolDown: DefaultCoolDown,
 	}, {
-		Name:  "test", // one for each core
+		Name:  "test", // one task per core
 		Slots: func(cores float64) int { return max(2, int(cores)) },
 		Cores: 1, MaxCPU: 90, MaxMemory: 85, MaxGPU: 95, MemoryBuffer: 0.1, CoolDown: DefaultCoolDown,
 	}, {
-		Name:  "light", // many small ones, in half of the machine
+		Name:  "light", // many small tasks, in half of the machine
 		Slots: func(cores float64) int { return max(8, int(4*cores)) },
 		Cores: 0.5, MaxCPU: 70, MaxMemory: 70, MaxGPU: 70, MemoryBuffer: 0.3, CoolDown: 10 * time.Second,
 	}}
 }
 
-// ParseProfile returns the name of a profile.
+// ParseProfile checks the name of a profile and returns it.
 func ParseProfile(s string) (string, error) {
 	var names []string
 	for _, p := range Profiles() {
-		if p.Name == s {
-			return s, nil
-		}
 		names = append(names, p.Name)
 	}
-	hint := "write one of " + strings.Join(names, ", ")
+	if slices.Contains(names, s) {
+		return s, nil
+	}
+	hint := "use one of " + strings.Join(names, ", ")
 	if near := muster.Nearest(s, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	return "", muster.Errorf(muster.Invalid, "%q is no profile: %s", s, hint)
+	return "", muster.Errorf(muster.Invalid, "unknown profile %q: %s", s, hint)
 }
 
 func (o *Options) profile() (Profile, bool) {
@@ -87,8 +87,8 @@ func (o *Options) profile() (Profile, bool) {
 	return Profile{}, false
 }
 
-// Apply makes of r, what a machine has, what is offered of it: fewer cores and
-// other slots as the profile says, and memory without the buffer.
+// Apply reduces r, the resources of a machine, to what is offered: fewer cores and other slots by the profile, and memory
+// without the buffer.
 func (o *Options) Apply(r *muster.Resources) {
 	p, ok := o.profile()
 	if ok {
@@ -98,7 +98,7 @@ func (o *Options) Apply(r *muster.Resources) {
 	r.Memory -= muster.Size(math.Ceil(float64(r.Memory) * o.Buffer()))
 }
 
-// Buffer is the share of the memory that stays free.
+// Buffer returns the share of the memory that stays free.
 func (o *Options) Buffer() float64 {
 	p, _ := o.profile()
 	return valueOr(o.MemoryBuffer, p.MemoryBuffer)
@@ -112,7 +112,7 @@ func (o *Options) coolDown() time.Duration {
 	return valueOr(o.CoolDown, muster.Duration(fallback)).Std()
 }
 
-// valueOr is what the operator said, else what is usual.
+// valueOr returns *value, or fallback if value is nil.
 func valueOr[T any](value *T, fallback T) T {
 	if value != nil {
 		return *value
@@ -120,10 +120,10 @@ func valueOr[T any](value *T, fallback T) T {
 	return fallback
 }
 
-// thresholds are the thresholds that there are, by what they measure; nil for none.
+// thresholds are those in use, by what they measure; others are nil.
 type thresholds struct{ cpu, memory, gpu, disk *threshold }
 
-// disk is the size of the data dir's disk, 0 where it is unknown.
+// thresholds returns the thresholds. disk is the size of the data dir's disk, 0 if unknown.
 func (o *Options) thresholds(disk muster.Size) thresholds {
 	p, ok := o.profile()
 	by := " of the profile " + p.Name
@@ -159,7 +159,7 @@ func (o *Options) thresholds(disk muster.Size) thresholds {
 	return g
 }
 
-// minFreeDisk is how much of a disk of that size stays free.
+// minFreeDisk returns how much of a disk of that size stays free.
 func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
 	fallback := DefaultMinFreeDisk
 	if disk > 0 {
@@ -168,8 +168,8 @@ func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
 	return valueOr(o.MinFreeDisk, fallback)
 }
 
-// isLow reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays free, or lowDisk where
-// that is more.
+// isLow reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays
+// free or lowDisk, whichever is more.
 func (o *Options) isLow(d *muster.DiskLoad) bool {
 	least := o.minFreeDisk(d.Total)
 	left := d.Free - least

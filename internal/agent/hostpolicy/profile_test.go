@@ -17,9 +17,9 @@ func TestParseProfile(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{
-		"bench": `"bench" is no profile: did you mean benchmark?`,
+		"bench": `unknown profile "bench": did you mean benchmark?`,
 		"lihgt": `did you mean light?`,
-		"turbo": `write one of benchmark, test, light`,
+		"turbo": `use one of benchmark, test, light`,
 	} {
 		if _, err := ParseProfile(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", s, err, want)
@@ -89,7 +89,7 @@ func TestProfilesAreDocumented(t *testing.T) {
 		row := regexp.MustCompile("(?m)^\\| `" + p.Name + "` \\|.*$").Find(page)
 		cells := strings.Split(string(row), "|")
 		if len(cells) < 9 {
-			t.Errorf("there is no row for the profile %s with 7 cells: %q", p.Name, row)
+			t.Errorf("no row for the profile %s with 7 cells: %q", p.Name, row)
 			continue
 		}
 		percent := func(f float64) string {

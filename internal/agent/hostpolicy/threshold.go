@@ -9,53 +9,50 @@ import (
 )
 
 const (
-	// Slack is how many points under its threshold a share must be before the
-	// worker opens again. For a threshold under twice that it is half of the threshold.
+	// Slack is how many points a value must be below its threshold before the worker takes tasks again. For a threshold below
+	// 2*Slack it is half of the threshold.
 	Slack = 5
 
-	// DefaultMinFreeDisk is how much of the data dir's disk stays free where the operator does
-	// not say, or a twentieth of a disk that is smaller than twenty times that.
+	// DefaultMinFreeDisk is how much of the data dir's disk stays free by default, but at most a twentieth of the disk.
 	DefaultMinFreeDisk muster.Size = 1 << 30
 
-	// lowDisk is the least that a disk has free above that before it is low, or a tenth of a disk that is smaller than ten times that.
+	// lowDisk is how much less than that a disk has free before it is low, but at most a tenth of the disk.
 	lowDisk muster.Size = 2 << 30
 
-	blindTimeout   = 5 * time.Minute // without a reading, then a gate opens
-	reasonInterval = time.Minute     // between two words about a gate that stays closed
+	blindTimeout   = 5 * time.Minute // without a reading, then a threshold opens
+	reasonInterval = time.Minute     // between updates of the reason of a closed threshold
 )
 
-// threshold is closed while a reading is over most, and until it has been under least for the
-// cool-down. Readings are shares of the machine in use, in percent, or of what is to stay
-// free: minus the free bytes.
+// threshold closes when a reading exceeds high, and opens when readings have been below low for the cool-down. Readings are the part of
+// the machine in use, in percent, or minus the free bytes of a disk.
 type threshold struct {
-	name   string // of what is read, such as "cpu"
-	bound  string // what it is over, such as "--max-cpu-percent 80"
+	name   string // of what is measured, such as "cpu"
+	bound  string // what it exceeds, such as "--max-cpu-percent 80"
 	high   float64
 	low    float64
 	format format
 
 	coolDown   time.Duration
 	closed     bool
-	belowSince time.Time // the first look of those under least without a break; zero if the last was none
-	readAt     time.Time // the last look that saw anything
+	belowSince time.Time // the first of consecutive readings below low; zero if the last was not
+	readAt     time.Time // of the last reading
 	reason     string
-	reasonAt   time.Time // when why was made
+	reasonAt   time.Time
 }
 
 func newThreshold(name, bound string, high float64, coolDown time.Duration) *threshold {
 	return &threshold{name: name, bound: bound, high: high, low: high - min(Slack, high/2), coolDown: coolDown, format: percentage}
 }
 
-// newFreeThreshold makes a gate that is closed while less than so much is free, and opens at a
-// quarter more.
+// newFreeThreshold returns a threshold that closes when less than free is free, and opens at a quarter more.
 func newFreeThreshold(name, bound string, free muster.Size, coolDown time.Duration) *threshold {
 	return &threshold{name: name, bound: bound, high: -float64(free), low: -1.25 * float64(free), coolDown: coolDown, format: freeSpace}
 }
 
-// format is how a gate tells of its readings.
+// format is how a threshold describes its readings.
 type format struct {
 	reading, bound func(float64) string
-	over, open     string // than the bound; when it opens
+	over, open     string // the comparison with the bound when closed; when it opens
 }
 
 var (
@@ -65,7 +62,7 @@ var (
 
 func formatFree(f float64) string { return muster.Size(math.Round(-f)).String() }
 
-// update takes a reading and returns why nothing new is taken, "" if it is. NaN is no reading.
+// update processes a reading and returns why no new tasks are taken, "" if the threshold is open. NaN means no reading.
 func (t *threshold) update(now time.Time, reading float64) (why string) {
 	switch {
 	case math.IsNaN(reading):

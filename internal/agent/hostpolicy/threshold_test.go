@@ -34,7 +34,7 @@ func TestGate(t *testing.T) {
 		{"between the two nothing changes", 30 * time.Second, []step{
 			{0, 93, true, ""}, {2 * time.Second, 70, true, ""}, {2 * time.Second, 77, true, ""}, {30 * time.Second, 70, true, ""}, {30 * time.Second, 70, false, ""}, {2 * time.Second, 79, false, ""},
 		}},
-		{"over once begins the cool-down anew", 30 * time.Second, []step{
+		{"over once restarts the cool-down", 30 * time.Second, []step{
 			{0, 93, true, ""}, {2 * time.Second, 70, true, ""}, {28 * time.Second, 81, true, ""}, {2 * time.Second, 70, true, ""}, {29 * time.Second, 70, true, ""}, {time.Second, 70, false, ""},
 		}},
 		{"the figures are renewed, not often", 30 * time.Second, []step{

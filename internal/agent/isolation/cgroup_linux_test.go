@@ -45,7 +45,7 @@ func TestMemoryHogEndsAlone(t *testing.T) {
 		t.Errorf("the other task has %v killed processes", n.OOMKills)
 	}
 	if err := unix.Kill(bystander.pid, 0); err != nil {
-		t.Errorf("the other task is gone: %v", err)
+		t.Errorf("the other task has exited: %v", err)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestKillFindsAll(t *testing.T) {
 		})
 	}
 	if err := Kill(task.spec); err != nil {
-		t.Errorf("to kill what is gone: %v", err)
+		t.Errorf("killing a removed group: %v", err)
 	}
 }
 
@@ -168,8 +168,8 @@ func TestQuotaOfProcessors(t *testing.T) {
 	tiny.expect("echo on", "on", 0)
 }
 
-// TestSweep holds that the groups of earlier lives go with all that is in them, but
-// for those of attempts that go on.
+// TestSweep tests that groups from before a restart are removed with their processes, except those of
+// attempts that continue.
 func TestSweep(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
@@ -177,7 +177,7 @@ func TestSweep(t *testing.T) {
 	a, b := kept.shell("echo on; sleep 1000"), removed.shell("echo on; sleep 1000")
 	a.readLine()
 	b.readLine()
-	next, err := New(w.limits.cfg) // the next life
+	next, err := New(w.limits.cfg) // after a restart
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, code := b.wait(); code != 128+int(unix.SIGKILL) {
-		t.Errorf("the task that nobody keeps exits with %d, want it killed", code)
+		t.Errorf("the task that is not kept exits with %d, want it killed", code)
 	}
 	for _, g := range removed.spec.Cgroups {
 		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
@@ -193,7 +193,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	if err := unix.Kill(a.pid, 0); err != nil {
-		t.Errorf("the task that is kept is gone: %v", err)
+		t.Errorf("the kept task has exited: %v", err)
 	}
 	if n := next.Stats(kept.spec); n.PIDs == nil || *n.PIDs == 0 {
 		t.Errorf("the task that is kept has %v processes", n.PIDs)

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth is how deep folders may lie in one another to be gone through by open files, which is quicker than by
-// paths: it is done for each task that starts.
+// maxDepth is the deepest tree that is walked by file descriptors, which is faster than by paths: it is done at the start of
+// each task.
 const maxDepth = 32
 
-var errTooDeep = errors.New("folders lie too deep in one another")
+var errTooDeep = errors.New("directories are nested too deep")
 
 func (g *treeChowner) walk(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -26,7 +26,7 @@ func (g *treeChowner) walk(dir string) error {
 	return err
 }
 
-// chownDir gives an open folder, which it closes, with all that is in it.
+// chownDir changes the owner of an open directory, which it closes, and of all that is in it.
 func (g *treeChowner) chownDir(fd int, rel string, depth int) error {
 	defer func() { _ = unix.Close(fd) }()
 	var st unix.Stat_t
@@ -80,5 +80,5 @@ func (g *treeChowner) chownEntry(dir int, rel, name string, depth int) error {
 }
 
 func fileStatFrom(st *unix.Stat_t) fileStat {
-	return fileStat{uid: st.Uid, gid: st.Gid, dev: st.Dev, ino: st.Ino, nlink: uint64(st.Nlink)} //nolint:unconvert // 32 bits on other machines
+	return fileStat{uid: st.Uid, gid: st.Gid, dev: st.Dev, ino: st.Ino, nlink: uint64(st.Nlink)} //nolint:unconvert // 32 bits on some systems
 }

@@ -58,7 +58,7 @@ func hierarchies(t *testing.T) (mounts []string) {
 }
 
 // TestGroupsOfAContainerAreOfOnePath does what an engine does: it makes a group of its own in
-// each hierarchy, in the path that it was told.
+// each hierarchy, at the given path.
 func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	w := newEnv(t, nil)
 	c := w.prepareContainer(func(rt *run.Task) { rt.Grant = muster.Grant{CPUs: 0.5, Memory: 64 << 20, PIDs: 32, Disk: 1 << 30} })
@@ -100,7 +100,7 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	if _, err := Freeze(c, false); err != nil {
 		t.Error(err)
 	}
-	// Podman's process that tells how the container ended is not of it.
+	// Podman's monitor, which reports the end of the container, is not part of it.
 	beside := exec.Command("sleep", "1000")
 	if err := beside.Start(); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	}
 }
 
-// TestGroupsOfContainersAreSwept ends what an earlier life of the worker left.
+// TestGroupsOfContainersAreSwept removes groups from before a restart of the worker.
 func TestGroupsOfContainersAreSwept(t *testing.T) {
 	w := newEnv(t, nil)
 	stale, kept := w.prepareContainer(nil), w.prepareContainer(nil)

@@ -11,42 +11,41 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
 )
 
-// DynamicUser is said of tasks that each have a user of their own.
+// DynamicUser is the Description.User of tasks that each have a user of their own.
 const DynamicUser = "dynamic"
 
-// How a limit is kept.
+// How a limit is enforced.
 const (
-	ByKernel  = "kernel"  // it cannot be gone over
+	ByKernel  = "kernel"  // it cannot be exceeded
 	ByRlimit  = "rlimit"  // by the kernel, for all processes of a user together
-	ByWatch   = "watched" // a task that goes over it is ended soon after
+	ByWatch   = "watched" // a task that exceeds it is stopped soon after
 	ByNothing = "no"
 )
 
-// Enforcement is how something is kept, and why not better.
+// Enforcement is how something is enforced, and why not better.
 type Enforcement struct {
 	By  string `json:"by"`
 	Why string `json:"why,omitempty"`
 }
 
-// Description is how a worker of this machine can hold its tasks.
+// Description is how a worker of this machine can isolate its tasks.
 type Description struct {
 	Cgroups     string      `json:"cgroups"`               // v1, v2, hybrid or none
-	Controllers []string    `json:"controllers,omitempty"` // that can be used
+	Controllers []string    `json:"controllers,omitempty"` // usable ones
 	CPUs        Enforcement `json:"cpus"`
 	Memory      Enforcement `json:"memory"`
 	PIDs        Enforcement `json:"pids"`
 	Disk        Enforcement `json:"disk"`
-	Files       Enforcement `json:"files"`          // what a task may open
-	Signals     Enforcement `json:"signals"`        // that tasks cannot send to others
-	Devices     Enforcement `json:"devices"`        // that tasks without GPUs cannot open GPUs
+	Files       Enforcement `json:"files"`          // tasks open only their own files
+	Signals     Enforcement `json:"signals"`        // tasks cannot signal other processes
+	Devices     Enforcement `json:"devices"`        // tasks without GPUs cannot open GPUs
 	Landlock    int         `json:"landlock"`       // version, 0 for none
-	User        string      `json:"user,omitempty"` // whom tasks run as: DynamicUser, a name, or "" for the worker's own user
-	Processes   Enforcement `json:"processes"`      // that tasks do not see those of others, and their command lines
+	User        string      `json:"user,omitempty"` // of tasks: DynamicUser, a name, or "" for the worker's own user
+	Processes   Enforcement `json:"processes"`      // tasks cannot see processes of others and their command lines
 	NoNetwork   Enforcement `json:"no_network"`     // network: none
 }
 
-// Describe finds out how tasks would be held, and changes nothing. Of cfg it
-// takes Data, TaskUser, Sandbox, Read and Write.
+// Describe returns how tasks would be isolated, and changes nothing. It uses Data, TaskUser, Sandbox, Read and Write of cfg.
 func Describe(cfg Config) Description {
 	version, controllers, why := cgroup.Describe()
 	d := Description{
@@ -54,9 +53,9 @@ func Describe(cfg Config) Description {
 		CPUs: Enforcement{By: ByNothing}, Memory: Enforcement{By: ByWatch}, PIDs: Enforcement{By: ByWatch},
 		Disk: Enforcement{By: ByWatch, Why: "no quota is set on the file system"},
 	}
-	ra, err := cfg.runAs(cfg.exposedPaths(commonPaths(&cfg)))
+	ra, err := cfg.runAs(cfg.exposedPaths(cfg.paths(false)))
 	if err != nil {
-		ra = &runAs{} // Check says so
+		ra = &runAs{} // Check reports it
 	}
 	switch {
 	case ra.rootReason != nil:
@@ -72,7 +71,7 @@ func Describe(cfg Config) Description {
 	case ra.viewErr != nil:
 		d.Processes = Enforcement{ByNothing, ra.viewErr.Error()}
 	case ra.view == nil:
-		d.Processes = Enforcement{ByNothing, "the worker is not run by root"}
+		d.Processes = Enforcement{ByNothing, "the worker does not run as root"}
 	}
 	for name, enforcement := range map[string]*Enforcement{"cpu": &d.CPUs, "memory": &d.Memory, "pids": &d.PIDs} {
 		switch {
@@ -81,7 +80,7 @@ func Describe(cfg Config) Description {
 		case why[name] != "":
 			enforcement.Why = why[name]
 		default:
-			enforcement.Why = "no control groups with the controller " + name + " are mounted"
+			enforcement.Why = "no control group with the controller " + name + " is mounted"
 		}
 	}
 	d.describeSandbox(cfg, ra)
@@ -92,7 +91,7 @@ func Describe(cfg Config) Description {
 	return d
 }
 
-// describeSandbox describes what keeps tasks from what is not theirs.
+// describeSandbox describes how the sandbox protects what is not the task's.
 func (d *Description) describeSandbox(cfg Config, ra *runAs) {
 	d.Files, d.Signals, d.Devices = Enforcement{By: ByKernel}, Enforcement{By: ByKernel}, Enforcement{By: ByKernel}
 	reason := ""
@@ -102,25 +101,25 @@ func (d *Description) describeSandbox(cfg Config, ra *runAs) {
 	case runtime.GOOS != "linux":
 		reason = "this system has no Landlock"
 	case d.Landlock == 0:
-		reason = "this kernel has no Landlock, or it is off: Linux 5.13 or newer with lsm=landlock"
+		reason = "this kernel has no Landlock, or it is disabled: use Linux 5.13 or newer with lsm=landlock"
 	}
 	switch {
 	case reason != "":
 		d.Files, d.Signals, d.Devices = Enforcement{ByNothing, reason}, Enforcement{ByNothing, reason}, Enforcement{ByNothing, reason}
 	case d.Landlock < landlock.StrictABI:
-		d.Signals = Enforcement{ByNothing, fmt.Sprintf("Landlock has version %d here, and knows signals from 6 on (Linux 6.12)", d.Landlock)}
+		d.Signals = Enforcement{ByNothing, fmt.Sprintf("this kernel has version %d of Landlock; signals need version 6 (Linux 6.12)", d.Landlock)}
 	}
 	if reason == "" && d.Landlock < landlock.TruncateABI {
-		d.Files.Why = fmt.Sprintf("Landlock has version %d here: what a task may see it may also cut off, if its user may (Linux 6.2 or newer)", d.Landlock)
+		d.Files.Why = fmt.Sprintf("this kernel has version %d of Landlock: a task can truncate files that it can read, if its user may write them (fixed in Linux 6.2)", d.Landlock)
 	}
 	switch {
 	case d.Signals.By != ByNothing:
 	case ra.perAttempt():
 		d.Signals = Enforcement{By: ByKernel, Why: "by the users of tasks"}
 	case ra.named != nil:
-		d.Signals = Enforcement{ByKernel, "by the user of tasks; they can reach one another"}
+		d.Signals = Enforcement{ByKernel, "by the user of tasks; tasks can signal one another"}
 	}
 	if ra.rootReason != nil && reason == "" {
-		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: named sockets of root's, such as a container engine's, are open to them ("+ra.rootReason.Error()+")", "; ")
+		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: they can use named sockets of root, such as that of a container engine ("+ra.rootReason.Error()+")", "; ")
 	}
 }

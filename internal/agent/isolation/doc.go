@@ -1,61 +1,55 @@
-// Package limit holds tasks to their resources and away from what is not theirs:
-// control groups, Landlock, users, networks.
+// Package isolation enforces the resource limits of tasks and protects what is not theirs, with control groups, Landlock, users,
+// mount namespaces and network namespaces.
 //
 // # Where it happens
 //
-// Limits, in the worker, decides what holds an attempt, makes its control groups
-// and hands its folders over. What it decided is a run.Confine, which goes with the
-// task to the process that starts it and stands by it, and is kept there. Spawn, Kill
-// and Freeze work from it alone, in any process.
+// The Isolator, in the worker, decides how an attempt is isolated, creates its control groups and gives it its folders. Its
+// decision is a run.IsolationSpec, which goes with the task to the shim that starts and supervises it, and is stored there. Spawn,
+// Kill and Freeze need only the spec, and work in any process.
 //
-//	worker                         shim
-//	Limits.Confine ──Confine────►  Spawn ──► thread: join, enter, restrict, fork ──► task
-//	Limits.Counted ◄─ control groups
-//	Limits.Release                 Kill, Freeze
+//	worker                             shim
+//	Isolator.Prepare ──IsolationSpec─► Spawn ──► thread: join, enter, restrict, fork ──► task
+//	Isolator.Stats ◄── control groups
+//	Isolator.Release                   Kill, Freeze
 //
-// # How a task gets in
+// # How a task starts
 //
-// A process takes over what the thread is in that forks it. Spawn forks from a thread
-// of its own, which has entered all that is to hold the task, and ends afterwards:
-// there is no moment in which the task is outside, and no program between. The process
-// of that thread stays as it is. Groups of version 2 take in processes only, so that
-// the task is cloned right into its own.
+// A process inherits the restrictions of the thread that forks it. Spawn forks from a thread of its own, which has entered all
+// restrictions of the task and ends afterwards: the task is never unrestricted, and no program runs in between. The process of
+// that thread does not change. Groups of version 2 contain processes only, so the task is cloned directly into its group.
 //
 // # Control groups
 //
-// One of the worker bounds all tasks together, and in it each attempt has its own: package
-// cgroup has where they lie, and what is done with them. Where there is none, memory, processes
-// and threads are watched by others, and processor time is not limited.
+// One group of the worker limits all tasks together, and in it each attempt has its own: see package cgroup. Without groups the
+// worker watches memory, processes and threads, and processor time is not limited.
 //
 // # The sandbox
 //
-// Landlock allows; nothing can be taken away from what is allowed. So what a task may
-// read is a list: the system, what the worker's PATH leads to, its Python environment. It may change its
-// own folders, a few devices, and what the worker's owner adds. A task without GPUs cannot
-// open them. Signals and abstract sockets end at the sandbox, and nobody outside can be traced.
+// Landlock allows access; it cannot make exceptions from what it allows. So a task may read what is on a list: the system, the
+// programs on the worker's PATH, its Python environment. It may change its own folders, a few devices, and what the worker's owner
+// adds. A task without GPUs cannot open them. Signals and abstract sockets end at the sandbox, and no process outside can be traced.
 //
 // # Users
 //
-// A worker of root's gives each attempt a user of its own (accounts), which has no capabilities, and hands the attempt's folders over to
-// it; folders that tasks share belong to a group. What builds packages for tasks is another such user. Where tasks are to run as root they have the capabilities of
-// a plain user of its own files, and see of /etc what programs need, but remain the superuser for sockets with a name, such as that of a
-// container engine.
+// A worker that runs as root gives each attempt a user of its own (uidPool), which has no capabilities, and makes it the owner of
+// the attempt's folders; folders that tasks share belong to a group. Programs that build packages for tasks have another such user.
+// If tasks are to run as root, they have the capabilities of a plain user for its own files and see a part of /etc, but they
+// remain the superuser for named sockets, such as that of a container engine.
 //
 // # Views
 //
-// Such tasks are in a mount namespace (package view), made once in each process that starts them. Its /proc shows a task its own processes only, and what tasks are to
-// come to is shown to them also where it lies in folders that are closed to their users.
+// Such tasks are in a mount namespace (package view), created once in each process that starts tasks. Its /proc shows a task its own
+// processes only, and it shows paths that tasks need even if they are in folders that are closed to the users of tasks.
 //
 // # Networks
 //
-// A task may have a network with nothing but loopback. With an allowlist a socket listens there before the
-// task's first instruction, and is handed to whoever called Spawn: package netns has how. The unprivileged get such
-// a network only with the process that is to be in it, in a user namespace; there this program is executed
-// first, listens, passes the socket back, and executes the task's.
+// A task may have a network with nothing but loopback. With an allowlist a socket listens there before the task's first
+// instruction, and Spawn passes it to its caller: see package netns. Without privileges such a network is possible only together
+// with a process, in a user namespace; there this program is executed first, listens, passes the socket back, and executes the
+// task's program.
 //
-// # What this does not do
+// # Limits of the isolation
 //
-// Without a view it does not hide other processes, nor their command lines. Shared memory
-// (/dev/shm) is one for all tasks of a user. Disks have no quota. It is no virtual machine: a flaw
-// of the kernel is open to tasks.
+// Without a view, tasks see other processes and their command lines. All tasks of a user share /dev/shm. Disks have no quota. It
+// is not a virtual machine: tasks can exploit a flaw of the kernel.
 package isolation

@@ -243,7 +243,7 @@ func (t *task) expect(script, want string, code int) {
 	}
 }
 
-// expectDenied runs a script that must be told so, or does not find what is there.
+// expectDenied runs a script that must fail because of a denied permission, or because it cannot see a file.
 func (t *task) expectDenied(script string) {
 	t.env.Helper()
 	got, exit := t.shell(script).wait()
@@ -285,8 +285,7 @@ func readProcs(t *testing.T, group string) []int {
 	return pids
 }
 
-// procState returns that of a process' first thread as a letter; see proc_pid_stat(5). 0
-// means that it is gone.
+// procState returns the state of a process's first thread, 0 if it does not exist; see proc_pid_stat(5).
 func procState(pid int) byte {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if end := bytes.LastIndex(b, []byte(") ")); err == nil && end > 0 && end+2 < len(b) {
@@ -320,7 +319,7 @@ func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }

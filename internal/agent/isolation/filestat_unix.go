@@ -7,13 +7,6 @@ import (
 	"syscall"
 )
 
-// fileStat are what the system says of a file besides its mode.
-type fileStat struct {
-	uid, gid uint32
-	dev, ino uint64
-	nlink    uint64 // that it has
-}
-
 func fileStatOf(info fs.FileInfo) (fileStat, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

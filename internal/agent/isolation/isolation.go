@@ -16,51 +16,50 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Mode says whether tasks are put into a sandbox.
+// Mode is whether tasks run in a sandbox.
 type Mode string
 
 // The modes.
 const (
-	Auto   Mode = "auto"   // where the kernel can
+	Auto   Mode = "auto"   // if the kernel supports it
 	Off    Mode = "off"    // never
-	Strict Mode = "strict" // always: where the kernel cannot, there is no worker
+	Strict Mode = "strict" // always: if the kernel does not support it, the worker does not start
 )
 
-// DefaultPIDs is how many processes and threads a task may have that names no
-// number.
+// DefaultPIDs is the limit of processes and threads of a task that names none.
 const DefaultPIDs = 4096
 
-// Config says how a worker holds its tasks.
+// Config configures an Isolator.
 type Config struct {
 	Data     string      // the worker's data dir, absolute
-	TaskUser string      // whom tasks run as; "" means a user of its own for each attempt if the worker is root, else the worker's
+	TaskUser string      // of tasks; "" means a user of its own for each attempt if the worker runs as root, else the worker's
 	Sandbox  Mode        // "" means Auto
-	Read     []string    // what tasks may read besides the system, absolute
-	Write    []string    // what they may change besides their own folders, absolute
-	Expose   []string    // what they are to come to if the worker lends it to them, absolute
+	Read     []string    // absolute paths that tasks may read besides the system
+	Write    []string    // absolute paths that they may change besides their own folders
+	Expose   []string    // absolute paths that they must reach if the worker gives them access
 	PIDs     int         // of a task that names none; 0 means DefaultPIDs
-	Memory   muster.Size // of all tasks together; 0 means all that there is
-	Swap     bool        // tasks may use the machine's swap beyond their memory
+	Memory   muster.Size // of all tasks together; 0 means no limit
+	Swap     bool        // tasks may use swap beyond their memory
 	Log      *slog.Logger
 }
 
-// Isolator holds the tasks of one worker. It implements run.Limiter.
+// Isolator isolates the tasks of one worker. It implements run.Isolator.
 type Isolator struct {
 	cfg    Config
 	runAs  *runAs
-	paths  *paths // nil for no sandbox
+	paths  *paths // nil without a sandbox
 	groups *cgroup.Groups
-	pids   int // of all tasks together; 0 means that it is not known
+	pids   int // limit of all tasks together; 0 means unknown
 
 	mu          sync.Mutex
 	readable    map[string]bool // folders that other users may read
-	traversable map[string]bool // folders that they may pass through
-	unownable   map[string]bool // folders that were not given to the user of tools
+	traversable map[string]bool // folders that other users may pass through
+	unownable   map[string]bool // folders whose owner could not be changed to the user of tools
 }
 
 var _ run.Isolator = (*Isolator)(nil)
 
-// New checks the configuration, and makes the groups that all tasks are in.
+// New checks the configuration, and creates the groups of all tasks.
 func New(cfg Config) (*Isolator, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -69,19 +68,19 @@ func New(cfg Config) (*Isolator, error) {
 		cfg.PIDs = DefaultPIDs
 	}
 	if cfg.Sandbox != Off && landlock.ABI() == 0 {
-		cfg.Log.Warn("tasks can read and change whatever their user can: this system has no Landlock to keep them in a sandbox")
+		cfg.Log.Warn("tasks run without a sandbox: this system has no Landlock, so tasks can read and change what their user can")
 		cfg.Sandbox = Off
 	}
-	common := commonPaths(&cfg)
+	common := cfg.paths(false)
 	ra, err := cfg.runAs(cfg.exposedPaths(common))
 	if err != nil {
 		return nil, err
 	}
 	if ra.rootReason != nil && cfg.Sandbox == Strict && !cfg.wantsRoot() {
-		return nil, muster.Errorf(muster.Invalid, "--sandbox strict needs users for tasks, or --task-user root: %w", ra.rootReason)
+		return nil, muster.Errorf(muster.Invalid, "--sandbox strict needs a user for each task, or --task-user root: %w", ra.rootReason)
 	}
 	if ra.rootReason != nil {
-		cfg.Log.Warn("tasks run as root, since " + ra.rootReason.Error() + ": what root's sockets serve, such as a container engine, is open to them")
+		cfg.Log.Warn("tasks run as root, since " + ra.rootReason.Error() + ": they can use root's sockets, such as that of a container engine")
 		common = cfg.paths(true)
 	}
 	if ra.viewErr != nil {
@@ -99,28 +98,28 @@ func New(cfg Config) (*Isolator, error) {
 	return l, nil
 }
 
-// Check says what is wrong with a configuration on this machine. Log need not be set.
+// Check validates the configuration on this machine. It does not use Log.
 func (c *Config) Check() error {
 	switch abi := landlock.ABI(); {
 	case c.Sandbox != "" && c.Sandbox != Auto && c.Sandbox != Off && c.Sandbox != Strict:
-		return muster.Errorf(muster.Invalid, "--sandbox is %q: write auto, off or strict", c.Sandbox)
+		return muster.Errorf(muster.Invalid, "unknown --sandbox %q: use auto, off or strict", c.Sandbox)
 	case c.Sandbox == Strict && abi < landlock.StrictABI:
 		return muster.Errorf(muster.Invalid,
-			"--sandbox strict needs Landlock of version %d, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", landlock.StrictABI, abi)
+			"--sandbox strict needs version %d of Landlock, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", landlock.StrictABI, abi)
 	case c.PIDs < 0:
-		return muster.Errorf(muster.Invalid, "--task-pids is %d: a task needs at least one process", c.PIDs)
+		return muster.Errorf(muster.Invalid, "invalid --task-pids %d: a task needs at least one process", c.PIDs)
 	}
 	data := resolvePath(c.Data)
 	for _, path := range slices.Concat(c.Read, c.Write) {
 		if !filepath.IsAbs(path) {
-			return muster.Errorf(muster.Invalid, "%s is not an absolute path: tasks are let into whole paths only", path)
+			return muster.Errorf(muster.Invalid, "cannot give tasks access to %s: use an absolute path", path)
 		}
 		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: %w", path, err)
+			return muster.Errorf(muster.Invalid, "cannot give tasks access to %s: %w", path, err)
 		}
 		if inside(data, target) || inside(target, data) {
-			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker keeps its identity in %s", path, c.Data)
+			return muster.Errorf(muster.Invalid, "cannot give tasks access to %s: the worker keeps its identity in %s", path, c.Data)
 		}
 	}
 	if c.TaskUser != "" && (!c.wantsRoot() || os.Geteuid() != 0) {
@@ -130,10 +129,7 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// commonPaths returns what tasks may see that are not root's.
-func commonPaths(c *Config) *paths { return c.paths(false) }
-
-// paths returns what all tasks may see; super says that they run as root.
+// paths returns what all tasks may access.
 func (c *Config) paths(asRoot bool) *paths {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -142,7 +138,7 @@ func (c *Config) paths(asRoot bool) *paths {
 	return newPaths(c.Data, os.Getenv("PATH"), home, asRoot, c.Read, c.Write)
 }
 
-// exposedPaths lists what the user of tasks is to come to, whatever it lies in.
+// exposedPaths lists what the users of tasks must reach.
 func (c *Config) exposedPaths(p *paths) []string {
 	list := slices.Concat(p.read, c.Write, c.Expose)
 	if own, err := os.Executable(); err == nil {
@@ -151,7 +147,7 @@ func (c *Config) exposedPaths(p *paths) []string {
 	return list
 }
 
-// grantAccess lets the users of tasks into the worker's folders.
+// grantAccess gives the users of tasks access to the worker's folders.
 func (l *Isolator) grantAccess() error {
 	users := l.runAs.sampleUsers()
 	if len(users) == 0 {
@@ -160,14 +156,14 @@ func (l *Isolator) grantAccess() error {
 	for _, name := range []string{"tasks", "checkpoints"} {
 		dir := filepath.Join(l.cfg.Data, name)
 		if err := errors.Join(os.MkdirAll(dir, 0o700), allowTraverse(l.cfg.Data, dir)); err != nil {
-			return muster.Errorf(muster.Invalid, "the user of tasks cannot be let into the worker's data dir: %w", err)
+			return muster.Errorf(muster.Invalid, "cannot give the user of tasks access to the worker's data dir: %w", err)
 		}
 	}
 	for _, u := range users {
 		if l.runAs.canReach(u, filepath.Join(l.cfg.Data, "tasks")) {
 			continue
 		}
-		return muster.Errorf(muster.Invalid, "the user of tasks cannot reach the worker's data dir %s: give --data a folder in a place that all users may pass through, such as /var/lib/muster, or --task-user root%s",
+		return muster.Errorf(muster.Invalid, "the user of tasks cannot reach the worker's data dir %s: move --data to a folder that all users may pass through, such as /var/lib/muster, or use --task-user root%s",
 			l.cfg.Data, viewHint(l.runAs.viewErr))
 	}
 	for _, path := range slices.Concat(l.cfg.Read, l.cfg.Write) {
@@ -176,7 +172,7 @@ func (l *Isolator) grantAccess() error {
 			dir = filepath.Dir(path)
 		}
 		if !l.runAs.canReach(users[0], dir) {
-			l.cfg.Log.Warn("tasks are let into " + path + ", but their user cannot come there: the modes of a folder on the way keep it out")
+			l.cfg.Log.Warn("tasks cannot reach " + path + ": the mode of a parent folder denies access to their user")
 		}
 	}
 	return nil
@@ -186,10 +182,10 @@ func viewHint(err error) string {
 	if err == nil {
 		return ""
 	}
-	return " (it cannot be shown to them in another way: " + err.Error() + ")"
+	return " (a mount namespace cannot show it to them: " + err.Error() + ")"
 }
 
-// Prepare makes what holds an attempt.
+// Prepare creates what isolates an attempt.
 func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, error) {
 	c := &run.IsolationSpec{View: l.runAs.view, NoNewPrivileges: true, NoNet: t.Spec.Network == muster.NetworkNone}
 	if t.Spec.Network == muster.NetworkAllowlist {
@@ -202,7 +198,7 @@ func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, erro
 	if c.User != nil {
 		if err := l.chownFolders(c.User, f); err != nil {
 			l.runAs.release(c)
-			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be given to its user: %w", err)
+			return nil, run.Failf(muster.WorkerInternal, "cannot make the task's user the owner of its folders: %w", err)
 		}
 	}
 	if l.paths != nil {
@@ -215,12 +211,12 @@ func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, erro
 	return c, nil
 }
 
-// applyLimits makes an attempt's control groups, and notes what these cannot enforce.
+// applyLimits creates an attempt's control groups, and adds the limits that they do not enforce.
 func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 	limits := l.cgroupLimits(t)
 	cgroups, enforced, err := l.groups.Create(t.Attempt, limits)
 	if err != nil {
-		// Not the cause: the kernel has no space for another group, not the disk.
+		// %v: an error such as ENOSPC means that the kernel has no space for a group, not that the disk is full.
 		return run.Failf(muster.WorkerInternal, "%v", err)
 	}
 	c.Cgroups = cgroups
@@ -234,14 +230,14 @@ func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 		case c.User != nil && c.User.Dynamic:
 			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(limits.PIDs)}}
 		case c.User != nil && l.pids > 0:
-			// Counted for all processes of the user, which are tasks.
+			// It applies to all processes of the user together, which are tasks.
 			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.pids)}}
 		}
 	}
 	return nil
 }
 
-// cgroupLimits is what an attempt is held to.
+// cgroupLimits returns the limits of an attempt.
 func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
 	n := cgroup.Limits{CPUs: t.Grant.CPUs, Memory: t.Grant.Memory, PIDs: t.Grant.PIDs, Swap: l.cfg.Swap}
 	if n.PIDs <= 0 {
@@ -250,8 +246,8 @@ func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
 	return n
 }
 
-// PrepareContainer makes the control groups of an attempt that runs in a container. What the task was granted
-// is its engine's to limit, too, but for the disk.
+// PrepareContainer creates the control groups of an attempt that runs in a container. The engine enforces its limits too, except
+// the disk's.
 func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
 	c := &run.IsolationSpec{WatchDisk: t.Grant.Disk}
 	if t.Grant.PIDs == 0 {
@@ -259,16 +255,16 @@ func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
 	}
 	var err error
 	if c.Cgroups, c.CgroupParent, err = l.groups.CreateForContainer(t.Attempt, l.cgroupLimits(t)); err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "%v", err) // see hold
+		return nil, run.Failf(muster.WorkerInternal, "%v", err) // see applyLimits
 	}
 	return c, nil
 }
 
-// PrepareTool makes what holds a program of the worker's own that may run what tasks chose.
+// PrepareTool returns the isolation of a program of the worker's own that may run code that tasks chose.
 func (l *Isolator) PrepareTool(read, write []string) *run.IsolationSpec {
 	c := &run.IsolationSpec{NoNewPrivileges: true, View: l.runAs.view, User: l.toolUser(read, write)}
 	if c.User == nil && l.runAs.rootReason == nil {
-		c.View = nil // which would hide what is the worker's own user's
+		c.View = nil // it would hide folders of the worker's own user
 	}
 	if l.paths != nil {
 		c.Sandbox = &run.Sandbox{Read: slices.Concat(l.paths.read, read), Write: slices.Concat(l.paths.write, write), List: l.paths.list}
@@ -276,8 +272,8 @@ func (l *Isolator) PrepareTool(read, write []string) *run.IsolationSpec {
 	return c
 }
 
-// toolUser gives what a tool may change to its user, and lets it read the rest. The tool is the worker's own user's if that
-// is not the worker's to give.
+// toolUser returns the user of a tool, which becomes the owner of write and may read read. It returns nil, the worker's own user, if
+// that is not possible.
 func (l *Isolator) toolUser(read, write []string) *run.User {
 	u := l.runAs.toolUser()
 	if u == nil {
@@ -294,7 +290,7 @@ func (l *Isolator) toolUser(read, write []string) *run.User {
 			l.unownable[dir] = true
 			l.mu.Unlock()
 			if !warned {
-				l.cfg.Log.Warn("packages for tasks are built by root, in a sandbox: " + dir + " cannot be given to another user: " + err.Error())
+				l.cfg.Log.Warn("packages for tasks are built as root, in a sandbox: cannot change the owner of " + dir + ": " + err.Error())
 			}
 			return nil
 		}
@@ -302,7 +298,7 @@ func (l *Isolator) toolUser(read, write []string) *run.User {
 	for _, path := range read {
 		if inside(path, l.cfg.Data) && !insideAny(path, write) {
 			if err := l.allowRead(path); err != nil {
-				l.cfg.Log.Warn("a folder of the worker's cannot be shown to what builds packages", slog.String("folder", path), slog.Any("error", err))
+				l.cfg.Log.Warn("cannot give the builder of packages access to a folder of the worker", slog.String("folder", path), slog.Any("error", err))
 			}
 		}
 	}
@@ -311,8 +307,7 @@ func (l *Isolator) toolUser(read, write []string) *run.User {
 
 var errOutside = errors.New("it is not in the worker's data dir")
 
-// chownFolders gives an attempt's folders to its user, and lets it read what it
-// needs of the worker's.
+// chownFolders makes a user the owner of an attempt's folders, and lets it read what it needs of the worker's.
 func (l *Isolator) chownFolders(u *run.User, f run.Folders) error {
 	for _, dir := range []string{f.Base, f.Checkpoint} {
 		if dir == "" {
@@ -327,7 +322,7 @@ func (l *Isolator) chownFolders(u *run.User, f run.Folders) error {
 	}
 	for _, path := range f.Read {
 		if !inside(path, l.cfg.Data) {
-			continue // its modes are its owner's to set
+			continue // its owner sets its mode
 		}
 		if err := l.allowRead(path); err != nil {
 			return err
@@ -382,21 +377,19 @@ func (l *Isolator) allowRead(dir string) error {
 	return nil
 }
 
-// Stats tells what the kernel counted of a task so far. The peak of its memory is
-// with the files that the kernel keeps in memory for it.
+// Stats returns the counters of a task. The peak of its memory includes its page cache.
 func (l *Isolator) Stats(c *run.IsolationSpec) run.CgroupStats { return cgroup.Stats(c) }
 
-// CurrentStats tells what a task uses now, as far as the kernel counts it.
+// CurrentStats returns what a task uses now, as far as the kernel counts it.
 func (l *Isolator) CurrentStats(c *run.IsolationSpec) run.CgroupStats { return cgroup.CurrentStats(c) }
 
-// Release removes what Confine or Contain made, once nothing of the task is left. What is
-// about to end is left for Run.
+// Release removes what Prepare or PrepareContainer created, after the end of the task. Run removes groups that are still busy.
 func (l *Isolator) Release(c *run.IsolationSpec) {
 	l.groups.Remove(c.Cgroups)
 	l.runAs.release(c)
 }
 
-// Run removes what Release had to leave, until ctx is done.
+// Run removes what Release left until ctx is done.
 func (l *Isolator) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -410,8 +403,7 @@ func (l *Isolator) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep ends what attempts of earlier lives of the worker left in control groups,
-// and removes those. The attempts of keep go on.
+// Sweep kills processes in control groups from before a restart of the worker, and removes the groups, except those of keep.
 func (l *Isolator) Sweep(keep ...*run.IsolationSpec) error {
 	var keptCgroups []run.Cgroup
 	for _, c := range keep {
@@ -419,11 +411,10 @@ func (l *Isolator) Sweep(keep ...*run.IsolationSpec) error {
 		l.runAs.reserve(c)
 	}
 	if err := l.groups.Sweep(keptCgroups); err != nil {
-		return muster.Errorf(muster.Internal, "control groups of earlier tasks cannot be removed: %w", err)
+		return muster.Errorf(muster.Internal, "cannot remove control groups of earlier tasks: %w", err)
 	}
 	return nil
 }
 
-// Close removes the groups that all tasks are in, unless some are in them still. It
-// is for a worker that ends and leaves nothing running.
+// Close removes the groups of all tasks, unless they have processes. It is for a worker that leaves nothing running.
 func (l *Isolator) Close() { l.groups.Close() }

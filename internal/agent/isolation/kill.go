@@ -7,14 +7,12 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// conmonCgroup is the group that Podman makes, beside a container's own, for the process that tells it how the container
-// ended. Killed with it, the container would be taken to run for ever.
+// conmonCgroup is the group that Podman creates, beside a container's own, for the process that reports the end of the
+// container. If that is killed, Podman shows the container as running forever.
 const conmonCgroup = "conmon"
 
-// Kill ends every process in the groups of c, those that are being forked
-// included, and returns when they are gone, or an error when they do not go. Without groups,
-// or without c, it does nothing: others know the task's processes. The monitor of a container
-// is left to end by itself.
+// Kill kills every process in the groups of c, even if they fork meanwhile, and returns when they have exited, or an error if they do
+// not exit. Without groups, or if c is nil, it does nothing. The monitor of a container is left to exit by itself.
 func Kill(c *run.IsolationSpec) error {
 	if c == nil {
 		return nil
@@ -32,16 +30,37 @@ func Kill(c *run.IsolationSpec) error {
 	return errors.Join(errs...)
 }
 
-// Freeze stops every process in the groups of c, or lets them go on. It reports
-// false if no group can do that here.
+// Freeze stops or continues every process in the groups of c. It reports false if c has no group that can do that.
 func Freeze(c *run.IsolationSpec, on bool) (bool, error) {
-	if c == nil {
+	g := ownCgroup(c)
+	if g == nil {
 		return false, nil
 	}
+	return true, cgroup.Freeze(g, on)
+}
+
+// HasOwnCgroup reports whether c has a control group that no other attempt shares: it contains all processes of the attempt.
+func HasOwnCgroup(c *run.IsolationSpec) bool { return ownCgroup(c) != nil }
+
+func ownCgroup(c *run.IsolationSpec) *run.Cgroup {
+	if c == nil {
+		return nil
+	}
 	for i := range c.Cgroups {
-		if g := &c.Cgroups[i]; !g.Shared { // those of version 1 have the same processes in them: one will do
-			return true, cgroup.Freeze(g, on)
+		if g := &c.Cgroups[i]; !g.Shared { // every hierarchy of version 1 has the same processes
+			return g
 		}
 	}
-	return false, nil
+	return nil
+}
+
+// Processes lists the processes in the control group of a task. It reports false if the task has no group of its own, or
+// the group cannot be read.
+func (l *Isolator) Processes(c *run.IsolationSpec) (pids []int, ok bool) {
+	g := ownCgroup(c)
+	if g == nil {
+		return nil, false
+	}
+	pids, err := cgroup.Members(g)
+	return pids, err == nil
 }

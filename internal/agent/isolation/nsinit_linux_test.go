@@ -41,7 +41,7 @@ func (t *task) startListening(path string, argv ...string) (*proc, net.Listener,
 
 // TestAllowlistListens holds that what listens in the network of a task with an allowlist is
 // there from its first instruction, and served here; that it has no other way out, and
-// that one which cannot be started is told from others.
+// that a program that cannot be started is reported as such.
 func TestAllowlistListens(t *testing.T) {
 	if err := tryNetwork(); err != nil {
 		t.Skipf("there is no network to be had: %v", err)

@@ -16,17 +16,19 @@ import (
 // RootUser is the TaskUser that lets tasks run as root.
 const RootUser = "root"
 
-// taskUserName is what the environment of tasks says of a user that has no name.
+// taskUserName is the name, in the environment of tasks, of users without one.
 const taskUserName = "muster"
 
-// runAs is whom the tasks of a worker run as, and what they see of the machine.
+// runAs is the users of a worker's tasks, and what they see of the machine.
 type runAs struct {
-	named      *run.User // nil for none
-	uids       *uidPool  // nil where tasks are root's, or the worker's that is not root
-	rootReason error     // why tasks run as root, nil if they do not
-	view       *run.View // nil for all of the machine
-	viewErr    error     // why there is none
+	named      *run.User // the user that the owner chose; may be nil
+	uids       *uidPool  // nil if tasks run as root, or the worker does not run as root
+	rootReason error     // why tasks run as root; nil if they do not
+	view       *run.View // nil: tasks see the machine as it is
+	viewErr    error     // why view is nil
 }
+
+// runAs resolves the users of tasks. exposed are paths that they must reach besides the worker's data dir.
 
 // runAs finds out whom tasks run as. reach are paths that they are to come to besides the worker's data dir.
 func (c *Config) runAs(exposed []string) (*runAs, error) {
@@ -45,7 +47,7 @@ func (c *Config) runAs(exposed []string) (*runAs, error) {
 	}
 	machineView := &run.View{}
 	if t.rootReason == nil {
-		if c.Data != "" { // which is shown with all that is in it
+		if c.Data != "" { // shown with all that is in it
 			exposed = slices.DeleteFunc(exposed, func(path string) bool { return inside(path, c.Data) || inside(path, resolvePath(c.Data)) })
 		}
 		machineView = viewFor(t.sampleUsers(), append(exposed, c.Data))
@@ -60,8 +62,8 @@ func (c *Config) runAs(exposed []string) (*runAs, error) {
 	if u := t.toolUser(); u != nil && (untraversable(u, c.Data) != "" || untraversable(u, resolvePath(c.Data)) != "") {
 		t.uids = nil
 		if t.named == nil {
-			t.rootReason = fmt.Errorf("users of their own cannot reach the data dir %s, which lies in a folder that is closed to them, and cannot be shown it in another way (%w): "+
-				"give --data a folder in a place that all users may pass through, such as /var/lib/muster", c.Data, t.viewErr)
+			t.rootReason = fmt.Errorf("the users of tasks cannot reach the data dir %s, which is in a folder that is closed to them, and a mount namespace cannot show it (%w): "+
+				"move --data to a folder that all users may pass through, such as /var/lib/muster", c.Data, t.viewErr)
 		}
 	}
 	return t, nil
@@ -70,7 +72,7 @@ func (c *Config) runAs(exposed []string) (*runAs, error) {
 // wantsRoot reports whether tasks are to run as root.
 func (c *Config) wantsRoot() bool { return c.TaskUser == RootUser || c.TaskUser == "0" }
 
-// resolve finds the users of tasks that are not to run as root.
+// resolve sets the users of tasks that do not run as root.
 func (t *runAs) resolve(c *Config) error {
 	reason := canSwitchUsers()
 	if reason == nil {
@@ -89,11 +91,11 @@ func (t *runAs) resolve(c *Config) error {
 
 var (
 	errRootRequested = errors.New("--task-user is root")
-	errNoMappedUIDs  = errors.New("the user namespace that this worker is in has no users to spare")
+	errNoMappedUIDs  = errors.New("the worker's user namespace has no free users")
 	errNoSandbox     = errors.New("tasks run as root, and --sandbox is off")
 )
 
-// sampleUsers are users as those of tasks are, and of what is done for them. There are none if they are the worker's own.
+// sampleUsers returns users like those of tasks and tools; none if they run as the worker's own user.
 func (t *runAs) sampleUsers() []*run.User {
 	var list []*run.User
 	if t.named != nil {
@@ -105,7 +107,7 @@ func (t *runAs) sampleUsers() []*run.User {
 	return list
 }
 
-// toolUser is the user of programs of the worker's own that may run what tasks chose, nil for the worker's.
+// toolUser returns the user of tools that may run code that tasks chose; nil means the worker's own user.
 func (t *runAs) toolUser() *run.User {
 	if t.uids == nil {
 		return nil
@@ -117,14 +119,14 @@ func (t *runAs) toolUser() *run.User {
 // perAttempt reports whether each attempt has a user of its own.
 func (t *runAs) perAttempt() bool { return t.uids != nil && t.named == nil }
 
-// acquire returns the user of a new attempt, nil for the worker's own. It is to be given back.
+// acquire returns the user of a new attempt, nil for the worker's own. The caller releases it.
 func (t *runAs) acquire(shares, gpus bool) (*run.User, error) {
 	if !t.perAttempt() {
 		return t.named, nil
 	}
 	uid, err := t.uids.acquire()
 	if err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "the task cannot have a user of its own: %w", err)
+		return nil, run.Failf(muster.WorkerInternal, "cannot give the task a user of its own: %w", err)
 	}
 	u := &run.User{UID: uid, GID: uid, Groups: []uint32{}, Name: taskUserName, Dynamic: true, GroupWritable: shares}
 	if shares {
@@ -136,21 +138,21 @@ func (t *runAs) acquire(shares, gpus bool) (*run.User, error) {
 	return u, nil
 }
 
-// release gives the user of an attempt back.
+// release releases the user of an attempt.
 func (t *runAs) release(c *run.IsolationSpec) {
 	if c != nil && c.User != nil && c.User.Dynamic && t.uids != nil {
 		t.uids.release(c.User.UID)
 	}
 }
 
-// reserve notes the user of an attempt of an earlier life.
+// reserve marks the user of an attempt from before a restart of the worker as used.
 func (t *runAs) reserve(c *run.IsolationSpec) {
 	if c != nil && c.User != nil && c.User.Dynamic && t.uids != nil {
 		t.uids.reserve(c.User.UID)
 	}
 }
 
-// deviceGroups are the groups that may use the GPUs of this machine, such as video and render.
+// deviceGroups returns the groups that may use the GPUs of this machine, such as video and render.
 func deviceGroups() []uint32 {
 	var list []uint32
 	add := func(path string) {
@@ -173,8 +175,8 @@ func deviceGroups() []uint32 {
 	return list
 }
 
-// viewFor returns what shows users some paths also where they lie in folders that one of them may not pass through: such
-// a folder looks empty to them, but for these paths.
+// viewFor returns the view that shows paths to users even if they are in folders that one of them may not pass through: such a
+// folder looks empty to them except for these paths.
 func viewFor(users []*run.User, paths []string) *run.View {
 	v := &run.View{}
 	var shown []string
@@ -184,7 +186,7 @@ func viewFor(users []*run.User, paths []string) *run.View {
 		}
 		for _, name := range []string{filepath.Clean(path), resolvePath(path)} {
 			for _, u := range users {
-				if closed := untraversable(u, name); closed != "" && (u.Name == taskUserName || tryReach(u, nil, filepath.Dir(name)) != nil) { // else by an access control list
+				if closed := untraversable(u, name); closed != "" && (u.Name == taskUserName || tryReach(u, nil, filepath.Dir(name)) != nil) { // an access control list may allow it
 					v.Hide = append(v.Hide, closed)
 				}
 			}
@@ -202,7 +204,7 @@ func viewFor(users []*run.User, paths []string) *run.View {
 	return v
 }
 
-// untraversable returns the outermost folder above a path that a user may not pass through, "" for none.
+// untraversable returns the outermost folder above a path that a user may not pass through, "" if there is none.
 func untraversable(u *run.User, path string) string {
 	for i := 1; i < len(path); i++ {
 		if path[i] != '/' {
@@ -216,7 +218,7 @@ func untraversable(u *run.User, path string) string {
 	return ""
 }
 
-// canTraverse reports whether the mode of a folder lets a user through.
+// canTraverse reports whether the mode of a folder lets a user pass through.
 func canTraverse(u *run.User, info fs.FileInfo) bool {
 	switch stat, _ := fileStatOf(info); {
 	case stat.uid == u.UID:

@@ -27,7 +27,7 @@ func (t *task) ids() (uid, gid int) {
 	return uid, gid
 }
 
-// TestEachTaskIsAUserOfItsOwn holds that tasks of root's workers are nobody who is anybody else, with sandbox or without.
+// TestEachTaskIsAUserOfItsOwn tests that each task of a worker that runs as root has a user of its own, with sandbox or without.
 func TestEachTaskIsAUserOfItsOwn(t *testing.T) {
 	requireRoot(t)
 	for _, mode := range []Mode{Auto, Off} {
@@ -90,14 +90,14 @@ func requirePython(t *testing.T) string {
 	return python
 }
 
-// TestOthersProcessesAreHidden holds that a task sees its own processes and no others, whoever it runs as.
+// TestOthersProcessesAreHidden tests that a task sees only its own processes, whatever its user.
 func TestOthersProcessesAreHidden(t *testing.T) {
 	requireRoot(t)
 	requireView(t)
 	for _, name := range []string{"", "nobody", RootUser} {
 		w := newEnv(t, func(c *Config) { c.TaskUser = name })
 		if name != "" && w.limits.paths == nil {
-			continue // tasks of one user are told apart by the sandbox
+			continue // the sandbox separates tasks of one user
 		}
 		other, task := w.task(nil), w.task(nil)
 		p := other.shell("echo on; sleep 1000")
@@ -135,7 +135,7 @@ func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	}
 }
 
-// TestUsersAreKept holds that the user of an attempt of an earlier life is no other attempt's, and is free after its end.
+// TestUsersAreKept tests that the user of an attempt from before a restart is not given to another attempt, and is free after its end.
 func TestUsersAreKept(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -158,7 +158,7 @@ func TestUsersAreKept(t *testing.T) {
 	}
 }
 
-// TestSharedFolders holds that what tasks share they can all change, whoever made it, and that nothing else is opened by that.
+// TestSharedFolders tests that all tasks can change what they share, whatever user created it, and nothing else.
 func TestSharedFolders(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -222,7 +222,7 @@ func TestWhichUsersTasksMayBe(t *testing.T) {
 	last := uint32(0)
 	for range 3 * uidsPerWorker {
 		uid, err := a.acquire()
-		if err != nil || uid == last || !a.contains(uid) {
+		if err != nil || uid == last || uid < a.first+reservedUIDs || uid >= a.first+a.count {
 			t.Fatalf("user %d after %d: %v", uid, last, err)
 		}
 		a.release(uid)

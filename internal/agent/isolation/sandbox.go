@@ -9,27 +9,26 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// systemPaths lists what programs need of a machine to run at all.
+// systemPaths lists what programs need of a system to run.
 var systemPaths = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/sys",
 	"/nix/store", "/gnu/store", "/snap", "/home/linuxbrew/.linuxbrew",
-	"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd", "/run/opengl-driver", // where links in /etc lead, and libraries
+	"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd", "/run/opengl-driver", // targets of links in /etc, and libraries
 	"/var/lib/ca-certificates", "/var/cache/fontconfig",
 }
 
-// commonDevices lists those that any program may use.
+// commonDevices lists the devices that any program may use.
 var commonDevices = []string{
 	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm",
 }
 
-// gpuDevices are patterns of those that only tasks with GPUs may use.
+// gpuDevices are patterns of the devices that only tasks with GPUs may use.
 var gpuDevices = []string{
 	"/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri", "/dev/kfd", "/dev/dxg", "/dev/accel", "/dev/infiniband",
 }
 
-// etcPatterns lists what tasks of the superuser see of /etc: what libraries and
-// languages look up. Modes keep nothing in it from them, and a rule costs a few
-// microseconds for each start.
+// etcPatterns lists what tasks that run as root see of /etc: what libraries and languages read. Modes do not protect the rest
+// from root, and each rule costs a few microseconds per start.
 var etcPatterns = []string{
 	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "environment", "fonts",
 	"gai.conf", "gitconfig", "glvnd", "group", "host.conf", "hostname", "hosts", "java*", "ld.so.c*", "locale.alias",
@@ -38,12 +37,11 @@ var etcPatterns = []string{
 	"resolv.conf", "rocm*", "services", "ssl/cert*", "ssl/openssl.cnf", "terminfo", "timezone", "vulkan",
 }
 
-// paths are what every sandbox has, found once.
+// paths are the parts that all sandboxes have in common.
 type paths struct{ read, write, list []string }
 
-// newPaths finds what tasks of a worker may see. path is the worker's own PATH: what
-// it finds its programs in, tasks find them in, too. super says that tasks run as
-// root, for whom the modes of files are no limit.
+// newPaths returns what tasks of a worker may access. path is the worker's own PATH, on which tasks find their programs
+// too. asRoot means that tasks run as root, for whom modes are no limit.
 func newPaths(data, path, home string, asRoot bool, read, write []string) *paths {
 	data, home = resolvePath(data), resolvePath(home)
 	p := &paths{list: []string{"/dev"}}
@@ -58,12 +56,12 @@ func newPaths(data, path, home string, asRoot bool, read, write []string) *paths
 		}
 	}
 	for _, dir := range filepath.SplitList(path) {
-		if filepath.IsAbs(dir) && !inside(home, resolvePath(dir)) { // a home on the PATH stays the owner's
+		if filepath.IsAbs(dir) && !inside(home, resolvePath(dir)) { // a home on the PATH stays closed
 			p.read = append(p.read, installDirs(filepath.Clean(dir), home)...)
 		}
 	}
 	p.read = excludePath(outermost(p.read), data)
-	if !inside(home, "/usr") { // as that of some users without a person is
+	if !inside(home, "/usr") { // as the home of some system users is
 		p.read = excludePath(p.read, home)
 	}
 	p.read = slices.Concat(p.read, read, []string{filepath.Join(data, "sdk")})
@@ -71,7 +69,7 @@ func newPaths(data, path, home string, asRoot bool, read, write []string) *paths
 	return p
 }
 
-// resolvePath returns where a path leads, or would if it were there.
+// resolvePath returns the target of a path, or the target that it would have if it existed.
 func resolvePath(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		return target
@@ -82,7 +80,7 @@ func resolvePath(path string) string {
 	return path
 }
 
-// excludePath replaces the folders in which hidden lies by all else that is in them.
+// excludePath replaces the folders that contain excluded by everything else in them.
 func excludePath(dirs []string, excluded string) []string {
 	var list []string
 	for _, dir := range dirs {
@@ -103,7 +101,7 @@ func excludePath(dirs []string, excluded string) []string {
 	return list
 }
 
-// sandbox returns that of an attempt.
+// sandbox returns the sandbox of an attempt.
 func (p *paths) sandbox(f run.Folders, gpus bool) *run.Sandbox {
 	s := &run.Sandbox{Read: p.read, Write: slices.Clone(p.write), List: p.list}
 	for _, dir := range []string{f.Base, f.Checkpoint} {
@@ -126,19 +124,19 @@ func (p *paths) sandbox(f run.Folders, gpus bool) *run.Sandbox {
 	return s
 }
 
-// glob lists the files of a pattern that is right.
+// glob lists the files that match a valid pattern.
 func glob(pattern string) []string {
 	found, _ := filepath.Glob(pattern)
 	return found
 }
 
-// installDirs returns what has to be readable so that the programs in a folder
-// of the PATH run: the folder, what it was installed with, and where links in it lead.
+// installDirs returns what must be readable so that the programs in a folder of the PATH run: the folder, its installation, and
+// the targets of links in it.
 func installDirs(dir, home string) []string {
 	list := []string{dir}
 	if prefix := installPrefix(dir); prefix != "" && prefix != home {
 		if filepath.Base(prefix) == ".local" {
-			list = append(list, filepath.Join(prefix, "lib")) // beside it are the owner's data
+			list = append(list, filepath.Join(prefix, "lib")) // the rest is the owner's data
 		} else {
 			list = append(list, prefix)
 		}
@@ -164,8 +162,8 @@ func installDirs(dir, home string) []string {
 	return list
 }
 
-// installPrefix returns the folder into which the programs in dir were installed, if it
-// has the marks of one: its bin, beside a lib; or the shims of pyenv and its like.
+// installPrefix returns the folder of the installation with the programs in dir, if it looks like one: it has a lib beside its bin,
+// or shims like pyenv's.
 func installPrefix(dir string) string {
 	prefix := filepath.Dir(dir)
 	switch filepath.Base(dir) {
@@ -181,7 +179,7 @@ func installPrefix(dir string) string {
 	return ""
 }
 
-// interpreterPrefix returns the installation that a Python environment was made of.
+// interpreterPrefix returns the Python installation of an environment.
 func interpreterPrefix(env string) string {
 	target, err := filepath.EvalSymlinks(filepath.Join(env, "bin", "python"))
 	if err != nil || inside(target, env) || insideAny(target, systemPaths) {
@@ -195,7 +193,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// inside reports whether path is dir or lies in it.
+// inside reports whether path is dir or in it.
 func inside(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
@@ -204,14 +202,14 @@ func insideAny(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return inside(path, dir) })
 }
 
-// outermost drops what lies in others, such as /bin where it leads into /usr, and what
-// is named twice: rules are for files, by whatever name.
+// outermost drops paths that are in others, such as /bin where it is a link into /usr, and duplicates: rules apply to files,
+// whatever their name.
 func outermost(dirs []string) []string {
 	var list []string
 	for _, dir := range dirs {
 		target, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			continue // neither can a task reach it
+			continue // tasks cannot reach it either
 		}
 		if insideAny(target, list) {
 			continue

@@ -139,7 +139,7 @@ func TestOthersAreOutOfReach(t *testing.T) {
 	}
 	task.expect("sleep 1000 & kill $!; wait $! 2>/dev/null; echo $?", "143", 0)
 	if err := unix.Kill(p.pid, 0); err != nil {
-		t.Errorf("the other task is gone: %v", err)
+		t.Errorf("the other task has exited: %v", err)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Program is what Spawn starts.
+// Program is a program for Spawn to start.
 type Program struct {
 	Path   string // absolute, or relative to Dir
 	Argv   []string
@@ -17,22 +17,19 @@ type Program struct {
 	Stdout *os.File
 	Stderr *os.File
 
-	// OnListener is given what listens on run.ProxyPort of the program's own loopback device, if
-	// Confine.Hosts names some, once the program was started: it is the receiver's then.
+	// OnListener receives the listener on run.ProxyPort of the program's own loopback device, if IsolationSpec.AllowHosts is not
+	// empty, after the start of the program. The receiver closes it.
 	OnListener func(l net.Listener)
-	// NSInit is the command of this program that is netns.Helped. It is
-	// needed for Gate where this process is not privileged.
+	// NSInit is the command of this program that calls netns.Init. OnListener needs it if this process is not privileged.
 	NSInit []string
 
-	extraFile *os.File // is open in it besides the standard three
+	extraFile *os.File // open in it as file 3
 }
 
-// Spawn starts a program as the leader of a session of its own: it has no terminal,
-// and cannot leave its process group for the caller's. It runs within c from its first
-// instruction; c may be nil. pidfd is a handle of the system for its end, -1 where
-// there is none; it and the reaping of the process are the caller's. The caller
-// itself stays as it is. A failure starts nothing: it is a *run.TaskError if c
-// cannot be carried out here, else the system's error, such as ENOENT.
+// Spawn starts a program as the leader of a new session: it has no terminal, and cannot join the caller's process group. c applies
+// from its first instruction; c may be nil. pidfd is a handle for its end, -1 where the system has none; the caller closes it and
+// reaps the process. The calling process does not change. If Spawn fails, nothing runs: the error is a *run.TaskError if c
+// is not possible here, else the system's error, such as ENOENT.
 func Spawn(c *run.IsolationSpec, p Program) (pid, pidfd int, err error) {
 	if c == nil {
 		c = &run.IsolationSpec{}

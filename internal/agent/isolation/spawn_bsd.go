@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// spawn starts p as the user that it is to be; nothing else confines it here.
+// spawn starts p as its user; nothing else isolates it here.
 func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
 	if c.NoNet {
 		return 0, -1, errNetwork()

@@ -19,21 +19,21 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// oomScore makes the kernel, short of memory, choose tasks before the worker and
-// what else the machine is for. See proc_pid_oom_score_adj(5).
+// oomScore makes the kernel kill tasks rather than the worker and other programs if memory runs out. See
+// proc_pid_oom_score_adj(5).
 const oomScore = "500"
 
-// spawner is one on its way to be started.
+// spawner starts one program.
 type spawner struct {
 	c         *run.IsolationSpec
-	requested *Program // that was asked for
-	p         *Program // that is executed: own, or what leads to it
+	requested *Program
+	p         *Program // that is executed: requested, or one that executes it
 	attr      syscall.SysProcAttr
 	pid       int
 	err       error
 
-	listenerFD int           // what listens in its own network, or -1
-	nsinit     *netns.Helper // if it is executed by netns.Helped
+	listenerFD int           // listens in the program's network; -1 for none
+	nsinit     *netns.Helper // if netns.Init executes the program
 }
 
 func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
@@ -53,13 +53,13 @@ func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
 	if s.err != nil {
 		return 0, -1, s.explainExecError(s.err)
 	}
-	if c.NoNewPrivileges { // a task's, that is
-		_ = os.WriteFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do
+	if c.NoNewPrivileges { // it is a task
+		_ = os.WriteFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", []byte(oomScore), 0) // best effort
 	}
 	return s.pid, pidfd, nil
 }
 
-// explainExecError says of a program that may not be executed whether it is c that bars it.
+// explainExecError explains EACCES if the isolation may be the cause.
 func (s *spawner) explainExecError(err error) error {
 	if !errors.Is(err, unix.EACCES) || s.c.Sandbox == nil && s.c.User == nil {
 		return err
@@ -75,28 +75,26 @@ func (s *spawner) explainExecError(err error) error {
 		path = target
 	}
 	if b := s.c.Sandbox; b != nil && !insideAny(path, b.Read) && !insideAny(path, b.Write) {
-		return run.Failf(muster.StartFailed, "%s cannot be executed: this worker's sandbox keeps tasks from it; its owner can let them in with --allow-read (%w)", path, err)
+		return run.Failf(muster.StartFailed, "cannot execute %s: this worker's sandbox denies tasks access to it; its owner can allow it with --allow-read (%w)", path, err)
 	}
 	return run.Failf(muster.StartFailed,
-		"%s cannot be executed: this worker's sandbox, or the modes of files for the user of its tasks, keep tasks from it or from the program that its first line names (%w)", path, err)
+		"cannot execute %s: this worker's sandbox or the file's mode denies access to it, or to the program that its first line names (%w)", path, err)
 }
 
-// chownPipe gives a pipe to the user that is to write to it, so that it may open it as
-// /dev/stderr, too.
+// chownPipe makes the task's user the owner of a pipe, so that the task can open it as /dev/stderr too.
 func (s *spawner) chownPipe(f *os.File) {
 	if st, err := f.Stat(); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
-		_ = f.Chown(int(s.c.User.UID), int(s.c.User.GID)) // what is open can be written in any case
+		_ = f.Chown(int(s.c.User.UID), int(s.c.User.GID)) // it can be written in any case
 	}
 }
 
-// unconfined reports whether nothing has to be entered on a thread.
+// unconfined reports whether the program needs no thread that enters something.
 func (s *spawner) unconfined() bool {
 	c := s.c
 	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPrivileges && len(c.Rlimits) == 0
 }
 
-// enterAndFork enters all that holds the task, in an order in which no step bars the next,
-// and starts it.
+// enterAndFork enters all that isolates the task, in an order in which no step prevents the next, and starts it.
 func (s *spawner) enterAndFork() {
 	c := s.c
 	for i := range c.Cgroups {
@@ -112,16 +110,16 @@ func (s *spawner) enterAndFork() {
 	sandbox, p, fork := c.Sandbox, s.p, s.fork
 	if c.View != nil {
 		if err := view.Enter(c.View); err != nil {
-			s.err = setupError("the task's view of the machine cannot be made", err)
+			s.err = setupError("cannot create the task's view of the machine", err)
 			return
 		}
 	}
 	if c.User != nil && c.User.GroupWritable {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			s.err = setupError("the task's umask cannot be set", err)
+			s.err = setupError("cannot set the task's umask", err)
 			return
 		}
-		unix.Umask(0o002) // this thread's
+		unix.Umask(0o002) // of this thread only
 	}
 	if c.NoNet {
 		err := netns.Unshare()
@@ -132,15 +130,14 @@ func (s *spawner) enterAndFork() {
 			}
 		}
 		if err != nil {
-			// Without the privilege, in a user namespace that is made with the process.
-			// Its map of users is written from here.
+			// Without privileges, create both in a user namespace at the fork. The parent writes its user map.
 			s.attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
 			s.attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 			s.attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
 			if len(c.AllowHosts) == 0 {
 				s.p, s.attr.AmbientCaps = withLoopback(p)
 			} else if initErr := s.useNSInit(); initErr != nil {
-				s.err = setupError("the task's network cannot be set up", initErr)
+				s.err = setupError("cannot set up the task's network", initErr)
 				return
 			}
 			if sandbox != nil {
@@ -156,7 +153,7 @@ func (s *spawner) enterAndFork() {
 	}
 	if c.NoNewPrivileges || sandbox != nil {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			s.err = setupError("new privileges cannot be refused", err)
+			s.err = setupError("cannot set no_new_privs", err)
 			return
 		}
 	}
@@ -173,7 +170,7 @@ func (s *spawner) enterAndFork() {
 	}
 	if sandbox != nil {
 		if err := landlock.Enter(sandbox, view.Key(c.View)); err != nil {
-			s.err = setupError("the task cannot be put into its sandbox", err)
+			s.err = setupError("cannot enter the task's sandbox", err)
 			return
 		}
 	}
@@ -182,59 +179,55 @@ func (s *spawner) enterAndFork() {
 	}
 }
 
-// setupError is the error of a worker that cannot hold a task as it promised to.
+// setupError is the error of a worker that cannot isolate a task as configured.
 func setupError(what string, err error) error {
 	return run.Failf(muster.WorkerInternal, "%s: %w", what, err)
 }
 
 func (s *spawner) fork() { s.pid, s.err = forkExec(s.p, &s.attr) }
 
-// joinCgroup enters a group: of version 1 with this thread, of version 2 with the
-// process that is cloned.
-func (s *spawner) joinCgroup(g *run.Cgroup) error {
+// joinCgroup enters a group: in version 1 this thread does, in version 2 the cloned process.
+func (s *spawner) joinCgroup(g *run.Cgroup) (err error) {
 	if g.Unified {
-		fd, err := unix.Open(g.Path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return setupError("the task's control group "+g.Path+" cannot be entered", err)
-		}
-		s.attr.UseCgroupFD, s.attr.CgroupFD = true, fd
-		return nil
+		s.attr.CgroupFD, err = unix.Open(g.Path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		s.attr.UseCgroupFD = err == nil
+	} else {
+		err = cgroup.Enter(g)
 	}
-	if err := cgroup.Enter(g); err != nil {
-		return setupError("the task's control group "+g.Path+" cannot be entered", err)
+	if err != nil {
+		return setupError("cannot enter the task's control group "+g.Path, err)
 	}
 	return nil
 }
 
-// keptCapabilities are the capabilities that a task of the superuser has in its sandbox: those
-// that it needs for its own files and processes. Without the others it cannot load
-// modules, change clocks, networks or mounts, listen to the machine's traffic, or go around the sandbox.
+// keptCapabilities are the capabilities of a task that runs as root in a sandbox: those for its own files and processes. Without the
+// others it cannot load modules, change clocks, networks or mounts, capture the machine's traffic, or leave the sandbox.
 var keptCapabilities = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
 	unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE,
 }
 
-// dropCapabilities takes the capabilities that are not kept from what this thread starts, once it
-// executes a program. The thread itself has them until then, so that it can change its user.
+// dropCapabilities drops all other capabilities of the programs that this thread executes. The thread itself keeps them until
+// then, so that it can change its user.
 func dropCapabilities(kept []int) error {
 	if !capable(unix.CAP_SETPCAP) {
-		return nil // whoever gave the worker so few has seen to it
+		return nil // the worker was given few capabilities on purpose
 	}
 	head, sets, err := capabilities()
 	if err != nil {
-		return setupError("the task's capabilities cannot be read", err)
+		return setupError("cannot read the task's capabilities", err)
 	}
 	for i := range unix.CAP_LAST_CAP + 1 {
 		if slices.Contains(kept, i) {
 			continue
 		}
 		sets[i/32].Inheritable &^= 1 << (i % 32)
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // not known to this kernel
-			return setupError("the task's capabilities cannot be dropped", err)
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: unknown to this kernel
+			return setupError("cannot drop the task's capabilities", err)
 		}
 	}
 	if err := unix.Capset(head, &sets[0]); err != nil {
-		return setupError("the task's capabilities cannot be dropped", err)
+		return setupError("cannot drop the task's capabilities", err)
 	}
 	return nil
 }
@@ -252,15 +245,14 @@ func capable(capability int) bool {
 	return err == nil && sets[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
-// rlimits are the names of Rlimit.
+// rlimits are the resources of run.Rlimit names.
 var rlimits = map[string]int{"core": unix.RLIMIT_CORE, "nproc": unix.RLIMIT_NPROC}
 
-// rlimitsMu is held for writing while the process has limits that are a child's.
+// rlimitsMu is write-locked while the process has the limits of a child.
 var rlimitsMu sync.RWMutex
 
-// withRlimits calls fork while the process has the limits of a child, which
-// inherits them: there is no other way to give them to it before its first
-// instruction.
+// withRlimits calls fork while the process has the limits of the child, which inherits them: there is no other way to set them
+// before its first instruction.
 func withRlimits(limits []run.Rlimit, fork func()) error {
 	if len(limits) == 0 {
 		rlimitsMu.RLock()
@@ -270,11 +262,11 @@ func withRlimits(limits []run.Rlimit, fork func()) error {
 	}
 	rlimitsMu.Lock()
 	defer rlimitsMu.Unlock()
-	canRaise := capable(unix.CAP_SYS_RESOURCE) // there is a way back from a lower hard limit
+	canRaise := capable(unix.CAP_SYS_RESOURCE) // a lowered hard limit can be raised again
 	for _, l := range limits {
 		resource, ok := rlimits[l.Name]
 		if !ok {
-			return setupError("the limit "+l.Name+" is not known", errors.ErrUnsupported)
+			return setupError("unknown limit "+l.Name, errors.ErrUnsupported)
 		}
 		var old unix.Rlimit
 		err := unix.Prlimit(0, resource, nil, &old)
@@ -286,9 +278,9 @@ func withRlimits(limits []run.Rlimit, fork func()) error {
 			err = unix.Prlimit(0, resource, &rlimit, nil)
 		}
 		if err != nil {
-			return setupError("the limit "+l.Name+" cannot be set", err)
+			return setupError("cannot set the limit "+l.Name, err)
 		}
-		defer func() { _ = unix.Prlimit(0, resource, &old, nil) }() // what it was is allowed
+		defer func() { _ = unix.Prlimit(0, resource, &old, nil) }() // the old limit is allowed
 	}
 	fork()
 	return nil

@@ -23,7 +23,7 @@ func TestSpawnPlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.fd < 0 {
-		t.Error("there is no handle for its end")
+		t.Error("Spawn returns no pidfd")
 	}
 	id := strconv.Itoa(p.pid)
 	if out, code := p.wait(); out != "/\n"+id+" "+id || code != 7 {
@@ -84,7 +84,7 @@ func TestSpawnerStaysFree(t *testing.T) {
 	}
 }
 
-// heldThreads tells which threads of this process have no privileges to gain, or another
+// heldThreads lists the threads of this process that have no_new_privs, or another
 // network than the process.
 func heldThreads(t *testing.T, network string) []string {
 	t.Helper()
@@ -128,7 +128,7 @@ func TestRlimitsAreTheChildsOnly(t *testing.T) {
 	}
 	c.Rlimits[0].Name = "wishes"
 	if _, err := spawnIn(t, c, "/", "/bin/true", "true"); err == nil {
-		t.Error("a limit that nobody knows was accepted")
+		t.Error("an unknown limit was accepted")
 	}
 }
 
@@ -138,7 +138,7 @@ func TestScoreForTheKernel(t *testing.T) {
 	if got := p.readLine(); got != "on" {
 		t.Fatal(got)
 	}
-	// Its standard input is empty, so that it may have gone on before the score was set.
+	// Its standard input is empty, so it may have continued before the score was set.
 	p.wait()
 	w.task(nil).expect("while [ $(cat /proc/self/oom_score_adj) != "+oomScore+" ]; do :; done; echo yes", "yes", 0)
 }

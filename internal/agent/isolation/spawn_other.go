@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// spawn starts p plainly: nothing here confines it.
+// spawn starts p without isolation, which does not exist here.
 func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
 	if c.NoNet {
 		return 0, -1, errNetwork()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// forkExec starts p with attr. It does not let go of a file that was just written:
-// that may still be open for writing in a process which is being forked at this moment.
+// forkExec starts p with attr. It retries while a program that was just written is busy: a process that is being forked at this
+// moment may still have it open for writing.
 func forkExec(p *Program, attr *syscall.SysProcAttr) (int, error) {
 	attr.Setsid = true
 	attrs := &syscall.ProcAttr{

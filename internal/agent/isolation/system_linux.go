@@ -12,16 +12,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// tryReach checks that a user can go into a folder, by doing so.
+// tryReach checks that a user can enter a folder, by doing so.
 func tryReach(u *run.User, v *run.View, dir string) error {
 	return trySpawn(&run.IsolationSpec{User: u, View: v}, dir)
 }
 
-// canSwitchUsers says why this process cannot run tasks as users of their own, nil if it can.
+// canSwitchUsers returns why this process cannot run tasks as other users, nil if it can.
 func canSwitchUsers() error {
 	for capability, name := range map[int]string{unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID", unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_FOWNER: "CAP_FOWNER", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE"} {
 		if !capable(capability) {
-			return fmt.Errorf("the worker has not the capability %s", name)
+			return fmt.Errorf("the worker lacks the capability %s", name)
 		}
 	}
 	return nil
@@ -45,7 +45,7 @@ func idsMapped(first, count uint32) bool {
 	return true
 }
 
-// tryNetwork says why tasks cannot have a network of their own, nil if they can.
+// tryNetwork returns why tasks cannot have a network of their own, nil if they can.
 func tryNetwork() error { return trySpawn(&run.IsolationSpec{NoNet: true}, "/") }
 
 // trySpawn starts a program that does nothing.
@@ -67,7 +67,7 @@ func trySpawn(c *run.IsolationSpec, dir string) error {
 		}
 	}
 	if err == nil && st.ExitStatus() != 0 {
-		err = fmt.Errorf("sh -c : exits with status %d", st.ExitStatus())
+		err = fmt.Errorf("sh -c : exited with status %d", st.ExitStatus())
 	}
 	return err
 }

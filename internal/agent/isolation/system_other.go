@@ -5,19 +5,27 @@ package isolation
 import (
 	"errors"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// tryReach is not checked: Spawn will say so.
+// tryReach succeeds: Spawn would report an error.
 func tryReach(*run.User, *run.View, string) error { return nil }
 
-// canSwitchUsers says that users of tasks are of Linux.
-func canSwitchUsers() error { return errors.New("this system cannot give each its own user") }
+// canSwitchUsers fails: only Linux can.
+func canSwitchUsers() error { return errors.New("this system cannot run each task as its own user") }
 
 func idsMapped(uint32, uint32) bool { return false }
 
-// tryNetwork says why tasks cannot have a network of their own.
+// tryNetwork fails: tasks cannot have a network of their own.
 func tryNetwork() error { return errors.ErrUnsupported }
 
-// DisableDumpable does nothing: other systems have no such thing.
+// errNetwork refuses a task that would get the worker's network though it asks for less.
+func errNetwork() error {
+	return run.Failf(muster.StartFailed, "the task needs a network of its own (network: none or allowlist), which needs a worker on Linux")
+}
+
+// DisableDumpable does nothing: other systems have no such setting.
 func DisableDumpable() error { return nil }
+
+func (g *treeChowner) walk(dir string) error { return g.walkPaths(dir) }

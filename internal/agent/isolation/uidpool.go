@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// The users that tasks of root's workers run as, unless their owner names one. No system gives these numbers to people, services or
-// containers: they lie above those of shadow, systemd and directories, and below those of systemd's foreign images.
+// The users of tasks of workers that run as root, unless the owner chooses one. No system assigns these numbers to people, services
+// or containers: they are above those of shadow, systemd and directories, and below those of systemd's foreign images.
 const (
 	firstUID      = 0x78000000
 	lastUID       = 0x7ffdffff
 	uidsPerWorker = 1 << 16
 )
 
-// Where only 16 bits are mapped, as in most user namespaces: the numbers that systemd has for the same purpose.
+// The range where only 16 bits are mapped, as in most user namespaces: systemd's for the same purpose.
 const (
 	firstNarrowUID = 61184
 	lastNarrowUID  = 65519
 )
 
-// uidPool are the users of one worker's tasks. The first two are no attempt's: the group of folders that tasks share has
-// the number of the first, and what builds packages for tasks runs as the second.
+// uidPool is the users of one worker's tasks. The first two are reserved: the first number is that of the group of folders that
+// tasks share, the second is the user that builds packages for tasks.
 type uidPool struct {
 	first, count uint32
 
@@ -33,8 +33,8 @@ type uidPool struct {
 
 const reservedUIDs = 2
 
-// newUIDPool returns those of a worker with its data at a path, of which mapped says whether a range exists here. Two
-// workers of one machine have different ones, but for a chance of one in two thousand: their tasks are kept apart by other means then, too.
+// newUIDPool returns the pool of a worker with this data dir. mapped reports whether a range exists here. The pools of two
+// workers of one machine are equal with a chance of one in two thousand; other means separate their tasks as well.
 func newUIDPool(data string, mapped func(first, count uint32) bool) *uidPool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(data))
@@ -46,22 +46,17 @@ func newUIDPool(data string, mapped func(first, count uint32) bool) *uidPool {
 			return nil
 		}
 	}
-	a.next = rand.Uint32N(a.count - reservedUIDs) //nolint:gosec // no secret: what earlier tasks left anywhere is rarely of the same user
+	a.next = rand.Uint32N(a.count - reservedUIDs) //nolint:gosec // no secret: files of earlier tasks rarely belong to the same user
 	return a
 }
 
-// sharedGID is the group of folders that all tasks may change.
+// sharedGID returns the group of folders that all tasks may change.
 func (a *uidPool) sharedGID() uint32 { return a.first }
 
-// builderUID is the user that builds packages for tasks.
+// builderUID returns the user that builds packages for tasks.
 func (a *uidPool) builderUID() uint32 { return a.first + 1 }
 
-// contains reports whether a user is one of attempts.
-func (a *uidPool) contains(uid uint32) bool {
-	return uid >= a.first+reservedUIDs && uid < a.first+a.count
-}
-
-// acquire returns a user that is nobody's, the one that was given back for the longest time.
+// acquire returns a free user: the one that has been free for the longest time.
 func (a *uidPool) acquire() (uint32, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,14 +72,14 @@ func (a *uidPool) acquire() (uint32, error) {
 	return 0, errors.New("all users for tasks are in use")
 }
 
-// reserve notes that a user is in use.
+// reserve marks a user as used.
 func (a *uidPool) reserve(uid uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.used[uid] = true
 }
 
-// release gives a user back.
+// release frees a user.
 func (a *uidPool) release(uid uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

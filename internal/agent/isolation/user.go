@@ -15,20 +15,20 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// lookupUser finds the user that tasks are to run as, by name or number, with its groups.
+// lookupUser returns the user of tasks, by name or number, with its groups.
 func lookupUser(name string) (*run.User, error) {
 	if os.Geteuid() != 0 {
-		return nil, muster.Errorf(muster.Invalid, "only a worker that is run by root can run its tasks as another user: leave --task-user out")
+		return nil, muster.Errorf(muster.Invalid, "only a worker that runs as root can run its tasks as another user: omit --task-user")
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
 		if u, err = user.LookupId(name); err != nil {
-			return nil, muster.Errorf(muster.Invalid, "there is no user %s on this machine: make one with useradd --system %s", name, name)
+			return nil, muster.Errorf(muster.Invalid, "no such user: %s; create it with useradd --system %s", name, name)
 		}
 	}
 	groups, err := u.GroupIds()
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the groups of the user %s cannot be read: %w", name, err)
+		return nil, muster.Errorf(muster.Invalid, "cannot read the groups of the user %s: %w", name, err)
 	}
 	found := &run.User{Groups: []uint32{}, Name: u.Username}
 	if found.UID, err = parseID(u.Uid); err == nil {
@@ -39,20 +39,20 @@ func lookupUser(name string) (*run.User, error) {
 		found.Groups, err = append(found.Groups, n), errors.Join(err, e)
 	}
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "tasks cannot run as %s: %w", name, err)
+		return nil, muster.Errorf(muster.Invalid, "cannot run tasks as %s: %w", name, err)
 	}
 	if found.UID == 0 {
-		return nil, muster.Errorf(muster.Invalid, "%s is the superuser by another name: give --task-user a user without privileges, or root", name)
+		return nil, muster.Errorf(muster.Invalid, "the user %s is root: use a --task-user without privileges, or root itself", name)
 	}
 	return found, nil
 }
 
-// CanReach returns what tells whether the user of tasks can come to a folder; nil if
-// tasks run as the worker's own. It may be called at any time, and keeps its answers.
+// CanReach returns a function that reports whether the user of tasks can reach a folder; nil if tasks run as the worker's own user.
+// The function is safe for concurrent use, and caches its results.
 func (c *Config) CanReach() func(dir string) bool {
-	ra, err := c.runAs(c.exposedPaths(commonPaths(c)))
+	ra, err := c.runAs(c.exposedPaths(c.paths(false)))
 	if err != nil {
-		return nil // Check says so
+		return nil // Check reports it
 	}
 	users := ra.sampleUsers()
 	if len(users) == 0 {
@@ -71,7 +71,7 @@ func (c *Config) CanReach() func(dir string) bool {
 	}
 }
 
-// canReach tells whether a user can come to a folder. It is tried only where modes do not tell.
+// canReach reports whether a user can reach a folder. It starts a process only if modes do not decide it.
 func (t *runAs) canReach(u *run.User, dir string) bool {
 	if !filepath.IsAbs(dir) || !exists(dir) {
 		return false
@@ -87,9 +87,8 @@ func parseID(s string) (uint32, error) {
 	return uint32(n), err
 }
 
-// chownTree makes u the owner of a folder with all that is in it. Nothing that is done
-// to the folder meanwhile makes it reach outside: links are not followed, and a
-// file that has other names elsewhere is refused.
+// chownTree makes u the owner of a folder and all that is in it. Concurrent changes cannot make it change files outside: it does not
+// follow links, and refuses a file with other names elsewhere.
 func chownTree(dir string, u *run.User) error {
 	g := treeChowner{u: u}
 	if err := g.walk(dir); err != nil || g.linked == nil {
@@ -102,7 +101,7 @@ func chownTree(dir string, u *run.User) error {
 	defer func() { _ = root.Close() }()
 	for stat, n := range g.linked {
 		if n.seen < stat.nlink {
-			return fmt.Errorf("%s has other names elsewhere, and cannot be given to the user of tasks", filepath.Join(dir, n.path))
+			return fmt.Errorf("cannot make the task's user the owner of %s: it has other names elsewhere", filepath.Join(dir, n.path))
 		}
 		if err := root.Lchown(n.path, int(u.UID), int(u.GID)); err != nil {
 			return err
@@ -111,13 +110,20 @@ func chownTree(dir string, u *run.User) error {
 	return nil
 }
 
-// treeChowner gives what is in a folder, but for files with several names, which it counts.
+// treeChowner changes owners in a folder, except of files with several names, which it counts.
 type treeChowner struct {
 	u      *run.User
 	linked map[fileStat]*linkCount
 }
 
-// walkPaths goes through a folder by paths.
+// fileStat identifies a file and its owner.
+type fileStat struct {
+	uid, gid uint32
+	dev, ino uint64
+	nlink    uint64
+}
+
+// walkPaths walks a folder by paths.
 func (g *treeChowner) walkPaths(dir string) error {
 	return walkTree(dir, func(root *os.Root, path string, d fs.DirEntry, stat fileStat) error {
 		if g.ownedOrLinked(path, stat, d.IsDir()) {
@@ -127,7 +133,7 @@ func (g *treeChowner) walkPaths(dir string) error {
 	})
 }
 
-// ownedOrLinked reports whether a file is the user's, or has been counted.
+// ownedOrLinked reports whether a file is the user's already, or has several names and was counted.
 func (g *treeChowner) ownedOrLinked(path string, stat fileStat, isDir bool) bool {
 	if stat.uid == g.u.UID && stat.gid == g.u.GID {
 		return true
@@ -147,13 +153,13 @@ func (g *treeChowner) ownedOrLinked(path string, stat fileStat, isDir bool) bool
 	return true
 }
 
-// linkCount counts those of a file in a folder.
+// linkCount counts the names of a file that are in a folder.
 type linkCount struct {
 	path string // one of them
 	seen uint64
 }
 
-// walkTree calls do for a folder and all that is in it.
+// walkTree calls fn for a folder and all that is in it.
 func walkTree(dir string, fn func(root *os.Root, path string, d fs.DirEntry, stat fileStat) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -173,8 +179,8 @@ func walkTree(dir string, fn func(root *os.Root, path string, d fs.DirEntry, sta
 	})
 }
 
-// shareWithGroup lets all members of a group change a folder with all that is in it, and will be in it. Tasks may
-// be at it at the same time: what has gone meanwhile is no error.
+// shareWithGroup lets all members of a group change a folder and all that is and will be in it. Tasks may change it at the same
+// time: a file that was removed meanwhile is no error.
 func shareWithGroup(dir string, gid uint32) error {
 	const groupBits = 0o070
 	return walkTree(dir, func(root *os.Root, path string, d fs.DirEntry, stat fileStat) error {
@@ -196,7 +202,7 @@ func shareWithGroup(dir string, gid uint32) error {
 	})
 }
 
-// chownAll makes u the owner of a folder of the worker's own with all that is in it, whatever other names that has.
+// chownAll makes u the owner of a folder of the worker and all that is in it, even of files with other names.
 func chownAll(dir string, u *run.User) error {
 	return walkTree(dir, func(root *os.Root, path string, _ fs.DirEntry, stat fileStat) error {
 		if stat.uid == u.UID && stat.gid == u.GID {
@@ -213,8 +219,7 @@ func ignoreNotExist(err error) error {
 	return err
 }
 
-// allowTraverse lets other users pass through the folders from top, which is the worker's own,
-// to path.
+// allowTraverse lets other users pass through the folders from top, which is the worker's own, to path.
 func allowTraverse(top, path string) error {
 	rest, err := filepath.Rel(top, path)
 	if err != nil || !filepath.IsLocal(rest) {
@@ -242,7 +247,7 @@ func addMode(path string, bits fs.FileMode) error {
 	return os.Chmod(path, st.Mode().Perm()|bits)
 }
 
-// allowRead lets other users read a folder of the worker's with all that is in it.
+// allowRead lets other users read a folder of the worker and all that is in it.
 func allowRead(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeSymlink != 0 {

@@ -9,20 +9,18 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// DiskUsage adds up what folders take of the disk. It reports false if they hold very many files,
-// cannot be read, or ctx ends before.
+// DiskUsage adds up the disk blocks of folders. It reports false if they hold more than 200,000 files,
+// cannot be read, or ctx ends before it is done.
 func DiskUsage(ctx context.Context, folders ...string) (size muster.Size, ok bool) {
 	return diskUsage(ctx, folders, maxFiles)
 }
 
-// maxFiles is how many files of an attempt are counted whose disk is not limited: what a
-// walk of more would cost the disk is more than the figure is worth.
+// maxFiles is how many files of an attempt without a disk limit are counted: a longer walk loads the disk too much.
 const maxFiles = 200_000
 
 var errTooMany = errors.New("too many files")
 
-// diskUsage adds up the blocks that folders take, and reports false if they hold more
-// than so many files or cannot be read. Files that vanish meanwhile are left out.
+// diskUsage is DiskUsage with a limit on the number of files and folders. Files that are removed meanwhile do not count.
 func diskUsage(ctx context.Context, folders []string, limit int) (size muster.Size, ok bool) {
 	files := 0
 	for _, folder := range folders {
@@ -31,7 +29,7 @@ func diskUsage(ctx context.Context, folders []string, limit int) (size muster.Si
 				if path == folder {
 					return err
 				}
-				return nil // it vanished, or the task shut it
+				return nil // it was removed, or the task denies access
 			}
 			if files++; files > limit || ctx.Err() != nil {
 				return errTooMany

@@ -20,10 +20,10 @@ func TestManyFiles(t *testing.T) {
 		t.Errorf("%s, %t", all, ok)
 	}
 	if _, ok := diskUsage(t.Context(), []string{dir}, 20); ok {
-		t.Error("more than the most are counted")
+		t.Error("more files than the limit are counted")
 	}
 	free, limited := &subject{}, &subject{Subject: run.Subject{Isolation: &run.IsolationSpec{WatchDisk: 1}}}
 	if free.fileLimit() != maxFiles || limited.fileLimit() <= maxFiles {
-		t.Errorf("%d files are counted without a limit, %d with one: many small files rid a task of it", free.fileLimit(), limited.fileLimit())
+		t.Errorf("%d files are counted without a disk limit, %d with one", free.fileLimit(), limited.fileLimit())
 	}
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// blocks is what a file takes of the disk, which is less than its size for one
-// with holes.
+// blocks is the space that a file takes on the disk, which is less than its size if it has holes.
 func blocks(info fs.FileInfo) muster.Size {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return muster.Size(st.Blocks) * 512 // whatever the file system's own unit is
+		return muster.Size(st.Blocks) * 512 // always in units of 512 bytes
 	}
 	return muster.Size(info.Size())
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Tick has every attempt sampled. The Meter must not run.
+// Tick samples every attempt. The Meter must not run.
 func Tick(ctx context.Context, m *Meter) {
 	var list []*subject
 	for sub := range m.samples.all {
@@ -15,5 +15,5 @@ func Tick(ctx context.Context, m *Meter) {
 	m.measure(ctx, time.Now(), list)
 }
 
-// Scans is how often all processes of the machine were read. The Meter must not run.
+// Scans returns how often all processes of the machine were read. The Meter must not run.
 func Scans(m *Meter) int { return m.scans }

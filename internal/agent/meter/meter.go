@@ -13,11 +13,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Config is what a Meter is made of.
+// Config configures a Meter.
 type Config struct {
-	Isolator run.Isolator                                    // nil: no kernel counts
-	GPUs     func() (gpu.Readings, bool)                     // the last readings; nil for no devices
-	History  func(muster.AttemptID) ([]muster.Sample, error) // the series so far, of an earlier life, too
+	Isolator run.Isolator                                    // nil: no control groups
+	GPUs     func() (gpu.Readings, bool)                     // the latest readings; nil: no devices
+	History  func(muster.AttemptID) ([]muster.Sample, error) // all samples so far, including those from before a restart of the worker
 	Price    float64                                         // of the worker, per hour
 	Log      *slog.Logger
 }
@@ -25,11 +25,11 @@ type Config struct {
 // Meter implements run.Meter while Run runs.
 type Meter struct {
 	cfg     Config
-	network traffic // of the goroutine of measure
-	scans   int     // of all processes of the machine, by the same goroutine
+	network traffic // used by the goroutine of measure
+	scans   int     // how often it read all processes of the machine
 
-	samples *schedule // of subjects that are measured
-	walks   *schedule // of those whose folders are
+	samples *schedule
+	walks   *schedule // of the folders
 }
 
 var _ run.Meter = (*Meter)(nil)
@@ -43,9 +43,9 @@ const (
 	firstSample   = time.Second      // to the first sample
 	minInterval   = 5 * time.Second  // between samples at first
 	maxInterval   = time.Minute      // between samples at most
-	checkInterval = time.Second      // between looks at limits that no kernel enforces
+	checkInterval = time.Second      // between checks of limits that the kernel does not enforce
 	walkInterval  = 30 * time.Second // between walks of folders
-	ageDivisor    = 720              // an attempt's age is at most that many times the time between samples, until that is seldom
+	ageDivisor    = 720              // the interval is at least the attempt's age divided by this
 )
 
 // Watch implements run.Meter.
@@ -64,15 +64,15 @@ func (m *Meter) Watch(s *run.Subject, w run.MeterHandler) (stop func() muster.Us
 	}
 }
 
-// usage is what an attempt consumed.
+// usage returns what an attempt consumed.
 func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	sums := &sub.sums
 	if sub.Task.Recovered != nil && m.cfg.History != nil {
-		// Another life measured the beginning.
+		// Samples from before a restart of the worker count.
 		if all, err := m.cfg.History(sub.Task.Attempt); err != nil {
-			m.cfg.Log.Warn("what was measured of a task before the worker was started is left out of its usage",
+			m.cfg.Log.Warn("cannot read earlier samples, usage of the attempt is incomplete",
 				slog.String("attempt", sub.Task.Attempt.String()), slog.Any("error", err))
 		} else if len(all) >= sums.Len() {
 			total := sub.newSums()
@@ -90,8 +90,8 @@ func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
 	return u
 }
 
-// aligned returns the multiple of a unit that is nearest to t. Attempts that were started at
-// different times are measured together, so that they share one reading of what the machine has.
+// aligned returns the multiple of unit that is nearest to t. Attempts that started at different times are measured
+// together, so that they share one reading of the machine.
 func aligned(t time.Time, unit time.Duration) time.Time {
 	return t.Add(t.Round(unit).Sub(t)) // Round alone would drop the monotonic clock
 }
@@ -110,7 +110,7 @@ func (m *Meter) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// measure looks at every subject of the list.
+// measure samples and checks every subject of the list.
 func (m *Meter) measure(ctx context.Context, now time.Time, list []*subject) {
 	src := m.readSources(ctx)
 	for _, sub := range list {
@@ -118,7 +118,7 @@ func (m *Meter) measure(ctx context.Context, now time.Time, list []*subject) {
 	}
 }
 
-// sources is what all subjects are measured by at one time.
+// sources are the readings of the machine that all subjects share at one time.
 type sources struct {
 	processes func() processTable // all processes of the machine, read once at most
 	devices   gpu.Readings
@@ -128,7 +128,7 @@ type sources struct {
 func (m *Meter) readSources(ctx context.Context) *sources {
 	src := &sources{processes: sync.OnceValue(func() processTable {
 		m.scans++
-		return newProcessTable(processes(ctx))
+		return newProcessTable(readProcesses(ctx))
 	})}
 	if m.cfg.GPUs != nil {
 		src.devices, _ = m.cfg.GPUs()

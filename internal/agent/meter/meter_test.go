@@ -21,13 +21,13 @@ import (
 // limit bounds every wait of these tests.
 const limit = time.Minute
 
-// watcher collects what a Meter tells of one attempt.
+// watcher collects what a Meter reports of one attempt.
 type watcher struct {
 	mu        sync.Mutex
 	samples   []muster.Sample
 	warnings  []string
 	exceeded  []*run.Stopped
-	onWarning func() // is called at a warning, nil for nothing
+	onWarning func() // called at a warning; may be nil
 	changed   chan struct{}
 }
 
@@ -54,7 +54,7 @@ func (h *watcher) Warned(line string) {
 	h.change(func() { h.warnings = append(h.warnings, line) })
 }
 
-// await returns once what was heard fulfils want.
+// await returns when want is true.
 func (h *watcher) await(tb testing.TB, what string, want func() bool) {
 	tb.Helper()
 	timeout := time.After(limit)
@@ -90,13 +90,13 @@ func begin(tb testing.TB, cfg meter.Config) *meter.Meter {
 	return m
 }
 
-// start starts a shell of the test and returns what a Meter is told of it.
+// start starts a shell for the test.
 func start(tb testing.TB, script string) *run.Subject {
 	tb.Helper()
 	base := tb.TempDir()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Dir = base
-	in, err := cmd.StdinPipe() // it lives until the test ends
+	in, err := cmd.StdinPipe() // open until the test ends
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -134,11 +134,11 @@ func TestTreeIsMeasured(t *testing.T) {
 		t.Errorf("at one a second it cost %g in %g seconds", u.Cost, most)
 	}
 	if again := stop(); again != (muster.Usage{}) {
-		t.Errorf("told twice: %+v", again)
+		t.Errorf("usage is reported twice: %+v", again)
 	}
 }
 
-// What no kernel enforces is told once, with the figures.
+// A limit that the kernel does not enforce is reported once, with the figures.
 func TestLimitsWithoutKernel(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -157,13 +157,13 @@ func TestLimitsWithoutKernel(t *testing.T) {
 			h := newWatcher()
 			s := start(t, tc.script)
 			s.Isolation = &tc.spec
-			file := make([]byte, 5_000_000) // is there as a whole at the first look
-			_, _ = rand.Read(file)          // so that no file system makes it smaller
+			file := make([]byte, 5_000_000) // complete before the first walk
+			_, _ = rand.Read(file)          // no file system compresses it
 			if err := os.WriteFile(filepath.Join(s.Folders.Base, "file"), file, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			stop := m.Watch(s, h)
-			h.await(t, "word", func() bool { return len(h.exceeded) > 0 && len(h.samples) > 0 })
+			h.await(t, "exceeded limit", func() bool { return len(h.exceeded) > 0 && len(h.samples) > 0 })
 			stop()
 			why := h.exceeded[0]
 			if why.Outcome != muster.AttemptFailed || why.Reason != tc.reason {
@@ -171,15 +171,14 @@ func TestLimitsWithoutKernel(t *testing.T) {
 			}
 			for _, want := range tc.message {
 				if !strings.Contains(why.Message, want) {
-					t.Errorf("%q does not say %q", why.Message, want)
+					t.Errorf("%q does not contain %q", why.Message, want)
 				}
 			}
 		})
 	}
 }
 
-// A task over its share of a device is warned, and then told to stop; one that gives
-// memory back is not.
+// A task that exceeds its share of a device is warned, and then stopped; a task that frees memory in time is not.
 func TestVRAMBudget(t *testing.T) {
 	var mu sync.Mutex
 	held := map[int]muster.Size{}
@@ -227,11 +226,11 @@ func TestVRAMBudget(t *testing.T) {
 	}
 	stops[fair]()
 	if over := hears[fair].exceeded; len(over) > 0 {
-		t.Errorf("what gave memory back was stopped: %s", over[0].Message)
+		t.Errorf("a task that freed memory was stopped: %s", over[0].Message)
 	}
 }
 
-// What an earlier life of the worker measured is a part of the usage.
+// Samples from before a restart of the worker are part of the usage.
 func TestHistoryCounts(t *testing.T) {
 	started := time.Now().Add(-time.Hour)
 	var past []muster.Sample
@@ -252,10 +251,10 @@ func TestHistoryCounts(t *testing.T) {
 	}
 }
 
-// A number that was given to another process is not measured.
+// A process that reuses the number of an earlier one is not measured.
 func TestRecycledNumberIsNotMeasured(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("this system does not tell when a process was started")
+		t.Skip("this system does not report when a process started")
 	}
 	m := begin(t, meter.Config{})
 	h := newWatcher()
@@ -269,8 +268,7 @@ func TestRecycledNumberIsNotMeasured(t *testing.T) {
 	}
 }
 
-// BenchmarkTick is one sample of 100 attempts with two processes and a folder
-// each.
+// BenchmarkTick takes one sample of 100 attempts, each with two processes and a folder.
 func BenchmarkTick(b *testing.B) {
 	var list []*run.Subject
 	for range 100 {

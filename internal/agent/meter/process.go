@@ -5,26 +5,24 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// process is what the system says of one.
+// process is a process with what withDetail adds. On other systems than Linux, State is unknown and Start is 0.
 type process struct {
-	pid, parent, group, session int
-	start                       uint64 // ticks since boot; 0 where the system does not tell
-	cpu                         time.Duration
-	threads                     int
-	memory                      muster.Size // resident and not shared
-	read, written               muster.Size // from and to disks; -1 where the system does not tell
+	procfs.Stat
+	memory        muster.Size // resident and not shared
+	read, written muster.Size // from and to disks; -1 if unknown
 }
 
-// processFields is what is to be known of the processes in a control group, beside their numbers.
+// processFields selects what is read of a process beside its number.
 type processFields struct {
 	load      bool // CPU time, memory and threads
 	transfers bool
 }
 
-// processTable is all processes of the machine, by how they hang together.
+// processTable is all processes of the machine with their relations.
 type processTable struct {
 	list     []process
 	index    map[int]int   // index in list by pid
@@ -36,26 +34,26 @@ func newProcessTable(list []process) processTable {
 	t := processTable{list: list, index: make(map[int]int, len(list)), children: make(map[int][]int, len(list)), byLeader: make(map[int][]int, len(list))}
 	for i := range list {
 		p := &list[i]
-		t.index[p.pid] = i
-		t.children[p.parent] = append(t.children[p.parent], i)
-		t.byLeader[p.group] = append(t.byLeader[p.group], i)
-		if p.session != p.group {
-			t.byLeader[p.session] = append(t.byLeader[p.session], i)
+		t.index[p.PID] = i
+		t.children[p.Parent] = append(t.children[p.Parent], i)
+		t.byLeader[p.Group] = append(t.byLeader[p.Group], i)
+		if p.Session != p.Group {
+			t.byLeader[p.Session] = append(t.byLeader[p.Session], i)
 		}
 	}
 	return t
 }
 
-// tree returns the process with a number and a start (0 for any), what descends
-// from it, and what is in its session or its process group.
+// tree returns the process with this number and start (0 for any), its descendants, and the members of its session or
+// process group.
 func (t *processTable) tree(pid int, start uint64) []process {
 	if pid == 0 {
 		return nil // it runs on another machine: 0 would be the kernel's threads
 	}
 	queue := slices.Clone(t.byLeader[pid])
 	if i, ok := t.index[pid]; ok {
-		if start != 0 && t.list[i].start != start {
-			return nil // the number was given to another one
+		if start != 0 && t.list[i].Start != start {
+			return nil // the number was reused
 		}
 		queue = append(queue, i)
 	}
@@ -69,20 +67,19 @@ func (t *processTable) tree(pid int, start uint64) []process {
 		}
 		seen[i] = true
 		list = append(list, t.list[i].withDetail())
-		queue = append(queue, t.children[t.list[i].pid]...)
+		queue = append(queue, t.children[t.list[i].PID]...)
 	}
 	return list
 }
 
-// cpuCounter turns CPU time that grows into cores in use.
+// cpuCounter computes the cores in use from CPU time that grows.
 type cpuCounter struct {
 	last      time.Duration
 	known     bool
-	byProcess map[int]time.Duration // by process, where nobody counts them together
+	byProcess map[int]time.Duration // without a control group
 }
 
-// rate returns the cores in use over the last span, in seconds, nil if they are
-// unknown.
+// rate returns the cores in use over the last span, in seconds; nil if they are unknown.
 func (c *cpuCounter) rate(counted *time.Duration, procs []process, span float64) *float64 {
 	var spent time.Duration
 	if counted != nil {
@@ -91,22 +88,22 @@ func (c *cpuCounter) rate(counted *time.Duration, procs []process, span float64)
 		now := make(map[int]time.Duration, len(procs))
 		for i := range procs {
 			p := &procs[i]
-			spent += max(0, p.cpu-c.byProcess[p.pid]) // a child's time counts from its start
-			now[p.pid] = p.cpu
+			spent += max(0, p.CPU-c.byProcess[p.PID]) // a child's time counts from its start
+			now[p.PID] = p.CPU
 		}
 		c.byProcess = now
 	}
 	known := c.known
 	c.known = true
 	if !known || span <= 0 || counted == nil && len(procs) == 0 {
-		return nil // what came before is nobody's
+		return nil // the time before the first measurement is unknown
 	}
 	return new(max(0, spent.Seconds()/span))
 }
 
-// ioCounters turn bytes that grow into rates.
+// ioCounters compute rates from bytes that grow.
 type ioCounters struct {
-	read, written map[int]muster.Size // by process; 0 for what the kernel counts together
+	read, written map[int]muster.Size // by process; 0 for the control group
 	known         bool
 }
 
@@ -117,7 +114,7 @@ func (c *ioCounters) rates(counted *run.CgroupStats, procs []process, span float
 	} else {
 		for i := range procs {
 			if p := &procs[i]; p.read >= 0 {
-				reads[p.pid], writes[p.pid] = p.read, p.written
+				reads[p.PID], writes[p.PID] = p.read, p.written
 			}
 		}
 	}

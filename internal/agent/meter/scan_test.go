@@ -14,21 +14,21 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// fakeLimiter is a Limiter whose control groups count what it is told to.
-type fakeLimiter struct {
-	run.Isolator // the rest is not asked for
+// fakeIsolator has control groups with fixed figures.
+type fakeIsolator struct {
+	run.Isolator // the rest is not called
 	counted      run.CgroupStats
 	known        bool // the members of a group are known
 }
 
-func (g *fakeLimiter) CurrentStats(*run.IsolationSpec) run.CgroupStats { return g.counted }
+func (g *fakeIsolator) CurrentStats(*run.IsolationSpec) run.CgroupStats { return g.counted }
 
-func (g *fakeLimiter) Processes(*run.IsolationSpec) ([]int, bool) {
+func (g *fakeIsolator) Processes(*run.IsolationSpec) ([]int, bool) {
 	return []int{os.Getpid()}, g.known
 }
 
-// measure watches n attempts that are started 170 ms apart, for a minute, and returns how often
-// all processes of the machine were read, and the samples of each attempt.
+// measure watches n attempts that start 170 ms apart, for a minute, and returns how often all processes of the machine were
+// read, and the samples of each attempt.
 func measure(t *testing.T, n int, cfg meter.Config, grant muster.Grant) (scans int, samples [][]muster.Sample) {
 	t.Helper()
 	base := t.TempDir()
@@ -62,7 +62,7 @@ func measure(t *testing.T, n int, cfg meter.Config, grant muster.Grant) (scans i
 	return scans, samples
 }
 
-// Attempts that were started at different times share what is read of the machine.
+// Attempts that started at different times share readings of the machine.
 func TestAttemptsAreMeasuredTogether(t *testing.T) {
 	t.Parallel()
 	scans, samples := measure(t, 20, meter.Config{}, muster.Grant{})
@@ -85,7 +85,7 @@ func TestAttemptsAreMeasuredTogether(t *testing.T) {
 	}
 }
 
-// An attempt with a control group costs no reading of other processes.
+// For an attempt with a control group other processes are not read.
 func TestGroupsAreMeasuredAlone(t *testing.T) {
 	t.Parallel()
 	all := run.CgroupStats{
@@ -97,16 +97,16 @@ func TestGroupsAreMeasuredAlone(t *testing.T) {
 		return gpu.Readings{Devices: []gpu.Reading{{GPULoad: muster.GPULoad{UUID: "GPU-1"}, Processes: []gpu.Process{{PID: os.Getpid(), Memory: 1 << 30}}}}}, true
 	}
 	for name, tc := range map[string]struct {
-		limits *fakeLimiter
+		limits *fakeIsolator
 		grant  muster.Grant
 		scans  bool
 		own    muster.Size // of the memory of a device
 	}{
-		"everything is counted":       {limits: &fakeLimiter{counted: all}},
-		"transfers are not counted":   {limits: &fakeLimiter{counted: part, known: true}},
-		"a device":                    {limits: &fakeLimiter{counted: all, known: true}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, own: 1 << 30},
-		"the group cannot be read":    {limits: &fakeLimiter{counted: part}, scans: true},
-		"a device, and without group": {limits: &fakeLimiter{counted: all}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, scans: true, own: 1 << 30},
+		"everything is counted":       {limits: &fakeIsolator{counted: all}},
+		"transfers are not counted":   {limits: &fakeIsolator{counted: part, known: true}},
+		"a device":                    {limits: &fakeIsolator{counted: all, known: true}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, own: 1 << 30},
+		"the group cannot be read":    {limits: &fakeIsolator{counted: part}, scans: true},
+		"a device, and without group": {limits: &fakeIsolator{counted: all}, grant: muster.Grant{GPUs: []string{"GPU-1"}}, scans: true, own: 1 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

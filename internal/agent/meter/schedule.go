@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// schedule calls back for each subject when it is due. What a call costs depends on the subjects
-// that are due, not on how many there are: a worker with thousands of sleeping tasks starts the
-// next one as fast as an idle worker. It is safe for concurrent use, but run must be called once.
+// schedule calls back for each subject when it is due. The cost of a call depends on the number of subjects that are due, not
+// on the number of all: with thousands of sleeping tasks a worker starts the next one as fast as an idle worker. It is safe
+// for concurrent use; run must be called once.
 type schedule struct {
 	mu      sync.Mutex
 	waiting entryHeap
 	all     map[*subject]*entry
-	wake    chan struct{} // holds one token if another subject became the first
+	wake    chan struct{} // holds one token after another subject became the first
 }
 
 // entry is one subject's place in a schedule.
 type entry struct {
 	sub   *subject
 	due   time.Time
-	index int // among those that wait, -1 while it is called back for
+	index int // in waiting, -1 during its callback
 }
 
 func newSchedule() *schedule {
 	return &schedule{all: map[*subject]*entry{}, wake: make(chan struct{}, 1)}
 }
 
-// add has sub called back for at due.
+// add schedules the first callback for sub at due.
 func (s *schedule) add(sub *subject, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *schedule) add(sub *subject, due time.Time) {
 	}
 }
 
-// remove ends the calls for sub; one that is under way is not waited for.
+// remove ends the callbacks for sub. It does not wait for one that runs.
 func (s *schedule) remove(sub *subject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *schedule) remove(sub *subject) {
 	}
 }
 
-// popDue returns what is due; put puts it back.
+// popDue removes and returns the entries that are due. requeue puts them back.
 func (s *schedule) popDue(now time.Time) (due []*entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *schedule) popDue(now time.Time) (due []*entry) {
 	return due
 }
 
-// requeue has those called back for again that were not removed since, and returns the time until the
-// first of all is due: an hour if there is none.
+// requeue puts back the entries that were not removed since, and returns the time until the first of all is due: an hour if
+// there is none.
 func (s *schedule) requeue(done []*entry) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *schedule) requeue(done []*entry) time.Duration {
 	return max(0, time.Until(s.waiting[0].due))
 }
 
-// run calls do with the subjects that are due until ctx ends, and next for when each is due again.
+// run calls fn with the subjects that are due until ctx ends. next returns when a subject is due again.
 func (s *schedule) run(ctx context.Context, fn func(context.Context, time.Time, []*subject), next func(*subject) time.Time) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -107,7 +107,7 @@ func (s *schedule) run(ctx context.Context, fn func(context.Context, time.Time, 
 	}
 }
 
-// entryHeap are ordered by when they are due.
+// entryHeap is ordered by due.
 type entryHeap []*entry
 
 // Len implements heap.Interface.

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// calls records when subjects were called back for.
+// calls records the callbacks for subjects.
 type calls struct {
 	mu    sync.Mutex
 	began time.Time
 	at    map[*subject][]time.Duration
-	hook  func(*subject) // is called within a call, nil for nothing
+	hook  func(*subject) // called within a callback; may be nil
 }
 
 func (c *calls) record(_ context.Context, now time.Time, list []*subject) {
@@ -33,11 +33,11 @@ func (c *calls) check(t *testing.T, sub *subject, at ...time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !slices.Equal(c.at[sub], at) {
-		t.Errorf("called back for it at %v, want %v", c.at[sub], at)
+		t.Errorf("callbacks at %v, want %v", c.at[sub], at)
 	}
 }
 
-// start starts s, whose subjects are due every so often.
+// start starts s, whose subjects are due once per interval.
 func start(t *testing.T, s *schedule, interval time.Duration) *calls {
 	t.Helper()
 	c := &calls{began: time.Now(), at: map[*subject][]time.Duration{}}
@@ -55,9 +55,9 @@ func TestEachSubjectIsCalledBackForWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, late, soon := newSchedule(), &subject{}, &subject{}
 		c := start(t, s, 10*time.Second)
-		synctest.Wait() // it sleeps, with nothing to do
+		synctest.Wait() // it sleeps: there is no subject
 		s.add(late, c.began.Add(8*time.Second))
-		synctest.Wait() // and until then
+		synctest.Wait() // it sleeps until then
 		s.add(soon, c.began.Add(3*time.Second))
 		time.Sleep(25 * time.Second)
 		synctest.Wait()

@@ -19,14 +19,14 @@ type subject struct {
 	run.Subject
 	watcher run.MeterHandler
 	started time.Time
-	limits  bool // some are to be watched
+	limits  bool // check has something to do
 
 	mu         sync.Mutex
-	nextSample time.Time // sample
-	nextCheck  time.Time // at the limits
-	measured   time.Time // the last measurement: rates count from it
+	nextSample time.Time
+	nextCheck  time.Time // of the limits
+	measured   time.Time // the last measurement, from which rates count
 	sampled    time.Time
-	cpu        cpuCounter // of the group, or of the tree
+	cpu        cpuCounter
 	io         ioCounters
 	sums       usageseries.Accumulator
 	pending    usageseries.Peaks // since the last sample
@@ -34,8 +34,8 @@ type subject struct {
 	disk     *muster.Size
 	nextWalk time.Time // of the folders
 
-	vramSince time.Time // over its budget since then
-	stopped   bool      // Exceeded was said
+	vramSince time.Time // when the attempt exceeded its VRAM budget
+	stopped   bool      // Exceeded was called
 }
 
 func newSubject(s *run.Subject, w run.MeterHandler, now time.Time) *subject {
@@ -61,7 +61,7 @@ func (sub *subject) due() time.Time {
 	return sub.nextSample
 }
 
-// update takes a sample if it is due, and looks at the limits.
+// update takes a sample if it is due, and checks the limits.
 func (sub *subject) update(ctx context.Context, now time.Time, src *sources, cfg *Config) {
 	s, exceeded, warning := sub.sample(ctx, now, src, cfg)
 	if s != nil {
@@ -101,8 +101,8 @@ func (sub *subject) sample(ctx context.Context, now time.Time, src *sources, cfg
 	return &usage, exceeded, warning
 }
 
-// processes returns the attempt's processes, none if everything is counted without them. Only an
-// attempt without a control group needs all processes of the machine.
+// processes returns the attempt's processes, or nil if control groups count everything. Only for an attempt without a
+// control group it reads all processes of the machine.
 func (sub *subject) processes(ctx context.Context, src *sources, cfg *Config, c *run.CgroupStats) []process {
 	fields := processFields{
 		load:      c.CPU == nil || c.Memory == nil || c.PIDs == nil,
@@ -115,7 +115,7 @@ func (sub *subject) processes(ctx context.Context, src *sources, cfg *Config, c 
 		if pids, ok := cfg.Isolator.Processes(sub.Isolation); ok {
 			list := make([]process, 0, len(pids))
 			for _, pid := range pids {
-				if p, ok := processOf(ctx, pid, fields); ok {
+				if p, ok := readProcess(ctx, pid, fields); ok {
 					list = append(list, p)
 				}
 			}
@@ -126,8 +126,7 @@ func (sub *subject) processes(ctx context.Context, src *sources, cfg *Config, c 
 	return table.tree(sub.Pid.PID, sub.Pid.StartTicks)
 }
 
-// measureUsage measures what the attempt uses now. Rates are those since the last
-// measurement.
+// measureUsage measures what the attempt uses now. Rates are averages since the last measurement.
 func (sub *subject) measureUsage(now time.Time, src *sources, c *run.CgroupStats, procs []process) muster.Sample {
 	s := muster.Sample{At: muster.NewTime(now), Memory: c.Memory, Disk: sub.disk, NetIn: src.in, NetOut: src.out}
 	span := now.Sub(sub.measured).Seconds()
@@ -136,7 +135,7 @@ func (sub *subject) measureUsage(now time.Time, src *sources, c *run.CgroupStats
 	threads := 0
 	for i := range procs {
 		resident += procs[i].memory
-		threads += procs[i].threads
+		threads += procs[i].Threads
 	}
 	if s.Memory == nil && len(procs) > 0 {
 		s.Memory = &resident
@@ -152,8 +151,7 @@ func (sub *subject) measureUsage(now time.Time, src *sources, c *run.CgroupStats
 	return s
 }
 
-// round leaves out digits that nobody measured: a series is kept as text. The sample's
-// figures become its own.
+// round drops digits that are not significant, since a series is stored as text. It replaces the sample's pointers.
 func round(s *muster.Sample) {
 	to := func(p **float64, unit float64) {
 		if *p != nil {
@@ -174,7 +172,7 @@ func round(s *muster.Sample) {
 	}
 }
 
-// device is how a device does, and what of its memory the processes hold.
+// device returns the load of a device, and how much of its memory the processes hold.
 func device(id string, all []gpu.Reading, procs []process) muster.GPUSample {
 	i := slices.IndexFunc(all, func(r gpu.Reading) bool { return r.UUID == id })
 	if i < 0 {
@@ -186,14 +184,14 @@ func device(id string, all []gpu.Reading, procs []process) muster.GPUSample {
 	}
 	g.OwnMemory = new(muster.Size)
 	for _, p := range all[i].Processes {
-		if slices.ContainsFunc(procs, func(q process) bool { return q.pid == p.PID }) {
+		if slices.ContainsFunc(procs, func(q process) bool { return q.PID == p.PID }) {
 			*g.OwnMemory += p.Memory
 		}
 	}
 	return g
 }
 
-// newSums are those of a series that begins.
+// newSums returns the accumulator of a new series.
 func (sub *subject) newSums() usageseries.Accumulator {
 	return usageseries.Accumulator{Shared: sub.Task.Grant.GPUMemory > 0}
 }
@@ -201,7 +199,7 @@ func (sub *subject) newSums() usageseries.Accumulator {
 // vramGrace is how long an attempt may be over its share of a device's memory.
 const vramGrace = 10 * time.Second
 
-// check compares a measurement with the limits that no kernel enforces.
+// check compares a measurement with the limits that the kernel does not enforce.
 func (sub *subject) check(now time.Time, s *muster.Sample) (exceeded *run.Stopped, warning string) {
 	stop := func(reason muster.Reason, format string, args ...any) (*run.Stopped, string) {
 		return &run.Stopped{Outcome: muster.AttemptFailed, Reason: reason, Message: fmt.Sprintf(format, args...)}, ""
@@ -231,7 +229,7 @@ func (sub *subject) checkVRAM(now time.Time, s *muster.Sample) (exceeded *run.St
 		}
 		if sub.vramSince.IsZero() {
 			sub.vramSince = now
-			return nil, fmt.Sprintf("it holds %s of the memory of GPU %s and was granted %s: it is stopped in %s unless it gives some back", *g.OwnMemory, g.UUID, budget, vramGrace)
+			return nil, fmt.Sprintf("the task holds %s of the memory of GPU %s and was granted %s: it is stopped in %s unless it frees some", *g.OwnMemory, g.UUID, budget, vramGrace)
 		}
 		if now.Sub(sub.vramSince) < vramGrace {
 			return nil, ""
@@ -243,7 +241,7 @@ func (sub *subject) checkVRAM(now time.Time, s *muster.Sample) (exceeded *run.St
 	return nil, ""
 }
 
-// walkDue returns when the folders are to be looked at.
+// walkDue returns when the folders are measured next.
 func (sub *subject) walkDue() time.Time {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -252,8 +250,7 @@ func (sub *subject) walkDue() time.Time {
 
 func (sub *subject) watchesDisk() bool { return sub.Isolation != nil && sub.Isolation.WatchDisk > 0 }
 
-// fileLimit is how many files are counted: with many small ones a task is not rid of its
-// limit.
+// fileLimit is how many files are counted. With a disk limit it is unlimited: many small files must not evade the limit.
 func (sub *subject) fileLimit() int {
 	if sub.watchesDisk() {
 		return math.MaxInt
@@ -261,8 +258,8 @@ func (sub *subject) fileLimit() int {
 	return maxFiles
 }
 
-// walk measures the folders: more often where a limit is watched, but never for more
-// than a tenth of the time.
+// walk measures the folders: every second if their limit is watched, else every 30 seconds, but for at most a tenth of the
+// time.
 func (sub *subject) walk(ctx context.Context) {
 	folders := []string{sub.Folders.Base}
 	if c := sub.Folders.Checkpoint; c != "" {

@@ -8,14 +8,13 @@ import (
 	"github.com/shirou/gopsutil/v4/net"
 )
 
-// traffic turns the host's network counters into rates.
+// traffic computes rates from the host's network counters.
 type traffic struct {
 	at      time.Time
 	in, out uint64
 }
 
-// rates returns bytes a second since the last call, without loopback; nil the first
-// time, and where they are unknown.
+// rates returns bytes per second since the last call, without loopback; nil at the first call and if they are unknown.
 func (t *traffic) rates(ctx context.Context, now time.Time) (in, out *float64) {
 	all, err := net.IOCountersWithContext(ctx, true)
 	if err != nil {

@@ -9,17 +9,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Control groups limit what a container or a service may use; the smallest limit
-// on the way up holds. See the kernel's cgroup-v2.rst and cgroup-v1/.
+// Control groups limit the resources of a container or a service; the lowest limit of a group and its ancestors applies. See the
+// kernel's cgroup-v2.rst and cgroup-v1/.
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// ownCgroups are the control groups of this process: by controller, "" for those of
-// version 2.
+// ownCgroups are the control groups of this process by controller, "" for version 2.
 type ownCgroups map[string]string
 
-// parseOwnCgroups reads /proc/self/cgroup. Without a line for version 2 its root is
-// meant.
+// parseOwnCgroups parses /proc/self/cgroup. Without a line for version 2 that is the root.
 func parseOwnCgroups(text string) ownCgroups {
 	g := ownCgroups{"": "/"}
 	for line := range strings.Lines(text) {
@@ -35,9 +33,8 @@ func parseOwnCgroups(text string) ownCgroups {
 	return g
 }
 
-// limits reads control files in a group and all above it. In a container the
-// group's own name may be that of the machine outside; what is at the root holds
-// for the container then.
+// limits reads control files in a group and all its ancestors. In a container the group's own name may be that outside; then the
+// root has the container's limits.
 func (h *host) limits(mount, group string, files ...string) [][]string {
 	var all [][]string
 	for dir := group; ; dir = path.Dir(dir) {
@@ -56,7 +53,7 @@ func (h *host) limits(mount, group string, files ...string) [][]string {
 	}
 }
 
-// cgroupCPUs is how many cores this process's groups let it use.
+// cgroupCPUs returns how many cores this process's groups let it use.
 func (h *host) cgroupCPUs() (cores float64, ok bool) {
 	own := parseOwnCgroups(h.readText("/proc/self/cgroup"))
 	cores = math.Inf(1)
@@ -72,7 +69,7 @@ func (h *host) cgroupCPUs() (cores float64, ok bool) {
 	return cores, !math.IsInf(cores, 1)
 }
 
-// quotaCPUs returns quota/period, or infinity if that is no limit.
+// quotaCPUs returns quota/period, or infinity if there is no limit.
 func quotaCPUs(quota, period string) float64 {
 	q, err1 := strconv.ParseFloat(quota, 64)
 	p, err2 := strconv.ParseFloat(period, 64)
@@ -82,11 +79,10 @@ func quotaCPUs(quota, period string) float64 {
 	return q / p
 }
 
-// unlimited is at least what version 1 says when there is no limit: the greatest
-// number of bytes in whole pages.
+// unlimited is the least value of version 1 that means no limit: the greatest number of bytes in whole pages.
 const unlimited = math.MaxInt64 &^ (1<<16 - 1)
 
-// cgroupMemory is how much memory this process's groups let it use.
+// cgroupMemory returns how much memory this process's groups let it use.
 func (h *host) cgroupMemory() (least muster.Size, ok bool) {
 	own := parseOwnCgroups(h.readText("/proc/self/cgroup"))
 	limits := h.limits(cgroupRoot, own[""], "memory.max")

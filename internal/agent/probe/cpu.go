@@ -11,7 +11,7 @@ import (
 	gopsload "github.com/shirou/gopsutil/v4/load"
 )
 
-// CPU is the processors of the machine.
+// CPU describes the processors of the machine.
 type CPU struct {
 	Count    float64   `json:"count"` // cores that processes here may use; less than the machine has in a limited container
 	Model    string    `json:"model,omitempty"`
@@ -19,11 +19,11 @@ type CPU struct {
 	Cores    int       `json:"cores,omitempty"`   // in all sockets
 	Threads  int       `json:"threads,omitempty"` // of all cores
 	Features []string  `json:"features"`          // instruction sets that jobs ask for, such as avx2
-	Load     []float64 `json:"load,omitempty"`    // how many processes ran or wanted to, on average of 1, 5 and 15 minutes
+	Load     []float64 `json:"load,omitempty"`    // load averages of 1, 5 and 15 minutes
 }
 
 func (h *host) cpus(ctx context.Context) CPU {
-	c := CPU{Count: float64(runtime.NumCPU())} // heeds the affinity mask
+	c := CPU{Count: float64(runtime.NumCPU())} // respects the affinity mask
 	if quota, ok := h.cgroupCPUs(); ok {
 		c.Count = math.Min(c.Count, math.Max(0.1, math.Floor(quota*1000)/1000))
 	}
@@ -57,7 +57,7 @@ func (h *host) cpus(ctx context.Context) CPU {
 
 func hundredths(f float64) float64 { return math.Round(f*100) / 100 }
 
-// topology counts by what the kernel tells of each processor that is on.
+// topology counts the processors that are online.
 func (h *host) topology() (sockets, cores, threads int) {
 	const dir = "/sys/devices/system/cpu"
 	packages, both := map[string]bool{}, map[[2]string]bool{}
@@ -68,7 +68,7 @@ func (h *host) topology() (sockets, cores, threads int) {
 		socket := h.readText(path.Join(dir, name, "topology", "physical_package_id"))
 		core := h.readText(path.Join(dir, name, "topology", "core_id"))
 		if socket == "" || core == "" {
-			continue // it is off
+			continue // it is offline
 		}
 		packages[socket], both[[2]string{socket, core}] = true, true
 		threads++

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// cpuidFeatures asks the processor itself, where the kernel has no list of its
-// own.
+// cpuidFeatures queries the processor, for systems whose kernel has no list.
 func cpuidFeatures() []string {
 	found := []string{}
 	for _, f := range []struct {

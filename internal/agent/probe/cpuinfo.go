@@ -1,12 +1,13 @@
 package probe
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
 
-// cpuInfo is what /proc/cpuinfo tells. Its form differs from one architecture to
-// another, and so does what it leaves out.
+// cpuInfo is the content of /proc/cpuinfo. Its format and completeness depend on the architecture.
 type cpuInfo struct {
 	model    string
 	features []string
@@ -27,15 +28,13 @@ func parseCPUInfo(text string) cpuInfo {
 		value = strings.TrimSpace(value)
 		switch strings.TrimSpace(name) {
 		case "processor":
-			if strings.Trim(value, "0123456789") == "" { // 32-bit ARM says here, too, what it is
+			if strings.Trim(value, "0123456789") == "" { // 32-bit ARM has the model here too
 				info.threads++
 			}
-		case "model name", "cpu model", "uarch":
-			info.model = orElse(info.model, value)
-		case "cpu": // POWER
-			info.model = orElse(info.model, value)
+		case "model name", "cpu model", "uarch", "cpu": // cpu: POWER
+			info.model = cmp.Or(info.model, value)
 		case "flags", "Features", "isa":
-			flags = orElse(flags, value)
+			flags = cmp.Or(flags, value)
 		case "CPU implementer":
 			maker = value
 		case "CPU part":
@@ -43,7 +42,7 @@ func parseCPUInfo(text string) cpuInfo {
 				parts[part] = true
 			}
 		case "Model", "Hardware":
-			board = orElse(board, value)
+			board = cmp.Or(board, value)
 		case "physical id":
 			socket = value
 			info.sockets[socket] = true
@@ -52,27 +51,15 @@ func parseCPUInfo(text string) cpuInfo {
 		}
 	}
 	if len(parts) > 0 && (info.model == "" || strings.HasPrefix(info.model, "ARMv")) {
-		names := make([]string, 0, len(parts))
-		for name := range parts {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		info.model = strings.Join(names, " + ")
+		info.model = strings.Join(slices.Sorted(maps.Keys(parts)), " + ")
 	}
-	info.model = orElse(info.model, board)
+	info.model = cmp.Or(info.model, board)
 	info.features = features(flags)
 	return info
 }
 
-func orElse(s, other string) string {
-	if s != "" {
-		return s
-	}
-	return other
-}
-
-// armNames are the cores that machines which run jobs have most, by implementer and part:
-// see the MIDR_EL1 register in ARM's manuals, and arch/arm64/include/asm/cputype.h.
+// armNames are the cores that are common in machines that run jobs, by implementer and part: see the MIDR_EL1 register in ARM's
+// manuals, and arch/arm64/include/asm/cputype.h.
 var armNames = map[string]string{
 	"0x41/0xd03": "Cortex-A53", "0x41/0xd05": "Cortex-A55", "0x41/0xd07": "Cortex-A57", "0x41/0xd08": "Cortex-A72",
 	"0x41/0xd09": "Cortex-A73", "0x41/0xd0b": "Cortex-A76", "0x41/0xd0c": "Neoverse-N1", "0x41/0xd40": "Neoverse-V1",
@@ -84,8 +71,7 @@ var armNames = map[string]string{
 
 func armName(implementer, part string) string { return armNames[implementer+"/"+strings.ToLower(part)] }
 
-// featureNames are the instruction sets that jobs ask for: what the kernel calls
-// them, and the one name that they have here.
+// featureNames are the instruction sets that jobs ask for: the kernel's name, and the name here.
 var featureNames = []struct{ flag, name string }{
 	{"sse4_2", "sse4_2"}, {"avx", "avx"}, {"f16c", "f16c"}, {"fma", "fma"}, {"avx2", "avx2"}, {"avx_vnni", "avx_vnni"},
 	{"avx512f", "avx512"}, {"avx512bw", "avx512bw"}, {"avx512dq", "avx512dq"}, {"avx512vl", "avx512vl"},
@@ -95,7 +81,7 @@ var featureNames = []struct{ flag, name string }{
 	{"sve", "sve"}, {"sve2", "sve2"}, {"sme", "sme"}, {"sha2", "sha"}, {"altivec", "altivec"},
 }
 
-// features picks what jobs ask for out of the kernel's list.
+// features returns the names of the flags in featureNames.
 func features(flags string) []string {
 	has := map[string]bool{}
 	for flag := range strings.FieldsSeq(flags) {

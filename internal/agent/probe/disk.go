@@ -13,26 +13,27 @@ import (
 	gopsdisk "github.com/shirou/gopsutil/v4/disk"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
 // Disk is a file system on a disk of this machine.
 type Disk struct {
-	Path     string      `json:"path"`               // the data dir, or where the file system is mounted
-	Device   string      `json:"device,omitempty"`   // such as /dev/sda1
-	Type     string      `json:"type,omitempty"`     // such as ext4
-	Kind     string      `json:"kind,omitempty"`     // ssd or hdd, where that is told
-	ReadOnly bool        `json:"readonly,omitempty"` //
+	Path     string      `json:"path"`             // the data dir, or the mount point
+	Device   string      `json:"device,omitempty"` // such as /dev/sda1
+	Type     string      `json:"type,omitempty"`   // such as ext4
+	Kind     string      `json:"kind,omitempty"`   // ssd or hdd, if known
+	ReadOnly bool        `json:"readonly,omitempty"`
 	Total    muster.Size `json:"total,omitempty"`
 	Free     muster.Size `json:"free,omitempty"` // for this user
 }
 
 const maxDisks = 64
 
-// disk is the file system that holds the data dir, which need not be there yet.
-func (h *host) disk(ctx context.Context, dir string, mounts []mount) (Disk, error) {
+// disk returns the file system that contains the data dir, which need not exist.
+func (h *host) disk(ctx context.Context, dir string, mounts []procfs.Mount) (Disk, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return Disk{}, fmt.Errorf("the data dir is unknown: %w", err)
+		return Disk{}, fmt.Errorf("cannot resolve the data dir: %w", err)
 	}
 	d := Disk{Path: dir}
 	existing := dir
@@ -44,34 +45,34 @@ func (h *host) disk(ctx context.Context, dir string, mounts []mount) (Disk, erro
 	}
 	u, err := gopsdisk.UsageWithContext(ctx, existing)
 	if err != nil {
-		return d, fmt.Errorf("the size of the disk under %s is unknown: %w", existing, err)
+		return d, fmt.Errorf("cannot read the size of the disk under %s: %w", existing, err)
 	}
 	d.Total, d.Free = muster.Size(u.Total), muster.Size(u.Free)
 	if target, err := filepath.EvalSymlinks(existing); err == nil {
 		existing = target
 	}
 	if m := mountOf(mounts, existing); m != nil {
-		d.Device, d.Type, d.ReadOnly, d.Kind = m.device, m.fstype, m.readonly, h.diskKind(m)
+		d.Device, d.Type, d.ReadOnly, d.Kind = m.Source, m.Type, m.ReadOnly, h.diskKind(m)
 	}
 	return d, nil
 }
 
-// disks are the file systems on local disks, each once.
-func (h *host) disks(ctx context.Context, mounts []mount) []Disk {
+// disks returns the file systems on local disks, each once.
+func (h *host) disks(ctx context.Context, mounts []procfs.Mount) []Disk {
 	disks := []Disk{}
 	for _, m := range localMounts(mounts) {
 		if len(disks) == maxDisks || ctx.Err() != nil {
 			break
 		}
-		if info, err := os.Stat(m.point); err != nil || !info.IsDir() {
-			continue // a container's /etc/hosts is a mount, too
+		if info, err := os.Stat(m.Point); err != nil || !info.IsDir() {
+			continue // such as a container's /etc/hosts
 		}
-		u, err := gopsdisk.UsageWithContext(ctx, m.point)
+		u, err := gopsdisk.UsageWithContext(ctx, m.Point)
 		if err != nil || u.Total == 0 {
 			continue
 		}
 		disks = append(disks, Disk{
-			Path: m.point, Device: m.device, Type: m.fstype, Kind: h.diskKind(&m), ReadOnly: m.readonly,
+			Path: m.Point, Device: m.Source, Type: m.Type, Kind: h.diskKind(&m), ReadOnly: m.ReadOnly,
 			Total: muster.Size(u.Total), Free: muster.Size(u.Free),
 		})
 	}
@@ -79,90 +80,56 @@ func (h *host) disks(ctx context.Context, mounts []mount) []Disk {
 	return disks
 }
 
-// mount is a mounted file system.
-type mount struct {
-	number   string // the device's, as major:minor
-	point    string
-	device   string
-	fstype   string
-	readonly bool
-}
-
-func (h *host) mounts(ctx context.Context) []mount {
+func (h *host) mounts(ctx context.Context) []procfs.Mount {
 	if h.os == "linux" {
-		return parseMounts(h.readText("/proc/self/mountinfo"))
+		return slices.Collect(procfs.Mounts(h.readText("/proc/self/mountinfo")))
 	}
 	parts, err := gopsdisk.PartitionsWithContext(ctx, false)
 	if err != nil {
 		return nil
 	}
-	var all []mount
+	var all []procfs.Mount
 	for _, p := range parts {
-		all = append(all, mount{point: p.Mountpoint, device: p.Device, fstype: p.Fstype, readonly: slices.Contains(p.Opts, "ro")})
+		all = append(all, procfs.Mount{Point: p.Mountpoint, Source: p.Device, Type: p.Fstype, ReadOnly: slices.Contains(p.Opts, "ro")})
 	}
 	return all
 }
 
-// parseMounts reads mountinfo; see proc_pid_mountinfo(5).
-func parseMounts(text string) []mount {
-	var all []mount
-	for line := range strings.Lines(text) {
-		before, after, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if !ok || len(f) < 6 || len(g) < 2 {
-			continue
-		}
-		all = append(all, mount{
-			number: f[2], point: unescape(f[4]), device: unescape(g[1]), fstype: g[0],
-			readonly: slices.Contains(strings.Split(f[5], ","), "ro"),
-		})
-	}
-	return all
-}
-
-// unescape undoes the kernel's way to write white space and backslashes.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// mountOf returns the mount that a path is on. A later mount covers an earlier one
-// on the same folder.
-func mountOf(mounts []mount, name string) *mount {
-	var best *mount
+// mountOf returns the mount that contains a path. A later mount hides an earlier one at the same point.
+func mountOf(mounts []procfs.Mount, name string) *procfs.Mount {
+	var best *procfs.Mount
 	for i := range mounts {
 		m := &mounts[i]
-		rest, ok := strings.CutPrefix(name, m.point)
-		inside := ok && (rest == "" || strings.HasSuffix(m.point, "/") || strings.HasPrefix(rest, "/") || os.IsPathSeparator(rest[0]))
-		if inside && (best == nil || len(m.point) >= len(best.point)) {
+		rest, ok := strings.CutPrefix(name, m.Point)
+		inside := ok && (rest == "" || strings.HasSuffix(m.Point, "/") || strings.HasPrefix(rest, "/") || os.IsPathSeparator(rest[0]))
+		if inside && (best == nil || len(m.Point) >= len(best.Point)) {
 			best = m
 		}
 	}
 	return best
 }
 
-// localMounts picks the file systems on disks, each once, where it is mounted with the
-// shortest path: others are views of parts of it.
-func localMounts(mounts []mount) []mount {
+// localMounts returns the file systems on disks, each once, with the shortest of their mount points: others show parts of it.
+func localMounts(mounts []procfs.Mount) []procfs.Mount {
 	first := map[string]int{}
-	var all []mount
+	var all []procfs.Mount
 	for _, m := range mounts {
-		disk := strings.HasPrefix(m.device, "/dev/") || m.fstype == "zfs" || filepath.VolumeName(m.device) != ""
-		if !disk || strings.HasPrefix(m.device, "/dev/loop") || m.fstype == "squashfs" || m.fstype == "iso9660" || m.fstype == "devfs" {
+		disk := strings.HasPrefix(m.Source, "/dev/") || m.Type == "zfs" || filepath.VolumeName(m.Source) != ""
+		if !disk || strings.HasPrefix(m.Source, "/dev/loop") || m.Type == "squashfs" || m.Type == "iso9660" || m.Type == "devfs" {
 			continue
 		}
-		if i, seen := first[m.device]; !seen {
-			first[m.device] = len(all)
+		if i, seen := first[m.Source]; !seen {
+			first[m.Source] = len(all)
 			all = append(all, m)
-		} else if len(m.point) < len(all[i].point) {
+		} else if len(m.Point) < len(all[i].Point) {
 			all[i] = m
 		}
 	}
 	return all
 }
 
-// diskKind says whether a disk turns. What a hypervisor lends often says so
-// without knowing.
-func (h *host) diskKind(m *mount) string {
+// diskKind returns whether a disk rotates. Virtual disks often report that they do without knowing.
+func (h *host) diskKind(m *procfs.Mount) string {
 	name := h.blockDevice(m)
 	if name == "" {
 		return ""
@@ -179,15 +146,14 @@ func (h *host) diskKind(m *mount) string {
 	}
 }
 
-// blockDevice returns the name in /sys/block of the disk that a file system is
-// on, or "".
-func (h *host) blockDevice(m *mount) string {
+// blockDevice returns the name in /sys/block of the disk that contains a file system, or "".
+func (h *host) blockDevice(m *procfs.Mount) string {
 	for _, name := range h.readDir("/sys/block") {
-		if name == path.Base(m.device) || h.readText(path.Join("/sys/block", name, "dev")) == m.number {
+		if name == path.Base(m.Source) || h.readText(path.Join("/sys/block", name, "dev")) == m.Device {
 			return name
 		}
 		for _, part := range h.readDir(path.Join("/sys/block", name)) {
-			if strings.HasPrefix(part, name) && (part == path.Base(m.device) || h.readText(path.Join("/sys/block", name, part, "dev")) == m.number) {
+			if strings.HasPrefix(part, name) && (part == path.Base(m.Source) || h.readText(path.Join("/sys/block", name, part, "dev")) == m.Device) {
 				return name
 			}
 		}

@@ -3,10 +3,13 @@ package probe
 import (
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
 const mountinfo = `22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -23,13 +26,13 @@ not a line - at all
 `
 
 func TestMounts(t *testing.T) {
-	mounts := parseMounts(mountinfo)
+	mounts := slices.Collect(procfs.Mounts(mountinfo))
 	if len(mounts) != 9 {
 		t.Fatalf("%d mounts: %+v", len(mounts), mounts)
 	}
 	var got []string
 	for _, m := range localMounts(mounts) {
-		got = append(got, m.point+" "+m.device)
+		got = append(got, m.Point+" "+m.Source)
 	}
 	if d := cmp.Diff([]string{"/ /dev/sda2", "/boot/efi /dev/sda1", "/data /dev/nvme0n1p1", "/home /dev/mapper/vg-home"}, got); d != "" {
 		t.Error(d)
@@ -37,7 +40,7 @@ func TestMounts(t *testing.T) {
 	for path, want := range map[string]string{
 		"/var/lib/muster": "/", "/data": "/data", "/data/muster/worker": "/data", "/data/tmp/x": "/data/tmp", "/database": "/", "/mnt/a view/x": "/mnt/a view",
 	} {
-		if m := mountOf(mounts, path); m == nil || m.point != want {
+		if m := mountOf(mounts, path); m == nil || m.Point != want {
 			t.Errorf("%s is on %+v, want %s", path, m, want)
 		}
 	}
@@ -55,19 +58,19 @@ func TestDiskKind(t *testing.T) {
 		"sys/block/vdb/queue/rotational": "0\n", "sys/block/vdb/dev": "254:16\n",
 		"sys/block/xvda/xvda1/dev": "202:1\n",
 	})
-	for device, want := range map[mount]string{
-		{device: "/dev/sda2", number: "8:2"}:             "hdd",
-		{device: "/dev/nvme0n1p1", number: "259:1"}:      "ssd",
-		{device: "/dev/mapper/vg-home", number: "253:0"}: "ssd",
-		{device: "/dev/vda", number: "254:0"}:            "", // a hypervisor's word
-		{device: "/dev/vdb", number: "254:16"}:           "ssd",
-		{device: "/dev/xvda1", number: "202:1"}:          "",
-		{device: "/dev/nvme0n1p1", number: "0:35"}:       "ssd", // btrfs makes numbers up
-		{device: "overlay", number: "0:50"}:              "",
-		{device: "/dev/sdz1", number: "65:145"}:          "",
+	for device, want := range map[procfs.Mount]string{
+		{Source: "/dev/sda2", Device: "8:2"}:             "hdd",
+		{Source: "/dev/nvme0n1p1", Device: "259:1"}:      "ssd",
+		{Source: "/dev/mapper/vg-home", Device: "253:0"}: "ssd",
+		{Source: "/dev/vda", Device: "254:0"}:            "", // a hypervisor's word
+		{Source: "/dev/vdb", Device: "254:16"}:           "ssd",
+		{Source: "/dev/xvda1", Device: "202:1"}:          "",
+		{Source: "/dev/nvme0n1p1", Device: "0:35"}:       "ssd", // btrfs makes numbers up
+		{Source: "overlay", Device: "0:50"}:              "",
+		{Source: "/dev/sdz1", Device: "65:145"}:          "",
 	} {
 		if got := h.diskKind(&device); got != want {
-			t.Errorf("%s: %q, want %q", device.device, got, want)
+			t.Errorf("%s: %q, want %q", device.Source, got, want)
 		}
 	}
 }
@@ -91,10 +94,10 @@ func TestDiskHere(t *testing.T) {
 func FuzzMounts(f *testing.F) {
 	f.Add(mountinfo)
 	f.Fuzz(func(t *testing.T, text string) {
-		mounts := parseMounts(text)
+		mounts := slices.Collect(procfs.Mounts(text))
 		for _, m := range mounts {
-			if found := mountOf(mounts, m.point); found == nil || found.point != m.point {
-				t.Errorf("%q is on %+v", m.point, found)
+			if found := mountOf(mounts, m.Point); found == nil || found.Point != m.Point {
+				t.Errorf("%q is on %+v", m.Point, found)
 			}
 		}
 		if all := localMounts(mounts); len(all) > strings.Count(text, "\n")+1 {

@@ -15,19 +15,18 @@ import (
 	"syscall"
 )
 
-// Engine runs containers for this user.
+// Engine is a container engine that this user may use.
 type Engine struct {
 	Name     string   `json:"name"` // docker, podman or nerdctl
 	Version  string   `json:"version,omitempty"`
-	Socket   string   `json:"socket,omitempty"` // where it is reached, if it is not by its tool
-	Tool     string   `json:"tool,omitempty"`   // the path of its program, if that is how
+	Socket   string   `json:"socket,omitempty"` // if it is used through its API
+	Tool     string   `json:"tool,omitempty"`   // the path of its program, if it is used through that
 	Rootless bool     `json:"rootless,omitempty"`
 	Runtimes []string `json:"runtimes,omitempty"` // such as runc, nvidia
-	GPUs     []string `json:"gpus"`               // makers of devices that it hands to containers: by a runtime of theirs or by CDI
+	GPUs     []string `json:"gpus"`               // vendors of GPUs that containers can use: by a runtime or by CDI
 }
 
-// engines finds out which engines there are and answer. One that is there and does not is
-// told in a note.
+// engines returns the engines that answer. A note explains why one that exists does not.
 func (h *host) engines(ctx context.Context, a *toolRunner) (found []Engine, notes []string) {
 	found = []Engine{}
 	cdi := h.cdi()
@@ -49,7 +48,7 @@ func (h *host) engines(ctx context.Context, a *toolRunner) (found []Engine, note
 	}
 	answers := make([]answer, len(queries))
 	var wg sync.WaitGroup
-	for i, query := range queries { // at the same time: one that hangs is waited for alone
+	for i, query := range queries { // concurrently: one of them may hang
 		wg.Go(func() { answers[i].engine, answers[i].err = query() })
 	}
 	wg.Wait()
@@ -64,8 +63,8 @@ func (h *host) engines(ctx context.Context, a *toolRunner) (found []Engine, note
 	return found, notes
 }
 
-// dockerSockets lists where Docker may listen: where the user says, else for the
-// machine, for the user alone, and where its desktop relatives do.
+// dockerSockets lists the sockets of Docker: the one that the user chose, else those of the machine, of the user, and of desktop
+// products.
 func (h *host) dockerSockets() []string {
 	addr := h.env("DOCKER_HOST")
 	if strings.Contains(h.engine, "://") {
@@ -74,7 +73,7 @@ func (h *host) dockerSockets() []string {
 	if addr != "" {
 		socket, ok := strings.CutPrefix(addr, "unix://")
 		if !ok {
-			return nil // the engine of another machine
+			return nil // an engine on another machine
 		}
 		return []string{socket}
 	}
@@ -104,8 +103,7 @@ func (h *host) podmanSockets() []string {
 	return append(all, "/run/podman/podman.sock")
 }
 
-// firstSocket returns the first engine that answers at one of the sockets, or else why
-// the first socket that is there does not lead to one.
+// firstSocket returns the first engine that answers at one of the sockets, or why the first socket that exists has none.
 func firstSocket(ctx context.Context, name string, sockets []string, cdi []string) (*Engine, error) {
 	var reason error
 	for _, socket := range sockets {
@@ -115,20 +113,19 @@ func firstSocket(ctx context.Context, name string, sockets []string, cdi []strin
 			return e, nil
 		case errors.Is(err, fs.ErrNotExist) || reason != nil:
 		case errors.Is(err, fs.ErrPermission):
-			reason = fmt.Errorf("%s is not offered: this user may not use %s; add the user to the group that owns it", name, socket)
+			reason = fmt.Errorf("%s is not usable: this user has no permission for %s; add the user to the group that owns it", name, socket)
 		case errors.Is(err, syscall.ECONNREFUSED):
-			reason = fmt.Errorf("%s is not offered: nobody answers at %s; start its service if it is wanted", name, socket)
+			reason = fmt.Errorf("%s is not usable: connection refused at %s; start its service to use it", name, socket)
 		default:
-			reason = fmt.Errorf("%s is not offered: %s: %w", name, socket, err)
+			reason = fmt.Errorf("%s is not usable: %s: %w", name, socket, err)
 		}
 	}
 	return nil, reason
 }
 
-// querySocket asks the engine at a socket by Docker's HTTP API, which Podman speaks
-// as well.
+// querySocket queries the engine at a socket through Docker's API, which Podman has as well.
 func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, toolTimeout, fmt.Errorf("it did not answer within %s", toolTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, toolTimeout, fmt.Errorf("no answer within %s", toolTimeout))
 	defer cancel()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -150,7 +147,7 @@ func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, err
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("it answers %s", resp.Status)
+			return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
 		}
 		return readLimited(resp.Body, maxOutput), nil
 	}
@@ -173,7 +170,7 @@ func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, err
 	return e, nil
 }
 
-// queryEngine asks an engine by its tool.
+// queryEngine queries an engine through its command line.
 func queryEngine(ctx context.Context, a *toolRunner, name string, parse func([]byte, []string) (*Engine, error), cdi []string, args ...string) (*Engine, error) {
 	tool := lookPath(name)
 	if tool == "" {
@@ -181,17 +178,17 @@ func queryEngine(ctx context.Context, a *toolRunner, name string, parse func([]b
 	}
 	out, err := a.run(ctx, tool, args...)
 	if err != nil {
-		return nil, fmt.Errorf("%w; it is not offered", err)
+		return nil, fmt.Errorf("%s is not usable: %w", name, err)
 	}
 	e, err := parse(out, cdi)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not offered: %w", name, err)
+		return nil, fmt.Errorf("%s is not usable: %w", name, err)
 	}
 	e.Name, e.Tool = name, tool
 	return e, nil
 }
 
-// isPodman tells Podman by what it calls itself in the answer to /version.
+// isPodman reports whether the answer to /version is that of Podman.
 func isPodman(version []byte) bool {
 	var v struct {
 		Components []component `json:"Components"`
@@ -206,20 +203,19 @@ type component struct {
 	Name string `json:"Name"`
 }
 
-// parseDocker reads the answer to /info of the Docker Engine API, which docker and
-// nerdctl print as well.
+// parseDocker parses the answer to /info of the Docker Engine API, which docker info and nerdctl info print too.
 func parseDocker(info []byte, cdi []string) (*Engine, error) {
 	var d struct {
 		ServerVersion   string         `json:"ServerVersion"`
 		SecurityOptions []string       `json:"SecurityOptions"`
 		Runtimes        map[string]any `json:"Runtimes"`
-		CDISpecDirs     []string       `json:"CDISpecDirs"` // where CDI is on
+		CDISpecDirs     []string       `json:"CDISpecDirs"` // if CDI is enabled
 	}
 	if err := json.Unmarshal(info, &d); err != nil {
-		return nil, fmt.Errorf("its answer cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot parse its answer: %w", err)
 	}
 	if d.ServerVersion == "" {
-		return nil, errors.New("its service does not answer; start it if it is wanted")
+		return nil, errors.New("its service does not run; start it to use it")
 	}
 	e := &Engine{Version: strings.TrimPrefix(d.ServerVersion, "v"), GPUs: []string{}}
 	e.Rootless = slices.Contains(d.SecurityOptions, "name=rootless")
@@ -238,8 +234,7 @@ func parseDocker(info []byte, cdi []string) (*Engine, error) {
 	return e, nil
 }
 
-// parsePodman reads what podman info prints as JSON. Podman hands over what CDI
-// names without being told to.
+// parsePodman parses the JSON of podman info. Podman supports CDI without configuration.
 func parsePodman(info []byte, cdi []string) (*Engine, error) {
 	var p struct {
 		Host struct {
@@ -256,10 +251,10 @@ func parsePodman(info []byte, cdi []string) (*Engine, error) {
 		} `json:"version"`
 	}
 	if err := json.Unmarshal(info, &p); err != nil {
-		return nil, fmt.Errorf("its answer cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot parse its answer: %w", err)
 	}
 	if p.Version.Version == "" {
-		return nil, errors.New("its answer does not tell its version")
+		return nil, errors.New("its answer has no version")
 	}
 	e := &Engine{Version: p.Version.Version, Rootless: p.Host.Rootless || p.Host.Security.Rootless, GPUs: gpuVendors(cdi)}
 	if p.Host.Runtime.Name != "" {
@@ -268,11 +263,10 @@ func parsePodman(info []byte, cdi []string) (*Engine, error) {
 	return e, nil
 }
 
-// cdiDirs are where the Container Device Interface keeps its specs.
+// cdiDirs are the directories of Container Device Interface specs.
 var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
-// cdi returns the kinds of devices that CDI specs on this machine describe, such
-// as nvidia.com/gpu.
+// cdi returns the kinds of devices that this machine's CDI specs describe, such as nvidia.com/gpu.
 func (h *host) cdi() []string {
 	var kinds []string
 	for _, dir := range cdiDirs {
@@ -289,8 +283,7 @@ func (h *host) cdi() []string {
 	return slices.Compact(kinds)
 }
 
-// cdiKind reads the kind of a spec in JSON or YAML, where it stands at the top
-// level as in all that the makers' tools write.
+// cdiKind returns the kind of a spec in JSON or YAML; it must be at the top level, as all vendors' tools write it.
 func cdiKind(spec string) string {
 	var j struct {
 		Kind string `json:"kind"`
@@ -306,12 +299,12 @@ func cdiKind(spec string) string {
 	return ""
 }
 
-// gpuVendors are those whose GPUs are among the kinds.
+// gpuVendors returns the vendors of the GPUs among the kinds.
 func gpuVendors(kinds []string) []string {
 	found := []string{}
 	for _, kind := range kinds {
-		if maker, class, ok := strings.Cut(kind, ".com/"); ok && class == "gpu" && slices.Contains([]string{"nvidia", "amd", "intel"}, maker) {
-			found = append(found, maker)
+		if vendor, class, ok := strings.Cut(kind, ".com/"); ok && class == "gpu" && slices.Contains([]string{"nvidia", "amd", "intel"}, vendor) {
+			found = append(found, vendor)
 		}
 	}
 	return found

@@ -30,12 +30,12 @@ func TestParseEngines(t *testing.T) {
 		{"docker-28-cdi", parseDocker, []string{"nvidia.com/gpu", "vendor.com/nic"}, &Engine{Version: "28.0.0", Rootless: true, Runtimes: []string{"runc"}, GPUs: []string{"nvidia"}}, ""},
 		{"docker-28-cdi", parseDocker, nil, &Engine{Version: "28.0.0", Rootless: true, Runtimes: []string{"runc"}, GPUs: []string{}}, ""},
 		{"docker-24", parseDocker, []string{"amd.com/gpu"}, &Engine{Version: "24.0.7", Runtimes: []string{"io.containerd.runc.v2", "nvidia", "runc"}, GPUs: []string{"nvidia"}}, ""}, // it has no CDI
-		{"docker-client-only", parseDocker, nil, nil, "its service does not answer"},
+		{"docker-client-only", parseDocker, nil, nil, "its service does not run"},
 		{"nerdctl", parseDocker, nil, &Engine{Version: "1.7.18", Rootless: true, GPUs: []string{}}, ""},
 		{"podman-3", parsePodman, []string{"amd.com/gpu", "nvidia.com/gpu"}, &Engine{Version: "3.4.4", Rootless: true, Runtimes: []string{"crun"}, GPUs: []string{"amd", "nvidia"}}, ""},
 		{"podman-1", parsePodman, nil, &Engine{Version: "2.0.0-dev", Rootless: true, Runtimes: []string{"runc"}, GPUs: []string{}}, ""},
-		{"version-docker", parsePodman, nil, nil, "cannot be read"},
-		{"../cpuinfo/xeon", parseDocker, nil, nil, "cannot be read"},
+		{"version-docker", parsePodman, nil, nil, "cannot parse"},
+		{"../cpuinfo/xeon", parseDocker, nil, nil, "cannot parse"},
 	} {
 		file := "engines/" + tc.file
 		if !strings.HasPrefix(tc.file, "..") {
@@ -123,7 +123,7 @@ func TestEngineAtSocket(t *testing.T) {
 	}{
 		{"docker", []string{"/nowhere/docker.sock", docker}, "docker", ""},
 		{"podman in the place of docker", []string{podman}, "podman", ""},
-		{"one whose service is stopped", []string{silent}, "", "nobody answers at " + silent},
+		{"one whose service is stopped", []string{silent}, "", "connection refused at " + silent},
 		{"the next one, if the first is stopped", []string{silent, docker}, "docker", ""},
 		{"none", []string{"/nowhere/docker.sock"}, "", ""},
 	} {
@@ -143,7 +143,7 @@ func TestEngineAtSocket(t *testing.T) {
 // answers is given up.
 func TestEngineThatHangs(t *testing.T) {
 	socket := engine(t, "", "")
-	l, err := net.Listen("unix", socket+".2") // nobody accepts
+	l, err := net.Listen("unix", socket+".2") // without Accept
 	if err != nil {
 		t.Fatal(err)
 	}

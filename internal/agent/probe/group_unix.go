@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownGroup lets the command be killed with what it started.
+// ownGroup makes a timeout kill the command and all that it started.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// host is the machine as the facts are read from it: its file system and the
-// environment of this process.
+// host is the sources of facts: the file system and the environment of this process.
 type host struct {
-	fs   fs.FS // from the root; its paths have no leading slash
+	fs   fs.FS // of /; its paths have no leading slash
 	env  func(name string) string
 	home string // of this user, "" if unknown
 	os   string // as runtime.GOOS
 
-	canReach func(dir string) bool // Config.Reach
-	engine   string                // Config.Engine
+	canReach func(dir string) bool // see Config
+	engine   string                // see Config
 }
 
 func thisHost() *host {
@@ -29,11 +28,10 @@ func thisHost() *host {
 	return &host{fs: os.DirFS("/"), env: os.Getenv, home: home, os: runtime.GOOS}
 }
 
-// maxFile bounds what is read of one file.
+// maxFile is how much of a file is read at most.
 const maxFile = 4 << 20
 
-// readText returns what a file below the root holds, without white space around it,
-// or "" if it cannot be read.
+// readText returns the content of a file without surrounding white space, "" if it cannot be read.
 func (h *host) readText(name string) string {
 	f, err := h.fs.Open(strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
@@ -49,7 +47,7 @@ func (h *host) readInt(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// readDir returns the names in a folder, sorted, or none.
+// readDir returns the sorted names in a directory, nil if it cannot be read.
 func (h *host) readDir(name string) []string {
 	entries, err := fs.ReadDir(h.fs, strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
@@ -66,10 +64,4 @@ func (h *host) readDir(name string) []string {
 func (h *host) exists(name string) bool {
 	_, err := fs.Stat(h.fs, strings.TrimPrefix(path.Clean(name), "/"))
 	return err == nil
-}
-
-// firstLine returns the first line that says something.
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return strings.TrimSpace(line)
 }

@@ -8,19 +8,18 @@ import (
 	"strings"
 )
 
-// interpreter is a program that may be a Python.
+// interpreter is a program that may be Python.
 type interpreter struct {
 	path      string
-	source    string // who installed it, "" for the system
+	source    string // what installed it, "" for the system
 	isDefault bool   // found by the name that tasks use
-	mayFail   bool   // it is known not to work everywhere: no note if it does not
+	mayFail   bool   // a failure is expected: no note
 }
 
 var pythonName = regexp.MustCompile(`^python3(\.\d+)?(\.exe)?$`)
 
-// interpreters lists where Pythons are: on the PATH, and where pyenv, conda and uv
-// keep theirs. Several names of one are listed once, as far as links show that. It also returns
-// how many there are beyond the bound.
+// interpreters lists possible Pythons: on the PATH, and those of pyenv, conda and uv. Several names of one are listed once, as far as
+// links reveal that. dropped is how many there are beyond the limit.
 func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 	seen := map[string]bool{}
 	add := func(source, path string) {
@@ -42,12 +41,12 @@ func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 	if path := h.taskProgram(name); path != "" {
 		add(h.installerOf(path), path)
 		for i := range found {
-			// On Windows the name may lead to a shop, and on macOS to an offer to install it.
+			// On Windows the name may open a store, and on macOS offer an installation.
 			found[i].isDefault, found[i].mayFail = true, h.os != "linux"
 		}
 	}
 	for _, dir := range filepath.SplitList(h.env("PATH")) {
-		if !filepath.IsAbs(dir) || filepath.Base(dir) == "shims" { // pyenv's: they stand for what is listed below
+		if !filepath.IsAbs(dir) || filepath.Base(dir) == "shims" { // those of pyenv run interpreters that are listed below
 			continue
 		}
 		for _, name := range readDirNames(dir) {
@@ -64,7 +63,7 @@ func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 	return found, dropped
 }
 
-// taskProgram returns the program that tasks find on the PATH by a name, "" for none.
+// taskProgram returns the program that tasks find on the PATH by a name, "" if there is none.
 func (h *host) taskProgram(name string) string {
 	path := lookPath(name)
 	if path == "" || h.reachable(path) {
@@ -78,7 +77,7 @@ func (h *host) taskProgram(name string) string {
 	return ""
 }
 
-// reachable reports whether tasks can come to a program, and to where its links lead.
+// reachable reports whether tasks can reach a program and the target of its links.
 func (h *host) reachable(path string) bool {
 	if h.canReach == nil {
 		return true
@@ -87,8 +86,8 @@ func (h *host) reachable(path string) bool {
 	return err == nil && h.canReach(filepath.Dir(path)) && h.canReach(filepath.Dir(target))
 }
 
-// interpreterKey returns a text that is the same for names of the same interpreter, or
-// "" if it is no program. A venv is one of its own, though its program is a link.
+// interpreterKey returns a key that is the same for all names of an interpreter, or "" if path is not a program. A venv has a key of
+// its own, though its program is a link.
 func (h *host) interpreterKey(path string) string {
 	if path == "" {
 		return ""
@@ -107,7 +106,7 @@ func (h *host) interpreterKey(path string) string {
 	return target
 }
 
-// installerOf tells who installed an interpreter by where it is.
+// installerOf returns the tool that installed an interpreter, by its path.
 func (h *host) installerOf(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -125,7 +124,7 @@ func (h *host) installerOf(path string) string {
 	}
 }
 
-// pythonSource is a tool's interpreters: each in a folder of its own.
+// pythonSource is the interpreters of one tool, each in a directory of its own.
 type pythonSource struct {
 	source string
 	dirs   []string
@@ -154,7 +153,7 @@ func (h *host) pythonSources(data string) []pythonSource {
 	return []pythonSource{venv, pyenv, uv, conda}
 }
 
-// pythonRoots are the folders of tools that install interpreters.
+// pythonRoots are the directories of tools that install interpreters.
 type pythonRoots struct{ pyenv, uv, conda []string }
 
 func (h *host) pythonRoots(data string) pythonRoots {
@@ -162,17 +161,14 @@ func (h *host) pythonRoots(data string) pythonRoots {
 	if root := h.env("PYENV_ROOT"); root != "" {
 		r.pyenv = append(r.pyenv, root)
 	}
-	for _, name := range []string{"UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"} {
-		switch dir := h.env(name); {
-		case dir == "":
-		case name == "XDG_DATA_HOME":
-			r.uv = append(r.uv, filepath.Join(dir, "uv", "python"))
-		default:
-			r.uv = append(r.uv, dir)
-		}
+	if dir := h.env("UV_PYTHON_INSTALL_DIR"); dir != "" {
+		r.uv = append(r.uv, dir)
+	}
+	if dir := h.env("XDG_DATA_HOME"); dir != "" {
+		r.uv = append(r.uv, filepath.Join(dir, "uv", "python"))
 	}
 	if data != "" {
-		r.uv = append(r.uv, filepath.Join(data, "tools", "python")) // that the worker's uv fetched
+		r.uv = append(r.uv, filepath.Join(data, "tools", "python")) // installed by the worker's uv
 	}
 	if root := h.env("MAMBA_ROOT_PREFIX"); root != "" {
 		r.conda = append(r.conda, root)
@@ -196,7 +192,7 @@ func (h *host) pythonRoots(data string) pythonRoots {
 	return r
 }
 
-// pythonPath is the path of the interpreter in its folder.
+// pythonPath returns the path of the interpreter in its directory.
 func pythonPath(dir, os string) string {
 	if os == "windows" {
 		return filepath.Join(dir, "python.exe")
@@ -204,7 +200,7 @@ func pythonPath(dir, os string) string {
 	return filepath.Join(dir, "bin", "python3")
 }
 
-// readDirNames lists a folder.
+// readDirNames returns the sorted names in a directory.
 func readDirNames(dir string) []string {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -219,7 +215,7 @@ func readDirNames(dir string) []string {
 	return all
 }
 
-// childPaths lists the paths of what is in a folder.
+// childPaths returns the paths of the entries of a directory.
 func childPaths(dir string) []string {
 	all := readDirNames(dir)
 	for i := range all {

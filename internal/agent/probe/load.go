@@ -9,10 +9,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Load measures what the host does. One goroutine uses it.
+// Load measures the load of the host. One goroutine uses it.
 type Load struct{ busy, total float64 }
 
-// Sample returns the load since the Sample before, or nil where it is unknown.
+// Sample returns the load since the previous call, or nil if it is unknown.
 func (l *Load) Sample(ctx context.Context) *muster.Load {
 	times, err := cpu.TimesWithContext(ctx, false)
 	if err != nil || len(times) == 0 {

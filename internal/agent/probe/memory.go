@@ -11,9 +11,9 @@ import (
 
 // Memory is the machine's memory, in bytes.
 type Memory struct {
-	Usable    muster.Size `json:"usable,omitempty"` // that processes here may use in all; less than Total in a limited container
+	Usable    muster.Size `json:"usable,omitempty"` // by processes here; less than Total in a limited container
 	Total     muster.Size `json:"total,omitempty"`
-	Available muster.Size `json:"available,omitempty"` // without taking any from what runs
+	Available muster.Size `json:"available,omitempty"` // without swapping
 	SwapTotal muster.Size `json:"swap_total"`
 	SwapFree  muster.Size `json:"swap_free"`
 }
@@ -21,7 +21,7 @@ type Memory struct {
 func (h *host) memory(ctx context.Context) (Memory, error) {
 	v, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
-		return Memory{}, fmt.Errorf("the size of the memory is unknown: %w", err)
+		return Memory{}, fmt.Errorf("cannot read the size of the memory: %w", err)
 	}
 	m := Memory{Usable: muster.Size(v.Total), Total: muster.Size(v.Total), Available: muster.Size(v.Available)}
 	if limit, ok := h.cgroupMemory(); ok {
@@ -33,7 +33,7 @@ func (h *host) memory(ctx context.Context) (Memory, error) {
 	return m, nil
 }
 
-// FreeMemory is what of the machine's memory is available now, without taking any from what runs; false if that is not known.
+// FreeMemory returns the memory that is available now without swapping, and false if it is unknown.
 func FreeMemory() (muster.Size, bool) {
 	v, err := mem.VirtualMemory()
 	if err != nil {

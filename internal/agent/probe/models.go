@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,23 +14,22 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// ModelCache is a folder in which a library keeps the models that it fetched.
+// ModelCache is a directory in which a library caches models.
 type ModelCache struct {
 	Library string      `json:"of"` // huggingface, torch, ollama, lmstudio, llama.cpp or whisper
 	Path    string      `json:"path"`
 	Size    muster.Size `json:"size"`              // bytes of all files
 	Models  []string    `json:"models"`            // names, at most 500
-	Partial bool        `json:"partial,omitempty"` // there is more: the folder was too big to look at all of it
+	Partial bool        `json:"partial,omitempty"` // there are more models or files than were counted
 }
 
 const (
 	maxModels       = 500
-	maxCacheEntries = 20000 // files and folders that are looked at in one cache
+	maxCacheEntries = 20000 // files and directories of one cache that are counted
 	modelTimeout    = 2 * time.Second
 )
 
-// models looks at the caches that this user's libraries use, as each of them
-// documents it.
+// models returns the caches of this user's libraries, at the places that each library documents.
 func (h *host) models(ctx context.Context) []ModelCache {
 	found := []ModelCache{}
 	for _, c := range h.modelCaches() {
@@ -39,7 +39,7 @@ func (h *host) models(ctx context.Context) []ModelCache {
 			}
 			one := ModelCache{Library: c.library, Path: dir, Models: c.names(dir)}
 			if one.Size, one.Partial = folderSize(ctx, dir); len(one.Models) == 0 {
-				break // an empty cache
+				break // the cache is empty
 			}
 			if len(one.Models) > maxModels {
 				one.Models, one.Partial = one.Models[:maxModels], true
@@ -51,7 +51,7 @@ func (h *host) models(ctx context.Context) []ModelCache {
 	return found
 }
 
-// modelCache is a library's cache: the first of the folders that is there.
+// modelCache is a library's cache: the first directory that exists.
 type modelCache struct {
 	library string
 	dirs    []string
@@ -65,7 +65,7 @@ func (h *host) modelCaches() []modelCache {
 		}
 		return filepath.Join(append([]string{root}, parts...)...)
 	}
-	cache := orElse(h.env("XDG_CACHE_HOME"), under(h.home, ".cache"))
+	cache := cmp.Or(h.env("XDG_CACHE_HOME"), under(h.home, ".cache"))
 	ollama := []string{under(h.home, ".ollama", "models"), "/usr/share/ollama/.ollama/models"}
 	if dir := h.env("OLLAMA_MODELS"); dir != "" {
 		ollama = []string{dir}
@@ -75,26 +75,16 @@ func (h *host) modelCaches() []modelCache {
 		llama = under(h.home, "Library", "Caches")
 	}
 	return []modelCache{
-		{"huggingface", []string{firstOf(h.env("HF_HUB_CACHE"), h.env("HUGGINGFACE_HUB_CACHE"), under(h.env("HF_HOME"), "hub"), under(cache, "huggingface", "hub"))}, hubModels},
-		{"torch", []string{firstOf(under(h.env("TORCH_HOME"), "hub"), under(cache, "torch", "hub"))}, torchModels},
+		{"huggingface", []string{cmp.Or(h.env("HF_HUB_CACHE"), h.env("HUGGINGFACE_HUB_CACHE"), under(h.env("HF_HOME"), "hub"), under(cache, "huggingface", "hub"))}, hubModels},
+		{"torch", []string{cmp.Or(under(h.env("TORCH_HOME"), "hub"), under(cache, "torch", "hub"))}, torchModels},
 		{"ollama", ollama, ollamaModels},
 		{"lmstudio", []string{under(h.home, ".lmstudio", "models"), under(h.home, ".cache", "lm-studio", "models")}, makerModels},
-		{"llama.cpp", []string{firstOf(h.env("LLAMA_CACHE"), under(llama, "llama.cpp"))}, func(dir string) []string { return files(dir, ".gguf") }},
+		{"llama.cpp", []string{cmp.Or(h.env("LLAMA_CACHE"), under(llama, "llama.cpp"))}, func(dir string) []string { return files(dir, ".gguf") }},
 		{"whisper", []string{under(cache, "whisper")}, func(dir string) []string { return files(dir, ".pt") }},
 	}
 }
 
-// firstOf returns the first text that says something.
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
-// hubModels reads folders such as models--Qwen--Qwen2.5-7B, one for each model.
+// hubModels reads directories such as models--Qwen--Qwen2.5-7B, one for each model.
 func hubModels(dir string) []string {
 	models := []string{}
 	for _, name := range readDirNames(dir) {
@@ -105,8 +95,7 @@ func hubModels(dir string) []string {
 	return models
 }
 
-// torchModels are files of weights, and repositories such as
-// pytorch_vision_v0.10.0.
+// torchModels lists weight files, and repositories such as pytorch_vision_v0.10.0.
 func torchModels(dir string) []string {
 	models := []string{}
 	for _, name := range files(filepath.Join(dir, "checkpoints"), "") {
@@ -122,8 +111,7 @@ func torchModels(dir string) []string {
 	return models
 }
 
-// ollamaModels reads manifests/HOST/NAMESPACE/MODEL/TAG. What is of Ollama's own library
-// goes by the names that people use: llama3.2:3b.
+// ollamaModels reads manifests/HOST/NAMESPACE/MODEL/TAG. Models of Ollama's own library have their short names: llama3.2:3b.
 func ollamaModels(dir string) []string {
 	models := []string{}
 	root := filepath.Join(dir, "manifests")
@@ -148,7 +136,7 @@ func ollamaModels(dir string) []string {
 	return models
 }
 
-// isManifest tells a model that is there from a file that a broken fetch left.
+// isManifest reports whether a file is a manifest, not the rest of a failed download.
 func isManifest(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -161,7 +149,7 @@ func isManifest(path string) bool {
 	return json.Unmarshal(readLimited(f, 1<<20), &m) == nil && len(m.Layers) > 0
 }
 
-// makerModels are folders MAKER/MODEL.
+// makerModels lists directories MAKER/MODEL.
 func makerModels(dir string) []string {
 	models := []string{}
 	for _, maker := range readDirNames(dir) {
@@ -172,7 +160,7 @@ func makerModels(dir string) []string {
 	return models
 }
 
-// files lists the regular files of a folder whose names end so.
+// files lists the regular files in a directory with a suffix.
 func files(dir, suffix string) []string {
 	all := []string{}
 	for _, name := range readDirNames(dir) {
@@ -183,10 +171,10 @@ func files(dir, suffix string) []string {
 	return all
 }
 
-var errLimitReached = errors.New("enough")
+var errLimitReached = errors.New("limit reached")
 
-// folderSize adds up the files below a folder, links not followed, until it has
-// seen too many or it took too long.
+// folderSize adds up the sizes of the files below a directory, without following links, until it reaches a limit of entries or
+// time.
 func folderSize(ctx context.Context, dir string) (size muster.Size, partial bool) {
 	ctx, cancel := context.WithTimeout(ctx, modelTimeout)
 	defer cancel()

@@ -7,21 +7,20 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Network is how the machine is connected.
+// Network describes the network interfaces.
 type Network struct {
-	Bandwidth  muster.Size `json:"bandwidth,omitempty"` // bytes a second that the worker's transfers keep to; absent means no cap
+	Bandwidth  muster.Size `json:"bandwidth,omitempty"` // limit of the worker's transfers in bytes per second; absent means none
 	Interfaces []Interface `json:"interfaces"`
 }
 
-// Interface is one network interface. Those that only this machine sees are left
-// out.
+// Interface is one network interface. Those that are visible only inside the machine are left out.
 type Interface struct {
 	Name      string      `json:"name"`
 	Up        bool        `json:"up"`
-	Addresses []string    `json:"addresses"`         // with the length of their network, such as 10.0.0.5/24
-	Speed     muster.Size `json:"speed,omitempty"`   // bits a second of the link, where it is told
+	Addresses []string    `json:"addresses"`         // with their prefix length, such as 10.0.0.5/24
+	Speed     muster.Size `json:"speed,omitempty"`   // of the link in bits per second, if known
 	MTU       int         `json:"mtu,omitempty"`     // bytes
-	Virtual   bool        `json:"virtual,omitempty"` // no device of its own: a bridge, a tunnel or a container's end
+	Virtual   bool        `json:"virtual,omitempty"` // without hardware: a bridge, a tunnel or a container's interface
 }
 
 const maxInterfaces = 64
@@ -46,8 +45,7 @@ func (h *host) network() Network {
 	return n
 }
 
-// networkInterface tells of an interface unless it is of no use: loopback, or the end
-// of a container's cable.
+// networkInterface returns an interface. It reports false for loopback and the host's end of a container's interface.
 func (h *host) networkInterface(i *net.Interface, addresses []string) (Interface, bool) {
 	one := Interface{Name: i.Name, Up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0, MTU: i.MTU, Addresses: addresses}
 	if h.os == "linux" {

@@ -1,7 +1,6 @@
-// Package probe finds out what a machine has: one file for each fact. A fact that
-// cannot be found out is absent, and a note says why; it never stops a worker
-// from starting. What is found is offered to the server, and looked at again
-// while the worker runs: see Watch.
+// Package probe finds out what a machine has, one file for each fact. A fact that cannot be found out is absent, and a note says
+// why; a probe never prevents a worker from starting. The facts are offered to the server, and probed again while the worker
+// runs: see Watch.
 package probe
 
 import (
@@ -15,54 +14,54 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
-// Facts is what a machine has and would offer as a worker. Its JSON form is
-// stable: muster probe prints it, and docs/workers.md documents it.
+// Facts is what a machine has and offers as a worker. The JSON is stable: muster probe prints it, and docs/workers.md
+// documents it.
 type Facts struct {
 	Hostname  string             `json:"hostname,omitempty"`
 	System    System             `json:"system"`
 	CPU       CPU                `json:"cpu"`
 	Memory    Memory             `json:"memory"`
-	Disk      Disk               `json:"disk"` // that holds the data dir
+	Disk      Disk               `json:"disk"` // of the data dir
 	Disks     []Disk             `json:"disks"`
 	Network   Network            `json:"network"`
 	GPUs      []gpu.Device       `json:"gpus"`
-	Accels    []string           `json:"accelerators"` // that are no GPUs, and what OpenVINO can use: see gpu.Accelerators
+	Accels    []string           `json:"accelerators"` // other than GPUs, and what OpenVINO can use: see gpu.Accelerators
 	Engines   []Engine           `json:"engines"`
 	Python    []Python           `json:"python"`
 	UV        *UV                `json:"uv,omitempty"`
 	Models    []ModelCache       `json:"models"`
-	Limits    *Limits            `json:"limits,omitempty"` // how tasks are held, if Config asks for it
+	Limits    *Limits            `json:"limits,omitempty"` // how tasks are isolated, if requested in Config
 	Tags      []string           `json:"tags"`
-	Resources muster.Resources   `json:"resources"`       // offered unless the operator says otherwise
-	Kinds     []string           `json:"kinds,omitempty"` // of tasks that the operator takes; nil means all
-	Allow     *muster.Allow      `json:"allow,omitempty"` // what the operator lets tasks have
+	Resources muster.Resources   `json:"resources"`       // offered unless the operator overrides them
+	Kinds     []string           `json:"kinds,omitempty"` // of tasks that the operator accepts; nil means all
+	Allow     *muster.Allow      `json:"allow,omitempty"` // what the operator lets tasks use
 	Notes     []string           `json:"notes"`
-	Took      map[string]Seconds `json:"took"` // by fact, such as gpus, and in all
+	Took      map[string]Seconds `json:"took"` // by fact, such as gpus, and in total
 }
 
-// Seconds is how long it took to find something out, in seconds.
+// Seconds is how long a probe of a fact took.
 type Seconds float64
 
 func secondsSince(since time.Time) Seconds {
 	return Seconds(time.Since(since).Round(time.Millisecond).Seconds())
 }
 
-// Config says where to look.
+// Config configures a Probe.
 type Config struct {
-	Data      string                // the worker's data dir; it need not be there yet
-	Bandwidth muster.Size           // the cap of the worker's transfers, bytes a second; 0 means none
-	CanReach  func(dir string) bool // whether tasks can come to a folder, for interpreters; nil: to all
-	Engine    string                // the URL of the engine that the worker is to use, which then goes before $DOCKER_HOST; NoEngine: it wants none; anything else says nothing
-	Isolation *isolation.Config     // tell how a worker with this configuration holds its tasks; nil: do not
+	Data      string                // the worker's data dir; it need not exist
+	Bandwidth muster.Size           // limit of the worker's transfers, bytes per second; 0 means none
+	CanReach  func(dir string) bool // reports whether tasks can reach a directory, for interpreters; nil: all
+	Engine    string                // URL of the engine to use, with precedence over $DOCKER_HOST; or NoEngine; other values are ignored
+	Isolation *isolation.Config     // describe how a worker with this configuration isolates tasks; nil: do not
 }
 
-// NoEngine is the Config.Engine of a worker that is to use no container engine: none is looked for.
+// NoEngine is the Config.Engine of a worker without container engine: none is probed.
 const NoEngine = "none"
 
-// Limits is how a worker of this machine holds its tasks.
+// Limits describes how a worker of this machine isolates its tasks.
 type Limits = isolation.Description
 
-// Probe finds out facts, and remembers what does not change. Its methods may be
+// Probe finds out facts, and caches those that do not change. It is safe for concurrent use.
 // called at the same time.
 type Probe struct {
 	cfg     Config
@@ -71,7 +70,7 @@ type Probe struct {
 	pythons pythonCache
 
 	mu   sync.Mutex
-	busy map[string]bool // facts that an earlier Run still waits for
+	busy map[string]bool // facts whose query from an earlier Run still runs
 }
 
 // New makes a Probe of this machine.
@@ -81,17 +80,16 @@ func New(cfg Config) *Probe {
 	return &Probe{cfg: cfg, host: h, tools: newToolRunner(), busy: map[string]bool{}}
 }
 
-// A Run ends after most, with tools that hang one after the other; by then those
-// that heed a context had a second to answer.
+// The time of a Run, even if tools hang, and of queries that respect their context: these have a second left to return.
 const (
 	runTimeout   = 9 * time.Second
 	queryTimeout = runTimeout - time.Second
 )
 
-// query is one fact, or some that are found out together.
+// query finds out one fact, or related ones.
 type query struct {
 	name  string
-	about string // it is about, for people
+	about string // for people
 	run   func(ctx context.Context) (apply func(*Facts), notes []string)
 }
 
@@ -102,8 +100,7 @@ type result struct {
 	seconds Seconds
 }
 
-// Run finds out everything, in less than ten seconds even where tools hang. Its
-// error is that of ctx.
+// Run finds out everything, in less than ten seconds even if tools hang. Its error is that of ctx.
 func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	began := time.Now()
 	f := Facts{
@@ -119,10 +116,10 @@ func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	running := 0
 	notes := map[string][]string{}
 	for _, q := range queries {
-		notes[q.name] = []string{q.about + ": unknown, finding out takes too long"}
+		notes[q.name] = []string{q.about + ": unknown, the query timed out"}
 		if p.tryStart(q.name) {
 			running++
-			// A system call on a broken mount may never return: nobody can wait for that.
+			// Not joined: a system call on a broken mount may never return.
 			go func() { results <- p.runQuery(queryCtx, q) }()
 		}
 	}
@@ -148,7 +145,7 @@ func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-// tryStart says whether a fact may be looked for: not while an earlier look hangs.
+// tryStart reports whether a query may start: not while an earlier one for the same fact hangs.
 func (p *Probe) tryStart(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,7 +236,7 @@ func noteOf(err error) []string {
 	return []string{err.Error()}
 }
 
-// Refresh brings what f, which was found out before, says of free disk up to date.
+// Refresh updates the free disk in f.
 func (p *Probe) Refresh(ctx context.Context, f *Facts) {
 	if d, err := p.host.disk(ctx, p.cfg.Data, nil); err == nil {
 		f.Disk.Total, f.Disk.Free = d.Total, d.Free
@@ -247,10 +244,10 @@ func (p *Probe) Refresh(ctx context.Context, f *Facts) {
 	}
 }
 
-// offeredDisk is how much of a disk is.
+// offeredDisk returns how much of a disk is offered.
 func offeredDisk(d *Disk) muster.Size { return d.Free - d.Free/diskReserve }
 
-// resources are what is offered of the facts.
+// resources returns what is offered.
 func resources(f *Facts) muster.Resources {
 	r := muster.Resources{
 		CPUs: f.CPU.Count, Memory: f.Memory.Usable, Disk: offeredDisk(&f.Disk), Slots: Slots(f.CPU.Count),
@@ -261,9 +258,8 @@ func resources(f *Facts) muster.Resources {
 	return r
 }
 
-// Slots is how many tasks that name no cpus a machine runs at once unless the
-// operator says otherwise. Most such tasks are short or wait for something.
+// Slots is how many tasks without cpus run at once unless the operator overrides it. Most such tasks are short or wait.
 func Slots(cpus float64) int { return max(4, int(2*cpus)) }
 
-// diskReserve is the share of the free disk that is not offered: one in so many.
+// diskReserve is the part of the free disk that is not offered: one in diskReserve.
 const diskReserve = 10

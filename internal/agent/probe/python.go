@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -15,14 +16,14 @@ import (
 	"time"
 )
 
-// Python is an interpreter and what is installed for it.
+// Python is an interpreter with its packages.
 type Python struct {
 	Path     string            `json:"path"`
 	Version  string            `json:"version"`           // such as 3.11.7
-	Default  bool              `json:"default,omitempty"` // what a task gets that runs python3
-	Source   string            `json:"of,omitempty"`      // who installed it, if not the system: pyenv, conda, uv or venv
-	Packages map[string]string `json:"packages"`          // versions of those that jobs ask for, by name
-	Torch    string            `json:"torch,omitempty"`   // what its torch computes on: cuda 12.1, rocm 6.0, xpu or cpu
+	Default  bool              `json:"default,omitempty"` // the one that tasks get as python3
+	Source   string            `json:"of,omitempty"`      // what installed it, if not the system: pyenv, conda, uv or venv
+	Packages map[string]string `json:"packages"`          // versions of packages that jobs ask for, by name
+	Torch    string            `json:"torch,omitempty"`   // platform of its torch: cuda 12.1, rocm 6.0, xpu or cpu
 }
 
 // UV is the tool that builds environments for tasks.
@@ -31,30 +32,28 @@ type UV struct {
 	Version string `json:"version,omitempty"`
 }
 
-// packages are the distributions that are looked for.
+// packages are the distributions to look for.
 var packages = []string{
 	"torch", "transformers", "diffusers", "vllm", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino",
 	"tensorflow", "jax", "jaxlib", "scikit-learn", "numpy", "accelerate", "sentence-transformers", "bitsandbytes", "xformers",
 	"deepspeed", "lightning", "openvino", "mlx", "llama-cpp-python", "triton",
 }
 
-// describeScript is the program that an interpreter runs to tell of itself. It imports
-// nothing but the standard library.
+// describeScript is the program with which an interpreter describes itself. It needs only the standard library.
 //
 //go:embed describe.py
 var describeScript string
 
 const maxPythons = 24
 
-// pythonCache remembers what interpreters told, since asking one takes longer than
-// looking whether anything changed.
+// pythonCache caches the reports of interpreters: a query takes longer than a check for changes.
 type pythonCache struct {
 	mu      sync.Mutex
 	reports map[string]cachedReport
 }
 
 type cachedReport struct {
-	fingerprint string // of the files that it depends on, see stamp
+	fingerprint string // of the files that the report depends on
 	report      pythonReport
 }
 
@@ -63,17 +62,17 @@ type pythonReport struct {
 	Version      string            `json:"version"`
 	Executable   string            `json:"executable"`
 	Prefix       string            `json:"prefix"`
-	Base         string            `json:"base"` // another than Prefix in a venv
+	Base         string            `json:"base"` // differs from Prefix in a venv
 	Folders      []string          `json:"folders"`
 	Packages     map[string]string `json:"packages"`
 	TorchVersion string            `json:"torch_version"` // the text of torch/version.py
 }
 
-// discover asks all interpreters. The first one is the default, if there is one.
+// discover queries all interpreters. The default one, if there is any, is the first.
 func (p *pythonCache) discover(ctx context.Context, h *host, a *toolRunner, data string) (found []Python, notes []string) {
 	candidates, dropped := h.interpreters(data)
 	if dropped > 0 {
-		notes = append(notes, fmt.Sprintf("only the first %d Python interpreters are looked at; %d others are not", maxPythons, dropped))
+		notes = append(notes, fmt.Sprintf("only the first %d Python interpreters are used, %d are ignored", maxPythons, dropped))
 	}
 	all := make([]pythonReport, len(candidates))
 	errs := make([]error, len(candidates))
@@ -88,8 +87,8 @@ func (p *pythonCache) discover(ctx context.Context, h *host, a *toolRunner, data
 		switch {
 		case errs[i] != nil && candidates[i].mayFail:
 		case errs[i] != nil:
-			notes = append(notes, fmt.Sprintf("%s is not counted: %v", candidates[i].path, errs[i]))
-		case !seen[report.Prefix+"\x00"+report.Version]: // several names lead to one
+			notes = append(notes, fmt.Sprintf("%s is ignored: %v", candidates[i].path, errs[i]))
+		case !seen[report.Prefix+"\x00"+report.Version]: // it may have several names
 			seen[report.Prefix+"\x00"+report.Version] = true
 			found = append(found, describePython(candidates[i], report))
 		}
@@ -99,7 +98,7 @@ func (p *pythonCache) discover(ctx context.Context, h *host, a *toolRunner, data
 }
 
 func describePython(c interpreter, report pythonReport) Python {
-	one := Python{Path: orElse(report.Executable, c.path), Version: report.Version, Default: c.isDefault, Source: c.source, Packages: report.Packages}
+	one := Python{Path: cmp.Or(report.Executable, c.path), Version: report.Version, Default: c.isDefault, Source: c.source, Packages: report.Packages}
 	if one.Packages == nil {
 		one.Packages = map[string]string{}
 	}
@@ -112,12 +111,12 @@ func describePython(c interpreter, report pythonReport) Python {
 	return one
 }
 
-// query asks one interpreter, unless it told before and nothing changed since.
+// query queries one interpreter, unless its cached report is still valid.
 func (p *pythonCache) query(ctx context.Context, a *toolRunner, c interpreter) (pythonReport, error) {
 	p.mu.Lock()
 	cached, ok := p.reports[c.path]
 	p.mu.Unlock()
-	if ok && !c.isDefault && cached.fingerprint == fingerprint(append(cached.report.Folders, c.path)...) { // what the default is may change without a trace in the file
+	if ok && !c.isDefault && cached.fingerprint == fingerprint(append(cached.report.Folders, c.path)...) { // the default may change without a change of the file
 		return cached.report, nil
 	}
 	out, err := a.run(ctx, c.path, append([]string{"-I", "-c", describeScript}, packages...)...)
@@ -137,7 +136,7 @@ func (p *pythonCache) query(ctx context.Context, a *toolRunner, c interpreter) (
 	return report, nil
 }
 
-// prune drops interpreters that are no more.
+// prune drops interpreters that no longer exist.
 func (p *pythonCache) prune(current []interpreter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,8 +147,7 @@ func (p *pythonCache) prune(current []interpreter) {
 	}
 }
 
-// packageDirs are where the interpreters keep packages: they change when one is
-// installed.
+// packageDirs returns the interpreters' package directories, which change when a package is installed.
 func (p *pythonCache) packageDirs() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +158,7 @@ func (p *pythonCache) packageDirs() []string {
 	return all
 }
 
-// fingerprint is another text after one of the files was changed, replaced, made or removed.
+// fingerprint returns a text that differs after one of the files was changed, replaced, created or removed.
 func fingerprint(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
@@ -173,29 +171,26 @@ func fingerprint(names ...string) string {
 	return b.String()
 }
 
-// parseReport reads the last line that describe.py printed: what runs at the start of
-// some interpreters prints, too.
+// parseReport parses the last line that describe.py printed: startup code of an interpreter may print more before it.
 func parseReport(out []byte) (pythonReport, error) {
 	text := strings.TrimSpace(string(out))
 	last := text[strings.LastIndexByte(text, '\n')+1:]
 	var report pythonReport
 	if err := json.Unmarshal([]byte(last), &report); err != nil {
-		return pythonReport{}, errors.New("it does not tell of itself as Python 3 does")
+		return pythonReport{}, errors.New("it does not answer like Python 3")
 	}
 	if !pythonVersion.MatchString(report.Version) {
-		return pythonReport{}, fmt.Errorf("it tells the version %q", report.Version)
+		return pythonReport{}, fmt.Errorf("it reports the version %q", report.Version)
 	}
 	return report, nil
 }
 
 var pythonVersion = regexp.MustCompile(`^3\.\d{1,3}\.\d{1,3}$`)
 
-// torchPlatform matches what torch/version.py says about a platform, in the forms of
-// all releases since 1.8: a value, or None.
+// torchPlatform matches the value of a platform in torch/version.py, in the forms of all releases since 1.8; it is a string or None.
 var torchPlatform = regexp.MustCompile(`(?m)^(cuda|hip|xpu)\b[^=\n]*=\s*['"](\d+(?:\.\d+)*)[^'"\n]*['"]`)
 
-// torchBuild says what a torch computes on, by its version.py or else by the last
-// part of its version, such as +cu121.
+// torchBuild returns the platform of a torch, by its version.py or else by the suffix of its version, such as +cu121.
 func torchBuild(text, version string) string {
 	if m := torchPlatform.FindStringSubmatch(text); m != nil {
 		switch m[1] {
@@ -229,9 +224,9 @@ func majorMinor(version string) string {
 }
 
 func (h *host) uv(ctx context.Context, a *toolRunner, data string) *UV {
-	u := &UV{Path: lookPath(orElse(h.env("MUSTER_UV"), "uv"))}
+	u := &UV{Path: lookPath(cmp.Or(h.env("MUSTER_UV"), "uv"))}
 	if own := filepath.Join(data, "tools", "uv", "bin", "uv"); u.Path == "" && !modTime(own).IsZero() {
-		u.Path = own // that the worker fetched
+		u.Path = own // downloaded by the worker
 	}
 	if u.Path == "" {
 		return nil
@@ -243,7 +238,7 @@ func (h *host) uv(ctx context.Context, a *toolRunner, data string) *UV {
 	return u
 }
 
-// modTime returns when a file changed last, or the zero time if it is not there.
+// modTime returns the time of a file's last change, or the zero time if it does not exist.
 func modTime(name string) time.Time {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 func TestTorchBuild(t *testing.T) {
 	for _, tc := range []struct{ file, version, want string }{
-		{"version-2.4-cuda.py", "2.4.0", "cuda 12.1"}, // the wheels of PyPI do not tell it in their version
+		{"version-2.4-cuda.py", "2.4.0", "cuda 12.1"}, // the version of PyPI wheels has no suffix
 		{"version-1.8-cuda.py", "1.8.1", "cuda 10.2"},
 		{"version-rocm.py", "2.5.1+rocm6.2", "rocm 6.2"},
 		{"version-xpu.py", "2.6.0+xpu", "xpu"},
@@ -24,7 +24,7 @@ func TestTorchBuild(t *testing.T) {
 		{"", "2.7.0+cu128", "cuda 12.8"},
 		{"", "2.4.0+cpu", "cpu"},
 		{"", "2.6.0+xpu", "xpu"},
-		{"", "2.4.0", ""}, // nobody knows
+		{"", "2.4.0", ""}, // unknown
 		{"", "2.4.0a0+git1234", ""},
 		{"", "2.4.0+cu", ""},
 	} {
@@ -165,8 +165,8 @@ func TestSelfTold(t *testing.T) {
 	for _, tc := range []struct{ out, version, bad string }{
 		{`{"version": "3.11.7", "executable": "/usr/bin/python3"}`, "3.11.7", ""},
 		{"Welcome!\n\n" + `{"version": "3.8.18"}` + "\n", "3.8.18", ""},
-		{"", "", "does not tell of itself"},
-		{"Python was not found; run without arguments to install from the Microsoft Store", "", "does not tell of itself"},
+		{"", "", "does not answer like Python 3"},
+		{"Python was not found; run without arguments to install from the Microsoft Store", "", "does not answer like Python 3"},
 		{`{"version": "2.7.18"}`, "", `the version "2.7.18"`},
 		{`{"version": "3.11.7; rm -rf"}`, "", "the version"},
 	} {
@@ -177,7 +177,7 @@ func TestSelfTold(t *testing.T) {
 	}
 }
 
-// FuzzPython proves that what an interpreter tells leads to tags only that may be
+// FuzzPython checks that the report of an interpreter leads only to valid tags that may be
 // tags, and to a build of torch of a known sort.
 func FuzzPython(f *testing.F) {
 	f.Add([]byte(`{"version": "3.11.7", "packages": {"torch": "2.4.0+cu121", "vllm": "0.5.4"}}`), "cuda = '12.1'")

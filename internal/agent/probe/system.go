@@ -8,13 +8,13 @@ import (
 	gopshost "github.com/shirou/gopsutil/v4/host"
 )
 
-// System is what runs the machine.
+// System describes the operating system.
 type System struct {
 	OS       string `json:"os"`   // such as linux
 	Arch     string `json:"arch"` // such as amd64
 	Platform string `json:"platform,omitempty"`
 	Kernel   string `json:"kernel,omitempty"`
-	Virtual  string `json:"virtual,omitempty"` // what this machine is a guest of, such as kvm, docker or wsl
+	Virtual  string `json:"virtual,omitempty"` // the hypervisor or container in which it runs, such as kvm, docker or wsl
 }
 
 func system(ctx context.Context) System {

@@ -8,8 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-// tags are the facts that jobs ask for: docs/workers.md tells what each one
-// means. Versions come twice, as cuda:12 and cuda:12.4.
+// tags returns the facts that jobs can ask for; docs/workers.md documents each. Versions appear twice, as cuda:12 and cuda:12.4.
 func tags(f *Facts) []string {
 	t := tagSet{}
 	t.add(f.System.OS, f.System.Arch)
@@ -37,7 +36,7 @@ func tags(f *Facts) []string {
 	return t
 }
 
-// tagSet is a list of tags without doubles.
+// tagSet is a list of tags without duplicates.
 type tagSet []string
 
 func (t *tagSet) add(tags ...string) {
@@ -48,7 +47,7 @@ func (t *tagSet) add(tags ...string) {
 	}
 }
 
-// validTag tells what may be a tag from what a strange tool says.
+// validTag reports whether a text, perhaps from a tool's output, can be a tag.
 func validTag(tag string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789.:_+-"
 	return tag != "" && len(tag) <= muster.MaxNameSize && strings.Trim(tag, allowed) == ""
@@ -67,7 +66,7 @@ func (t *tagSet) version(name, version string) {
 	}
 }
 
-// platforms are what programs call the devices of a maker.
+// platforms are the compute platforms of vendors' GPUs.
 var platforms = map[string]string{"nvidia": "cuda", "amd": "rocm", "intel": "xpu", "apple": "mps"}
 
 func (t *tagSet) device(g *gpu.Device) {
@@ -85,15 +84,14 @@ func (t *tagSet) device(g *gpu.Device) {
 	}
 }
 
-// frameworks are the packages that are worth a tag, and which.
+// frameworks are the packages that have a tag.
 var frameworks = []struct{ pkg, tag string }{
 	{"torch", "torch"}, {"vllm", "vllm"}, {"transformers", "transformers"}, {"diffusers", "diffusers"}, {"onnxruntime", "onnxruntime"},
 	{"onnxruntime-gpu", "onnxruntime"}, {"onnxruntime-directml", "onnxruntime"}, {"onnxruntime-openvino", "onnxruntime"},
 	{"tensorflow", "tensorflow"}, {"jax", "jax"}, {"scikit-learn", "scikit-learn"}, {"mlx", "mlx"}, {"openvino", "openvino"},
 }
 
-// python adds the version of an interpreter, and what tasks find that run the
-// default one.
+// python adds the version of an interpreter, and the packages of the default one.
 func (t *tagSet) python(p *Python) {
 	t.version("python", p.Version)
 	if !p.Default {

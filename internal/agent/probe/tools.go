@@ -12,11 +12,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 const (
-	toolTimeout   = 5 * time.Second // some tools hang where their daemon or driver does
-	maxOutput     = 4 << 20         // bytes of output that count
+	toolTimeout   = 5 * time.Second // some tools hang with their daemon or driver
+	maxOutput     = 4 << 20         // bytes of output that are kept
 	maxConcurrent = 4               // tools that run at the same time
 )
 
@@ -30,9 +32,8 @@ func newToolRunner() *toolRunner {
 	return &toolRunner{slots: make(chan struct{}, maxConcurrent), timeout: toolTimeout}
 }
 
-// run runs a tool, with nothing to read, and returns what it prints. It is killed
-// with what it started when it has not ended after the patience.
-func (a *toolRunner) run(ctx context.Context, tool string, args ...string) ([]byte, error) {
+// run runs a tool without input and returns its output. After the timeout it kills the tool with all that it started.
+func (a *toolRunner) run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
@@ -42,34 +43,33 @@ func (a *toolRunner) run(ctx context.Context, tool string, args ...string) ([]by
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	out, stderr := &limitedBuffer{limit: maxOutput}, &limitedBuffer{limit: 64 << 10}
-	cmd := exec.CommandContext(ctx, tool, args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = toolEnv()
-	cmd.Dir = filepath.VolumeName(tool) + string(filepath.Separator)
+	cmd.Dir = filepath.VolumeName(program) + string(filepath.Separator)
 	cmd.Stdout, cmd.Stderr = out, stderr
-	cmd.WaitDelay = time.Second // what left the group may hold the output open
+	cmd.WaitDelay = time.Second // a process that left the group may hold the output open
 	ownGroup(cmd)
 	err := cmd.Run()
-	switch name := filepath.Base(tool); {
+	switch name := filepath.Base(program); {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s did not answer within %s", name, a.timeout)
 	case err != nil && stderr.Len() > 0:
-		return nil, fmt.Errorf("%s failed (%w): %s", name, err, firstLine(stderr.String()))
+		return nil, fmt.Errorf("%s failed (%w): %s", name, err, tool.FirstLine(stderr.String()))
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		return nil, fmt.Errorf("%s failed: %w", name, err)
 	}
 	return out.Bytes(), nil
 }
 
-// toolEnv is what tools see: ours, without Muster's own, which has tokens in
-// it, and with answers in English.
+// toolEnv returns this process's environment without Muster's variables, some of which are tokens, and with English messages.
 func toolEnv() []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MUSTER_") })
 	return append(env, "LC_ALL=C", "LANG=C")
 }
 
-// lookPath returns the path of a tool, or "" if it is not there.
-func lookPath(tool string) string {
-	path, err := exec.LookPath(tool)
+// lookPath returns the absolute path of a tool, or "" if it is not installed.
+func lookPath(program string) string {
+	path, err := exec.LookPath(program)
 	if err != nil {
 		return ""
 	}
@@ -79,13 +79,13 @@ func lookPath(tool string) string {
 	return path
 }
 
-// limitedBuffer is a buffer that drops what is over its limit.
+// limitedBuffer is a buffer that drops what exceeds its limit.
 type limitedBuffer struct {
 	bytes.Buffer
 	limit int
 }
 
-// Write takes p, as far as there is room.
+// Write keeps what fits of p.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if free := b.limit - b.Len(); free > 0 {
 		b.Buffer.Write(p[:min(free, len(p))])
@@ -93,7 +93,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readLimited reads up to limit bytes. What came before an error counts.
+// readLimited reads up to limit bytes. It returns what it read before an error.
 func readLimited(r io.Reader, limit int64) []byte {
 	b, err := io.ReadAll(io.LimitReader(r, limit))
 	if err != nil && len(b) == 0 {

@@ -11,22 +11,20 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Interval is how often a worker looks at everything again, unless a hint tells it
-// to before.
+// Interval is how often a worker probes everything again, unless a hint triggers a probe earlier.
 const Interval = 10 * time.Minute
 
 const (
-	hintInterval = time.Second      // a look at the hints takes some 0.1 ms of CPU
-	hintSettle   = 10 * time.Second // hints that follow each other are waited for, so long: perhaps an installation is under way
-	hintBackoff  = 3 * time.Second  // between two Runs for hints; longer while they lead to nothing
-	hintRecheck  = 30 * time.Second // when it is looked once more after a hint that led to nothing: a driver takes time to load
+	hintInterval = time.Second      // between checks of the hints, each of which takes some 0.1 ms of CPU
+	hintSettle   = 10 * time.Second // how long to wait for further hints: an installation may be in progress
+	hintBackoff  = 3 * time.Second  // between two Runs because of hints; longer after false hints
+	hintRecheck  = 30 * time.Second // until one more Run after a false hint: a driver takes time to load
 )
 
-// Watch looks again and again at what the machine offers, and tells changed when that
-// is something else than before: at first, than in known. It looks at everything
-// first after the time named so, then from time to time, and soon after files changed that hint at a change: a device
-// appears, a tool is installed, an engine opens its socket. What is gone is believed at
-// the second look. Watch calls looked after each look, and returns nil when ctx ends.
+// Watch probes the machine repeatedly, and calls onChange when the offer differs from the previous one, at first from known. It probes
+// after the time first, then every interval, and soon after a change of files that hint at a change: a new device, an installed
+// tool, an engine's socket. It reports that something was removed only after a second probe. Watch calls onProbe after each probe,
+// and returns nil when ctx ends.
 func (p *Probe) Watch(ctx context.Context, known Facts, first, interval time.Duration, onProbe func(), onChange func(Facts)) error {
 	run := func(ctx context.Context) (Facts, error) {
 		f, err := p.Run(ctx)
@@ -39,7 +37,7 @@ func (p *Probe) Watch(ctx context.Context, known Facts, first, interval time.Dur
 	return w.run(ctx, known)
 }
 
-// hints are files that change when what is offered may have changed.
+// hints are files that change when the offer may have changed.
 func (p *Probe) hints() []string {
 	h := p.host
 	all := filepath.SplitList(h.env("PATH"))
@@ -59,11 +57,11 @@ func (p *Probe) hints() []string {
 	return append(append(all, roots.uv...), p.pythons.packageDirs()...)
 }
 
-// watcher is Watch with what it depends on.
+// watcher is Watch with its dependencies.
 type watcher struct {
 	probe    func(context.Context) (Facts, error)
-	hints    func() string // another text when there is a hint
-	first    time.Duration // until the first look without a hint; 0 means every
+	hints    func() string // returns a different text after a hint
+	first    time.Duration // until the first probe without a hint; 0 means interval
 	interval time.Duration
 	onChange func(Facts)
 }
@@ -73,11 +71,11 @@ func (w *watcher) run(ctx context.Context, known Facts) error {
 	defer tick.Stop()
 	var (
 		hint     = w.hints()
-		hintedAt time.Time                                   // when the first of the hints came that led to no Run yet; zero for none
-		probedAt = time.Now()                                // for the last time
-		next     = probedAt.Add(cmp.Or(w.first, w.interval)) // look then, hint or not
+		hintedAt time.Time                                   // the first hint that led to no Run yet; zero for none
+		probedAt = time.Now()                                // the last probe
+		next     = probedAt.Add(cmp.Or(w.first, w.interval)) // the next probe without a hint
 		pause    = hintBackoff
-		confirm  bool // something was gone: look at once
+		confirm  bool // something was removed: probe again at once
 	)
 	for {
 		select {
@@ -101,7 +99,7 @@ func (w *watcher) run(ctx context.Context, known Facts) error {
 		}
 		f, err := w.probe(ctx)
 		if err != nil {
-			return nil // told to stop
+			return nil // ctx ended
 		}
 		probedAt = time.Now()
 		next = probedAt.Add(w.interval)
@@ -111,7 +109,7 @@ func (w *watcher) run(ctx context.Context, known Facts) error {
 			if hinted && pause == hintBackoff {
 				next = probedAt.Add(min(hintRecheck, w.interval))
 			}
-			if hinted { // by a file that changes all the time, perhaps
+			if hinted { // perhaps by a file that changes all the time
 				pause = min(2*pause, w.interval)
 			}
 		case lost && !confirm:
@@ -124,7 +122,7 @@ func (w *watcher) run(ctx context.Context, known Facts) error {
 	}
 }
 
-// sameOffer says whether the same is offered. The free disk always changes a little.
+// sameOffer reports whether both offers are the same, except for small changes of the free disk.
 func sameOffer(a, b *Facts) bool {
 	x, y := a.Resources, b.Resources
 	return x.CPUs == y.CPUs && x.Memory == y.Memory && x.Slots == y.Slots && slices.Equal(x.GPUs, y.GPUs) &&
@@ -132,8 +130,7 @@ func sameOffer(a, b *Facts) bool {
 		maps.Equal(set(a.Tags), set(b.Tags))
 }
 
-// lostAny says whether something that was offered is not any more. A tool that did
-// not answer in time looks the same.
+// lostAny reports whether a part of offer a is missing in b. A tool that timed out looks the same.
 func lostAny(a, b *Facts) bool {
 	has := set(b.Tags)
 	for _, tag := range a.Tags {

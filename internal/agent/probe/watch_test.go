@@ -76,7 +76,7 @@ func (w *fakeMachine) watch(t *testing.T, end time.Duration, changes map[time.Du
 func (w *fakeMachine) expect(t *testing.T, changes []string, probes ...time.Duration) {
 	t.Helper()
 	if !slices.Equal(w.changes, changes) || !slices.Equal(w.probes, probes) {
-		t.Errorf("told %q after looks at %v, want %q and %v", w.changes, w.probes, changes, probes)
+		t.Errorf("changes %q after probes at %v, want %q and %v", w.changes, w.probes, changes, probes)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestWatchTiresOfHints(t *testing.T) {
 	}
 	w.watch(t, time.Hour, changes)
 	if len(w.changes) != 0 || len(w.probes) > 20 {
-		t.Errorf("%d looks in an hour at %v; told %q", len(w.probes), w.probes, w.changes)
+		t.Errorf("%d probes in an hour at %v; changes %q", len(w.probes), w.probes, w.changes)
 	}
 }
 

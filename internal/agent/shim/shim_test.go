@@ -161,7 +161,7 @@ func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			waitTask(t, p)
-			if got := printed(t, dir, s.Attempt, tasklog.System); strings.Contains(got, "keeps tasks from "+secret) != explained || !explained && got != "" {
+			if got := printed(t, dir, s.Attempt, tasklog.System); strings.Contains(got, "denies tasks access to "+secret) != explained || !explained && got != "" {
 				t.Errorf("%s: Muster says %q, and the task %q", text, got, printed(t, dir, s.Attempt, tasklog.Stderr))
 			}
 		}

@@ -18,7 +18,7 @@ import (
 //go:embed smi.sh
 var script string
 
-// GPU is a device as the stand-in tells it. Its UUID, name, memory and place are
+// GPU is a device in the output of the fake tool. Its UUID, name, memory and place are
 // made up where they are absent.
 type GPU struct {
 	UUID        string

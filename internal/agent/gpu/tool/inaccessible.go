@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// Inaccessible tells which of files, below root, are not there or this user may not
-// open. They are opened by a child that can be killed, because opening a device
-// may hang in its driver; and opened, because a container may have the file and
-// not the right to use it.
+// Inaccessible reports which of files, below root, do not exist or cannot be opened by this user. A child that can be killed opens
+// them, because that may hang in the driver; it is not enough that they exist, because a container may have a file without the right
+// to use it.
 func Inaccessible(ctx context.Context, root string, files []string) map[string]bool {
 	denied := map[string]bool{}
 	if len(files) == 0 {
@@ -27,7 +26,8 @@ func Inaccessible(ctx context.Context, root string, files []string) map[string]b
 	for _, f := range files {
 		path := filepath.Join(root, f)
 		if errors.Is(err, ErrMissing) { // a container without a shell
-			denied[f] = AccessDenied(path) || !exists(path)
+			_, statErr := os.Stat(path)
+			denied[f] = AccessDenied(path) || statErr != nil
 			continue
 		}
 		for line := range strings.Lines(out) {
@@ -37,10 +37,4 @@ func Inaccessible(ctx context.Context, root string, files []string) map[string]b
 		}
 	}
 	return denied
-}
-
-// exists says whether a file is there.
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

@@ -10,56 +10,56 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// Stream is a tool that stays, and prints a sample every period.
+// Stream supervises a tool that prints a sample once per interval.
 type Stream struct {
 	Tool       string
-	Variants   []Variant // of its arguments, as versions of it differ; the one that works is kept
+	Variants   []Variant // of its arguments for different versions; the one that works is kept
 	Interval   time.Duration
-	MinBackoff time.Duration // the first wait before it is started again
+	MinBackoff time.Duration // the first pause before a restart
 	Log        *slog.Logger
 
 	variant int
 }
 
-// Variant is one way to run a tool and to read what it prints.
+// Variant is one way to run a tool and to parse its output.
 type Variant struct {
 	Args   func() []string
-	Reader func() Reader // a new one for each run
+	Reader func() Reader // returns a new one for each run
 }
 
-// Reader reads what a tool prints. All calls come from one goroutine.
+// Reader parses the output of a tool. One goroutine calls it.
 type Reader interface {
-	// Line reads one line, which came at a time, and says whether a sample is
-	// whole with it.
+	// Line parses a line that was printed at a time, and reports whether it completes a sample.
 	Line(now time.Time, s string) (sampled bool)
 }
 
-// IdleFlusher is a Reader that cannot tell the end of a sample from its lines.
+// IdleFlusher is a Reader that cannot recognise the end of a sample by its lines.
 type IdleFlusher interface {
-	// FlushIdle is called when nothing came for a moment.
+	// FlushIdle is called after a moment without output.
 	FlushIdle(now time.Time) (sampled bool)
 }
 
 const (
-	idleFlush   = 50 * time.Millisecond // without output: a sample was printed to its end
-	maxLine     = 64 << 10              // bytes of a line that is read
-	logInterval = 5 * time.Minute       // between two words about a tool that does not work
+	idleFlush   = 50 * time.Millisecond // without output: the sample is complete
+	maxLine     = 64 << 10              // bytes of a line
+	logInterval = 5 * time.Minute       // between log messages about a tool that does not work
 	maxBackoff  = time.Minute
 
-	stalePeriods = 3 // periods without a sample: it is too old, and its tool hangs
+	stalePeriods = 3 // intervals without a sample until the tool counts as hanging
 	staleSlack   = time.Second
 )
 
-// StaleAfter is the age from which a sample of a tool that prints one every period is too old: its tool
-// hangs.
+// StaleAfter is the age from which a sample is too old: the tool hangs.
 func StaleAfter(interval time.Duration) time.Duration { return stalePeriods*interval + staleSlack }
 
-// Run keeps the tool running until ctx ends. One that ends or hangs is started again, after a wait that
-// doubles up to a minute; the log says so now and then.
+// Run keeps the tool running until ctx ends. It restarts a tool that exits or hangs, after a pause that doubles up to a minute, and logs
+// that once in a while.
 func (f *Stream) Run(ctx context.Context) {
-	backoff := f.MinBackoff
+	pause := f.MinBackoff
 	var lastLogged time.Time
 	for {
 		sampled, err := f.runOnce(ctx)
@@ -67,29 +67,23 @@ func (f *Stream) Run(ctx context.Context) {
 			return
 		}
 		if sampled {
-			backoff = f.MinBackoff
+			pause = f.MinBackoff
 		} else {
 			f.variant = (f.variant + 1) % len(f.Variants)
 		}
 		if now := time.Now(); now.Sub(lastLogged) >= logInterval {
 			lastLogged = now
-			f.Log.Warn("readings of GPUs are interrupted", slog.String("tool", f.Tool), slog.Any("error", err), slog.Duration("again_in", backoff))
+			f.Log.Warn("GPU monitor exited, restarting", slog.String("tool", f.Tool), slog.Any("error", err), slog.Duration("again_in", pause))
 		}
-		t := time.NewTimer(backoff)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if backoff.Sleep(ctx, pause) != nil {
 			return
-		case <-t.C:
 		}
-		backoff = min(2*backoff, max(maxBackoff, f.MinBackoff))
+		pause = min(2*pause, max(maxBackoff, f.MinBackoff))
 	}
 }
 
-// runOnce runs the tool until it ends, hangs or ctx ends, and leaves no process of
-// it behind that can be killed. If the worker itself is killed, the tool ends
-// with it where the kernel can do that, and else when it next prints, into a
-// pipe that nobody reads.
+// runOnce runs the tool until it exits, hangs or ctx ends, and kills all its processes. If the worker itself is killed, the tool ends with
+// it if the kernel supports that, else at its next output, whose pipe is closed.
 func (f *Stream) runOnce(ctx context.Context) (sampled bool, err error) {
 	path, err := exec.LookPath(f.Tool)
 	if err != nil {
@@ -102,27 +96,27 @@ func (f *Stream) runOnce(ctx context.Context) (sampled bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer r.Close() // again, at an early return
+	defer r.Close()
 	stderr := limitedBuffer{limit: maxStderr}
 	cmd := command(path, f.Variants[f.variant].Args()...)
 	cmd.Stdout, cmd.Stderr = w, &stderr
 	cmd.WaitDelay = killGrace
 	p, err := start(cmd, path)
-	_ = w.Close() // the tool has its own
+	_ = w.Close() // the tool has its own copy
 	if err != nil {
 		return false, err
 	}
 	chunks := make(chan []byte)
 	stop := make(chan struct{})
-	go func() { // joined below: closing in ends its read
+	go func() { // joined below: closing r ends its read
 		defer close(chunks)
 		copyChunks(r, chunks, stop)
 	}()
 	sampled, err = f.read(ctx, chunks)
 	close(stop)
 	killed := p.kill()
-	_ = r.Close()      // ends the reading of it, if the tool could not be ended
-	for range chunks { // until the reader has ended
+	_ = r.Close()      // ends its read even if the tool could not be killed
+	for range chunks { // until the goroutine has ended
 	}
 	if line := FirstLine(stderr.String()); killed && line != "" {
 		err = fmt.Errorf("%w: %s", err, line)
@@ -130,7 +124,7 @@ func (f *Stream) runOnce(ctx context.Context) (sampled bool, err error) {
 	return sampled, err
 }
 
-// copyChunks hands on what comes, in pieces.
+// copyChunks sends what it reads in pieces.
 func copyChunks(in *os.File, chunks chan<- []byte, stop <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -148,11 +142,11 @@ func copyChunks(in *os.File, chunks chan<- []byte, stop <-chan struct{}) {
 	}
 }
 
-// read reads samples until there are no more.
+// read reads samples until the tool ends, hangs or ctx ends.
 func (f *Stream) read(ctx context.Context, chunks <-chan []byte) (sampled bool, err error) {
 	r := f.Variants[f.variant].Reader()
 	var buf []byte
-	watchdog := time.NewTimer(Timeout + stalePeriods*f.Interval) // the first may have to wake the driver
+	watchdog := time.NewTimer(Timeout + stalePeriods*f.Interval) // the first sample may have to wake the driver
 	defer watchdog.Stop()
 	flusher, flushes := r.(IdleFlusher)
 	idle := time.NewTimer(idleFlush)
@@ -165,13 +159,13 @@ func (f *Stream) read(ctx context.Context, chunks <-chan []byte) (sampled bool, 
 		case <-ctx.Done():
 			return sampled, ctx.Err()
 		case <-watchdog.C:
-			return sampled, fmt.Errorf("it printed no sample for %s", stalePeriods*f.Interval)
+			return sampled, fmt.Errorf("no sample for %s", stalePeriods*f.Interval)
 		case now := <-idle.C:
 			complete = flushes && flusher.FlushIdle(now)
 		case b, ok := <-chunks:
 			now := time.Now()
 			if !ok {
-				return sampled || flushes && flusher.FlushIdle(now), fmt.Errorf("it ended: %s", FirstLine(last))
+				return sampled || flushes && flusher.FlushIdle(now), fmt.Errorf("it exited: %s", FirstLine(last))
 			}
 			if received += len(b); now.Sub(window) >= f.Interval {
 				window, received = now, len(b)
@@ -190,7 +184,7 @@ func (f *Stream) read(ctx context.Context, chunks <-chan []byte) (sampled bool, 
 				buf = buf[i+1:]
 			}
 			if len(buf) > maxLine {
-				buf = nil // no tool prints such a line; the end of it will not be understood either
+				buf = nil // no tool prints such a line
 			}
 			if flushes {
 				idle.Reset(idleFlush)

@@ -1,10 +1,8 @@
-// Package tool runs the programs of the makers of GPUs, once or again and again, and reads
-// the values that they print.
+// Package tool runs the programs of GPU vendors, once or permanently, and parses the values that they print.
 //
-// They may be missing, hang with the driver, print anything and differ from version to version. So
-// each runs in a process group of its own and is killed, with all that it started, after five seconds, or three
-// periods without a sample. Of one that cannot be killed no second is started, and
-// none outlives this process for long. What a tool does not tell is absent, never zero.
+// They may be missing, hang with the driver, print anything, and differ between versions. So each runs in a process group of its own and
+// is killed, with all that it started, after five seconds, or three intervals without a sample. No second instance is started of a tool
+// that cannot be killed, and none outlives this process for long. Values that a tool does not print are absent, never zero.
 package tool
 
 import (
@@ -20,22 +18,21 @@ import (
 	"time"
 )
 
-// Timeout is how long one look of a tool may take: some hang with the driver.
+// Timeout is how long one query of a tool may take: some hang with the driver.
 const Timeout = 5 * time.Second
 
 const (
-	killGrace = time.Second // for a killed tool to be gone
-	maxOutput = 8 << 20     // bytes of one look: 16 devices print less than one
-
-	maxStderr = 4 << 10 // bytes of its words about what went wrong
+	killGrace = time.Second // until a killed tool has exited
+	maxOutput = 8 << 20     // bytes of a query: 16 devices print less than one
+	maxStderr = 4 << 10
 )
 
-// ErrNotFound says that a tool is not installed.
+// ErrMissing means that a tool is not installed.
 var ErrMissing = errors.New("is not on the PATH")
 
-// Output runs a tool once and returns what it printed on its standard output, 8 MiB at most. The
-// text is there beside an error too: some tools print what matters and fail. It takes no longer than
-// Patience and the time to kill the tool; the error is ErrNotFound where it is not on the PATH.
+// Output runs a tool once and returns its standard output, 8 MiB at most. It returns output beside an error too: some tools print what
+// matters and fail. It takes no longer than Timeout and the time to kill the tool. The error is ErrMissing if the tool is not on the
+// PATH.
 func Output(ctx context.Context, name string, args ...string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -43,17 +40,17 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 	}
 	name = filepath.Base(path)
 	if stuckTools.has(path) {
-		return "", fmt.Errorf("%s of an earlier look still hangs in the driver: restart the machine or reload the driver", name)
+		return "", fmt.Errorf("an earlier %s still hangs in the driver: restart the machine or reload the driver", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	out, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: maxStderr}
 	cmd := command(path, args...)
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	cmd.WaitDelay = killGrace // what it started may hold its output open
+	cmd.WaitDelay = killGrace // a process that it started may hold its output open
 	r, err := start(cmd, path)
 	if err != nil {
-		return "", fmt.Errorf("%s cannot be run: %w", name, err)
+		return "", fmt.Errorf("cannot run %s: %w", name, err)
 	}
 	select {
 	case <-r.done:
@@ -63,12 +60,12 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, Timeout)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return "", fmt.Errorf("%s was not waited for: %w", name, ctx.Err())
+			return "", fmt.Errorf("%s was interrupted: %w", name, ctx.Err())
 		}
 		return "", fmt.Errorf("%s did not answer within %s and was killed; the driver may need a reset, or persistence mode", name, Timeout)
 	}
 	if err != nil {
-		// Its words before the driver's: nvidia-smi complains on standard output.
+		// Its own messages before the driver's, which nvidia-smi prints on standard output.
 		return out.String(), fmt.Errorf("%s failed (%w): %s", name, err, FirstLine(stderr.String()+"\n"+out.String()))
 	}
 	if out.truncated {
@@ -77,8 +74,7 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// command prepares a tool: in a process group of its own, with texts and times
-// that no locale changes.
+// command prepares a tool in a process group of its own, with texts and times that do not depend on the locale.
 func command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...) //nolint:noctx // ends by killing its group, where a context would kill the leader only
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=C", "TZ=UTC")
@@ -86,17 +82,16 @@ func command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// process is a tool that was started.
+// process is a running tool.
 type process struct {
 	cmd  *exec.Cmd
 	path string
-	done chan struct{} // closed at its end
-	err  error         // how it ended; to be read after that
+	done chan struct{} // closed when it has exited
+	err  error         // of Wait; valid after done is closed
 }
 
-// start starts a tool. It does so on a thread that lives as long as the tool:
-// where the kernel can kill a child with its parent, it takes the thread for the
-// parent.
+// start starts a tool on a thread that exists as long as the tool: with Pdeathsig the kernel kills a child when the thread that started
+// it ends.
 func start(cmd *exec.Cmd, path string) (*process, error) {
 	r := &process{cmd: cmd, path: path, done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -113,17 +108,16 @@ func start(cmd *exec.Cmd, path string) (*process, error) {
 	return r, <-started
 }
 
-// kill kills a tool that has not ended, with all that it started, and says whether
-// it is gone: one that hangs within the driver outlives even that. It is
-// remembered until it ends.
+// kill kills a tool with all that it started, and reports whether it has exited: a tool that hangs in the driver does not. It is then
+// in stuckTools until it exits.
 func (r *process) kill() bool {
 	select {
 	case <-r.done:
-		return true // its number may be another's by now
+		return true // its number may be reused
 	default:
 	}
 	killGroup(r.cmd.Process)
-	for range 2 { // the second for those that hold its output open
+	for range 2 { // the second time for processes that hold its output open
 		select {
 		case <-r.done:
 			return true
@@ -134,8 +128,8 @@ func (r *process) kill() bool {
 	return false
 }
 
-// stuckTools are the tools of this process that could not be killed. Another of the
-// same would hang as well, and they would pile up.
+// stuckTools are the tools of this process that could not be killed. Another instance would hang as well, and they would
+// accumulate.
 var stuckTools = stuckSet{byPath: map[string]*process{}}
 
 type stuckSet struct {
@@ -165,8 +159,7 @@ func (s *stuckSet) has(path string) bool {
 	}
 }
 
-// limitedBuffer keeps the beginning of what is written to it. It is no bytes.Buffer,
-// which reads past Write.
+// limitedBuffer keeps the beginning of what is written to it. It does not embed bytes.Buffer, whose ReadFrom would bypass Write.
 type limitedBuffer struct {
 	buf       []byte
 	limit     int
@@ -182,8 +175,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 
 func (b *limitedBuffer) String() string { return string(b.buf) }
 
-// FirstLine is the first line with a word in it, cut to a length that a note can
-// have.
+// FirstLine returns the first line that is not empty, cut to 200 bytes.
 func FirstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	line = strings.TrimSpace(line)

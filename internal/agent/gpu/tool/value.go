@@ -9,12 +9,12 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// A value that a device does not have or that this user may not see is told as
-// [N/A], [Not Supported], [Insufficient Permissions] and the like, and one that
-// could not be read as ERR! or [Unknown Error]; the XML form leaves the brackets
-// out. Each is no number, and so absent.
+// A value that a device does not have or that this user may not see is printed as [N/A], [Not Supported], [Insufficient Permissions] and
+// the like, and one that could not be read as ERR! or [Unknown Error]; the XML has no brackets. None of them is a number, so the
+// value is absent.
 
-// Number reads the number with which a value begins, such as 67.03 of "67.03 W".
+// Number parses the number at the beginning of a value, such as 67.03 of "67.03 W".
+
 func Number(s string) (float64, bool) {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), " ")
 	s = strings.TrimSuffix(s, "%")
@@ -25,7 +25,7 @@ func Number(s string) (float64, bool) {
 	return f, true
 }
 
-// NonNegative is a number that cannot be below zero.
+// NonNegative parses a number that cannot be negative.
 func NonNegative(s string) *float64 {
 	f, ok := Number(s)
 	if !ok || f < 0 {
@@ -34,8 +34,7 @@ func NonNegative(s string) *float64 {
 	return &f
 }
 
-// Temperature is a temperature. Some cards say 0 or the like where they have no
-// sensor, but such a machine may also stand in the cold.
+// Temperature parses a temperature. Some cards print 0 or the like if they have no sensor, but a machine may also be in the cold.
 func Temperature(s string) *float64 {
 	f, ok := Number(s)
 	if !ok || f < -100 || f > 300 {
@@ -44,7 +43,7 @@ func Temperature(s string) *float64 {
 	return &f
 }
 
-// Fraction reads a percentage as a share of 1.
+// Fraction parses a percentage as a share of 1.
 func Fraction(s string) *float64 {
 	f, ok := Number(s)
 	if !ok || f < 0 {
@@ -54,7 +53,7 @@ func Fraction(s string) *float64 {
 	return &f
 }
 
-// Count reads a number of things.
+// Count parses a count.
 func Count(s string) *uint64 {
 	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
 	if err != nil {
@@ -63,11 +62,10 @@ func Count(s string) *uint64 {
 	return &n
 }
 
-// MaxMemory is the memory that is believed of a device: 1 PiB.
+// MaxMemory is the largest plausible memory of a device: 1 PiB.
 const MaxMemory = 1 << 50
 
-// Mebibytes reads a size such as "40960 MiB" or, of a column without units,
-// "40960".
+// Mebibytes parses a size such as "40960 MiB" or, in a column without units, "40960".
 func Mebibytes(s string) *muster.Size {
 	f, ok := Number(s)
 	if !ok || f < 0 || f > MaxMemory>>20 {
@@ -77,8 +75,7 @@ func Mebibytes(s string) *muster.Size {
 	return &size
 }
 
-// UnhealthyReason says what is wrong with a device that answers a question for its state
-// with s, or "".
+// UnhealthyReason returns the fault of a device that s, printed as one of its values, describes; or "".
 func UnhealthyReason(s string) string {
 	s = strings.Trim(strings.TrimSpace(s), "[]")
 	for _, word := range []string{"requires reset", "is lost"} {
@@ -89,12 +86,12 @@ func UnhealthyReason(s string) string {
 	return ""
 }
 
-// Unreadable says whether s stands for a value that the driver failed to read.
+// Unreadable reports whether s means that the driver failed to read a value.
 func Unreadable(s string) bool {
 	return strings.Contains(s, "Unknown Error") || strings.Contains(s, "ERR!")
 }
 
-// Text is a text, or "" if it stands for none.
+// Text returns a text, or "" for a placeholder.
 func Text(value string) string {
 	value = strings.TrimSpace(html.UnescapeString(value))
 	if value == "N/A" || strings.HasPrefix(value, "[") || value == "Not Found" || value == "Unknown" {
@@ -103,9 +100,8 @@ func Text(value string) string {
 	return value
 }
 
-// PCIAddress brings the address of a device on the PCI bus into the form of the
-// kernel: 00000000:3B:00.0 and 3b:00.0 are 0000:3b:00.0. It returns "" for other
-// texts.
+// PCIAddress converts an address on the PCI bus to the kernel's form: 00000000:3B:00.0 and 3b:00.0 are 0000:3b:00.0. It returns "" for
+// other texts.
 func PCIAddress(s string) string {
 	s = strings.ToLower(strings.TrimSpace(s))
 	f := strings.Split(s, ":")

@@ -9,15 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Log reads the messages of the kernel, each once. See the kernel's
-// Documentation/ABI/testing/dev-kmsg.
+// Log reads the messages of the kernel, each once. See the kernel's Documentation/ABI/testing/dev-kmsg.
 type Log struct {
 	fd  int
 	buf []byte
 }
 
-// Open opens the log at its beginning, or returns nil where this user may
-// not read it.
+// Open opens the log at its beginning, or returns nil if this user may not read it.
 func Open() *Log {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -26,11 +24,10 @@ func Open() *Log {
 	return &Log{fd: fd, buf: make([]byte, 8<<10)} // the kernel's longest record
 }
 
-// Close lets go of the log.
+// Close closes the log.
 func (l *Log) Close() { _ = unix.Close(l.fd) } // nothing was written
 
-// Read calls said for each message that is new since the last read, with its
-// age.
+// Read calls fn for each new message, with its age.
 func (l *Log) Read(fn func(message string, age time.Duration)) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -50,8 +47,8 @@ func (l *Log) Read(fn func(message string, age time.Duration)) {
 	}
 }
 
-// parseRecord reads a record such as "4,891,13520982,-;NVRM: …", whose third
-// field is the time since the start of the machine in microseconds.
+// parseRecord parses a record such as "4,891,13520982,-;NVRM: …", whose third field is the time since the start of the machine in
+// microseconds.
 func parseRecord(record string) (at time.Duration, message string, ok bool) {
 	head, message, ok := strings.Cut(record, ";")
 	fields := strings.SplitN(head, ",", 4)

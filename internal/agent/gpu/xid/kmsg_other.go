@@ -4,7 +4,7 @@ package xid
 
 import "time"
 
-// Log is not read here.
+// Log does nothing: the kernel's log is read on Linux only.
 type Log struct{}
 
 // Open returns nil: there is no log here.

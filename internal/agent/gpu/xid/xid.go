@@ -1,8 +1,7 @@
-// Package xid reads the faults that the driver of NVIDIA writes into the kernel's log.
+// Package xid reads the faults that NVIDIA's driver writes to the kernel's log.
 //
-// Each has a number (XID) that a catalog explains: https://docs.nvidia.com/deploy/xid-errors. Only those
-// count after which the device has to be reset or replaced. The log is open to the root user and to those with
-// CAP_SYSLOG; nothing else tells XIDs to a program without the library of the driver.
+// Each has a number (XID); see https://docs.nvidia.com/deploy/xid-errors. Only faults after which the device must be reset or replaced
+// count. Root and processes with CAP_SYSLOG can read the log; without the driver's library there is no other source of XIDs.
 package xid
 
 import (
@@ -12,19 +11,18 @@ import (
 	"time"
 )
 
-// fatal are the XIDs after which the catalog asks to reset or to replace the
-// device. Most others are the fault of the program that ran: 13, 31, 43, 45, 68,
-// 109 among them.
+// fatal are the XIDs after which the device must be reset or replaced according to the catalog. Most others are the fault of the program
+// that ran: 13, 31, 43, 45, 68, 109 among them.
 var fatal = map[int]bool{
 	46: true, 48: true, 54: true, 62: true, 64: true, 74: true, 79: true, 95: true,
 	110: true, 119: true, 120: true, 140: true, 143: true, 154: true,
 }
 
-// FaultTTL is how long a fault from the log counts. The log does not say that
-// a device is well again; one that is not repeats its fault or does not answer.
+// FaultTTL is how long a fault from the log counts. The log does not report that a device is healthy again; one that is not repeats its
+// fault or does not respond.
 const FaultTTL = 10 * time.Minute
 
-// Fault is one in the kernel's log.
+// Fault is a fault in the kernel's log.
 type Fault struct {
 	Reason string // such as "XID 79: GPU has fallen off the bus"
 
@@ -39,7 +37,7 @@ var (
 	maxReason  = 200
 )
 
-// Parse reads a message of the kernel's log. It reports false for all that are no such fault.
+// Parse parses a message of the kernel's log. It reports false if that is not such a fault.
 func Parse(message string) (x Fault, ok bool) {
 	if m := fellOffBus.FindStringSubmatch(message); m != nil {
 		return Fault{bus: strings.ToLower(m[1]), Reason: "XID 79: GPU has fallen off the bus"}, true
@@ -59,8 +57,8 @@ func Parse(message string) (x Fault, ok bool) {
 	return Fault{bus: strings.ToLower(m[1]), instance: m[2], Reason: "XID " + m[3] + ": " + reason}, true
 }
 
-// Matches says whether a fault is one of the device at a PCI address, such as 0000:3b:00.0, or of a MIG instance
-// of it, such as 1/0, else "". Of those of one instance the others of a divided device know nothing.
+// Matches reports whether a fault is one of the device at a PCI address, such as 0000:3b:00.0, or of one of its MIG instances, such
+// as 1/0 (else ""). A fault of one instance does not match the others.
 func (x *Fault) Matches(bus, instance string) bool {
 	gi, _, _ := strings.Cut(instance, "/")
 	return bus != "" && strings.HasPrefix(bus, x.bus+".") && (x.instance == "" || instance == "" || gi == x.instance)

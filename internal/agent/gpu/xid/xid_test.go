@@ -43,7 +43,7 @@ func TestKernelLog(t *testing.T) {
 	defer kernel.Close()
 	seen := 0
 	kernel.Read(func(_ string, age time.Duration) {
-		if seen++; age < -time.Minute { // nobody sets the clock of the log, which goes wrong by seconds in a day
+		if seen++; age < -time.Minute { // the clock of the log is not adjusted, and drifts by seconds per day
 			t.Errorf("a message from the future: %s", -age)
 		}
 	})
@@ -52,7 +52,7 @@ func TestKernelLog(t *testing.T) {
 	}
 	kernel.Read(func(message string, age time.Duration) {
 		if age > time.Minute {
-			t.Errorf("%q is told twice", message)
+			t.Errorf("%q is reported twice", message)
 		}
 	})
 }

@@ -13,26 +13,27 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// Groups are the control groups of one worker. All methods may be called at any time.
+// Groups are the control groups of one worker. Its methods are safe for concurrent use.
 type Groups struct {
 	data  string
 	log   *slog.Logger
 	tasks *groupSet
 
-	containersOnce sync.Once // for contains
+	containersOnce sync.Once // for containerGroups
 
 	mu         sync.Mutex
-	containers *groupSet // of containers; nil for none
+	containers *groupSet // nil if containers can have none
 }
 
-// New makes the groups that all tasks of the worker with this data dir, which is absolute, are in. Where
-// it cannot it says why in the log, and attempts have fewer groups, or none.
+// New creates the groups that contain all tasks of the worker with this data dir, which is absolute. If that fails it logs why,
+// and attempts have fewer groups, or none.
 func New(data string, total TotalLimits, log *slog.Logger) *Groups {
 	g := &Groups{data: data, log: log}
 	var notes []string
-	g.tasks, notes = setup(findHierarchies(""), groupName(data), total, func(path string) error { return os.Mkdir(path, 0o755) }) //nolint:gosec // as all of them are
+	g.tasks, notes = setup(findHierarchies(""), groupName(data), total, func(path string) error { return os.Mkdir(path, 0o755) }) //nolint:gosec // like other groups
 	if notes = slices.DeleteFunc(notes, func(note string) bool { return note == errNoControllers.Error() }); len(notes) > 0 {
 		log.Info("some limits of tasks are watched, not enforced", slog.String("why", strings.Join(notes, "; ")))
 	}
@@ -43,20 +44,18 @@ func New(data string, total TotalLimits, log *slog.Logger) *Groups {
 // groupPrefix begins the names of workers' groups.
 const groupPrefix = "muster-"
 
-// groupName is that of a worker's groups: the same in each of its lives.
+// groupName is the name of a worker's groups. It is the same after a restart.
 func groupName(data string) string {
 	sum := sha256.Sum256([]byte(data))
 	return groupPrefix + hex.EncodeToString(sum[:4])
 }
 
-// attemptGroupName is that of an attempt's groups.
 func attemptGroupName(a muster.AttemptID) string { return a.Task.String() + "-" + strconv.Itoa(a.N) }
 
-// MaxPIDs is how many processes and threads all tasks together may have: half of
-// what the machine may. 0 means that it is not known.
+// MaxPIDs is how many processes and threads all tasks together may have: half of the machine's limit. 0 means that it is unknown.
 func MaxPIDs() int { return maxPIDs("") }
 
-// maxPIDs is Share; root stands before all paths.
+// maxPIDs is MaxPIDs of the machine whose files are below root.
 func maxPIDs(root string) int {
 	least := 0
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
@@ -67,14 +66,14 @@ func maxPIDs(root string) int {
 	return least
 }
 
-// Create makes the groups of an attempt, and tells which needs they enforce: the others are 0 in done.
-// What an earlier life left of the same attempt is ended. A failure leaves nothing.
+// Create creates the groups of an attempt. The limits that they do not enforce are 0 in enforced. Processes of the
+// same attempt from before a restart of the worker are killed. A failure leaves no group.
 func (g *Groups) Create(a muster.AttemptID, limits Limits) (list []run.Cgroup, enforced Limits, err error) {
 	return g.tasks.create(attemptGroupName(a), limits)
 }
 
-// CreateForContainer makes the groups of an attempt that runs in a container, which its engine is to make in their
-// parent. There are none, and no parent, where an engine would not find them.
+// CreateForContainer creates the groups of an attempt that runs in a container, whose engine is to create its groups in parent.
+// It returns no groups and no parent where an engine would not find them.
 func (g *Groups) CreateForContainer(a muster.AttemptID, limits Limits) (list []run.Cgroup, parent string, err error) {
 	f := g.containerGroups()
 	if f == nil {
@@ -86,15 +85,14 @@ func (g *Groups) CreateForContainer(a muster.AttemptID, limits Limits) (list []r
 	return list, f.containerPath(list), nil
 }
 
-// Remove removes groups of an attempt that has ended. Those in which something is still about to
-// end, such as the thread from which it was started or Podman's monitor, are left for RetryRemove.
+// Remove removes the groups of an attempt that has ended. Groups with processes that are about to end, such as the thread that
+// started the attempt or Podman's monitor, are left for RetryRemove.
 func (g *Groups) Remove(list []run.Cgroup) { g.tasks.remove(list) }
 
-// RetryRemove removes what Remove had to leave, if it has ended by now.
+// RetryRemove removes the groups that Remove left and that are empty now.
 func (g *Groups) RetryRemove() { g.tasks.retryRemove(0) }
 
-// Sweep ends what attempts of earlier lives of the worker left in groups, and removes those. What is in
-// the groups of keep goes on.
+// Sweep kills the processes in groups from before a restart of the worker and removes these groups, except those in keep.
 func (g *Groups) Sweep(keep []run.Cgroup) error {
 	kept := map[string]bool{}
 	for i := range keep {
@@ -103,28 +101,26 @@ func (g *Groups) Sweep(keep []run.Cgroup) error {
 	return sweep(g.knownGroups(), kept)
 }
 
-// Close removes the groups that all tasks are in, unless some are in them still: those that
-// are about to end have two seconds each. It is for a worker that leaves nothing running.
+// Close removes the groups that contain all tasks, unless they have processes; it waits up to two seconds for each group that
+// Remove left. It is for a worker that leaves nothing running.
 func (g *Groups) Close() {
 	g.tasks.retryRemove(removeTimeout)
 	for _, path := range g.knownGroups() {
-		_ = os.Remove(path) // the next life finds it
+		_ = os.Remove(path) // left for the next start
 	}
 }
 
-// saveRecord adds this life's groups to the record of those of all lives: another life may have been
-// started in another place.
+// saveRecord adds the groups of this process to the record: after a restart the worker may run in another group.
 func (g *Groups) saveRecord() {
-	known := g.knownGroups()
-	if err := os.WriteFile(recordPath(g.data), []byte(strings.Join(known, "\n")+"\n"), 0o600); err != nil {
-		g.log.Warn("control groups may stay behind if the worker is killed", slog.Any("error", err))
+	if err := atomicfile.Write(recordPath(g.data), []byte(strings.Join(g.knownGroups(), "\n")+"\n"), 0o600); err != nil {
+		g.log.Warn("cannot record control groups, they may be left behind if the worker is killed", slog.Any("error", err))
 	}
 }
 
-// recordPath is the file, in the data dir, that names the groups that all lives of the worker made.
+// recordPath is the file, in the data dir, with the names of all groups that the worker created since the first start.
 func recordPath(data string) string { return filepath.Join(data, "cgroups") }
 
-// recordedGroups lists those of the record that are there.
+// recordedGroups lists the recorded groups that exist.
 func recordedGroups(data string) []string {
 	var list []string
 	for _, path := range readWords(recordPath(data)) {
@@ -135,7 +131,7 @@ func recordedGroups(data string) []string {
 	return list
 }
 
-// knownGroups lists the groups in which those of attempts may be, of any life.
+// knownGroups lists the groups that may contain groups of attempts, including those from before a restart.
 func (g *Groups) knownGroups() []string {
 	list := recordedGroups(g.data)
 	roots := g.tasks.roots

@@ -17,19 +17,18 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Machines with the controllers in version 2 of control groups are played by a
-// folder with files of the form that cgroup-v2.rst of the kernel gives. What the
-// kernel does when a group is made is done by machine.mkdir. A text that is written
-// to a file stands before what was in it.
+// A directory with files in the format of the kernel's cgroup-v2.rst simulates machines with the controllers in version 2 of
+// control groups. machine.mkdir does what the kernel does when a group is created. Text that is written to a file comes
+// before the old text.
 
-// machine is a folder that stands for the root of a machine's files.
+// machine is a directory that simulates the root of a machine's files.
 type machine struct {
 	*testing.T
 
 	root string
 }
 
-// controllerFiles are what a controller of version 2 has in a group that is not the root.
+// controllerFiles are the files of a controller of version 2 in a group other than the root.
 var controllerFiles = map[string][]string{
 	"memory": {"memory.max", "memory.swap.max", "memory.oom.group", "memory.current", "memory.peak", "memory.events", "memory.stat"},
 	"pids":   {"pids.max", "pids.current", "pids.events"},
@@ -62,7 +61,7 @@ func (m *machine) read(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// group makes a group with controllers, as if from the beginning.
+// group creates a group with controllers that existed from the beginning.
 func (m *machine) group(path, controllers, subtree string) {
 	m.Helper()
 	for file, text := range map[string]string{
@@ -78,7 +77,7 @@ func (m *machine) group(path, controllers, subtree string) {
 	}
 }
 
-// top makes the root group, which has less.
+// top creates the root group, which has fewer files.
 func (m *machine) top(controllers string) {
 	m.Helper()
 	m.group("/sys/fs/cgroup", controllers, controllers)
@@ -89,7 +88,7 @@ func (m *machine) top(controllers string) {
 	}
 }
 
-// mkdir makes a group with the controllers that the one above passes on.
+// mkdir creates a group with the controllers that its parent enables.
 func (m *machine) mkdir(path string) error {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return err
@@ -332,8 +331,8 @@ func TestCountedOfVersion2(t *testing.T) {
 	}
 }
 
-// TestContainersThatStarve holds that a kill of which version 1 says nothing in the group around a container is told by that
-// group's having been full, where the kernel has killed something since.
+// TestContainersThatStarve tests that an OOM kill that version 1 does not count in the group around a container is inferred if the group was full and
+// the kernel has killed a process since.
 func TestContainersThatStarve(t *testing.T) {
 	for _, c := range []struct {
 		peak   string
@@ -384,7 +383,7 @@ func TestRefusedByTheKernel(t *testing.T) {
 		return m.mkdir(path)
 	})
 	full = true
-	if _, _, err := g.create("1.0-1", Limits{PIDs: 1}); err == nil || !strings.Contains(err.Error(), "1.0-1 cannot be made") {
+	if _, _, err := g.create("1.0-1", Limits{PIDs: 1}); err == nil || !strings.Contains(err.Error(), "1.0-1: mkdir") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Containers have groups of their own tree: an engine puts a container into one path of all
-// hierarchies, and makes what is missing of it. So an attempt that runs in one has a group in each
-// hierarchy, all of one path, those included that are of no use to us.
+// Containers have groups in a tree of their own: an engine puts a container into one path in all hierarchies, and creates missing
+// groups. So an attempt in a container has a group in each hierarchy, even if it has no limits there, all with the same path.
 
-// containerGroups returns what makes them, nil where there can be none. They are made when the first is asked
-// for: most machines have no engine.
+// containerGroups returns the groups of containers, nil if there can be none. They are created at the first call: most
+// machines have no engine.
 func (g *Groups) containerGroups() *groupSet {
 	g.containersOnce.Do(func() {
 		f := g.newContainerGroups(rootHierarchies(""), seesRootCgroup())
@@ -25,8 +25,8 @@ func (g *Groups) containerGroups() *groupSet {
 	return g.containers
 }
 
-// newContainerGroups makes them in trees, unless an engine would not mean the same group by a path as we do,
-// or we may not make them.
+// newContainerGroups creates the groups of containers. It returns nil if an engine would find another group at the same
+// path, or if the worker may not create them.
 func (g *Groups) newContainerGroups(hierarchies []hierarchy, sameRoot bool) *groupSet {
 	switch {
 	case !sameRoot:
@@ -39,7 +39,7 @@ func (g *Groups) newContainerGroups(hierarchies []hierarchy, sameRoot bool) *gro
 		p := taskRoot{hierarchy: t, parent: t.mount, dir: filepath.Join(t.mount, groupName(g.data))}
 		if checkWritable(t.mount, "cgroup.procs") != nil || f.ensureRoot(&p) != nil {
 			for i := range f.roots {
-				_ = os.Remove(f.roots[i].dir) // those of processes are in use, or made again
+				_ = os.Remove(f.roots[i].dir) // those that tasks use are not empty, or are created again
 			}
 			return nil
 		}
@@ -48,7 +48,7 @@ func (g *Groups) newContainerGroups(hierarchies []hierarchy, sameRoot bool) *gro
 	return f
 }
 
-// containerPath is the path of an attempt's groups below their mounts, "" for none.
+// containerPath is the path of an attempt's groups below their mounts; "" without groups.
 func (g *groupSet) containerPath(list []run.Cgroup) string {
 	if len(list) == 0 {
 		return ""
@@ -56,26 +56,24 @@ func (g *groupSet) containerPath(list []run.Cgroup) string {
 	return strings.TrimPrefix(list[0].Path, g.roots[0].mount)
 }
 
-// rootHierarchies finds every hierarchy that is mounted here, from its root, with that as the place of groups; none
-// if one is seen in part only. root stands before all paths, as in mounted.
+// rootHierarchies returns every hierarchy, with its root as the parent of groups; none if one of them is visible in part only.
 func rootHierarchies(root string) []hierarchy {
-	mounts, err := readFile(root + "/proc/self/mountinfo")
+	mounts, err := procfs.ReadFile(root + "/proc/self/mountinfo")
 	if err != nil {
 		return nil
 	}
 	var found []hierarchy
 	seen, partial := map[string]bool{}, map[string]bool{}
-	for line := range strings.Lines(string(mounts)) {
-		m, ok := parseMount(line)
-		if !ok || seen[m.device] {
+	for m := range procfs.Mounts(string(mounts)) {
+		t, ok := newHierarchy(root, &m)
+		if !ok || seen[m.Device] {
 			continue
 		}
-		if m.root != "/" {
-			partial[m.device] = true
+		if m.Root != "/" {
+			partial[m.Device] = true
 			continue
 		}
-		seen[m.device] = true
-		t := hierarchy{unified: m.unified, controllers: m.controllers, mount: root + m.path}
+		seen[m.Device] = true
 		t.self = t.mount
 		found = append(found, t)
 	}
@@ -87,10 +85,9 @@ func rootHierarchies(root string) []hierarchy {
 	return found
 }
 
-// seesRootCgroup reports whether this process sees control groups from their root, and not from that of
-// a container.
+// seesRootCgroup reports whether this process sees control groups from their root, and not from the root of a container.
 func seesRootCgroup() bool {
-	// The first namespace has this number on every machine (PROC_CGROUP_INIT_INO).
+	// The first namespace has this number on all machines (PROC_CGROUP_INIT_INO).
 	name, err := os.Readlink("/proc/self/ns/cgroup")
 	return err == nil && name == "cgroup:[4026531835]"
 }

@@ -4,8 +4,6 @@ package cgroup
 
 import "os"
 
-func readFile(path string) ([]byte, error) { return os.ReadFile(path) }
-
 func writeFile(path, value string) error { return os.WriteFile(path, []byte(value), 0) }
 
 func removeDir(path string) error { return os.Remove(path) }

@@ -2,9 +2,8 @@ package cgroup
 
 import "slices"
 
-// Describe finds out what a worker that is started here can use, and changes nothing: which versions
-// are mounted (v1, v2, hybrid or none), which controllers it would have, and of others why not, a sentence
-// for its owner by their names. One that is in neither is not mounted.
+// Describe returns what a worker that starts here could use, without a change: the mounted versions of control groups (v1, v2,
+// hybrid or none), the usable controllers, and why other controllers are not usable. A controller in neither is not mounted.
 func Describe() (version string, controllers []string, why map[string]string) {
 	hierarchies := findHierarchies("")
 	why = map[string]string{}
@@ -21,7 +20,7 @@ func Describe() (version string, controllers []string, why map[string]string) {
 	return versionName(hierarchies), controllers, why
 }
 
-// versionName names the versions of control groups that can be of use.
+// versionName names the versions of control groups that are usable.
 func versionName(hierarchies []hierarchy) string {
 	one := slices.ContainsFunc(hierarchies, func(t hierarchy) bool { return !t.unified })
 	two := slices.ContainsFunc(hierarchies, func(t hierarchy) bool { return t.unified })

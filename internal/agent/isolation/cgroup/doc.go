@@ -1,27 +1,22 @@
-// Package cgroup makes the control groups of a worker's attempts, and counts, stops and
-// ends what is in them.
+// Package cgroup creates the control groups of a worker's attempts, reads their counters, and freezes and kills what is in them.
 //
-// # Where they lie
+// # Layout
 //
-// The worker's group, muster- and a hash of its data dir, lies below the group in which
-// the worker was started, and bounds all tasks together: the memory that is offered,
-// and half of the processes that the machine may have. In it each attempt has one,
-// in version 1 one for each controller that it needs. Always that is pids; memory and cpu if it
-// names them, since each costs tens of microseconds. In version 2 the worker moves
-// itself into a group beside, because groups with others in them may have no
-// processes. Where the worker may not make groups it goes up to one where it may, unless
-// it would leave a limit behind. Where there is none, Make says so, and it is others' to watch.
+// The worker's group, muster- and a hash of its data dir, is below the group in which the worker was started. It limits all tasks
+// together: to the offered memory, and half of the processes that the machine may have. In it each attempt has a group, with
+// version 1 one for each controller that it needs: always pids; memory and cpu if it has such a limit, since each costs tens of
+// microseconds. With version 2 the worker moves itself into a sibling group, because a group with groups in it may have no
+// processes. If the worker may not create groups there, it uses the nearest ancestor where it may, unless a limit would be lost.
+// If there is none, New logs why, and the worker watches the limits itself.
 //
-// Containers have groups in a tree of their own, from the root of all hierarchies: there an
-// engine looks for a path.
+// Groups of containers are in a separate tree, from the root of all hierarchies: that is where engines look for a path.
 //
-// # What is promised
+// # Promises
 //
-// A group that was made is found again by the next life of the worker, which ends what is left in
-// it: all that were made are on record in the data dir before the first attempt is in one. Of a group that
-// was ended nothing is left, whatever forks meanwhile. What the kernel does not tell is absent
-// from what is counted, never zero.
+// After a restart the worker finds all groups that it created and kills what is left in them: they are on record in the data
+// dir before the first attempt is in one. Kill leaves no process of a group, however fast it forks. Counters that the kernel
+// does not have are absent, never zero.
 //
-// Empty, Freeze, Counted and Enter work in any process from the run.Cgroup alone. On
-// systems other than Linux there are no groups, and nothing fails for it.
+// Kill, Freeze, Stats and Enter work in any process from the run.Cgroup alone. On systems other than Linux there are no groups,
+// and no call fails because of that.
 package cgroup

@@ -17,35 +17,36 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// groupSet makes and removes the control groups of attempts. In each tree they lie
-// in one of the worker, which bounds all tasks together.
+// groupSet creates and removes the control groups of attempts. In each hierarchy they are in the worker's group, which limits all
+// tasks together.
 type groupSet struct {
 	roots []taskRoot
 	total TotalLimits
 
-	everyHierarchy bool // an attempt has groups of its own in all trees
+	everyHierarchy bool // an attempt has groups of its own in all hierarchies
 
-	mkdir func(path string) error // as the kernel does
+	mkdir func(path string) error // a test simulates the kernel
 
 	mu        sync.Mutex
-	unremoved []string // those that could not be removed yet
+	unremoved []string // groups to remove later
 }
 
-// taskRoot is where a tree's groups lie.
+// taskRoot is the worker's group in one hierarchy.
 type taskRoot struct {
 	hierarchy
 	parent string
-	dir    string // the worker's group in parent
+	dir    string // in parent
 }
 
+// TotalLimits limit all tasks together; 0 means no limit.
 // TotalLimits bound all tasks together; 0 is no bound.
 type TotalLimits struct {
 	Memory muster.Size
 	PIDs   int  // processes and threads
-	Swap   bool // memory that is swapped out does not count
+	Swap   bool // swapped memory does not count
 }
 
-// Limits is what a task is held to; 0 means nothing.
+// Limits are those of a task; 0 means no limit.
 type Limits struct {
 	CPUs   float64 // cores
 	Memory muster.Size
@@ -53,16 +54,14 @@ type Limits struct {
 	Swap   bool // beyond memory
 }
 
-// period is that in which a task may use its share of the processors, in µs: the
-// kernel's default.
+// period is the interval of CPU quotas in µs: the kernel's default.
 const period = 100_000
 
-// workerSuffix is behind the name of the group into which a worker moves itself, since
-// version 2 wants no processes in a group that has others in it.
+// workerSuffix ends the name of the group into which a worker moves itself: version 2 allows no processes in a group that
+// has groups in it.
 const workerSuffix = ".worker"
 
-// setup makes the worker's group, of the given name, in the trees that let it. It returns sentences
-// about those that do not.
+// setup creates the worker's group in each hierarchy that allows it. The notes explain why others do not.
 func setup(hierarchies []hierarchy, name string, total TotalLimits, mkdir func(string) error) (*groupSet, []string) {
 	g := &groupSet{total: total, mkdir: mkdir}
 	var notes []string
@@ -75,7 +74,7 @@ func setup(hierarchies []hierarchy, name string, total TotalLimits, mkdir func(s
 		t.controllers = controllers
 		p := taskRoot{hierarchy: t, parent: parent, dir: filepath.Join(parent, name)}
 		if err := g.ensureRoot(&p); err != nil {
-			notes = append(notes, fmt.Sprintf("the control group %s cannot be made: %v", p.dir, err))
+			notes = append(notes, fmt.Sprintf("cannot create the control group %s: %v", p.dir, err))
 			continue
 		}
 		g.roots = append(g.roots, p)
@@ -83,7 +82,7 @@ func setup(hierarchies []hierarchy, name string, total TotalLimits, mkdir func(s
 	return g, notes
 }
 
-// ensureRoot makes a place's group with its bounds.
+// ensureRoot creates the worker's group with its limits.
 func (g *groupSet) ensureRoot(p *taskRoot) error {
 	if p.unified {
 		if err := g.enableControllers(p.parent, p.controllers, filepath.Base(p.dir)); err != nil {
@@ -98,7 +97,7 @@ func (g *groupSet) ensureRoot(p *taskRoot) error {
 			return err
 		}
 	} else if p.has("memory") {
-		_ = writeControl(p.dir, "memory.use_hierarchy", "1") // newer kernels know nothing else
+		_ = writeControl(p.dir, "memory.use_hierarchy", "1") // newer kernels always do
 	}
 	if p.has("memory") && g.total.Memory > 0 {
 		if err := p.limitMemory(p.dir, g.total.Memory, g.total.Swap); err != nil {
@@ -111,17 +110,17 @@ func (g *groupSet) ensureRoot(p *taskRoot) error {
 	return nil
 }
 
-// enableControllers lets the groups in dir have controllers of version 2. If there are processes in dir,
-// which are this worker's, they move into a group beside name.
+// enableControllers enables controllers of version 2 for the groups in dir. Processes in dir, which are this worker's, move into
+// a group beside name.
 func (g *groupSet) enableControllers(dir string, controllers []string, name string) error {
 	if pids, err := readProcs(dir); err == nil && len(pids) > 0 && name != "" && !isRootGroup(dir) {
 		own := filepath.Join(dir, name+workerSuffix)
 		if err := g.mkdir(own); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		for range 10 { // some may be starting others
+		for range 10 { // they may fork meanwhile
 			for _, pid := range pids {
-				_ = writeControl(own, "cgroup.procs", strconv.Itoa(pid)) // gone, or seen in the next round
+				_ = writeControl(own, "cgroup.procs", strconv.Itoa(pid)) // it has exited, or the next round finds it
 			}
 			if pids, err = readProcs(dir); err != nil || len(pids) == 0 {
 				break
@@ -139,38 +138,38 @@ func (g *groupSet) enableControllers(dir string, controllers []string, name stri
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%s does not pass on its controllers %s", dir, strings.Join(missing, ", "))
+		return fmt.Errorf("cannot enable controllers in %s: %s", dir, strings.Join(missing, ", "))
 	}
 	return nil
 }
 
 func (p *taskRoot) has(controller string) bool { return slices.Contains(p.controllers, controller) }
 
-// limitMemory bounds a group's memory, swapped out or not; with swap, what is not swapped out.
+// limitMemory limits a group's memory including swap; with swap, only what is not swapped out.
 func (p *taskRoot) limitMemory(group string, limit muster.Size, swap bool) error {
 	value := strconv.FormatInt(int64(limit), 10)
 	if p.unified {
 		if err := writeControl(group, "memory.max", value); err != nil {
 			return err
 		}
+		swapMax := "0"
 		if swap {
-			return ignoreNotExist(writeControl(group, "memory.swap.max", "max"))
+			swapMax = "max"
 		}
-		return ignoreNotExist(writeControl(group, "memory.swap.max", "0"))
+		return ignoreNotExist(writeControl(group, "memory.swap.max", swapMax))
 	}
 	if err := writeControl(group, "memory.limit_in_bytes", value); err != nil {
 		return err
 	}
 	if swap {
-		_ = writeControl(group, "memory.memsw.limit_in_bytes", "-1") // that of an earlier life
-		return nil
+		value = "-1"
 	}
-	// A limit that is there already was for less, and stays.
-	_ = writeControl(group, "memory.memsw.limit_in_bytes", value) // absent on kernels that do not account for swap
+	// Absent on kernels that do not account for swap. An existing lower limit stays.
+	_ = writeControl(group, "memory.memsw.limit_in_bytes", value)
 	return nil
 }
 
-// ignoreNotExist forgives that a control file does not exist.
+// ignoreNotExist drops an error about a missing control file.
 func ignoreNotExist(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -178,7 +177,7 @@ func ignoreNotExist(err error) error {
 	return err
 }
 
-// create makes the groups of an attempt, and tells which needs they enforce.
+// create implements Groups.Create.
 func (g *groupSet) create(name string, limits Limits) (list []run.Cgroup, enforced Limits, err error) {
 	for i := range g.roots {
 		p := &g.roots[i]
@@ -186,43 +185,39 @@ func (g *groupSet) create(name string, limits Limits) (list []run.Cgroup, enforc
 		if !own && !p.has("memory") {
 			continue
 		}
-		group := run.Cgroup{Path: p.dir, Unified: p.unified, Controllers: p.controllers, Shared: true}
+		group := run.Cgroup{Path: p.dir, Unified: p.unified, Controllers: p.controllers, Shared: !own}
 		if own {
-			group.Path, group.Shared = filepath.Join(p.dir, name), false
+			group.Path = filepath.Join(p.dir, name)
 			if g.everyHierarchy && !p.unified && p.has("memory") {
-				group.OOMKillsBefore = hostOOMKills() // see starve
+				group.OOMKillsBefore = hostOOMKills() // see inferOOM
 			}
 			if err = g.createGroup(p, group.Path); err == nil {
 				list = append(list, group)
 				err = p.applyLimits(group.Path, limits, &enforced)
 			}
-			if err != nil {
-				g.remove(list)
-				return nil, Limits{}, fmt.Errorf("the control group %s cannot be made: %w", group.Path, err)
-			}
-			continue
-		}
-		group.OOMKillsBefore = oomKills(&group)
-		if group.OOMKillsBefore < 0 && !exists(p.dir) {
-			if err := g.ensureRoot(p); err != nil {
-				g.remove(list)
-				return nil, Limits{}, fmt.Errorf("the control group %s cannot be made: %w", p.dir, err)
-			}
+		} else {
 			group.OOMKillsBefore = oomKills(&group)
+			if group.OOMKillsBefore < 0 && !exists(p.dir) {
+				err = g.ensureRoot(p)
+				group.OOMKillsBefore = oomKills(&group)
+			}
+			list = append(list, group)
 		}
-		list = append(list, group)
+		if err != nil {
+			g.remove(list)
+			return nil, Limits{}, fmt.Errorf("cannot create the control group %s: %w", group.Path, err)
+		}
 	}
 	return list, enforced, nil
 }
 
-// createGroup makes a group in p. One of that name is of an earlier life, in which the attempt
-// was not ended.
+// createGroup creates a group in p. An existing one is left over from before a restart of the worker.
 func (g *groupSet) createGroup(p *taskRoot, path string) error {
 	err := g.mkdir(path)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		err = killAndRemove(path)
-	case errors.Is(err, fs.ErrNotExist): // somebody cleared the worker's group away
+	case errors.Is(err, fs.ErrNotExist): // the worker's group was removed
 		err = g.ensureRoot(p)
 	default:
 		return err
@@ -233,7 +228,7 @@ func (g *groupSet) createGroup(p *taskRoot, path string) error {
 	return g.mkdir(path)
 }
 
-// applyLimits writes the limits that a group enforces, and notes them in done.
+// applyLimits writes the limits of a group, and adds those that it enforces to enforced.
 func (p *taskRoot) applyLimits(group string, limits Limits, enforced *Limits) error {
 	if p.has("memory") && limits.Memory > 0 {
 		if err := p.limitMemory(group, limits.Memory, limits.Swap); err != nil {
@@ -253,7 +248,7 @@ func (p *taskRoot) applyLimits(group string, limits Limits, enforced *Limits) er
 		enforced.PIDs = limits.PIDs
 	}
 	if p.has("cpu") && limits.CPUs > 0 {
-		// The kernel wants at least a millisecond.
+		// The kernel's minimum is a millisecond.
 		quota := strconv.Itoa(max(1000, int(math.Round(limits.CPUs*period))))
 		var err error
 		if p.unified {
@@ -265,15 +260,14 @@ func (p *taskRoot) applyLimits(group string, limits Limits, enforced *Limits) er
 		case err == nil:
 			enforced.CPUs = limits.CPUs
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errInvalid):
-			// Not there: a kernel without quotas. Invalid: a group above has less.
+			// Missing: a kernel without quotas. Invalid: an ancestor has a lower limit.
 			return err
 		}
 	}
 	return nil
 }
 
-// remove removes groups of an attempt that has ended. Those in which something is still about to
-// end, such as the thread from which it was started or Podman's monitor, are left for later.
+// remove implements Groups.Remove.
 func (g *groupSet) remove(list []run.Cgroup) {
 	for i := range list {
 		if list[i].Shared {
@@ -287,7 +281,7 @@ func (g *groupSet) remove(list []run.Cgroup) {
 	}
 }
 
-// retryRemove removes those that were left for later, and waits for each that long.
+// retryRemove removes the groups that remove left, and waits that long for each.
 func (g *groupSet) retryRemove(wait time.Duration) {
 	g.mu.Lock()
 	paths := g.unremoved
@@ -302,12 +296,11 @@ func (g *groupSet) retryRemove(wait time.Duration) {
 	}
 }
 
-// removeGroup removes a group with those that were made in it, and waits for the last
-// process to have left it.
-func removeGroup(path string, atMost time.Duration) error {
+// removeGroup removes a group with the groups in it, and waits until they have no process.
+func removeGroup(path string, wait time.Duration) error {
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		err := removeTree(path)
-		if err == nil || waited >= atMost {
+		if err == nil || waited >= wait {
 			return err
 		}
 		pause = min(pause, 50*time.Millisecond)
@@ -321,36 +314,24 @@ func removeTree(path string) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	inner, _ := os.ReadDir(path)
-	removedAny := false
-	for _, e := range inner {
-		if e.IsDir() {
-			removedAny = true
-			_ = removeTree(filepath.Join(path, e.Name())) // else the group stays, too
-		}
+	inner, _ := subgroups(path)
+	for _, dir := range inner {
+		_ = removeTree(dir) // if it fails, so does the removal of path
 	}
-	if removedAny {
+	if len(inner) > 0 {
 		err = removeDir(path)
 	}
 	return err
 }
 
-// sweep clears the worker's groups of those that no attempt in keep is in. parents are
-// the worker's groups of all its lives.
+// sweep kills and removes the groups in parents that are not in keep.
 func sweep(parents []string, keep map[string]bool) error {
 	var errs []error
 	for _, parent := range parents {
-		inner, err := os.ReadDir(parent)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, e := range inner {
-			path := filepath.Join(parent, e.Name())
-			if e.IsDir() && !keep[path] {
+		inner, err := subgroups(parent)
+		errs = append(errs, ignoreNotExist(err))
+		for _, path := range inner {
+			if !keep[path] {
 				errs = append(errs, killAndRemove(path))
 			}
 		}
@@ -358,7 +339,7 @@ func sweep(parents []string, keep map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// killAndRemove ends what is in a group and removes it.
+// killAndRemove kills the processes in a group and removes it.
 func killAndRemove(path string) error {
 	if err := Kill(&run.Cgroup{Path: path, Unified: isUnified(path)}); err != nil {
 		return err
@@ -366,17 +347,13 @@ func killAndRemove(path string) error {
 	return removeGroup(path, removeTimeout)
 }
 
-// removeTimeout is how long a group whose processes were killed may be busy.
+// removeTimeout is how long a group whose processes were killed may stay busy.
 const removeTimeout = 2 * time.Second
 
-// isUnified tells the version of a group: one of version 2 has events.
-func isUnified(path string) bool {
-	_, err := os.Stat(filepath.Join(path, "cgroup.events"))
-	return err == nil
-}
+// isUnified reports whether a group is of version 2.
+func isUnified(path string) bool { return exists(filepath.Join(path, "cgroup.events")) }
 
-// isRootGroup reports whether a group of version 2 is the machine's: only that may have
-// both processes and other groups with controllers.
+// isRootGroup reports whether a group of version 2 is the root: only that may have both processes and groups with controllers.
 func isRootGroup(path string) bool {
 	_, err := os.Stat(filepath.Join(path, "cgroup.type"))
 	return errors.Is(err, fs.ErrNotExist)

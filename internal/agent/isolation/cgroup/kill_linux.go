@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,42 +12,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// errInvalid is how the kernel refuses a value.
+// errInvalid is the kernel's error for a value that it does not accept.
 const errInvalid = unix.EINVAL
 
-// killTimeout is how long killed processes may take to be gone.
+// killTimeout is how long killed processes may take to exit.
 const killTimeout = 5 * time.Second
 
-// Kill ends all that is in a group, and in those that were made in it but for those of the names
-// in but, what is being forked included. It returns when that is gone, also where there is no such
-// group, or an error when it does not go within five seconds.
+// Kill kills all processes in a group and in the groups within it, except the groups with the names in except, even if they fork
+// meanwhile. It returns when they have exited or the group does not exist, and an error if they do not exit within five seconds.
 func Kill(g *run.Cgroup, except ...string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(g.Path, &st); errors.Is(err, fs.ErrNotExist) {
+	inner, err := innerGroups(g.Path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
-		return fmt.Errorf("stat %s: %w", g.Path, err)
-	}
-	var inner []fs.DirEntry
-	if st.Nlink > 2 { // each group in it has a link to it
-		var err error
-		if inner, err = os.ReadDir(g.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+		return err
 	}
 	skipped := false
-	for _, e := range inner {
-		switch {
-		case !e.IsDir():
-		case slices.Contains(except, e.Name()):
+	for _, path := range inner {
+		if slices.Contains(except, filepath.Base(path)) {
 			skipped = true
-		default:
-			if err := Kill(&run.Cgroup{Path: filepath.Join(g.Path, e.Name()), Unified: g.Unified}); err != nil {
-				return err
-			}
+		} else if err := Kill(&run.Cgroup{Path: path, Unified: g.Unified}); err != nil {
+			return err
 		}
 	}
 	if g.Unified && !skipped && writeControl(g.Path, "cgroup.kill", "1") == nil { // since Linux 5.14
@@ -62,8 +50,34 @@ func Kill(g *run.Cgroup, except ...string) error {
 	})
 }
 
-// waitEmpty waits until no process is in a group, and calls again in each round in which
-// there are some.
+// innerGroups is subgroups without the cost of reading the directory if there are none.
+func innerGroups(path string) ([]string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	if st.Nlink <= 2 { // each group in it has a link to it
+		return nil, nil
+	}
+	return subgroups(path)
+}
+
+// Members lists the processes in a group and in the groups within it. In version 1 it may include the process that is about to
+// start the first process of the group.
+func Members(g *run.Cgroup) ([]int, error) {
+	pids, err := readProcs(g.Path)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := innerGroups(g.Path)
+	for _, path := range inner {
+		more, _ := Members(&run.Cgroup{Path: path, Unified: g.Unified}) // a group that was just removed has none
+		pids = append(pids, more...)
+	}
+	return pids, err
+}
+
+// waitEmpty waits until a group has no processes, and calls onRound in each round in which it has some.
 func waitEmpty(g *run.Cgroup, onRound func(round int)) error {
 	pause, waited := 100*time.Microsecond, time.Duration(0)
 	for round := 0; ; round++ {
@@ -75,7 +89,7 @@ func waitEmpty(g *run.Cgroup, onRound func(round int)) error {
 			return err
 		}
 		if waited >= killTimeout {
-			return fmt.Errorf("%d processes in the control group %s do not end, even when killed", len(remaining), g.Path)
+			return fmt.Errorf("%d processes in the control group %s do not exit, even when killed", len(remaining), g.Path)
 		}
 		onRound(round)
 		time.Sleep(pause)
@@ -84,8 +98,8 @@ func waitEmpty(g *run.Cgroup, onRound func(round int)) error {
 	}
 }
 
-// members lists the processes of a group. In a group of version 1 there may also be a
-// single thread that is about to start a process: the one to which it belongs is no member.
+// members lists the processes of a group. A group of version 1 may also contain a single thread that is about to start a process:
+// the process of that thread is not a member.
 func members(g *run.Cgroup) ([]int, error) {
 	pids, err := readProcs(g.Path)
 	if err != nil || g.Unified || len(pids) == 0 {
@@ -93,39 +107,32 @@ func members(g *run.Cgroup) ([]int, error) {
 	}
 	threads := readWords(filepath.Join(g.Path, "tasks"))
 	return slices.DeleteFunc(pids, func(pid int) bool {
-		return pid == os.Getpid() || !slices.Contains(threads, strconv.Itoa(pid)) && !leaderExited(pid)
+		return pid == os.Getpid() || !slices.Contains(threads, strconv.Itoa(pid)) && procState(pid) != 'Z' // Z: other threads still run
 	}), nil
 }
 
-// leaderExited reports whether the first thread of a process has ended before others.
-func leaderExited(pid int) bool { return procState(pid) == 'Z' }
-
-// procState returns that of a process' first thread as a letter; see proc_pid_stat(5). 0
-// means that it is gone.
+// procState returns the state of a process's first thread, 0 if there is no such process.
 func procState(pid int) byte {
-	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if end := bytes.LastIndex(b, []byte(") ")); err == nil && end > 0 && end+2 < len(b) {
-		return b[end+2]
-	}
-	return 0
+	st, _ := procfs.ReadStat(pid)
+	return st.State
 }
 
-// signalAll sends a signal to the processes of a group that are not in but, and returns them all.
+// signalAll sends a signal to the processes of a group except those in signaled, and returns all its processes.
 func signalAll(g *run.Cgroup, sig unix.Signal, signaled []int) []int {
 	pids, err := members(g)
 	if err != nil {
-		return signaled // none are left
+		return signaled // the group was removed
 	}
 	for _, pid := range pids {
 		if !slices.Contains(signaled, pid) {
-			_ = unix.Kill(pid, sig) // gone is fine
+			_ = unix.Kill(pid, sig) // it may have exited
 		}
 	}
 	return pids
 }
 
-// Freeze stops every process in a group and in those that were made in it, or lets them go on.
-// In version 2 the kernel may still be about to when this returns.
+// Freeze stops or continues all processes in a group and in the groups within it. With version 2 the kernel may still be about
+// to do so when Freeze returns.
 func Freeze(g *run.Cgroup, on bool) error {
 	if !g.Unified {
 		stopTree(g, on)
@@ -136,24 +143,22 @@ func Freeze(g *run.Cgroup, on bool) error {
 		value = "1"
 	}
 	if err := ignoreNotExist(writeControl(g.Path, "cgroup.freeze", value)); err != nil {
-		return fmt.Errorf("the task cannot be frozen: %w", err)
+		return fmt.Errorf("cannot freeze the task: %w", err)
 	}
 	return nil
 }
 
-// stopTree is stop for a group and those that were made in it, as engines do for a container.
+// stopTree is stopGroup for a group and the groups within it, which engines create for a container.
 func stopTree(g *run.Cgroup, on bool) {
 	stopGroup(g, on)
-	inner, _ := os.ReadDir(g.Path) // none in one that is gone
-	for _, e := range inner {
-		if e.IsDir() {
-			stopTree(&run.Cgroup{Path: filepath.Join(g.Path, e.Name())}, on)
-		}
+	inner, _ := subgroups(g.Path)
+	for _, path := range inner {
+		stopTree(&run.Cgroup{Path: path}, on)
 	}
 }
 
-// stopGroup stops the processes of a group and those that they fork meanwhile, or lets
-// them go on. It returns when they have stopped, but for those that wait for a device.
+// stopGroup stops or continues the processes of a group and those that they fork meanwhile. It returns when they have stopped,
+// except those that wait for a device.
 func stopGroup(g *run.Cgroup, on bool) {
 	if !on {
 		signalAll(g, unix.SIGCONT, nil)
@@ -174,15 +179,11 @@ func stopGroup(g *run.Cgroup, on bool) {
 
 // isRunning reports whether a process has not stopped yet.
 func isRunning(pid int) bool {
-	switch procState(pid) {
-	case 'R', 'S':
-		return true
-	default:
-		return false
-	}
+	state := procState(pid)
+	return state == 'R' || state == 'S'
 }
 
-// delegated reports whether systemd gave a group to the worker to manage.
+// delegated reports whether systemd delegated a group to the worker.
 func delegated(dir string) bool {
 	b := make([]byte, 8)
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {

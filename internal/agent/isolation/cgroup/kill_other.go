@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -15,5 +16,8 @@ func Kill(*run.Cgroup, ...string) error { return nil }
 
 // Freeze does nothing, either.
 func Freeze(*run.Cgroup, bool) error { return nil }
+
+// Members fails: there are no control groups here.
+func Members(*run.Cgroup) ([]int, error) { return nil, errors.ErrUnsupported }
 
 func delegated(string) bool { return false }

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// findParent finds the group of a tree in which the worker's may be made, and the
-// controllers that it can have, without changing anything. The error is a sentence
-// for the worker's owner.
+// findParent returns the group in which the worker's group can be created, and its usable controllers. It changes nothing.
+// The error is for the worker's owner.
 func (t *hierarchy) findParent() (dir string, controllers []string, err error) {
 	if !t.unified {
 		if err := checkWritable(t.self, "cgroup.procs"); err != nil {
@@ -24,11 +23,11 @@ func (t *hierarchy) findParent() (dir string, controllers []string, err error) {
 		return "", nil, errNoControllers
 	}
 	if t.kernelTooOld {
-		return "", nil, errors.New("tasks have no control groups: with version 2 of them that takes Linux 5.7 or newer")
+		return "", nil, errors.New("tasks have no control groups: version 2 of them needs Linux 5.7 or newer")
 	}
 	own := t.self
 	if strings.HasSuffix(own, workerSuffix) {
-		own = filepath.Dir(own) // this worker's earlier life moved there
+		own = filepath.Dir(own) // this worker moved there before it was restarted
 	}
 	if above := filepath.Dir(own); own != t.mount && !delegated(own) && delegated(above) && !limited(own) {
 		// The service manager starts the worker in a subgroup of the group that it delegated (DelegateSubgroup= of systemd).
@@ -47,18 +46,16 @@ func (t *hierarchy) findParent() (dir string, controllers []string, err error) {
 			first = err
 		}
 		if dir == t.mount || limited(dir) {
-			// Above it the tasks would have what the worker was not to have.
+			// Above it the worker's own limits would not apply to its tasks.
 			return "", nil, fmt.Errorf("tasks have no control groups: %w", first)
 		}
 	}
 }
 
-// errNoControllers says that version 2 is mounted beside version 1, which has the
-// controllers.
+// errNoControllers means that version 2 is mounted beside version 1, which has the controllers.
 var errNoControllers = errors.New("version 2 of control groups has no controllers here")
 
-// usableControllers returns the controllers that groups in dir may have, if the worker may
-// make some there.
+// usableControllers returns the controllers for groups in dir, or an error if the worker may not create groups there.
 func (t *hierarchy) usableControllers(dir string, own bool) ([]string, error) {
 	for _, file := range []string{"cgroup.procs", "cgroup.subtree_control"} {
 		if err := checkWritable(dir, file); err != nil {
@@ -88,8 +85,7 @@ func (t *hierarchy) usableControllers(dir string, own bool) ([]string, error) {
 	return controllers, nil
 }
 
-// limited reports whether a group of version 2 has less memory or processor time
-// than those above it.
+// limited reports whether a group of version 2 has a limit of memory or processor time.
 func limited(dir string) bool {
 	for _, file := range []string{"memory.max", "cpu.max"} {
 		if w := readWords(filepath.Join(dir, file)); len(w) > 0 && w[0] != "max" {
@@ -99,7 +95,7 @@ func limited(dir string) bool {
 	return false
 }
 
-// checkWritable says whether a control file can be written, by opening it.
+// checkWritable opens a control file for writing, and returns the error.
 func checkWritable(dir, file string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 	if err != nil {
@@ -108,8 +104,7 @@ func checkWritable(dir, file string) error {
 	return f.Close()
 }
 
-// runOurBinary reports whether all processes run the worker's program: the worker, and
-// what stands by its tasks.
+// runOurBinary reports whether all processes run the worker's program: the worker and its shims.
 func runOurBinary(pids []int) bool {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -121,8 +116,8 @@ func runOurBinary(pids []int) bool {
 	})
 }
 
-// tooOld reports whether a kernel, whose release is such as "6.8.0-45-generic", starts no process in a
-// group of version 2: Linux does since 5.7.
+// tooOld reports whether a kernel, by its release such as "6.8.0-45-generic", cannot start a process in a group of version 2:
+// Linux can since 5.7.
 func tooOld(release string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Stats reads what the kernel counted in the groups of c. Memory is without the
-// files that the kernel would drop first; its peak is with them.
+// Stats reads the counters in the groups of c. Memory does not include the page cache that the kernel would drop first; its peak
+// does.
 func Stats(c *run.IsolationSpec) run.CgroupStats { return readStats(c, true) }
 
-// CurrentStats is Counted without what is asked for once at the end: the peak of the memory, and what
-// was killed or refused.
+// CurrentStats is Stats without what is needed only at the end: peaks, OOM kills and denied forks.
 func CurrentStats(c *run.IsolationSpec) run.CgroupStats { return readStats(c, false) }
 
 func readStats(c *run.IsolationSpec, all bool) run.CgroupStats {
@@ -59,8 +59,7 @@ func readStats(c *run.IsolationSpec, all bool) run.CgroupStats {
 	return n
 }
 
-// oomKills returns how many processes were killed in a group for want of memory,
-// -1 if the kernel does not tell.
+// oomKills returns how many processes of a group were killed because memory ran out, -1 if that is unknown.
 func oomKills(g *run.Cgroup) int {
 	file := "memory.oom_control"
 	if g.Unified {
@@ -101,8 +100,8 @@ func readPIDs(g *run.Cgroup, n *run.CgroupStats, all bool) {
 	}
 }
 
-// inferDenied tells of the forks that were refused in a container. Version 1 counts them in the group of the
-// engine, which is gone when the container has ended: that ours was full once has to do (Linux 6.1 tells).
+// inferDenied finds forks that were denied in a container. Version 1 counts them in the engine's group, which is removed with the
+// container: that our group was full is taken as one (Linux 6.1 records it).
 func inferDenied(g *run.Cgroup, n *run.CgroupStats) {
 	limit, limited := readInt(filepath.Join(g.Path, "pids.max"))
 	if peak, ok := readInt(filepath.Join(g.Path, "pids.peak")); ok && limited && peak >= limit {
@@ -110,9 +109,9 @@ func inferDenied(g *run.Cgroup, n *run.CgroupStats) {
 	}
 }
 
-// inferOOM tells of kills for want of memory in a container. Version 1 counts them, too, in the group of the
-// engine, and engines miss one in a hundred: that ours was full once, be it with files, and that the kernel has killed
-// something on this machine since the attempt began, has to do for one that was killed.
+// inferOOM finds OOM kills in a container. Version 1 counts them in the engine's group as well, and engines miss one in a hundred:
+// that our group was full, be it with files, and that the kernel has killed a process of this machine since the attempt
+// began, is taken as one.
 func inferOOM(g *run.Cgroup, n *run.CgroupStats) {
 	n.OOMKills = nil
 	limit, limited := readInt(filepath.Join(g.Path, "memory.limit_in_bytes"))
@@ -121,16 +120,15 @@ func inferOOM(g *run.Cgroup, n *run.CgroupStats) {
 	}
 }
 
-// hostOOMKills is how many processes of this machine were killed for want of memory.
+// hostOOMKills returns how many processes of this machine were killed because memory ran out.
 func hostOOMKills() int {
 	kills, _ := readField("/proc/vmstat", "oom_kill") // 0 before Linux 4.13
 	return int(kills)
 }
 
-// ioBytes adds up io.stat, whose lines are such as "259:0 rbytes=4096 wbytes=0
-// rios=1 wios=0 dbytes=0 dios=0".
+// ioBytes adds up io.stat, whose lines are such as "259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0".
 func ioBytes(group string) (read, written *muster.Size) {
-	b, err := readFile(filepath.Join(group, "io.stat"))
+	b, err := procfs.ReadFile(filepath.Join(group, "io.stat"))
 	if err != nil {
 		return nil, nil
 	}

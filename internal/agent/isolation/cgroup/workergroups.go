@@ -1,25 +1,21 @@
 package cgroup
 
 import (
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// WorkerGroup is a worker's control group, with all that is in it.
+// WorkerGroup is the control group of a worker with all that is in it.
 type WorkerGroup struct {
 	Path      string
-	Own       bool // of the worker with the data dir that was asked for; else it is another one's
+	Own       bool // of the worker with the given data dir
 	Groups    int  // of attempts in it
 	Processes int  // in all of them
 }
 
-// WorkerGroups lists the groups of workers that are there, of living ones as well. Those of the worker with
-// this data dir, which is absolute, are found wherever it made them, others beside them. It
-// changes nothing.
+// WorkerGroups lists the existing groups of workers, running or not: all that the worker with this data dir, which is absolute,
+// has created, and those of others beside them. It changes nothing.
 func WorkerGroups(data string) []WorkerGroup {
 	return workerGroups(findHierarchies(""), data)
 }
@@ -32,12 +28,9 @@ func workerGroups(hierarchies []hierarchy, data string) []WorkerGroup {
 		if err != nil {
 			continue
 		}
-		entries, err := os.ReadDir(parent)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			if path := filepath.Join(parent, e.Name()); e.IsDir() && strings.HasPrefix(e.Name(), groupPrefix) && !slices.Contains(paths, path) {
+		siblings, _ := subgroups(parent) // none if it was removed
+		for _, path := range siblings {
+			if strings.HasPrefix(filepath.Base(path), groupPrefix) && !slices.Contains(paths, path) {
 				paths = append(paths, path)
 			}
 		}
@@ -53,22 +46,15 @@ func workerGroups(hierarchies []hierarchy, data string) []WorkerGroup {
 }
 
 func (l *WorkerGroup) count(path string) {
-	pids, _ := readProcs(path) // it may be gone by now
+	pids, _ := readProcs(path) // it may have been removed
 	l.Processes += len(pids)
 	l.Groups++
-	entries, _ := os.ReadDir(path)
-	for _, e := range entries {
-		if e.IsDir() {
-			l.count(filepath.Join(path, e.Name()))
-		}
+	inner, _ := subgroups(path)
+	for _, dir := range inner {
+		l.count(dir)
 	}
 }
 
-// Remove removes the groups if nothing is in them: the kernel keeps one that has
-// processes. Nobody else may use the worker's data dir meanwhile.
-func (l *WorkerGroup) Remove() error {
-	if err := removeTree(l.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+// Remove removes the group and the groups in it if they have no processes. No other process may use the worker's data dir
+// meanwhile.
+func (l *WorkerGroup) Remove() error { return ignoreNotExist(removeTree(l.Path)) }

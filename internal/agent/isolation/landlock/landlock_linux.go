@@ -28,7 +28,7 @@ const (
 	mayReadDir  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	mayReadFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
 
-	// No devices are made, in nobody's folder: the superuser could make the disk's.
+	// Without devices: root could create that of the disk.
 	mayWriteDir = mayReadDir | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_REFER |
 		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
@@ -38,7 +38,7 @@ const (
 	handledRights = mayWriteDir | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
 
-// supportedRights leaves of the rights of the file system those that a version has.
+// supportedRights returns those of the rights that a version of Landlock has.
 func supportedRights(rights uint64, abi int) uint64 {
 	if abi < 2 {
 		rights &^= unix.LANDLOCK_ACCESS_FS_REFER
@@ -52,8 +52,8 @@ func supportedRights(rights uint64, abi int) uint64 {
 	return rights
 }
 
-// Enter restricts the calling thread to s for good. It must not gain privileges. view tells the mount namespace that the
-// thread is in from others: a path leads elsewhere there.
+// Enter restricts the calling thread to s irrevocably. The thread must have no_new_privs. view names the mount namespace of the
+// thread: a path may lead elsewhere there.
 func Enter(s *run.Sandbox, view string) error {
 	cache := cacheOf(view)
 	abi := ABI()
@@ -104,7 +104,7 @@ func Enter(s *run.Sandbox, view string) error {
 	return nil
 }
 
-// splitDevices tells devices, which all tasks have alike, from the rest.
+// splitDevices separates devices, which all tasks have in common, from other paths.
 func splitDevices(paths []string) (devices, rest []string) {
 	for _, p := range paths {
 		if strings.HasPrefix(p, "/dev/") {
@@ -116,7 +116,7 @@ func splitDevices(paths []string) (devices, rest []string) {
 	return devices, rest
 }
 
-// addRule adds a rule for a path that is open.
+// addRule adds a rule for an open path.
 func addRule(rules int, path string, handle openPath, dir, file uint64) error {
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(handle.fd)}
 	if !handle.dir {
@@ -127,7 +127,7 @@ func addRule(rules int, path string, handle openPath, dir, file uint64) error {
 	}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH,
 		uintptr(unsafe.Pointer(&rule)), 0, 0, 0) //nolint:gosec // there is no other way to call it
-	if errno != 0 && errno != unix.EBADFD { // that of a file without a place in a file system
+	if errno != 0 && errno != unix.EBADFD { // EBADFD: a file without a place in a file system
 		return fmt.Errorf("landlock_add_rule for %s: %w", path, errno)
 	}
 	return nil

@@ -2,5 +2,5 @@
 
 package landlock
 
-// ABI returns 0: Landlock is of Linux.
+// ABI returns 0: Landlock exists on Linux only.
 func ABI() int { return 0 }

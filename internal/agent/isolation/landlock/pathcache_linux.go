@@ -8,27 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cacheTTL is how long a path stays open after a task was started: long enough for
-// the next ones, and too short to be in the way of who replaces or unmounts it.
+// cacheTTL is how long a path stays open after the start of a task: long enough for the next tasks, and short enough not to
+// prevent an unmount.
 const cacheTTL = time.Second
 
-// pathCache are paths that many tasks may see, kept open for those that start within a
-// moment: to open them anew was a third of what the start of a task costs. All
-// methods may be called at the same time.
+// pathCache keeps paths open that many tasks may access, for tasks that start within a moment: opening them again took a third of
+// the time of a start. It is safe for concurrent use.
 type pathCache struct {
-	mu    sync.RWMutex // held for reading while open ones are in use
+	mu    sync.RWMutex // read-locked while open paths are in use
 	open  map[string]openPath
 	timer *time.Timer
 }
 
-// openPath is an open path, or -1 for one that is not there, or that this user cannot
-// reach.
+// openPath is an open path. fd is -1 if the path does not exist or this user cannot reach it.
 type openPath struct {
 	fd  int
 	dir bool
 }
 
-// caches are the places of this process, by the mount namespace in which they were opened.
+// caches are those of this process, by the mount namespace in which they opened paths.
 var caches struct {
 	sync.Mutex
 	of map[string]*pathCache
@@ -48,7 +46,7 @@ func cacheOf(view string) *pathCache {
 	return p
 }
 
-// forEach calls do for every path that is there.
+// forEach calls fn for every path that exists.
 func (p *pathCache) forEach(paths []string, fn func(path string, handle openPath) error) error {
 	if err := p.rlockOpen(paths); err != nil {
 		return err
@@ -64,8 +62,7 @@ func (p *pathCache) forEach(paths []string, fn func(path string, handle openPath
 	return nil
 }
 
-// rlockOpen opens what is not open yet, and returns with the lock held for reading
-// unless it fails.
+// rlockOpen opens the paths that are not open, and returns with the read lock held unless it fails.
 func (p *pathCache) rlockOpen(paths []string) error {
 	for {
 		p.mu.RLock()
@@ -122,7 +119,7 @@ func (p *pathCache) close() {
 func openPathFD(path string) (openPath, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return openPath{fd: -1}, nil //nolint:nilerr // what is not there, or not for this user, needs no rule
+		return openPath{fd: -1}, nil //nolint:nilerr // a path that does not exist or cannot be reached needs no rule
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -1,4 +1,3 @@
-// Package netns makes networks that have nothing but a loopback device, and sockets that
-// listen in them, of which this process serves what connects: a socket belongs to the network in which it was
-// made, whoever holds it.
+// Package netns creates network namespaces with nothing but a loopback device, and sockets that listen in them while this
+// process serves the connections: a socket belongs to the namespace in which it was created, whatever process holds it.
 package netns

@@ -16,13 +16,13 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// initTimeout is how long Helped may take to execute the program.
+// initTimeout is how long Init may take to execute the program.
 const initTimeout = 30 * time.Second
 
-// Helper is the parent's side of Helped.
+// Helper is the parent's side of Init.
 type Helper struct{ parent, child *os.File }
 
-// NewHelper makes what a program that is Helped and its parent talk by.
+// NewHelper creates the connection between a process that calls Init and its parent.
 func NewHelper() (*Helper, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -31,19 +31,19 @@ func NewHelper() (*Helper, error) {
 	return &Helper{parent: os.NewFile(uintptr(fds[0]), "help"), child: os.NewFile(uintptr(fds[1]), "help")}, nil
 }
 
-// ChildFile is to be open in the program that is Helped, besides its standard three.
+// ChildFile must be open as file 3 in the process that calls Init.
 func (h *Helper) ChildFile() *os.File { return h.child }
 
-// InitArgv is what to execute so that helper, which is Helped, executes a program.
+// InitArgv is the command line with which helper, a program that calls Init, executes a program.
 func InitArgv(helper []string, path string, argv []string) []string {
 	return slices.Concat(helper, []string{path}, argv)
 }
 
-// Close is for what was not started.
+// Close releases the connection if the process was not started.
 func (h *Helper) Close() { _, _ = h.parent.Close(), h.child.Close() }
 
-// Wait waits until the program is executed, and takes over what listens for it. The error is a syscall.Errno if
-// the program cannot be.
+// Wait waits until the program is executed, and returns the listening socket, which the caller closes. The error is a syscall.Errno
+// if the program could not be executed.
 func (h *Helper) Wait() (fd int, err error) {
 	_ = h.child.Close()
 	defer h.parent.Close()
@@ -56,14 +56,14 @@ func (h *Helper) Wait() (fd int, err error) {
 	if !ok {
 		return -1, errors.ErrUnsupported
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(initTimeout)) // without one it takes longer
+	_ = conn.SetReadDeadline(time.Now().Add(initTimeout)) // if it fails, the wait is longer
 	var b [4]byte
 	rights := make([]byte, unix.CmsgSpace(4))
 	fd = -1
 	for {
 		n, got, _, _, err := c.ReadMsgUnix(b[:], rights)
 		switch {
-		case errors.Is(err, io.EOF) && fd >= 0: // closed by the execution
+		case errors.Is(err, io.EOF) && fd >= 0: // the execution closed it
 			return fd, nil
 		case err != nil:
 			return fd, err
@@ -77,7 +77,7 @@ func (h *Helper) Wait() (fd int, err error) {
 	}
 }
 
-// receivedFD takes the file that came with a message.
+// receivedFD returns the file that came with a message.
 func receivedFD(rights []byte) (int, error) {
 	list, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -91,17 +91,16 @@ func receivedFD(rights []byte) (int, error) {
 	return fds[0], nil
 }
 
-// Init is the program by which a task is let into a network that comes with its
-// process: in there it listens, passes what listens on, and executes the task's own program.
-// args are that program's path and its arguments, from the zeroth on. It returns
-// only if it fails, which Help knows then.
+// Init runs as the first program in a user namespace with its own network: it listens there, passes the socket to the parent, and
+// executes the task's program. args are that program's path and its arguments including argv[0]. Init returns only if it fails,
+// and reports that to the parent.
 func Init(args []string) error {
 	const parentFD = 3
 	unix.CloseOnExec(parentFD)
 	if len(args) < 2 {
-		return muster.Errorf(muster.Invalid, "this command is for the worker itself, which runs it when it needs it")
+		return muster.Errorf(muster.Invalid, "this command is internal: the worker runs it when needed")
 	}
-	runtime.LockOSThread() // capabilities are a thread's
+	runtime.LockOSThread() // capabilities belong to a thread
 	err := loopbackUp()
 	fd := -1
 	if err == nil {
@@ -119,7 +118,7 @@ func Init(args []string) error {
 	return sendError(parentFD, syscall.Exec(args[0], args[1:], os.Environ()))
 }
 
-// sendError passes an error of the system to the parent.
+// sendError sends an error of the system to the parent.
 func sendError(parentFD int, err error) error {
 	errno := syscall.EIO
 	if e, ok := errors.AsType[syscall.Errno](err); ok {

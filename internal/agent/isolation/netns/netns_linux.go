@@ -14,11 +14,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
-// OnThread calls f on a thread of its own, which ends with it: what f enters holds
-// only that thread and the processes that it starts. The runtime starts no
-// threads from one that is locked.
-//
-// A panic of f is the caller's.
+// OnThread calls f on a new thread, which ends afterwards: the namespaces that f enters apply only to that thread and the
+// processes that it starts. The Go runtime starts no threads from a locked one. OnThread panics if f does.
 func OnThread(f func()) {
 	done := make(chan struct{})
 	var failed error
@@ -26,7 +23,7 @@ func OnThread(f func()) {
 		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			// The first thread cannot end, and stands for the whole process in /proc.
+			// The main thread cannot end, and represents the whole process in /proc.
 			failed = fault.Run(func() { OnThread(f) })
 			runtime.UnlockOSThread()
 			return
@@ -39,8 +36,7 @@ func OnThread(f func()) {
 	}
 }
 
-// Unshare moves the calling thread into a network with nothing but a loopback
-// device, which it brings up. Only the privileged may.
+// Unshare moves the calling thread into a network with nothing but a loopback device, which it brings up. It needs privileges.
 func Unshare() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return os.NewSyscallError("unshare", err)
@@ -80,15 +76,15 @@ func ListenFD() (int, error) {
 	return fd, nil
 }
 
-// FileListener takes over a socket that listens.
+// FileListener returns a listener for a listening socket, and closes fd.
 func FileListener(fd int) (net.Listener, error) {
-	f := os.NewFile(uintptr(fd), "gate")
+	f := os.NewFile(uintptr(fd), "proxy")
 	defer f.Close()
 	return net.FileListener(f)
 }
 
-// ListenIn listens on run.ProxyPort of the loopback device of another network: that
-// of the process pid of this machine, in whose control groups' names the text part is. Only the privileged may.
+// ListenIn listens on run.ProxyPort of the loopback device of another network: that of the process pid of this machine, whose
+// control groups contain the text cgroup in their names. It needs privileges.
 func ListenIn(pid int, cgroup string) (net.Listener, error) {
 	proc := fmt.Sprintf("/proc/%d/", pid)
 	network, err := unix.Open(proc+"ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -96,10 +92,9 @@ func ListenIn(pid int, cgroup string) (net.Listener, error) {
 		return nil, os.NewSyscallError("open", err)
 	}
 	defer func() { _ = unix.Close(network) }()
-	// What is open now is the network of the process that has the number now, if it is the
-	// right one still when it is looked at.
+	// The number may have been reused before it was opened: check that it is the right process now.
 	if groups, err := os.ReadFile(proc + "cgroup"); err != nil || !strings.Contains(string(groups), cgroup) {
-		return nil, fmt.Errorf("process %d of this machine is another one", pid)
+		return nil, fmt.Errorf("process %d is not in the control group %s", pid, cgroup)
 	}
 	var own, other unix.Stat_t
 	if err := errors.Join(unix.Stat("/proc/self/ns/net", &own), unix.Fstat(network, &other)); err != nil {

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// ListenIn says that processes have no networks of their own here.
+// ListenIn fails: processes have no networks of their own here.
 func ListenIn(int, string) (net.Listener, error) { return nil, errors.ErrUnsupported }
 
-// Init says that nothing needs it here.
+// Init fails: it is not needed here.
 func Init([]string) error { return errors.ErrUnsupported }

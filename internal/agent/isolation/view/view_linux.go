@@ -1,5 +1,5 @@
-// Package view makes mount namespaces in which tasks see less of the machine than the worker: a /proc with nothing but
-// their own processes, and, of folders that their user may not pass through, what is shown to them.
+// Package view creates mount namespaces in which tasks see less of the machine than the worker: a /proc with only their own
+// processes, and selected paths in folders that their user may not pass through.
 package view
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// namespaces are those of this process, made once for all tasks with the same view. Each is held by an open file: this process
-// itself never is in one.
+// namespaces are those of this process, one for all tasks with the same view. An open file holds each: this process itself never
+// enters one.
 type namespaces struct {
 	mu    sync.Mutex
 	byKey map[string]*namespace
@@ -25,12 +25,12 @@ type namespaces struct {
 
 type namespace struct {
 	mu sync.Mutex
-	fd int // -1 until it is made
+	fd int // -1 until it is created
 }
 
-var cached = namespaces{byKey: map[string]*namespace{}} //nolint:gochecknoglobals // threads that enter one are the process's
+var cached = namespaces{byKey: map[string]*namespace{}} //nolint:gochecknoglobals // namespaces belong to the process
 
-// Key tells one view from another; "" for nil.
+// Key identifies a view; it is "" for nil.
 func Key(v *run.View) string {
 	if v == nil {
 		return ""
@@ -38,14 +38,14 @@ func Key(v *run.View) string {
 	return strings.Join(v.Hide, "\x00") + "\x00\x00" + strings.Join(v.Show, "\x00")
 }
 
-// Ensure makes the namespace of a view, unless there is one.
+// Ensure creates the namespace of a view unless it exists.
 func Ensure(v *run.View) error {
 	_, err := cached.open(v)
 	return err
 }
 
-// Enter moves the calling thread into the namespace of a view. The thread must be locked to its goroutine, and end with it:
-// from then on its working directory, root and umask are its own, too.
+// Enter moves the calling thread into the namespace of a view. The thread must be locked to its goroutine, and end with it: its
+// working directory, root and umask are separate from then on.
 func Enter(v *run.View) error {
 	fd, err := cached.open(v)
 	if err != nil {
@@ -76,22 +76,22 @@ func (n *namespaces) open(v *run.View) (int, error) {
 	return s.fd, err
 }
 
-// create makes a namespace on a thread that ends afterwards, and returns a file that holds it.
+// create creates a namespace on a thread that ends afterwards, and returns a file that holds it.
 func create(v *run.View) (int, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return -1, os.NewSyscallError("unshare", err)
 	}
-	// The folders that are made below must be open to all, whatever the worker's umask. The thread's own is set: with its
-	// namespace it got its own file system context.
+	// The folders created below must be open to all, whatever the worker's umask. This sets only the thread's umask, since the
+	// new namespace has its own file system context.
 	unix.Umask(0o022)
-	// What is mounted on the machine later comes here as well, and not the other way round.
+	// Later mounts of the machine appear here as well, but not the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return -1, os.NewSyscallError("mount", err)
 	}
 	if err := hideDirs(v); err != nil {
 		return -1, err
 	}
-	// Kernels before 5.8 have one set of options for all mounts of /proc; they do not know this value, and refuse it.
+	// Kernels before 5.8 have one set of options for all mounts of /proc, and refuse this value.
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
 		return -1, fmt.Errorf("mount a /proc of their own (Linux 5.8 or newer): %w", err)
 	}
@@ -99,7 +99,7 @@ func create(v *run.View) (int, error) {
 	return fd, os.NewSyscallError("open", err)
 }
 
-// hideDirs puts empty folders in the place of those to be hidden, and what is shown of them into these.
+// hideDirs mounts empty folders over those to hide, and mounts the paths to show in them.
 func hideDirs(v *run.View) (err error) {
 	trees := make([]int, len(v.Show))
 	for i := range trees {
@@ -117,7 +117,7 @@ func hideDirs(v *run.View) (err error) {
 		if err != nil {
 			trees[i] = -1
 			if errors.Is(err, unix.ENOENT) {
-				continue // it has gone: there is nothing to show
+				continue // it was removed
 			}
 			return fmt.Errorf("show %s: %w", path, err)
 		}
@@ -143,7 +143,7 @@ func hideDirs(v *run.View) (err error) {
 	return nil
 }
 
-// mountTree mounts a tree at path, which lies in a folder that was hidden. What is there already was shown with another path.
+// mountTree mounts a tree at path, which is in a hidden folder. If path exists, it is visible through another one.
 func mountTree(tree int, path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
@@ -156,7 +156,7 @@ func mountTree(tree int, path string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		dir = filepath.Dir(path)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users pass through it to what is shown
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users pass through it to the visible paths
 		return err
 	}
 	if dir != path {

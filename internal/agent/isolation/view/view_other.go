@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package view makes mount namespaces in which tasks see less of the machine than the worker. They are of Linux.
+// Package view creates mount namespaces in which tasks see less of the machine than the worker. They exist on Linux only.
 package view
 
 import (

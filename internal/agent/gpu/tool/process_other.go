@@ -1,0 +1,15 @@
+//go:build !unix
+
+package tool
+
+import (
+	"os"
+	"os/exec"
+)
+
+// AccessDenied returns false: there are no device files here.
+func AccessDenied(string) bool { return false }
+
+func setProcessGroup(*exec.Cmd) {}
+
+func killGroup(p *os.Process) { _ = p.Kill() } // it may have exited

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package isolation
-
-func (g *treeChowner) walk(dir string) error { return g.walkPaths(dir) }

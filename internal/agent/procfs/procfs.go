@@ -1,0 +1,56 @@
+// Package procfs reads the files of /proc that several packages of the agent need: the state, counters and environment of
+// processes, and mounts. It is the only place that knows their format. Processes are read on Linux only; mounts are parsed anywhere.
+package procfs
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Stat is what the kernel reports of a process in /proc/PID/stat.
+type Stat struct {
+	PID, Parent, Group, Session int
+	State                       byte          // of the first thread: R, S, D, T, Z, ...; see proc_pid_stat(5)
+	CPU                         time.Duration // user and system time so far
+	Threads                     int
+	Start                       uint64 // clock ticks since boot
+}
+
+// Mount is a line of /proc/self/mountinfo.
+type Mount struct {
+	Device       string // major:minor of the file system
+	Root         string // the directory of the file system that is mounted
+	Point        string // where it is mounted
+	Type         string // such as ext4 or cgroup2
+	Source       string // such as /dev/sda1
+	SuperOptions string // of the file system, separated by commas
+	ReadOnly     bool
+}
+
+// unescape undoes the kernel's escapes for white space, backslashes and hash signs.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace
+
+// Mounts parses mountinfo; see proc_pid_mountinfo(5). Lines that it cannot parse are left out.
+func Mounts(mountinfo string) iter.Seq[Mount] {
+	return func(yield func(Mount) bool) {
+		for line := range strings.Lines(mountinfo) {
+			before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
+			f, g := strings.Fields(before), strings.Fields(after)
+			if !ok || len(f) < 6 || len(g) < 2 {
+				continue
+			}
+			m := Mount{
+				Device: f[2], Root: unescape(f[3]), Point: unescape(f[4]), Type: g[0], Source: unescape(g[1]),
+				ReadOnly: slices.Contains(strings.Split(f[5], ","), "ro"),
+			}
+			if len(g) > 2 {
+				m.SuperOptions = g[2]
+			}
+			if !yield(m) {
+				return
+			}
+		}
+	}
+}
