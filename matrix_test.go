@@ -41,7 +41,7 @@ func TestMatrixRefuses(t *testing.T) {
 		`{"lr": "abc"}`:         `["abc"]`,
 		`{"lr": "0-99999"}`:     "use array instead",
 		`{"lr": [1], "lr":[2]}`: "twice",
-		`{"lr": [` + strings.Repeat("1,", MaxAxisValues) + `1]}`: "at most 10000",
+		`{"lr": [` + strings.Repeat("1,", MaxAxisValues) + `1]}`: "the maximum is 10000",
 	} {
 		var m Matrix
 		if err := m.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
@@ -93,7 +93,7 @@ func TestMatrixHasEveryCombinationOnce(t *testing.T) {
 		for i := range m.Len() {
 			key := strings.Join(m.At(i), "\x00")
 			if seen[key] {
-				t.Fatalf("combination %q is there twice", key)
+				t.Fatalf("combination %q occurs twice", key)
 			}
 			seen[key] = true
 		}
