@@ -128,7 +128,7 @@ var rules = map[string]rule{
 	"api":     {ring: shell, internal: []string{"docs", "api/cache", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "specvalidate", "cid", "connlimit", "sched/event", "sched/explain", "dag", "store", "blob", "tasklog", "link", "eventbus", "usageseries", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched/effect", "sched/fleet", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
-	"client":  {ring: shell, internal: []string{"sched/event", "sched/explain", "api/wire", "origin"}, external: []string{"golang.org/x/"}},
+	"client":  {ring: shell, internal: []string{"backoff", "sched/event", "sched/explain", "api/wire", "origin"}, external: []string{"golang.org/x/"}},
 
 	"dialect":        {ring: shell, internal: []string{"auth", "client", "connlimit"}},
 	"dialect/bridge": {ring: shell, internal: []string{"client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
