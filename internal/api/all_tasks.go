@@ -15,10 +15,10 @@ import (
 
 func (s *server) allTasksRoutes() {
 	handle(s, route{id: "list-all-tasks", method: http.MethodGet, path: apiPath("/tasks"), tag: "tasks",
-		summary: "List the tasks of all jobs that are in certain states, those of the newest job first", verb: auth.ReadJobs}, s.listAllTasks)
+		summary: "List tasks of all jobs by state, newest job first", verb: auth.ReadJobs}, s.listAllTasks)
 }
 
-// maxScannedJobs is how many jobs one answer looks at. One that stops there is short, and has a cursor.
+// maxScannedJobs is the maximum number of jobs that one request scans. The answer is then short and has a cursor.
 const maxScannedJobs = 2000
 
 type listAllTasksInput struct {
@@ -30,21 +30,14 @@ type listAllTasksInput struct {
 func (s *server) listAllTasks(ctx context.Context, in *listAllTasksInput) (*response[wire.Tasks], error) {
 	states := []muster.TaskState{muster.Assigned, muster.Running, muster.Cancelling}
 	if len(in.State) > 0 {
-		states = nil
-	}
-	for _, name := range in.State {
-		var st muster.TaskState
-		if err := st.UnmarshalText([]byte(name)); err != nil {
+		var err error
+		if states, err = parseTaskStates(in.State); err != nil {
 			return nil, err
 		}
-		states = append(states, st)
 	}
 	q := store.JobQuery{Project: in.Project, Limit: 200}
-	if keyProject := principalOf(ctx).Project; keyProject != "" {
-		if q.Project != "" && q.Project != keyProject {
-			return respond(wire.Tasks{Tasks: []muster.Task{}}), nil
-		}
-		q.Project = keyProject
+	if !limitToProject(ctx, &q.Project) {
+		return respond(wire.Tasks{Tasks: []muster.Task{}}), nil
 	}
 	if !slices.ContainsFunc(states, muster.TaskState.Final) {
 		q.States = []muster.JobState{muster.JobWaiting, muster.JobQueued, muster.JobRunning}
@@ -78,7 +71,7 @@ func (s *server) listAllTasks(ctx context.Context, in *listAllTasksInput) (*resp
 	}
 }
 
-// parseAllTasksCursor reads a cursor: "JOB.CURSOR" is within a job, "JOB." after it.
+// parseAllTasksCursor reads a cursor: "JOB.CURSOR" is a place within a job, "JOB." is after it.
 func parseAllTasksCursor(cursor string, q *store.JobQuery) (resumeJob muster.JobID, resumeCursor string, err error) {
 	if cursor == "" {
 		return 0, "", nil
@@ -86,7 +79,7 @@ func parseAllTasksCursor(cursor string, q *store.JobQuery) (resumeJob muster.Job
 	text, resumeCursor, ok := strings.Cut(cursor, ".")
 	job, err := strconv.ParseInt(text, 10, 62)
 	if err != nil || !ok || job < 1 {
-		return 0, "", muster.Errorf(muster.Invalid, "%q is not a cursor: write next of the page before", cursor)
+		return 0, "", muster.Errorf(muster.Invalid, "%q is not a cursor: use next of the previous page", cursor)
 	}
 	resumeJob = muster.JobID(job)
 	if resumeCursor != "" {
@@ -96,7 +89,7 @@ func parseAllTasksCursor(cursor string, q *store.JobQuery) (resumeJob muster.Job
 	return resumeJob, resumeCursor, nil
 }
 
-// appendTasks adds tasks of a job until there are limit, and returns the cursor of the rest then.
+// appendTasks adds tasks of a job up to limit, and returns the cursor of the rest, if any.
 func (s *server) appendTasks(ctx context.Context, job *muster.Job, states []muster.TaskState, from string, limit int, tasks *[]muster.Task) (next string, err error) {
 	if !slices.ContainsFunc(states, func(st muster.TaskState) bool { return job.Counts[st] > 0 }) {
 		return "", nil
@@ -106,7 +99,7 @@ func (s *server) appendTasks(ctx context.Context, job *muster.Job, states []must
 	}
 	batch, cursor, err := s.Store.Tasks(ctx, store.TaskQuery{Job: job.ID, States: states, Cursor: from, Limit: limit - len(*tasks)})
 	if muster.CodeOf(err) == muster.NotFound {
-		return "", nil // it was removed meanwhile
+		return "", nil // it was deleted meanwhile
 	}
 	if err != nil {
 		return "", err

@@ -93,8 +93,8 @@ func TestExpiredKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "expired-token-0123"}, http.StatusUnauthorized)
-	if !strings.Contains(string(body), "ended at") {
-		t.Errorf("the answer does not say that the key has ended: %s", body)
+	if !strings.Contains(string(body), "expired at") {
+		t.Errorf("the answer does not say that the key has expired: %s", body)
 	}
 }
 

@@ -10,16 +10,16 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// BlobNeeds says which blobs attempts need.
+// BlobNeeds reports which blobs attempts need.
 type BlobNeeds interface {
-	// NeedsBlob reports whether an attempt that the worker holds now needs a blob, and how big that is, -1 if it is not known.
-	// A no may be two seconds old if stale is true, and takes no time then.
+	// NeedsBlob reports whether a current attempt of the worker needs a blob, and the blob's size, -1 if unknown. If stale is
+	// set, a negative answer may be two seconds old, and is fast.
 	NeedsBlob(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error)
-	// Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+	// Files returns the files of a tree. Errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
 	Files(ctx context.Context, tree string) ([]store.Blob, error)
 }
 
-// holderOf returns for whom a key uploads.
+// holderOf returns the grantee of a key's uploads.
 func holderOf(p auth.Principal) store.Grantee {
 	if p.Role == auth.Worker {
 		return store.WorkerGrantee(p.Worker)
@@ -27,9 +27,9 @@ func holderOf(p auth.Principal) store.Grantee {
 	return store.ProjectGrantee(p.Project)
 }
 
-// canReadBlob reports whether the caller may have a blob, and its size as far as that is known, else -1: keys for all projects
-// may have each, those of a project what was uploaded for it or made by its jobs, and workers what they uploaded and what
-// the attempts need that they hold now.
+// canReadBlob reports whether the caller may read a blob, and its size, -1 if unknown. Keys for all projects may read every
+// blob, keys of a project those uploaded for it or created by its jobs, and workers those that they uploaded and those that
+// their current attempts need.
 func (s *server) canReadBlob(ctx context.Context, sha256 string) (size int64, ok bool, err error) {
 	p := principalOf(ctx)
 	size, ok, err = s.Grants.BlobGrant(ctx, holderOf(p), sha256)
@@ -46,8 +46,7 @@ func (s *server) canReadBlob(ctx context.Context, sha256 string) (size int64, ok
 	return size, ok, err
 }
 
-// authorizeBlob returns the size of a blob that the caller may have, as far as it is known. One that he may not have looks as
-// if it were not there.
+// authorizeBlob returns the size of a blob that the caller may read, -1 if unknown. For other blobs it returns NotFound.
 func (s *server) authorizeBlob(ctx context.Context, sha256 string) (size int64, err error) {
 	size, ok, err := s.canReadBlob(ctx, sha256)
 	if err == nil && !ok {
@@ -56,8 +55,8 @@ func (s *server) authorizeBlob(ctx context.Context, sha256 string) (size int64, 
 	return size, err
 }
 
-// uploadedSize returns the size of a blob that is here and that the caller need not send: it may have it already. A
-// worker whose attempts need the blob is granted it, so that it may name the blob in its reports, also for another job.
+// uploadedSize returns the size of a blob that the caller need not upload, because the server has it and the caller may read it.
+// It grants a needed blob to a worker, so that the worker may refer to it in its reports, also for another job.
 func (s *server) uploadedSize(ctx context.Context, sha256 string) (int64, error) {
 	p := principalOf(ctx)
 	if p.Role != auth.Worker {
@@ -91,8 +90,8 @@ func blobNotFound(sha256 string) error {
 	return muster.Errorf(muster.NotFound, "there is no blob %s", sha256)
 }
 
-// statBlob returns the size of a blob's file, or NotFound. A file of another size than it should have, and one whose last read
-// failed, is read, and set aside if it is damaged.
+// statBlob returns the size of a blob's file, or NotFound. It verifies a file of the wrong size and one whose last read
+// failed, and moves it aside if it is damaged.
 func (s *server) statBlob(ctx context.Context, sha256 string, size int64) (int64, error) {
 	actual, err := s.Blobs.Stat(ctx, sha256)
 	if err != nil || (size < 0 || actual == size) && !s.blobChecker.Suspect(sha256) {
@@ -101,7 +100,7 @@ func (s *server) statBlob(ctx context.Context, sha256 string, size int64) (int64
 	return actual, s.verifyBlob(ctx, sha256)
 }
 
-// statOrMissing does the same for an uploader: a file that cannot be read is as good as none, and the upload replaces it.
+// statOrMissing does the same for an uploader: an unreadable file is NotFound, so that the upload replaces it.
 func (s *server) statOrMissing(ctx context.Context, sha256 string, size int64) (int64, error) {
 	actual, err := s.statBlob(ctx, sha256, size)
 	if errors.Is(err, errUnreadable) {
@@ -112,18 +111,18 @@ func (s *server) statOrMissing(ctx context.Context, sha256 string, size int64) (
 
 var errUnreadable = errors.New("the file cannot be read")
 
-// verifyBlob reads the file of a blob that is not as it should be, and returns an error unless it is intact all the same.
+// verifyBlob verifies the file of a suspect blob, and returns an error unless it is intact.
 func (s *server) verifyBlob(ctx context.Context, sha256 string) error {
 	verdict, err := s.blobChecker.Check(ctx, sha256, "")
 	switch {
 	case err != nil:
 		return err
 	case verdict == blob.Damaged:
-		return muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside: it has to be uploaded again", sha256)
+		return muster.Errorf(muster.NotFound, "the file of blob %s was damaged and has been moved aside: upload it again", sha256)
 	case verdict == blob.Unreadable:
-		return muster.Errorf(muster.Unavailable, "the server cannot read the file of blob %s at the moment: try again in a minute, or upload the blob again: %w", sha256, errUnreadable)
+		return muster.Errorf(muster.Unavailable, "the server cannot read the file of blob %s now: try again in a minute, or upload the blob again: %w", sha256, errUnreadable)
 	case verdict == blob.Unchecked:
-		return muster.Errorf(muster.Unavailable, "blob %s is not as it should be, and too many others are being checked: try again later", sha256)
+		return muster.Errorf(muster.Unavailable, "blob %s may be damaged, and too many other blobs are being verified: try again later", sha256)
 	}
 	return nil
 }

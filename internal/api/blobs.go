@@ -17,34 +17,34 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxBlob is the most bytes of one blob.
+// maxBlob is the maximum size of a blob, in bytes.
 const maxBlob = 1 << 40
 
 func (s *server) blobRoutes() {
 	at := apiPath("/blobs/{sha256}")
 	handle(s, route{id: "missing-blobs", method: http.MethodPost, path: apiPath("/blobs/missing"), tag: "blobs",
-		summary: "Say which of these blobs are not here", verb: auth.WriteBlobs}, s.missingBlobs)
+		summary: "List which of these blobs the server does not have", verb: auth.WriteBlobs}, s.missingBlobs)
 	stream(s, route{id: "get-blob", method: http.MethodGet, path: at, tag: "blobs",
 		summary: "Download a blob, or ranges of it", verb: auth.ReadBlobs, contentType: "application/octet-stream"}, s.getBlob)
 	stream(s, route{id: "head-blob", method: http.MethodHead, path: at, tag: "blobs",
-		summary: "Say how much of a blob is here: 404 with Upload-Offset, if not all", verb: auth.ReadBlobs}, s.headBlob)
+		summary: "Check whether the server has a blob: 404 with Upload-Offset if it has only a part", verb: auth.ReadBlobs}, s.headBlob)
 	handle(s, route{id: "check-blob", method: http.MethodPost, path: at + "/check", tag: "blobs",
-		summary: "Report that a download had other bytes: the file is read, and set aside if it is damaged", verb: auth.ReadBlobs}, s.checkBlob)
+		summary: "Check a blob whose download was damaged: the server verifies its file and moves it aside if it is damaged", verb: auth.ReadBlobs}, s.checkBlob)
 	stream(s, route{id: "put-blob", method: http.MethodPut, path: at, tag: "blobs", verb: auth.WriteBlobs,
-		summary: "Upload a blob, or go on after the bytes that are here",
+		summary: "Upload a blob, or resume its upload",
 		body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 		}}}, s.putBlob)
 }
 
-// BlobPath names a blob.
+// BlobPath is a blob in a path.
 type BlobPath struct {
 	SHA256 string `path:"sha256" pattern:"^[0-9a-f]{64}$" patternDescription:"64 lower-case hex digits"`
 }
 
 type putBlobInput struct {
 	BlobPath
-	Offset int64 `header:"Upload-Offset" minimum:"0" maximum:"1099511627776" doc:"where in the blob the body begins: as many bytes as are here"`
+	Offset int64 `header:"Upload-Offset" minimum:"0" maximum:"1099511627776" doc:"offset of the body in the blob: the number of bytes that the server has"`
 }
 
 type missingInput struct{ Body wire.Hashes }
@@ -71,7 +71,7 @@ func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) e
 	return s.serveBlob(w, r, &blobResponse{Blob: store.Blob{SHA256: in.SHA256, Size: size}, name: in.SHA256, mediaType: "application/octet-stream"})
 }
 
-// uploads is where the caller puts blobs.
+// uploads returns the caller's uploader.
 func (s *server) uploads(ctx context.Context) blob.Uploader {
 	return s.Blobs.ForOwner(string(holderOf(principalOf(ctx))))
 }
@@ -93,8 +93,8 @@ func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) 
 	return nil
 }
 
-// putBlob takes an upload. Who may not have the blob has to send all of it, also if it is here: what shows that he has it is
-// not its hash.
+// putBlob accepts an upload. A caller without access to the blob must send all of it even if the server has it: knowing its
+// hash does not prove possession.
 func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInput) error {
 	if r.ContentLength > maxBlob-in.Offset {
 		return tooLarge()
@@ -132,7 +132,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	return nil
 }
 
-// checkBlob is for who got other bytes than a blob has.
+// checkBlob verifies the file of a blob for a caller that received wrong bytes.
 func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*response[wire.BlobCheck], error) {
 	if _, err := s.authorizeBlob(ctx, in.SHA256); err != nil {
 		return nil, err
@@ -145,10 +145,10 @@ func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*response[wire.Bl
 }
 
 func tooLarge() error {
-	return muster.Errorf(muster.TooLarge, "a blob has at most %s", muster.Size(maxBlob))
+	return muster.Errorf(muster.TooLarge, "the blob is too large: the maximum is %s", muster.Size(maxBlob))
 }
 
-// errorReportingReader reports the errors of its reads, but not the end.
+// errorReportingReader reports read errors other than io.EOF.
 type errorReportingReader struct {
 	io.ReadSeeker
 	onError func(error)

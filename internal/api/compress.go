@@ -13,8 +13,8 @@ import (
 // minCompressSize is the size in bytes from which answers are compressed.
 const minCompressSize = 4 << 10
 
-// withCompression compresses the JSON that the API makes for clients that take gzip. Streams, logs, blobs and artifacts stay as they are: those
-// have offsets. It is the outermost handler, as what it wraps must be an http.Flusher: it flushes a stream by way of that.
+// withCompression compresses JSON answers for clients that accept gzip, but not streams, logs, blobs and artifacts, which
+// have offsets. It must be the outermost handler, because gzhttp flushes streams through the http.Flusher that it wraps.
 func withCompression(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressSize), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.ContentTypes([]string{"application/json"}))
 	if err != nil {

@@ -30,7 +30,7 @@ func TestAGraceUnderTwoHeartbeatsIsRefused(t *testing.T) {
 		e, ok := errors.AsType[*muster.Error](err)
 		if !ok || e.Code != muster.InvalidSpec || len(e.Fields) != 1 || !strings.HasSuffix(e.Fields[0].Path, "disconnect.grace") ||
 			!strings.Contains(e.Fields[0].Message, "is shorter than 2s, 2 times the server's heartbeat interval of 1s") ||
-			e.Fields[0].Hint != "write at least 2s, or start the server with a shorter --heartbeat" {
+			e.Fields[0].Hint != "use at least 2s, or start the server with a shorter --heartbeat" {
 			t.Errorf("refused with %+v", err)
 		}
 	}

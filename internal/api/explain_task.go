@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// explanationTTL is how long an explanation is good for, as long as the task stands where it stood.
+	// explanationTTL is how long an explanation is cached while the task's state is the same.
 	explanationTTL = time.Second
-	// maxExplanations is how many explanations are remembered.
+	// maxExplanations is the number of cached explanations.
 	maxExplanations = 1_000
 )
 
-// explanationKey is a task where it stands.
+// explanationKey is a task in a state.
 type explanationKey struct {
 	task    muster.TaskID
 	state   muster.TaskState
@@ -40,12 +40,12 @@ func (s *server) explainTask(ctx context.Context, in *TaskPath) (*response[expla
 		if readErr != nil || !latest.State.Final() {
 			return nil, err
 		}
-		task = latest // it has ended in between
+		task = latest // it has ended meanwhile
 	}
 	return respond(explainFinished(task)), nil
 }
 
-// explain asks the engine why a live task stands where it stands, if that was not asked in the last second.
+// explain returns the engine's explanation of an unfinished task, at most a second old.
 func (s *server) explain(ctx context.Context, t *muster.Task) (explain.Explanation, error) {
 	release, err := s.explainLimiter.acquire(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *server) explain(ctx context.Context, t *muster.Task) (explain.Explanati
 	})
 }
 
-// explainFinished explains a task that has ended, which the engine knows no more.
+// explainFinished explains a finished task, which the engine no longer has.
 func explainFinished(t muster.Task) explain.Explanation {
 	summary := "Task " + t.ID.String() + " has ended: " + strings.ReplaceAll(t.State.String(), "_", " ")
 	if t.Reason != muster.NoReason {

@@ -82,7 +82,7 @@ func TestReadinessWaitsForNobody(t *testing.T) {
 		want string // "" if the server is ready
 	}{
 		"an answer of just now": {storeCheckTTL, ""},
-		"an old answer":         {storeCheckTTL + storeCheckTimeout + time.Second, "it was last heard from"},
+		"an old answer":         {storeCheckTTL + storeCheckTimeout + time.Second, "the last answer was"},
 	} {
 		k := newBlockingKeys()
 		h := storeHealth{keys: k, checkedAt: time.Now().Add(-c.age)}

@@ -12,22 +12,22 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// pathIPFS is where IPFS gateways have files; here are those of jobs.
+// pathIPFS is the path of IPFS gateways. It serves files of jobs.
 const pathIPFS = "/ipfs/"
 
 func (s *server) contentRoutes() {
 	stream(s, route{id: "get-content", method: http.MethodGet, path: pathIPFS + "{cid}", tag: "artifacts",
-		summary: "Download the file that a result calls ipfs://{cid}, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getContent)
+		summary: "Download a file that a result refers to as ipfs://{cid}, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getContent)
 }
 
 type contentInput struct {
 	CID string `path:"cid" maxLength:"200" example:"QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o" doc:"CIDv0, or the CIDv1 of the same file"`
 }
 
-// contentCandidates is how many files with one identifier are looked at together.
+// contentCandidates is the number of files with one identifier that are read at once from the store.
 const contentCandidates = 20
 
-// getContent serves a file of the newest job that has it and that the caller may see. What a worker says of a file counts only when the file bears it out.
+// getContent serves a file of the newest job that has it and that the caller may read. It verifies the identifier that a worker reported.
 func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentInput) error {
 	id, err := cid.Canonical(in.CID)
 	if err != nil {
@@ -44,12 +44,12 @@ func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentI
 		case missingErr != nil:
 			return missingErr
 		case mismatchedJob != 0:
-			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s: what job %d calls so is another one", id, mismatchedJob)
+			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s: the file that job %d reported under this identifier does not match it", id, mismatchedJob)
 		default:
 			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s", id)
 		}
 		q.After = candidates[len(candidates)-1]
-		slices.SortStableFunc(candidates, func(a, b store.Content) int { return cmp.Compare(b.Verification, a.Verification) }) // what needs no reading before
+		slices.SortStableFunc(candidates, func(a, b store.Content) int { return cmp.Compare(b.Verification, a.Verification) }) // verified ones first
 		for i := range candidates {
 			switch err := s.authorizeJob(r.Context(), candidates[i].Job, auth.ReadJobs); {
 			case muster.CodeOf(err) == muster.NotFound:

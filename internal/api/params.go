@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/schema"
 )
 
-// rejectEmptyParams refuses parameters without a value where a text cannot be empty: package huma takes them for absent.
+// rejectEmptyParams rejects empty parameters that must not be empty: huma treats them as absent.
 func (s *server) rejectEmptyParams(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	query := r.URL.Query()
@@ -23,25 +23,20 @@ func (s *server) rejectEmptyParams(ctx huma.Context, next func(huma.Context)) {
 			values = r.Header.Values(p.Name)
 		}
 		if slices.Contains(values, "") && !allowsEmpty(p.Schema) {
-			s.writeError(w, r, muster.Errorf(muster.Invalid, "the request is not valid: %s.%s: there is no value; leave the parameter out", p.In, p.Name))
+			s.writeError(w, r, muster.Errorf(muster.Invalid, "invalid request: %s.%s is empty: set a value or omit the parameter", p.In, p.Name))
 			return
 		}
 	}
 	next(ctx)
 }
 
-// allowsEmpty reports whether a parameter may have an empty text. An element of a list may not: package huma takes a list whose first is empty for absent.
+// allowsEmpty reports whether a parameter may be an empty string. Elements of a list may not: huma treats a list whose first element is empty as absent.
 func allowsEmpty(s *huma.Schema) bool {
-	switch s.Type {
-	case huma.TypeString:
-		matchesEmpty, err := regexp.MatchString(s.Pattern, "")
-		return len(s.Enum) == 0 && s.Format == "" && matchesEmpty && err == nil
-	default:
-		return false
-	}
+	matchesEmpty, err := regexp.MatchString(s.Pattern, "")
+	return s.Type == huma.TypeString && len(s.Enum) == 0 && s.Format == "" && matchesEmpty && err == nil
 }
 
-// indexLiteralPaths remembers the methods of paths without parameters, which a path with one would take, too.
+// indexLiteralPaths stores the methods of paths without parameters. Such a path may also match a pattern with parameters.
 func (s *server) indexLiteralPaths() {
 	s.literalMethods = map[string]string{}
 	for path, item := range s.api.OpenAPI().Paths {
@@ -60,7 +55,7 @@ func (s *server) indexLiteralPaths() {
 	}
 }
 
-// rejectMethod answers a request for a path without parameters by a method that this path does not have.
+// rejectMethod answers a request with a method that its path, without parameters, does not have.
 func (s *server) rejectMethod(w http.ResponseWriter, r *http.Request) bool {
 	allow, known := s.literalMethods[r.URL.Path]
 	if !known || slices.Contains(strings.Split(allow, ", "), r.Method) {
@@ -72,5 +67,5 @@ func (s *server) rejectMethod(w http.ResponseWriter, r *http.Request) bool {
 
 func methodNotAllowed(w http.ResponseWriter, r *http.Request, allow string) {
 	w.Header().Set("Allow", allow)
-	writeProblem(w, newProblem(http.StatusMethodNotAllowed, muster.Errorf(muster.Invalid, "%s %s is not possible: %s is", r.Method, r.URL.Path, allow)))
+	writeProblem(w, newProblem(http.StatusMethodNotAllowed, muster.Errorf(muster.Invalid, "method %s is not allowed for %s: use %s", r.Method, r.URL.Path, allow)))
 }

@@ -11,7 +11,7 @@ import (
 
 const pathMetrics = "/metrics"
 
-// metricsRoutes serves Config.Metrics to keys that may see the fleet and the jobs of all projects.
+// metricsRoutes serves Config.Metrics to keys that may read workers and all projects.
 func (s *server) metricsRoutes(mux *http.ServeMux) {
 	if s.Metrics == nil {
 		return
@@ -20,7 +20,7 @@ func (s *server) metricsRoutes(mux *http.ServeMux) {
 		p := principalOf(r.Context())
 		err := auth.Authorize(p, auth.ReadWorkers, auth.Object{})
 		if err == nil && p.Project != "" {
-			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only, and metrics are about all projects: use a key for all projects", p.Name, p.Project)
+			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only: use a key for all projects to read metrics", p.Name, p.Project)
 		}
 		if err != nil {
 			s.writeError(w, r, err)
@@ -30,7 +30,7 @@ func (s *server) metricsRoutes(mux *http.ServeMux) {
 	})
 }
 
-// withMetrics tells Config.Measure of each request, by the pattern of its route: a path has what clients make up.
+// withMetrics calls Config.ObserveRequest for each request with its route pattern, whose number is bounded, unlike that of paths.
 func (s *server) withMetrics(mux *http.ServeMux, next http.Handler) http.Handler {
 	if s.ObserveRequest == nil {
 		return next
@@ -44,7 +44,7 @@ func (s *server) withMetrics(mux *http.ServeMux, next http.Handler) http.Handler
 	})
 }
 
-// routeOf returns a pattern without its method. What no route takes is a page of the dashboard, or nothing.
+// routeOf returns a pattern without its method, or "other".
 func routeOf(pattern string) string {
 	if pattern == "" {
 		return "other"
@@ -55,7 +55,7 @@ func routeOf(pattern string) string {
 	return pattern
 }
 
-// statusRecorder notes the status of an answer.
+// statusRecorder records the status of an answer.
 type statusRecorder struct {
 	http.ResponseWriter
 
@@ -73,7 +73,7 @@ func (w *statusRecorder) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// ReadFrom leaves a copy from a file to the kernel, where that can do it.
+// ReadFrom lets the kernel copy from a file if it can.
 func (w *statusRecorder) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, r) }
 
 func (w *statusRecorder) statusCode() int {
@@ -83,7 +83,7 @@ func (w *statusRecorder) statusCode() int {
 	return w.status
 }
 
-// isEventStream says whether the answer is an endless one.
+// isEventStream reports whether the answer is an event stream.
 func (w *statusRecorder) isEventStream() bool {
 	return strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
 }

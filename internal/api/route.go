@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	maxBody     = 1 << 20 // of requests other than uploads
+	maxBody     = 1 << 20 // bytes of requests other than uploads
 	bodyTimeout = 2 * time.Minute
 	// wildcardParam marks, in an operation's metadata, that the last path parameter
-	// takes slashes too.
+	// may have slashes.
 	wildcardParam = "rest"
 )
 
@@ -30,16 +30,16 @@ const (
 	jsonSchemaType  = "application/schema+json"
 )
 
-// route says what an endpoint is, for its registration and its documentation.
+// route describes an endpoint, for its registration and its documentation.
 type route struct {
 	id, method, path string
 	tag, summary     string
-	verb             auth.Verb    // what its key must be allowed; "" means that any key will do
+	verb             auth.Verb    // required permission; "" means that any key may use it
 	status           int          // of success; 0 means the usual one
-	contentType      string       // content type of success, where it is not JSON
-	jsonType         reflect.Type // of success, where the handler writes its JSON itself
-	events           bool         // it answers server-sent events, too
-	wildcard         bool         // the last path parameter takes slashes
+	contentType      string       // content type of success, if it is not JSON
+	jsonType         reflect.Type // of success, if the handler writes its JSON itself
+	events           bool         // it can also answer with server-sent events
+	wildcard         bool         // the last path parameter may have slashes
 	body             *huma.RequestBody
 	public           bool // no key is needed
 }
@@ -82,8 +82,8 @@ func (s *server) operation(rt route) huma.Operation {
 	return op
 }
 
-// router lets the last parameter of a path take slashes: ServeMux wants that
-// said, OpenAPI does not know it.
+// router registers wildcard parameters with ServeMux's "..." suffix, which OpenAPI
+// does not know.
 type router struct{ huma.Adapter }
 
 // Handle registers a handler.
@@ -96,7 +96,7 @@ func (a router) Handle(op *huma.Operation, handler func(huma.Context)) {
 	a.Adapter.Handle(op, handler)
 }
 
-// handle registers an endpoint that answers JSON.
+// handle registers an endpoint that answers with JSON.
 func handle[I, O any](s *server, rt route, h func(ctx context.Context, in *I) (*O, error)) {
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*O, error) {
 		err := s.authorize(ctx, rt)
@@ -113,7 +113,7 @@ func handle[I, O any](s *server, rt route, h func(ctx context.Context, in *I) (*
 }
 
 // stream registers an endpoint that writes its answer itself. h returns an error
-// only as long as it has written nothing.
+// only if it has written nothing.
 func stream[I any](s *server, rt route, h func(w http.ResponseWriter, r *http.Request, in *I) error) {
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
@@ -138,16 +138,16 @@ func (s *server) authorize(ctx context.Context, rt route) error {
 
 // Page is the cursor and the size of a page.
 type Page struct {
-	Cursor string `query:"cursor" maxLength:"200" doc:"next of the page before"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"rows of this page"`
+	Cursor string `query:"cursor" maxLength:"200" doc:"next of the previous page"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"maximum number of rows"`
 }
 
-// JobPath names a job in a path.
+// JobPath is a job in a path.
 type JobPath struct {
 	Job string `path:"job" example:"17" doc:"job number"`
 }
 
-// TaskPath names a task in a path.
+// TaskPath is a task in a path.
 type TaskPath struct {
 	Task string `path:"task" example:"17.3" doc:"task id"`
 }
@@ -157,7 +157,7 @@ type response[T any] struct{ Body T }
 
 func respond[T any](v T) *response[T] { return &response[T]{Body: v} }
 
-// authorizedJob reads a job's number and checks that its caller may do verb to it.
+// authorizedJob parses a job number and checks that the caller may do verb to the job.
 func (s *server) authorizedJob(ctx context.Context, text string, verb auth.Verb) (muster.JobID, error) {
 	id, err := muster.ParseJobID(text)
 	if err != nil {
@@ -166,7 +166,16 @@ func (s *server) authorizedJob(ctx context.Context, text string, verb auth.Verb)
 	return id, s.authorizeJob(ctx, id, verb)
 }
 
-// authorizedTask reads a task's id and checks that its caller may do verb to it.
+// readJob reads a job after the same checks.
+func (s *server) readJob(ctx context.Context, text string, verb auth.Verb) (muster.Job, error) {
+	id, err := s.authorizedJob(ctx, text, verb)
+	if err != nil {
+		return muster.Job{}, err
+	}
+	return s.Store.Job(ctx, id)
+}
+
+// authorizedTask parses a task id and checks that the caller may do verb to the task.
 func (s *server) authorizedTask(ctx context.Context, text string, verb auth.Verb) (muster.TaskID, error) {
 	id, err := muster.ParseTaskID(text)
 	if err != nil {

@@ -125,8 +125,8 @@ func TestSessionOfAnExpiringKey(t *testing.T) {
 
 	put("old", "expired-token-0123", time.Now().Add(-time.Second))
 	body = expectStatus(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"expired-token-0123"}`}, http.StatusUnauthorized)
-	if !strings.Contains(string(body), "ended at") {
-		t.Errorf("the answer does not say that the key has ended: %s", body)
+	if !strings.Contains(string(body), "expired at") {
+		t.Errorf("the answer does not say that the key has expired: %s", body)
 	}
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"mst_admin_nonsense"}`}, http.StatusUnauthorized)
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session=%%%"}}, http.StatusUnauthorized)
@@ -195,7 +195,7 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 		t.Errorf("a viewer is shown %+v", d)
 	}
 	q.path = "/download/muster?os=plan9&arch=mips"
-	if body := expectStatus(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+" only, not for plan9/mips") {
+	if body := expectStatus(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+", not for plan9/mips") {
 		t.Errorf("the refusal is %s", body)
 	}
 	q.path, q.token = "/download/muster", s.CreateKey(t, auth.Viewer, "", "")

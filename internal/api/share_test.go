@@ -284,7 +284,7 @@ func TestLinksOfAProjectAreBounded(t *testing.T) {
 		put(n, muster.NewTime(time.Now().Add(time.Hour)))
 	}
 	q := request{method: "POST", path: "/api/v1/jobs/1/share"}
-	if body := string(expectStatus(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has 1000 valid links") {
+	if body := string(expectStatus(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has the maximum of 1000 valid links") {
 		t.Errorf("the refusal is %s", body)
 	}
 	elsewhere := 0

@@ -209,7 +209,7 @@ func TestEvents(t *testing.T) {
 	if line := <-later.lines; line == "event: resync" {
 		t.Error("a known Last-Event-ID was answered with a resync")
 	}
-	old := openStream(t, s, "/api/v1/events", map[string]string{"Last-Event-ID": "life0-12"})
+	old := openStream(t, s, "/api/v1/events", map[string]string{"Last-Event-ID": "epoch0-12"})
 	if line := <-old.lines; line != "event: resync" {
 		t.Errorf("an id of another life was answered with %q", line)
 	}

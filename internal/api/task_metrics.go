@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// maxMetricAttempts is how many attempts the history of a task has at most: each is a log to read.
+	// maxMetricAttempts is the maximum number of attempts in an answer: each is a log to read.
 	maxMetricAttempts = 20
-	// maxCheckpoints is how many times of checkpoints an attempt has at most.
+	// maxCheckpoints is the maximum number of checkpoint times of an attempt.
 	maxCheckpoints = 1_000
-	// maxMetricBytes is about how many bytes the points of an answer have at most. Its attempts share them.
+	// maxMetricBytes is the approximate maximum size of all points of an answer, shared by its attempts.
 	maxMetricBytes = 16 << 20
 )
 
 func (s *server) metricRoutes() {
 	stream(s, route{id: "get-task-metrics", method: http.MethodGet, path: apiPath("/tasks/{task}/metrics"), tag: "tasks", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.Metrics](),
-		summary: "Show what a task reported over time: progress, steps, metrics and checkpoints of its attempts"}, s.taskMetrics)
+		summary: "Show what a task reported over time: progress, steps, metrics and checkpoints per attempt"}, s.taskMetrics)
 }
 
 type metricsInput struct {
 	TaskPath
-	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"only this one; default: all"`
-	Points  int `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"most points of each attempt; there are fewer where an answer of so many attempts, metrics and steps would have more than about 16 MiB"`
+	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"only this attempt; default: all"`
+	Points  int `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"maximum number of points per attempt; fewer if the answer would exceed about 16 MiB"`
 }
 
 func (s *server) taskMetrics(w http.ResponseWriter, r *http.Request, in *metricsInput) error {
@@ -72,17 +72,13 @@ func (s *server) encodeMetrics(ctx context.Context, in *metricsInput) (encodedPa
 			return nil, err
 		}
 	}
-	text, err := json.Marshal(resp)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	return append(text, '\n'), nil
+	return encode(resp)
 }
 
-// maxCurveBytes is how many bytes of curves are remembered.
+// maxCurveBytes is the size of the cache of curves.
 const maxCurveBytes = 64 << 20
 
-// curveKey says of what a curve was made, and how small it had to be.
+// curveKey identifies a curve by its source and its limits.
 type curveKey struct {
 	attempt muster.AttemptID
 	size    int64 // of the log
@@ -92,7 +88,7 @@ type curveKey struct {
 // curveLimits bounds the curve of an attempt.
 type curveLimits struct{ points, bytes int }
 
-// attemptMetrics returns what an attempt reported, a wire.AttemptMetrics as JSON. Of an attempt that has ended it is read from the log once.
+// attemptMetrics returns what an attempt reported: a wire.AttemptMetrics as JSON. For a finished attempt it is cached.
 func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits curveLimits) ([]byte, error) {
 	size, err := s.Logs.Size(ctx, a.ID) // before the log is read: a worker may still send the rest of it
 	if err != nil {
@@ -116,13 +112,13 @@ func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits c
 	return text, nil
 }
 
-// readMetrics reads what an attempt reported from its log.
+// readMetrics reads an attempt's reports from its log.
 func (s *server) readMetrics(ctx context.Context, a *muster.Attempt, limits curveLimits) (wire.AttemptMetrics, error) {
 	metrics := wire.AttemptMetrics{Attempt: a.ID.N, Outcome: a.Outcome, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt, Checkpoints: []muster.Time{}}
 	curve := usageseries.NewProgressSeries(limits.points, limits.bytes)
 	err := s.records(ctx, logPosition{task: a.ID.Task, attempt: a.ID.N}, func(r tasklog.Record, _ int64) error {
 		if ctx.Err() != nil {
-			return ctx.Err() // nobody waits for it
+			return ctx.Err() // the client left
 		}
 		p, ok := pointOf(r)
 		if !ok {
@@ -151,7 +147,7 @@ func halve(times []muster.Time) []muster.Time {
 	return kept
 }
 
-// pointOf reads the point of a record, and says whether it is one.
+// pointOf decodes the point of a record; ok is false if it has none.
 func pointOf(r tasklog.Record) (p muster.Point, ok bool) {
 	if r.Stream != tasklog.Progress || len(r.Data) > maxSample || json.Unmarshal(r.Data, &p) != nil {
 		return muster.Point{}, false

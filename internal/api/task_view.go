@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxEventAttempts is how many attempts the events of a task tell of, and maxEventCheckpoints how many checkpoints of one of them.
+	// maxEventAttempts is the maximum number of attempts in the events of a task, maxEventCheckpoints that of checkpoints per attempt.
 	maxEventAttempts    = 200
 	maxEventCheckpoints = 20
 )
 
 func (s *server) taskViewRoutes() {
 	handle(s, route{id: "get-task-spec", method: http.MethodGet, path: apiPath("/tasks/{task}/spec"), tag: "tasks", verb: auth.ReadJobs,
-		summary: "Show what a task runs: its spec with the values of its element"}, s.taskSpec)
+		summary: "Show the spec of a task with the values of its element"}, s.taskSpec)
 	handle(s, route{id: "list-task-events", method: http.MethodGet, path: apiPath("/tasks/{task}/events"), tag: "tasks", verb: auth.ReadJobs,
-		summary: "List the steps in the life of a task"}, s.taskEvents)
+		summary: "List the events of a task's lifecycle"}, s.taskEvents)
 }
 
 func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.ElementSpec], error) {
@@ -37,7 +37,7 @@ func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.Ele
 	}
 	i := slices.IndexFunc(job.Groups, func(g muster.Group) bool { return g.Index == task.Group })
 	if job.Spec == nil || i < 0 || task.Group >= len(job.Spec.Tasks) {
-		return nil, muster.Errorf(muster.NotFound, "the spec of task %s is not kept", task.ID)
+		return nil, muster.Errorf(muster.NotFound, "the spec of task %s is not stored", task.ID)
 	}
 	group := &job.Groups[i]
 	spec := group.Resolved

@@ -15,13 +15,13 @@ import (
 
 func (s *server) taskRoutes() {
 	handle(s, route{id: "list-tasks", method: http.MethodGet, path: apiPath("/jobs/{job}/tasks"), tag: "tasks",
-		summary: "List the tasks of a job by number", verb: auth.ReadJobs}, s.listTasks)
+		summary: "List the tasks of a job, by number", verb: auth.ReadJobs}, s.listTasks)
 	handle(s, route{id: "get-task", method: http.MethodGet, path: apiPath("/tasks/{task}"), tag: "tasks",
 		summary: "Show a task", verb: auth.ReadJobs}, s.getTask)
 	handle(s, route{id: "list-attempts", method: http.MethodGet, path: apiPath("/tasks/{task}/attempts"), tag: "tasks",
-		summary: "List all executions of a task", verb: auth.ReadJobs}, s.listAttempts)
+		summary: "List the attempts of a task", verb: auth.ReadJobs}, s.listAttempts)
 	handle(s, route{id: "explain-task", method: http.MethodGet, path: apiPath("/tasks/{task}/explain"), tag: "tasks",
-		summary: "Say why a task stands where it stands", verb: auth.ReadJobs}, s.explainTask)
+		summary: "Explain the state of a task", verb: auth.ReadJobs}, s.explainTask)
 }
 
 type listTasksInput struct {
@@ -44,12 +44,8 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[w
 	for _, sp := range spans {
 		q.Spans = append(q.Spans, store.Span(sp))
 	}
-	for _, name := range in.State {
-		var st muster.TaskState
-		if err := st.UnmarshalText([]byte(name)); err != nil {
-			return nil, err
-		}
-		q.States = append(q.States, st)
+	if q.States, err = parseTaskStates(in.State); err != nil {
+		return nil, err
 	}
 	tasks, next, err := s.Store.Tasks(ctx, q)
 	if err != nil {
@@ -61,6 +57,16 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[w
 	return respond(wire.Tasks{Tasks: nonNil(tasks), Next: next}), nil
 }
 
+func parseTaskStates(names []string) ([]muster.TaskState, error) {
+	states := make([]muster.TaskState, len(names))
+	for i, name := range names {
+		if err := states[i].UnmarshalText([]byte(name)); err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}
+
 func (s *server) getTask(ctx context.Context, in *TaskPath) (*response[muster.Task], error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil {
@@ -70,7 +76,7 @@ func (s *server) getTask(ctx context.Context, in *TaskPath) (*response[muster.Ta
 	return respond(task), nil
 }
 
-// readTask reads the task with an id that its caller may see.
+// readTask parses a task id, checks that the caller may read the task, and reads it.
 func (s *server) readTask(ctx context.Context, text string) (muster.Task, error) {
 	id, err := s.authorizedTask(ctx, text, auth.ReadJobs)
 	if err != nil {
@@ -104,7 +110,7 @@ func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*response[wire
 	return respond(wire.Attempts{Attempts: nonNil(attempts)}), nil
 }
 
-// linkArtifacts fills in where artifacts can be had; attempt 0 is the last one.
+// linkArtifacts sets the URLs of artifacts; attempt 0 is the last one.
 func linkArtifacts(id muster.TaskID, attempt int, artifacts []muster.Artifact) {
 	for i := range artifacts {
 		a := &artifacts[i]

@@ -3,13 +3,10 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"reflect"
-	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -18,20 +15,20 @@ import (
 
 func (s *server) usageRoutes() {
 	stream(s, route{id: "get-usage", method: http.MethodGet, path: apiPath("/tasks/{task}/usage"), tag: "tasks", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.Series](), events: true,
-		summary: "Show what a task used over time, or watch it as server-sent events (Accept: text/event-stream or follow=true)"}, s.getUsage)
+		summary: "Show the usage of a task over time, or stream it as server-sent events (Accept: text/event-stream or follow=true)"}, s.getUsage)
 }
 
-// maxSample is the most bytes of a sample that are read: no honest one comes near, and it bounds
-// the memory that a series takes.
+// maxSample is the maximum size of a sample, in bytes. Real samples are much smaller; it bounds
+// the memory of a series.
 const maxSample = 16 << 10
 
 type usageInput struct {
 	TaskPath
-	Attempt int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, those after it too"`
-	Points  int    `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"most samples of the answer. If there are more, one stands for several that follow each other: it has the time of their last, and the highest of each figure. Server-sent events are not thinned"`
-	Follow  string `query:"follow" enum:"true,false" doc:"go on until the task has ended; default for server-sent events: true"`
+	Attempt int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, also later ones"`
+	Points  int    `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"maximum number of samples. If there are more, adjacent samples are merged: the result has the time of the last one and the maximum of each value. Server-sent events are not merged"`
+	Follow  string `query:"follow" enum:"true,false" doc:"continue until the task has ended; default for server-sent events: true"`
 	Accept  string `header:"Accept" hidden:"true"`
-	Last    string `header:"Last-Event-ID" maxLength:"64" doc:"go on after this event, or after the next of an answer"`
+	Last    string `header:"Last-Event-ID" maxLength:"64" doc:"resume after this event, or after next of an answer"`
 }
 
 func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput) error {
@@ -47,7 +44,7 @@ func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput
 		f := &follower{server: s, pos: pos, event: sampleEvent, follow: in.Follow != "false", singleAttempt: in.Attempt > 0}
 		return f.serve(w, r)
 	}
-	if in.Last != "" { // it has no effect here, and must be valid
+	if in.Last != "" { // it has no effect, but must be valid
 		if _, _, err := parseLogPosition(in.Last); err != nil {
 			return err
 		}
@@ -61,17 +58,10 @@ func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput
 	if err != nil {
 		return err
 	}
-	encoded, err := json.Marshal(resp)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	_, _ = streaming.NewWriter(w, r).Write(append(encoded, '\n')) // a caller who left does not read it
-	return nil
+	return writeJSON(w, r, resp)
 }
 
-// sampleEvent makes the event of a sample.
+// sampleEvent returns the event of a sample.
 func sampleEvent(r tasklog.Record) (string, any) {
 	sample, ok := sampleOf(r)
 	if !ok {
@@ -80,7 +70,7 @@ func sampleEvent(r tasklog.Record) (string, any) {
 	return wire.LogSample, sample
 }
 
-// sampleOf reads the sample of a record, and says whether it is one.
+// sampleOf decodes the sample of a record; ok is false if it has none.
 func sampleOf(r tasklog.Record) (sample muster.Sample, ok bool) {
 	if r.Stream != tasklog.Usage || len(r.Data) > maxSample {
 		return sample, false
@@ -88,17 +78,14 @@ func sampleOf(r tasklog.Record) (sample muster.Sample, ok bool) {
 	return sample, json.Unmarshal(r.Data, &sample) == nil
 }
 
-// series reads what an attempt used.
+// series reads the usage of an attempt.
 func (s *server) series(ctx context.Context, task muster.Task, pos logPosition, points int) (wire.Series, error) {
 	resp := wire.Series{Task: task.ID, Attempt: pos.attempt, State: task.State}
 	attempts, err := s.Store.Attempts(ctx, task.ID)
 	if err != nil {
 		return resp, err
 	}
-	var attempt muster.Attempt
-	if i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == pos.attempt }); i >= 0 {
-		attempt = attempts[i]
-	}
+	attempt, _ := findAttempt(attempts, pos.attempt)
 	release, err := s.chartLimiter.acquire(ctx)
 	if err != nil {
 		return resp, err
@@ -110,11 +97,11 @@ func (s *server) series(ctx context.Context, task muster.Task, pos logPosition, 
 	prev := startedAt.Std()
 	err = s.records(ctx, pos, func(r tasklog.Record, after int64) error {
 		if ctx.Err() != nil {
-			return ctx.Err() // nobody waits for it
+			return ctx.Err() // the client left
 		}
 		pos.offset = after
 		if sample, ok := sampleOf(r); ok {
-			if startedAt == 0 { // what tells it is still under way
+			if startedAt == 0 { // the start was not reported yet
 				startedAt, prev = sample.At, sample.At.Std()
 			}
 			sums.AddSince(prev, &sample)

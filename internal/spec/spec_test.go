@@ -179,7 +179,7 @@ func TestParseRefuses(t *testing.T) {
 		{"run: y\npriority: 010", `line 2, column 11: priority: "010" cannot stand here: write a whole number`},
 		{"run: y\npriority: 500", "line 2, column 11: priority: 500 is out of range: write 0 to 100, higher first"},
 		{"run: y\ntimeout: soon", `line 2, column 10: timeout: "soon" is not a duration: write seconds or a form such as 90s, 10m, 1h30m or 7d`},
-		{"run: y\narray: 10", `line 2, column 8: array: 10 is not an array: write "0-9" for 10 tasks, or "10-10" for the element 10 alone`},
+		{"run: y\narray: 10", `line 2, column 8: array: 10 is not an array: write "0-9" for 10 tasks, or "10-10" for element 10 alone`},
 		{"run: y\nneeds: a", `line 2, column 8: needs: "a" cannot stand here: write a list (such as ["a"])`},
 		{"run: y\nenv: [A=b]", "line 2, column 6: env: a list cannot stand here: write an object, such as {NAME: value}"},
 		{"run: y\nenv: {A: }", "line 2, column 9: env.A: there is no value (write \"\" for an empty text)"},

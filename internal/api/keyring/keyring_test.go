@@ -70,7 +70,7 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 			want string
 		}{
 			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
-			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "ended at"},
+			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "expired at"},
 		} {
 			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}})
 			_, g, err := k.Authenticate(t.Context(), "token")
