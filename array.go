@@ -33,7 +33,7 @@ func ParseArray(s string) (Array, error) {
 		a.Ranges = append(a.Ranges, r)
 	}
 	if n, found := a.duplicate(); found {
-		return Array{}, Errorf(Invalid, "array %s has the number %d twice: list every number once", truncate([]byte(s)), n)
+		return Array{}, Errorf(Invalid, "array %s has the number %d twice: list every number once", Truncate(s), n)
 	}
 	return a, nil
 }
@@ -78,11 +78,11 @@ func parseRange(s string) (Range, error) {
 func parseIndex(s string) (int64, error) {
 	s = strings.TrimSpace(s)
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, Errorf(Invalid, "%q is not a number for an array: %s", truncate([]byte(s)), arraySyntax)
+		return 0, Errorf(Invalid, "%q is not a number for an array: %s", Truncate(s), arraySyntax)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n > MaxIndex {
-		return 0, Errorf(Invalid, "%s is too high for an array: the maximum is %d", truncate([]byte(s)), MaxIndex)
+		return 0, Errorf(Invalid, "%s is too high for an array: the maximum is %d", Truncate(s), MaxIndex)
 	}
 	return n, nil
 }
@@ -209,11 +209,11 @@ func (a *Array) UnmarshalJSON(b []byte) error {
 		if err != nil || n < 1 {
 			n = 10
 		}
-		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for element %d alone`, truncate(b), n-1, n, n, n, n)
+		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for element %d alone`, Truncate(string(b)), n-1, n, n, n, n)
 	}
 	var s string
 	if firstByte(b) != '"' || json.Unmarshal(b, &s) != nil {
-		return Errorf(Invalid, "%s is not an array: %s", truncate(b), arraySyntax)
+		return Errorf(Invalid, "%s is not an array: %s", Truncate(string(b)), arraySyntax)
 	}
 	got, err := ParseArray(s)
 	if err != nil {

@@ -24,10 +24,10 @@ func (c *Command) UnmarshalJSON(b []byte) error {
 	case '[':
 		err = json.Unmarshal(b, &got.Argv)
 	default:
-		return Errorf(Invalid, `%s is not a command: write a string for the shell or a list such as ["python", "train.py"]`, truncate(b))
+		return Errorf(Invalid, `%s is not a command: write a string for the shell or a list such as ["python", "train.py"]`, Truncate(string(b)))
 	}
 	if err != nil {
-		return Errorf(Invalid, `%s is not a command: a list has strings only, such as ["sleep", "5"]`, truncate(b))
+		return Errorf(Invalid, `%s is not a command: a list has strings only, such as ["sleep", "5"]`, Truncate(string(b)))
 	}
 	*c = got
 	return nil
@@ -47,7 +47,7 @@ func (s *Script) UnmarshalJSON(b []byte) error {
 			return err
 		}
 	default:
-		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", truncate(b))
+		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", Truncate(string(b)))
 	}
 	*s = Script(got)
 	return nil
@@ -67,7 +67,7 @@ func (m *Mount) UnmarshalJSON(b []byte) error {
 		s, got.ReadOnly = strings.CutSuffix(s, ":ro")
 		var ok bool
 		if got.Source, got.Target, ok = strings.Cut(s, ":"); err != nil || !ok || strings.Contains(got.Target, ":") {
-			return Errorf(Invalid, "%s is not a mount: write source:target, with :ro for read-only, such as /data:/data:ro", truncate(b))
+			return Errorf(Invalid, "%s is not a mount: write source:target, with :ro for read-only, such as /data:/data:ro", Truncate(string(b)))
 		}
 	}
 	*m = Mount(got)
@@ -91,15 +91,6 @@ func firstByte(b []byte) byte {
 	return 0
 }
 
-// truncate shortens part of a document for a message.
-func truncate(b []byte) string {
-	const maxRunes = 40
-	if r := []rune(string(b)); len(r) > maxRunes {
-		return string(r[:maxRunes]) + "…"
-	}
-	return string(b)
-}
-
 // UnmarshalJSON reads an object without unknown fields, or a string: Path.
 func (c *Checkpoint) UnmarshalJSON(b []byte) error {
 	type plain Checkpoint
@@ -117,7 +108,7 @@ func (c *Checkpoint) UnmarshalJSON(b []byte) error {
 			return err
 		}
 	default:
-		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", truncate(b))
+		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", Truncate(string(b)))
 	}
 	*c = Checkpoint(got)
 	return nil
@@ -132,7 +123,7 @@ func (g *Gang) UnmarshalJSON(b []byte) error {
 			return err
 		}
 	} else if err := json.Unmarshal(b, &got.Size); err != nil {
-		return Errorf(Invalid, "%s is not a gang: write the number of members, or an object with size and on_loss", truncate(b))
+		return Errorf(Invalid, "%s is not a gang: write the number of members, or an object with size and on_loss", Truncate(string(b)))
 	}
 	*g = Gang(got)
 	return nil

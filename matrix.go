@@ -63,7 +63,7 @@ func (m Matrix) MarshalJSON() ([]byte, error) {
 // ranges. Numbers keep the spelling of the document.
 func (m *Matrix) UnmarshalJSON(b []byte) error {
 	if firstByte(b) != '{' {
-		return Errorf(Invalid, `%s is not a matrix: write an object of lists, such as {"lr": [0.1, 0.01], "seed": "1-3"}`, truncate(b))
+		return Errorf(Invalid, `%s is not a matrix: write an object of lists, such as {"lr": [0.1, 0.01], "seed": "1-3"}`, Truncate(string(b)))
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	if _, err := d.Token(); err != nil {
@@ -84,7 +84,7 @@ func (m *Matrix) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "matrix: %w", err)
 		}
 		if slices.ContainsFunc(got.Axes, func(a Axis) bool { return a.Name == name }) {
-			return Errorf(Invalid, "matrix: the axis %q occurs twice", truncate([]byte(name)))
+			return Errorf(Invalid, "matrix: the axis %q occurs twice", Truncate(name))
 		}
 		values, err := axisValues(name, raw)
 		if err != nil {
@@ -97,7 +97,7 @@ func (m *Matrix) UnmarshalJSON(b []byte) error {
 }
 
 func axisValues(name string, raw []byte) ([]string, error) {
-	name = truncate([]byte(name))
+	name = Truncate(name)
 	if firstByte(raw) == '"' {
 		var text string
 		if err := json.Unmarshal(raw, &text); err != nil {
@@ -105,13 +105,13 @@ func axisValues(name string, raw []byte) ([]string, error) {
 		}
 		a, err := ParseArray(text)
 		if err != nil {
-			return nil, Errorf(Invalid, `matrix axis %s: %w; or write a list of values, such as [%q]`, name, err, truncate([]byte(text)))
+			return nil, Errorf(Invalid, `matrix axis %s: %w; or write a list of values, such as [%q]`, name, err, Truncate(text))
 		}
 		return a.values(name)
 	}
 	var items []json.RawMessage
 	if firstByte(raw) != '[' || json.Unmarshal(raw, &items) != nil {
-		return nil, Errorf(Invalid, `matrix axis %s: %s is neither a list of values, such as [0.1, 0.01], nor a string of ranges, such as "1-3"`, name, truncate(raw))
+		return nil, Errorf(Invalid, `matrix axis %s: %s is neither a list of values, such as [0.1, 0.01], nor a string of ranges, such as "1-3"`, name, Truncate(string(raw)))
 	}
 	if len(items) > MaxAxisValues {
 		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many, the maximum is %d", name, len(items), MaxAxisValues)
@@ -124,7 +124,7 @@ func axisValues(name string, raw []byte) ([]string, error) {
 				return nil, Errorf(Invalid, "matrix axis %s: %w", name, err)
 			}
 		case '{', '[', 'n':
-			return nil, Errorf(Invalid, "matrix axis %s: %s is not a value: write strings, numbers, true or false", name, truncate(item))
+			return nil, Errorf(Invalid, "matrix axis %s: %s is not a value: write strings, numbers, true or false", name, Truncate(string(item)))
 		default:
 			values[i] = strings.TrimSpace(string(item))
 		}

@@ -57,3 +57,23 @@ func distance(a, b string, limit int) int {
 	}
 	return prev[len(b)]
 }
+
+// DidYouMean returns a hint with the Nearest candidate, or "".
+func DidYouMean(name string, candidates []string) string {
+	if near := Nearest(name, candidates); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return ""
+}
+
+// Truncate shortens part of a document for a message.
+func Truncate(s string) string {
+	const maxRunes = 40
+	n := 0
+	for i := range s {
+		if n++; n > maxRunes {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}

@@ -83,7 +83,7 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 		{input("blur", `{"radius": 3}`), ""}, // its worker may come back
 		{input("resise", ``), "tasks[0].kind: there is no kind resise (did you mean resize?)"},
 		{input("sript", ``), "did you mean script?"},
-		{input("zzzzzzzzzz", ``), "there are noop, process, script, container, "},
+		{input("zzzzzzzzzz", ``), "known kinds are noop, process, script, container, "},
 		{muster.TaskSpec{Kind: "resize", Run: &muster.Command{Shell: "true"}}, "tasks[0].run: "},
 		{muster.TaskSpec{Run: &muster.Command{Shell: "true"}}, ""},
 		{muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Input: json.RawMessage(`{"a":1}`)}, "tasks[0].input: "},

@@ -31,7 +31,7 @@ func TestLogsShowALoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(logged.String(), "this loss was accepted") || !strings.Contains(logged.String(), "jobs 1 to 7") {
+	if !strings.Contains(logged.String(), "loss accepted") || !strings.Contains(logged.String(), "jobs 1 to 7") {
 		t.Errorf("the log does not say what was lost:\n%s", &logged)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -1,5 +1,5 @@
-// Command openapi writes the OpenAPI document of the HTTP API, from the types of its handlers, as web/openapi.json. The web client's
-// types are generated from that file.
+// Command openapi writes web/openapi.json, the OpenAPI document of the HTTP API, from the types of its handlers. The types of the web
+// client are generated from it.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 )
 
-// target is the generated file, from the root of the repository.
+// target is the generated file, relative to the root of the repository.
 const target = "web/openapi.json"
 
 func main() {

@@ -307,7 +307,7 @@ func TestLoad(t *testing.T) {
 	want := []string{
 		"b: the kind or operation echo comes with Muster: choose another name",
 		"c: " + filepath.Join(dir, "a") + " has a kind first, too: choose another name",
-		"d/kind.yaml: line 3, column 1: entri: there is no such field (did you mean entry?)",
+		"d/kind.yaml: line 3, column 1: entri: unknown field (did you mean entry?)",
 		"empty: there is no kind.yaml in this folder",
 	}
 	for i := range want {
