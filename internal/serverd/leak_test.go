@@ -17,14 +17,14 @@ import (
 	"github.com/muster-dev/muster/internal/serverd"
 )
 
-// awaitGoroutines waits until no more goroutines than most are there.
+// awaitGoroutines waits until there are at most limit goroutines.
 func awaitGoroutines(t *testing.T, phase string, limit int) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute) // a session whose end was lost goes after a minute of silence
 	for runtime.NumGoroutine() > limit {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
-			t.Fatalf("%s: %d goroutines are left, where %d were before:\n%s", phase, runtime.NumGoroutine(), limit, buf[:runtime.Stack(buf, true)])
+			t.Fatalf("%s: %d goroutines remain, there were %d before:\n%s", phase, runtime.NumGoroutine(), limit, buf[:runtime.Stack(buf, true)])
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
