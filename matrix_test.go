@@ -58,7 +58,7 @@ func TestMatrixLenSaturates(t *testing.T) {
 	}
 }
 
-// genMatrix draws matrices that Validate accepts.
+// genMatrix draws valid matrices.
 var genMatrix = rapid.Custom(func(t *rapid.T) *Matrix {
 	names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z_][a-z0-9_]{0,8}`), 1, 4, rapid.ID).Draw(t, "axes")
 	m := &Matrix{}
@@ -118,11 +118,11 @@ func FuzzMatrix(f *testing.F) {
 		}
 		out, err := json.Marshal(m)
 		if err != nil {
-			t.Fatalf("%q was accepted and cannot be written: %v", b, err)
+			t.Fatalf("%q was accepted, but cannot be encoded: %v", b, err)
 		}
 		var again Matrix
 		if err := json.Unmarshal(out, &again); err != nil {
-			t.Fatalf("%q was written as %s, which is refused: %v", b, out, err)
+			t.Fatalf("%q was encoded as %s, which is rejected: %v", b, out, err)
 		}
 		if d := cmp.Diff(m, again); d != "" {
 			t.Fatalf("%q: %s", b, d)

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// definition is a kind that an owner added, whose input takes one field.
+// definition is a custom kind whose input has one field.
 func definition(name, field string) string {
 	return fmt.Sprintf(`{"name":%q,"about":"It is a test.","entry":["./x"],"resources":{"memory":1024},"input":{"type":"object","properties":{%q:{"type":"integer"}}}}`, name, field)
 }
@@ -29,7 +29,7 @@ func worker(id string, state muster.WorkerState, kinds string, custom ...string)
 	return w
 }
 
-// doubling is a schema of n parts that takes 2 to the n steps to hold an input against.
+// doubling is a schema of n parts whose validation takes 2^n steps.
 func doubling(n int) string {
 	defs := []string{`"a0":{"type":"object"}`}
 	for i := range n {
@@ -99,7 +99,7 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 		t.Errorf("the kind's resources became %+v and %+v", got.Tasks[0].Resources, got.Tasks[1].Resources)
 	}
 	if _, problems := admit(t, c, nil, input("resize", `{}`)); !strings.Contains(problems, "there is no kind resize") {
-		t.Errorf("with its worker removed it is still known: %q", problems)
+		t.Errorf("the kind is still known after its worker was removed: %q", problems)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
 	}
 }
 
-// Whatever a worker tells, the others' kinds and those that come with Muster stay as they are.
+// Definitions of one worker do not affect those of others and Muster's own.
 func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 	deep := strings.Repeat(`{"not":`, 5000) + "{}" + strings.Repeat("}", 5000)
 	for name, custom := range map[string]string{
@@ -144,7 +144,7 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 			list := c.List(fleet)
 			for _, k := range list {
 				if k.Own && k.Name != "resize" {
-					t.Errorf("%s: there is a kind %s", name, k.Name)
+					t.Errorf("%s: unexpected kind %s", name, k.Name)
 				}
 			}
 			if k := find(t, list, "echo"); k.Own || len(k.Input) == 0 || strings.Contains(string(k.Input), "money") {
@@ -156,11 +156,11 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 			t.Errorf("%s: %s, and kind custom became %s", name, problems, s.Tasks[2].Kind)
 		}
 		if n := strings.Count(log.String(), "name-of-w2"); n != 1 {
-			t.Errorf("%s: the log tells of it %d times: %s", name, n, log.String())
+			t.Errorf("%s: it is logged %d times: %s", name, n, log.String())
 		}
 	}
 	if link.MaxOwnKinds < kind.MaxCustomSize {
-		t.Error("what a worker may write does not pass over the link")
+		t.Error("a worker's list is too large for the link")
 	}
 }
 

@@ -15,18 +15,18 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// TestEveryEmbeddedKindIsValid reads all of them, and holds what people are promised of each.
+// TestEveryEmbeddedKindIsValid reads all embedded kinds, and checks their common properties.
 func TestEveryEmbeddedKindIsValid(t *testing.T) {
 	all := kind.Embedded()
 	if len(all) == 0 {
-		t.Fatal("there is none")
+		t.Fatal("no embedded kinds")
 	}
 	for _, k := range all {
 		if len(k.Input) == 0 {
 			continue
 		}
 		if wrong := k.CheckInput(json.RawMessage(`{"no_such_field_at_all": 1}`), true); len(wrong) == 0 && k.Name != "echo" {
-			t.Errorf("%s takes any field: write additionalProperties: false, or list the fields under properties", k.Name)
+			t.Errorf("%s accepts any field: set additionalProperties: false, or list the fields under properties", k.Name)
 		}
 		var input any
 		if err := json.Unmarshal(k.Input, &input); err != nil {
@@ -36,7 +36,7 @@ func TestEveryEmbeddedKindIsValid(t *testing.T) {
 	}
 }
 
-// patterns holds that examples stand beside each pattern, and that it allows them: they are what people are told.
+// patterns checks that each pattern has examples that match it: messages show them.
 func patterns(t *testing.T, at string, v any) {
 	t.Helper()
 	switch v := v.(type) {
@@ -58,13 +58,13 @@ func patterns(t *testing.T, at string, v any) {
 		}
 		for _, e := range examples {
 			if s, _ := e.(string); !regexp.MustCompile(pattern).MatchString(s) {
-				t.Errorf("%s: the example %v does not fit the pattern %s", at, e, pattern)
+				t.Errorf("%s: the example %v does not match the pattern %s", at, e, pattern)
 			}
 		}
 	}
 }
 
-// resize is a definition that uses all there is.
+// resize is a definition with all fields.
 const resize = `
 name: resize
 about: Make images smaller.
@@ -118,7 +118,7 @@ func message(wrong []muster.FieldError) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestProblems holds the sentences that users read.
+// TestProblems checks the messages for users.
 func TestProblems(t *testing.T) {
 	k := mustParse(t, resize)
 	for _, c := range []struct{ input, want string }{
@@ -153,12 +153,12 @@ func TestProblems(t *testing.T) {
 		{`{"widht": 2, "files": ["a"], "quality": 2, "model": "m"}`, "input.quality: 2 is too large: write less than 1\ninput.widht: unknown field (did you mean width?)\ninput.width: required"},
 	} {
 		if got := message(k.CheckInput(json.RawMessage(c.input), true)); got != c.want {
-			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
+			t.Errorf("%s gives\n%s\nwant\n%s", c.input, got, c.want)
 		}
 	}
 }
 
-// TestPatternsAreToldInWords holds that who writes a wrong text reads what is right.
+// TestPatternsAreToldInWords checks that messages explain which strings are valid.
 func TestPatternsAreToldInWords(t *testing.T) {
 	for _, c := range []struct{ kind, input, want string }{
 		{"training", `{"dataset": "a.csv", "model": "resnet"}`, `input.model: expected a string such as cnn, mlp, gbt or net.py:Net, got "resnet"`},
@@ -169,12 +169,12 @@ func TestPatternsAreToldInWords(t *testing.T) {
 		custom := mustParse(t, "name: told\nabout: Tell.\nentry: [true]\ninput: {type: object, properties: {a: {type: string, pattern: '^[a-z]*$', description: small letters}}}")
 		k := kind.NewCatalog(custom).Find(c.kind)[0]
 		if got := message(k.CheckInput(json.RawMessage(c.input), true)); got != c.want {
-			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
+			t.Errorf("%s gives\n%s\nwant\n%s", c.input, got, c.want)
 		}
 	}
 }
 
-// TestReferencesAreNotJudged holds that a value with a reference is left to the worker, and all else is not.
+// TestReferencesAreNotJudged checks that only values with a reference are not validated.
 func TestReferencesAreNotJudged(t *testing.T) {
 	k := mustParse(t, resize)
 	for input, want := range map[string]string{
@@ -184,12 +184,12 @@ func TestReferencesAreNotJudged(t *testing.T) {
 		`{"width": "$width", "files": ["a"]}`:                                                     `input.width: expected a whole number, got "$width"`,
 	} {
 		if got := message(k.CheckInput(json.RawMessage(input), false)); got != want {
-			t.Errorf("of %s it tells %q", input, got)
+			t.Errorf("%s gives %q", input, got)
 		}
 	}
 }
 
-// TestParseTells holds what is said of definitions that are wrong.
+// TestParseTells checks the messages for invalid definitions.
 func TestParseTells(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "the file must have one document, and has none"},
@@ -223,15 +223,15 @@ func TestParseTells(t *testing.T) {
 		_, err := kind.Parse(dir, "mine")
 		e, ok := errors.AsType[*muster.Error](err)
 		if !ok || e.Code != muster.InvalidSpec || !strings.Contains(e.Message+"\n"+message(e.Fields), c.want) {
-			t.Errorf("of %q it tells %v, and not %s", c.text, err, c.want)
+			t.Errorf("%q gives %v, want %s", c.text, err, c.want)
 		}
 	}
 	if _, err := kind.Parse(fstest.MapFS{}, "mine"); err == nil || err.Error() != "mine: the folder has no kind.yaml" {
-		t.Errorf("of an empty folder it tells %v", err)
+		t.Errorf("an empty folder gives %v", err)
 	}
 }
 
-// TestAllThatIsWrongIsToldAtOnce holds that fields that cannot be read do not hide what else is wrong, but for what they explain.
+// TestAllThatIsWrongIsToldAtOnce checks that fields that cannot be decoded do not hide other problems, except those that they explain.
 func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 	_, err := kind.ParseFile([]byte("name: A\nentri: [c]\ninput: {type: objct}\nfoo: 1\nmodels: 3\n"), "it")
 	e, ok := errors.AsType[*muster.Error](err)
@@ -243,7 +243,7 @@ func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	if want := []string{"about", "name", "entri", "input", "foo", "models"}; !slices.Equal(paths, want) {
-		t.Errorf("it tells of %s, and not of %s:\n%s", paths, want, message(e.Fields))
+		t.Errorf("problems with %s, want %s:\n%s", paths, want, message(e.Fields))
 	}
 }
 
@@ -268,7 +268,7 @@ func TestCatalog(t *testing.T) {
 	fake := mustParse(t, "name: echo\nabout: Take the name of another.\nentry: [./evil]\n")
 	c := kind.NewCatalog(narrow, wide, fake)
 	if found := c.Find("echo"); len(found) != 1 || found[0] == fake {
-		t.Error("the place of an embedded kind is taken")
+		t.Error("an embedded kind was replaced")
 	}
 	stage := func(width string) *muster.TaskSpec {
 		return &muster.TaskSpec{Kind: "resize", Input: json.RawMessage(`{"files": ["a"], "width": ` + width + `}`)}
@@ -280,16 +280,16 @@ func TestCatalog(t *testing.T) {
 		}
 		c.ApplyDefaults(s)
 		if s.Resources.Memory != memory || s.Resources.GPUs.Count != 1 || s.Checkpoint == nil {
-			t.Errorf("width %s is filled to %+v", width, s)
+			t.Errorf("width %s gets the defaults %+v", width, s)
 		}
 	}
 	if got := message(c.Check(stage("5000"))); !strings.HasPrefix(got, "input.width: 5000 is too large") {
-		t.Errorf("it tells %s", got)
+		t.Errorf("got %s", got)
 	}
 	asked := stage("6")
 	asked.Resources = muster.Request{Memory: 5 << 30, GPUs: muster.GPURequest{Count: 2}}
 	if c.ApplyDefaults(asked); asked.Resources.Memory != 5<<30 || asked.Resources.GPUs.Count != 2 {
-		t.Errorf("what the stage asks for is replaced: %+v", asked.Resources)
+		t.Errorf("the stage's resources are replaced: %+v", asked.Resources)
 	}
 	for _, s := range []struct {
 		stage muster.TaskSpec
@@ -302,12 +302,12 @@ func TestCatalog(t *testing.T) {
 		{muster.TaskSpec{Kind: "echo", Python: &muster.Python{}}, "python: kind echo has its own Python environment: remove python (use kind script for your own environment)"},
 	} {
 		if got := message(c.Check(&s.stage)); got != s.want {
-			t.Errorf("of %+v it tells %s", s.stage, got)
+			t.Errorf("%+v gives %s", s.stage, got)
 		}
 	}
 }
 
-// TestWriteAndRead holds that a server reads what a worker tells, but for what is the worker's only.
+// TestWriteAndRead checks that a server decodes a worker's list, without fields that only the worker needs.
 func TestWriteAndRead(t *testing.T) {
 	k := mustParse(t, resize)
 	raw, err := kind.EncodeList([]*kind.Kind{k})
@@ -323,16 +323,16 @@ func TestWriteAndRead(t *testing.T) {
 		t.Error(diff, err)
 	}
 	if wrong := back[0].CheckInput([]byte(`{"width": 0, "files": ["a"]}`), true); len(wrong) != 1 {
-		t.Errorf("it tells %s", message(wrong))
+		t.Errorf("got %s", message(wrong))
 	}
 	for _, bad := range []string{`{}`, `[{"name": "x"}]`, `[` + strings.Repeat(" ", kind.MaxCustomSize) + `]`} {
 		if got, err := kind.DecodeList(json.RawMessage(bad)); err == nil || got != nil {
-			t.Errorf("%.20s is read as %v", bad, got)
+			t.Errorf("%.20s is decoded as %v", bad, got)
 		}
 	}
 }
 
-// FuzzParse holds that whatever is accepted can be used: told to the server, read there, and held against inputs.
+// FuzzParse checks that accepted definitions can be encoded, decoded and used for validation.
 func FuzzParse(f *testing.F) {
 	f.Add(resize, `{"width": 2, "files": ["a"]}`)
 	for _, k := range kind.Embedded() {
@@ -352,15 +352,15 @@ func FuzzParse(f *testing.F) {
 			return // too much for one worker
 		}
 		if _, err := kind.DecodeList(raw); err != nil {
-			t.Fatalf("the server cannot read %s: %v", raw, err)
+			t.Fatalf("the server cannot decode %s: %v", raw, err)
 		}
 		open, closed := k.CheckInput([]byte(input), false), k.CheckInput([]byte(input), true)
 		if len(open) > len(closed) {
-			t.Errorf("of %s more is told before its references are resolved: %s, and then %s", input, message(open), message(closed))
+			t.Errorf("%s has more problems before its references are resolved: %s, then %s", input, message(open), message(closed))
 		}
 		if !slices.ContainsFunc(closed, func(e muster.FieldError) bool { return !strings.HasPrefix(e.Path, "input") }) {
 			return
 		}
-		t.Errorf("a problem is not with the input: %s", message(closed))
+		t.Errorf("a problem has another path: %s", message(closed))
 	})
 }

@@ -30,9 +30,9 @@ func awaitGoroutines(t *testing.T, phase string, limit int) {
 	}
 }
 
-// TestSessionsLeaveNothing connects a worker again and again, over each transport,
-// taking over, breaking off and leaving in order: no goroutine stays, neither while
-// the server runs nor when it has stopped.
+// TestSessionsLeaveNothing connects a worker repeatedly, over each transport, with takeovers,
+// broken connections and goodbyes: no goroutine leaks while the server runs and after it has
+// stopped.
 func TestSessionsLeaveNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	log := slog.New(slog.DiscardHandler)

@@ -105,7 +105,7 @@ tasks:
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(got, mustParse(t, string(b))); d != "" {
-		t.Errorf("its JSON reads differently: %s", d)
+		t.Errorf("its JSON is decoded differently: %s", d)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestAnEmptyEntrypointIsNotNone(t *testing.T) {
 		}
 		var again muster.Container
 		if err := json.Unmarshal(b, &again); err != nil || !cmp.Equal(*c, again) {
-			t.Errorf("%s is written as %s and read as %v, %v", text, b, again, err)
+			t.Errorf("%s is encoded as %s and decoded as %v, %v", text, b, again, err)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestParseTellsAllProblemsInOrder(t *testing.T) {
 	}
 }
 
-// What somebody else finds wrong within an input stands where its field does, however the job was written.
+// Problems of the additional check get the places of their fields, in all forms of a job.
 func TestCheckedInputsHaveTheirPlace(t *testing.T) {
 	const flat = "kind: mnist_training\ninput:\n  epochs: 0\n  data: {path: x, list: [1, {a: b}]}\n"
 	for text, want := range map[string]string{
@@ -288,7 +288,7 @@ func TestCheckedInputsHaveTheirPlace(t *testing.T) {
 	}
 }
 
-// The values of an input keep their types, as YAML has them.
+// The values of an input keep their YAML types.
 func TestInputsKeepTheirTypes(t *testing.T) {
 	got := mustParse(t, "kind: mnist_training\ninput: {lr: 1e-3, n: 5, on: true, text: '5', none: null, list: [0.1, x], big: 12345678901234567890}\n")
 	want := `{"lr":1e-3,"n":5,"on":true,"text":"5","none":null,"list":[0.1,"x"],"big":12345678901234567890}`
@@ -329,7 +329,7 @@ func TestParseIsBounded(t *testing.T) {
 	}
 }
 
-// nestedObjects nests n objects, each deeper than the one before.
+// nestedObjects returns n nested objects.
 func nestedObjects(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -364,7 +364,7 @@ func TestFormatShowsTheSurroundingsOfLongLines(t *testing.T) {
 	caret := strings.Index(out[2], "^") - strings.Index(out[2], "| ")
 	shown := []rune(out[1][strings.Index(out[1], "| "):])
 	if string(shown[caret:caret+6]) != `"naem"` {
-		t.Errorf("the caret does not stand under the field:\n%s", strings.Join(out, "\n"))
+		t.Errorf("the caret is not below the field:\n%s", strings.Join(out, "\n"))
 	}
 	if got := spec.Format(errors.New("other"), text); got != "other\n" {
 		t.Errorf("another error became %q", got)
@@ -377,13 +377,13 @@ func TestFormatSaysThatThereIsMore(t *testing.T) {
 		_, err := spec.Parse([]byte(text), "many.yaml")
 		out := spec.Format(err, text)
 		if got := strings.HasSuffix(out, "\nOnly the first 100 problems are shown.\n"); got != more {
-			t.Errorf("%d problems: it says that there are more: %v", problems, got)
+			t.Errorf("%d problems: notice of more problems: %v", problems, got)
 		}
 	}
 }
 
-// FuzzParse holds that whatever is accepted is valid and means the same once it
-// was written as JSON, and that every problem has a place in the file.
+// FuzzParse checks that accepted specs are valid and survive JSON, and that every problem
+// has a place in the file.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"run: x", "name: a\ntasks:\n- {name: b, run: [c, 1], matrix: {lr: [0.1, x], s: 1-3}}\n- needs: [b]\n  kind: noop\n  array: 0-9,20-30:2\n  input: {a: [1, ~, \"${b.0.result.x}\"]}\n",
@@ -416,14 +416,14 @@ func FuzzParse(f *testing.F) {
 			}
 			b, err := json.Marshal(s)
 			if err != nil {
-				t.Fatalf("%q was accepted and cannot be written: %v", data, err)
+				t.Fatalf("%q was accepted, but cannot be encoded: %v", data, err)
 			}
 			again, err := spec.Parse(b, "f")
 			if err != nil {
-				t.Fatalf("%q was written as %s, which is refused: %v", data, b, err)
+				t.Fatalf("%q was encoded as %s, which is rejected: %v", data, b, err)
 			}
 			if d := cmp.Diff([]*muster.Spec{s}, again); d != "" {
-				t.Fatalf("%q was written as %s, which differs: %s", data, b, d)
+				t.Fatalf("%q was encoded as %s, which differs: %s", data, b, d)
 			}
 		}
 	})

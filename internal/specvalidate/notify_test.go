@@ -42,7 +42,7 @@ func TestNotify(t *testing.T) {
 			wrong := specvalidate.Notify([]muster.Notify{c.n})
 			if c.want == "" {
 				if len(wrong) > 0 {
-					t.Errorf("refused: %v", wrong)
+					t.Errorf("rejected: %v", wrong)
 				}
 				return
 			}

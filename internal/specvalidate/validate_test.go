@@ -40,7 +40,7 @@ func TestSpecAcceptsWhatTheDocumentationShows(t *testing.T) {
 		t.Error(e)
 	}
 	if d := cmp.Diff(Spec(&s), Spec(s.Normalize())); d != "" {
-		t.Errorf("normalizing changes what is valid: %s", d)
+		t.Errorf("normalizing changes a valid spec: %s", d)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestSpecOfWhatOnlyCodeCanWrite(t *testing.T) {
 			found = found || e.Path == path
 		}
 		if !found {
-			t.Errorf("%s: not refused, only %v", path, wrong)
+			t.Errorf("%s: not rejected, only %v", path, wrong)
 		}
 	}
 }
