@@ -48,7 +48,7 @@ func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*respon
 }
 
 func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {
-	task, err := s.readTask(ctx, in.Task)
+	task, err := s.Store.Task(ctx, in.id)
 	n := cmp.Or(in.Attempt, task.Attempt)
 	if current := task.State.HoldsResources() || task.State.Final(); err != nil || n == 0 || current && n == task.Attempt {
 		return task.ID, task.Artifacts, err

@@ -24,7 +24,7 @@ type explanationKey struct {
 }
 
 func (s *server) explainTask(ctx context.Context, in *TaskPath) (*response[explain.Explanation], error) {
-	task, err := s.readTask(ctx, in.Task)
+	task, err := s.Store.Task(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type logsInput struct {
 }
 
 func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) error {
-	task, err := s.readTask(r.Context(), in.Task)
+	task, err := s.Store.Task(r.Context(), in.id)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ type searchLogInput struct {
 
 // logQuery returns the task and the query of a log. Attempt 0 has no log.
 func (s *server) logQuery(ctx context.Context, in *LogPositionInput) (muster.Task, logview.Query, error) {
-	task, err := s.readTask(ctx, in.Task)
+	task, err := s.Store.Task(ctx, in.id)
 	if err != nil {
 		return task, logview.Query{}, err
 	}

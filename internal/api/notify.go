@@ -177,11 +177,10 @@ type listJobNotificationsInput struct {
 }
 
 func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificationsInput) (*response[wire.Deliveries], error) {
-	job, err := s.readJob(ctx, in.Job, auth.ReadJobs)
-	if err != nil {
+	if _, err := s.Store.Job(ctx, in.id); err != nil {
 		return nil, err
 	}
-	return s.notifications(ctx, store.DeliveryQuery{Job: job.ID, State: in.State, Cursor: in.Cursor, Limit: in.Limit})
+	return s.notifications(ctx, store.DeliveryQuery{Job: in.id, State: in.State, Cursor: in.Cursor, Limit: in.Limit})
 }
 
 func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*response[wire.Deliveries], error) {

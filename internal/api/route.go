@@ -99,7 +99,7 @@ func (a router) Handle(op *huma.Operation, handler func(huma.Context)) {
 // handle registers an endpoint that answers with JSON.
 func handle[I, O any](s *server, rt route, h func(ctx context.Context, in *I) (*O, error)) {
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*O, error) {
-		err := s.authorize(ctx, rt)
+		err := s.authorize(ctx, rt, in)
 		var out *O
 		if err == nil {
 			out, err = h(ctx, in)
@@ -118,7 +118,7 @@ func stream[I any](s *server, rt route, h func(w http.ResponseWriter, r *http.Re
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			r, w := humago.Unwrap(hc)
-			err := s.authorize(ctx, rt)
+			err := s.authorize(ctx, rt, in)
 			if err == nil {
 				err = h(w, r, in)
 			}
@@ -129,11 +129,23 @@ func stream[I any](s *server, rt route, h func(w http.ResponseWriter, r *http.Re
 	})
 }
 
-func (s *server) authorize(ctx context.Context, rt route) error {
-	if rt.verb == "" {
-		return nil
+// pathInput is an input with a job or a task in its path.
+type pathInput interface {
+	// resolve parses the id and checks that the caller may do verb to it.
+	resolve(ctx context.Context, s *server, verb auth.Verb) error
+}
+
+// authorize checks that the caller may do the route's verb, also to the job or task in the path.
+func (s *server) authorize(ctx context.Context, rt route, in any) error {
+	if rt.verb != "" {
+		if err := auth.Authorize(principalOf(ctx), rt.verb, auth.Object{}); err != nil {
+			return err
+		}
 	}
-	return auth.Authorize(principalOf(ctx), rt.verb, auth.Object{})
+	if p, ok := in.(pathInput); ok {
+		return p.resolve(ctx, s, rt.verb)
+	}
+	return nil
 }
 
 // Page is the cursor and the size of a page.
@@ -142,14 +154,28 @@ type Page struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"maximum number of rows"`
 }
 
-// JobPath is a job in a path.
+// JobPath is a job in a path, which the caller may use.
 type JobPath struct {
 	Job string `path:"job" example:"17" doc:"job number"`
+	id  muster.JobID
 }
 
-// TaskPath is a task in a path.
+func (p *JobPath) resolve(ctx context.Context, s *server, verb auth.Verb) (err error) {
+	p.id, err = s.authorizedJob(ctx, p.Job, verb)
+	return err
+}
+
+// TaskPath is a task in a path, which the caller may use.
 type TaskPath struct {
 	Task string `path:"task" example:"17.3" doc:"task id"`
+	id   muster.TaskID
+}
+
+func (p *TaskPath) resolve(ctx context.Context, s *server, verb auth.Verb) (err error) {
+	if p.id, err = muster.ParseTaskID(p.Task); err != nil {
+		return err
+	}
+	return s.authorizeJob(ctx, p.id.Job, verb)
 }
 
 // response is a JSON answer.
@@ -164,22 +190,4 @@ func (s *server) authorizedJob(ctx context.Context, text string, verb auth.Verb)
 		return 0, err
 	}
 	return id, s.authorizeJob(ctx, id, verb)
-}
-
-// readJob reads a job after the same checks.
-func (s *server) readJob(ctx context.Context, text string, verb auth.Verb) (muster.Job, error) {
-	id, err := s.authorizedJob(ctx, text, verb)
-	if err != nil {
-		return muster.Job{}, err
-	}
-	return s.Store.Job(ctx, id)
-}
-
-// authorizedTask parses a task id and checks that the caller may do verb to the task.
-func (s *server) authorizedTask(ctx context.Context, text string, verb auth.Verb) (muster.TaskID, error) {
-	id, err := muster.ParseTaskID(text)
-	if err != nil {
-		return muster.TaskID{}, err
-	}
-	return id, s.authorizeJob(ctx, id.Job, verb)
 }

@@ -46,7 +46,7 @@ func (s *server) taskMetrics(w http.ResponseWriter, r *http.Request, in *metrics
 }
 
 func (s *server) encodeMetrics(ctx context.Context, in *metricsInput) (encodedPage, error) {
-	task, attempts, err := s.taskAttempts(ctx, in.Task)
+	task, attempts, err := s.taskAttempts(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (s *server) taskViewRoutes() {
 }
 
 func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.ElementSpec], error) {
-	task, err := s.readTask(ctx, in.Task)
+	task, err := s.Store.Task(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.Ele
 }
 
 func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*response[wire.TaskEvents], error) {
-	task, attempts, err := s.taskAttempts(ctx, in.Task)
+	task, attempts, err := s.taskAttempts(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}

@@ -32,11 +32,7 @@ type listTasksInput struct {
 }
 
 func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[wire.Tasks], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
-	if err != nil {
-		return nil, err
-	}
-	q := store.TaskQuery{Job: id, Cursor: in.Cursor, Limit: in.Limit}
+	q := store.TaskQuery{Job: in.id, Cursor: in.Cursor, Limit: in.Limit}
 	spans, err := wire.ParseSpans(in.Tasks)
 	if err != nil {
 		return nil, err
@@ -68,7 +64,7 @@ func parseTaskStates(names []string) ([]muster.TaskState, error) {
 }
 
 func (s *server) getTask(ctx context.Context, in *TaskPath) (*response[muster.Task], error) {
-	task, err := s.readTask(ctx, in.Task)
+	task, err := s.Store.Task(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
@@ -76,36 +72,23 @@ func (s *server) getTask(ctx context.Context, in *TaskPath) (*response[muster.Ta
 	return respond(task), nil
 }
 
-// readTask parses a task id, checks that the caller may read the task, and reads it.
-func (s *server) readTask(ctx context.Context, text string) (muster.Task, error) {
-	id, err := s.authorizedTask(ctx, text, auth.ReadJobs)
-	if err != nil {
-		return muster.Task{}, err
-	}
-	return s.Store.Task(ctx, id)
-}
-
 // taskAttempts reads a task and its attempts.
-func (s *server) taskAttempts(ctx context.Context, text string) (muster.Task, []muster.Attempt, error) {
-	task, err := s.readTask(ctx, text)
+func (s *server) taskAttempts(ctx context.Context, id muster.TaskID) (muster.Task, []muster.Attempt, error) {
+	task, err := s.Store.Task(ctx, id)
 	if err != nil {
 		return task, nil, err
 	}
-	attempts, err := s.Store.Attempts(ctx, task.ID)
+	attempts, err := s.Store.Attempts(ctx, id)
 	return task, attempts, err
 }
 
 func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*response[wire.Attempts], error) {
-	id, err := s.authorizedTask(ctx, in.Task, auth.ReadJobs)
-	if err != nil {
-		return nil, err
-	}
-	attempts, err := s.Store.Attempts(ctx, id)
+	attempts, err := s.Store.Attempts(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range attempts {
-		linkArtifacts(id, a.ID.N, a.Artifacts)
+		linkArtifacts(in.id, a.ID.N, a.Artifacts)
 	}
 	return respond(wire.Attempts{Attempts: nonNil(attempts)}), nil
 }

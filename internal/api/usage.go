@@ -32,7 +32,7 @@ type usageInput struct {
 }
 
 func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput) error {
-	task, err := s.readTask(r.Context(), in.Task)
+	task, err := s.Store.Task(r.Context(), in.id)
 	if err != nil {
 		return err
 	}
