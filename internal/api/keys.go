@@ -26,6 +26,8 @@ func (s *server) keyRoutes() {
 		summary: "Revoke an API key", verb: auth.ManageKeys}, s.revokeKey)
 	handle(s, route{id: "whoami", method: http.MethodGet, path: apiPath("/whoami"), tag: "keys",
 		summary: "Show the caller's key and permissions, and the server's version"}, s.whoami)
+	handle(s, route{id: "join-worker", method: http.MethodPost, path: link.PathJoin, tag: "workers",
+		summary: "Exchange a join token for a worker id and key", verb: auth.JoinWorkers}, s.joinWorker)
 }
 
 type createKeyInput struct{ Body wire.NewKey }
@@ -136,11 +138,6 @@ func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
 		resp.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	}
 	return resp
-}
-
-func (s *server) joinRoutes() {
-	handle(s, route{id: "join-worker", method: http.MethodPost, path: link.PathJoin, tag: "workers",
-		summary: "Exchange a join token for a worker id and key", verb: auth.JoinWorkers}, s.joinWorker)
 }
 
 type joinInput struct{ Body link.JoinRequest }
