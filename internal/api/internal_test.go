@@ -35,7 +35,7 @@ func TestNextStep(t *testing.T) {
 		want   *step
 	}{
 		{"it runs", running, 100, long, true, false, nil},
-		{"it runs, and nobody follows", running, 100, short, false, false, end},
+		{"it runs, without follow", running, 100, short, false, false, end},
 		{"all is here", done, 100, short, true, false, end},
 		{"the rest may come", done, 99, short, true, false, nil},
 		{"the rest does not come", done, 99, long, true, false, &step{end: true, truncated: true}},

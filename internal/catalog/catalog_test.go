@@ -105,7 +105,7 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 
 func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
 	c := catalog.New(slog.New(slog.DiscardHandler))
-	errUnavailable := errors.New("away")
+	errUnavailable := errors.New("unreachable")
 	for kind, asks := range map[string]bool{"": false, "noop": false, "process": false, "echo": false, "custom": true, "resize": true} {
 		_, err := c.Admit(&muster.Spec{Tasks: []muster.TaskSpec{{Kind: kind}}}, func() ([]muster.Worker, error) { return nil, errUnavailable })
 		if errors.Is(err, errUnavailable) != asks {
@@ -125,15 +125,15 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 		"an embedded name":             `{"name":"echo","about":"x","entry":["./x"],"input":{"type":"object","required":["money"],"properties":{"money":{"type":"integer"}}}}`,
 		"an operation's name":          `{"name":"prepare_models","about":"x","entry":["./x"],"operation":true,"input":{"type":"object"}}`,
 		"a name that is a path":        definition("../../x", "x"),
-		"a schema that is none":        `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":7}}`,
-		"a schema from elsewhere":      `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","$ref":"file:///etc/passwd"}}`,
+		"an invalid schema":            `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":7}}`,
+		"a remote schema":              `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","$ref":"file:///etc/passwd"}}`,
 		"a deep schema":                `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":` + deep + `}}}`,
-		"a pattern that is none":       `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"pattern":"(("}}}}`,
+		"an invalid pattern":           `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"pattern":"(("}}}}`,
 		"a number beyond all":          `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"minimum":1e999999999}}}}`,
 		"a schema without end":         `{"name":"bad","about":"x","entry":["./x"],"input":` + doubling(40) + `}`,
 		"a schema within itself":       `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}}`,
 		"a schema with all of itself":  `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"$ref":"#"}}}}`,
-		"a good one beside a bad one":  definition("fine", "x") + `,7`,
+		"a valid and an invalid one":   definition("fine", "x") + `,7`,
 		"more bytes than are allowed":  definition("big", strings.Repeat("x", kind.MaxCustomSize)),
 		"a good one and a taken name ": definition("echo", "x"),
 	} {

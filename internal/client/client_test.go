@@ -206,7 +206,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 }
 
 func TestUnreachableServerIsNamed(t *testing.T) {
-	const url = "http://127.0.0.1:1" // a port that nobody is given
+	const url = "http://127.0.0.1:1" // an unused port
 	c, err := client.New(url, "x", client.Options{RetryTimeout: time.Millisecond, StreamRetryTimeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
 		{"not done", 503, &unavailable, 2},
 		{"undetermined", 504, &undetermined, 1},
 		{"a proxy that lost the answer", 502, nil, 1},
-		{"a proxy that waited in vain", 504, nil, 1},
+		{"a proxy timeout", 504, nil, 1},
 	} {
 		f.status.Store(tc.status)
 		f.code.Store(tc.code)

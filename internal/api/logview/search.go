@@ -40,14 +40,7 @@ type Result struct {
 // Search searches the records that q selects, from q.Offset to the end of the log or, backward, to its beginning.
 func Search(ctx context.Context, logs tasklog.Store, q Query, match Matcher, limits Limits) (Result, error) {
 	l := log{logs: logs, id: q.Attempt}
-	total, err := logs.Size(ctx, q.Attempt)
-	if err != nil {
-		return Result{}, err
-	}
-	if q.Offset == End {
-		q.Offset = total
-	}
-	at, err := l.align(ctx, min(q.Offset, total))
+	_, at, err := l.locate(ctx, q.Offset)
 	if err != nil {
 		return Result{}, err
 	}

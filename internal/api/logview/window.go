@@ -50,14 +50,7 @@ type Window struct {
 // many records, the window may be empty: the next one continues at Last or, backward, at First.
 func Read(ctx context.Context, logs tasklog.Store, q Query, size int) (Window, error) {
 	l := log{logs: logs, id: q.Attempt}
-	total, err := logs.Size(ctx, q.Attempt)
-	if err != nil {
-		return Window{}, err
-	}
-	if q.Offset == End {
-		q.Offset = total
-	}
-	at, err := l.align(ctx, min(q.Offset, total))
+	total, at, err := l.locate(ctx, q.Offset)
 	if err != nil {
 		return Window{}, err
 	}
@@ -188,6 +181,18 @@ func (l log) walk(ctx context.Context, from int64, visit func(r Record, after in
 			return err
 		}
 	}
+}
+
+// locate returns the size of the log and the aligned offset, which may be End.
+func (l log) locate(ctx context.Context, offset int64) (size, at int64, err error) {
+	if size, err = l.logs.Size(ctx, l.id); err != nil {
+		return 0, 0, err
+	}
+	if offset == End {
+		offset = size
+	}
+	at, err = l.align(ctx, min(offset, size))
+	return size, at, err
 }
 
 // align returns where the record that contains an offset begins, or where the last complete record ends.
